@@ -1,0 +1,174 @@
+// The boundary between the engine and the caller: whatever goes wrong inside becomes a pyg_status.
+//
+// Three things can go wrong below us, and guard() turns each into a filled pyg_error:
+//   - we refuse something ourselves:       throw fail(PYG_ERR_..., "...")
+//   - C++ code throws:                      std::exception, std::bad_alloc
+//   - upstream's GGML_ASSERT fails:         ggml calls our abort callback, which throws EngineAbort while a guard
+//                                           is up on this thread, and so unwinds through ggml's frames
+// An assert on a thread without a guard (one of ggml's own compute threads) still ends the process: there is no
+// frame of ours to return to.
+#pragma once
+
+#include "pyggml.h"
+
+#include <cstdarg>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <string>
+
+namespace pyg {
+
+// What our own code throws. Caught by guard() only.
+struct Failure {
+    pyg_code    code;
+    std::string message;
+    uint64_t    required_bytes  = 0;
+    uint64_t    available_bytes = 0;
+};
+
+// What the abort callback throws. Deliberately no std::exception: upstream catches those in places where an
+// assert's half-done work must not be taken for an ordinary failure.
+struct EngineAbort {
+    std::string message;
+};
+
+[[gnu::format(printf, 2, 3)]] Failure fail(pyg_code code, const char * format, ...);
+
+Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, uint64_t available_bytes);
+
+// True while this thread runs inside guard(): the abort callback may throw.
+bool guarded() noexcept;
+
+// Starts the engine's callbacks (log, abort) and fork detection; once per process.
+void install_runtime();
+
+// Number of forks between the process that loaded the module and this one.
+uint64_t fork_generation() noexcept;
+
+// While it lives, asserts on this thread throw, and what the engine says at warning level or above on this
+// thread is kept for the error message.
+class GuardScope {
+  public:
+    GuardScope() noexcept;
+    ~GuardScope();
+    GuardScope(const GuardScope &)             = delete;
+    GuardScope & operator=(const GuardScope &) = delete;
+
+  private:
+    GuardScope * outer_;
+    std::string  words_;
+
+    friend std::string engine_words();
+    friend void        hear_engine(const char * line);
+};
+
+// The engine's own words inside the innermost guard of this thread, joined by "; "; "" when it said nothing.
+std::string engine_words();
+
+// Adds a line to them. Called by the log callback.
+void hear_engine(const char * line);
+
+pyg_status report(pyg_error * err, const Failure & failure) noexcept;
+void       clear(pyg_error * err) noexcept;
+
+template <class Body> pyg_status guard(pyg_error * err, Body && body) noexcept {
+    clear(err);
+    try {
+        GuardScope scope;
+        body();
+        return PYG_OK;
+    } catch (const Failure & failure) {
+        return report(err, failure);
+    } catch (const EngineAbort & abort) {
+        return report(err, {PYG_ERR_ENGINE, "a check inside the engine failed: " + abort.message});
+    } catch (const std::bad_alloc &) {
+        return report(err, {PYG_ERR_OUT_OF_MEMORY, "an allocation failed"});
+    } catch (const std::exception & e) {
+        return report(err, {PYG_ERR_ENGINE, e.what()});
+    } catch (...) {
+        return report(err, {PYG_ERR_ENGINE, "an unknown exception came out of the engine"});
+    }
+}
+
+// The part every object behind a pyg_* pointer shares: it takes calls in turn, knows whether it is closed,
+// poisoned or inherited through a fork, and is counted.
+class Handle {
+  public:
+    explicit Handle(pyg_handle_kind kind) noexcept;
+    ~Handle();
+    Handle(const Handle &)             = delete;
+    Handle & operator=(const Handle &) = delete;
+
+    // Checked before the lock is touched: in a forked child the lock may belong to a thread that is not there.
+    void require_same_process() const;
+    void require_usable() const;  // with the lock held: neither closed nor poisoned
+
+    bool inherited() const noexcept { return generation_ != fork_generation(); }
+
+    mutable std::mutex mutex;
+    bool               closed   = false;
+    bool               poisoned = false;
+
+  private:
+    pyg_handle_kind kind_;
+    uint64_t        generation_;
+};
+
+// Runs body(handle) as one turn on a handle, inside a guard, and returns what the body does. H derives from Handle.
+template <class H, class Body> auto take_turn(H * handle, Body && body) {
+    if (!handle) {
+        throw fail(PYG_ERR_CLOSED, "the object has been closed");
+    }
+    handle->require_same_process();
+    std::lock_guard<std::mutex> turn(handle->mutex);
+    handle->require_usable();
+    try {
+        return body(*handle);
+    } catch (const EngineAbort &) {
+        handle->poisoned = true;
+        throw;
+    }
+}
+
+// One turn with a guard of its own around it.
+template <class H, class Body> pyg_status with(H * handle, pyg_error * err, Body && body) noexcept {
+    return guard(err, [&] { take_turn(handle, body); });
+}
+
+// Closes a handle once: release(handle) frees what it holds, unless it is poisoned, and then leaks it.
+// H::leak() makes the handle forget its engine objects without freeing them.
+template <class H> pyg_status close(H * handle, pyg_error * err) noexcept {
+    return guard(err, [&] {
+        if (!handle || handle->inherited()) {
+            return;
+        }
+        std::lock_guard<std::mutex> turn(handle->mutex);
+        if (handle->closed) {
+            return;
+        }
+        handle->closed = true;
+        if (handle->poisoned) {
+            handle->leak();
+        } else {
+            handle->release();
+        }
+    });
+}
+
+// Closes and deletes a handle; in a forked child its engine objects are leaked, for their threads and locks
+// live in the parent.
+template <class H> void free_handle(H * handle) noexcept {
+    if (!handle) {
+        return;
+    }
+    if (handle->inherited()) {
+        handle->leak();
+    } else {
+        pyg_error ignored;
+        close(handle, &ignored);
+    }
+    delete handle;
+}
+
+}  // namespace pyg

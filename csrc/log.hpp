@@ -1,0 +1,24 @@
+// The engine's words on their way to Python's logging: filtered where they are said, kept until read.
+#pragma once
+
+#include "ggml.h"
+
+namespace pyg {
+
+// The callback given to ggml and llama. Any thread.
+void on_engine_log(ggml_log_level level, const char * text, void * user_data);
+
+// While it lives, what the engine says on this thread below warnings is dropped: for work the caller did not ask for.
+class LogMuted {
+  public:
+    LogMuted();
+    ~LogMuted();
+    LogMuted(const LogMuted &)             = delete;
+    LogMuted & operator=(const LogMuted &) = delete;
+};
+
+// Around fork(): the queue's lock must not be held by a thread that the child does not have.
+void lock_log_for_fork();
+void unlock_log_after_fork();
+
+}  // namespace pyg

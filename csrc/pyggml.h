@@ -1,0 +1,625 @@
+// pyggml's own C API: the guarded face of the engine.
+//
+// Read by C++ and by cffi alike, so it holds plain declarations only: no macros beyond the include
+// guard, constants as enums. Upstream's types appear here only by name.
+//
+// Rules that hold for every function below, unless it says otherwise:
+//
+//   Status      Returns 0 or a negative pyg_code, and then fills *err (never NULL), which the caller owns.
+//               Nothing escapes as a C++ exception, and a failed GGML_ASSERT on the calling thread returns
+//               PYG_ERR_ENGINE. An object such an assert unwound through is poisoned: each later use returns
+//               PYG_ERR_ENGINE, and its engine memory is leaked rather than freed in an unknown state.
+//   Ownership   *owned*: the caller frees it with the matching pyg_*_free. *borrowed until X*: never freed by
+//               the caller, valid until X. A child (context, engine, sampler with a grammar) keeps its model's
+//               weights alive by itself, so handles may be freed in any order.
+//   Closing     pyg_*_close releases what the object holds and keeps the handle: later calls return
+//               PYG_ERR_CLOSED. It waits for a call in flight on another thread, and may be repeated.
+//               pyg_*_free closes, then frees the handle; no call may be in flight then. NULL is allowed.
+//   Threads     Any thread may call. Calls on one object take turns; calls on different objects do not wait
+//               for each other. No function needs the GIL.
+//   Fork        A handle made before fork() returns PYG_ERR_ENGINE in the child; freeing it there leaks it.
+//   Strings     const char * in is NUL-terminated UTF-8 unless a length goes with it.
+
+#ifndef PYGGML_H
+#define PYGGML_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---------------------------------------------------------------------------------------------------------
+// Status and errors
+// ---------------------------------------------------------------------------------------------------------
+
+typedef int32_t pyg_status;
+
+// One code for each exception in pyggml/errors.py.
+enum pyg_code {
+    PYG_OK                      = 0,
+    PYG_ERR_MODEL_NOT_FOUND     = -1,
+    PYG_ERR_MODEL_LOAD          = -2,
+    PYG_ERR_UNSUPPORTED_ARCH    = -3,
+    PYG_ERR_ARCH_MISMATCH       = -4,
+    PYG_ERR_TOKENIZER           = -5,
+    PYG_ERR_INVALID_PARAMETER   = -6,
+    PYG_ERR_EMPTY_PROMPT        = -7,
+    PYG_ERR_CONTEXT_OVERFLOW    = -8,
+    PYG_ERR_GRAMMAR             = -9,
+    PYG_ERR_DEVICE              = -10,
+    PYG_ERR_OUT_OF_MEMORY       = -11,
+    PYG_ERR_TIMEOUT             = -12,
+    PYG_ERR_CLOSED              = -13,
+    PYG_ERR_ENGINE              = -14,
+};
+
+typedef struct pyg_error {
+    int32_t  code;
+    uint64_t required_bytes;   // with PYG_ERR_OUT_OF_MEMORY, else 0
+    uint64_t available_bytes;  // with PYG_ERR_OUT_OF_MEMORY, else 0
+    char     message[2048];    // NUL-terminated UTF-8, cut at a character's end when too long
+} pyg_error;
+
+// ---------------------------------------------------------------------------------------------------------
+// Process: start-up, versions, live handles, logs
+// ---------------------------------------------------------------------------------------------------------
+
+// Starts the engine once for the process: log and abort callbacks, fork detection, backends. Later calls do
+// nothing. `module_dir` is the folder of the compiled module, where loadable backends are looked for.
+pyg_status pyg_init(const char * module_dir, pyg_error * err);
+
+const char * pyg_version(void);        // of the package this module was built for; static
+const char * pyg_engine_build(void);   // upstream's build, such as "b11549"; static
+
+enum pyg_handle_kind {
+    PYG_HANDLE_MODEL,
+    PYG_HANDLE_CONTEXT,
+    PYG_HANDLE_SAMPLER,
+    PYG_HANDLE_ENGINE,
+    PYG_HANDLE_REQUEST,
+    PYG_HANDLE_BACKEND,
+    PYG_HANDLE_GGUF,
+    PYG_HANDLE_KINDS,
+};
+
+// How many handles of a kind exist (made and not yet freed; a closed handle still counts).
+int64_t pyg_live_handles(enum pyg_handle_kind kind);
+
+enum pyg_log_level {
+    PYG_LOG_DEBUG = 10,  // the numbers of Python's logging
+    PYG_LOG_INFO  = 20,
+    PYG_LOG_WARN  = 30,
+    PYG_LOG_ERROR = 40,
+    PYG_LOG_OFF   = 100,
+};
+
+// The engine's words below `level` are dropped where they are said. The rest wait in a bounded queue until
+// somebody reads them: no engine thread ever waits for Python. Starts as PYG_LOG_OFF.
+void pyg_log_set_level(int32_t level);
+int32_t pyg_log_get_level(void);
+
+// Takes the oldest waiting line into `line` (NUL-terminated, cut at `size`). Returns its level, 0 when none
+// waits. Cheap when the queue is empty.
+int32_t pyg_log_read(char * line, size_t size);
+
+// ---------------------------------------------------------------------------------------------------------
+// Devices and raw backends
+// ---------------------------------------------------------------------------------------------------------
+
+typedef struct pyg_device {
+    char     name[128];         // upstream's name: "CPU", "CUDA0", "Vulkan0" ...
+    char     description[256];  // "AMD EPYC ...", "NVIDIA H200" ...
+    int32_t  type;              // enum ggml_backend_dev_type
+    uint64_t memory_total;      // bytes
+    uint64_t memory_free;       // bytes; for the CPU, what the machine and the cgroup have left
+} pyg_device;
+
+int32_t    pyg_device_count(void);
+pyg_status pyg_device_get(int32_t index, pyg_device * out, pyg_error * err);
+
+// Bytes of main memory this process may still take: the least of the machine's available memory, what each
+// cgroup above the process leaves, and what its address space limit (ulimit -v) leaves.
+uint64_t pyg_memory_available(void);
+
+// Cores worth computing on: physical cores, cut to the process's CPU affinity and the whole cores of its cgroups'
+// quotas; at least 1.
+int32_t pyg_cpu_count(void);
+
+typedef struct pyg_backend pyg_backend;
+struct ggml_backend;
+struct ggml_cgraph;
+
+// Opens a device by upstream's name, in any case, for raw ggml graphs. `n_threads` is for devices that compute on
+// the CPU; 0: pyg_cpu_count(). PYG_ERR_DEVICE when there is none of that name.
+pyg_status pyg_backend_new(const char * device_name, int32_t n_threads, pyg_backend ** out, pyg_error * err);
+pyg_status pyg_backend_close(pyg_backend * backend, pyg_error * err);
+void       pyg_backend_free(pyg_backend * backend);
+
+// The upstream object, *borrowed until close*, for use with the raw API.
+pyg_status pyg_backend_get(pyg_backend * backend, struct ggml_backend ** out, pyg_error * err);
+
+// Computes a graph whose tensors are allocated in memory the device can reach; returns when it is done.
+// PYG_ERR_INVALID_PARAMETER when they are not, or when the device cannot compute one of the operations.
+pyg_status pyg_backend_compute(pyg_backend * backend, struct ggml_cgraph * graph, pyg_error * err);
+
+// ---------------------------------------------------------------------------------------------------------
+// Quantisation of plain arrays
+// ---------------------------------------------------------------------------------------------------------
+
+// Encodes `n_rows` rows of `n_per_row` floats as `type` (enum ggml_type) into `dst`, which holds exactly
+// `dst_size` bytes. `imatrix` is NULL or n_per_row importance weights, none negative; some types need one.
+// `n_per_row` must be a multiple of the type's block. PYG_ERR_INVALID_PARAMETER for types of plain numbers
+// (integers, F64) and of intermediate results (Q8_1, Q8_K), and for values a type cannot hold: NaN and infinities
+// outside of F32, F16 and BF16, magnitudes above 32768 (F16: 65504; BF16, MXFP4: as F32; NVFP4: 2688).
+pyg_status pyg_quantize(int32_t type, const float * src, int64_t n_rows, int64_t n_per_row, const float * imatrix,
+                        void * dst, size_t dst_size, pyg_error * err);
+
+// Decodes `n` values of `type` from `src` (exactly `src_size` bytes) into `dst`. PYG_ERR_INVALID_PARAMETER for the
+// types pyg_quantize refuses, and when quantised bytes decode to something that is not a finite number: then they
+// are no data of that type, and `dst` holds nothing of use.
+pyg_status pyg_dequantize(int32_t type, const void * src, size_t src_size, int64_t n, float * dst, pyg_error * err);
+
+// ---------------------------------------------------------------------------------------------------------
+// GGUF files
+// ---------------------------------------------------------------------------------------------------------
+
+typedef struct pyg_gguf pyg_gguf;
+struct gguf_context;
+
+// Reads a file's metadata; no tensor data is read, but all of it has to be there. PYG_ERR_MODEL_NOT_FOUND,
+// PYG_ERR_MODEL_LOAD.
+pyg_status pyg_gguf_open(const char * path, pyg_gguf ** out, pyg_error * err);
+
+// An empty one to fill, through the raw API's setters, and write.
+pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err);
+void       pyg_gguf_free(pyg_gguf * gguf);
+
+// The upstream object, *borrowed until free*. Its getters abort on a wrong type, its setters on an empty key, and
+// they do not take turns with anything: check first, or use pyggml.gguf, which does.
+struct gguf_context * pyg_gguf_get(pyg_gguf * gguf);
+
+// Declares a tensor of `n_dims` dimensions `ne` (innermost first) at the end of the file. The name is new, and
+// shorter than GGML_MAX_NAME.
+pyg_status pyg_gguf_add_tensor(pyg_gguf * gguf, const char * name, int32_t type, const int64_t * ne, int32_t n_dims,
+                               pyg_error * err);
+
+// The complete metadata block, padded to where tensor data begins. `size` is pyg_gguf_meta_size's answer.
+pyg_status pyg_gguf_meta_size(pyg_gguf * gguf, size_t * out, pyg_error * err);
+pyg_status pyg_gguf_meta_data(pyg_gguf * gguf, void * dst, size_t size, pyg_error * err);
+
+// ---------------------------------------------------------------------------------------------------------
+// Models and vocabularies
+// ---------------------------------------------------------------------------------------------------------
+
+typedef struct pyg_model pyg_model;
+struct llama_model;
+struct llama_vocab;
+
+// Called on the loading thread with a fraction 0..1; returning false stops the load with PYG_ERR_MODEL_LOAD.
+typedef bool (*pyg_progress_fn)(float fraction, void * user_data);
+
+typedef struct pyg_model_options {
+    const char *    device;          // NULL: every GPU, else the CPU; "cpu"; or one upstream device name
+    int32_t         n_gpu_layers;    // layers on the GPU; negative: all of them
+    bool            use_mmap;
+    bool            use_mlock;
+    bool            vocab_only;      // vocabulary and metadata, no weights
+    bool            check_tensors;   // validate every block of the weights while loading
+    pyg_progress_fn progress;        // or NULL
+    void *          progress_data;
+} pyg_model_options;
+
+pyg_model_options pyg_model_default_options(void);
+
+// Loads a GGUF file (the first of a split set brings the others). `path` is checked before the engine sees it.
+// PYG_ERR_MODEL_NOT_FOUND, PYG_ERR_MODEL_LOAD, PYG_ERR_UNSUPPORTED_ARCH, PYG_ERR_DEVICE,
+// PYG_ERR_OUT_OF_MEMORY when the weights cannot fit.
+pyg_status pyg_model_new(const char * path, const pyg_model_options * options, pyg_model ** out, pyg_error * err);
+pyg_status pyg_model_close(pyg_model * model, pyg_error * err);
+void       pyg_model_free(pyg_model * model);
+
+// The upstream objects, *borrowed until close*, for use with the raw API.
+pyg_status pyg_model_get(pyg_model * model, struct llama_model ** out, pyg_error * err);
+pyg_status pyg_model_get_vocab(pyg_model * model, const struct llama_vocab ** out, pyg_error * err);
+
+typedef struct pyg_model_info {
+    int32_t  n_ctx_train;
+    int32_t  n_embd;
+    int32_t  n_embd_out;
+    int32_t  n_layer;
+    int32_t  n_head;
+    int32_t  n_head_kv;
+    int32_t  n_swa;         // sliding-window size, 0 when attention is full
+    int32_t  rope_type;     // enum llama_rope_type
+    int32_t  ftype;         // enum llama_ftype
+    uint32_t n_cls_out;     // classifier outputs, 0 for models without a classifier head
+    uint64_t n_params;
+    uint64_t size_bytes;    // of all tensors
+    bool     has_encoder;
+    bool     has_decoder;
+    bool     is_recurrent;
+    bool     is_hybrid;
+    bool     is_diffusion;
+    char     desc[128];     // such as "llama 1B Q4_K - Medium"
+    char     arch[64];      // general.architecture
+} pyg_model_info;
+
+pyg_status pyg_model_get_info(pyg_model * model, pyg_model_info * out, pyg_error * err);
+
+// Metadata pair `index` as strings. Each length that comes back is the full one, without the NUL; what does
+// not fit `key_size`/`value_size` is cut. PYG_ERR_INVALID_PARAMETER past the end. Arrays are rendered short by
+// upstream; pyggml.gguf reads them whole.
+pyg_status pyg_model_meta_count(pyg_model * model, int32_t * out, pyg_error * err);
+pyg_status pyg_model_meta_get(pyg_model * model, int32_t index, char * key, size_t key_size, size_t * key_len,
+                              char * value, size_t value_size, size_t * value_len, pyg_error * err);
+
+// The Jinja chat template named `name` (NULL: the default one), *borrowed until close*; NULL when there is none.
+pyg_status pyg_model_chat_template(pyg_model * model, const char * name, const char ** out, pyg_error * err);
+
+typedef struct pyg_vocab_info {
+    int32_t type;      // enum llama_vocab_type
+    int32_t n_tokens;
+    int32_t bos;       // special tokens: -1 when the vocabulary has none
+    int32_t eos;
+    int32_t eot;
+    int32_t sep;
+    int32_t nl;
+    int32_t pad;
+    int32_t mask;
+    int32_t fim_pre;
+    int32_t fim_suf;
+    int32_t fim_mid;
+    int32_t fim_pad;
+    int32_t fim_rep;
+    int32_t fim_sep;
+    bool    add_bos;
+    bool    add_eos;
+    bool    add_sep;
+} pyg_vocab_info;
+
+typedef struct pyg_token_info {
+    const char * text;   // as the vocabulary stores it, *borrowed until close*
+    float        score;
+    int32_t      attr;   // bits of enum llama_token_attr
+    bool         is_eog;
+    bool         is_control;
+} pyg_token_info;
+
+pyg_status pyg_vocab_get_info(pyg_model * model, pyg_vocab_info * out, pyg_error * err);
+pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info * out, pyg_error * err);
+
+// Every token that ends a generation by the vocabulary's account, ascending. *n_out is the number there are, also
+// when it exceeds `n_max`: then nothing is written, and the caller comes back with more room.
+pyg_status pyg_vocab_eog_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out,
+                             pyg_error * err);
+
+// Text to token ids. *n_out as above. `text` may hold any bytes, NULs included.
+pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_len, bool add_special,
+                              bool parse_special, int32_t * token_ids, int32_t n_max, int32_t * n_out,
+                              pyg_error * err);
+
+// The bytes of one token, perhaps part of a UTF-8 character. Special tokens have none unless `special`.
+// *len_out as n_out above.
+pyg_status pyg_vocab_piece(pyg_model * model, int32_t token_id, bool special, char * buf, size_t size,
+                           size_t * len_out, pyg_error * err);
+
+// Token ids to text, the inverse of pyg_vocab_tokenize. *len_out as n_out above.
+pyg_status pyg_vocab_detokenize(pyg_model * model, const int32_t * token_ids, int32_t n, bool remove_special,
+                                bool unparse_special, char * buf, size_t size, size_t * len_out, pyg_error * err);
+
+// ---------------------------------------------------------------------------------------------------------
+// Contexts
+// ---------------------------------------------------------------------------------------------------------
+
+typedef struct pyg_context pyg_context;
+typedef struct pyg_sampler pyg_sampler;
+struct llama_context;
+
+typedef struct pyg_context_options {
+    uint32_t n_ctx;             // cells, rounded up to a multiple of 256; 0: the model's training length
+    uint32_t n_batch;           // tokens in one decode call at most
+    uint32_t n_ubatch;          // tokens computed at once
+    uint32_t n_seq_max;
+    uint32_t n_outputs_max;     // rows of logits in one decode call at most; 0: n_batch
+    int32_t  n_threads;         // 0: pyg_cpu_count()
+    int32_t  n_threads_batch;   // 0: as n_threads
+    int32_t  type_k;            // enum ggml_type of the K cache
+    int32_t  type_v;            // enum ggml_type of the V cache
+    int32_t  flash_attn;        // enum llama_flash_attn_type
+    int32_t  pooling;           // enum llama_pooling_type
+    int32_t  attention;         // enum llama_attention_type
+    int32_t  rope_scaling;      // enum llama_rope_scaling_type
+    float    rope_freq_base;    // 0: from the model
+    float    rope_freq_scale;   // 0: from the model
+    bool     embeddings;        // compute embeddings beside logits
+    bool     offload_kqv;       // keep the cache on the GPU with the layers
+    bool     op_offload;
+    bool     swa_full;          // full-size cache for sliding-window layers
+    bool     kv_unified;        // one buffer of cells shared by all sequences
+} pyg_context_options;
+
+pyg_context_options pyg_context_default_options(void);
+
+typedef struct pyg_memory_estimate {
+    uint64_t weights_bytes;     // in main memory
+    uint64_t context_bytes;     // caches and recurrent states, in main memory
+    uint64_t compute_bytes;     // scratch, in main memory
+    uint64_t device_weights_bytes;   // the same three, on GPUs
+    uint64_t device_context_bytes;
+    uint64_t device_compute_bytes;
+    uint64_t available_bytes;   // main memory left: pyg_memory_available()
+    uint64_t device_available_bytes;
+} pyg_memory_estimate;
+
+// What a context of `options` would take, found by the engine's own planning without allocating it.
+pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * options, pyg_memory_estimate * out,
+                                pyg_error * err);
+
+// Estimates first: PYG_ERR_OUT_OF_MEMORY, with both numbers, instead of an allocation that the kernel would
+// answer by killing the process.
+pyg_status pyg_context_new(pyg_model * model, const pyg_context_options * options, pyg_context ** out,
+                           pyg_error * err);
+pyg_status pyg_context_close(pyg_context * ctx, pyg_error * err);
+void       pyg_context_free(pyg_context * ctx);
+
+// The upstream object, *borrowed until close*, for use with the raw API.
+pyg_status pyg_context_get(pyg_context * ctx, struct llama_context ** out, pyg_error * err);
+
+typedef struct pyg_context_info {
+    uint32_t n_ctx;
+    uint32_t n_ctx_seq;      // cells one sequence can use
+    uint32_t n_batch;
+    uint32_t n_ubatch;
+    uint32_t n_seq_max;
+    uint32_t n_outputs_max;
+    int32_t  n_threads;
+    int32_t  n_threads_batch;
+    int32_t  n_vocab;
+    int32_t  n_embd_out;
+    int32_t  pooling;        // enum llama_pooling_type
+    int32_t  n_outputs;      // rows of output that the last decode left
+    bool     can_shift;      // positions can be moved: seq_add, seq_div
+} pyg_context_info;
+
+pyg_status pyg_context_get_info(pyg_context * ctx, pyg_context_info * out, pyg_error * err);
+pyg_status pyg_context_set_threads(pyg_context * ctx, int32_t n_threads, int32_t n_threads_batch, pyg_error * err);
+
+typedef struct pyg_batch {
+    int32_t         n_tokens;
+    const int32_t * token_ids;  // (n_tokens,)
+    const int32_t * pos;        // (n_tokens,) or NULL: each sequence goes on where it stands
+    const int32_t * seq_ids;    // (n_tokens,) or NULL: sequence 0
+    const int8_t *  output;     // (n_tokens,) or NULL: nonzero where logits or embeddings are wanted; NULL: last.
+                                // A context with embeddings, and an encoder, output every token regardless.
+} pyg_batch;
+
+// Runs a batch. *n_outputs is the number of rows it left. PYG_ERR_INVALID_PARAMETER for what is out of range
+// (nothing has happened then), PYG_ERR_CONTEXT_OVERFLOW when the memory has no room (likewise),
+// PYG_ERR_ENGINE when it was cancelled by pyg_context_cancel or failed.
+pyg_status pyg_context_decode(pyg_context * ctx, const pyg_batch * batch, int32_t * n_outputs, pyg_error * err);
+pyg_status pyg_context_encode(pyg_context * ctx, const pyg_batch * batch, int32_t * n_outputs, pyg_error * err);
+
+// Makes a decode or encode that runs now on another thread return early. Without one it does nothing. Does not
+// wait. Only CPU work can be interrupted, and not a decode that first carries out edits of sequences.
+void pyg_context_cancel(pyg_context * ctx);
+
+// Copies of what the last decode left. Row i is the i-th token of the batch that asked for output.
+// dst: (n_rows, n_vocab) or (n_rows, n_embd_out), rows [first, first + n_rows).
+// PYG_ERR_ENGINE when there is nothing to read.
+pyg_status pyg_context_logits(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err);
+pyg_status pyg_context_embeddings(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err);
+
+// The pooled embedding of a sequence of the last batch. dst: (n_embd_out,), or (n_cls_out,) for rank pooling.
+pyg_status pyg_context_embeddings_seq(pyg_context * ctx, int32_t seq_id, float * dst, int32_t n, pyg_error * err);
+
+// Memory by sequence. Positions are half-open [p0, p1); a negative end is open. seq_id -1 matches every
+// sequence where noted. seq_add, seq_div and, without kv_unified, seq_cp are carried out by the next decode.
+// PYG_ERR_INVALID_PARAMETER for models without a memory (encoders), and where a memory cannot do what is asked:
+// part of a sequence copied without kv_unified or with a recurrent state, positions moved where can_shift is false.
+pyg_status pyg_context_memory_clear(pyg_context * ctx, bool data, pyg_error * err);
+pyg_status pyg_context_seq_rm(pyg_context * ctx, int32_t seq_id, int32_t p0, int32_t p1, bool * removed,
+                              pyg_error * err);  // -1 allowed; *removed false: this memory cannot do it
+pyg_status pyg_context_seq_cp(pyg_context * ctx, int32_t src, int32_t dst, int32_t p0, int32_t p1, pyg_error * err);
+pyg_status pyg_context_seq_keep(pyg_context * ctx, int32_t seq_id, pyg_error * err);
+pyg_status pyg_context_seq_add(pyg_context * ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t delta,
+                               pyg_error * err);
+pyg_status pyg_context_seq_div(pyg_context * ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t d,
+                               pyg_error * err);
+pyg_status pyg_context_seq_pos(pyg_context * ctx, int32_t seq_id, int32_t * pos_min, int32_t * pos_max,
+                               pyg_error * err);  // both -1 when the sequence is empty
+
+// State of the whole context (seq_id -1) or of one sequence: what it remembers, not its last output. For the same
+// model on the same kind of machine; a checksum guards it. PYG_ERR_INVALID_PARAMETER for bytes that are no such
+// state (nothing has happened then) or that do not fit the shape of this context (what was to be restored is empty
+// then), and while edits of sequences wait for the next decode.
+pyg_status pyg_context_state_size(pyg_context * ctx, int32_t seq_id, size_t * out, pyg_error * err);
+pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, size_t size, size_t * written,
+                                 pyg_error * err);
+pyg_status pyg_context_state_set(pyg_context * ctx, int32_t seq_id, const void * src, size_t size, pyg_error * err);
+
+// ---------------------------------------------------------------------------------------------------------
+// Samplers: chains of upstream's samplers
+// ---------------------------------------------------------------------------------------------------------
+
+// An empty chain. `model` is NULL or the model whose vocabulary the chain's samplers may need.
+pyg_status pyg_sampler_new(pyg_model * model, pyg_sampler ** out, pyg_error * err);
+pyg_status pyg_sampler_clone(pyg_sampler * sampler, pyg_sampler ** out, pyg_error * err);
+pyg_status pyg_sampler_close(pyg_sampler * sampler, pyg_error * err);
+void       pyg_sampler_free(pyg_sampler * sampler);
+
+// Each adds one sampler to the chain's end. Those that need a vocabulary return PYG_ERR_INVALID_PARAMETER on a
+// chain made without a model. Ranges are checked: NaN and what upstream would assert on is refused.
+pyg_status pyg_sampler_add_greedy(pyg_sampler * sampler, pyg_error * err);
+pyg_status pyg_sampler_add_dist(pyg_sampler * sampler, uint32_t seed, pyg_error * err);
+pyg_status pyg_sampler_add_top_k(pyg_sampler * sampler, int32_t k, pyg_error * err);
+pyg_status pyg_sampler_add_top_p(pyg_sampler * sampler, float p, size_t min_keep, pyg_error * err);
+pyg_status pyg_sampler_add_min_p(pyg_sampler * sampler, float p, size_t min_keep, pyg_error * err);
+pyg_status pyg_sampler_add_typical(pyg_sampler * sampler, float p, size_t min_keep, pyg_error * err);
+pyg_status pyg_sampler_add_temp(pyg_sampler * sampler, float t, pyg_error * err);
+pyg_status pyg_sampler_add_temp_ext(pyg_sampler * sampler, float t, float delta, float exponent, pyg_error * err);
+pyg_status pyg_sampler_add_xtc(pyg_sampler * sampler, float p, float t, size_t min_keep, uint32_t seed,
+                               pyg_error * err);
+pyg_status pyg_sampler_add_top_n_sigma(pyg_sampler * sampler, float n, pyg_error * err);
+pyg_status pyg_sampler_add_mirostat(pyg_sampler * sampler, uint32_t seed, float tau, float eta, int32_t m,
+                                    pyg_error * err);
+pyg_status pyg_sampler_add_mirostat_v2(pyg_sampler * sampler, uint32_t seed, float tau, float eta, pyg_error * err);
+pyg_status pyg_sampler_add_grammar(pyg_sampler * sampler, const char * grammar, const char * root, pyg_error * err);
+pyg_status pyg_sampler_add_grammar_lazy(pyg_sampler * sampler, const char * grammar, const char * root,
+                                        const char ** trigger_patterns, size_t n_patterns,
+                                        const int32_t * trigger_tokens, size_t n_tokens, pyg_error * err);
+pyg_status pyg_sampler_add_penalties(pyg_sampler * sampler, int32_t last_n, float repeat, float frequency,
+                                     float presence, pyg_error * err);
+pyg_status pyg_sampler_add_dry(pyg_sampler * sampler, float multiplier, float base, int32_t allowed_length,
+                               int32_t last_n, const char ** breakers, size_t n_breakers, pyg_error * err);
+pyg_status pyg_sampler_add_adaptive_p(pyg_sampler * sampler, float target, float decay, uint32_t seed,
+                                      pyg_error * err);
+pyg_status pyg_sampler_add_logit_bias(pyg_sampler * sampler, const int32_t * token_ids, const float * biases,
+                                      int32_t n, pyg_error * err);
+pyg_status pyg_sampler_add_infill(pyg_sampler * sampler, pyg_error * err);
+
+pyg_status pyg_sampler_count(pyg_sampler * sampler, int32_t * out, pyg_error * err);
+pyg_status pyg_sampler_name(pyg_sampler * sampler, int32_t index, const char ** out,
+                            pyg_error * err);  // *borrowed until the chain changes*
+pyg_status pyg_sampler_remove(pyg_sampler * sampler, int32_t index, pyg_error * err);
+pyg_status pyg_sampler_seed(pyg_sampler * sampler, uint32_t * out, pyg_error * err);
+pyg_status pyg_sampler_reset(pyg_sampler * sampler, pyg_error * err);
+pyg_status pyg_sampler_accept(pyg_sampler * sampler, int32_t token_id, pyg_error * err);
+
+// Samples from output row `row` of the context's last decode (negative counts from the end) and accepts the
+// token. PYG_ERR_ENGINE when the context has no such row, or the chain selects nothing.
+pyg_status pyg_sampler_sample(pyg_sampler * sampler, pyg_context * ctx, int32_t row, int32_t * token_id,
+                              pyg_error * err);
+
+// Runs the chain over `n` candidates in place, without accepting. logits and probs: (n,), token_ids: (n,), all
+// overwritten in the chain's order. *n_out is how many survive, *selected the index chosen or -1.
+pyg_status pyg_sampler_apply(pyg_sampler * sampler, int32_t * token_ids, float * logits, float * probs, int32_t n,
+                             int32_t * n_out, int32_t * selected, pyg_error * err);
+
+// ---------------------------------------------------------------------------------------------------------
+// Chat templates and grammars, by upstream's own code
+// ---------------------------------------------------------------------------------------------------------
+
+// Renders messages with the model's chat template, or with `chat_template` when it is not NULL.
+// `messages_json` is a JSON array of {"role": ..., "content": ...}. *out is *owned*: pyg_string_free.
+// PYG_ERR_INVALID_PARAMETER when there is no template, the messages are malformed or the template refuses them.
+pyg_status pyg_chat_render(pyg_model * model, const char * chat_template, const char * messages_json,
+                           bool add_generation_prompt, char ** out, pyg_error * err);
+
+// A JSON schema as a GBNF grammar. *out is *owned*: pyg_string_free. PYG_ERR_GRAMMAR.
+pyg_status pyg_json_schema_to_grammar(const char * schema_json, char ** out, pyg_error * err);
+void       pyg_string_free(char * string);
+
+// ---------------------------------------------------------------------------------------------------------
+// The engine: one context, one native thread, a queue of requests
+// ---------------------------------------------------------------------------------------------------------
+
+typedef struct pyg_engine pyg_engine;
+typedef struct pyg_request pyg_request;
+
+// Takes the context: from here on only the engine's thread uses it, and the caller's handle is closed.
+// Starts the thread, which sleeps while there is nothing to do. `n_ctx` is what requests may use of the context,
+// 0: all of it (upstream rounds a context's cells up, so it may have more than was asked for).
+pyg_status pyg_engine_new(pyg_context * ctx, uint32_t n_ctx, pyg_engine ** out, pyg_error * err);
+
+// Cancels every request, waits until the thread has ended, and releases the context. Requests that were in
+// flight end with PYG_FINISH_CLOSED.
+pyg_status pyg_engine_close(pyg_engine * engine, pyg_error * err);
+void       pyg_engine_free(pyg_engine * engine);
+
+typedef struct pyg_sampling {
+    float           temperature;       // 0: greedy
+    int32_t         top_k;             // 0: off
+    float           top_p;             // 1: off
+    float           min_p;             // 0: off
+    float           typical_p;         // 1: off
+    float           repeat_penalty;    // 1: off
+    float           frequency_penalty; // 0: off
+    float           presence_penalty;  // 0: off
+    int32_t         penalty_last_n;    // tokens the penalties look back; 0: off
+    uint32_t        seed;
+    const char *    grammar;           // GBNF with a rule "root", or NULL
+    const int32_t * bias_token_ids;    // (n_bias,) or NULL
+    const float *   bias_values;       // (n_bias,)
+    int32_t         n_bias;
+} pyg_sampling;
+
+typedef struct pyg_request_options {
+    pyg_sampling    sampling;
+    int32_t         max_tokens;
+    const int32_t * stop_token_ids;    // (n_stop,) or NULL: generation ends before any of these
+    int32_t         n_stop;
+    double          timeout_s;         // from submit; negative: none
+} pyg_request_options;
+
+// Queues a request. Everything `options` and `prompt` point to is copied. Refused at once, with nothing queued:
+// PYG_ERR_EMPTY_PROMPT, PYG_ERR_CONTEXT_OVERFLOW when the prompt cannot fit, PYG_ERR_INVALID_PARAMETER,
+// PYG_ERR_GRAMMAR.
+pyg_status pyg_engine_submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
+                             const pyg_request_options * options, pyg_request ** out, pyg_error * err);
+
+// Every position's logits of a prompt, through the same queue. dst: (n_prompt, n_vocab). Poll with
+// pyg_request_wait; dst must stay valid until the request has ended.
+pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, float * dst,
+                                    pyg_request ** out, pyg_error * err);
+
+// Forgets everything the context remembers, once the requests already queued have ended. Does not wait.
+pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err);
+
+enum pyg_finish {
+    PYG_FINISH_NONE,       // still queued or running
+    PYG_FINISH_STOP,       // sampled a stop token
+    PYG_FINISH_LENGTH,     // max_tokens, or the context is full
+    PYG_FINISH_CANCELLED,
+    PYG_FINISH_TIMEOUT,
+    PYG_FINISH_CLOSED,     // the engine was closed under it
+    PYG_FINISH_ERROR,      // pyg_request_wait returns the error
+};
+
+typedef struct pyg_request_state {
+    int32_t finish;           // enum pyg_finish
+    int32_t stop_token_id;    // with PYG_FINISH_STOP, else -1
+    int32_t n_prompt;
+    int32_t n_cached;         // prompt tokens whose computation was reused
+    int32_t n_prefilled;      // prompt tokens computed so far
+    int32_t n_generated;      // tokens produced, read or not; the stop token does not count
+    int32_t n_read;           // tokens handed out
+    double  queue_s;          // from submit to start
+    double  prefill_s;        // from start to the first token
+    double  decode_s;         // from the first token to the last
+} pyg_request_state;
+
+// Waits until at least `min_tokens` unread tokens are there, or the request has ended, or `timeout_s` is over
+// (negative: no limit), then takes up to `max_tokens` of them into `token_ids`. *n_out may be 0. When the
+// request has ended and every token is read, state->finish says how. Returns the request's own failure with
+// PYG_FINISH_ERROR. One reader at a time.
+pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double timeout_s, int32_t * token_ids,
+                            int32_t max_tokens, int32_t * n_out, pyg_request_state * state, pyg_error * err);
+
+// Ends the request at the engine's next opportunity, also inside prefill. Does not wait; may be repeated.
+void pyg_request_cancel(pyg_request * request);
+
+// Cancels if need be. Allowed at any time, also after the engine is gone.
+void pyg_request_free(pyg_request * request);
+
+typedef struct pyg_engine_stats {
+    int32_t  n_queued;
+    int32_t  n_running;
+    uint64_t n_requests;        // submitted so far
+    uint64_t n_prompt_tokens;   // computed
+    uint64_t n_cached_tokens;   // reused instead
+    uint64_t n_generated_tokens;
+    uint64_t n_decode_steps;
+    double   prefill_s;
+    double   decode_s;
+} pyg_engine_stats;
+
+pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif  // PYGGML_H

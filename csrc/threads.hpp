@@ -1,0 +1,34 @@
+// Small helpers for the native threads.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+namespace pyg {
+
+// While it lives, threads started here inherit a mask that leaves every signal to the caller's threads: Ctrl-C is
+// Python's business, and must reach a thread that Python looks after.
+class SignalsBlocked {
+  public:
+    SignalsBlocked() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    SignalsBlocked(const SignalsBlocked &)             = delete;
+    SignalsBlocked & operator=(const SignalsBlocked &) = delete;
+
+  private:
+    sigset_t before_;
+};
+
+inline void name_this_thread(const char * name) {
+#if defined(__APPLE__)
+    pthread_setname_np(name);
+#else
+    pthread_setname_np(pthread_self(), name);
+#endif
+}
+
+}  // namespace pyg

@@ -1,0 +1,47 @@
+"""The one door to the compiled module.
+
+Everything else in the package imports ``ffi`` and ``lib`` from here, so that a missing or stale build is
+reported once, in words, and the engine is started before anybody uses it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyggml._version import __version__
+
+try:
+    from pyggml import _pyggml
+except ImportError as error:
+    raise ImportError(
+        "pyggml's compiled module could not be imported. If this is a source checkout, build it in place with "
+        "'pip install -e .' (or 'make build'); otherwise reinstall the package."
+    ) from error
+
+if TYPE_CHECKING:
+    from pyggml._pyggml import CData as CData
+
+ffi = _pyggml.ffi
+lib = _pyggml.lib
+
+
+def _check_version() -> None:
+    built_for = ffi.string(lib.pyg_version()).decode()
+    if built_for != __version__:
+        raise ImportError(
+            f"pyggml {__version__} found a compiled module of pyggml {built_for}: "
+            "rebuild it with 'pip install -e .' or reinstall the package."
+        )
+
+
+def _start_engine() -> None:
+    err = ffi.new("pyg_error *")
+    module_dir = Path(_pyggml.__file__).resolve().parent
+    if lib.pyg_init(os.fsencode(module_dir), err) != 0:
+        raise ImportError(f"pyggml's engine did not start: {ffi.string(err.message).decode(errors='replace')}")
+
+
+_check_version()
+_start_engine()

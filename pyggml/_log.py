@@ -1,0 +1,46 @@
+"""The engine's log lines on their way into ``logging.getLogger("pyggml")``.
+
+The engine's threads never wait for Python: lines of a level nobody listens to are dropped where they are said,
+the others wait in a bounded native queue that Python empties whenever it comes by (after every native call).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from pyggml._ffi import ffi, lib
+
+logger = logging.getLogger("pyggml")
+logger.addHandler(logging.NullHandler())  # silent unless the application sets up logging
+
+_LINE_BYTES = 8192
+_line = ffi.new("char[]", _LINE_BYTES)
+_one_reader = threading.Lock()  # native calls drop the GIL, and there is one buffer
+
+
+def sync_level() -> None:
+    """Tells the native filter which levels ``logging`` wants now; called where the engine is about to speak."""
+    listening = any(not isinstance(h, logging.NullHandler) for h in _handlers())
+    lib.pyg_log_set_level(logger.getEffectiveLevel() if listening else lib.PYG_LOG_OFF)
+
+
+def drain() -> None:
+    """Passes every waiting line to the logger, on this thread; leaves it to another thread already doing so."""
+    if not _one_reader.acquire(blocking=False):
+        return
+    try:
+        while level := lib.pyg_log_read(_line, _LINE_BYTES):
+            logger.log(level, "%s", ffi.string(_line).decode("utf-8", "replace"))
+    finally:
+        _one_reader.release()
+
+
+def _handlers() -> list[logging.Handler]:
+    """The handlers a record of our logger would reach."""
+    handlers: list[logging.Handler] = []
+    node: logging.Logger | None = logger
+    while node:
+        handlers += node.handlers
+        node = node.parent if node.propagate else None
+    return handlers
