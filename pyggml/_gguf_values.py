@@ -1,0 +1,268 @@
+"""Metadata values between Python and the engine's ``gguf_context``.
+
+Upstream's getters and setters end the process on a wrong type, an empty key, a reserved key of the wrong
+type. This file is the only one that calls them, after it has looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml import errors
+from pyggml._ffi import ffi, lib
+
+if TYPE_CHECKING:
+    from pyggml._ffi import CData
+
+#: What a key can hold. Reading yields exactly these; writing also takes lists and numpy scalars.
+MetadataValue = bool | int | float | str | npt.NDArray[np.generic] | tuple[str, ...]
+
+_MAX_KEY_BYTES = 65535  # the format's own limit
+_ALIGNMENT_KEY = "general.alignment"
+
+
+class ValueType(IntEnum):
+    """The types of metadata values; the numbers are ``enum gguf_type``."""
+
+    UINT8 = lib.GGUF_TYPE_UINT8
+    INT8 = lib.GGUF_TYPE_INT8
+    UINT16 = lib.GGUF_TYPE_UINT16
+    INT16 = lib.GGUF_TYPE_INT16
+    UINT32 = lib.GGUF_TYPE_UINT32
+    INT32 = lib.GGUF_TYPE_INT32
+    FLOAT32 = lib.GGUF_TYPE_FLOAT32
+    BOOL = lib.GGUF_TYPE_BOOL
+    STRING = lib.GGUF_TYPE_STRING
+    UINT64 = lib.GGUF_TYPE_UINT64
+    INT64 = lib.GGUF_TYPE_INT64
+    FLOAT64 = lib.GGUF_TYPE_FLOAT64
+
+
+_DTYPES: dict[ValueType, np.dtype[np.generic]] = {
+    ValueType.UINT8: np.dtype(np.uint8),
+    ValueType.INT8: np.dtype(np.int8),
+    ValueType.UINT16: np.dtype(np.uint16),
+    ValueType.INT16: np.dtype(np.int16),
+    ValueType.UINT32: np.dtype(np.uint32),
+    ValueType.INT32: np.dtype(np.int32),
+    ValueType.FLOAT32: np.dtype(np.float32),
+    ValueType.BOOL: np.dtype(np.bool_),
+    ValueType.UINT64: np.dtype(np.uint64),
+    ValueType.INT64: np.dtype(np.int64),
+    ValueType.FLOAT64: np.dtype(np.float64),
+}
+_TYPE_OF_DTYPE = {dtype: type for type, dtype in _DTYPES.items()}
+
+# An int goes into the first of these that holds it; the engine reads its counts and sizes as UINT32.
+_INFERRED_INTEGERS = (ValueType.UINT32, ValueType.INT32, ValueType.UINT64, ValueType.INT64)
+
+_SETTERS: dict[ValueType, Callable[[CData, bytes, Any], None]] = {
+    ValueType.UINT8: lib.gguf_set_val_u8,
+    ValueType.INT8: lib.gguf_set_val_i8,
+    ValueType.UINT16: lib.gguf_set_val_u16,
+    ValueType.INT16: lib.gguf_set_val_i16,
+    ValueType.UINT32: lib.gguf_set_val_u32,
+    ValueType.INT32: lib.gguf_set_val_i32,
+    ValueType.FLOAT32: lib.gguf_set_val_f32,
+    ValueType.BOOL: lib.gguf_set_val_bool,
+    ValueType.UINT64: lib.gguf_set_val_u64,
+    ValueType.INT64: lib.gguf_set_val_i64,
+    ValueType.FLOAT64: lib.gguf_set_val_f64,
+}
+
+
+def decode(text: CData) -> str:
+    """A ``char *`` as str. Bytes that are no UTF-8 become lone surrogates; :func:`encode` restores them."""
+    return ffi.string(text).decode("utf-8", "surrogateescape")
+
+
+def encode(what: str, text: str) -> bytes:
+    """The inverse of :func:`decode`.
+
+    Raises:
+        InvalidParameterError: ``text`` is no str, or holds a NUL or half a character.
+    """
+    if not isinstance(text, str):
+        raise errors.InvalidParameterError(f"{what} must be a str, not {text!r}")
+    try:
+        encoded = text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise errors.InvalidParameterError(f"{what} holds half a character: {error}") from None
+    if b"\0" in encoded:
+        raise errors.InvalidParameterError(f"{what} holds a NUL, at which the engine would cut it: {text[:80]!r}")
+    return encoded
+
+
+def value_type(raw: CData, key_id: int) -> ValueType:
+    """The type of a value, or of an array's elements."""
+    kind = lib.gguf_get_kv_type(raw, key_id)
+    return ValueType(lib.gguf_get_arr_type(raw, key_id) if kind == lib.GGUF_TYPE_ARRAY else kind)
+
+
+def read_value(raw: CData, key_id: int) -> MetadataValue:
+    """Reads one value: bool, int, float, str; read-only numpy array; tuple of str. Everything is a copy."""
+    if lib.gguf_get_kv_type(raw, key_id) == lib.GGUF_TYPE_ARRAY:
+        return _read_array(raw, key_id)
+    type = value_type(raw, key_id)
+    if type == ValueType.STRING:
+        return decode(lib.gguf_get_val_str(raw, key_id))
+    value: MetadataValue = _copy(lib.gguf_get_val_data(raw, key_id), _DTYPES[type], 1)[0].item()
+    return value
+
+
+def _read_array(raw: CData, key_id: int) -> npt.NDArray[np.generic] | tuple[str, ...]:
+    type = value_type(raw, key_id)
+    n = lib.gguf_get_arr_n(raw, key_id)
+    if type == ValueType.STRING:
+        get = lib.gguf_get_arr_str
+        return tuple(decode(get(raw, key_id, i)) for i in range(n))
+    return _copy(lib.gguf_get_arr_data(raw, key_id) if n else ffi.NULL, _DTYPES[type], n)
+
+
+def _copy(data: CData, dtype: np.dtype[np.generic], n: int) -> npt.NDArray[np.generic]:
+    """``n`` elements at ``data`` as a read-only array."""
+    return np.frombuffer(bytes(ffi.buffer(data, n * dtype.itemsize)) if n else b"", dtype)
+
+
+def write_value(raw: CData, key: str, value: object, type: ValueType | None) -> None:
+    """Adds a key to a ``gguf_context``.
+
+    Args:
+        raw: the context.
+        key: new, and not empty.
+        value: a bool, int, float or str, a numpy scalar, or a one-dimensional array, list or tuple of these.
+        type: of the value, or of an array's elements; None: what fits, see
+            :meth:`pyggml.gguf.GGUFWriter.set`.
+
+    Raises:
+        InvalidParameterError: an unusable key, or a value that does not fit the type.
+    """
+    encoded_key = _encode_key(raw, key)
+    if type is not None and type not in tuple(ValueType):
+        raise errors.InvalidParameterError(f"{type!r} is no type of a metadata value")
+    if _is_text(value, type):
+        _write_text(raw, encoded_key, key, value)
+        return
+    numbers = _numbers(key, value, type)
+    if key == _ALIGNMENT_KEY:
+        _require_default_alignment(numbers)
+    if numbers.ndim == 0:
+        _SETTERS[_TYPE_OF_DTYPE[numbers.dtype]](raw, encoded_key, numbers.item())
+    else:
+        data = ffi.cast("void *", numbers.ctypes.data)
+        lib.gguf_set_arr_data(raw, encoded_key, _TYPE_OF_DTYPE[numbers.dtype], data, len(numbers))
+
+
+def _encode_key(raw: CData, key: str) -> bytes:
+    encoded = encode("a metadata key", key)
+    if not 1 <= len(encoded) <= _MAX_KEY_BYTES:
+        raise errors.InvalidParameterError(
+            f"a metadata key has 1 to {_MAX_KEY_BYTES} bytes, and this one has {len(encoded)}: {key[:80]!r}"
+        )
+    if lib.gguf_find_key(raw, encoded) >= 0:
+        raise errors.InvalidParameterError(f"the key {key!r} is set already")
+    return encoded
+
+
+def _is_text(value: object, type: ValueType | None) -> bool:
+    if type is not None:
+        return type == ValueType.STRING
+    if isinstance(value, np.ndarray) and value.dtype.kind != "O":
+        return bool(value.dtype.kind == "U")
+    return isinstance(value, str) or (
+        isinstance(value, (list, tuple, np.ndarray)) and any(isinstance(v, str) for v in value)
+    )
+
+
+def _write_text(raw: CData, encoded_key: bytes, key: str, value: Any) -> None:
+    if key == _ALIGNMENT_KEY:
+        raise errors.InvalidParameterError(f"{_ALIGNMENT_KEY} is a number, not {value!r}")
+    if isinstance(value, str):
+        lib.gguf_set_val_str(raw, encoded_key, encode(f"the value of {key!r}", value))
+        return
+    if not isinstance(value, (list, tuple, np.ndarray)) or np.ndim(value) > 1:
+        raise errors.InvalidParameterError(f"{key!r} takes a str or a sequence of str, not {value!r:.80}")
+    _write_texts(raw, encoded_key, [encode(f"value {i} of {key!r}", text) for i, text in enumerate(value)])
+
+
+def _write_texts(raw: CData, encoded_key: bytes, texts: Sequence[bytes]) -> None:
+    # One buffer and one array of addresses into it: a vocabulary has too many strings for an allocation each.
+    buffer = ffi.from_buffer(b"".join(text + b"\0" for text in texts))
+    ends = np.cumsum([len(text) + 1 for text in texts], dtype=np.uintp)
+    starts = np.concatenate([np.zeros(1, np.uintp), ends])[: len(texts)]
+    addresses = starts + np.uintp(int(ffi.cast("uintptr_t", buffer)))
+    lib.gguf_set_arr_str(raw, encoded_key, ffi.cast("const char **", addresses.ctypes.data), len(texts))
+
+
+def _numbers(key: str, value: object, type: ValueType | None) -> npt.NDArray[np.generic]:
+    """``value`` as an array of the type's dtype, of 0 or 1 dimensions, none of it changed on the way."""
+    try:
+        given = _as_array(value)
+    except (ValueError, OverflowError):
+        given = np.empty((0, 0))
+    if given is None or given.ndim > 1:
+        raise errors.InvalidParameterError(
+            f"{key!r} takes a number, a bool, a str or one row of one of these, not {value!r:.80}"
+        )
+    return _exactly(key, given, _DTYPES[_inferred_type(key, value, given) if type is None else type])
+
+
+def _as_array(value: Any) -> npt.NDArray[Any] | None:
+    """``value`` as numpy sees it, but with Python's ints; None for what is neither numbers nor bools."""
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    n_bools = sum(isinstance(item, (bool, np.bool_)) for item in items)
+    if not n_bools and all(isinstance(item, int) for item in items):
+        return np.array(value, object)  # numpy would make floats of ints beyond int64
+    given = np.asarray(value)
+    mixed = 0 < n_bools < len(items)
+    return given if given.dtype.kind in "biuf" and not mixed else None
+
+
+def _inferred_type(key: str, value: object, given: npt.NDArray[Any]) -> ValueType:
+    if isinstance(value, (np.ndarray, np.generic)):
+        native = given.dtype.newbyteorder("=")
+        if native not in _TYPE_OF_DTYPE:
+            raise errors.InvalidParameterError(f"{key!r}: GGUF has no {given.dtype}; convert the array or give a type")
+        return _TYPE_OF_DTYPE[native]
+    if given.size == 0:
+        raise errors.InvalidParameterError(f"{key!r} is empty, so its type cannot be inferred: give one")
+    if given.dtype.kind in "bf":
+        return ValueType.BOOL if given.dtype.kind == "b" else ValueType.FLOAT32
+    for type in _INFERRED_INTEGERS:
+        limits = np.iinfo(_DTYPES[type].name)
+        if limits.min <= given.min() and given.max() <= limits.max:
+            return type
+    raise errors.InvalidParameterError(f"{key!r} needs more than 64 bits: {value!r:.80}")
+
+
+def _exactly(key: str, given: npt.NDArray[Any], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
+    """Converts; refuses fractions as integers, overflows, numbers as bools and bools as numbers."""
+    try:
+        with np.errstate(all="ignore"):
+            converted = np.asarray(given, dtype, order="C")
+        if given.size == 0 or _is_kept(given, converted):
+            return converted
+    except OverflowError:
+        pass
+    raise errors.InvalidParameterError(f"{key!r}: {dtype} cannot hold {given.tolist()!r:.80}")
+
+
+def _is_kept(given: npt.NDArray[Any], converted: npt.NDArray[np.generic]) -> bool:
+    """Whether a conversion lost nothing but the precision of floats."""
+    if "b" in (given.dtype.kind, converted.dtype.kind):
+        return given.dtype.kind == converted.dtype.kind
+    if converted.dtype.kind == "f":
+        return np.array_equal(np.isfinite(np.asarray(given, np.float64)), np.isfinite(converted))
+    return given.dtype.kind != "f" and np.array_equal(given, converted)
+
+
+def _require_default_alignment(alignment: npt.NDArray[np.generic]) -> None:
+    if alignment.dtype != np.uint32 or alignment.ndim or alignment.item() != lib.GGUF_DEFAULT_ALIGNMENT:
+        raise errors.InvalidParameterError(
+            f"{_ALIGNMENT_KEY} can only be {lib.GGUF_DEFAULT_ALIGNMENT} (UINT32): the engine writes no other"
+        )

@@ -1,0 +1,132 @@
+"""Devices, and backends that compute raw ggml graphs on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pyggml import errors
+from pyggml._ffi import ffi, lib
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from pyggml._ffi import CData
+
+_TYPE_NAMES: dict[int, str] = {
+    lib.GGML_BACKEND_DEVICE_TYPE_CPU: "cpu",
+    lib.GGML_BACKEND_DEVICE_TYPE_GPU: "gpu",
+    lib.GGML_BACKEND_DEVICE_TYPE_IGPU: "igpu",
+    lib.GGML_BACKEND_DEVICE_TYPE_ACCEL: "accel",
+    lib.GGML_BACKEND_DEVICE_TYPE_META: "meta",
+}
+
+
+@dataclass(frozen=True)
+class Device:
+    """Something that computes, as it was when :func:`devices` looked.
+
+    Attributes:
+        name: the engine's name for it: "CPU", "CUDA0", "Vulkan0" ...
+        description: the product: "AMD EPYC ...", "NVIDIA H200" ...
+        type: "cpu", "gpu", "igpu" (shares the main memory), "accel" (helps the CPU, such as BLAS) or "meta"
+            (several devices as one).
+        memory_total: bytes.
+        memory_free: bytes. For the CPU, what this process may still take: the least of what the machine has
+            left and what each of its control groups and ``ulimit -v`` allow.
+    """
+
+    name: str
+    description: str
+    type: str
+    memory_total: int
+    memory_free: int
+
+
+def devices() -> list[Device]:
+    """The devices that this build and this machine offer, in the engine's order of preference."""
+    return [_device(index) for index in range(lib.pyg_device_count())]
+
+
+def _device(index: int) -> Device:
+    found = ffi.new("pyg_device *")
+    errors.call(lib.pyg_device_get, index, found)
+    return Device(
+        name=ffi.string(found.name).decode(errors="replace"),
+        description=ffi.string(found.description).decode(errors="replace"),
+        type=_TYPE_NAMES[found.type],
+        memory_total=found.memory_total,
+        memory_free=found.memory_free,
+    )
+
+
+class Backend:
+    """A device opened for raw ggml graphs.
+
+    Graphs are built with ``pyggml.lib``; ``examples/raw_ggml_graph.py`` shows how. Any thread may use a
+    backend; computations on one take turns, without the GIL. Close it, or use it as a context manager;
+    buffers allocated on its device stay valid.
+    """
+
+    def __init__(self, device: str = "CPU", n_threads: int | None = None) -> None:
+        """Opens a device.
+
+        Args:
+            device: its name as in :func:`devices`, in upper or lower case.
+            n_threads: compute threads of a device that computes on the CPU, 1 to 512; None: one per core that
+                the process may use. Other devices take no notice.
+
+        Raises:
+            DeviceError: there is no such device, or it cannot be used.
+            InvalidParameterError: ``n_threads`` is out of range.
+        """
+        if "\0" in device:
+            raise errors.InvalidParameterError(f"a device name holds no NUL: {device!r}")
+        if n_threads is not None and not 1 <= n_threads <= lib.GGML_MAX_N_THREADS:
+            raise errors.InvalidParameterError(
+                f"n_threads is {n_threads}; it must be 1 to {lib.GGML_MAX_N_THREADS}, or None (one per core)"
+            )
+        out = ffi.new("pyg_backend **")
+        errors.call(lib.pyg_backend_new, device.encode(), n_threads or 0, out)
+        self._handle = ffi.gc(out[0], lib.pyg_backend_free)
+
+    @property
+    def handle(self) -> CData:
+        """The ``ggml_backend_t`` for the raw API, borrowed until :meth:`close`.
+
+        Raises:
+            ClosedError: the backend is closed.
+        """
+        out = ffi.new("struct ggml_backend **")
+        errors.call(lib.pyg_backend_get, self._handle, out)
+        handle: CData = out[0]
+        return handle
+
+    def compute(self, graph: CData) -> None:
+        """Computes a graph; returns when the results are there.
+
+        Args:
+            graph: a ``struct ggml_cgraph *`` whose tensors are allocated in memory that the device can reach.
+
+        Raises:
+            InvalidParameterError: it is no graph, one of its tensors has no memory or memory that the device
+                cannot reach, or the device cannot compute one of its operations.
+            ClosedError: the backend is closed.
+            OutOfMemoryError, EngineError: the computation failed.
+        """
+        if not isinstance(graph, ffi.CData) or ffi.typeof(graph) is not ffi.typeof("struct ggml_cgraph *"):
+            raise errors.InvalidParameterError(f"a 'struct ggml_cgraph *' was expected, not {graph!r}")
+        errors.call(lib.pyg_backend_compute, self._handle, graph)
+
+    def close(self) -> None:
+        """Frees the backend, after a computation in flight. May be repeated."""
+        errors.call(lib.pyg_backend_close, self._handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

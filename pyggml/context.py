@@ -1,0 +1,422 @@
+"""A context: what a model remembers, and the computation of one batch after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml import _log, errors
+from pyggml._batch import Batch, Output, seq_number
+from pyggml._context_options import POOLING_NAMES, native_options, threads
+from pyggml._ffi import ffi, lib
+from pyggml._native import INT32_MAX, integer, pointer
+from pyggml.model import Model
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from pyggml._ffi import CData
+
+_EVERY_SEQ = -1
+
+
+class Context:
+    """Runs batches of token ids through a model, keeping what it has read as numbered sequences.
+
+    Any thread may use it; calls take turns, without the GIL, and :meth:`cancel` cuts in. Close it, or use it
+    as a context manager. It keeps its model's weights alive.
+
+    Attributes:
+        model: the model it was made from.
+        n_ctx: cells, each for one token: those asked for, rounded up to a multiple of 256.
+        n_ctx_seq: cells that one sequence can use: all of them, or without ``kv_unified`` its share.
+        n_batch: tokens in one call of :meth:`decode` at most; no more than n_ctx with causal attention.
+        n_ubatch: tokens computed at once.
+        n_seq_max: sequences are numbered 0 to n_seq_max - 1.
+        n_outputs_max: rows of output of one call at most.
+        n_vocab: width of a row of logits.
+        n_embd_out: width of an embedding.
+        pooling: how embeddings of tokens become one of the sequence: "none", "mean", "cls", "last" or "rank".
+        can_shift: whether positions can be moved, by :meth:`seq_add` and :meth:`seq_div`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        n_ctx: int = 0,
+        n_batch: int = 2048,
+        n_ubatch: int = 512,
+        n_seq_max: int = 1,
+        n_outputs_max: int = 0,
+        n_threads: int | None = None,
+        n_threads_batch: int | None = None,
+        cache_type: str = "f16",
+        type_k: str | None = None,
+        type_v: str | None = None,
+        flash_attn: Literal["auto", "on", "off"] = "auto",
+        embeddings: bool = False,
+        pooling: Literal["none", "mean", "cls", "last", "rank"] | None = None,
+        attention: Literal["causal", "non-causal"] | None = None,
+        rope_scaling: Literal["none", "linear", "yarn", "longrope"] | None = None,
+        rope_freq_base: float = 0.0,
+        rope_freq_scale: float = 0.0,
+        kv_unified: bool = True,
+        swa_full: bool = False,
+        offload_kqv: bool = True,
+        op_offload: bool = True,
+    ) -> None:
+        """Plans the memory, and takes it if it is there.
+
+        Args:
+            model: the model, loaded with its weights.
+            n_ctx: cells, one for each token of each sequence; 0: as many as the model was trained on. Rounded
+                up to a multiple of 256.
+            n_batch: tokens in one call of :meth:`decode` at most.
+            n_ubatch: tokens computed at once: more is faster for prompts and takes more scratch. A model that
+                attends in both directions needs room for a whole batch.
+            n_seq_max: how many sequences there can be.
+            n_outputs_max: rows of output of one call at most; 0: n_batch. Each costs n_vocab floats of
+                scratch.
+            n_threads: threads for single tokens; None: one per core that the process may use.
+            n_threads_batch: threads for larger batches; None: n_threads.
+            cache_type: element type of the cache: "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl",
+                "q5_0" or "q5_1".
+            type_k: the same for the keys alone.
+            type_v: the same for the values alone. Quantised values need flash attention.
+            flash_attn: whether to use flash attention; "auto" does where the device can.
+            embeddings: compute embeddings beside logits, for every token.
+            pooling: how to make one embedding of a sequence; None: as the model says.
+            attention: None: as the model says.
+            rope_scaling: None: as the model says.
+            rope_freq_base: 0: as the model says.
+            rope_freq_scale: 0: as the model says.
+            kv_unified: sequences share all cells. Otherwise each has its own part of n_ctx, which computes
+                faster when they have nothing in common.
+            swa_full: layers with a sliding window keep all positions, so that sequences can be cut back.
+            offload_kqv: keep the cache on the GPU, with the layers that are there.
+            op_offload: let the GPU compute large batches of layers that are not there.
+
+        Raises:
+            OutOfMemoryError: what this would take is not there; names required and available bytes.
+            InvalidParameterError: an argument is out of range, or this model cannot do what it asks for.
+            ClosedError: the model was closed.
+        """
+        if not isinstance(model, Model):
+            raise errors.InvalidParameterError(f"a Model was expected, not {type(model).__name__}")
+        options = native_options(
+            n_ctx=n_ctx,
+            n_batch=n_batch,
+            n_ubatch=n_ubatch,
+            n_seq_max=n_seq_max,
+            n_outputs_max=n_outputs_max,
+            n_threads=n_threads,
+            n_threads_batch=n_threads_batch,
+            type_k=cache_type if type_k is None else type_k,
+            type_v=cache_type if type_v is None else type_v,
+            flash_attn=flash_attn,
+            embeddings=embeddings,
+            pooling=pooling,
+            attention=attention,
+            rope_scaling=rope_scaling,
+            rope_freq_base=rope_freq_base,
+            rope_freq_scale=rope_freq_scale,
+            kv_unified=kv_unified,
+            swa_full=swa_full,
+            offload_kqv=offload_kqv,
+            op_offload=op_offload,
+        )
+        _log.sync_level()
+        out = ffi.new("pyg_context **")
+        errors.call(lib.pyg_context_new, model._handle, options, out)
+        self._handle = ffi.gc(out[0], lib.pyg_context_free)
+        self.model = model
+        info = self._info()
+        self.n_ctx: int = info.n_ctx
+        self.n_ctx_seq: int = info.n_ctx_seq
+        self.n_batch: int = info.n_batch
+        self.n_ubatch: int = info.n_ubatch
+        self.n_seq_max: int = info.n_seq_max
+        self.n_outputs_max: int = info.n_outputs_max
+        self.n_vocab: int = info.n_vocab
+        self.n_embd_out: int = info.n_embd_out
+        self.pooling: str = POOLING_NAMES[info.pooling]
+        self.can_shift: bool = info.can_shift
+
+    @property
+    def handle(self) -> CData:
+        """The ``struct llama_context *`` for the raw API, borrowed until :meth:`close`.
+
+        Raises:
+            ClosedError: the context was closed.
+        """
+        out = ffi.new("struct llama_context **")
+        errors.call(lib.pyg_context_get, self._handle, out)
+        return out[0]
+
+    # --- computing ------------------------------------------------------------------------------------------
+
+    def decode(
+        self,
+        token_ids: npt.ArrayLike,
+        *,
+        pos: npt.ArrayLike | None = None,
+        seq_id: SupportsIndex | npt.ArrayLike = 0,
+        output: Output | npt.ArrayLike = "last",
+    ) -> int:
+        """Computes a batch and remembers it. Returns when it is done.
+
+        Args:
+            token_ids: integers, shape (n,), n from 1 to n_batch; int32 arrays are not copied.
+            pos: position of each in its sequence, (n,); None: each sequence goes on where it stands. Within a
+                sequence they must go on from what is there, without gaps.
+            seq_id: the sequence of them all, or of each, (n,).
+            output: which tokens to have logits (or embeddings) of: "last", "all", "none", or a bool for each,
+                (n,). With ``embeddings``, and for models without a memory, every token is output regardless.
+
+        Returns:
+            The number of rows that :meth:`logits` or :meth:`embeddings` now have, in the batch's order.
+
+        Raises:
+            InvalidParameterError: something is out of range or does not fit together; nothing has happened.
+            ContextOverflowError: there are not enough free cells; nothing has happened.
+            EngineError: cancelled, or the computation failed. What was computed before stays remembered:
+                :meth:`seq_pos` tells how far it came.
+            ClosedError: the context was closed.
+        """
+        return self._run(lib.pyg_context_decode, token_ids, pos, seq_id, output)
+
+    def encode(
+        self,
+        token_ids: npt.ArrayLike,
+        *,
+        pos: npt.ArrayLike | None = None,
+        seq_id: SupportsIndex | npt.ArrayLike = 0,
+    ) -> int:
+        """Runs a model's encoder over a batch, at most n_ubatch tokens, all of them output.
+
+        Models that only encode take :meth:`decode` as well; those with both parts want this first.
+
+        Args, returns and raises as :meth:`decode`; InvalidParameterError for a model without an encoder.
+        """
+        return self._run(lib.pyg_context_encode, token_ids, pos, seq_id, "all")
+
+    def cancel(self) -> None:
+        """Makes a :meth:`decode` that runs on another thread now return early, with EngineError there.
+
+        Does nothing when there is none. Does not wait. Reaches work on the CPU only, and no decode that first
+        carries out edits of sequences.
+        """
+        lib.pyg_context_cancel(self._handle)
+
+    def logits(self, first: int = 0, n: int | None = None) -> npt.NDArray[np.float32]:
+        """Logits of the last batch.
+
+        Args:
+            first: the first row; rows are the batch's output tokens, in its order.
+            n: how many; None: all from ``first`` on.
+
+        Returns:
+            float32, (n, n_vocab): a copy, since the next batch overwrites the engine's own.
+
+        Raises:
+            EngineError: there are none: no batch, no output asked for, or the model gives embeddings only.
+            InvalidParameterError: there are no such rows.
+            ClosedError: the context was closed.
+        """
+        return self._rows(lib.pyg_context_logits, first, n, self.n_vocab)
+
+    def embeddings(self, first: int = 0, n: int | None = None) -> npt.NDArray[np.float32]:
+        """Embeddings of the last batch's tokens, in a context with ``embeddings`` that does not pool.
+
+        Args, returns and raises as :meth:`logits`, with rows of n_embd_out.
+        """
+        return self._rows(lib.pyg_context_embeddings, first, n, self.n_embd_out)
+
+    def embeddingsseq_number(self, seq_id: SupportsIndex = 0) -> npt.NDArray[np.float32]:
+        """The pooled embedding of a sequence of the last batch: float32, (n_embd_out,), a copy.
+
+        With "rank" pooling it is the scores of the classification head, (model.n_cls_out,).
+
+        Raises:
+            EngineError: this context does not pool, or the sequence was not in the last batch.
+            InvalidParameterError: there is no such sequence.
+            ClosedError: the context was closed.
+        """
+        n = self.model.n_cls_out if self.pooling == "rank" else self.n_embd_out
+        row = np.empty(n, np.float32)
+        errors.call(lib.pyg_context_embeddings_seq, self._handle, seq_number(seq_id), pointer("float[]", row), n)
+        return row
+
+    # --- memory ---------------------------------------------------------------------------------------------
+    # Positions are half-open, [p0, p1); a negative end is open. InvalidParameterError for a sequence that is
+    # not there, for models without a memory, and where a memory cannot do what is asked; ClosedError after
+    # close().
+
+    def memory_clear(self, data: bool = True) -> None:
+        """Forgets every sequence. Without ``data`` the cells are marked free, but not wiped: faster."""
+        errors.call(lib.pyg_context_memory_clear, self._handle, bool(data))
+
+    def seq_rm(self, seq_id: SupportsIndex | None, p0: int = -1, p1: int = -1) -> bool:
+        """Forgets positions [p0, p1) of a sequence, or of all (None).
+
+        Returns:
+            False when this memory cannot forget a part, as recurrent ones cannot: nothing has happened then.
+        """
+        removed = ffi.new("bool *")
+        errors.call(lib.pyg_context_seq_rm, self._handle, _every_or(seq_id), _pos("p0", p0), _pos("p1", p1), removed)
+        return bool(removed[0])
+
+    def seq_cp(self, src: SupportsIndex, dst: SupportsIndex, p0: int = -1, p1: int = -1) -> None:
+        """Lets sequence ``dst`` have positions [p0, p1) of ``src`` too; clear it first with :meth:`seq_rm`.
+
+        With ``kv_unified`` they share the cells, which costs nothing. Otherwise, and for recurrent models,
+        only a whole sequence can be copied; it replaces ``dst``.
+        """
+        errors.call(
+            lib.pyg_context_seq_cp,
+            self._handle,
+            seq_number(src),
+            seq_number(dst),
+            _pos("p0", p0),
+            _pos("p1", p1),
+        )
+
+    def seq_keep(self, seq_id: SupportsIndex) -> None:
+        """Forgets every other sequence."""
+        errors.call(lib.pyg_context_seq_keep, self._handle, seq_number(seq_id))
+
+    def seq_add(self, seq_id: SupportsIndex, p0: int, p1: int, delta: int) -> None:
+        """Moves positions [p0, p1) by ``delta``; what falls below 0 is forgotten. The next decode does it."""
+        moved_by = integer("delta", delta, -INT32_MAX, INT32_MAX)
+        errors.call(
+            lib.pyg_context_seq_add,
+            self._handle,
+            seq_number(seq_id),
+            _pos("p0", p0),
+            _pos("p1", p1),
+            moved_by,
+        )
+
+    def seq_div(self, seq_id: SupportsIndex, p0: int, p1: int, d: int) -> None:
+        """Divides positions [p0, p1) by ``d``, rounding down. The next decode does it."""
+        divisor = integer("d", d, 1, INT32_MAX)
+        errors.call(lib.pyg_context_seq_div, self._handle, seq_number(seq_id), _pos("p0", p0), _pos("p1", p1), divisor)
+
+    def seq_pos(self, seq_id: SupportsIndex = 0) -> tuple[int, int] | None:
+        """The first and the last position that a sequence holds; None when it is empty."""
+        first, last = ffi.new("int32_t *"), ffi.new("int32_t *")
+        errors.call(lib.pyg_context_seq_pos, self._handle, seq_number(seq_id), first, last)
+        return None if last[0] < 0 else (first[0], last[0])
+
+    def state_save(self, seq_id: SupportsIndex | None = None) -> bytes:
+        """What the context remembers, or one sequence of it, as bytes to keep.
+
+        They are for the same model and the same kind of machine, guarded by a checksum, and hold neither
+        logits nor embeddings.
+
+        Raises:
+            InvalidParameterError: no such sequence, a model without a memory, or sequences were edited
+                (seq_add, seq_div, or seq_cp without kv_unified) and no batch decoded since.
+            ClosedError: the context was closed.
+        """
+        seq = _every_or(seq_id)
+        size = ffi.new("size_t *")
+        errors.call(lib.pyg_context_state_size, self._handle, seq, size)
+        state = np.empty(size[0], np.uint8)
+        errors.call(lib.pyg_context_state_get, self._handle, seq, pointer("uint8_t[]", state), len(state), size)
+        return state[: size[0]].tobytes()
+
+    def state_restore(self, data: bytes | bytearray | memoryview, seq_id: SupportsIndex | None = None) -> None:
+        """Remembers what was saved, instead of what is there: of the whole context, or as one sequence.
+
+        Raises:
+            InvalidParameterError: as :meth:`state_save`; or the bytes are damaged, of another model, or of
+                the wrong scope (nothing has happened then), or do not fit this context's shape (what was to
+                be restored is empty then).
+            ClosedError: the context was closed.
+        """
+        state = np.frombuffer(data, np.uint8)
+        seq = _every_or(seq_id)
+        errors.call(lib.pyg_context_state_set, self._handle, seq, pointer("uint8_t[]", state), len(state))
+
+    # --- about ----------------------------------------------------------------------------------------------
+
+    @property
+    def n_outputs(self) -> int:
+        """Rows of output that the last batch left."""
+        return int(self._info().n_outputs)
+
+    @property
+    def n_threads(self) -> int:
+        """Threads that compute a single token."""
+        return int(self._info().n_threads)
+
+    @property
+    def n_threads_batch(self) -> int:
+        """Threads that compute larger batches."""
+        return int(self._info().n_threads_batch)
+
+    def set_threads(self, n_threads: int | None = None, n_threads_batch: int | None = None) -> None:
+        """Changes the numbers of threads; None as in the constructor.
+
+        Raises:
+            InvalidParameterError: out of range.
+            ClosedError: the context was closed.
+        """
+        single, batch = threads("n_threads", n_threads), threads("n_threads_batch", n_threads_batch)
+        errors.call(lib.pyg_context_set_threads, self._handle, single, batch)
+
+    def close(self) -> None:
+        """Frees the context, once a call in flight is over. May be repeated."""
+        errors.call(lib.pyg_context_close, self._handle)
+
+    def _info(self) -> CData:
+        info = ffi.new("pyg_context_info *")
+        errors.call(lib.pyg_context_get_info, self._handle, info)
+        return info
+
+    def _run(
+        self,
+        function: Callable[..., int],
+        token_ids: npt.ArrayLike,
+        pos: npt.ArrayLike | None,
+        seq_id: SupportsIndex | npt.ArrayLike,
+        output: Output | npt.ArrayLike,
+    ) -> int:
+        batch = Batch(token_ids, pos, seq_id, output)
+        n_outputs = ffi.new("int32_t *")
+        errors.call(function, self._handle, batch.native, n_outputs)
+        return int(n_outputs[0])
+
+    def _rows(self, function: Callable[..., int], first: int, n: int | None, n_columns: int) -> npt.NDArray[np.float32]:
+        left = self.n_outputs
+        start = integer("first", first, 0, INT32_MAX)
+        n_rows = max(0, left - start) if n is None else integer("n", n, 0, INT32_MAX)
+        # No array for rows that are not there: the engine refuses them by name.
+        rows = np.empty((n_rows if start + n_rows <= left else 0, n_columns), np.float32)
+        errors.call(function, self._handle, start, n_rows, pointer("float[]", rows))
+        return rows
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Context(n_ctx={self.n_ctx}, n_seq_max={self.n_seq_max}, {self.model!r})"
+
+
+def _every_or(seq_id: SupportsIndex | None) -> int:
+    return _EVERY_SEQ if seq_id is None else seq_number(seq_id)
+
+
+def _pos(name: str, pos: int) -> int:
+    return integer(name, pos, -1, INT32_MAX)

@@ -1,0 +1,242 @@
+"""A loaded model: its weights, its facts and its vocabulary."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pyggml import _log, errors
+from pyggml._ffi import ffi, lib
+from pyggml._native import INT32_MAX, c_string, integer
+from pyggml.vocab import Vocab
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from pyggml._ffi import CData
+
+Progress = Callable[[float], bool | None]
+
+_KEY_BYTES = 512
+_VALUE_BYTES = 4096
+
+
+class Model:
+    """A GGUF model in memory.
+
+    Any thread may use it. Contexts and samplers made from it keep it alive by themselves. Close it, or use it
+    as a context manager; the plain facts below are read while loading and stay readable.
+
+    Attributes:
+        path: the file it came from.
+        vocab: its :class:`~pyggml.vocab.Vocab`.
+        arch: the file's ``general.architecture``, such as "llama".
+        desc: one line about it, such as "llama 1B Q4_K - Medium".
+        n_ctx_train: tokens it was trained to look back on.
+        n_embd: width of its hidden state.
+        n_embd_out: width of the embeddings it gives.
+        n_layer: transformer or recurrent blocks.
+        n_head: attention heads of the first layer that has any.
+        n_head_kv: key and value heads of that layer.
+        n_swa: width of the sliding window, 0 when attention is full.
+        n_cls_out: outputs of its classification head, 0 without one.
+        n_params: number of weights.
+        size_bytes: of all its tensors.
+        ftype: how it is quantised, ``enum llama_ftype``.
+        rope_type: ``enum llama_rope_type``.
+        has_encoder: it must be given its input by :meth:`Context.encode <pyggml.context.Context.encode>`.
+        has_decoder: it generates.
+        is_recurrent: it remembers in a state instead of a cache (Mamba, RWKV ...).
+        is_hybrid: some layers remember in a state, others in a cache.
+        is_diffusion: it fills in a text rather than going on with it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        device: str | None = None,
+        n_gpu_layers: int = -1,
+        use_mmap: bool = True,
+        use_mlock: bool = False,
+        vocab_only: bool = False,
+        check_tensors: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """Loads a GGUF file, without the GIL.
+
+        Args:
+            path: the file; of a split set the first, which brings the others.
+            device: None uses every GPU there is, else the CPU; "cpu"; or a device's name, such as "cuda:1".
+            n_gpu_layers: layers to put on the GPU; -1: all of them.
+            use_mmap: map the weights from the file instead of reading them: faster, and shared between
+                processes.
+            use_mlock: keep the weights in main memory, never swapped out.
+            vocab_only: load vocabulary and facts only; such a model makes no contexts.
+            check_tensors: look at every block of the weights for impossible values while loading.
+            progress: called on this thread with a fraction from 0 to 1. Returning False stops the load; so
+                does an exception, which comes out of here.
+
+        Raises:
+            ModelNotFoundError: there is no such file.
+            ModelLoadError: it is no GGUF, is damaged, or ``progress`` stopped the load.
+            UnsupportedArchitectureError: the engine does not know this kind of model.
+            DeviceError: the device is not there.
+            OutOfMemoryError: the weights do not fit.
+            InvalidParameterError: an argument is of the wrong kind or out of range.
+        """
+        self.path = _checked_path(path)
+        _log.sync_level()
+        self._handle = _load(
+            self.path,
+            progress,
+            device=ffi.NULL if device is None else ffi.new("char[]", c_string("device", device)),
+            n_gpu_layers=integer("n_gpu_layers", n_gpu_layers, -1, INT32_MAX),
+            use_mmap=bool(use_mmap),
+            use_mlock=bool(use_mlock),
+            vocab_only=bool(vocab_only),
+            check_tensors=bool(check_tensors),
+        )
+        info = ffi.new("pyg_model_info *")
+        errors.call(lib.pyg_model_get_info, self._handle, info)
+        self.arch: str = ffi.string(info.arch).decode(errors="replace")
+        self.desc: str = ffi.string(info.desc).decode(errors="replace")
+        self.n_ctx_train: int = info.n_ctx_train
+        self.n_embd: int = info.n_embd
+        self.n_embd_out: int = info.n_embd_out
+        self.n_layer: int = info.n_layer
+        self.n_head: int = info.n_head
+        self.n_head_kv: int = info.n_head_kv
+        self.n_swa: int = info.n_swa
+        self.n_cls_out: int = info.n_cls_out
+        self.n_params: int = info.n_params
+        self.size_bytes: int = info.size_bytes
+        self.ftype: int = info.ftype
+        self.rope_type: int = info.rope_type
+        self.has_encoder: bool = info.has_encoder
+        self.has_decoder: bool = info.has_decoder
+        self.is_recurrent: bool = info.is_recurrent
+        self.is_hybrid: bool = info.is_hybrid
+        self.is_diffusion: bool = info.is_diffusion
+        self.vocab = Vocab(self._handle)
+
+    @property
+    def handle(self) -> CData:
+        """The ``struct llama_model *`` for the raw API, borrowed until :meth:`close`.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        out = ffi.new("struct llama_model **")
+        errors.call(lib.pyg_model_get, self._handle, out)
+        return out[0]
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The file's metadata without its arrays, which :mod:`pyggml.gguf` reads; a new dict each time.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        count = ffi.new("int32_t *")
+        errors.call(lib.pyg_model_meta_count, self._handle, count)
+        return dict(self._metadata_pair(index) for index in range(count[0]))
+
+    def chat_template(self, name: str | None = None) -> str | None:
+        """The Jinja chat template called ``name``, or the default one; None when the file has none.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        out = ffi.new("const char **")
+        wanted = ffi.NULL if name is None else c_string("name", name)
+        errors.call(lib.pyg_model_chat_template, self._handle, wanted, out)
+        return None if out[0] == ffi.NULL else ffi.string(out[0]).decode(errors="replace")
+
+    def close(self) -> None:
+        """Lets go of the weights after a call in flight; contexts made from it go on. May be repeated."""
+        errors.call(lib.pyg_model_close, self._handle)
+
+    def _metadata_pair(self, index: int) -> tuple[str, str]:
+        n_key, n_value = ffi.new("size_t *", _KEY_BYTES - 1), ffi.new("size_t *", _VALUE_BYTES - 1)
+        while True:
+            key_size, value_size = n_key[0] + 1, n_value[0] + 1
+            key, value = ffi.new("char[]", key_size), ffi.new("char[]", value_size)
+            errors.call(lib.pyg_model_meta_get, self._handle, index, key, key_size, n_key, value, value_size, n_value)
+            if n_key[0] < key_size and n_value[0] < value_size:
+                return ffi.string(key).decode(errors="replace"), ffi.string(value).decode(errors="replace")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Model({self.path!r}: {self.desc})"
+
+
+def _checked_path(path: str | os.PathLike[str]) -> str:
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise errors.InvalidParameterError(f"path must be a path, not {type(path).__name__}") from None
+    if "\0" in text:
+        raise errors.InvalidParameterError("the path of the model holds a NUL character")
+    return text
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Loading. The callback's protocol, told once:
+#   1. `_Watch` holds the caller's function, and the exception it raised, if it did.
+#   2. `ffi.new_handle` makes a `void *` of it, valid while the handle lives: it is kept in a local of
+# `_load`.
+#   3. The engine calls `pyg_python_progress` on the loading thread; cffi takes the GIL for it.
+#   4. An exception cannot pass through C. It is kept, and False stops the load, which then fails.
+#   5. `_load` raises what was kept instead of the failure it caused.
+# ------------------------------------------------------------------------------------------------------------
+
+
+class _Watch:
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.stopped = False
+        self.error: BaseException | None = None
+
+    def report(self, fraction: float) -> bool:
+        try:
+            self.stopped = self.progress(fraction) is False
+        except BaseException as error:
+            self.error = error
+        return not (self.stopped or self.error)
+
+
+@ffi.def_extern(name="pyg_python_progress", error=False)
+def _on_progress(fraction: float, user_data: CData) -> bool:
+    watch: _Watch = ffi.from_handle(user_data)
+    return watch.report(fraction)
+
+
+def _load(path: str, progress: Progress | None, **settings: object) -> CData:
+    """The owned ``pyg_model *`` of a file."""
+    options = ffi.new("pyg_model_options *", lib.pyg_model_default_options())
+    for name, value in settings.items():
+        setattr(options, name, value)
+    watch = None if progress is None else _Watch(progress)
+    if watch is not None:
+        user_data = ffi.new_handle(watch)
+        options.progress, options.progress_data = lib.pyg_python_progress, user_data
+    out = ffi.new("pyg_model **")
+    try:
+        errors.call(lib.pyg_model_new, os.fsencode(path), options, out)
+    except errors.ModelLoadError:
+        if watch is None or not (watch.error or watch.stopped):
+            raise
+        if watch.error is None:
+            raise errors.ModelLoadError(f"loading {path} was stopped by its progress callback") from None
+        raise watch.error from None
+    return ffi.gc(out[0], lib.pyg_model_free)

@@ -1,0 +1,251 @@
+"""Numpy arrays to and from the types of ggml: floats, block-quantised weights, integers.
+
+A quantised type stores a row as blocks: so many values in so many bytes, scales included. Quantised data is a
+uint8 array whose last axis holds the bytes of a row, ``(..., n_per_row // block_size * block_bytes)``.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml import errors
+from pyggml._ffi import ffi, lib
+
+
+class GGMLType(IntEnum):
+    """The element types of ggml tensors; the numbers are ``enum ggml_type``."""
+
+    F32 = lib.GGML_TYPE_F32
+    F16 = lib.GGML_TYPE_F16
+    Q4_0 = lib.GGML_TYPE_Q4_0
+    Q4_1 = lib.GGML_TYPE_Q4_1
+    Q5_0 = lib.GGML_TYPE_Q5_0
+    Q5_1 = lib.GGML_TYPE_Q5_1
+    Q8_0 = lib.GGML_TYPE_Q8_0
+    Q8_1 = lib.GGML_TYPE_Q8_1
+    Q2_K = lib.GGML_TYPE_Q2_K
+    Q3_K = lib.GGML_TYPE_Q3_K
+    Q4_K = lib.GGML_TYPE_Q4_K
+    Q5_K = lib.GGML_TYPE_Q5_K
+    Q6_K = lib.GGML_TYPE_Q6_K
+    Q8_K = lib.GGML_TYPE_Q8_K
+    IQ2_XXS = lib.GGML_TYPE_IQ2_XXS
+    IQ2_XS = lib.GGML_TYPE_IQ2_XS
+    IQ3_XXS = lib.GGML_TYPE_IQ3_XXS
+    IQ1_S = lib.GGML_TYPE_IQ1_S
+    IQ4_NL = lib.GGML_TYPE_IQ4_NL
+    IQ3_S = lib.GGML_TYPE_IQ3_S
+    IQ2_S = lib.GGML_TYPE_IQ2_S
+    IQ4_XS = lib.GGML_TYPE_IQ4_XS
+    I8 = lib.GGML_TYPE_I8
+    I16 = lib.GGML_TYPE_I16
+    I32 = lib.GGML_TYPE_I32
+    I64 = lib.GGML_TYPE_I64
+    F64 = lib.GGML_TYPE_F64
+    IQ1_M = lib.GGML_TYPE_IQ1_M
+    BF16 = lib.GGML_TYPE_BF16
+    TQ1_0 = lib.GGML_TYPE_TQ1_0
+    TQ2_0 = lib.GGML_TYPE_TQ2_0
+    MXFP4 = lib.GGML_TYPE_MXFP4
+    NVFP4 = lib.GGML_TYPE_NVFP4
+    Q1_0 = lib.GGML_TYPE_Q1_0
+    Q2_0 = lib.GGML_TYPE_Q2_0
+
+    @property
+    def block_size(self) -> int:
+        """Values in a block; 1 for the types that are not quantised."""
+        return lib.ggml_blck_size(self)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block."""
+        return lib.ggml_type_size(self)
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether values share scales in blocks."""
+        return lib.ggml_is_quantized(self)
+
+    @property
+    def needs_imatrix(self) -> bool:
+        """Whether :func:`quantize` needs importances for this type."""
+        return lib.ggml_quantize_requires_imatrix(self)
+
+    @property
+    def is_convertible(self) -> bool:
+        """Whether :func:`quantize` and :func:`dequantize` take this type.
+
+        They do not take the types of plain numbers (integers, F64), which numpy holds as they are, nor Q8_1
+        and Q8_K, which exist only inside the engine's matrix products.
+        """
+        return self == GGMLType.F32 or lib.ggml_get_type_traits(self).to_float != ffi.NULL
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The numpy dtype of raw data: uint8 for quantised types, uint16 (the bits) for BF16."""
+        return _DTYPES.get(self, np.dtype(np.uint8))
+
+
+_DTYPES: dict[GGMLType, np.dtype[np.generic]] = {
+    GGMLType.F32: np.dtype(np.float32),
+    GGMLType.F16: np.dtype(np.float16),
+    GGMLType.BF16: np.dtype(np.uint16),
+    GGMLType.F64: np.dtype(np.float64),
+    GGMLType.I8: np.dtype(np.int8),
+    GGMLType.I16: np.dtype(np.int16),
+    GGMLType.I32: np.dtype(np.int32),
+    GGMLType.I64: np.dtype(np.int64),
+}
+
+
+def types() -> list[GGMLType]:
+    """Every type that tensors can have, in the order of their numbers."""
+    return sorted(GGMLType)
+
+
+def nbytes(type: GGMLType, shape: Sequence[int]) -> int:
+    """Bytes that a contiguous tensor takes.
+
+    Args:
+        type: its element type.
+        shape: in numpy's order, rows last.
+
+    Raises:
+        InvalidParameterError: the last dimension is no multiple of the type's block, or one is negative.
+    """
+    type = ggml_type(type)
+    return math.prod(raw_shape(type, shape)) * type.dtype.itemsize
+
+
+def quantize(array: npt.ArrayLike, type: GGMLType, imatrix: npt.ArrayLike | None = None) -> npt.NDArray[np.uint8]:
+    """Encodes an array of floats, row by row along its last axis. One thread, without the GIL.
+
+    Args:
+        array: float32, or what numpy converts to it; ``(..., n_per_row)``, with ``n_per_row`` a multiple of
+            the type's block.
+        type: to encode as.
+        imatrix: how much each column matters, ``(n_per_row,)``, none negative, such as the mean square of the
+            activations that meet it. IQ1_S, IQ2_XXS and IQ2_XS need it, other quantised types mostly gain by
+            it, floats ignore it.
+
+    Returns:
+        uint8, ``(..., bytes of a row)``, a new array.
+
+    Raises:
+        InvalidParameterError: a type that is not :attr:`~GGMLType.is_convertible`, a shape that does not fit,
+            a value that the type cannot hold (NaN or infinite outside of F32, F16 and BF16; beyond 32768 in
+            magnitude, 65504 for F16, 2688 for NVFP4; BF16 and MXFP4 reach as far as float32), a missing,
+            negative or NaN importance.
+    """
+    type = ggml_type(type)
+    values = _floats("array", array)
+    if values.ndim == 0:
+        raise errors.InvalidParameterError("quantize() takes an array of rows, not a single number")
+    row_bytes = nbytes(type, values.shape[-1:])
+    weights = None if imatrix is None else _importances(imatrix, values.shape[-1])
+    encoded = np.empty((*values.shape[:-1], row_bytes), np.uint8)
+    errors.call(
+        lib.pyg_quantize,
+        type,
+        ffi.cast("float *", values.ctypes.data),
+        math.prod(values.shape[:-1]),
+        values.shape[-1],
+        ffi.NULL if weights is None else ffi.cast("float *", weights.ctypes.data),
+        ffi.cast("void *", encoded.ctypes.data),
+        encoded.nbytes,
+    )
+    return encoded
+
+
+def dequantize(data: npt.NDArray[np.generic], type: GGMLType, shape: Sequence[int]) -> npt.NDArray[np.float32]:
+    """Decodes data of a ggml type. One thread, without the GIL.
+
+    Args:
+        data: an array of any dtype and shape whose bytes, in C order, are the data.
+        type: what they are.
+        shape: of the result.
+
+    Returns:
+        float32, ``shape``, a new array.
+
+    Raises:
+        InvalidParameterError: a type that is not :attr:`~GGMLType.is_convertible`, a number of bytes that
+            does not fit, or bytes that cannot be data of that type (a scale that is infinite or NaN).
+    """
+    type = ggml_type(type)
+    raw = np.ascontiguousarray(data)
+    expected = nbytes(type, shape)
+    if raw.nbytes != expected:
+        raise errors.InvalidParameterError(
+            f"{type.name} values of shape {tuple(shape)} take {expected} bytes, and {raw.nbytes} were given"
+        )
+    decoded = np.empty(tuple(shape), np.float32)
+    errors.call(
+        lib.pyg_dequantize,
+        type,
+        ffi.cast("void *", raw.ctypes.data),
+        raw.nbytes,
+        decoded.size,
+        ffi.cast("float *", decoded.ctypes.data),
+    )
+    return decoded
+
+
+def ggml_type(type: int) -> GGMLType:
+    """Turns a number into a type.
+
+    Raises:
+        InvalidParameterError: there is no such type.
+    """
+    try:
+        return GGMLType(type)
+    except ValueError:
+        raise errors.InvalidParameterError(
+            f"{type!r} is no ggml type; they are {', '.join(each.name for each in types())}"
+        ) from None
+
+
+def raw_shape(type: GGMLType, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape in which numpy holds the raw data of a tensor: quantised rows become rows of bytes.
+
+    Raises:
+        InvalidParameterError: as :func:`nbytes`.
+    """
+    dimensions = tuple(operator.index(n) for n in shape)
+    if not dimensions or min(dimensions) < 0:
+        raise errors.InvalidParameterError(f"{dimensions} is no shape of a tensor: it has 1 or more sizes, from 0 up")
+    if dimensions[-1] % type.block_size:
+        raise errors.InvalidParameterError(
+            f"{type.name} stores blocks of {type.block_size} values, and rows of {dimensions[-1]} are not a "
+            "multiple of that"
+        )
+    if not type.is_quantized:
+        return dimensions
+    return (*dimensions[:-1], dimensions[-1] // type.block_size * type.block_bytes)
+
+
+def _floats(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """``values`` as contiguous float32; converted, and so copied, only where they are something else."""
+    given = np.asarray(values)
+    if given.dtype.kind not in "fiub":
+        raise errors.InvalidParameterError(f"{name} must hold real numbers, not {given.dtype}")
+    with np.errstate(over="ignore"):  # looked for below
+        floats = np.asarray(given, np.float32, order="C")
+    if floats is not given and not np.array_equal(np.isfinite(given), np.isfinite(floats)):
+        raise errors.InvalidParameterError(f"{name} holds finite values that are too large for float32")
+    return floats
+
+
+def _importances(imatrix: npt.ArrayLike, n_per_row: int) -> npt.NDArray[np.float32]:
+    weights = _floats("imatrix", imatrix)
+    if weights.shape != (n_per_row,):
+        raise errors.InvalidParameterError(
+            f"imatrix has shape {weights.shape}; one importance per column was expected, ({n_per_row},)"
+        )
+    return weights

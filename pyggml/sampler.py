@@ -1,0 +1,402 @@
+"""Sampler chains: how one token is chosen from many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml import _native, errors
+from pyggml._ffi import ffi, lib
+from pyggml._native import INT32_MAX, c_string, float32_array, int32_array, integer, pointer, real
+from pyggml.context import Context
+from pyggml.model import Model
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_SIZE_MAX = 2**63 - 1
+_DRY_BREAKERS = ("\n", ":", '"', "*")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a chain left of the tokens it was given, in its order.
+
+    Attributes:
+        token_ids: int32, (n,).
+        logits: float32, (n,), as the chain changed them.
+        probs: float32, (n,); 0 where no sampler of the chain computed them.
+        selected: index of the token it chose, None when it only sorts out.
+    """
+
+    token_ids: npt.NDArray[np.int32]
+    logits: npt.NDArray[np.float32]
+    probs: npt.NDArray[np.float32]
+    selected: int | None
+
+
+class Sampler:
+    """A chain of samplers, each narrowing or weighing what the one before left; the last one chooses.
+
+    >>> sampler = Sampler(model).top_k(40).top_p(0.95).temp(0.8).dist(seed=1)
+    >>> token_id = sampler.sample(context)
+
+    Every method that adds a sampler returns the chain. They raise InvalidParameterError for what is out of
+    range, and for samplers that need a vocabulary in a chain made without a model; ClosedError after
+    :meth:`close`. Any thread may use a chain; calls take turns, without the GIL. Close it, or use it as a
+    context manager.
+    """
+
+    def __init__(self, model: Model | None = None) -> None:
+        """An empty chain.
+
+        Args:
+            model: whose vocabulary ``grammar``, ``dry``, ``mirostat`` and ``infill`` need; its tokens are
+                then checked everywhere. None: a chain for any vocabulary.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        if model is not None and not isinstance(model, Model):
+            raise errors.InvalidParameterError(f"a Model or None was expected, not {type(model).__name__}")
+        out = ffi.new("pyg_sampler **")
+        errors.call(lib.pyg_sampler_new, ffi.NULL if model is None else model._handle, out)
+        self._handle = ffi.gc(out[0], lib.pyg_sampler_free)
+
+    # --- samplers that choose -------------------------------------------------------------------------------
+    # A seed is 0 to 2**32 - 2; None lets the engine pick one.
+
+    def greedy(self) -> Sampler:
+        """Chooses the likeliest token."""
+        return self._add(lib.pyg_sampler_add_greedy)
+
+    def dist(self, seed: SupportsIndex | None = None) -> Sampler:
+        """Chooses at random, by probability."""
+        return self._add(lib.pyg_sampler_add_dist, _native.seed(seed))
+
+    def mirostat(self, tau: float = 5.0, eta: float = 0.1, m: int = 100, seed: SupportsIndex | None = None) -> Sampler:
+        """Mirostat (arXiv:2007.14966): chooses so that the text's surprise stays near ``tau``.
+
+        Args:
+            tau: the surprise aimed at, in bits, at least 0.
+            eta: how fast it learns, at least 0.
+            m: tokens it estimates the distribution's shape from, at least 1.
+            seed: of its random numbers.
+        """
+        return self._add(
+            lib.pyg_sampler_add_mirostat,
+            _native.seed(seed),
+            real("tau", tau),
+            real("eta", eta),
+            integer("m", m, 1, INT32_MAX),
+        )
+
+    def mirostat_v2(self, tau: float = 5.0, eta: float = 0.1, seed: SupportsIndex | None = None) -> Sampler:
+        """Mirostat 2.0, the same without the estimate."""
+        return self._add(lib.pyg_sampler_add_mirostat_v2, _native.seed(seed), real("tau", tau), real("eta", eta))
+
+    def adaptive_p(self, target: float, decay: float = 0.9, seed: SupportsIndex | None = None) -> Sampler:
+        """Chooses tokens near a probability (llama.cpp pull request 17927), best right after ``min_p``.
+
+        Args:
+            target: the probability aimed at, up to 1; negative: plain random choice.
+            decay: how much the past weighs, 0 to 0.99: about 1 / (1 - decay) tokens.
+            seed: of its random numbers.
+        """
+        return self._add(
+            lib.pyg_sampler_add_adaptive_p, real("target", target), real("decay", decay), _native.seed(seed)
+        )
+
+    # --- samplers that sort out -----------------------------------------------------------------------------
+    # `min_keep` tokens survive in any case.
+
+    def top_k(self, k: int) -> Sampler:
+        """Keeps the ``k`` likeliest tokens (arXiv:1904.09751); 0: all."""
+        return self._add(lib.pyg_sampler_add_top_k, integer("k", k, 0, INT32_MAX))
+
+    def top_p(self, p: float, min_keep: int = 1) -> Sampler:
+        """Keeps the smallest set of tokens with probability ``p`` together (arXiv:1904.09751); 1: all."""
+        return self._add(lib.pyg_sampler_add_top_p, real("p", p), _min_keep(min_keep))
+
+    def min_p(self, p: float, min_keep: int = 1) -> Sampler:
+        """Drops tokens less likely than ``p`` times the likeliest (llama.cpp pull request 3841); 0: none."""
+        return self._add(lib.pyg_sampler_add_min_p, real("p", p), _min_keep(min_keep))
+
+    def typical(self, p: float, min_keep: int = 1) -> Sampler:
+        """Keeps tokens about as surprising as expected, of probability ``p`` (arXiv:2202.00666); 1: all."""
+        return self._add(lib.pyg_sampler_add_typical, real("p", p), _min_keep(min_keep))
+
+    def top_n_sigma(self, n: float) -> Sampler:
+        """Keeps logits within ``n`` standard deviations of the largest (arXiv:2411.07641); 0: all."""
+        return self._add(lib.pyg_sampler_add_top_n_sigma, real("n", n))
+
+    def xtc(self, p: float, t: float, min_keep: int = 1, seed: SupportsIndex | None = None) -> Sampler:
+        """Sometimes excludes the top choices (XTC, text-generation-webui pull request 6335).
+
+        Args:
+            p: how often, 0 to 1.
+            t: of the tokens at least this likely only the least likely stays; above 0.5 it does nothing.
+            min_keep: tokens that survive in any case.
+            seed: of its random numbers.
+        """
+        return self._add(lib.pyg_sampler_add_xtc, real("p", p), real("t", t), _min_keep(min_keep), _native.seed(seed))
+
+    def infill(self) -> Sampler:
+        """For filling in the middle: merges tokens that begin alike, and prefers to end. Use after ``top_k``.
+
+        It compares each token with each, which takes long without that.
+        """
+        return self._add(lib.pyg_sampler_add_infill)
+
+    def grammar(self, grammar: str, root: str = "root") -> Sampler:
+        """Keeps tokens that a GBNF grammar allows to follow.
+
+        Args:
+            grammar: the grammar's text.
+            root: the rule to start from.
+
+        Raises:
+            GrammarError: the grammar cannot be used; says where and why.
+        """
+        return self._add(lib.pyg_sampler_add_grammar, c_string("grammar", grammar), c_string("root", root))
+
+    def grammar_lazy(
+        self,
+        grammar: str,
+        root: str = "root",
+        *,
+        trigger_patterns: Sequence[str] = (),
+        trigger_tokens: npt.ArrayLike = (),
+    ) -> Sampler:
+        """A grammar that sleeps until the text matches a pattern, or a token appears.
+
+        Args:
+            grammar: the grammar's text.
+            root: the rule to start from.
+            trigger_patterns: regular expressions over the whole text so far; the grammar then reads from the
+                first group on.
+            trigger_tokens: token ids; the grammar then reads from that token on.
+
+        Raises:
+            GrammarError: the grammar or a pattern cannot be used.
+        """
+        tokens = int32_array("trigger_tokens", trigger_tokens)
+        patterns = [ffi.new("char[]", c_string("a trigger pattern", pattern)) for pattern in trigger_patterns]
+        return self._add(
+            lib.pyg_sampler_add_grammar_lazy,
+            c_string("grammar", grammar),
+            c_string("root", root),
+            ffi.new("const char *[]", patterns),
+            len(patterns),
+            pointer("int32_t[]", tokens),
+            len(tokens),
+        )
+
+    # --- samplers that weigh --------------------------------------------------------------------------------
+
+    def temp(self, t: float) -> Sampler:
+        """Divides logits by ``t``: below 1 more certain, above 1 more adventurous; 0: the likeliest only."""
+        return self._add(lib.pyg_sampler_add_temp, real("t", t))
+
+    def temp_ext(self, t: float, delta: float, exponent: float = 1.0) -> Sampler:
+        """Dynamic temperature (arXiv:2309.02772): ``t - delta`` when the model is sure, to ``t + delta``."""
+        return self._add(lib.pyg_sampler_add_temp_ext, real("t", t), real("delta", delta), real("exponent", exponent))
+
+    def penalties(
+        self, last_n: int = 64, repeat: float = 1.0, frequency: float = 0.0, presence: float = 0.0
+    ) -> Sampler:
+        """Makes recent tokens less likely.
+
+        Args:
+            last_n: how far to look back, up to 2**20 tokens; 0: off.
+            repeat: divides positive logits and multiplies negative ones, above 0; 1: off.
+            frequency: subtracted once for each occurrence; 0: off.
+            presence: subtracted once; 0: off.
+        """
+        return self._add(
+            lib.pyg_sampler_add_penalties,
+            integer("last_n", last_n, 0, INT32_MAX),
+            real("repeat", repeat),
+            real("frequency", frequency),
+            real("presence", presence),
+        )
+
+    def dry(
+        self,
+        multiplier: float,
+        base: float = 1.75,
+        allowed_length: int = 2,
+        last_n: int = 4096,
+        breakers: Sequence[str] = _DRY_BREAKERS,
+    ) -> Sampler:
+        """Penalises going on with a repetition (DRY, text-generation-webui pull request 5677).
+
+        A token that would prolong a repeated sequence of n tokens loses ``multiplier * base ** (n -
+        allowed_length)``.
+
+        Args:
+            multiplier: at least 0; 0: off.
+            base: at least 1.
+            allowed_length: repetitions up to this length are free.
+            last_n: how far to look back, up to 2**20 tokens; 0: off.
+            breakers: strings of 1 to 40 bytes that no repetition is seen across.
+        """
+        texts = [ffi.new("char[]", c_string("a breaker", breaker)) for breaker in breakers]
+        return self._add(
+            lib.pyg_sampler_add_dry,
+            real("multiplier", multiplier),
+            real("base", base),
+            integer("allowed_length", allowed_length, 0, INT32_MAX),
+            integer("last_n", last_n, 0, INT32_MAX),
+            ffi.new("const char *[]", texts),
+            len(texts),
+        )
+
+    def logit_bias(self, biases: Mapping[int, float]) -> Sampler:
+        """Adds to the logits of some tokens; ``-inf`` forbids one."""
+        ids = int32_array("token ids", list(biases))
+        values = float32_array("biases", list(biases.values()))
+        return self._add(
+            lib.pyg_sampler_add_logit_bias, pointer("int32_t[]", ids), pointer("float[]", values), len(ids)
+        )
+
+    # --- at work --------------------------------------------------------------------------------------------
+
+    def sample(self, context: Context, row: int = -1) -> int:
+        """Chooses a token by one row of the context's last batch, and accepts it.
+
+        Args:
+            context: where the logits are.
+            row: of the batch's output rows; negative ones count from the end.
+
+        Raises:
+            EngineError: there is no such row, the chain chooses none, rules out every token, or its grammar
+                is at a dead end; or the logits are not numbers.
+            InvalidParameterError: the context's vocabulary is not the chain's.
+            ClosedError: chain or context was closed.
+        """
+        if not isinstance(context, Context):
+            raise errors.InvalidParameterError(f"a Context was expected, not {type(context).__name__}")
+        token_id = ffi.new("int32_t *")
+        index = integer("row", row, -INT32_MAX, INT32_MAX)
+        errors.call(lib.pyg_sampler_sample, self._handle, context._handle, index, token_id)
+        return int(token_id[0])
+
+    def accept(self, token_id: SupportsIndex) -> None:
+        """Tells the chain that a token was taken, as :meth:`sample` does by itself.
+
+        Raises:
+            InvalidParameterError: no token of the vocabulary, or one its grammar does not allow here.
+            EngineError: its grammar is at a dead end; :meth:`reset` helps.
+            ClosedError: the chain was closed.
+        """
+        errors.call(lib.pyg_sampler_accept, self._handle, integer("token_id", token_id, 0, INT32_MAX))
+
+    def apply(self, logits: npt.ArrayLike, token_ids: npt.ArrayLike | None = None) -> Candidates:
+        """Runs the chain over given logits, without accepting what it chooses.
+
+        Args:
+            logits: numbers or -inf, (n,).
+            token_ids: the tokens they belong to, (n,); None: 0 to n - 1.
+
+        Returns:
+            What is left, in arrays of its own.
+
+        Raises:
+            InvalidParameterError: NaN or +inf among the logits, no logits, or no tokens of the vocabulary.
+            EngineError: its grammar is at a dead end.
+            ClosedError: the chain was closed.
+        """
+        values = float32_array("logits", logits)
+        n = len(values)
+        ids = np.arange(n, dtype=np.int32) if token_ids is None else int32_array("token_ids", token_ids).copy()
+        if len(ids) != n:
+            raise errors.InvalidParameterError(f"there are {n} logits and {len(ids)} token ids")
+        probs = np.zeros(n, np.float32)
+        n_out, selected = ffi.new("int32_t *"), ffi.new("int32_t *")
+        errors.call(
+            lib.pyg_sampler_apply,
+            self._handle,
+            pointer("int32_t[]", ids),
+            pointer("float[]", values),
+            pointer("float[]", probs),
+            n,
+            n_out,
+            selected,
+        )
+        left = n_out[0]
+        chosen = None if selected[0] < 0 else int(selected[0])
+        return Candidates(ids[:left], values[:left], probs[:left], chosen)
+
+    def reset(self) -> None:
+        """Forgets the tokens accepted so far; seeded random numbers start again."""
+        errors.call(lib.pyg_sampler_reset, self._handle)
+
+    def clone(self) -> Sampler:
+        """Another chain in the same state."""
+        out = ffi.new("pyg_sampler **")
+        errors.call(lib.pyg_sampler_clone, self._handle, out)
+        twin = Sampler.__new__(Sampler)
+        twin._handle = ffi.gc(out[0], lib.pyg_sampler_free)
+        return twin
+
+    def remove(self, index: int) -> None:
+        """Takes the sampler at ``index`` out of the chain.
+
+        Raises:
+            InvalidParameterError: there is none.
+        """
+        errors.call(lib.pyg_sampler_remove, self._handle, integer("index", index, 0, INT32_MAX))
+
+    @property
+    def names(self) -> list[str]:
+        """The engine's names of the chain's samplers; "?" in front marks one whose settings switch it off."""
+        name = ffi.new("const char **")
+        names = []
+        for index in range(len(self)):
+            errors.call(lib.pyg_sampler_name, self._handle, index, name)
+            names.append(ffi.string(name[0]).decode())
+        return names
+
+    @property
+    def seed(self) -> int | None:
+        """The seed in use by the last sampler of the chain that tells (dist, mirostat); None without one."""
+        seed = ffi.new("uint32_t *")
+        errors.call(lib.pyg_sampler_seed, self._handle, seed)
+        return None if seed[0] == lib.LLAMA_DEFAULT_SEED else int(seed[0])
+
+    def close(self) -> None:
+        """Frees the chain, once a call in flight is over. May be repeated."""
+        errors.call(lib.pyg_sampler_close, self._handle)
+
+    def _add(self, function: Callable[..., int], *args: object) -> Sampler:
+        errors.call(function, self._handle, *args)
+        return self
+
+    def __len__(self) -> int:
+        count = ffi.new("int32_t *")
+        errors.call(lib.pyg_sampler_count, self._handle, count)
+        return int(count[0])
+
+    def __bool__(self) -> bool:
+        return True  # an empty chain is a chain
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Sampler({' -> '.join(self.names)})"
+
+
+def _min_keep(min_keep: int) -> int:
+    return integer("min_keep", min_keep, 0, _SIZE_MAX)

@@ -1,0 +1,251 @@
+"""A model's vocabulary: text to token ids and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml import errors
+from pyggml._ffi import ffi, lib
+from pyggml._native import INT32_MAX, int32_array, integer, pointer, utf8
+
+if TYPE_CHECKING:
+    from pyggml._ffi import CData
+
+_TYPE_NAMES: dict[int, str] = {
+    lib.LLAMA_VOCAB_TYPE_NONE: "none",
+    lib.LLAMA_VOCAB_TYPE_SPM: "spm",
+    lib.LLAMA_VOCAB_TYPE_BPE: "bpe",
+    lib.LLAMA_VOCAB_TYPE_WPM: "wpm",
+    lib.LLAMA_VOCAB_TYPE_UGM: "ugm",
+    lib.LLAMA_VOCAB_TYPE_RWKV: "rwkv",
+    lib.LLAMA_VOCAB_TYPE_PLAMO2: "plamo2",
+    lib.LLAMA_VOCAB_TYPE_PLAMO3: "plamo3",
+    lib.LLAMA_VOCAB_TYPE_TEST: "test",
+}
+
+_PIECE_BYTES = 64
+_EOG_IDS = 64
+
+
+class Vocab:
+    """The vocabulary of a :class:`~pyggml.model.Model`, which makes it. Any thread may use it, many at once.
+
+    Special tokens are ids, or None when the vocabulary has no such token. They stay readable after the model
+    is closed; everything that asks the engine raises ClosedError then.
+
+    Attributes:
+        type: how it cuts text: "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2", "plamo3"; "none" for a model
+            that computes on ids of somebody else's making.
+        n_tokens: ids run from 0 to n_tokens - 1.
+        bos: begins a text.
+        eos: ends a text.
+        eot: ends a turn.
+        sep: separates sentences.
+        nl: a line's end.
+        pad: fills up.
+        mask: stands for what is to be filled in.
+        fim_pre: fill-in-the-middle: before the prefix.
+        fim_suf: before the suffix.
+        fim_mid: before the middle.
+        fim_pad: fills up.
+        fim_rep: before a repository's name.
+        fim_sep: before a file's name.
+        add_bos: tokenizing with ``add_special`` begins with ``bos``.
+        add_eos: and ends with ``eos``.
+        add_sep: and separates with ``sep``.
+    """
+
+    def __init__(self, model: CData) -> None:
+        """Reads the vocabulary of a native model; for Model's use."""
+        self._handle = model
+        info = ffi.new("pyg_vocab_info *")
+        errors.call(lib.pyg_vocab_get_info, model, info)
+        self.type: str = _TYPE_NAMES[info.type]
+        self.n_tokens: int = info.n_tokens
+        self.bos = _id_or_none(info.bos)
+        self.eos = _id_or_none(info.eos)
+        self.eot = _id_or_none(info.eot)
+        self.sep = _id_or_none(info.sep)
+        self.nl = _id_or_none(info.nl)
+        self.pad = _id_or_none(info.pad)
+        self.mask = _id_or_none(info.mask)
+        self.fim_pre = _id_or_none(info.fim_pre)
+        self.fim_suf = _id_or_none(info.fim_suf)
+        self.fim_mid = _id_or_none(info.fim_mid)
+        self.fim_pad = _id_or_none(info.fim_pad)
+        self.fim_rep = _id_or_none(info.fim_rep)
+        self.fim_sep = _id_or_none(info.fim_sep)
+        self.add_bos: bool = info.add_bos
+        self.add_eos: bool = info.add_eos
+        self.add_sep: bool = info.add_sep
+
+    @property
+    def handle(self) -> CData:
+        """The ``const struct llama_vocab *`` for the raw API, borrowed until the model is closed.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        out = ffi.new("const struct llama_vocab **")
+        errors.call(lib.pyg_model_get_vocab, self._handle, out)
+        return out[0]
+
+    def tokenize(self, text: str | bytes, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """Text to token ids.
+
+        Args:
+            text: text, or its UTF-8; NULs are allowed.
+            add_special: add the tokens that the model wants around a text (``add_bos`` ...).
+            parse_special: read the texts of special tokens, such as ``<|im_end|>``, as those tokens. Off,
+                they are plain text, which is what text from users should be.
+
+        Raises:
+            InvalidParameterError: not text, an unpaired surrogate, or more than 2 GiB.
+            TokenizerError: the model has no vocabulary, or lacks a special token it asks for.
+            ClosedError: the model was closed.
+        """
+        if not isinstance(text, (str, bytes)):
+            raise errors.InvalidParameterError(f"the text must be str or bytes, not {type(text).__name__}")
+        data = utf8("the text", text)
+
+        def call(ids: CData, n_max: int, n_out: CData) -> None:
+            errors.call(
+                lib.pyg_vocab_tokenize,
+                self._handle,
+                data,
+                len(data),
+                bool(add_special),
+                bool(parse_special),
+                ids,
+                n_max,
+                n_out,
+            )
+
+        # Seldom more tokens than bytes: only what is added around them, and the space some put in front.
+        return _ids(call, min(len(data) + 8, INT32_MAX))
+
+    def detokenize(
+        self, token_ids: npt.ArrayLike, *, remove_special: bool = False, unparse_special: bool = False
+    ) -> str:
+        """Token ids to text, the inverse of :meth:`tokenize`. Bytes that are no UTF-8 become U+FFFD.
+
+        Args:
+            token_ids: integers, shape (n,); int32 arrays are not copied.
+            remove_special: leave out a BOS at the start and an EOS at the end that ``tokenize`` would add.
+            unparse_special: write special tokens as their texts; otherwise they vanish.
+
+        Raises:
+            InvalidParameterError: an id is outside the vocabulary; names index and value.
+            TokenizerError: the model has no vocabulary.
+            ClosedError: the model was closed.
+        """
+        ids = int32_array("token_ids", token_ids)
+
+        def call(buffer: CData, size: int, length: CData) -> None:
+            errors.call(
+                lib.pyg_vocab_detokenize,
+                self._handle,
+                pointer("int32_t[]", ids),
+                len(ids),
+                bool(remove_special),
+                bool(unparse_special),
+                buffer,
+                size,
+                length,
+            )
+
+        return _text(call, _PIECE_BYTES + 8 * len(ids)).decode(errors="replace")
+
+    def piece(self, token_id: SupportsIndex, special: bool = False) -> bytes:
+        """The bytes that one token adds to a text, perhaps part of a character.
+
+        Args:
+            token_id: the token.
+            special: give special tokens' texts too; otherwise they have no bytes.
+
+        Raises:
+            InvalidParameterError: no token of this vocabulary.
+            TokenizerError: the model has no vocabulary.
+            ClosedError: the model was closed.
+        """
+        token = self._checked(token_id)
+
+        def call(buffer: CData, size: int, length: CData) -> None:
+            errors.call(lib.pyg_vocab_piece, self._handle, token, bool(special), buffer, size, length)
+
+        return _text(call, _PIECE_BYTES)
+
+    def text(self, token_id: SupportsIndex) -> str:
+        """The token as the vocabulary stores it, in the tokenizer's own spelling (``Ġthe``, ``▁the``)."""
+        return ffi.string(self._token(token_id).text).decode(errors="replace")
+
+    def score(self, token_id: SupportsIndex) -> float:
+        """The token's score, which orders merges in some vocabularies."""
+        return float(self._token(token_id).score)
+
+    def attr(self, token_id: SupportsIndex) -> int:
+        """The token's attributes: bits of ``enum llama_token_attr``."""
+        return int(self._token(token_id).attr)
+
+    def is_eog(self, token_id: SupportsIndex) -> bool:
+        """Whether the token ends a generation (EOS, EOT ...)."""
+        return bool(self._token(token_id).is_eog)
+
+    def is_control(self, token_id: SupportsIndex) -> bool:
+        """Whether the token steers the model instead of standing for text."""
+        return bool(self._token(token_id).is_control)
+
+    @cached_property
+    def eog_ids(self) -> tuple[int, ...]:
+        """Every token that ends a generation, ascending."""
+
+        def call(ids: CData, n_max: int, n_out: CData) -> None:
+            errors.call(lib.pyg_vocab_eog_ids, self._handle, ids, n_max, n_out)
+
+        return tuple(_ids(call, _EOG_IDS))
+
+    def _token(self, token_id: SupportsIndex) -> CData:
+        out = ffi.new("pyg_token_info *")
+        errors.call(lib.pyg_vocab_token, self._handle, self._checked(token_id), out)
+        return out
+
+    def _checked(self, token_id: SupportsIndex) -> int:
+        return integer("token_id", token_id, 0, self.n_tokens - 1)
+
+    def __len__(self) -> int:
+        return self.n_tokens
+
+    def __repr__(self) -> str:
+        return f"Vocab({self.type}, {self.n_tokens} tokens)"
+
+
+def _id_or_none(token_id: int) -> int | None:
+    return None if token_id < 0 else token_id
+
+
+def _ids(call: Callable[[CData, int, CData], None], guess: int) -> list[int]:
+    """Token ids from a call that says how many there are and writes them when they fit."""
+    n_out = ffi.new("int32_t *", guess)
+    while True:
+        room = n_out[0]
+        ids = np.empty(room, np.int32)
+        call(pointer("int32_t[]", ids), room, n_out)
+        if n_out[0] <= room:
+            found: list[int] = ids[: n_out[0]].tolist()
+            return found
+
+
+def _text(call: Callable[[CData, int, CData], None], guess: int) -> bytes:
+    """Bytes from a call that says how many there are and writes them when they fit."""
+    length = ffi.new("size_t *", guess)
+    while True:
+        room = length[0]
+        buffer = ffi.new("char[]", room)
+        call(buffer, room, length)
+        if length[0] <= room:
+            return bytes(ffi.buffer(buffer, length[0]))

@@ -1,0 +1,226 @@
+"""Small models with random weights, written to GGUF files: real architectures, nothing learnt.
+
+Weights come from a seeded generator, so that a model is the same in each run. The vocabulary is one of single bytes
+with a few special tokens, or a real one out of the vendored engine's collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter, ValueType
+
+VOCABULARIES = Path(__file__).resolve().parent.parent / "vendor" / "llama.cpp" / "models"
+
+Metadata = Mapping[str, object]
+Weights = dict[str, npt.NDArray[np.float32]]
+
+# Special tokens of the byte vocabulary, after the 256 bytes.
+EOS, EOT, BOS, TH, THE = range(256, 261)
+N_BYTE_VOCAB = 261
+BYTE_CHAT_TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+
+N_EMBD = 64
+N_LAYER = 2
+N_HEAD = 2
+N_HEAD_KV = 1
+N_FF = 96
+N_CTX_TRAIN = 512
+HEAD_DIM = N_EMBD // N_HEAD
+ROPE_BASE = 10_000.0
+RMS_EPS = 1e-5
+
+
+def byte_vocabulary() -> dict[str, object]:
+    """GPT-2 style byte-level BPE with two merges: id 0 to 255 are the bytes themselves."""
+    tokens = [*map(_visible, range(256)), "<|endoftext|>", "<|im_end|>", "<s>", "th", "the"]
+    types = [1] * 256 + [3] * 3 + [1] * 2  # normal and control
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": np.array(types, np.int32),
+        "tokenizer.ggml.merges": ["t h", "th e"],
+        "tokenizer.ggml.bos_token_id": BOS,
+        "tokenizer.ggml.eos_token_id": EOS,
+        "tokenizer.ggml.eot_token_id": EOT,
+        "tokenizer.ggml.add_bos_token": True,
+        "tokenizer.chat_template": BYTE_CHAT_TEMPLATE,
+    }
+
+
+def real_vocabulary(name: str) -> dict[str, object]:
+    """The vocabulary of ``ggml-vocab-<name>.gguf``, with the types it is stored in."""
+    with GGUFReader(VOCABULARIES / f"ggml-vocab-{name}.gguf") as reader:
+        return {key: value for key, value in reader.metadata.items() if key.startswith("tokenizer.")}
+
+
+def llama_weights(n_vocab: int = N_BYTE_VOCAB, seed: int = 0) -> Weights:
+    """Weights of a Llama of two layers; the output is tied to the embedding."""
+    draw = _Draw(seed)
+    weights = {"token_embd.weight": draw(n_vocab, N_EMBD, scale=1.0), "output_norm.weight": draw.near_1(N_EMBD)}
+    for i in range(N_LAYER):
+        weights |= {
+            f"blk.{i}.attn_norm.weight": draw.near_1(N_EMBD),
+            f"blk.{i}.attn_q.weight": draw(N_HEAD * HEAD_DIM, N_EMBD),
+            f"blk.{i}.attn_k.weight": draw(N_HEAD_KV * HEAD_DIM, N_EMBD),
+            f"blk.{i}.attn_v.weight": draw(N_HEAD_KV * HEAD_DIM, N_EMBD),
+            f"blk.{i}.attn_output.weight": draw(N_EMBD, N_HEAD * HEAD_DIM),
+            f"blk.{i}.ffn_norm.weight": draw.near_1(N_EMBD),
+            f"blk.{i}.ffn_gate.weight": draw(N_FF, N_EMBD),
+            f"blk.{i}.ffn_up.weight": draw(N_FF, N_EMBD),
+            f"blk.{i}.ffn_down.weight": draw(N_EMBD, N_FF),
+        }
+    return weights
+
+
+def write_llama(path: Path, vocabulary: Metadata | None = None, *, seed: int = 0, **metadata: object) -> Path:
+    """A Llama of two layers.
+
+    Args:
+        path: the file to write.
+        vocabulary: its ``tokenizer.*`` metadata; None: the byte vocabulary.
+        seed: of its weights.
+        metadata: more ``llama.*`` keys, with ``__`` for dots.
+    """
+    vocabulary = byte_vocabulary() if vocabulary is None else vocabulary
+    facts: dict[str, object] = {
+        "general.architecture": "llama",
+        "general.name": f"random llama {seed}",
+        "llama.context_length": N_CTX_TRAIN,
+        "llama.embedding_length": N_EMBD,
+        "llama.block_count": N_LAYER,
+        "llama.feed_forward_length": N_FF,
+        "llama.attention.head_count": N_HEAD,
+        "llama.attention.head_count_kv": N_HEAD_KV,
+        "llama.attention.layer_norm_rms_epsilon": RMS_EPS,
+        "llama.rope.dimension_count": HEAD_DIM,
+        "llama.rope.freq_base": ROPE_BASE,
+    }
+    facts |= {f"llama.{key.replace('__', '.')}": value for key, value in metadata.items()}
+    return write(path, {**facts, **vocabulary}, llama_weights(_n_tokens(vocabulary), seed))
+
+
+def write_mamba(path: Path, seed: int = 0) -> Path:
+    """A Mamba of two layers with the byte vocabulary: a recurrent model, whose memory is a state."""
+    draw = _Draw(seed)
+    d_inner, d_state, d_conv, dt_rank = 2 * N_EMBD, 16, 4, 4
+    weights = {
+        "token_embd.weight": draw(N_BYTE_VOCAB, N_EMBD, scale=1.0),
+        "output_norm.weight": draw.near_1(N_EMBD),
+    }
+    for i in range(N_LAYER):
+        weights |= {
+            f"blk.{i}.attn_norm.weight": draw.near_1(N_EMBD),
+            f"blk.{i}.ssm_in.weight": draw(2 * d_inner, N_EMBD),
+            f"blk.{i}.ssm_conv1d.weight": draw(d_inner, d_conv),
+            f"blk.{i}.ssm_conv1d.bias": draw(d_inner, scale=0.1),
+            f"blk.{i}.ssm_x.weight": draw(dt_rank + 2 * d_state, d_inner),
+            f"blk.{i}.ssm_dt.weight": draw(d_inner, dt_rank),
+            f"blk.{i}.ssm_dt.bias": draw(d_inner, scale=0.1),
+            f"blk.{i}.ssm_a": -np.exp(draw(d_inner, d_state, scale=0.5)),
+            f"blk.{i}.ssm_d": draw.near_1(d_inner),
+            f"blk.{i}.ssm_out.weight": draw(N_EMBD, d_inner),
+        }
+    facts = {
+        "general.architecture": "mamba",
+        "general.name": f"random mamba {seed}",
+        "mamba.context_length": N_CTX_TRAIN,
+        "mamba.embedding_length": N_EMBD,
+        "mamba.block_count": N_LAYER,
+        "mamba.feed_forward_length": 0,
+        "mamba.attention.head_count": 0,
+        "mamba.attention.layer_norm_rms_epsilon": RMS_EPS,
+        "mamba.ssm.conv_kernel": d_conv,
+        "mamba.ssm.inner_size": d_inner,
+        "mamba.ssm.state_size": d_state,
+        "mamba.ssm.time_step_rank": dt_rank,
+    }
+    return write(path, {**facts, **byte_vocabulary()}, weights)
+
+
+def write_bert(path: Path, seed: int = 0) -> Path:
+    """A BERT of two layers with a real vocabulary and mean pooling: it embeds, and remembers nothing."""
+    vocabulary = real_vocabulary("bert-bge")
+    draw = _Draw(seed)
+    weights = {
+        "token_embd.weight": draw(_n_tokens(vocabulary), N_EMBD, scale=1.0),
+        "token_types.weight": draw(2, N_EMBD, scale=0.1),
+        "position_embd.weight": draw(N_CTX_TRAIN, N_EMBD, scale=0.1),
+        **draw.norm("token_embd_norm"),
+    }
+    for i in range(N_LAYER):
+        weights |= {
+            **draw.linear(f"blk.{i}.attn_q", N_EMBD, N_EMBD),
+            **draw.linear(f"blk.{i}.attn_k", N_EMBD, N_EMBD),
+            **draw.linear(f"blk.{i}.attn_v", N_EMBD, N_EMBD),
+            **draw.linear(f"blk.{i}.attn_output", N_EMBD, N_EMBD),
+            **draw.norm(f"blk.{i}.attn_output_norm"),
+            **draw.linear(f"blk.{i}.ffn_up", N_FF, N_EMBD),
+            **draw.linear(f"blk.{i}.ffn_down", N_EMBD, N_FF),
+            **draw.norm(f"blk.{i}.layer_output_norm"),
+        }
+    facts = {
+        "general.architecture": "bert",
+        "general.name": f"random bert {seed}",
+        "bert.context_length": N_CTX_TRAIN,
+        "bert.embedding_length": N_EMBD,
+        "bert.block_count": N_LAYER,
+        "bert.feed_forward_length": N_FF,
+        "bert.attention.head_count": N_HEAD,
+        "bert.attention.layer_norm_epsilon": 1e-12,
+        "bert.attention.causal": False,
+        "bert.pooling_type": 1,
+    }
+    return write(path, {**facts, **vocabulary}, weights)
+
+
+def write(path: Path, metadata: Metadata, weights: Weights) -> Path:
+    """A GGUF file of these."""
+    with GGUFWriter(path) as writer:
+        for key, value in metadata.items():
+            if isinstance(value, (list, tuple)) and not value:
+                continue
+            writer.set(key, value, ValueType.STRING if isinstance(value, str) else None)
+        for name, data in weights.items():
+            writer.add_tensor(name, data.shape, GGMLType.F32)
+        for name, data in weights.items():
+            writer.write_tensor(name, data)
+    return path
+
+
+class _Draw:
+    """Random weights whose products stay near 1."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.default_rng(seed)
+
+    def __call__(self, *shape: int, scale: float | None = None) -> npt.NDArray[np.float32]:
+        scale = 1 / np.sqrt(shape[-1]) if scale is None else scale
+        return (scale * self.generator.standard_normal(shape)).astype(np.float32)
+
+    def near_1(self, n: int) -> npt.NDArray[np.float32]:
+        return np.float32(1) + self(n, scale=0.1)
+
+    def linear(self, name: str, n_out: int, n_in: int) -> Weights:
+        return {f"{name}.weight": self(n_out, n_in), f"{name}.bias": self(n_out, scale=0.1)}
+
+    def norm(self, name: str) -> Weights:
+        return {f"{name}.weight": self.near_1(N_EMBD), f"{name}.bias": self(N_EMBD, scale=0.1)}
+
+
+def _n_tokens(vocabulary: Metadata) -> int:
+    tokens = vocabulary["tokenizer.ggml.tokens"]
+    assert isinstance(tokens, (list, tuple))
+    return len(tokens)
+
+
+def _visible(byte: int) -> str:
+    """The character that stands for a byte in GPT-2 vocabularies: itself where it shows, else one from 256 on."""
+    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    hidden = [b for b in range(256) if b not in shown]
+    return chr(byte) if byte in shown else chr(256 + hidden.index(byte))

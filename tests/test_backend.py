@@ -1,0 +1,245 @@
+"""Devices, and raw graphs computed on the CPU: results against numpy, and mistakes that must not end the process."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from pyggml import ffi, lib
+from pyggml.backend import Backend, Device, devices
+from pyggml.errors import ClosedError, DeviceError, EngineError, InvalidParameterError
+
+if TYPE_CHECKING:
+    from pyggml._ffi import CData
+
+Floats = npt.NDArray[np.float32]
+
+
+class Graph:
+    """Tensors of one ggml context, and a graph that computes the last of them."""
+
+    def __init__(self, backend: Backend | None) -> None:
+        """With a backend, tensors get their memory from it; without one, they get none."""
+        self._backend = backend
+        self._buffer: CData = ffi.NULL
+        params = {"mem_size": 1 << 20, "mem_buffer": ffi.NULL, "no_alloc": True}
+        self.ctx = lib.ggml_init(ffi.new("struct ggml_init_params *", params)[0])
+
+    def input(self, *ne: int, type: int = lib.GGML_TYPE_F32) -> CData:
+        return lib.ggml_new_tensor(self.ctx, type, len(ne), ne)
+
+    def of(self, result: CData) -> CData:
+        """The graph, allocated when there is a backend to do so."""
+        graph = lib.ggml_new_graph(self.ctx)
+        lib.ggml_build_forward_expand(graph, result)
+        if self._backend is not None:
+            self._buffer = lib.ggml_backend_alloc_ctx_tensors(self.ctx, self._backend.handle)
+            assert self._buffer != ffi.NULL
+        return graph
+
+    def free(self) -> None:
+        lib.ggml_backend_buffer_free(self._buffer)
+        lib.ggml_free(self.ctx)
+
+
+@contextmanager
+def graph_on(backend: Backend | None) -> Iterator[Graph]:
+    graph = Graph(backend)
+    try:
+        yield graph
+    finally:
+        graph.free()
+
+
+def put(tensor: CData, values: npt.NDArray[np.generic]) -> None:
+    lib.ggml_backend_tensor_set(tensor, ffi.from_buffer(np.ascontiguousarray(values)), 0, values.nbytes)
+
+
+def take(tensor: CData, shape: tuple[int, ...]) -> Floats:
+    values = np.empty(shape, np.float32)
+    lib.ggml_backend_tensor_get(tensor, ffi.from_buffer(values, require_writable=True), 0, values.nbytes)
+    return values
+
+
+def add(backend: Backend, a: Floats, b: Floats) -> Floats:
+    with graph_on(backend) as graph:
+        x, y = graph.input(len(a)), graph.input(len(b))
+        z = lib.ggml_add(graph.ctx, x, y)
+        cgraph = graph.of(z)
+        put(x, a)
+        put(y, b)
+        backend.compute(cgraph)
+        return take(z, a.shape)
+
+
+def test_the_cpu_is_a_device() -> None:
+    cpus = [device for device in devices() if device.type == "cpu"]
+    assert [cpu.name for cpu in cpus] == ["CPU"]
+    assert cpus[0].description
+    assert 2**28 < cpus[0].memory_total < 2**46
+    assert 0 < cpus[0].memory_free <= cpus[0].memory_total
+    with pytest.raises(AttributeError):
+        cpus[0].name = "other"  # type: ignore[misc]
+    assert isinstance(cpus[0], Device)
+
+
+@pytest.mark.parametrize("n_threads", [None, 1, 2, 5])
+def test_compute(n_threads: int | None) -> None:
+    random = np.random.default_rng(0)
+    a, b = random.standard_normal((2, 1000)).astype(np.float32)
+    with Backend("CPU", n_threads) as backend:
+        np.testing.assert_array_equal(add(backend, a, b), a + b)
+        np.testing.assert_array_equal(add(backend, b, b), b + b)
+
+
+def test_names_in_any_case() -> None:
+    for name in ("CPU", "cpu", "Cpu"):
+        with Backend(name) as backend:
+            assert ffi.string(lib.ggml_backend_name(backend.handle)) == b"CPU"
+
+
+def test_unknown_device() -> None:
+    with pytest.raises(DeviceError, match=r'no device "CUDA99"; this build sees: .*CPU'):
+        Backend("CUDA99")
+    with pytest.raises(DeviceError, match="no device"):
+        Backend("")
+    with pytest.raises(InvalidParameterError, match="NUL"):
+        Backend("CPU\0")
+
+
+@pytest.mark.parametrize("n_threads", [0, -1, 513, 2**40])
+def test_refused_thread_counts(n_threads: int) -> None:
+    with pytest.raises(InvalidParameterError, match="n_threads"):
+        Backend(n_threads=n_threads)
+
+
+def test_close() -> None:
+    backend = Backend()
+    graph = Graph(backend)
+    x = graph.input(4)
+    cgraph = graph.of(lib.ggml_sqr(graph.ctx, x))
+    backend.close()
+    backend.close()
+    with pytest.raises(ClosedError):
+        backend.compute(cgraph)
+    with pytest.raises(ClosedError):
+        _ = backend.handle
+    put(x, np.zeros(4, np.float32))  # the buffer lives on
+    graph.free()
+
+
+def test_a_dropped_backend_is_freed() -> None:
+    gc.collect()
+    before = lib.pyg_live_handles(lib.PYG_HANDLE_BACKEND)
+    backend = Backend()
+    assert lib.pyg_live_handles(lib.PYG_HANDLE_BACKEND) == before + 1
+    del backend
+    gc.collect()
+    assert lib.pyg_live_handles(lib.PYG_HANDLE_BACKEND) == before
+
+
+def test_things_that_are_no_graph() -> None:
+    with Backend() as backend:
+        for wrong in (None, 5, ffi.new("int *"), backend.handle):
+            with pytest.raises(InvalidParameterError, match="ggml_cgraph"):
+                backend.compute(wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidParameterError, match="NULL"):
+            backend.compute(ffi.cast("struct ggml_cgraph *", 0))
+
+
+def test_tensors_without_memory() -> None:
+    with Backend() as backend, graph_on(None) as graph:
+        x = graph.input(4)
+        lib.ggml_set_name(x, b"homeless")
+        with pytest.raises(InvalidParameterError, match=r'"homeless .* has no memory'):
+            backend.compute(graph.of(lib.ggml_view_1d(graph.ctx, x, 2, 0)))
+        with pytest.raises(InvalidParameterError, match="has no memory"):
+            backend.compute(graph.of(lib.ggml_sqr(graph.ctx, x)))
+
+
+def test_tensors_in_the_contexts_own_memory() -> None:
+    """Memory of a ggml context is the CPU's to reach, without any buffer."""
+    params = {"mem_size": 1 << 20, "mem_buffer": ffi.NULL, "no_alloc": False}
+    ctx = lib.ggml_init(ffi.new("struct ggml_init_params *", params)[0])
+    x = lib.ggml_new_tensor_1d(ctx, lib.GGML_TYPE_F32, 3)
+    y = lib.ggml_sqr(ctx, x)
+    floats = ffi.cast("float *", x.data)
+    floats[0], floats[1], floats[2] = 1, 2, 3
+    cgraph = lib.ggml_new_graph(ctx)
+    lib.ggml_build_forward_expand(cgraph, y)
+    with Backend() as backend:
+        backend.compute(cgraph)
+    assert list(ffi.cast("float *", y.data)[0:3]) == [1, 4, 9]
+    lib.ggml_free(ctx)
+
+
+def test_operations_the_device_cannot_do() -> None:
+    with Backend() as backend, graph_on(backend) as graph:
+        x = graph.input(256)
+        packed = graph.input(256, type=lib.GGML_TYPE_IQ2_XXS)
+        cgraph = graph.of(lib.ggml_cpy(graph.ctx, x, packed))
+        with pytest.raises(InvalidParameterError, match=r"CPU cannot compute CPY .* of type iq2_xxs"):
+            backend.compute(cgraph)
+
+
+def test_a_failed_check_inside_the_engine_poisons_the_backend() -> None:
+    """Rows that do not exist are an assert in the middle of a computation."""
+    backend = Backend(n_threads=1)
+    with graph_on(backend) as graph:
+        table, rows = graph.input(4, 3), graph.input(1, type=lib.GGML_TYPE_I32)
+        cgraph = graph.of(lib.ggml_get_rows(graph.ctx, table, rows))
+        put(table, np.zeros((3, 4), np.float32))
+        put(rows, np.array([1000], np.int32))
+        with pytest.raises(EngineError, match=r"a check inside the engine failed: .*GGML_ASSERT"):
+            backend.compute(cgraph)
+        with pytest.raises(EngineError, match="can no longer be used"):
+            backend.compute(cgraph)
+    backend.close()
+    with Backend(n_threads=1) as other:
+        assert add(other, np.ones(2, np.float32), np.ones(2, np.float32)).tolist() == [2, 2]
+
+
+def test_one_backend_for_many_threads() -> None:
+    with Backend(n_threads=2) as backend:
+        results: dict[int, bool] = {}
+
+        def work(i: int) -> None:
+            a = np.full(5000, i, np.float32)
+            results[i] = all(np.array_equal(add(backend, a, a), a + a) for _ in range(20))
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert results == dict.fromkeys(range(6), True)
+
+
+def test_close_waits_for_a_computation() -> None:
+    for _ in range(5):
+        backend = Backend(n_threads=1)
+        a = np.ones(100_000, np.float32)
+        outcomes: list[bool | None] = []
+
+        def work(backend: Backend = backend, a: Floats = a, outcomes: list[bool | None] = outcomes) -> None:
+            try:
+                while True:
+                    outcomes.append(bool((add(backend, a, a) == 2).all()))
+            except ClosedError:
+                outcomes.append(None)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        while not outcomes:
+            thread.join(0.001)
+        backend.close()
+        thread.join()
+        assert outcomes[-1] is None
+        assert all(outcomes[:-1])

@@ -1,0 +1,99 @@
+"""What this machine leaves the process. Control groups are tested in csrc/tests/test_machine.cpp, on made-up ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from pyggml import lib
+from pyggml.backend import devices
+
+
+def run(script: str) -> int:
+    """The number a script prints in a process of its own."""
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    return int(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+
+
+def memory_line(name: str) -> int:
+    """Bytes in a line of /proc/meminfo."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name + ":"))
+
+
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, sets limits and affinity")
+
+
+def test_memory_is_what_the_cpu_has_free() -> None:
+    cpu = next(device for device in devices() if device.type == "cpu")
+    assert 0 < lib.pyg_memory_available() < cpu.memory_total
+    assert abs(cpu.memory_free - lib.pyg_memory_available()) < 2**30  # moments apart
+
+
+@needs_linux
+def test_memory_is_at_most_what_the_machine_has() -> None:
+    assert lib.pyg_memory_available() <= memory_line("MemTotal")
+    assert lib.pyg_memory_available() <= memory_line("MemAvailable") + 2**30
+
+
+@needs_linux
+def test_memory_that_is_taken_is_missing() -> None:
+    script = """
+        from pyggml import lib
+        before = lib.pyg_memory_available()
+        taken = bytearray(b"x") * (512 << 20)
+        print(before - lib.pyg_memory_available())
+    """
+    assert run(script) > 128 << 20  # half and more: other processes come and go
+
+
+@needs_linux
+def test_memory_under_ulimit() -> None:
+    script = """
+        import resource
+        from pyggml import lib
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20), resource.RLIM_INFINITY))
+        print(lib.pyg_memory_available())
+    """
+    assert 250 << 20 < run(script) <= 300 << 20
+
+
+def test_cores_are_some_of_the_processors() -> None:
+    assert 1 <= lib.pyg_cpu_count() <= (os.cpu_count() or 1)
+
+
+@needs_linux
+def test_cores_under_affinity() -> None:
+    script = """
+        import os
+        from pyggml import lib
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        print(lib.pyg_cpu_count())
+    """
+    assert run(script) == 1
+
+
+@needs_linux
+def test_affinity_is_the_processes_and_not_the_threads() -> None:
+    script = """
+        import os, threading
+        from pyggml import lib
+        before = lib.pyg_cpu_count()
+        counts = []
+
+        def bound():
+            os.sched_setaffinity(threading.get_native_id(), {min(os.sched_getaffinity(0))})
+            counts.append(lib.pyg_cpu_count())
+
+        thread = threading.Thread(target=bound)
+        thread.start()
+        thread.join()
+        print(counts[0] - before)
+    """
+    assert run(script) == 0
