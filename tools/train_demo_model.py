@@ -1,0 +1,76 @@
+"""Makes the model that ships with pyggml, ``pyggml/assets/pyggml-demo-q8_0.gguf``.
+
+Everything is made here: the corpus (a grammar of short stories, conversations over a table of plain facts,
+small sums), a byte-level BPE tokenizer trained on it, a small Llama network trained on it, and the GGUF
+file. Nothing is downloaded. Seeds are fixed and the schedule counts steps, so the same machine with the same
+versions makes the same file.
+
+    pip install -r tools/requirements.txt
+    python tools/train_demo_model.py
+
+It also writes ``tests/data/demo_facts.jsonl``: for each fact the one phrasing of its question that training
+never shows, with the answer expected word for word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+from demo_model.corpus import documents
+from demo_model.evaluate import report
+from demo_model.export import read_weights, write_gguf
+from demo_model.fact_tables import KINDS
+from demo_model.facts import held_out_questions
+from demo_model.network import Config
+from demo_model.training import Schedule, train
+from demo_model.vocabulary import train_tokenizer
+
+ROOT = Path(__file__).resolve().parent.parent
+MODEL = ROOT / "pyggml" / "assets" / "pyggml-demo-q8_0.gguf"
+HELD_OUT = ROOT / "tests" / "data" / "demo_facts.jsonl"
+TOKENIZER_SEED, N_TOKENIZER_DOCUMENTS = 7, 20_000
+MAX_BYTES = 5_000_000
+MIN_RIGHT = 0.9
+
+
+def write_held_out(path: Path) -> None:
+    """One JSON object per line and fact: the held-out question and its answer."""
+    lines = [json.dumps({"question": q.text, "answer": q.reply}) for q in held_out_questions(KINDS)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main() -> int:
+    """Trains, writes, reads the written file back and measures it. Returns 1 if it is not fit to ship."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=MODEL, help="the GGUF file to write (default: the shipped one)")
+    parser.add_argument("--held-out", type=Path, default=HELD_OUT, help="the held-out questions to write")
+    parser.add_argument("--steps", type=int, default=Schedule.n_steps, help="training steps (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=1, help="PyTorch's threads (default: %(default)s)")
+    parser.add_argument("--checkpoint", type=Path, help="save the weights here now and then")
+    arguments = parser.parse_args()
+
+    torch.set_num_threads(arguments.threads)
+    config, start = Config(), time.perf_counter()
+    texts = (document.text for document in itertools.islice(documents(TOKENIZER_SEED), N_TOKENIZER_DOCUMENTS))
+    tokenizer = train_tokenizer(texts, config.n_vocab)
+    network = train(tokenizer, config, Schedule(n_steps=arguments.steps), arguments.checkpoint)
+    print(f"trained in {time.perf_counter() - start:.0f} s")
+
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    write_gguf(arguments.out, network, tokenizer)
+    write_held_out(arguments.held_out)
+    n_bytes = arguments.out.stat().st_size
+    print(f"{arguments.out}: {n_bytes:,} bytes, {sum(p.numel() for p in network.parameters()):,} parameters")
+    right = report(read_weights(arguments.out, config), tokenizer)
+    return 0 if right >= MIN_RIGHT and n_bytes <= MAX_BYTES else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
