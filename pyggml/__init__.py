@@ -1,0 +1,77 @@
+"""pyggml: ggml and llama.cpp inside a Python process.
+
+>>> import pyggml
+>>> llm = pyggml.load()                     # the demonstration model that ships with the package
+>>> llm.generate("Once upon a time").text
+>>> for chunk in llm.stream("Once upon a time"):
+...     print(chunk.text, end="")
+
+``pyggml.lib`` and ``pyggml.ffi`` are the raw cffi API of ggml and llama.cpp, unguarded: a mistake there ends the
+process, as it does in C.
+"""
+
+from __future__ import annotations
+
+from pyggml._ffi import ffi, lib
+from pyggml._version import __version__
+from pyggml.backend import Backend, Device, devices
+from pyggml.context import Context
+from pyggml.errors import (
+    ArchitectureMismatchError,
+    ClosedError,
+    ContextOverflowError,
+    DeviceError,
+    EmptyPromptError,
+    EngineError,
+    GrammarError,
+    InferError,
+    InvalidParameterError,
+    ModelLoadError,
+    ModelNotFoundError,
+    OutOfMemoryError,
+    RequestTimeout,
+    TokenizerError,
+    UnsupportedArchitectureError,
+)
+from pyggml.llm import LLM, load
+from pyggml.model import Model
+from pyggml.sampler import Sampler
+from pyggml.stream import Stream
+from pyggml.types import Chunk, Completion, EngineStats, SamplingParams, Timings
+from pyggml.vocab import Vocab
+
+__all__ = [
+    "LLM",
+    "ArchitectureMismatchError",
+    "Backend",
+    "Chunk",
+    "ClosedError",
+    "Completion",
+    "Context",
+    "ContextOverflowError",
+    "Device",
+    "DeviceError",
+    "EmptyPromptError",
+    "EngineError",
+    "EngineStats",
+    "GrammarError",
+    "InferError",
+    "InvalidParameterError",
+    "Model",
+    "ModelLoadError",
+    "ModelNotFoundError",
+    "OutOfMemoryError",
+    "RequestTimeout",
+    "Sampler",
+    "SamplingParams",
+    "Stream",
+    "Timings",
+    "TokenizerError",
+    "UnsupportedArchitectureError",
+    "Vocab",
+    "__version__",
+    "devices",
+    "ffi",
+    "lib",
+    "load",
+]

@@ -1,0 +1,45 @@
+"""A path, or nothing, to the model file it means."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pyggml.errors import InvalidParameterError, ModelLoadError, ModelNotFoundError
+
+#: The model that ships with the package: a demonstration, not an assistant.
+SHIPPED_MODEL = Path(__file__).parent / "assets" / "pyggml-demo-q8_0.gguf"
+
+Source = str | os.PathLike[str] | None
+
+
+def identify(source: Source) -> Path:
+    """The GGUF file that ``source`` means.
+
+    Args:
+        source: path of a ``.gguf`` file (the first of a split set), or None for the model that ships with pyggml.
+
+    Raises:
+        ModelNotFoundError: nothing is there.
+        ModelLoadError: something is there, but no GGUF file.
+        InvalidParameterError: not a path.
+    """
+    if source is None:
+        return SHIPPED_MODEL
+    if not isinstance(source, (str, os.PathLike)):
+        raise InvalidParameterError(f"the model must be given as a path, not as {type(source).__name__}")
+    path = Path(source)
+    if "\0" in str(path):
+        raise InvalidParameterError("the path of the model holds a NUL character")
+    if path.is_dir():
+        raise ModelLoadError(_directory_message(path))
+    if not path.exists():
+        raise ModelNotFoundError(f"there is no model file at {path}")
+    return path
+
+
+def _directory_message(path: Path) -> str:
+    ggufs = sorted(file.name for file in path.glob("*.gguf"))
+    if ggufs:
+        return f"{path} is a directory; name one of the files in it: {', '.join(ggufs)}"
+    return f"{path} is a directory without a .gguf file; convert the checkpoint to GGUF first"
