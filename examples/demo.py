@@ -1,0 +1,36 @@
+"""A story and one chat answer from the model that ships with pyggml, streamed as they are generated."""
+
+from __future__ import annotations
+
+import pyggml
+
+STORY = "Once upon a time"
+QUESTION = "What colour is the sky?"
+
+
+def show(stream: pyggml.Stream) -> None:
+    """Prints the text as it comes, then how fast it came."""
+    for chunk in stream:
+        print(chunk.text, end="", flush=True)
+    done = stream.completion
+    print(
+        f"\n[{len(done.token_ids)} tokens, {done.timings.tokens_per_s:.0f} tokens/s, "
+        f"first token after {done.timings.ttft_s * 1000:.1f} ms, ended by {done.finish_reason}]\n"
+    )
+
+
+def main() -> None:
+    """Runs both."""
+    with pyggml.load() as llm:
+        print(f"pyggml {pyggml.__version__}, {llm.model.desc}, {llm.n_ctx} cells of context\n")
+
+        print(STORY, end="")
+        show(llm.stream(STORY, max_tokens=200))
+
+        print(f"User: {QUESTION}\nModel: ", end="")
+        prompt = llm.apply_chat_template([{"role": "user", "content": QUESTION}])
+        show(llm.stream(llm.tokenize(prompt, parse_special=True)))
+
+
+if __name__ == "__main__":
+    main()
