@@ -1,5 +1,6 @@
 // One batch through a context: checked as far as upstream would assert, run, and its answer sorted.
 #include "handles.hpp"
+#include "llama-model.h"
 
 #include <algorithm>
 #include <climits>
@@ -50,13 +51,14 @@ std::vector<int32_t> checked_seq_ids(const Context & context, const pyg_batch & 
     return {batch.seq_ids, batch.seq_ids + batch.n_tokens};
 }
 
-std::vector<int32_t> checked_positions(const pyg_batch & batch) {
-    for (int32_t i = 0; i < batch.n_tokens; i++) {
-        if (batch.pos[i] < 0 || batch.pos[i] == INT32_MAX) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "position %d at index %d is out of range", batch.pos[i], i);
+void require_positions(const Context & context, const std::vector<int32_t> & positions) {
+    const int32_t n_positions = pyg::n_positions(*context.model);
+    for (size_t i = 0; i < positions.size(); i++) {
+        if (positions[i] < 0 || positions[i] >= n_positions) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "position %d at index %zu is out of range, 0 to %d", positions[i], i,
+                       n_positions - 1);
         }
     }
-    return {batch.pos, batch.pos + batch.n_tokens};
 }
 
 // Each sequence goes on where it stands.
@@ -70,10 +72,7 @@ std::vector<int32_t> next_positions(const Context & context, const std::vector<i
         if (pos < 0) {
             pos = static_cast<int64_t>(llama_memory_seq_pos_max(memory, seq_id)) + 1;
         }
-        if (pos >= INT32_MAX) {
-            throw fail(PYG_ERR_CONTEXT_OVERFLOW, "sequence %d has run out of positions", seq_id);
-        }
-        positions.push_back(static_cast<int32_t>(pos++));
+        positions.push_back(static_cast<int32_t>(std::min<int64_t>(pos++, INT32_MAX)));
     }
     return positions;
 }
@@ -104,8 +103,10 @@ Batch checked(const Context & context, const pyg_batch & batch, bool encoding) {
         context.model->require_token(batch.token_ids[i], i);
     }
     Batch result;
-    result.seq_ids   = checked_seq_ids(context, batch);
-    result.pos       = batch.pos ? checked_positions(batch) : next_positions(context, result.seq_ids);
+    result.seq_ids = checked_seq_ids(context, batch);
+    result.pos     = batch.pos ? std::vector<int32_t>(batch.pos, batch.pos + batch.n_tokens)
+                               : next_positions(context, result.seq_ids);
+    require_positions(context, result.pos);
     result.output    = outputs(context, batch, encoding || context.embeddings);
     result.n_outputs = static_cast<int32_t>(std::count(result.output.begin(), result.output.end(), 1));
     result.n_seq_ids.assign(result.seq_ids.size(), 1);
@@ -196,6 +197,15 @@ void require_decoder(const Context & context) {
 }
 
 }  // namespace
+
+namespace pyg {
+
+int32_t n_positions(const Model & model) {
+    const ggml_tensor * table = model.raw->pos_embd;
+    return table ? static_cast<int32_t>(table->ne[1]) : INT32_MAX;
+}
+
+}  // namespace pyg
 
 pyg_status pyg_context_decode(pyg_context * ctx, const pyg_batch * batch, int32_t * n_outputs, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {

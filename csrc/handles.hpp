@@ -65,6 +65,10 @@ struct Context {
     std::map<int32_t, ggml_threadpool *> threads_;
 };
 
+// Positions run from 0 to one below. Some models look them up in a table they have learnt, and what lies past its
+// end is an assert on a compute thread, where no guard is.
+int32_t n_positions(const Model & model);
+
 // llama_context_params for checked options. PYG_ERR_INVALID_PARAMETER.
 llama_context_params context_params(const Model & model, const pyg_context_options & options);
 

@@ -84,7 +84,8 @@ void require_encodable(int32_t type, const ggml_type_traits & traits, const floa
     for (int64_t i = 0; i < n; i++) {
         const bool fits = std::fabs(values[i]) <= largest || (!traits.is_quantized && !std::isfinite(values[i]));
         if (!fits) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "value %lld is %.9g, and %s holds finite values up to %.9g in magnitude",
+            throw fail(PYG_ERR_INVALID_PARAMETER,
+                       "value %lld is %.9g, and %s holds finite values up to %.9g in magnitude",
                        static_cast<long long>(i), static_cast<double>(values[i]), traits.type_name,
                        static_cast<double>(largest));
         }

@@ -242,23 +242,24 @@ def _inferred_type(key: str, value: object, given: npt.NDArray[Any]) -> ValueTyp
 
 def _exactly(key: str, given: npt.NDArray[Any], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
     """Converts; refuses fractions as integers, overflows, numbers as bools and bools as numbers."""
-    try:
-        with np.errstate(all="ignore"):
-            converted = np.asarray(given, dtype, order="C")
-        if given.size == 0 or _is_kept(given, converted):
-            return converted
-    except OverflowError:
-        pass
-    raise errors.InvalidParameterError(f"{key!r}: {dtype} cannot hold {given.tolist()!r:.80}")
+    if given.size and not _fits(given, dtype):
+        raise errors.InvalidParameterError(f"{key!r}: {dtype} cannot hold {given.tolist()!r:.80}")
+    return np.asarray(given, dtype, order="C")
 
 
-def _is_kept(given: npt.NDArray[Any], converted: npt.NDArray[np.generic]) -> bool:
-    """Whether a conversion lost nothing but the precision of floats."""
-    if "b" in (given.dtype.kind, converted.dtype.kind):
-        return given.dtype.kind == converted.dtype.kind
-    if converted.dtype.kind == "f":
-        return np.array_equal(np.isfinite(np.asarray(given, np.float64)), np.isfinite(converted))
-    return given.dtype.kind != "f" and np.array_equal(given, converted)
+def _fits(given: npt.NDArray[Any], dtype: np.dtype[np.generic]) -> bool:
+    """Whether a conversion would lose nothing but the precision of floats."""
+    if "b" in (given.dtype.kind, dtype.kind):
+        return bool(given.dtype.kind == dtype.kind)
+    if dtype.kind == "f":
+        try:
+            floats = np.asarray(given, np.float64)
+        except OverflowError:
+            return False
+        with np.errstate(over="ignore"):  # looked for here
+            return np.array_equal(np.isfinite(floats), np.isfinite(floats.astype(dtype)))
+    limits = np.iinfo(dtype.name)
+    return bool(given.dtype.kind != "f" and limits.min <= given.min() and given.max() <= limits.max)
 
 
 def _require_default_alignment(alignment: npt.NDArray[np.generic]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pyggml import ffi, lib
+from pyggml import errors, ffi, lib
 from pyggml.backend import Backend, Device, devices
 from pyggml.errors import ClosedError, DeviceError, EngineError, InvalidParameterError
 
@@ -243,3 +244,32 @@ def test_close_waits_for_a_computation() -> None:
         thread.join()
         assert outcomes[-1] is None
         assert all(outcomes[:-1])
+
+
+def test_a_forked_child_cannot_use_it() -> None:
+    with Backend(n_threads=1) as backend:
+        child = os.fork()
+        if child == 0:
+            try:
+                _ = backend.handle
+            except EngineError as error:
+                os._exit(7 if "fork" in str(error) else 8)
+            os._exit(9)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert add(backend, np.ones(2, np.float32), np.ones(2, np.float32)).tolist() == [2, 2]
+
+
+def test_the_native_side_checks_for_itself() -> None:
+    device = ffi.new("pyg_device *")
+    for index in (-1, len(devices()), 1000):
+        with pytest.raises(InvalidParameterError, match=f"no device {index}"):
+            errors.call(lib.pyg_device_get, index, device)
+    out = ffi.new("pyg_backend **")
+    with pytest.raises(InvalidParameterError, match="n_threads is -1"):
+        errors.call(lib.pyg_backend_new, b"CPU", -1, out)
+    with pytest.raises(DeviceError):
+        errors.call(lib.pyg_backend_new, ffi.NULL, 1, out)
+    assert out[0] == ffi.NULL
+    with pytest.raises(ClosedError):
+        errors.call(lib.pyg_backend_compute, ffi.NULL, ffi.NULL)
+    lib.pyg_backend_free(ffi.NULL)

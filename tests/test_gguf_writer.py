@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pyggml import lib
+from pyggml import errors, ffi, lib
 from pyggml.errors import ClosedError, InvalidParameterError
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter, ValueType
 from pyggml.quant import dequantize, nbytes, types
@@ -463,3 +463,32 @@ def test_writers_of_many_threads(tmp_path: Path) -> None:
             for j in range(n_each):
                 assert reader.metadata[f"{i}.{j}"] == (f"{i}", f"{j}")
                 assert reader.tensor(f"{i}.{j}").tolist() == [i, j]
+
+
+def test_the_native_side_checks_for_itself() -> None:
+    out = ffi.new("pyg_gguf **")
+    errors.call(lib.pyg_gguf_new, out)
+    gguf = ffi.gc(out[0], lib.pyg_gguf_free)
+    for name, type, ne, words in (
+        (ffi.NULL, 0, [4], "needs a name"),
+        (b"n" * 64, 0, [4], "at most 63"),
+        (b"n", 4, [4], "not the number of a ggml type"),
+        (b"n", 43, [4], "not the number of a ggml type"),
+        (b"n", 0, [], "1 to 4"),
+        (b"n", 0, [1] * 5, "1 to 4"),
+        (b"n", 0, [4, -1], "dimension 1"),
+        (b"n", int(GGMLType.Q8_0), [33], "blocks of 32"),
+        (b"n", 0, [2**62], "larger than a file"),
+    ):
+        with pytest.raises(InvalidParameterError, match=words):
+            errors.call(lib.pyg_gguf_add_tensor, gguf, name, type, ne, len(ne))
+    size = ffi.new("size_t *")
+    errors.call(lib.pyg_gguf_meta_size, gguf, size)
+    with pytest.raises(InvalidParameterError, match=r"takes 32 bytes, and 31"):
+        errors.call(lib.pyg_gguf_meta_data, gguf, ffi.new("char[]", 31), size[0] - 1)
+    for use in (lib.pyg_gguf_meta_size, lib.pyg_gguf_meta_data):
+        arguments = (size,) if use is lib.pyg_gguf_meta_size else (ffi.new("char[]", 32), 32)
+        with pytest.raises(ClosedError):
+            errors.call(use, ffi.NULL, *arguments)
+    assert lib.pyg_gguf_get(ffi.NULL) == ffi.NULL
+    lib.pyg_gguf_free(ffi.NULL)

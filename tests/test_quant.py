@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pyggml import ffi
+from pyggml import errors, ffi, lib
 from pyggml.errors import InvalidParameterError
 from pyggml.quant import GGMLType, dequantize, nbytes, quantize, types
 
@@ -321,3 +321,22 @@ def test_many_threads_at_once() -> None:
     with ThreadPoolExecutor(8) as pool:
         for type, encoded in zip(kinds, pool.map(lambda type: quantize(values, type), kinds), strict=True):
             assert encoded.tobytes() == expected[type]
+
+
+def test_the_native_side_checks_for_itself() -> None:
+    values, encoded = ffi.new("float[64]"), ffi.new("char[68]")
+    for n_rows, n_per_row, size, words in (
+        (2, 32, 67, "take 68 bytes, and 67"),
+        (-1, 32, 68, "-1 rows"),
+        (2, 33, 68, "blocks of 32"),
+        (2**40, 2**40, 68, "cannot be"),
+        (2**57, 32, 68, "take .* bytes, and 68"),
+    ):
+        with pytest.raises(InvalidParameterError, match=words):
+            errors.call(lib.pyg_quantize, GGMLType.Q8_0, values, n_rows, n_per_row, ffi.NULL, encoded, size)
+    for n, size in ((64, 67), (63, 68), (-32, 68), (2**62, 68)):
+        with pytest.raises(InvalidParameterError):
+            errors.call(lib.pyg_dequantize, GGMLType.Q8_0, encoded, size, n, values)
+    for number in (-1, 4, 43, 2**31 - 1):
+        with pytest.raises(InvalidParameterError, match="not the number of a ggml type"):
+            errors.call(lib.pyg_dequantize, number, encoded, 68, 64, values)

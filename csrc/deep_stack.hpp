@@ -1,0 +1,15 @@
+// Upstream matches text with std::regex, which recurses once for each character of a match: a long word, or a long
+// line of dashes, overflows an ordinary stack and ends the process. Such work runs on a stack made to measure.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+namespace pyg {
+
+// Runs body(), here or on a thread whose stack suffices for matching `text_bytes` bytes, and returns when it is
+// done. Exceptions come out as they are for short texts, as Failure for long ones.
+// PYG_ERR_OUT_OF_MEMORY when there is no such stack.
+void with_stack_for(size_t text_bytes, const std::function<void()> & body);
+
+}  // namespace pyg
