@@ -237,7 +237,7 @@ class Context:
         """
         return self._rows(lib.pyg_context_embeddings, first, n, self.n_embd_out)
 
-    def embeddingsseq_number(self, seq_id: SupportsIndex = 0) -> npt.NDArray[np.float32]:
+    def embeddings_seq(self, seq_id: SupportsIndex = 0) -> npt.NDArray[np.float32]:
         """The pooled embedding of a sequence of the last batch: float32, (n_embd_out,), a copy.
 
         With "rank" pooling it is the scores of the classification head, (model.n_cls_out,).
