@@ -10,82 +10,73 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13
 PYTEST_ARGS ?=
 
-# What the compiled module is made of; the Python files are used where they lie.
-SOURCES := CMakeLists.txt pyproject.toml pyggml/_version.py $(wildcard vendor/CMakeLists.txt vendor/llama.cpp.lock \
-	vendor/sync.py csrc/CMakeLists.txt csrc/*.py csrc/*.h csrc/*.hpp csrc/*.cpp csrc/cdef/*.h)
-TEST_SOURCES := $(wildcard csrc/tests/*)
 CXX_FILES := $(wildcard csrc/*.h csrc/*.hpp csrc/*.cpp csrc/tests/*.hpp csrc/tests/*.cpp)
 
-.DELETE_ON_ERROR:
+# Puts the package into the environment as it lies here, with one of its extras. Always asked for, because only pip
+# and ninja know what is up to date; where nothing changed it takes seconds.
+editable = $(PIP) install --editable '.[$(1)]'
+
 .PHONY: help build demo test lint format stubs asan tsan wheel wheel-test portable portable-test bench clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
 
-build: $(VENV)/.built ## the environment with the package, built in place
+build: $(BIN)/python ## the environment with the package, built in place
+	$(call editable,test)
 
-demo: $(VENV)/.built ## a story and an answer, streamed from the model that ships
+demo: $(BIN)/python ## a story and an answer, streamed from the model that ships
+	$(PIP) install --editable .
 	$(BIN)/python examples/demo.py
 
-test: $(VENV)/.built-for-tests ## the C++ tests and all Python tests
+test: build ## the C++ tests and all Python tests
 	$(BIN)/ctest --test-dir build/cp310-abi3-* --no-tests=error --output-on-failure
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-lint: $(VENV)/.dev ## every linter, as CI runs them
+lint: $(BIN)/python ## every linter, as CI runs them
+	$(call editable,dev)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror $(CXX_FILES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/.dev ## Python and C++ in the house style
+format: $(BIN)/python ## Python and C++ in the house style
+	$(call editable,dev)
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-stubs: $(VENV)/.built ## the type stubs of the compiled module
+stubs: build ## the type stubs of the compiled module
 	$(BIN)/python tools/make_stubs.py
 
-asan: $(VENV)/.built-for-tests ## the C++ tests with the address sanitizer
+asan: build ## the C++ tests with the address sanitizer
 	$(call sanitized,address)
 
-tsan: $(VENV)/.built-for-tests ## the C++ tests with the thread sanitizer
+tsan: build ## the C++ tests with the thread sanitizer
 	$(call sanitized,thread)
 
 wheel: $(BIN)/python ## a wheel for this machine, in dist/
 	$(PIP) wheel --no-deps --wheel-dir dist .
 
 wheel-test: wheel ## the tests against that wheel, on every CPython found
-	./.ci/test-wheel dist $(PYTHONS)
+	.ci/test-wheel dist $(PYTHONS)
 
 portable: $(BIN)/python ## a wheel with every CPU variant, in dist/portable/
 	$(PIP) wheel --no-deps --wheel-dir dist/portable --config-settings=build-dir=build/portable \
 		--config-settings=cmake.define.PYGGML_PORTABLE=ON .
 
 portable-test: portable ## the tests against that wheel, installed and then moved to another folder
-	./.ci/test-wheel --move dist/portable $(PYTHONS)
+	.ci/test-wheel --move dist/portable $(PYTHONS)
 
-bench: $(VENV)/.built ## the decode loop beside upstream's own benchmark
+bench: build ## the decode loop beside upstream's own benchmark
 	$(BIN)/python benchmarks/decode_vs_llama_bench.py
 
 clean: ## away with what was built; the engine's sources and the environment stay
-	rm -rf build dist $(VENV)/.built $(VENV)/.built-for-tests
+	rm -rf build dist
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --upgrade pip
-
-$(VENV)/.built: $(SOURCES) | $(BIN)/python
-	$(PIP) install --editable .
-	touch $@
-
-$(VENV)/.built-for-tests: $(SOURCES) $(TEST_SOURCES) | $(BIN)/python
-	$(PIP) install --editable '.[test]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
-	touch $(VENV)/.built $@
-
-$(VENV)/.dev: pyproject.toml $(VENV)/.built-for-tests
-	$(PIP) install --editable '.[dev]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
-	touch $@
 
 define sanitized
 	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -G Ninja -S . -B build/$(1) -DCMAKE_BUILD_TYPE=RelWithDebInfo \

@@ -74,6 +74,15 @@ void require_sizes(const pyg_context_options & options) {
     }
 }
 
+// Embeddings are computed for every token. Upstream plans for as many of each sequence, and its pooling asserts that
+// these are all the tokens there are.
+void output_everything(llama_context_params & params) {
+    const uint32_t n_seq_max = params.n_seq_max;
+    const uint32_t n_tokens  = std::min({params.n_ctx, params.n_batch, params.n_ubatch});
+    params.n_ubatch          = std::max(n_tokens / n_seq_max, 1u) * n_seq_max;
+    params.n_outputs_max     = 0;
+}
+
 bool ranks(const Model & model) {
     char arch[64] = "", pooling[16] = "";
     llama_model_meta_val_str(model.raw, "general.architecture", arch, sizeof(arch));
@@ -202,21 +211,24 @@ llama_context_params context_params(const Model & model, const pyg_context_optio
     params.n_ubatch             = options.n_ubatch;
     params.n_seq_max            = options.n_seq_max;
     params.n_outputs_max        = options.n_outputs_max;
-    params.n_threads            = checked_threads("n_threads", options.n_threads, pyg_cpu_count());
-    params.n_threads_batch      = checked_threads("n_threads_batch", options.n_threads_batch, params.n_threads);
-    params.type_k               = checked_cache_type("type_k", options.type_k);
-    params.type_v               = checked_cache_type("type_v", options.type_v);
-    params.flash_attn_type      = static_cast<llama_flash_attn_type>(options.flash_attn);
-    params.pooling_type         = static_cast<enum llama_pooling_type>(options.pooling);
-    params.attention_type       = static_cast<llama_attention_type>(options.attention);
-    params.rope_scaling_type    = static_cast<llama_rope_scaling_type>(options.rope_scaling);
-    params.rope_freq_base       = options.rope_freq_base;
-    params.rope_freq_scale      = options.rope_freq_scale;
-    params.embeddings           = options.embeddings;
-    params.offload_kqv          = options.offload_kqv;
-    params.op_offload           = options.op_offload;
-    params.swa_full             = options.swa_full;
-    params.kv_unified           = options.kv_unified;
+    if (options.embeddings) {
+        output_everything(params);
+    }
+    params.n_threads         = checked_threads("n_threads", options.n_threads, pyg_cpu_count());
+    params.n_threads_batch   = checked_threads("n_threads_batch", options.n_threads_batch, params.n_threads);
+    params.type_k            = checked_cache_type("type_k", options.type_k);
+    params.type_v            = checked_cache_type("type_v", options.type_v);
+    params.flash_attn_type   = static_cast<llama_flash_attn_type>(options.flash_attn);
+    params.pooling_type      = static_cast<enum llama_pooling_type>(options.pooling);
+    params.attention_type    = static_cast<llama_attention_type>(options.attention);
+    params.rope_scaling_type = static_cast<llama_rope_scaling_type>(options.rope_scaling);
+    params.rope_freq_base    = options.rope_freq_base;
+    params.rope_freq_scale   = options.rope_freq_scale;
+    params.embeddings        = options.embeddings;
+    params.offload_kqv       = options.offload_kqv;
+    params.op_offload        = options.op_offload;
+    params.swa_full          = options.swa_full;
+    params.kv_unified        = options.kv_unified;
     return params;
 }
 

@@ -141,6 +141,20 @@ class Cancellable {
     pyg_context & handle_;
 };
 
+// Upstream takes the buffer for rows of output when a batch asks for them, which is after the plan.
+void require_output_buffer(const Context & context, int32_t n_outputs) {
+    if (n_outputs <= context.n_reserved) {
+        return;
+    }
+    const uint64_t row = static_cast<uint64_t>(context.model->n_vocab()) +
+                         (context.embeddings ? static_cast<uint64_t>(llama_model_n_embd_out(context.model->raw)) : 0);
+    const uint64_t required  = row * sizeof(float) * static_cast<uint64_t>(n_outputs);
+    const uint64_t available = pyg_memory_available();
+    if (required > available) {
+        throw pyg::fail_out_of_memory("the output of " + std::to_string(n_outputs) + " tokens", required, available);
+    }
+}
+
 // llama_decode's answers, by its documentation in llama.h.
 constexpr int32_t DECODED = 0, NO_ROOM = 1, ABORTED = 2, INVALID_BATCH = -1;
 
@@ -166,9 +180,10 @@ void require_decoded(const Context & context, int32_t answer, int32_t n_tokens) 
 using Compute = int32_t (*)(llama_context *, llama_batch);
 
 void run(pyg_context & handle, const Batch & batch, Compute compute, bool gives_logits) {
-    Context &     context = *handle.context;
-    const int32_t before  = context.n_outputs;
-    context.n_outputs     = 0;
+    Context & context = *handle.context;
+    require_output_buffer(context, batch.n_outputs);
+    const int32_t before = context.n_outputs;
+    context.n_outputs    = 0;
     int32_t answer;
     {
         const Cancellable cancellable(handle);
@@ -182,6 +197,7 @@ void run(pyg_context & handle, const Batch & batch, Compute compute, bool gives_
     }
     require_decoded(context, answer, batch.raw.n_tokens);
     context.n_outputs  = batch.n_outputs;
+    context.n_reserved = std::max(context.n_reserved, batch.n_outputs);
     context.has_logits = gives_logits;
 }
 

@@ -1,14 +1,15 @@
 // The engine: one context, one native thread, a queue of requests.
 //
 // Callers only queue requests and read from them; the thread alone touches the context. Two locks exist and are
-// never held over a decode: the engine's (queue, counters) and each request's (its tokens and phase). The engine's
-// may be held while taking a request's, never the other way round.
+// never held over work that takes long: the engine's (queue, counters) and each request's (its tokens and phase).
+// The engine's may be held while taking a request's, never the other way round.
 #include "scheduler.hpp"
 #include "threads.hpp"
 
 #include <condition_variable>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 namespace {
 
@@ -56,14 +57,12 @@ class Engine {
     Engine(const Engine &)             = delete;
     Engine & operator=(const Engine &) = delete;
 
-    std::shared_ptr<Request> submit(std::shared_ptr<Request> request);
-    void                     reset();
-    pyg_engine_stats         stats() const;
-    void                     leak();  // in a forked child: the thread is not there
+    void             submit(std::shared_ptr<Request> request);
+    void             reset();
+    pyg_engine_stats stats() const;
 
-    const Model &   model() const { return *context_->model; }
-    uint32_t        n_ctx() const { return n_ctx_; }
-    const Context & context() const { return *context_; }
+    std::shared_ptr<Model> model() const { return model_; }
+    uint32_t               n_ctx() const { return n_ctx_; }
 
   private:
     // How a request ended.
@@ -91,7 +90,8 @@ class Engine {
     void                     count_decode(Clock::time_point start);
     static bool              should_abort(void * self);
 
-    std::shared_ptr<Context> context_;
+    const std::shared_ptr<Model> model_;
+    std::shared_ptr<Context>     context_;
     const uint32_t           n_ctx_;
     const int32_t            n_vocab_;
     const int32_t            n_batch_;
@@ -109,9 +109,8 @@ class Engine {
 };
 
 Engine::Engine(std::shared_ptr<Context> context, uint32_t n_ctx)
-    : context_(std::move(context)), n_ctx_(n_ctx), n_vocab_(context_->model->n_vocab()),
+    : model_(context->model), context_(std::move(context)), n_ctx_(n_ctx), n_vocab_(context_->model->n_vocab()),
       n_batch_(static_cast<int32_t>(llama_n_batch(context_->raw))) {
-    llama_set_abort_callback(context_->raw, should_abort, this);
     const SignalsBlocked signals_go_to_the_callers_threads;
     thread_ = std::thread([this] { run(); });
 }
@@ -130,27 +129,24 @@ Engine::~Engine() {
     }
 }
 
-void Engine::leak() {
-    new std::thread(std::move(thread_));
-    new std::shared_ptr<Context>(std::move(context_));
-}
-
-std::shared_ptr<Request> Engine::submit(std::shared_ptr<Request> request) {
+void Engine::submit(std::shared_ptr<Request> request) {
     {
         std::lock_guard<std::mutex> lock(mutex_);
         if (broken_) {
             throw broken();
         }
-        scheduler_.add(request);
+        scheduler_.add(std::move(request));
         stats_.n_requests++;
     }
     work_.notify_one();
-    return request;
 }
 
 void Engine::reset() {
     {
         std::lock_guard<std::mutex> lock(mutex_);
+        if (broken_) {
+            throw broken();
+        }
         reset_asked_ = true;
     }
     work_.notify_one();
@@ -166,6 +162,7 @@ pyg_engine_stats Engine::stats() const {
 
 void Engine::run() {
     name_this_thread("pyggml-engine");
+    llama_set_abort_callback(context_->raw, should_abort, this);
     while (const auto request = next()) {
         serve(*request);
     }
@@ -185,9 +182,12 @@ std::shared_ptr<Request> Engine::next() {
         if (const auto request = scheduler_.next()) {
             return running_ = request;
         }
-        if (reset_asked_) {
-            reset_asked_ = false;
-            llama_memory_clear(llama_get_memory(context_->raw), true);
+        if (std::exchange(reset_asked_, false) && !broken_) {
+            lock.unlock();
+            pyg_error ignored;
+            guard(&ignored, [&] { forget(); });
+            lock.lock();
+            continue;
         }
         work_.wait(lock, [&] { return closing_ || reset_asked_ || !scheduler_.empty(); });
     }
@@ -349,20 +349,18 @@ struct pyg_engine : pyg::Handle {
 
     pyg_engine() : Handle(PYG_HANDLE_ENGINE) {}
     void release() { engine.reset(); }
-    void leak() {
-        if (engine) {
-            engine->leak();
-            engine.release();
-        }
-    }
+    void leak() { (void) engine.release(); }
 };
 
 pyg_status pyg_engine_new(pyg_context * ctx, uint32_t n_ctx, pyg_engine ** out, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         require_generative(*handle.context);
-        const uint32_t all = llama_n_ctx(handle.context->raw);
+        // What one sequence can use, and the model has positions for.
+        const uint32_t all = std::min(llama_n_ctx_seq(handle.context->raw),
+                                      static_cast<uint32_t>(pyg::n_positions(*handle.context->model)));
         if (n_ctx > all) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "n_ctx is %u, and the context has %u cells", n_ctx, all);
+            throw fail(PYG_ERR_INVALID_PARAMETER, "n_ctx is %u, and this context and model have room for %u", n_ctx,
+                       all);
         }
         auto engine    = std::make_unique<pyg_engine>();
         engine->engine = std::make_unique<pyg::Engine>(handle.context, n_ctx ? n_ctx : all);
@@ -376,26 +374,29 @@ pyg_status pyg_engine_close(pyg_engine * engine, pyg_error * err) { return pyg::
 
 void pyg_engine_free(pyg_engine * engine) { pyg::free_handle(engine); }
 
+namespace {
+
+// Making a request can take long (a grammar is compiled), so it is done between two short turns on the engine.
+template <class... Options>
+pyg_request * submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, Options &&... options) {
+    const auto [model, n_ctx] = pyg::take_turn(
+        engine, [](pyg_engine & handle) { return std::pair(handle.engine->model(), handle.engine->n_ctx()); });
+    const auto request = std::make_shared<Request>(*model, n_ctx, prompt, n_prompt, options...);
+    auto       result  = std::make_unique<pyg_request>(request);
+    pyg::take_turn(engine, [&](pyg_engine & handle) { handle.engine->submit(request); });
+    return result.release();
+}
+
+}  // namespace
+
 pyg_status pyg_engine_submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
                              const pyg_request_options * options, pyg_request ** out, pyg_error * err) {
-    return pyg::with(engine, err, [&](pyg_engine & handle) {
-        pyg::Engine & e       = *handle.engine;
-        auto          request = std::make_shared<Request>(e.model(), e.n_ctx(), prompt, n_prompt, *options);
-        auto          result  = std::make_unique<pyg_request>(request);
-        e.submit(std::move(request));
-        *out = result.release();
-    });
+    return pyg::guard(err, [&] { *out = submit(engine, prompt, n_prompt, *options); });
 }
 
 pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, float * dst,
                                     pyg_request ** out, pyg_error * err) {
-    return pyg::with(engine, err, [&](pyg_engine & handle) {
-        pyg::Engine & e       = *handle.engine;
-        auto          request = std::make_shared<Request>(e.model(), e.n_ctx(), prompt, n_prompt, dst);
-        auto          result  = std::make_unique<pyg_request>(request);
-        e.submit(std::move(request));
-        *out = result.release();
-    });
+    return pyg::guard(err, [&] { *out = submit(engine, prompt, n_prompt, dst); });
 }
 
 pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err) {

@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace {
 
 using pyg::fail;
 
-constexpr int MAX_NESTING = 256;  // upstream's parser recurses for each parenthesis
+constexpr int      MAX_NESTING = 256;        // upstream's parser recurses for each parenthesis
+constexpr int      MAX_CHAIN   = 2000;       // and its search for left recursion for each rule that begins with a rule,
+constexpr uint64_t MAX_STEPS   = 1'000'000;  // again each time it comes by
 
 struct Place {
     size_t line;
@@ -52,10 +55,25 @@ const char * skip_blank(const char * pos) {
     }
 }
 
+// The index after a literal or character class that begins at `i`; a backslash takes the next character along.
+size_t skip_quoted(const std::string & text, size_t i, char closing) {
+    for (i++; i < text.size() && text[i] != closing && text[i] != '\n'; i++) {
+        i += text[i] == '\\';
+    }
+    return i;
+}
+
 void require_shallow(const std::string & text) {
     int depth = 0;
     for (size_t i = 0; i < text.size(); i++) {
-        depth += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+        switch (text[i]) {
+            case '"': i = skip_quoted(text, i, '"'); break;
+            case '[': i = skip_quoted(text, i, ']'); break;
+            case '#': i = std::min(text.find('\n', i), text.size()); break;
+            case '(': depth++; break;
+            case ')': depth--; break;
+            default:  break;
+        }
         if (depth > MAX_NESTING) {
             throw failure_at(text, i, "parentheses are nested too deeply");
         }
@@ -83,6 +101,72 @@ void require_defined(const llama_grammar_parser & parser) {
     }
 }
 
+bool ends_alternative(const llama_grammar_element & element) {
+    return element.type == LLAMA_GRETYPE_END || element.type == LLAMA_GRETYPE_ALT;
+}
+
+// Upstream's search for left recursion, done once for each rule: finds the same, and how long upstream would take.
+class LeftWalk {
+  public:
+    explicit LeftWalk(const llama_grammar_parser & parser) : parser_(parser), seen_(parser.rules.size()) {}
+
+    void require_finite() {
+        for (uint32_t rule = 0; rule < seen_.size(); rule++) {
+            visit(rule, 0);
+        }
+    }
+
+  private:
+    struct Seen {
+        bool     started      = false;
+        bool     done         = false;
+        bool     may_be_empty = false;
+        uint64_t steps        = 1;
+    };
+
+    const Seen & visit(uint32_t rule, int depth) {
+        Seen & seen = seen_[rule];
+        if (seen.done) {
+            return seen;
+        }
+        if (seen.started) {
+            throw fail(PYG_ERR_GRAMMAR, "left recursion: the rule \"%s\" begins with itself", name(rule).c_str());
+        }
+        if (depth > MAX_CHAIN) {
+            throw fail(PYG_ERR_GRAMMAR, "more than %d rules each begin with the next one, the last being \"%s\"",
+                       MAX_CHAIN, name(rule).c_str());
+        }
+        seen.started = true;
+        bool leftmost = true;  // nothing before this element of the alternative needs any input
+        for (const llama_grammar_element & element : parser_.rules[rule]) {
+            if (ends_alternative(element)) {
+                seen.may_be_empty = seen.may_be_empty || leftmost;
+                leftmost          = true;
+            } else if (element.type == LLAMA_GRETYPE_RULE_REF && leftmost) {
+                const Seen & other = visit(element.value, depth + 1);
+                seen.steps += other.steps;
+                leftmost = other.may_be_empty;
+            } else {
+                leftmost = false;
+            }
+            if (seen.steps > MAX_STEPS) {
+                throw fail(PYG_ERR_GRAMMAR, "the rule \"%s\" can begin in too many ways", name(rule).c_str());
+            }
+        }
+        seen.done = true;
+        return seen;
+    }
+
+    std::string name(uint32_t rule) const {
+        const auto & ids   = parser_.symbol_ids;
+        const auto   found = std::find_if(ids.begin(), ids.end(), [&](const auto & id) { return id.second == rule; });
+        return found == ids.end() ? "?" : found->first;
+    }
+
+    const llama_grammar_parser & parser_;
+    std::vector<Seen>            seen_;
+};
+
 }  // namespace
 
 namespace pyg {
@@ -96,6 +180,7 @@ void require_grammar(const llama_vocab * vocab, const char * text, const char * 
     if (parser.symbol_ids.find(root) == parser.symbol_ids.end()) {
         throw fail(PYG_ERR_GRAMMAR, "the grammar has no rule \"%s\", where generation would start", root);
     }
+    LeftWalk(parser).require_finite();
 }
 
 }  // namespace pyg

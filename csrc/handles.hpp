@@ -43,6 +43,7 @@ struct Context {
     bool                   encoded       = false;     // an encoder has run, so that a decoder may
     bool                   edit_pending  = false;     // sequence edits wait for the next decode to carry them out
     int32_t                n_outputs     = 0;         // rows the last decode left
+    int32_t                n_reserved    = 0;         // rows there is a buffer for; it only grows
     bool                   has_logits    = false;     // whether those rows have logits
     std::atomic<bool>      cancelled{false};          // read by the abort callback
 

@@ -67,10 +67,10 @@ namespace pyg {
 void on_engine_log(ggml_log_level level, const char * text, void *) {
     const int32_t kept_from = t_muted ? PYG_LOG_OFF : g_level.load(std::memory_order_relaxed);
     const int32_t own_level = level_of(level);
+    t_partial_level         = own_level;
     if (own_level < kept_from && own_level < PYG_LOG_WARN) {
         return;  // the common case costs two comparisons
     }
-    t_partial_level = own_level;
     for (const char * rest = text; *rest;) {
         const char * end = std::strchr(rest, '\n');
         if (!end) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <vector>
 
 namespace {
@@ -65,6 +66,14 @@ void require_model_file(const char * path) {
         throw fail(PYG_ERR_MODEL_LOAD, "%s is empty; a .gguf file was expected", path);
     }
     require_gguf_header(path);
+}
+
+// Weights that are not mapped are read into memory, which the kernel would grant and then kill for.
+void require_room(const char * path) {
+    const uint64_t size = std::filesystem::file_size(path), available = pyg_memory_available();
+    if (size > available) {
+        throw pyg::fail_out_of_memory(std::string("reading ") + path + " without mmap", size, available);
+    }
 }
 
 // "cuda:1" and "CUDA1" are the same device; upper case without the colon is upstream's spelling.
@@ -125,12 +134,15 @@ llama_load_mode load_mode(const pyg_model_options & options) {
 
 std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & options) {
     auto model          = std::make_shared<pyg::Model>();
-    model->path         = path;
+    model->path         = std::filesystem::absolute(path);  // read again to plan contexts, wherever the process is then
     model->device       = options.device ? options.device : "";
     model->n_gpu_layers = options.n_gpu_layers;
     model->vocab_only   = options.vocab_only;
 
     std::vector<ggml_backend_dev_t> devices;
+    if (!options.use_mmap && !options.vocab_only) {
+        require_room(path);
+    }
     llama_model_params params          = pyg::model_params(model->device, options.n_gpu_layers, devices);
     params.load_mode                   = load_mode(options);
     params.vocab_only                  = options.vocab_only;

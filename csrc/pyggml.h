@@ -216,7 +216,7 @@ pyg_model_options pyg_model_default_options(void);
 
 // Loads a GGUF file (the first of a split set brings the others). `path` is checked before the engine sees it.
 // PYG_ERR_MODEL_NOT_FOUND, PYG_ERR_MODEL_LOAD, PYG_ERR_UNSUPPORTED_ARCH, PYG_ERR_DEVICE,
-// PYG_ERR_OUT_OF_MEMORY when the weights cannot fit.
+// PYG_ERR_OUT_OF_MEMORY when the engine finds no room, or weights that are read instead of mapped cannot fit.
 pyg_status pyg_model_new(const char * path, const pyg_model_options * options, pyg_model ** out, pyg_error * err);
 pyg_status pyg_model_close(pyg_model * model, pyg_error * err);
 void       pyg_model_free(pyg_model * model);
@@ -334,7 +334,8 @@ typedef struct pyg_context_options {
     int32_t  rope_scaling;      // enum llama_rope_scaling_type
     float    rope_freq_base;    // 0: from the model
     float    rope_freq_scale;   // 0: from the model
-    bool     embeddings;        // compute embeddings beside logits
+    bool     embeddings;        // compute embeddings beside logits, of every token: n_outputs_max is taken as 0, and
+                                // n_ubatch is rounded down to a multiple of n_seq_max
     bool     offload_kqv;       // keep the cache on the GPU with the layers
     bool     op_offload;
     bool     swa_full;          // full-size cache for sliding-window layers
@@ -565,7 +566,7 @@ pyg_status pyg_engine_submit(pyg_engine * engine, const int32_t * prompt, int32_
 pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, float * dst,
                                     pyg_request ** out, pyg_error * err);
 
-// Forgets everything the context remembers, once the requests already queued have ended. Does not wait.
+// Forgets everything the context remembers, as soon as the queue is empty. Does not wait.
 pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err);
 
 enum pyg_finish {
@@ -601,7 +602,8 @@ pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double ti
 // Ends the request at the engine's next opportunity, also inside prefill. Does not wait; may be repeated.
 void pyg_request_cancel(pyg_request * request);
 
-// Cancels if need be. Allowed at any time, also after the engine is gone.
+// Cancels if need be. Allowed at any time, also after the engine is gone. For a request of logits it waits until
+// the engine has let go of dst.
 void pyg_request_free(pyg_request * request);
 
 typedef struct pyg_engine_stats {

@@ -55,7 +55,7 @@ bool suppresses_tokens(const llama_vocab * vocab) {
     return n > 0;
 }
 
-common_params_sampling upstream_params(const pyg::Model & model, const pyg_sampling & options) {
+common_params_sampling upstream_params(const pyg::Model & model, uint32_t n_ctx, const pyg_sampling & options) {
     common_params_sampling params;
     params.no_perf         = true;
     params.seed            = options.seed;
@@ -64,7 +64,9 @@ common_params_sampling upstream_params(const pyg::Model & model, const pyg_sampl
     params.top_p           = options.top_p;
     params.min_p           = options.min_p;
     params.typ_p           = options.typical_p;
-    params.penalty_last_n  = has_penalties(options) ? options.penalty_last_n : 0;
+    // Upstream makes a ring of this length, however few tokens there will be.
+    params.penalty_last_n =
+        has_penalties(options) ? static_cast<int32_t>(std::min<int64_t>(options.penalty_last_n, n_ctx)) : 0;
     params.penalty_repeat  = options.repeat_penalty;
     params.penalty_freq    = options.frequency_penalty;
     params.penalty_present = options.presence_penalty;
@@ -162,14 +164,15 @@ double seconds(pyg::Clock::time_point from, pyg::Clock::time_point to) {
 
 namespace pyg {
 
-TokenSampler::TokenSampler(const Model & model, const pyg_sampling & options) {
+TokenSampler::TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampling & options)
+    : has_grammar_(options.grammar) {
     require_valid(options);
     const bool plain_greedy = options.temperature == 0.0f && options.n_bias == 0 && !options.grammar &&
                               !has_penalties(options) && !suppresses_tokens(model.vocab);
     if (plain_greedy) {
         return;
     }
-    common_params_sampling params = upstream_params(model, options);
+    common_params_sampling params = upstream_params(model, n_ctx, options);
     try {
         sampler_.reset(common_sampler_init(model.raw, params));
     } catch (const std::exception & e) {
@@ -185,15 +188,37 @@ int32_t TokenSampler::sample(llama_context * context, int32_t n_vocab, int32_t i
         return argmax(row, n_vocab);
     }
     require_usable(row, n_vocab);
-    const int32_t token_id = common_sampler_sample(sampler_.get(), context, index);
+    try {
+        return choose(context, index);
+    } catch (const EngineAbort & abort) {
+        // The sampler is in an unknown state and is leaked; the context was only read.
+        (void) sampler_.release();
+        throw fail(PYG_ERR_ENGINE, "a check inside the sampler failed: %s", abort.message.c_str());
+    }
+}
+
+int32_t TokenSampler::choose(llama_context * context, int32_t index) {
+    const int32_t                  token_id   = common_sampler_sample(sampler_.get(), context, index);
+    const llama_token_data_array * candidates = common_sampler_get_candidates(sampler_.get(), false);
+    const llama_token_data &       chosen     = candidates->data[candidates->selected];
+    if (!std::isfinite(chosen.logit) || std::isnan(chosen.p)) {
+        throw fail(has_grammar_ ? PYG_ERR_GRAMMAR : PYG_ERR_INVALID_PARAMETER,
+                   "grammar, logit_bias, penalties and temperature together leave no token to choose");
+    }
     common_sampler_accept(sampler_.get(), token_id, true);
     return token_id;
+}
+
+void TokenSampler::accept_prompt(const std::vector<int32_t> & prompt) {
+    for (size_t i = 0; sampler_ && i < prompt.size(); i++) {
+        common_sampler_accept(sampler_.get(), prompt[i], false);
+    }
 }
 
 Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
                  const pyg_request_options & options)
     : prompt(checked_prompt(model, n_ctx, prompt, n_prompt)), max_tokens(options.max_tokens), logits(nullptr),
-      sampler_(std::in_place, model, options.sampling),
+      sampler_(std::in_place, model, n_ctx, options.sampling),
       stop_token_ids_(options.stop_token_ids, options.stop_token_ids + options.n_stop), submitted_(Clock::now()),
       deadline_(deadline_after(options.timeout_s)) {
     require_not_negative("max_tokens", max_tokens);
@@ -201,6 +226,7 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
         model.require_token(options.stop_token_ids[i], i);
     }
     std::sort(stop_token_ids_.begin(), stop_token_ids_.end());
+    sampler_->accept_prompt(this->prompt);
 }
 
 Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits)
@@ -286,6 +312,11 @@ bool Request::is_waiting() const {
     return phase_ == Phase::WAITING;
 }
 
+void Request::await_end() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    news_.wait(lock, [&] { return phase_ == Phase::ENDED; });
+}
+
 void Request::cancel() {
     cancelled_.store(true, std::memory_order_relaxed);
     std::lock_guard<std::mutex> lock(mutex_);
@@ -355,6 +386,9 @@ pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double ti
     // Not pyg::with: that would hold the handle's lock while waiting, and cancel must get through.
     pyg_status       status = PYG_OK;
     const pyg_status outer  = pyg::guard(err, [&] {
+        if (!request) {
+            throw fail(PYG_ERR_CLOSED, "the object has been closed");
+        }
         request->require_same_process();
         status = request->request->wait(min_tokens, timeout_s, token_ids, max_tokens, n_out, state, err);
     });

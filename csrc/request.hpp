@@ -17,13 +17,21 @@ using Clock = std::chrono::steady_clock;
 class TokenSampler {
   public:
     // PYG_ERR_GRAMMAR, PYG_ERR_INVALID_PARAMETER
-    TokenSampler(const Model & model, const pyg_sampling & options);
+    // `n_ctx` bounds what the penalties can look back at.
+    TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampling & options);
 
     // Samples from the row of batch index `index` of the context's last decode.
+    // PYG_ERR_GRAMMAR or PYG_ERR_INVALID_PARAMETER when the options together leave no token to choose.
     int32_t sample(llama_context * context, int32_t n_vocab, int32_t index);
 
+    // What the penalties look back at before anything is generated.
+    void accept_prompt(const std::vector<int32_t> & prompt);
+
   private:
+    int32_t choose(llama_context * context, int32_t index);
+
     common_sampler_ptr sampler_;  // null: greedy without anything that changes the logits
+    bool               has_grammar_ = false;
 };
 
 // A request is shared by the caller's handle and the engine; either may outlive the other. Its life is
@@ -55,6 +63,7 @@ class Request {
     pyg_status wait(int32_t min_tokens, double timeout_s, int32_t * token_ids, int32_t max_tokens, int32_t * n_out,
                     pyg_request_state * state, pyg_error * err);
     bool       is_waiting() const;
+    void       await_end();
 
     const std::vector<int32_t> prompt;
     const int32_t              max_tokens;
@@ -94,6 +103,11 @@ struct pyg_request : pyg::Handle {
 
     explicit pyg_request(std::shared_ptr<pyg::Request> shared)
         : Handle(PYG_HANDLE_REQUEST), request(std::move(shared)) {}
-    void release() { request->cancel(); }
+    void release() {
+        request->cancel();
+        if (request->logits) {
+            request->await_end();  // the engine may be writing to memory that the caller is about to free
+        }
+    }
     void leak() {}
 };

@@ -5,6 +5,12 @@
 
 namespace pyg {
 
+void Scheduler::add(std::shared_ptr<Request> request) {
+    const auto ended = [](const auto & waiting) { return !waiting->is_waiting(); };
+    waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), ended), waiting_.end());
+    waiting_.push_back(std::move(request));
+}
+
 std::shared_ptr<Request> Scheduler::next() {
     while (!waiting_.empty()) {
         auto request = std::move(waiting_.front());

@@ -12,7 +12,8 @@ namespace pyg {
 
 class Scheduler {
   public:
-    void add(std::shared_ptr<Request> request) { waiting_.push_back(std::move(request)); }
+    // Also lets go of those that ended while they waited.
+    void add(std::shared_ptr<Request> request);
 
     // The next request that is still to be run, already started; null when there is none.
     std::shared_ptr<Request> next();

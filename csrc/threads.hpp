@@ -6,13 +6,16 @@
 
 namespace pyg {
 
-// While it lives, threads started here inherit a mask that leaves every signal to the caller's threads: Ctrl-C is
-// Python's business, and must reach a thread that Python looks after.
+// While it lives, threads started here inherit a mask that leaves signals to the caller's threads: Ctrl-C is Python's
+// business, and must reach a thread that Python looks after. Those that report a crash of the thread itself stay.
 class SignalsBlocked {
   public:
     SignalsBlocked() {
         sigset_t all;
         sigfillset(&all);
+        for (const int crash : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) {
+            sigdelset(&all, crash);
+        }
         pthread_sigmask(SIG_SETMASK, &all, &before_);
     }
     ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }

@@ -7,6 +7,7 @@ the others wait in a bounded native queue that Python empties whenever it comes 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 
 from pyggml._ffi import ffi, lib
@@ -44,3 +45,12 @@ def _handlers() -> list[logging.Handler]:
         handlers += node.handlers
         node = node.parent if node.propagate else None
     return handlers
+
+
+def _unlock_after_fork() -> None:
+    """In a child the thread that was reading is not there to give the lock back."""
+    global _one_reader
+    _one_reader = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock_after_fork)

@@ -87,9 +87,9 @@ class Backend:
             raise errors.InvalidParameterError(
                 f"n_threads is {n_threads}; it must be 1 to {lib.GGML_MAX_N_THREADS}, or None (one per core)"
             )
-        out = ffi.new("pyg_backend **")
-        errors.call(lib.pyg_backend_new, device.encode(), n_threads or 0, out)
-        self._handle = ffi.gc(out[0], lib.pyg_backend_free)
+        self._handle = errors.create(
+            "pyg_backend", lib.pyg_backend_free, lib.pyg_backend_new, device.encode(), n_threads or 0
+        )
 
     @property
     def handle(self) -> CData:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, SupportsIndex
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from pyggml._ffi import CData
 
 _EVERY_SEQ = -1
+
+_open_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
 class Context:
@@ -89,7 +93,8 @@ class Context:
             type_k: the same for the keys alone.
             type_v: the same for the values alone. Quantised values need flash attention.
             flash_attn: whether to use flash attention; "auto" does where the device can.
-            embeddings: compute embeddings beside logits, for every token.
+            embeddings: compute embeddings beside logits, for every token: ``n_outputs_max`` has no meaning
+                then, and ``n_ubatch`` is rounded down to a multiple of ``n_seq_max``.
             pooling: how to make one embedding of a sequence; None: as the model says.
             attention: None: as the model says.
             rope_scaling: None: as the model says.
@@ -131,9 +136,7 @@ class Context:
             op_offload=op_offload,
         )
         _log.sync_level()
-        out = ffi.new("pyg_context **")
-        errors.call(lib.pyg_context_new, model._handle, options, out)
-        self._handle = ffi.gc(out[0], lib.pyg_context_free)
+        self._handle = errors.create("pyg_context", lib.pyg_context_free, lib.pyg_context_new, model._handle, options)
         self.model = model
         info = self._info()
         self.n_ctx: int = info.n_ctx
@@ -146,6 +149,7 @@ class Context:
         self.n_embd_out: int = info.n_embd_out
         self.pooling: str = POOLING_NAMES[info.pooling]
         self.can_shift: bool = info.can_shift
+        _open_contexts.add(self)
 
     @property
     def handle(self) -> CData:
@@ -374,6 +378,7 @@ class Context:
     def close(self) -> None:
         """Frees the context, once a call in flight is over. May be repeated."""
         errors.call(lib.pyg_context_close, self._handle)
+        _open_contexts.discard(self)
 
     def _info(self) -> CData:
         info = ffi.new("pyg_context_info *")
@@ -420,3 +425,11 @@ def _every_or(seq_id: SupportsIndex | None) -> int:
 
 def _pos(name: str, pos: int) -> int:
     return integer(name, pos, -1, INT32_MAX)
+
+
+@atexit.register
+def _close_contexts() -> None:
+    """Ends decodes on daemon threads before the process's statics go away under them."""
+    for context in list(_open_contexts):
+        context.cancel()
+        context.close()

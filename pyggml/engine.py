@@ -10,7 +10,6 @@ import atexit
 import os
 import weakref
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,8 +22,6 @@ from pyggml.context import Context
 from pyggml.types import EngineStats, FinishReason, SamplingParams, Timings
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pyggml._ffi import CData
 
 TokenIds = Sequence[int] | npt.NDArray[np.integer[Any]]
@@ -46,7 +43,7 @@ _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 class Request:
     """One generation in flight. One thread reads it; any thread may cancel it.
 
-    Leaving its ``with`` block, or dropping it, cancels it if it still runs.
+    Dropping it cancels it if it still runs.
     """
 
     def __init__(self, handle: CData, engine: Engine) -> None:
@@ -58,7 +55,9 @@ class Request:
         self._n_out = ffi.new("int32_t *")
 
     def read(self, min_tokens: int = 1) -> list[int]:
-        """Waits for at least ``min_tokens`` new tokens, or the end, and returns all there are (at most 4,096).
+        """Waits for new tokens, or the end, and returns all there are (at most 4,096).
+
+        With ``min_tokens`` it lets that many gather first, for a twentieth of a second at most.
 
         The GIL is released while waiting. After the end it returns what is left, then ``[]``, and
         :attr:`finish_reason` is set.
@@ -115,12 +114,6 @@ class Request:
         state = self._state
         return Timings(state.queue_s, state.prefill_s, state.decode_s, state.n_prefilled, state.n_generated)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
-        self.cancel()
-
 
 class Engine:
     """One context and the native thread that decodes with it.
@@ -141,9 +134,7 @@ class Engine:
         """
         self.n_ctx = n_ctx or context.n_ctx
         self.n_vocab = context.n_vocab
-        out = ffi.new("pyg_engine **")
-        errors.call(lib.pyg_engine_new, context._handle, n_ctx, out)
-        self._handle = ffi.gc(out[0], lib.pyg_engine_free)
+        self._handle = errors.create("pyg_engine", lib.pyg_engine_free, lib.pyg_engine_new, context._handle, n_ctx)
         context.close()
         _open_engines.add(self)
 
@@ -164,10 +155,17 @@ class Engine:
         """
         prompt = int32_array("the prompt", token_ids)
         options, borrowed = _native_options(params, stop_token_ids)
-        out = ffi.new("pyg_request **")
-        errors.call(lib.pyg_engine_submit, self._handle, pointer("int32_t[]", prompt), len(prompt), options, out)
+        handle = errors.create(
+            "pyg_request",
+            lib.pyg_request_free,
+            lib.pyg_engine_submit,
+            self._handle,
+            pointer("int32_t[]", prompt),
+            len(prompt),
+            options,
+        )
         del borrowed  # the native side has copied it
-        return Request(ffi.gc(out[0], lib.pyg_request_free), self)
+        return Request(handle, self)
 
     def logits(self, token_ids: TokenIds) -> npt.NDArray[np.float32]:
         """Logits after every position of a prompt: float32, (n_tokens, n_vocab), owned by the caller.
@@ -176,25 +174,22 @@ class Engine:
             As :meth:`submit`; EngineError when the computation failed.
         """
         prompt = int32_array("the prompt", token_ids)
-        logits = np.empty((len(prompt), self.n_vocab), np.float32)
-        destination = pointer("float[]", logits.reshape(-1))
-        out = ffi.new("pyg_request **")
-        errors.call(
+        logits = self._room_for_logits(len(prompt))
+
+        def free(request: CData, _lent: object = logits) -> None:
+            """Waits until the engine has let go of the array, which lives as long as this function does."""
+            lib.pyg_request_free(request)
+
+        handle = errors.create(
+            "pyg_request",
+            free,
             lib.pyg_engine_submit_logits,
             self._handle,
             pointer("int32_t[]", prompt),
             len(prompt),
-            destination,
-            out,
+            pointer("float[]", logits.reshape(-1)),
         )
-        request = Request(ffi.gc(out[0], lib.pyg_request_free), self)
-        try:
-            request.read()
-        except BaseException:
-            # The engine may still be writing: the array must live until it has let go.
-            request.cancel()
-            _await_end(request)
-            raise
+        Request(handle, self).read()
         return logits
 
     def reset(self) -> None:
@@ -214,6 +209,18 @@ class Engine:
         out = ffi.new("pyg_engine_stats *")
         errors.call(lib.pyg_engine_get_stats, self._handle, out)
         return EngineStats(**{name: getattr(out, name) for name in EngineStats.__dataclass_fields__})
+
+    def _room_for_logits(self, n_tokens: int) -> npt.NDArray[np.float32]:
+        if n_tokens > self.n_ctx:
+            n_tokens = 0  # the engine is going to refuse the prompt, by name
+        n_bytes, available = n_tokens * self.n_vocab * 4, lib.pyg_memory_available()
+        if n_bytes > available:
+            raise errors.OutOfMemoryError(
+                f"the logits of {n_tokens} tokens need {n_bytes} bytes, and {available} bytes are available",
+                n_bytes,
+                available,
+            )
+        return np.empty((n_tokens, self.n_vocab), np.float32)
 
     def close(self) -> None:
         """Ends every request (their readers get ClosedError), stops the thread and frees the context.
@@ -258,17 +265,6 @@ def _fill_sampling(sampling: CData, params: SamplingParams) -> list[CData]:
 
 def _any_seed() -> int:
     return int.from_bytes(os.urandom(4), "little") >> 1
-
-
-def _await_end(request: Request) -> None:
-    """Waits out a cancelled request, whatever else happens."""
-    while request.finish_reason is None:
-        try:
-            request.read()
-        except KeyboardInterrupt:
-            continue
-        except errors.InferError:
-            return
 
 
 @atexit.register

@@ -121,6 +121,26 @@ def check(status: int, err: CData) -> None:
     raise kind(message)
 
 
+def create(kind: str, free: Callable[[CData], object], function: Callable[..., int], *args: object) -> CData:
+    """Calls a guarded function that makes an object, and returns it as owned by Python.
+
+    Nothing is lost when Ctrl-C arrives while it is being made, which Python raises when the call returns.
+
+    Args:
+        kind: C type of the object, such as "pyg_model".
+        free: what frees it; called with the object when Python lets go of the result.
+        function: takes ``args``, a pointer to the object's pointer, and the ``pyg_error *``.
+        *args: the arguments before these two.
+    """
+    out = ffi.new(f"{kind} **")
+    try:
+        call(function, *args, out)
+    except BaseException:
+        free(out[0])  # NULL when nothing was made
+        raise
+    return ffi.gc(out[0], free)
+
+
 def call(function: Callable[..., int], *args: object) -> None:
     """Calls a guarded native function, whose last parameter is the ``pyg_error *``, and checks it."""
     err = ffi.new("pyg_error *")

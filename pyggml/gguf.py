@@ -70,9 +70,7 @@ class GGUFReader:
             ModelLoadError: it is no GGUF file, of another version or byte order, inconsistent, or cut short.
         """
         self.path = Path(path)
-        out = ffi.new("pyg_gguf **")
-        errors.call(lib.pyg_gguf_open, _path_bytes(path), out)
-        handle = ffi.gc(out[0], lib.pyg_gguf_free)
+        handle = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_open, _path_bytes(path))
         raw = lib.pyg_gguf_get(handle)
         self.version = lib.gguf_get_version(raw)
         self._metadata = _Metadata(handle, self.path)
@@ -224,9 +222,7 @@ class GGUFWriter:
             raise errors.InvalidParameterError(f"{self.path} is a directory; the path of a file was expected")
         if not self.path.parent.is_dir():
             raise errors.InvalidParameterError(f"there is no directory {self.path.parent} to write {self.path.name} in")
-        out = ffi.new("pyg_gguf **")
-        errors.call(lib.pyg_gguf_new, out)
-        self._handle: CData | None = ffi.gc(out[0], lib.pyg_gguf_free)
+        self._handle: CData | None = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
         self._lock = threading.Lock()
         self._declared: dict[str, TensorInfo] = {}
         self._missing: set[str] = set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import chat
+from pyggml._native import UINT32_MAX, integer
 from pyggml.context import Context
 from pyggml.engine import Engine, TokenIds
 from pyggml.errors import EmptyPromptError, InvalidParameterError, TokenizerError
@@ -128,7 +128,11 @@ class LLM:
             n_threads=n_threads,
             cache_type=cache_type,
         )
-        self._engine = Engine(context, n_cells)
+        try:
+            self._engine = Engine(context, n_cells)
+        except BaseException:
+            context.close()
+            raise
         self.n_ctx = n_cells
 
     # --- generation ---------------------------------------------------------------------------------------
@@ -170,9 +174,8 @@ class LLM:
         stream = self._stream(prompt, None, {"max_tokens": sample_len}, whole=True)
         try:
             return (await asyncio.to_thread(stream.finish)).text
-        except asyncio.CancelledError:
+        finally:
             stream.cancel()
-            raise
 
     def logits(self, prompt: Prompt) -> npt.NDArray[np.float32]:
         """Logits after every position of a prompt: float32, (n_tokens, n_vocab), a copy of its own.
@@ -261,6 +264,8 @@ class LLM:
 
 
 def _merge(params: SamplingParams | None, overrides: dict[str, Any]) -> SamplingParams:
+    if params is not None and not isinstance(params, SamplingParams):
+        raise InvalidParameterError(f"params must be SamplingParams, not {type(params).__name__}")
     unknown = overrides.keys() - _PARAM_NAMES
     if unknown:
         raise InvalidParameterError(
@@ -272,8 +277,7 @@ def _merge(params: SamplingParams | None, overrides: dict[str, Any]) -> Sampling
 def _native_params(params: SamplingParams, eog: Mapping[int, str]) -> SamplingParams:
     """The same sampling in the engine's terms: a schema becomes a grammar, ignoring eos becomes a logit bias."""
     if params.json_schema is not None:
-        schema = params.json_schema if isinstance(params.json_schema, str) else json.dumps(params.json_schema)
-        params = dataclasses.replace(params, json_schema=None, grammar=chat.schema_to_grammar(schema))
+        params = dataclasses.replace(params, json_schema=None, grammar=chat.schema_to_grammar(params.json_schema))
     if params.ignore_eos:
         bias = dict(params.logit_bias or {}) | dict.fromkeys(eog, float("-inf"))
         params = dataclasses.replace(params, logit_bias=bias)
@@ -283,9 +287,7 @@ def _native_params(params: SamplingParams, eog: Mapping[int, str]) -> SamplingPa
 def _n_ctx(model: Model, n_ctx: int | None) -> int:
     if n_ctx is None:
         return min(model.n_ctx_train, _DEFAULT_N_CTX)
-    if isinstance(n_ctx, bool) or not isinstance(n_ctx, int) or not 0 < n_ctx < 2**32:
-        raise InvalidParameterError(f"n_ctx must be a number of tokens from 1 to 2**32 - 1, or None; not {n_ctx!r}")
-    return n_ctx
+    return integer("n_ctx", n_ctx, 1, UINT32_MAX)
 
 
 def _stop_tokens(model: Model) -> dict[int, str]:

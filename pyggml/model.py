@@ -230,13 +230,11 @@ def _load(path: str, progress: Progress | None, **settings: object) -> CData:
     if watch is not None:
         user_data = ffi.new_handle(watch)
         options.progress, options.progress_data = lib.pyg_python_progress, user_data
-    out = ffi.new("pyg_model **")
     try:
-        errors.call(lib.pyg_model_new, os.fsencode(path), options, out)
+        return errors.create("pyg_model", lib.pyg_model_free, lib.pyg_model_new, os.fsencode(path), options)
     except errors.ModelLoadError:
         if watch is None or not (watch.error or watch.stopped):
             raise
         if watch.error is None:
             raise errors.ModelLoadError(f"loading {path} was stopped by its progress callback") from None
         raise watch.error from None
-    return ffi.gc(out[0], lib.pyg_model_free)

@@ -64,9 +64,8 @@ class Sampler:
         """
         if model is not None and not isinstance(model, Model):
             raise errors.InvalidParameterError(f"a Model or None was expected, not {type(model).__name__}")
-        out = ffi.new("pyg_sampler **")
-        errors.call(lib.pyg_sampler_new, ffi.NULL if model is None else model._handle, out)
-        self._handle = ffi.gc(out[0], lib.pyg_sampler_free)
+        of_model = ffi.NULL if model is None else model._handle
+        self._handle = errors.create("pyg_sampler", lib.pyg_sampler_free, lib.pyg_sampler_new, of_model)
 
     # --- samplers that choose -------------------------------------------------------------------------------
     # A seed is 0 to 2**32 - 2; None lets the engine pick one.
@@ -339,10 +338,8 @@ class Sampler:
 
     def clone(self) -> Sampler:
         """Another chain in the same state."""
-        out = ffi.new("pyg_sampler **")
-        errors.call(lib.pyg_sampler_clone, self._handle, out)
         twin = Sampler.__new__(Sampler)
-        twin._handle = ffi.gc(out[0], lib.pyg_sampler_free)
+        twin._handle = errors.create("pyg_sampler", lib.pyg_sampler_free, lib.pyg_sampler_clone, self._handle)
         return twin
 
     def remove(self, index: int) -> None:

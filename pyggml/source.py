@@ -31,10 +31,14 @@ def identify(source: Source) -> Path:
     path = Path(source)
     if "\0" in str(path):
         raise InvalidParameterError("the path of the model holds a NUL character")
-    if path.is_dir():
-        raise ModelLoadError(_directory_message(path))
-    if not path.exists():
-        raise ModelNotFoundError(f"there is no model file at {path}")
+    try:
+        if path.is_dir():
+            raise ModelLoadError(_directory_message(path))
+        path.stat()
+    except FileNotFoundError:
+        raise ModelNotFoundError(f"there is no model file at {path}") from None
+    except OSError as error:
+        raise ModelLoadError(f"{path} cannot be read: {error.strerror}") from None
     return path
 
 

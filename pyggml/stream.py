@@ -35,7 +35,11 @@ class Stream(Iterator[Chunk]):
     def __next__(self) -> Chunk:
         if self._last is not None:
             raise StopIteration
-        chunk = self._cut_at_stop(self._request.read(self._min_tokens))
+        try:
+            chunk = self._cut_at_stop(self._request.read(self._min_tokens))
+        except BaseException:
+            self.cancel()  # tokens may be lost with it, so there is no going on
+            raise
         self._texts.append(chunk.text)
         self._token_ids += chunk.token_ids
         if chunk.finish_reason is not None:
@@ -48,12 +52,8 @@ class Stream(Iterator[Chunk]):
         Raises:
             As :meth:`LLM.generate`.
         """
-        try:
-            for _ in self:
-                pass
-        except BaseException:
-            self.cancel()
-            raise
+        for _ in self:
+            pass
         return self.completion
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pyggml._native import INT32_MAX, UINT32_MAX, integer
+from pyggml._native import INT32_MAX, UINT32_MAX, c_string, int32_array, integer, real
 from pyggml.errors import InvalidParameterError
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "timeout"]
@@ -31,11 +31,12 @@ class SamplingParams:
         repeat_penalty: divides the logits of recent tokens; 1: off.
         frequency_penalty: subtracted once per recent occurrence of a token; 0: off.
         presence_penalty: subtracted from each token that occurred recently; 0: off.
-        penalty_last_n: how many tokens the three penalties look back; 0 turns them off.
+        penalty_last_n: how many tokens the three penalties look back, into the prompt too; 0 turns them off.
         seed: of the random numbers, 0 to 2**32 - 2; None chooses a new one each time.
         stop: strings that end generation; none of them, nor a part, appears in the text.
         stop_token_ids: token ids that end generation, beside the model's own.
-        ignore_eos: never end on the model's own end-of-generation tokens, but go on to ``max_tokens``.
+        ignore_eos: never end on the model's own end-of-generation tokens, but go on to ``max_tokens``; not with
+            ``grammar`` or ``json_schema``.
         logit_bias: token id -> number added to its logit; ``-inf`` forbids the token.
         grammar: GBNF text with a rule ``root`` that the output must match.
         json_schema: JSON schema (a dict, or its JSON text) that the output must match; not with ``grammar``.
@@ -62,24 +63,44 @@ class SamplingParams:
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        integer("max_tokens", self.max_tokens, 0, INT32_MAX)
-        _require_number("temperature", self.temperature, 0.0, math.inf)
-        integer("top_k", self.top_k, 0, INT32_MAX)
-        _require_number("top_p", self.top_p, 0.0, 1.0)
-        _require_number("min_p", self.min_p, 0.0, 1.0)
-        _require_number("typical_p", self.typical_p, 0.0, 1.0)
-        _require_number("repeat_penalty", self.repeat_penalty, 0.0, math.inf, low_included=False)
-        _require_number("frequency_penalty", self.frequency_penalty, -math.inf, math.inf)
-        _require_number("presence_penalty", self.presence_penalty, -math.inf, math.inf)
-        integer("penalty_last_n", self.penalty_last_n, 0, INT32_MAX)
+        self._set(max_tokens=integer("max_tokens", self.max_tokens, 0, INT32_MAX))
+        self._set(top_k=integer("top_k", self.top_k, 0, INT32_MAX))
+        self._set(penalty_last_n=integer("penalty_last_n", self.penalty_last_n, 0, INT32_MAX))
+        self._set(temperature=_number("temperature", self.temperature, 0.0))
+        self._set(top_p=_number("top_p", self.top_p, 0.0, 1.0))
+        self._set(min_p=_number("min_p", self.min_p, 0.0, 1.0))
+        self._set(typical_p=_number("typical_p", self.typical_p, 0.0, 1.0))
+        self._set(repeat_penalty=_number("repeat_penalty", self.repeat_penalty, 0.0))
+        self._set(frequency_penalty=_number("frequency_penalty", self.frequency_penalty))
+        self._set(presence_penalty=_number("presence_penalty", self.presence_penalty))
         if self.seed is not None:
-            integer("seed", self.seed, 0, _MAX_SEED)
+            self._set(seed=integer("seed", self.seed, 0, _MAX_SEED))
         if self.timeout_s is not None:
-            _require_number("timeout_s", self.timeout_s, 0.0, math.inf)
+            self._set(timeout_s=_number("timeout_s", self.timeout_s, 0.0))
+        self._set(stop=_stop_strings(self.stop))
+        self._set(stop_token_ids=tuple(int32_array("stop_token_ids", self.stop_token_ids).tolist()))
+        if self.logit_bias is not None:
+            self._set(logit_bias=_logit_bias(self.logit_bias))
+        self._require_one_form()
+
+    def _set(self, **fields: object) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def _require_one_form(self) -> None:
+        """At most one of the ways to say what the output looks like, and none that contradict each other."""
+        if self.repeat_penalty == 0:
+            raise InvalidParameterError("repeat_penalty divides logits, so it must be above 0")
         if self.grammar is not None and self.json_schema is not None:
             raise InvalidParameterError("grammar and json_schema were both given; one output can follow only one")
-        _require_text("grammar", self.grammar)
-        object.__setattr__(self, "stop", _stop_strings(self.stop))
+        if self.ignore_eos and (self.grammar is not None or self.json_schema is not None):
+            raise InvalidParameterError("ignore_eos forbids the end that a grammar or json_schema asks for")
+        if self.grammar is not None:
+            c_string("grammar", self.grammar)
+        if self.json_schema is not None and not isinstance(self.json_schema, (str, Mapping)):
+            raise InvalidParameterError(
+                f"json_schema must be a mapping or JSON text, not {type(self.json_schema).__name__}"
+            )
 
 
 @dataclass(frozen=True)
@@ -91,7 +112,7 @@ class Timings:
         prefill_s: from there until the first token.
         decode_s: from the first token until the last.
         prompt_tokens: tokens prefilled.
-        generated_tokens: tokens produced.
+        generated_tokens: tokens produced; with a stop string, a few more than were needed to complete it.
     """
 
     queue_s: float
@@ -186,28 +207,28 @@ class EngineStats:
     decode_s: float
 
 
-def _require_number(name: str, value: object, low: float, high: float, *, low_included: bool = True) -> None:
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise InvalidParameterError(f"{name} must be a number, not {value!r}") from None
-    if not math.isfinite(number) or not low <= number <= high or (number == low and not low_included):
-        ends = f"{'at least' if low_included else 'above'} {low:g}" if math.isinf(high) else f"{low:g} to {high:g}"
-        raise InvalidParameterError(f"{name} must be a finite number, {ends}; not {value!r}")
-
-
-def _require_text(name: str, value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, str):
-        raise InvalidParameterError(f"{name} must be a string, not {type(value).__name__}")
-    if "\0" in value:
-        raise InvalidParameterError(f"{name} must not contain a NUL character")
+def _number(name: str, value: float, low: float = -math.inf, high: float = math.inf) -> float:
+    number = real(name, value)
+    if not math.isfinite(number) or not low <= number <= high:
+        bounds = (
+            "" if math.isinf(low) else f" of at least {low:g}" if math.isinf(high) else f" from {low:g} to {high:g}"
+        )
+        raise InvalidParameterError(f"{name} must be a finite number{bounds}, not {value!r}")
+    return number
 
 
 def _stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
-    strings = (stop,) if isinstance(stop, str) else tuple(stop)
-    for string in strings:
-        if not isinstance(string, str) or not string:
-            raise InvalidParameterError(f"stop must hold non-empty strings, not {string!r}")
-    return strings
+    if isinstance(stop, str):
+        stop = (stop,)
+    if not isinstance(stop, Sequence) or not all(isinstance(string, str) and string for string in stop):
+        raise InvalidParameterError(f"stop must be a non-empty string or a sequence of such, not {stop!r}")
+    return tuple(stop)
+
+
+def _logit_bias(bias: Mapping[int, float]) -> dict[int, float]:
+    if not isinstance(bias, Mapping):
+        raise InvalidParameterError(f"logit_bias must map token ids to numbers, not be {type(bias).__name__}")
+    return {
+        integer("a token id of logit_bias", token_id, 0, INT32_MAX): real("a value of logit_bias", value)
+        for token_id, value in bias.items()
+    }

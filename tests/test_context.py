@@ -206,8 +206,9 @@ class TestDecode:
         ({"token_ids": [1, 2], "pos": [0]}, "pos has 1 entries"),
         ({"token_ids": [1, 2], "pos": [0, -2]}, "position -2 at index 1"),
         ({"token_ids": [1], "pos": [2**31 - 1]}, "position 2147483647"),
-        ({"token_ids": [1, 2], "pos": [0, 2]}, "not continuous"),
-        ({"token_ids": [1, 2], "pos": [1, 0]}, "decreasing"),
+        ({"token_ids": [1, 2], "pos": [0, 1]}, r"consecutive: Y = X \+ 1"),
+        ({"token_ids": [1, 2], "pos": [0, 2], "seq_id": 2}, "not continuous"),
+        ({"token_ids": [1, 2], "pos": [1, 0], "seq_id": 2}, "decreasing"),
         ({"token_ids": [1], "seq_id": 4}, "sequence id 4"),
         ({"token_ids": [1], "seq_id": -1}, "seq_id"),
         ({"token_ids": [1], "seq_id": 300}, "sequence id 300"),
@@ -230,13 +231,6 @@ def test_a_batch_that_does_not_do(tiny: Model, arguments: dict[str, Any], words:
         assert (context.seq_pos(0), context.seq_pos(1)) == ((0, 2), (0, 0))
         assert np.array_equal(context.logits(), before)
         context.decode([4])
-
-
-def test_positions_must_go_on(context: Context) -> None:
-    context.decode([1, 2, 3])
-    with pytest.raises(errors.InvalidParameterError, match=r"consecutive.*Y = X \+ 1"):
-        context.decode([4], pos=[7])
-    context.decode([4], pos=[3])
 
 
 @pytest.mark.parametrize(
@@ -515,6 +509,22 @@ class TestEmbeddings:
             with Context(bert, pooling=pooling, **options) as context:
                 context.decode(ids)
                 assert close_to(context.embeddings_seq(), expected)
+
+    @pytest.mark.parametrize("n_seq_max", [2, 3, 7, 256])
+    def test_any_number_of_sequences(self, tiny: Model, n_seq_max: int) -> None:
+        with Context(tiny, n_ctx=256, n_seq_max=n_seq_max, embeddings=True, pooling="mean") as context:
+            assert context.n_ubatch % n_seq_max == 0
+            context.decode([1, 2, 3, 4], seq_id=[0, 0, 1, 1])
+            first = context.embeddings_seq(0)
+            context.memory_clear()
+            context.decode([1, 2])
+            assert close_to(context.embeddings_seq(0), first)
+
+    def test_positions_end_where_the_table_does(self, bert: Model) -> None:
+        with Context(bert, n_ctx=1024, n_ubatch=1024, embeddings=True) as context:
+            context.decode([5] * models.N_CTX_TRAIN)
+            with pytest.raises(errors.InvalidParameterError, match="position 512 at index 512 is out of range"):
+                context.decode([5] * (models.N_CTX_TRAIN + 1))
 
     def test_an_encoder_remembers_nothing(self, bert: Model) -> None:
         with Context(bert, n_ctx=512, n_ubatch=64, embeddings=True) as context:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -229,7 +230,11 @@ def test_forward_cancels_with_its_task(llm: pyggml.LLM) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
+    whole = len(llm.generate(STORY, max_tokens=400).token_ids)
+    before = llm.stats().n_generated_tokens
     asyncio.run(main())
+    llm.generate(STORY, max_tokens=1)  # returns when the engine has let go of the cancelled one
+    assert llm.stats().n_generated_tokens - before < whole
 
 
 def test_tokenize_and_back(llm: pyggml.LLM) -> None:
@@ -305,11 +310,26 @@ def test_timeout_ends_with_what_there_is(llm: pyggml.LLM) -> None:
 
 
 def test_a_queued_request_times_out_while_another_runs(own_llm: pyggml.LLM) -> None:
-    blocker = own_llm.stream(STORY, max_tokens=500, ignore_eos=True)
-    completion = own_llm.generate(STORY, timeout_s=0.001)
+    blocker = own_llm.stream([5] * 400, max_tokens=100, ignore_eos=True)
+    completion = own_llm.generate(STORY, timeout_s=0.0001)
     assert completion.finish_reason == "timeout"
-    assert completion.token_ids == [] or blocker.completion
+    assert completion.token_ids == []
     blocker.cancel()
+
+
+def test_a_prompt_longer_than_a_batch() -> None:
+    ids = [5, 6, 7, 8, 9] * 30
+    with pyggml.load(n_batch=33, n_ubatch=16, n_threads=1) as pieces, pyggml.load(n_threads=1) as whole:
+        expected = whole.generate(ids, max_tokens=8).token_ids
+        assert pieces.generate(ids, max_tokens=8).token_ids == expected
+        assert np.array_equal(pieces.logits(ids), whole.logits(ids))
+
+
+def test_a_recurrent_model_generates(mamba_path: Path) -> None:
+    with pyggml.load(mamba_path, n_ctx=64, n_threads=1) as llm:
+        first = llm.generate("abc", max_tokens=12, ignore_eos=True).token_ids
+        llm.generate("something else", max_tokens=5)
+        assert llm.generate("abc", max_tokens=12, ignore_eos=True).token_ids == first
 
 
 def test_stats_count(own_llm: pyggml.LLM) -> None:

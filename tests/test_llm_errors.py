@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pyggml
@@ -149,6 +150,16 @@ def test_bad_load_options(options: dict[str, Any]) -> None:
         ({"timeout_s": -1}, "timeout_s"),
         ({"timeout_s": math.nan}, "timeout_s"),
         ({"temprature": 1}, "temprature"),
+        ({"temperature": "0.5"}, "temperature"),
+        ({"stop": None}, "stop"),
+        ({"stop_token_ids": [1.5]}, "stop_token_ids"),
+        ({"logit_bias": {"a": 1}}, "logit_bias"),
+        ({"logit_bias": [1, 2]}, "logit_bias"),
+        ({"json_schema": {"a": object()}}, "JSON"),
+        ({"json_schema": '{"type": "string"}\0'}, "NUL"),
+        ({"grammar": "root ::= \ud800"}, "surrogate"),
+        ({"grammar": 'root ::= "a"', "ignore_eos": True}, "ignore_eos"),
+        ({"logit_bias": dict.fromkeys(range(2048), -math.inf), "temperature": 1.0}, "no token"),
         ({"grammar": 'root ::= "a"', "json_schema": {}}, "json_schema"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
@@ -169,13 +180,68 @@ def test_bad_sampling_params(llm: pyggml.LLM, params: dict[str, Any], named: str
         ("root ::= " + "(" * 10_000, "nested"),
         ('root ::= root "a"', "recursion"),
         ("", "root"),
+        ("a ::= " + '")" ' * 60_000 + "\nroot ::= " + "(" * 60_000, "nested"),
+        ("root ::= r0\n" + "".join(f"r{i} ::= r{i + 1}\n" for i in range(60_000)) + 'r60000 ::= "a"', "begin"),
+        ("root ::= r0\n" + "".join(f"r{i} ::= r{i + 1} | r{i + 1}\n" for i in range(40)) + 'r40 ::= "a"', "ways"),
     ],
-    ids=["unclosed", "second line", "undefined", "no root", "deep", "left recursion", "empty"],
+    ids=[
+        "unclosed",
+        "second line",
+        "undefined",
+        "no root",
+        "deep",
+        "left recursion",
+        "empty",
+        "deep beside literals",
+        "chain",
+        "exponential",
+    ],
 )
 def test_broken_grammars(llm: pyggml.LLM, grammar: str, said: str) -> None:
     with pytest.raises(pyggml.GrammarError, match=said):
         llm.generate(STORY, grammar=grammar)
     assert llm.generate(STORY, max_tokens=2).text
+
+
+def test_parentheses_in_literals_do_not_nest(llm: pyggml.LLM) -> None:
+    grammar = "root ::= " + " | ".join('"(" [(]' for _ in range(300))
+    assert llm.generate(STORY, grammar=grammar, max_tokens=5).text == "(("
+
+
+def test_a_dead_end_in_a_grammar_is_an_error_of_that_request(llm: pyggml.LLM) -> None:
+    starts_with_y = [i for i in range(llm.model.vocab.n_tokens) if llm.tokenizer.piece(i).startswith(b"y")]
+    with pytest.raises(pyggml.InferError, match=r"no token|sampler"):
+        llm.generate(
+            STORY, grammar='root ::= "yes" | "yeah"', logit_bias=dict.fromkeys(starts_with_y, -math.inf), max_tokens=20
+        )
+    assert llm.generate(STORY, max_tokens=2).text
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"properties": ' * 20_000 + "{}" + "}" * 20_000,
+        '{"type": "object", "properties": {"' + "-" * 100_000 + '": {}}}',
+    ],
+    ids=["nested", "long name"],
+)
+def test_huge_schemas_do_not_end_the_process(llm: pyggml.LLM, schema: str) -> None:
+    try:
+        llm.generate(STORY, json_schema=schema, max_tokens=1)
+    except pyggml.InferError as error:
+        assert "schema" in str(error) or "grammar" in str(error)  # noqa: PT017
+    assert llm.generate(STORY, max_tokens=2).text
+
+
+def test_huge_templates_do_not_end_the_process(llm: pyggml.LLM) -> None:
+    for template in (
+        "{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}",
+        "{% if true %}" * 20_000 + "{% endif %}" * 20_000,
+    ):
+        try:
+            llm.apply_chat_template([{"role": "user", "content": "x"}], chat_template=template)
+        except pyggml.InvalidParameterError as error:
+            assert "template" in str(error)  # noqa: PT017
 
 
 @pytest.mark.parametrize("schema", ["{", '{"type": "nonsense"}', '{"$ref": "#/nowhere"}'])
@@ -217,6 +283,25 @@ def test_bad_chats(llm: pyggml.LLM) -> None:
         llm.apply_chat_template([{"role": "user", "content": "x"}], chat_template="{% if %}")
     with pytest.raises(pyggml.InvalidParameterError, match="no thanks"):
         llm.apply_chat_template([{"role": "user", "content": "x"}], chat_template="{{ raise_exception('no thanks') }}")
+
+
+def test_chat_text_is_taken_as_it_is(llm: pyggml.LLM) -> None:
+    assert "\\u0000" in llm.apply_chat_template([{"role": "user", "content": "\\u0000"}])
+    with pytest.raises(pyggml.InvalidParameterError, match="NUL"):
+        llm.apply_chat_template([{"role": "user", "content": "a\0b"}])
+
+
+def test_logits_that_cannot_fit_are_refused(llm: pyggml.LLM) -> None:
+    with pytest.raises(pyggml.ContextOverflowError):
+        llm.logits(np.full(20_000_000, 5))
+
+
+def test_a_model_may_be_loaded_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.gguf").write_bytes(source.SHIPPED_MODEL.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    with pyggml.Model("model.gguf") as model:
+        monkeypatch.chdir("/")
+        pyggml.Context(model, n_ctx=64).close()
 
 
 def test_use_after_close(llm: pyggml.LLM) -> None:
@@ -341,6 +426,44 @@ def test_ctrl_c(what: str) -> None:
     assert child.returncode == 0, err
     assert out.startswith("interrupted after")
     assert float(out.split()[-1]) < 2.0
+
+
+@pytest.mark.parametrize("what", ["load", "stream"])
+def test_ctrl_c_leaves_nothing_behind(what: str) -> None:
+    child = _run(
+        f"""
+        import gc, signal, time
+        import pyggml
+        from pyggml import lib
+        llm = pyggml.load(n_threads=1)
+        kept = []
+
+        def stream():
+            for _ in llm.stream("The dog", max_tokens=400, ignore_eos=True):
+                pass
+
+        work = dict(load=lambda: pyggml.load(n_threads=1).close(), stream=stream)[{what!r}]
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        for n in range(20):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.005 + 0.002 * n)
+                while True:
+                    work()
+            except KeyboardInterrupt as error:
+                kept.append(error)
+        started = time.perf_counter()
+        llm.generate("The dog", max_tokens=2)
+        assert time.perf_counter() - started < 5
+        llm.close()
+        kept.clear()
+        gc.collect()
+        counts = [lib.pyg_live_handles(kind) for kind in (lib.PYG_HANDLE_CONTEXT, lib.PYG_HANDLE_REQUEST)]
+        assert counts == [0, 0], counts
+        assert lib.pyg_live_handles(lib.PYG_HANDLE_MODEL) == 1  # llm's own, closed
+        """
+    )
+    _, err = child.communicate(timeout=120)
+    assert child.returncode == 0, err
 
 
 def test_exit_with_work_in_flight() -> None:

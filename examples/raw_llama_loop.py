@@ -1,0 +1,104 @@
+"""Raw llama.cpp: load a model, tokenize a prompt and generate greedily, all through its own C API.
+
+Usage: python examples/raw_llama_loop.py [model.gguf [prompt]]; the default is the model that ships with pyggml.
+
+``pyggml.lib`` and ``pyggml.ffi`` are llama.cpp's C API as llama.h documents it. It is unguarded: a mistake ends the
+process, as in C, and what is made must be freed by hand. The classes of pyggml do the same with their checks on.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyggml
+from pyggml import ffi, lib
+
+if TYPE_CHECKING:
+    from pyggml._ffi import CData
+
+SHIPPED_MODEL = Path(pyggml.__file__).parent / "assets" / "pyggml-demo-q8_0.gguf"
+PROMPT = "Once upon a time"
+N_PREDICT = 64
+
+
+def load_model(path: str) -> CData:
+    """A ``llama_model *``, to be freed with ``llama_model_free``."""
+    model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
+    if model == ffi.NULL:
+        raise SystemExit(f"{path} could not be loaded")
+    return model
+
+
+def make_context(model: CData) -> CData:
+    """A ``llama_context *``, to be freed with ``llama_free``."""
+    params = lib.llama_context_default_params()
+    params.n_ctx = 512
+    context = lib.llama_init_from_model(model, params)
+    if context == ffi.NULL:
+        raise SystemExit("the context could not be made")
+    return context
+
+
+def make_sampler() -> CData:
+    """A chain that always takes the likeliest token, to be freed with ``llama_sampler_free``."""
+    chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
+    lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_greedy())  # the chain owns it from here on
+    return chain
+
+
+def tokenize(vocab: CData, text: str) -> CData:
+    """An array of ``llama_token``."""
+    data = text.encode()
+    # Without room it answers with the negated number of tokens.
+    n = -lib.llama_tokenize(vocab, data, len(data), ffi.NULL, 0, True, False)
+    tokens = ffi.new("llama_token[]", n)
+    lib.llama_tokenize(vocab, data, len(data), tokens, n, True, False)
+    return tokens
+
+
+def piece(vocab: CData, token: int) -> bytes:
+    """The bytes of one token."""
+    buffer = ffi.new("char[]", 256)
+    n = lib.llama_token_to_piece(vocab, token, buffer, len(buffer), 0, False)
+    return bytes(ffi.buffer(buffer, n))
+
+
+def generate(context: CData, sampler: CData, vocab: CData, prompt: CData) -> None:
+    """Prints the prompt's continuation as it is generated."""
+    # The batch borrows the tokens; positions go on by themselves, and only the last token has logits.
+    batch = lib.llama_batch_get_one(prompt, len(prompt))
+    token = ffi.new("llama_token *")
+    for _ in range(N_PREDICT):
+        if lib.llama_decode(context, batch) != 0:
+            raise SystemExit("decoding failed")
+        token[0] = lib.llama_sampler_sample(sampler, context, -1)
+        if lib.llama_vocab_is_eog(vocab, token[0]):
+            break
+        sys.stdout.buffer.write(piece(vocab, token[0]))
+        sys.stdout.buffer.flush()
+        batch = lib.llama_batch_get_one(token, 1)
+    print()
+
+
+def main() -> None:
+    """Loads, generates, and frees everything in the reverse order."""
+    path = sys.argv[1] if len(sys.argv) > 1 else str(SHIPPED_MODEL)
+    text = sys.argv[2] if len(sys.argv) > 2 else PROMPT
+    with ExitStack() as owned:
+        model = load_model(path)
+        owned.callback(lib.llama_model_free, model)
+        context = make_context(model)
+        owned.callback(lib.llama_free, context)
+        sampler = make_sampler()
+        owned.callback(lib.llama_sampler_free, sampler)
+
+        vocab = lib.llama_model_get_vocab(model)
+        print(text, end="", flush=True)
+        generate(context, sampler, vocab, tokenize(vocab, text))
+
+
+if __name__ == "__main__":
+    main()
