@@ -36,6 +36,7 @@ def make_context(model: CData) -> CData:
     """A ``llama_context *``, to be freed with ``llama_free``."""
     params = lib.llama_context_default_params()
     params.n_ctx = 512
+    params.n_threads = params.n_threads_batch = lib.pyg_cpu_count()  # one for each core there is, not 4
     context = lib.llama_init_from_model(model, params)
     if context == ffi.NULL:
         raise SystemExit("the context could not be made")

@@ -160,7 +160,8 @@ class Context:
         """
         out = ffi.new("struct llama_context **")
         errors.call(lib.pyg_context_get, self._handle, out)
-        return out[0]
+        context: CData = out[0]
+        return context
 
     # --- computing ------------------------------------------------------------------------------------------
 

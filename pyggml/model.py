@@ -131,7 +131,8 @@ class Model:
         """
         out = ffi.new("struct llama_model **")
         errors.call(lib.pyg_model_get, self._handle, out)
-        return out[0]
+        model: CData = out[0]
+        return model
 
     @property
     def metadata(self) -> dict[str, str]:

@@ -93,7 +93,8 @@ class Vocab:
         """
         out = ffi.new("const struct llama_vocab **")
         errors.call(lib.pyg_model_get_vocab, self._handle, out)
-        return out[0]
+        vocab: CData = out[0]
+        return vocab
 
     def tokenize(self, text: str | bytes, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Text to token ids.

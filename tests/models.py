@@ -179,6 +179,12 @@ def write_bert(path: Path, seed: int = 0) -> Path:
     return write(path, {**facts, **vocabulary}, weights)
 
 
+def metadata_of(path: Path) -> dict[str, object]:
+    """A file's metadata, to be changed and written again."""
+    with GGUFReader(path) as reader:
+        return dict(reader.metadata)
+
+
 def write(path: Path, metadata: Metadata, weights: Weights) -> Path:
     """A GGUF file of these."""
     with GGUFWriter(path) as writer:
@@ -204,7 +210,7 @@ class _Draw:
         return (scale * self.generator.standard_normal(shape)).astype(np.float32)
 
     def near_1(self, n: int) -> npt.NDArray[np.float32]:
-        return np.float32(1) + self(n, scale=0.1)
+        return (1 + self(n, scale=0.1)).astype(np.float32)
 
     def linear(self, name: str, n_out: int, n_in: int) -> Weights:
         return {f"{name}.weight": self(n_out, n_in), f"{name}.bias": self(n_out, scale=0.1)}

@@ -152,21 +152,19 @@ class TestFiles:
         ids=str,
     )
     def test_metadata_that_does_not_fit(self, tmp_path: Path, tiny_path: Path, change: dict[str, object]) -> None:
-        with models.GGUFReader(tiny_path) as reader:
-            metadata = {**reader.metadata, **change}
+        metadata = {**models.metadata_of(tiny_path), **change}
         path = models.write(tmp_path / "m.gguf", metadata, models.llama_weights())
         try:
             with Model(path) as model, Context(model, n_ctx=256) as context:
                 context.decode([1, 2, 3])
                 model.vocab.tokenize("the bath")
-        except errors.InferError as error:
-            assert str(error)
+        except errors.InferError:
+            pass  # some do no harm, the others are refused: the process lives either way
 
     def test_missing_metadata_is_named(self, tmp_path: Path, tiny_path: Path) -> None:
         wanted = {"llama.block_count": "block_count", "llama.embedding_length": "embedding_length"}
         for key, words in {**wanted, "tokenizer.ggml.tokens": "cannot find tokenizer vocab"}.items():
-            with models.GGUFReader(tiny_path) as reader:
-                metadata = {k: v for k, v in reader.metadata.items() if k != key}
+            metadata = {k: v for k, v in models.metadata_of(tiny_path).items() if k != key}
             path = models.write(tmp_path / "m.gguf", metadata, models.llama_weights())
             with pytest.raises(errors.ModelLoadError, match=words):
                 Model(path)
@@ -174,8 +172,7 @@ class TestFiles:
     def test_missing_tensor_is_named(self, tmp_path: Path, tiny_path: Path) -> None:
         weights = models.llama_weights()
         del weights["blk.1.ffn_up.weight"]
-        with models.GGUFReader(tiny_path) as reader:
-            path = models.write(tmp_path / "m.gguf", dict(reader.metadata), weights)
+        path = models.write(tmp_path / "m.gguf", models.metadata_of(tiny_path), weights)
         with pytest.raises(errors.ModelLoadError, match=r"blk\.1\.ffn_up\.weight"):
             Model(path)
 
@@ -211,11 +208,11 @@ class TestMemory:
 
     @pytest.mark.parametrize("n_ctx", [100_000_000, 2_000_000_000, 2**31 - 257])
     def test_an_absurd_context(self, tiny: Model, n_ctx: int) -> None:
-        for kind in (errors.OutOfMemoryError, MemoryError):
-            with pytest.raises(kind) as caught:
-                Context(tiny, n_ctx=n_ctx)
+        with pytest.raises(MemoryError):
+            Context(tiny, n_ctx=n_ctx)
+        with pytest.raises(errors.OutOfMemoryError) as caught:
+            Context(tiny, n_ctx=n_ctx)
         error = caught.value
-        assert isinstance(error, errors.OutOfMemoryError)
         # Keys and values alone take this much.
         cell = 2 * models.N_LAYER * models.N_HEAD_KV * models.HEAD_DIM * 2
         assert error.required_bytes >= n_ctx * cell

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import models
 import numpy as np
@@ -143,10 +144,10 @@ class TestByteVocabulary:
         assert vocab.detokenize([97] * 100_000) == "a" * 100_000
 
     @pytest.mark.parametrize("bad", [-1, models.N_BYTE_VOCAB, 2**31, -(2**40), 1.0, True, "a", None])
-    def test_what_is_no_token(self, vocab: Vocab, bad: object) -> None:
+    def test_what_is_no_token(self, vocab: Vocab, bad: Any) -> None:
         for method in (vocab.piece, vocab.text, vocab.score, vocab.attr, vocab.is_eog, vocab.is_control):
             with pytest.raises(errors.InvalidParameterError):
-                method(bad)  # type: ignore[operator]
+                method(bad)
 
     @pytest.mark.parametrize(
         ("ids", "words"),
@@ -189,8 +190,7 @@ def test_a_vocabulary_that_lacks_what_it_asks_for(tmp_path: Path) -> None:
 
 def test_a_model_without_vocabulary(tmp_path: Path) -> None:
     path = models.write_llama(tmp_path / "m.gguf")
-    with models.GGUFReader(path) as reader:
-        metadata = {k: v for k, v in reader.metadata.items() if not k.startswith("tokenizer.")}
+    metadata = {k: v for k, v in models.metadata_of(path).items() if not k.startswith("tokenizer.")}
     metadata |= {"tokenizer.ggml.model": "no_vocab", "llama.vocab_size": models.N_BYTE_VOCAB}
     path = models.write(tmp_path / "none.gguf", metadata, models.llama_weights())
     with Model(path) as model:

@@ -27,14 +27,13 @@ from demo_model.evaluate import report
 from demo_model.export import read_weights, write_gguf
 from demo_model.fact_tables import KINDS
 from demo_model.facts import held_out_questions
-from demo_model.network import Config, Llama
-from demo_model.training import PHASES, train
+from demo_model.network import Config
+from demo_model.training import Schedule, train
 from demo_model.vocabulary import train_tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "pyggml" / "assets" / "pyggml-demo-q8_0.gguf"
 HELD_OUT = ROOT / "tests" / "data" / "demo_facts.jsonl"
-SEED = 20240613
 TOKENIZER_SEED, N_TOKENIZER_DOCUMENTS = 7, 20_000
 MAX_BYTES = 5_000_000
 MIN_RIGHT = 0.9
@@ -52,22 +51,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=MODEL, help="the GGUF file to write (default: the shipped one)")
     parser.add_argument("--held-out", type=Path, default=HELD_OUT, help="the held-out questions to write")
+    parser.add_argument("--steps", type=int, default=Schedule.n_steps, help="training steps (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="PyTorch's threads (default: %(default)s)")
-    parser.add_argument("--checkpoint", type=Path, help="save the weights here every 100 steps")
-    parser.add_argument("--resume", type=Path, help="weights at the end of a phase, to go on from")
-    parser.add_argument("--phase", type=int, default=0, help="the phase to start with (default: %(default)s)")
+    parser.add_argument("--checkpoint", type=Path, help="save the weights here now and then")
     arguments = parser.parse_args()
 
     torch.set_num_threads(arguments.threads)
     config, start = Config(), time.perf_counter()
     texts = (document.text for document in itertools.islice(documents(TOKENIZER_SEED), N_TOKENIZER_DOCUMENTS))
     tokenizer = train_tokenizer(texts, config.n_vocab)
-    torch.manual_seed(SEED)
-    network = Llama(config)
-    if arguments.resume is not None:
-        network.load_state_dict(torch.load(arguments.resume))
-    for schedule in PHASES[arguments.phase :]:
-        train(network, tokenizer, schedule, arguments.checkpoint)
+    network = train(tokenizer, config, Schedule(n_steps=arguments.steps), arguments.checkpoint)
     print(f"trained in {time.perf_counter() - start:.0f} s")
 
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

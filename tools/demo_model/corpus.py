@@ -78,36 +78,15 @@ def _sum_list(rng: random.Random) -> str:
     return "\n".join(lines)
 
 
-def _sum_drill(rng: random.Random) -> str:
-    """Ten sums, as a list or in sentences: more practice per token than conversations give."""
-    in_words = rng.random() < 0.5
-    sums = []
-    for _ in range(10):
-        sign = rng.choice("++-")
-        x, y = rng.choice(TAUGHT_SUMS[sign])
-        result = x + y if sign == "+" else x - y
-        word = "plus" if sign == "+" else "minus"
-        sums.append(f"{x} {word} {y} is {result}." if in_words else f"{x} {sign} {y} = {result}")
-    return (" " if in_words else "\n").join(sums)
-
-
 def _plain(text: str) -> Document:
     return Document((Segment(text, own=True),), is_chat=False)
 
 
-def documents(seed: int, drill_share: float = 0.0) -> Iterator[Document]:
-    """The documents, forever. The same arguments give the same documents.
-
-    Args:
-        seed: Of the random generator.
-        drill_share: The share of documents that are nothing but sums, beside those of the usual mixture.
-    """
+def documents(seed: int) -> Iterator[Document]:
+    """The documents, forever. The same seed gives the same documents."""
     rng = random.Random(seed)
     talker = Talker(rng)
     while True:
-        if drill_share and rng.random() < drill_share:
-            yield _plain(_sum_drill(rng))
-            continue
         kind = rng.random()
         if kind < 0.25:
             yield _plain(stories.story(rng))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch.nn import functional
 
-from .corpus import END_OF_TEXT, Document, documents
-from .network import Llama
+from .corpus import END_OF_TEXT, documents
+from .network import Config, Llama
 from .vocabulary import EncodedDocument, encode, special_id
 
 PROMPT_WEIGHT = 0.1
@@ -34,20 +34,18 @@ class Schedule:
     ``long_every``-th sees as many tokens in windows of the whole context, with all that came before in sight,
     so that the network also learns to work at the far end of its context.
 
-    ``learning_rate`` is that of the layers' matrices; embedding and norms learn at half of it. ``drill_share``
-    goes to :func:`~demo_model.corpus.documents`.
+    ``learning_rate`` is that of the layers' matrices; embedding and norms learn at half of it.
     """
 
-    n_steps: int
-    learning_rate: float
-    seed: int
-    drill_share: float = 0.0
+    n_steps: int = 2000
     n_tokens: int = 2048
     n_short: int = 256
     long_every: int = 6
+    learning_rate: float = 6e-3
     n_warmup: int = 40
     final_fraction: float = 0.02
     weight_decay: float = 0.1
+    seed: int = 20240613
 
     def rate(self, step: int) -> float:
         """Learning rate of a step: linear warm-up, then half a cosine."""
@@ -56,13 +54,6 @@ class Schedule:
         done = (step - self.n_warmup) / max(1, self.n_steps - self.n_warmup)
         low = self.final_fraction
         return self.learning_rate * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * done)))
-
-
-PHASES = (
-    Schedule(n_steps=2000, learning_rate=6e-3, seed=20240613, drill_share=0.06),
-    Schedule(n_steps=600, learning_rate=4e-3, seed=20240615, drill_share=0.3),
-)
-"""First everything in its mixture, then the same with more sums, which take the most repetition."""
 
 
 @dataclass
@@ -81,7 +72,7 @@ class Window:
     owners: NDArray[np.int64]
 
 
-def windows(tokenizer: Tokenizer, n_ctx: int, source: Iterable[Document]) -> Iterator[Window]:
+def windows(tokenizer: Tokenizer, n_ctx: int, seed: int) -> Iterator[Window]:
     """The corpus as windows of documents with an end-of-text token before, between and after them.
 
     A document is never cut: each is learnt from its start, and a window's first document lies exactly as a
@@ -91,7 +82,7 @@ def windows(tokenizer: Tokenizer, n_ctx: int, source: Iterable[Document]) -> Ite
     room = n_ctx + 1
     held: list[EncodedDocument] = []
     n_held, n_made = 1, 0
-    for document in source:
+    for document in documents(seed):
         encoded = encode(tokenizer, document)
         if len(encoded.ids) + 2 > room:
             continue
@@ -132,16 +123,23 @@ def _loss(network: Llama, batch: list[Window], *, apart: bool) -> torch.Tensor:
     return (each * weights).sum() / weights.sum()
 
 
-def train(network: Llama, tokenizer: Tokenizer, schedule: Schedule, checkpoint: Path | None = None) -> None:
-    """Trains the network in place. With ``checkpoint``, its weights are also saved there every 100 steps."""
+def train(
+    tokenizer: Tokenizer,
+    config: Config,
+    schedule: Schedule,
+    checkpoint: Path | None = None,
+    log_every: int = 25,
+) -> Llama:
+    """A trained network. With ``checkpoint``, its weights are also saved there every 100 steps."""
+    torch.manual_seed(schedule.seed)
+    network = Llama(config)
     optimizers = _optimizers(network, schedule)
-    n_ctx, log_every = network.config.n_ctx, 25
-    long = windows(tokenizer, n_ctx, documents(schedule.seed, schedule.drill_share))
-    short = windows(tokenizer, schedule.n_short, documents(schedule.seed + 1, schedule.drill_share))
+    long = windows(tokenizer, config.n_ctx, schedule.seed)
+    short = windows(tokenizer, schedule.n_short, schedule.seed + 1)
     start, total = time.perf_counter(), 0.0
     for step in range(schedule.n_steps):
         far = step % schedule.long_every == 0
-        source, length = (long, n_ctx) if far else (short, schedule.n_short)
+        source, length = (long, config.n_ctx) if far else (short, schedule.n_short)
         batch = [next(source) for _ in range(schedule.n_tokens // length)]
         loss = _loss(network, batch, apart=not far)
         network.zero_grad(set_to_none=True)
@@ -161,6 +159,7 @@ def train(network: Llama, tokenizer: Tokenizer, schedule: Schedule, checkpoint: 
             total = 0.0
         if checkpoint is not None and (step + 1) % 100 == 0:
             torch.save(network.state_dict(), checkpoint)
+    return network
 
 
 def _optimizers(network: Llama, schedule: Schedule) -> list[torch.optim.Optimizer]:
