@@ -259,6 +259,8 @@ pyg_status pyg_model_meta_get(pyg_model * model, int32_t index, char * key, size
 // The Jinja chat template named `name` (NULL: the default one), *borrowed until close*; NULL when there is none.
 pyg_status pyg_model_chat_template(pyg_model * model, const char * name, const char ** out, pyg_error * err);
 
+// A vocabulary never changes, so calls on it take no turns: any number of threads read it at once.
+
 typedef struct pyg_vocab_info {
     int32_t type;      // enum llama_vocab_type
     int32_t n_tokens;

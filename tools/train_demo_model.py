@@ -8,6 +8,8 @@ versions makes the same file.
     pip install -r tools/requirements.txt
     python tools/train_demo_model.py
 
+The shipped file took 35 minutes on one thread of a processor with bfloat16 instructions, which other work shared.
+
 It also writes ``tests/data/demo_facts.jsonl``: for each fact the one phrasing of its question that training
 never shows, with the answer expected word for word.
 """
