@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyggml
 
-STORY = "Once upon a time"
+STORY = "Once upon a time, there was a little fox"
 QUESTION = "What colour is the sky?"
 
 
