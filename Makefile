@@ -79,8 +79,8 @@ $(BIN)/python:
 	$(PIP) install --quiet --upgrade pip
 
 define sanitized
-	PATH="$(CURDIR)/$(BIN):$$PATH" cmake -G Ninja -S . -B build/$(1) -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	PATH="$(abspath $(BIN)):$$PATH" cmake -G Ninja -S . -B build/$(1) -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 		-DPYGGML_SANITIZE=$(1) -DPYGGML_BUILD_MODULE=OFF -DPYGGML_BUILD_TESTS=ON
-	PATH="$(CURDIR)/$(BIN):$$PATH" cmake --build build/$(1)
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/$(1)
 	$(BIN)/ctest --test-dir build/$(1) --no-tests=error --output-on-failure
 endef

@@ -77,7 +77,8 @@ pyg_status pyg_chat_render(pyg_model * model, const char * chat_template, const 
 pyg_status pyg_json_schema_to_grammar(const char * schema_json, char ** out, pyg_error * err) {
     return pyg::guard(err, [&] {
         std::string grammar;
-        with_recursion_over(std::strlen(schema_json), PYG_ERR_GRAMMAR, "the JSON schema cannot be turned into a grammar",
+        with_recursion_over(std::strlen(schema_json), PYG_ERR_GRAMMAR,
+                            "the JSON schema cannot be turned into a grammar",
                             [&] { grammar = json_schema_to_grammar(common_json::parse(schema_json)); });
         *out = owned_copy(grammar);
     });

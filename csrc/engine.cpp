@@ -38,8 +38,9 @@ pyg::Failure broken() {
 
 void require_generative(const pyg::Context & context) {
     if (!llama_get_memory(context.raw) || llama_model_has_encoder(context.model->raw)) {
-        throw fail(PYG_ERR_UNSUPPORTED_ARCH, "%s does not generate text token by token (an encoder or an embedding "
-                                             "model): use Context for it",
+        throw fail(PYG_ERR_UNSUPPORTED_ARCH,
+                   "%s does not generate text token by token (an encoder or an embedding "
+                   "model): use Context for it",
                    context.model->path.c_str());
     }
 }
@@ -84,25 +85,25 @@ class Engine {
     std::optional<pyg_finish> decode(const Request & request, const int32_t * token_ids, int32_t n, int8_t * output);
     std::optional<pyg_finish> interruption(const Request & request) const;
 
-    void                     forget();
-    void                     publish(Request & request, int32_t token_id);
-    void                     count_prefill(Request & request, int32_t n, Clock::time_point start);
-    void                     count_decode(Clock::time_point start);
-    static bool              should_abort(void * self);
+    void        forget();
+    void        publish(Request & request, int32_t token_id);
+    void        count_prefill(Request & request, int32_t n, Clock::time_point start);
+    void        count_decode(Clock::time_point start);
+    static bool should_abort(void * self);
 
     const std::shared_ptr<Model> model_;
     std::shared_ptr<Context>     context_;
-    const uint32_t           n_ctx_;
-    const int32_t            n_vocab_;
-    const int32_t            n_batch_;
+    const uint32_t               n_ctx_;
+    const int32_t                n_vocab_;
+    const int32_t                n_batch_;
 
     mutable std::mutex       mutex_;
     std::condition_variable  work_;
     Scheduler                scheduler_;
     std::shared_ptr<Request> running_;
-    pyg_engine_stats         stats_         = {};
-    bool                     reset_asked_   = false;
-    bool                     broken_        = false;  // an assert unwound through the context
+    pyg_engine_stats         stats_       = {};
+    bool                     reset_asked_ = false;
+    bool                     broken_      = false;  // an assert unwound through the context
     std::atomic<bool>        closing_{false};
 
     std::thread thread_;  // last: starts when everything else is in place
@@ -325,9 +326,7 @@ void Engine::count_decode(Clock::time_point start) {
 }
 
 // Each request starts from an empty memory: the cells are marked free, their data is left as it is.
-void Engine::forget() {
-    llama_memory_clear(llama_get_memory(context_->raw), false);
-}
+void Engine::forget() { llama_memory_clear(llama_get_memory(context_->raw), false); }
 
 std::optional<pyg_finish> Engine::interruption(const Request & request) const {
     if (closing_.load(std::memory_order_relaxed)) {

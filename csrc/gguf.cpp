@@ -179,9 +179,7 @@ pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err) {
 
 void pyg_gguf_free(pyg_gguf * gguf) { pyg::free_handle(gguf); }
 
-struct gguf_context * pyg_gguf_get(pyg_gguf * gguf) {
-    return gguf ? gguf->raw : nullptr;
-}
+struct gguf_context * pyg_gguf_get(pyg_gguf * gguf) { return gguf ? gguf->raw : nullptr; }
 
 pyg_status pyg_gguf_add_tensor(pyg_gguf * gguf, const char * name, int32_t type, const int64_t * ne, int32_t n_dims,
                                pyg_error * err) {

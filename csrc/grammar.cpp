@@ -67,12 +67,23 @@ void require_shallow(const std::string & text) {
     int depth = 0;
     for (size_t i = 0; i < text.size(); i++) {
         switch (text[i]) {
-            case '"': i = skip_quoted(text, i, '"'); break;
-            case '[': i = skip_quoted(text, i, ']'); break;
-            case '#': i = std::min(text.find('\n', i), text.size()); break;
-            case '(': depth++; break;
-            case ')': depth--; break;
-            default:  break;
+        case '"':
+            i = skip_quoted(text, i, '"');
+            break;
+        case '[':
+            i = skip_quoted(text, i, ']');
+            break;
+        case '#':
+            i = std::min(text.find('\n', i), text.size());
+            break;
+        case '(':
+            depth++;
+            break;
+        case ')':
+            depth--;
+            break;
+        default:
+            break;
         }
         if (depth > MAX_NESTING) {
             throw failure_at(text, i, "parentheses are nested too deeply");
@@ -136,7 +147,7 @@ class LeftWalk {
             throw fail(PYG_ERR_GRAMMAR, "more than %d rules each begin with the next one, the last being \"%s\"",
                        MAX_CHAIN, name(rule).c_str());
         }
-        seen.started = true;
+        seen.started  = true;
         bool leftmost = true;  // nothing before this element of the alternative needs any input
         for (const llama_grammar_element & element : parser_.rules[rule]) {
             if (ends_alternative(element)) {

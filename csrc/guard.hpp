@@ -72,7 +72,8 @@ void hear_engine(const char * line);
 pyg_status report(pyg_error * err, const Failure & failure) noexcept;
 void       clear(pyg_error * err) noexcept;
 
-template <class Body> pyg_status guard(pyg_error * err, Body && body) noexcept {
+template <class Body>
+pyg_status guard(pyg_error * err, Body && body) noexcept {
     clear(err);
     try {
         GuardScope scope;
@@ -116,7 +117,8 @@ class Handle {
 };
 
 // Runs body(handle) as one turn on a handle, inside a guard, and returns what the body does. H derives from Handle.
-template <class H, class Body> auto take_turn(H * handle, Body && body) {
+template <class H, class Body>
+auto take_turn(H * handle, Body && body) {
     if (!handle) {
         throw fail(PYG_ERR_CLOSED, "the object has been closed");
     }
@@ -132,13 +134,15 @@ template <class H, class Body> auto take_turn(H * handle, Body && body) {
 }
 
 // One turn with a guard of its own around it.
-template <class H, class Body> pyg_status with(H * handle, pyg_error * err, Body && body) noexcept {
+template <class H, class Body>
+pyg_status with(H * handle, pyg_error * err, Body && body) noexcept {
     return guard(err, [&] { take_turn(handle, body); });
 }
 
 // Closes a handle once: release(handle) frees what it holds, unless it is poisoned, and then leaks it.
 // H::leak() makes the handle forget its engine objects without freeing them.
-template <class H> pyg_status close(H * handle, pyg_error * err) noexcept {
+template <class H>
+pyg_status close(H * handle, pyg_error * err) noexcept {
     return guard(err, [&] {
         if (!handle || handle->inherited()) {
             return;
@@ -158,7 +162,8 @@ template <class H> pyg_status close(H * handle, pyg_error * err) noexcept {
 
 // Closes and deletes a handle; in a forked child its engine objects are leaked, for their threads and locks
 // live in the parent.
-template <class H> void free_handle(H * handle) noexcept {
+template <class H>
+void free_handle(H * handle) noexcept {
     if (!handle) {
         return;
     }

@@ -18,7 +18,7 @@ struct Model {
     llama_model *       raw   = nullptr;
     const llama_vocab * vocab = nullptr;
     std::string         path;
-    std::string         device;            // as asked for; "" for the default choice
+    std::string         device;  // as asked for; "" for the default choice
     int32_t             n_gpu_layers = -1;
     bool                vocab_only   = false;
 
@@ -29,8 +29,8 @@ struct Model {
 
     int32_t n_vocab() const { return llama_vocab_n_tokens(vocab); }
     bool    has_token(int32_t id) const { return id >= 0 && id < n_vocab(); }
-    void    require_token(int32_t id, int32_t index) const;   // PYG_ERR_INVALID_PARAMETER
-    void    require_weights() const;                          // PYG_ERR_INVALID_PARAMETER for vocab_only
+    void    require_token(int32_t id, int32_t index) const;  // PYG_ERR_INVALID_PARAMETER
+    void    require_weights() const;                         // PYG_ERR_INVALID_PARAMETER for vocab_only
 };
 
 // A llama_context with what it needs to live, and compute threads of its own: ggml would otherwise start and
@@ -40,12 +40,12 @@ struct Context {
     llama_context *        raw           = nullptr;
     uint32_t               n_outputs_max = 0;
     bool                   embeddings    = false;
-    bool                   encoded       = false;     // an encoder has run, so that a decoder may
-    bool                   edit_pending  = false;     // sequence edits wait for the next decode to carry them out
-    int32_t                n_outputs     = 0;         // rows the last decode left
-    int32_t                n_reserved    = 0;         // rows there is a buffer for; it only grows
-    bool                   has_logits    = false;     // whether those rows have logits
-    std::atomic<bool>      cancelled{false};          // read by the abort callback
+    bool                   encoded       = false;  // an encoder has run, so that a decoder may
+    bool                   edit_pending  = false;  // sequence edits wait for the next decode to carry them out
+    int32_t                n_outputs     = 0;      // rows the last decode left
+    int32_t                n_reserved    = 0;      // rows there is a buffer for; it only grows
+    bool                   has_logits    = false;  // whether those rows have logits
+    std::atomic<bool>      cancelled{false};       // read by the abort callback
 
     Context() = default;
     ~Context();
@@ -55,8 +55,8 @@ struct Context {
     // Chooses how many threads compute: single tokens, and batches.
     void set_threads(int32_t n_threads, int32_t n_threads_batch);
 
-    void require_seq(int32_t seq_id) const;    // PYG_ERR_INVALID_PARAMETER
-    bool shares_cells() const;                 // one buffer of cells for all sequences
+    void require_seq(int32_t seq_id) const;  // PYG_ERR_INVALID_PARAMETER
+    bool shares_cells() const;               // one buffer of cells for all sequences
 
   private:
     ggml_threadpool * threads(int32_t n);
@@ -89,7 +89,8 @@ llama_model_params model_params(const std::string & device, int32_t n_gpu_layers
 // A function the CPU backend exports by name; it may live in a loaded module, where the linker cannot see it.
 void * cpu_function(const char * name);
 
-template <class Function> Function cpu_function_as(const char * name) {
+template <class Function>
+Function cpu_function_as(const char * name) {
     return reinterpret_cast<Function>(cpu_function(name));
 }
 
@@ -125,12 +126,12 @@ struct pyg_context : pyg::Handle {
 };
 
 struct pyg_sampler : pyg::Handle {
-    std::shared_ptr<pyg::Model>   model;   // null for chains that need no vocabulary
+    std::shared_ptr<pyg::Model>   model;  // null for chains that need no vocabulary
     llama_sampler *               chain = nullptr;
     std::vector<llama_token_data> candidates;
-    bool                          stuck = false;   // its grammar was led where nothing can follow
-    bool                          lazy  = false;   // it has a grammar that waits for a pattern in the text
-    size_t                        text_bytes = 0;  // with `lazy`: how long the text has become
+    bool                          stuck      = false;  // its grammar was led where nothing can follow
+    bool                          lazy       = false;  // it has a grammar that waits for a pattern in the text
+    size_t                        text_bytes = 0;      // with `lazy`: how long the text has become
 
     pyg_sampler() : Handle(PYG_HANDLE_SAMPLER) {}
     void release();

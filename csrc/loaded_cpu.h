@@ -8,19 +8,19 @@
 #define PYGGML_LOADED_CPU_H
 
 #ifndef _GNU_SOURCE
-#    define _GNU_SOURCE // dladdr
+#    define _GNU_SOURCE  // dladdr
 #endif
+#include "ggml-backend.h"
+
 #include <dlfcn.h>
 #include <stddef.h>
-
-#include "ggml-backend.h"
 
 // Returns the address of `name` in the loaded CPU backend.
 static inline void * pyg_loaded_cpu_symbol(const char * name) {
     // Upstream keeps the handle to itself, but tells an address inside the library, which leads back to it.
-    ggml_backend_reg_t reg = ggml_backend_reg_by_name("CPU");
-    void * inside = reg ? ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads") : NULL;
-    Dl_info library;
+    ggml_backend_reg_t reg    = ggml_backend_reg_by_name("CPU");
+    void *             inside = reg ? ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads") : NULL;
+    Dl_info            library;
     if (!inside || !dladdr(inside, &library)) {
         GGML_ABORT("%s is part of the CPU backend, and no CPU backend is loaded", name);
     }
@@ -34,7 +34,6 @@ static inline void * pyg_loaded_cpu_symbol(const char * name) {
     return symbol;
 }
 
-#define FROM_LOADED_CPU(function, ...) \
-    ((__typeof__(&function)) pyg_loaded_cpu_symbol(#function))(__VA_ARGS__)
+#define FROM_LOADED_CPU(function, ...) ((__typeof__(&function)) pyg_loaded_cpu_symbol(#function))(__VA_ARGS__)
 
 #endif

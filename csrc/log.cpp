@@ -31,11 +31,16 @@ thread_local int t_muted = 0;
 
 int32_t level_of(ggml_log_level level) {
     switch (level) {
-        case GGML_LOG_LEVEL_DEBUG: return PYG_LOG_DEBUG;
-        case GGML_LOG_LEVEL_WARN:  return PYG_LOG_WARN;
-        case GGML_LOG_LEVEL_ERROR: return PYG_LOG_ERROR;
-        case GGML_LOG_LEVEL_CONT:  return t_partial_level;
-        default:                   return PYG_LOG_INFO;
+    case GGML_LOG_LEVEL_DEBUG:
+        return PYG_LOG_DEBUG;
+    case GGML_LOG_LEVEL_WARN:
+        return PYG_LOG_WARN;
+    case GGML_LOG_LEVEL_ERROR:
+        return PYG_LOG_ERROR;
+    case GGML_LOG_LEVEL_CONT:
+        return t_partial_level;
+    default:
+        return PYG_LOG_INFO;
     }
 }
 

@@ -120,9 +120,9 @@ std::optional<std::string> find_group(const std::string & root, const std::strin
 std::string below_mount(const std::string & group, const std::string & mount_root) {
     const std::string top    = mount_root == "/" ? "" : mount_root;
     const bool        inside = group.compare(0, top.size(), top) == 0 &&
-                        (group.size() == top.size() || group[top.size()] == '/') &&
-                        group.find("/..") == std::string::npos;
-    const std::string below = inside ? group.substr(top.size()) : "";
+                               (group.size() == top.size() || group[top.size()] == '/') &&
+                               group.find("/..") == std::string::npos;
+    const std::string below  = inside ? group.substr(top.size()) : "";
     return below == "/" ? "" : below;
 }
 

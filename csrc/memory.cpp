@@ -58,7 +58,7 @@ pyg_memory_estimate extrapolate(llama_model * model, llama_context_params params
     params.n_ctx                   = PLANNED_CELLS / 2;
     const pyg_memory_estimate half = plan(model, params);
     params.n_ctx                   = PLANNED_CELLS;
-    pyg_memory_estimate       full = plan(model, params);
+    pyg_memory_estimate full       = plan(model, params);
 
     const double steps = static_cast<double>(n_ctx - PLANNED_CELLS) / (PLANNED_CELLS / 2);
     for (const auto field : {&pyg_memory_estimate::context_bytes, &pyg_memory_estimate::compute_bytes,
@@ -75,10 +75,10 @@ namespace pyg {
 
 pyg_memory_estimate estimate_memory(const Model & model, const llama_context_params & params) {
     model.require_weights();
-    const LogMuted quietly;
+    const LogMuted      quietly;
     const auto          weightless = plan_model(model);
     const bool          plannable  = params.n_ctx <= PLANNED_CELLS;
-    pyg_memory_estimate estimate = plannable ? plan(weightless.get(), params) : extrapolate(weightless.get(), params);
+    pyg_memory_estimate estimate   = plannable ? plan(weightless.get(), params) : extrapolate(weightless.get(), params);
 
     estimate.available_bytes = pyg_memory_available();
     for (int32_t i = 0; i < llama_model_n_devices(weightless.get()); i++) {

@@ -163,9 +163,7 @@ std::string metadata_value(const llama_model * model, const std::string & key) {
     return llama_model_meta_val_str(model, key.c_str(), value, sizeof(value)) < 0 ? "" : value;
 }
 
-void copy_string(char * dst, size_t size, const std::string & text) {
-    dst[text.copy(dst, size - 1)] = '\0';
-}
+void copy_string(char * dst, size_t size, const std::string & text) { dst[text.copy(dst, size - 1)] = '\0'; }
 
 }  // namespace
 

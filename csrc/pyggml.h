@@ -39,21 +39,21 @@ typedef int32_t pyg_status;
 
 // One code for each exception in pyggml/errors.py.
 enum pyg_code {
-    PYG_OK                      = 0,
-    PYG_ERR_MODEL_NOT_FOUND     = -1,
-    PYG_ERR_MODEL_LOAD          = -2,
-    PYG_ERR_UNSUPPORTED_ARCH    = -3,
-    PYG_ERR_ARCH_MISMATCH       = -4,
-    PYG_ERR_TOKENIZER           = -5,
-    PYG_ERR_INVALID_PARAMETER   = -6,
-    PYG_ERR_EMPTY_PROMPT        = -7,
-    PYG_ERR_CONTEXT_OVERFLOW    = -8,
-    PYG_ERR_GRAMMAR             = -9,
-    PYG_ERR_DEVICE              = -10,
-    PYG_ERR_OUT_OF_MEMORY       = -11,
-    PYG_ERR_TIMEOUT             = -12,
-    PYG_ERR_CLOSED              = -13,
-    PYG_ERR_ENGINE              = -14,
+    PYG_OK                    = 0,
+    PYG_ERR_MODEL_NOT_FOUND   = -1,
+    PYG_ERR_MODEL_LOAD        = -2,
+    PYG_ERR_UNSUPPORTED_ARCH  = -3,
+    PYG_ERR_ARCH_MISMATCH     = -4,
+    PYG_ERR_TOKENIZER         = -5,
+    PYG_ERR_INVALID_PARAMETER = -6,
+    PYG_ERR_EMPTY_PROMPT      = -7,
+    PYG_ERR_CONTEXT_OVERFLOW  = -8,
+    PYG_ERR_GRAMMAR           = -9,
+    PYG_ERR_DEVICE            = -10,
+    PYG_ERR_OUT_OF_MEMORY     = -11,
+    PYG_ERR_TIMEOUT           = -12,
+    PYG_ERR_CLOSED            = -13,
+    PYG_ERR_ENGINE            = -14,
 };
 
 typedef struct pyg_error {
@@ -71,8 +71,8 @@ typedef struct pyg_error {
 // nothing. `module_dir` is the folder of the compiled module, where loadable backends are looked for.
 pyg_status pyg_init(const char * module_dir, pyg_error * err);
 
-const char * pyg_version(void);        // of the package this module was built for; static
-const char * pyg_engine_build(void);   // upstream's build, such as "b11549"; static
+const char * pyg_version(void);       // of the package this module was built for; static
+const char * pyg_engine_build(void);  // upstream's build, such as "b11549"; static
 
 enum pyg_handle_kind {
     PYG_HANDLE_MODEL,
@@ -98,7 +98,7 @@ enum pyg_log_level {
 
 // The engine's words below `level` are dropped where they are said. The rest wait in a bounded queue until
 // somebody reads them: no engine thread ever waits for Python. Starts as PYG_LOG_OFF.
-void pyg_log_set_level(int32_t level);
+void    pyg_log_set_level(int32_t level);
 int32_t pyg_log_get_level(void);
 
 // Takes the oldest waiting line into `line` (NUL-terminated, cut at `size`). Returns its level, 0 when none
@@ -202,13 +202,13 @@ struct llama_vocab;
 typedef bool (*pyg_progress_fn)(float fraction, void * user_data);
 
 typedef struct pyg_model_options {
-    const char *    device;          // NULL: every GPU, else the CPU; "cpu"; or one upstream device name
-    int32_t         n_gpu_layers;    // layers on the GPU; negative: all of them
+    const char *    device;        // NULL: every GPU, else the CPU; "cpu"; or one upstream device name
+    int32_t         n_gpu_layers;  // layers on the GPU; negative: all of them
     bool            use_mmap;
     bool            use_mlock;
-    bool            vocab_only;      // vocabulary and metadata, no weights
-    bool            check_tensors;   // validate every block of the weights while loading
-    pyg_progress_fn progress;        // or NULL
+    bool            vocab_only;     // vocabulary and metadata, no weights
+    bool            check_tensors;  // validate every block of the weights while loading
+    pyg_progress_fn progress;       // or NULL
     void *          progress_data;
 } pyg_model_options;
 
@@ -232,19 +232,19 @@ typedef struct pyg_model_info {
     int32_t  n_layer;
     int32_t  n_head;
     int32_t  n_head_kv;
-    int32_t  n_swa;         // sliding-window size, 0 when attention is full
-    int32_t  rope_type;     // enum llama_rope_type
-    int32_t  ftype;         // enum llama_ftype
-    uint32_t n_cls_out;     // classifier outputs, 0 for models without a classifier head
+    int32_t  n_swa;      // sliding-window size, 0 when attention is full
+    int32_t  rope_type;  // enum llama_rope_type
+    int32_t  ftype;      // enum llama_ftype
+    uint32_t n_cls_out;  // classifier outputs, 0 for models without a classifier head
     uint64_t n_params;
-    uint64_t size_bytes;    // of all tensors
+    uint64_t size_bytes;  // of all tensors
     bool     has_encoder;
     bool     has_decoder;
     bool     is_recurrent;
     bool     is_hybrid;
     bool     is_diffusion;
-    char     desc[128];     // such as "llama 1B Q4_K - Medium"
-    char     arch[64];      // general.architecture
+    char     desc[128];  // such as "llama 1B Q4_K - Medium"
+    char     arch[64];   // general.architecture
 } pyg_model_info;
 
 pyg_status pyg_model_get_info(pyg_model * model, pyg_model_info * out, pyg_error * err);
@@ -262,9 +262,9 @@ pyg_status pyg_model_chat_template(pyg_model * model, const char * name, const c
 // A vocabulary never changes, so calls on it take no turns: any number of threads read it at once.
 
 typedef struct pyg_vocab_info {
-    int32_t type;      // enum llama_vocab_type
+    int32_t type;  // enum llama_vocab_type
     int32_t n_tokens;
-    int32_t bos;       // special tokens: -1 when the vocabulary has none
+    int32_t bos;  // special tokens: -1 when the vocabulary has none
     int32_t eos;
     int32_t eot;
     int32_t sep;
@@ -283,9 +283,9 @@ typedef struct pyg_vocab_info {
 } pyg_vocab_info;
 
 typedef struct pyg_token_info {
-    const char * text;   // as the vocabulary stores it, *borrowed until close*
+    const char * text;  // as the vocabulary stores it, *borrowed until close*
     float        score;
-    int32_t      attr;   // bits of enum llama_token_attr
+    int32_t      attr;  // bits of enum llama_token_attr
     bool         is_eog;
     bool         is_control;
 } pyg_token_info;
@@ -295,18 +295,16 @@ pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info *
 
 // Every token that ends a generation by the vocabulary's account, ascending. *n_out is the number there are, also
 // when it exceeds `n_max`: then nothing is written, and the caller comes back with more room.
-pyg_status pyg_vocab_eog_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out,
-                             pyg_error * err);
+pyg_status pyg_vocab_eog_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out, pyg_error * err);
 
 // Text to token ids. *n_out as above. `text` may hold any bytes, NULs included.
 pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_len, bool add_special,
-                              bool parse_special, int32_t * token_ids, int32_t n_max, int32_t * n_out,
-                              pyg_error * err);
+                              bool parse_special, int32_t * token_ids, int32_t n_max, int32_t * n_out, pyg_error * err);
 
 // The bytes of one token, perhaps part of a UTF-8 character. Special tokens have none unless `special`.
 // *len_out as n_out above.
-pyg_status pyg_vocab_piece(pyg_model * model, int32_t token_id, bool special, char * buf, size_t size,
-                           size_t * len_out, pyg_error * err);
+pyg_status pyg_vocab_piece(pyg_model * model, int32_t token_id, bool special, char * buf, size_t size, size_t * len_out,
+                           pyg_error * err);
 
 // Token ids to text, the inverse of pyg_vocab_tokenize. *len_out as n_out above.
 pyg_status pyg_vocab_detokenize(pyg_model * model, const int32_t * token_ids, int32_t n, bool remove_special,
@@ -321,39 +319,39 @@ typedef struct pyg_sampler pyg_sampler;
 struct llama_context;
 
 typedef struct pyg_context_options {
-    uint32_t n_ctx;             // cells, rounded up to a multiple of 256; 0: the model's training length
-    uint32_t n_batch;           // tokens in one decode call at most
-    uint32_t n_ubatch;          // tokens computed at once
+    uint32_t n_ctx;     // cells, rounded up to a multiple of 256; 0: the model's training length
+    uint32_t n_batch;   // tokens in one decode call at most
+    uint32_t n_ubatch;  // tokens computed at once
     uint32_t n_seq_max;
-    uint32_t n_outputs_max;     // rows of logits in one decode call at most; 0: n_batch
-    int32_t  n_threads;         // 0: pyg_cpu_count()
-    int32_t  n_threads_batch;   // 0: as n_threads
-    int32_t  type_k;            // enum ggml_type of the K cache
-    int32_t  type_v;            // enum ggml_type of the V cache
-    int32_t  flash_attn;        // enum llama_flash_attn_type
-    int32_t  pooling;           // enum llama_pooling_type
-    int32_t  attention;         // enum llama_attention_type
-    int32_t  rope_scaling;      // enum llama_rope_scaling_type
-    float    rope_freq_base;    // 0: from the model
-    float    rope_freq_scale;   // 0: from the model
-    bool     embeddings;        // compute embeddings beside logits, of every token: n_outputs_max is taken as 0, and
-                                // n_ubatch is rounded down to a multiple of n_seq_max
-    bool     offload_kqv;       // keep the cache on the GPU with the layers
+    uint32_t n_outputs_max;    // rows of logits in one decode call at most; 0: n_batch
+    int32_t  n_threads;        // 0: pyg_cpu_count()
+    int32_t  n_threads_batch;  // 0: as n_threads
+    int32_t  type_k;           // enum ggml_type of the K cache
+    int32_t  type_v;           // enum ggml_type of the V cache
+    int32_t  flash_attn;       // enum llama_flash_attn_type
+    int32_t  pooling;          // enum llama_pooling_type
+    int32_t  attention;        // enum llama_attention_type
+    int32_t  rope_scaling;     // enum llama_rope_scaling_type
+    float    rope_freq_base;   // 0: from the model
+    float    rope_freq_scale;  // 0: from the model
+    bool     embeddings;       // compute embeddings beside logits, of every token: n_outputs_max is taken as 0, and
+                               // n_ubatch is rounded down to a multiple of n_seq_max
+    bool     offload_kqv;      // keep the cache on the GPU with the layers
     bool     op_offload;
-    bool     swa_full;          // full-size cache for sliding-window layers
-    bool     kv_unified;        // one buffer of cells shared by all sequences
+    bool     swa_full;    // full-size cache for sliding-window layers
+    bool     kv_unified;  // one buffer of cells shared by all sequences
 } pyg_context_options;
 
 pyg_context_options pyg_context_default_options(void);
 
 typedef struct pyg_memory_estimate {
-    uint64_t weights_bytes;     // in main memory
-    uint64_t context_bytes;     // caches and recurrent states, in main memory
-    uint64_t compute_bytes;     // scratch, in main memory
-    uint64_t device_weights_bytes;   // the same three, on GPUs
+    uint64_t weights_bytes;         // in main memory
+    uint64_t context_bytes;         // caches and recurrent states, in main memory
+    uint64_t compute_bytes;         // scratch, in main memory
+    uint64_t device_weights_bytes;  // the same three, on GPUs
     uint64_t device_context_bytes;
     uint64_t device_compute_bytes;
-    uint64_t available_bytes;   // main memory left: pyg_memory_available()
+    uint64_t available_bytes;  // main memory left: pyg_memory_available()
     uint64_t device_available_bytes;
 } pyg_memory_estimate;
 
@@ -363,8 +361,7 @@ pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * o
 
 // Estimates first: PYG_ERR_OUT_OF_MEMORY, with both numbers, instead of an allocation that the kernel would
 // answer by killing the process.
-pyg_status pyg_context_new(pyg_model * model, const pyg_context_options * options, pyg_context ** out,
-                           pyg_error * err);
+pyg_status pyg_context_new(pyg_model * model, const pyg_context_options * options, pyg_context ** out, pyg_error * err);
 pyg_status pyg_context_close(pyg_context * ctx, pyg_error * err);
 void       pyg_context_free(pyg_context * ctx);
 
@@ -373,7 +370,7 @@ pyg_status pyg_context_get(pyg_context * ctx, struct llama_context ** out, pyg_e
 
 typedef struct pyg_context_info {
     uint32_t n_ctx;
-    uint32_t n_ctx_seq;      // cells one sequence can use
+    uint32_t n_ctx_seq;  // cells one sequence can use
     uint32_t n_batch;
     uint32_t n_ubatch;
     uint32_t n_seq_max;
@@ -382,9 +379,9 @@ typedef struct pyg_context_info {
     int32_t  n_threads_batch;
     int32_t  n_vocab;
     int32_t  n_embd_out;
-    int32_t  pooling;        // enum llama_pooling_type
-    int32_t  n_outputs;      // rows of output that the last decode left
-    bool     can_shift;      // positions can be moved: seq_add, seq_div
+    int32_t  pooling;    // enum llama_pooling_type
+    int32_t  n_outputs;  // rows of output that the last decode left
+    bool     can_shift;  // positions can be moved: seq_add, seq_div
 } pyg_context_info;
 
 pyg_status pyg_context_get_info(pyg_context * ctx, pyg_context_info * out, pyg_error * err);
@@ -429,8 +426,7 @@ pyg_status pyg_context_seq_cp(pyg_context * ctx, int32_t src, int32_t dst, int32
 pyg_status pyg_context_seq_keep(pyg_context * ctx, int32_t seq_id, pyg_error * err);
 pyg_status pyg_context_seq_add(pyg_context * ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t delta,
                                pyg_error * err);
-pyg_status pyg_context_seq_div(pyg_context * ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t d,
-                               pyg_error * err);
+pyg_status pyg_context_seq_div(pyg_context * ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t d, pyg_error * err);
 pyg_status pyg_context_seq_pos(pyg_context * ctx, int32_t seq_id, int32_t * pos_min, int32_t * pos_max,
                                pyg_error * err);  // both -1 when the sequence is empty
 
@@ -477,10 +473,9 @@ pyg_status pyg_sampler_add_penalties(pyg_sampler * sampler, int32_t last_n, floa
                                      float presence, pyg_error * err);
 pyg_status pyg_sampler_add_dry(pyg_sampler * sampler, float multiplier, float base, int32_t allowed_length,
                                int32_t last_n, const char ** breakers, size_t n_breakers, pyg_error * err);
-pyg_status pyg_sampler_add_adaptive_p(pyg_sampler * sampler, float target, float decay, uint32_t seed,
+pyg_status pyg_sampler_add_adaptive_p(pyg_sampler * sampler, float target, float decay, uint32_t seed, pyg_error * err);
+pyg_status pyg_sampler_add_logit_bias(pyg_sampler * sampler, const int32_t * token_ids, const float * biases, int32_t n,
                                       pyg_error * err);
-pyg_status pyg_sampler_add_logit_bias(pyg_sampler * sampler, const int32_t * token_ids, const float * biases,
-                                      int32_t n, pyg_error * err);
 pyg_status pyg_sampler_add_infill(pyg_sampler * sampler, pyg_error * err);
 
 pyg_status pyg_sampler_count(pyg_sampler * sampler, int32_t * out, pyg_error * err);
@@ -519,7 +514,7 @@ void       pyg_string_free(char * string);
 // The engine: one context, one native thread, a queue of requests
 // ---------------------------------------------------------------------------------------------------------
 
-typedef struct pyg_engine pyg_engine;
+typedef struct pyg_engine  pyg_engine;
 typedef struct pyg_request pyg_request;
 
 // Takes the context: from here on only the engine's thread uses it, and the caller's handle is closed.
@@ -533,28 +528,28 @@ pyg_status pyg_engine_close(pyg_engine * engine, pyg_error * err);
 void       pyg_engine_free(pyg_engine * engine);
 
 typedef struct pyg_sampling {
-    float           temperature;       // 0: greedy
-    int32_t         top_k;             // 0: off
-    float           top_p;             // 1: off
-    float           min_p;             // 0: off
-    float           typical_p;         // 1: off
-    float           repeat_penalty;    // 1: off
-    float           frequency_penalty; // 0: off
-    float           presence_penalty;  // 0: off
-    int32_t         penalty_last_n;    // tokens the penalties look back; 0: off
+    float           temperature;        // 0: greedy
+    int32_t         top_k;              // 0: off
+    float           top_p;              // 1: off
+    float           min_p;              // 0: off
+    float           typical_p;          // 1: off
+    float           repeat_penalty;     // 1: off
+    float           frequency_penalty;  // 0: off
+    float           presence_penalty;   // 0: off
+    int32_t         penalty_last_n;     // tokens the penalties look back; 0: off
     uint32_t        seed;
-    const char *    grammar;           // GBNF with a rule "root", or NULL
-    const int32_t * bias_token_ids;    // (n_bias,) or NULL
-    const float *   bias_values;       // (n_bias,)
+    const char *    grammar;         // GBNF with a rule "root", or NULL
+    const int32_t * bias_token_ids;  // (n_bias,) or NULL
+    const float *   bias_values;     // (n_bias,)
     int32_t         n_bias;
 } pyg_sampling;
 
 typedef struct pyg_request_options {
     pyg_sampling    sampling;
     int32_t         max_tokens;
-    const int32_t * stop_token_ids;    // (n_stop,) or NULL: generation ends before any of these
+    const int32_t * stop_token_ids;  // (n_stop,) or NULL: generation ends before any of these
     int32_t         n_stop;
-    double          timeout_s;         // from submit; negative: none
+    double          timeout_s;  // from submit; negative: none
 } pyg_request_options;
 
 // Queues a request. Everything `options` and `prompt` point to is copied. Refused at once, with nothing queued:
@@ -572,26 +567,26 @@ pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt,
 pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err);
 
 enum pyg_finish {
-    PYG_FINISH_NONE,       // still queued or running
-    PYG_FINISH_STOP,       // sampled a stop token
-    PYG_FINISH_LENGTH,     // max_tokens, or the context is full
+    PYG_FINISH_NONE,    // still queued or running
+    PYG_FINISH_STOP,    // sampled a stop token
+    PYG_FINISH_LENGTH,  // max_tokens, or the context is full
     PYG_FINISH_CANCELLED,
     PYG_FINISH_TIMEOUT,
-    PYG_FINISH_CLOSED,     // the engine was closed under it
-    PYG_FINISH_ERROR,      // pyg_request_wait returns the error
+    PYG_FINISH_CLOSED,  // the engine was closed under it
+    PYG_FINISH_ERROR,   // pyg_request_wait returns the error
 };
 
 typedef struct pyg_request_state {
-    int32_t finish;           // enum pyg_finish
-    int32_t stop_token_id;    // with PYG_FINISH_STOP, else -1
+    int32_t finish;         // enum pyg_finish
+    int32_t stop_token_id;  // with PYG_FINISH_STOP, else -1
     int32_t n_prompt;
-    int32_t n_cached;         // prompt tokens whose computation was reused
-    int32_t n_prefilled;      // prompt tokens computed so far
-    int32_t n_generated;      // tokens produced, read or not; the stop token does not count
-    int32_t n_read;           // tokens handed out
-    double  queue_s;          // from submit to start
-    double  prefill_s;        // from start to the first token
-    double  decode_s;         // from the first token to the last
+    int32_t n_cached;     // prompt tokens whose computation was reused
+    int32_t n_prefilled;  // prompt tokens computed so far
+    int32_t n_generated;  // tokens produced, read or not; the stop token does not count
+    int32_t n_read;       // tokens handed out
+    double  queue_s;      // from submit to start
+    double  prefill_s;    // from start to the first token
+    double  decode_s;     // from the first token to the last
 } pyg_request_state;
 
 // Waits until at least `min_tokens` unread tokens are there, or the request has ended, or `timeout_s` is over
@@ -611,9 +606,9 @@ void pyg_request_free(pyg_request * request);
 typedef struct pyg_engine_stats {
     int32_t  n_queued;
     int32_t  n_running;
-    uint64_t n_requests;        // submitted so far
-    uint64_t n_prompt_tokens;   // computed
-    uint64_t n_cached_tokens;   // reused instead
+    uint64_t n_requests;       // submitted so far
+    uint64_t n_prompt_tokens;  // computed
+    uint64_t n_cached_tokens;  // reused instead
     uint64_t n_generated_tokens;
     uint64_t n_decode_steps;
     double   prefill_s;

@@ -45,8 +45,8 @@ void require_valid(const pyg_sampling & options) {
 }
 
 bool has_penalties(const pyg_sampling & options) {
-    return options.penalty_last_n != 0 && (options.repeat_penalty != 1.0f || options.frequency_penalty != 0.0f ||
-                                           options.presence_penalty != 0.0f);
+    return options.penalty_last_n != 0 &&
+           (options.repeat_penalty != 1.0f || options.frequency_penalty != 0.0f || options.presence_penalty != 0.0f);
 }
 
 bool suppresses_tokens(const llama_vocab * vocab) {
@@ -57,13 +57,13 @@ bool suppresses_tokens(const llama_vocab * vocab) {
 
 common_params_sampling upstream_params(const pyg::Model & model, uint32_t n_ctx, const pyg_sampling & options) {
     common_params_sampling params;
-    params.no_perf         = true;
-    params.seed            = options.seed;
-    params.temp            = options.temperature;
-    params.top_k           = options.top_k;
-    params.top_p           = options.top_p;
-    params.min_p           = options.min_p;
-    params.typ_p           = options.typical_p;
+    params.no_perf = true;
+    params.seed    = options.seed;
+    params.temp    = options.temperature;
+    params.top_k   = options.top_k;
+    params.top_p   = options.top_p;
+    params.min_p   = options.min_p;
+    params.typ_p   = options.typical_p;
     // Upstream makes a ring of this length, however few tokens there will be.
     params.penalty_last_n =
         has_penalties(options) ? static_cast<int32_t>(std::min<int64_t>(options.penalty_last_n, n_ctx)) : 0;
@@ -110,7 +110,8 @@ std::optional<pyg::Clock::time_point> deadline_after(double timeout_s) {
     if (timeout_s < 0 || timeout_s > LONG_S) {
         return std::nullopt;
     }
-    return pyg::Clock::now() + std::chrono::duration_cast<pyg::Clock::duration>(std::chrono::duration<double>(timeout_s));
+    return pyg::Clock::now() +
+           std::chrono::duration_cast<pyg::Clock::duration>(std::chrono::duration<double>(timeout_s));
 }
 
 // The largest of `n` floats, NaNs aside. Sixteen running maxima, since the compiler may not reorder a single one.
@@ -325,8 +326,8 @@ void Request::cancel() {
     }
 }
 
-pyg_status Request::wait(int32_t min_tokens, double timeout_s, int32_t * token_ids, int32_t max_tokens,
-                         int32_t * n_out, pyg_request_state * state, pyg_error * err) {
+pyg_status Request::wait(int32_t min_tokens, double timeout_s, int32_t * token_ids, int32_t max_tokens, int32_t * n_out,
+                         pyg_request_state * state, pyg_error * err) {
     clear(err);
     const auto                   give_up = deadline_after(timeout_s);
     std::unique_lock<std::mutex> lock(mutex_);

@@ -85,9 +85,9 @@ class Request {
 
     mutable std::mutex      mutex_;
     std::condition_variable news_;
-    Phase                   phase_  = Phase::WAITING;
-    pyg_finish              finish_ = PYG_FINISH_NONE;
-    pyg_error               error_  = {};
+    Phase                   phase_         = Phase::WAITING;
+    pyg_finish              finish_        = PYG_FINISH_NONE;
+    pyg_error               error_         = {};
     int32_t                 stop_token_id_ = -1;
     std::vector<int32_t>    generated_;
     size_t                  n_read_      = 0;

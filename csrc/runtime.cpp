@@ -63,9 +63,9 @@ Failure fail(pyg_code code, const char * format, ...) {
 }
 
 Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, uint64_t available_bytes) {
-    Failure failure = fail(PYG_ERR_OUT_OF_MEMORY, "%s needs %llu bytes, and %llu bytes are available", what.c_str(),
-                           static_cast<unsigned long long>(required_bytes),
-                           static_cast<unsigned long long>(available_bytes));
+    Failure failure =
+        fail(PYG_ERR_OUT_OF_MEMORY, "%s needs %llu bytes, and %llu bytes are available", what.c_str(),
+             static_cast<unsigned long long>(required_bytes), static_cast<unsigned long long>(available_bytes));
     failure.required_bytes  = required_bytes;
     failure.available_bytes = available_bytes;
     return failure;
@@ -74,10 +74,10 @@ Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, ui
 void install_runtime() {
     static std::once_flag once;  // of its own: a start-up that fails later on is tried again
     std::call_once(once, [] {
-    llama_log_set(on_engine_log, nullptr);
-    common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT - 1);  // llama-common has a log of its own: to the terminal
-    ggml_set_abort_callback(on_engine_abort);
-    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+        llama_log_set(on_engine_log, nullptr);
+        common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT - 1);  // llama-common has a log of its own: to the terminal
+        ggml_set_abort_callback(on_engine_abort);
+        pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     });
 }
 

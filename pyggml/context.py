@@ -31,8 +31,9 @@ _open_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 class Context:
     """Runs batches of token ids through a model, keeping what it has read as numbered sequences.
 
-    Any thread may use it; calls take turns, without the GIL, and :meth:`cancel` cuts in. Close it, or use it
-    as a context manager. It keeps its model's weights alive.
+    Any thread may use it; calls take turns, without the GIL, and :meth:`cancel` cuts in. Rows of output are of the
+    last batch, whichever thread decoded it. Close it, or use it as a context manager. It keeps its model's weights
+    alive.
 
     Attributes:
         model: the model it was made from.

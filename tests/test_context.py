@@ -628,6 +628,22 @@ class TestLifetime:
         slow.decode([1, 2, 3])
         assert slow.seq_pos() == (0, next_pos + 2)
 
+    def test_threads_take_turns(self, context: Context) -> None:
+        def decode(seq_id: int) -> None:
+            for token_id in PROMPT:
+                context.decode([token_id], seq_id=seq_id, output="none")
+
+        threads = [threading.Thread(target=decode, args=(seq_id,)) for seq_id in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        rows = all_logits(context, [9] * 4, seq_id=range(4))
+        context.memory_clear()
+        context.decode(PROMPT, output="none")
+        alone = all_logits(context, [9])
+        assert all(close_to(row, alone[0]) for row in rows)
+
     def test_python_runs_meanwhile(self, slow: Context) -> None:
         ticks = 0
         thread = threading.Thread(target=lambda: slow.decode([1] * 2048, output="none"))

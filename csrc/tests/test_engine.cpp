@@ -1,7 +1,6 @@
 // The engine under threads: many submitters, cancels, deadlines, and a close with work in flight. Run under the
 // sanitizers too. argv[1]: a small generative model.
 #include "pyggml.h"
-
 #include "testing.hpp"
 
 #include <atomic>
@@ -38,12 +37,12 @@ struct Loaded {
 };
 
 pyg_request_options greedy(int32_t max_tokens) {
-    pyg_request_options options       = {};
-    options.sampling.top_p            = 1;
-    options.sampling.typical_p        = 1;
-    options.sampling.repeat_penalty   = 1;
-    options.max_tokens                = max_tokens;
-    options.timeout_s                 = -1;
+    pyg_request_options options     = {};
+    options.sampling.top_p          = 1;
+    options.sampling.typical_p      = 1;
+    options.sampling.repeat_penalty = 1;
+    options.max_tokens              = max_tokens;
+    options.timeout_s               = -1;
     return options;
 }
 

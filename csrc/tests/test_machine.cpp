@@ -171,9 +171,9 @@ void test_hyperthreads_share_a_core() {
     const std::string  cpu      = "/sys/devices/system/cpu/cpu";
     const std::string  cpu0 = cpu + "0" + siblings, cpu1 = cpu + "1" + siblings, cpu4 = cpu + "4" + siblings;
     const Machine      machine({
-             {cpu0.c_str(), "0,4\n"},
-             {cpu1.c_str(), "1,5\n"},
-             {cpu4.c_str(), "0,4\n"},
+        {cpu0.c_str(), "0,4\n"},
+        {cpu1.c_str(), "1,5\n"},
+        {cpu4.c_str(), "0,4\n"},
     });
     CHECK(machine.cores({0, 1, 4}) == 2);
     CHECK(machine.cores({4}) == 1);
