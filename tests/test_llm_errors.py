@@ -235,8 +235,8 @@ def test_huge_schemas_do_not_end_the_process(llm: pyggml.LLM, schema: str) -> No
 
 def test_huge_templates_do_not_end_the_process(llm: pyggml.LLM) -> None:
     for template in (
-        "{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}",
-        "{% if true %}" * 20_000 + "{% endif %}" * 20_000,
+        "{{ " + "(" * 5_000 + "1" + ")" * 5_000 + " }}",
+        "{% if true %}" * 5_000 + "{% endif %}" * 5_000,
     ):
         try:
             llm.apply_chat_template([{"role": "user", "content": "x"}], chat_template=template)
