@@ -50,6 +50,10 @@ def build(kind: str, out: Path, settings: dict[str, str]) -> Path:
     return made
 
 
+# The first test waits for a wheel, which without ccache can mean compiling the engine.
+pytestmark = pytest.mark.timeout(1200)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if given := os.environ.get("PYGGML_TEST_WHEEL"):
