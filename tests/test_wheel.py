@@ -28,7 +28,8 @@ LICENCES = {
     "llama.cpp/LICENSE-llamafile",
 }
 
-pytestmark = pytest.mark.slow
+# The first test waits for a wheel, which without ccache can mean compiling the engine.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def build(kind: str, out: Path, settings: dict[str, str]) -> Path:
@@ -48,10 +49,6 @@ def build(kind: str, out: Path, settings: dict[str, str]) -> Path:
     assert done.returncode == 0, done.stdout
     (made,) = out.iterdir()
     return made
-
-
-# The first test waits for a wheel, which without ccache can mean compiling the engine.
-pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")
