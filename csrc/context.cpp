@@ -22,6 +22,14 @@ constexpr ggml_type CACHE_TYPES[] = {
     GGML_TYPE_Q4_1, GGML_TYPE_IQ4_NL, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1,
 };
 
+// How long compute threads look out for the next graph before they sleep, in upstream's unit of 131,072 pauses: a few
+// milliseconds, enough to last from one token to the next. Its default would keep them spinning for a tenth of a
+// second and more after the last one.
+constexpr uint32_t POLL = 1;
+
+// Enough for those in use and the one before, which the CPU backend touches when it is given another.
+constexpr std::ptrdiff_t MAX_POOLS = 4;
+
 std::string cache_type_names() {
     std::string names;
     for (const ggml_type type : CACHE_TYPES) {
@@ -169,25 +177,36 @@ namespace pyg {
 
 Context::~Context() {
     llama_free(raw);
-    for (const auto & [size, pool] : threads_) {
-        cpu_function_as<decltype(&ggml_threadpool_free)>("ggml_threadpool_free")(pool);
+    free_pools(pools_.end());
+}
+
+void Context::free_pools(Pools::iterator end) {
+    for (auto pool = pools_.begin(); pool != end; ++pool) {
+        cpu_function_as<decltype(&ggml_threadpool_free)>("ggml_threadpool_free")(pool->second);
     }
+    pools_.erase(pools_.begin(), end);
 }
 
 ggml_threadpool * Context::threads(int32_t n) {
-    ggml_threadpool *& pool = threads_[n];
-    if (!pool) {
-        const SignalsBlocked   signals_go_to_the_callers_threads;
-        ggml_threadpool_params params = ggml_threadpool_params_default(n);
-        params.paused                 = true;  // asleep until the first graph, instead of spinning for work
-        pool                          = cpu_function_as<decltype(&ggml_threadpool_new)>("ggml_threadpool_new")(&params);
+    const auto found = std::find_if(pools_.begin(), pools_.end(), [&](const auto & pool) { return pool.first == n; });
+    if (found != pools_.end()) {
+        std::rotate(found, found + 1, pools_.end());
+        return pools_.back().second;
     }
-    return pool;
+    const SignalsBlocked   signals_go_to_the_callers_threads;
+    ggml_threadpool_params params = ggml_threadpool_params_default(n);
+    params.paused                 = true;  // asleep until the first graph, instead of spinning for work
+    params.poll                   = POLL;
+    pools_.emplace_back(n, cpu_function_as<decltype(&ggml_threadpool_new)>("ggml_threadpool_new")(&params));
+    return pools_.back().second;
 }
 
 void Context::set_threads(int32_t n_threads, int32_t n_threads_batch) {
     llama_attach_threadpool(raw, threads(n_threads), threads(n_threads_batch));
     llama_set_n_threads(raw, n_threads, n_threads_batch);
+    if (static_cast<std::ptrdiff_t>(pools_.size()) > MAX_POOLS) {
+        free_pools(pools_.end() - MAX_POOLS);
+    }
 }
 
 void Context::require_seq(int32_t seq_id) const {

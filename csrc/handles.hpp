@@ -6,9 +6,9 @@
 #include "llama.h"
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pyg {
@@ -59,11 +59,13 @@ struct Context {
     bool shares_cells() const;               // one buffer of cells for all sequences
 
   private:
-    ggml_threadpool * threads(int32_t n);
+    // Pools of compute threads, each with its number of threads, the one used last at the end. Those not in use sleep.
+    using Pools = std::vector<std::pair<int32_t, ggml_threadpool *>>;
 
-    // By size, all kept until the end: the CPU backend touches the one it last computed with when it is given
-    // another. Those not in use sleep.
-    std::map<int32_t, ggml_threadpool *> threads_;
+    ggml_threadpool * threads(int32_t n);
+    void              free_pools(Pools::iterator end);
+
+    Pools pools_;
 };
 
 // Positions run from 0 to one below. Some models look them up in a table they have learnt, and what lies past its

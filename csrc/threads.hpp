@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <initializer_list>
+
 namespace pyg {
 
 // While it lives, threads started here inherit a mask that leaves signals to the caller's threads: Ctrl-C is Python's
