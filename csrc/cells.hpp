@@ -1,0 +1,33 @@
+// Which cells of the cache each sequence holds: bookkeeping only, no tensors.
+//
+// A unified cache is one array of cells, a cell for a token. Sequences that begin alike may share the cells of what
+// they have in common; a cell is free again when the last of them has let go of it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace pyg {
+
+class Cells {
+  public:
+    Cells(uint32_t n_cells, int32_t n_seq);
+
+    uint32_t n_cells() const { return static_cast<uint32_t>(n_holders_.size()); }
+    uint32_t n_free() const { return static_cast<uint32_t>(free_.size()); }
+    uint32_t n_held(int32_t seq_id) const { return static_cast<uint32_t>(held_[seq_id].size()); }
+
+    // Cells that at least one of these sequences holds.
+    uint32_t n_held_by(const std::vector<int32_t> & seq_ids) const;
+
+    void take(int32_t seq_id, uint32_t n);             // that many must be free
+    void truncate(int32_t seq_id, uint32_t n);         // keeps the first n
+    void share(int32_t from, int32_t to, uint32_t n);  // the first n; `to` must hold nothing
+
+  private:
+    std::vector<uint32_t>              n_holders_;  // by cell
+    std::vector<uint32_t>              free_;
+    std::vector<std::vector<uint32_t>> held_;  // by sequence, in order of position
+};
+
+}  // namespace pyg
