@@ -27,7 +27,8 @@ std::deque<Line>     g_waiting;
 thread_local std::string t_partial;
 thread_local int32_t     t_partial_level = PYG_LOG_INFO;
 
-thread_local int t_muted = 0;
+thread_local int            t_muted = 0;
+thread_local pyg::LogHeld * t_held  = nullptr;
 
 int32_t level_of(ggml_log_level level) {
     switch (level) {
@@ -45,6 +46,10 @@ int32_t level_of(ggml_log_level level) {
 }
 
 void keep(int32_t level, const std::string & text) {
+    if (t_held) {
+        t_held->add(level, text);
+        return;
+    }
     std::lock_guard<std::mutex> lock(g_mutex);
     if (g_waiting.size() == MAX_WAITING) {
         g_waiting.pop_front();
@@ -92,6 +97,15 @@ void on_engine_log(ggml_log_level level, const char * text, void *) {
 LogMuted::LogMuted() { t_muted++; }
 
 LogMuted::~LogMuted() { t_muted--; }
+
+LogHeld::LogHeld() { t_held = this; }
+
+LogHeld::~LogHeld() {
+    t_held = nullptr;
+    for (const auto & [level, text] : lines_) {
+        keep(level, text);
+    }
+}
 
 void lock_log_for_fork() { g_mutex.lock(); }
 

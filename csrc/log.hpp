@@ -3,6 +3,10 @@
 
 #include "ggml.h"
 
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace pyg {
 
 // The callback given to ggml and llama. Any thread.
@@ -15,6 +19,21 @@ class LogMuted {
     ~LogMuted();
     LogMuted(const LogMuted &)             = delete;
     LogMuted & operator=(const LogMuted &) = delete;
+};
+
+// While it lives, what the engine says on this thread is held back: passed on at the end, unless it is dropped.
+class LogHeld {
+  public:
+    LogHeld();
+    ~LogHeld();
+    LogHeld(const LogHeld &)             = delete;
+    LogHeld & operator=(const LogHeld &) = delete;
+
+    void drop() { lines_.clear(); }
+    void add(int32_t level, const std::string & text) { lines_.emplace_back(level, text); }
+
+  private:
+    std::vector<std::pair<int32_t, std::string>> lines_;
 };
 
 // Around fork(): the queue's lock must not be held by a thread that the child does not have.

@@ -54,6 +54,7 @@ enum pyg_code {
     PYG_ERR_TIMEOUT           = -12,
     PYG_ERR_CLOSED            = -13,
     PYG_ERR_ENGINE            = -14,
+    PYG_ERR_QUEUE_FULL        = -15,
 };
 
 typedef struct pyg_error {
@@ -82,6 +83,7 @@ enum pyg_handle_kind {
     PYG_HANDLE_REQUEST,
     PYG_HANDLE_BACKEND,
     PYG_HANDLE_GGUF,
+    PYG_HANDLE_WAKER,
     PYG_HANDLE_KINDS,
 };
 
@@ -511,16 +513,46 @@ pyg_status pyg_json_schema_to_grammar(const char * schema_json, char ** out, pyg
 void       pyg_string_free(char * string);
 
 // ---------------------------------------------------------------------------------------------------------
-// The engine: one context, one native thread, a queue of requests
+// Wakers: how an event loop, or one thread with many requests, learns which of them have news
+// ---------------------------------------------------------------------------------------------------------
+
+typedef struct pyg_waker pyg_waker;
+
+// Requests name a waker and a tag when they are submitted. From then on, each time pyg_request_wait has found a
+// request not ready, the waker is told the tag once: when what was waited for is there, or the request has ended.
+// One waker serves any number of requests and engines.
+pyg_status pyg_waker_new(pyg_waker ** out, pyg_error * err);
+
+// A descriptor that is readable while there are tags to take. *borrowed until the waker is freed*
+pyg_status pyg_waker_fd(pyg_waker * waker, int32_t * out, pyg_error * err);
+
+// Takes up to `max_tags` of the tags told so far, in order; waits until there is one, or `timeout_s` is over
+// (0: does not wait; negative: no limit). *n_out may be 0. One reader at a time.
+pyg_status pyg_waker_take(pyg_waker * waker, double timeout_s, uint64_t * tags, int32_t max_tags, int32_t * n_out,
+                          pyg_error * err);
+
+// Requests that still name it tell nobody from here on.
+void pyg_waker_free(pyg_waker * waker);
+
+// ---------------------------------------------------------------------------------------------------------
+// The engine: one context, one native thread, any number of requests computed together
 // ---------------------------------------------------------------------------------------------------------
 
 typedef struct pyg_engine  pyg_engine;
 typedef struct pyg_request pyg_request;
 
-// Takes the context: from here on only the engine's thread uses it, and the caller's handle is closed.
-// Starts the thread, which sleeps while there is nothing to do. `n_ctx` is what requests may use of the context,
-// 0: all of it (upstream rounds a context's cells up, so it may have more than was asked for).
-pyg_status pyg_engine_new(pyg_context * ctx, uint32_t n_ctx, pyg_engine ** out, pyg_error * err);
+typedef struct pyg_engine_options {
+    uint32_t n_ctx;         // cells that requests share, 0: all of the context (upstream rounds cells up)
+    uint32_t max_queue;     // requests that may wait; 0: any number
+    bool     prefix_cache;  // finished sequences are kept while there is room, and prompts start from what they share
+    bool     adapt_threads; // choose how many threads compute, step by step; else as the context was made
+} pyg_engine_options;
+
+pyg_engine_options pyg_engine_default_options(void);
+
+// Takes the context: from here on only the engine's thread uses it, and the caller's handle is closed. As many
+// requests run at once as the context has sequences. Starts the thread, which sleeps while there is nothing to do.
+pyg_status pyg_engine_new(pyg_context * ctx, const pyg_engine_options * options, pyg_engine ** out, pyg_error * err);
 
 // Cancels every request, waits until the thread has ended, and releases the context. Requests that were in
 // flight end with PYG_FINISH_CLOSED.
@@ -550,11 +582,13 @@ typedef struct pyg_request_options {
     const int32_t * stop_token_ids;  // (n_stop,) or NULL: generation ends before any of these
     int32_t         n_stop;
     double          timeout_s;  // from submit; negative: none
+    pyg_waker *     waker;      // told when there is news, or NULL
+    uint64_t        tag;        // what it is told
 } pyg_request_options;
 
 // Queues a request. Everything `options` and `prompt` point to is copied. Refused at once, with nothing queued:
 // PYG_ERR_EMPTY_PROMPT, PYG_ERR_CONTEXT_OVERFLOW when the prompt cannot fit, PYG_ERR_INVALID_PARAMETER,
-// PYG_ERR_GRAMMAR.
+// PYG_ERR_GRAMMAR, PYG_ERR_QUEUE_FULL.
 pyg_status pyg_engine_submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
                              const pyg_request_options * options, pyg_request ** out, pyg_error * err);
 
@@ -563,7 +597,11 @@ pyg_status pyg_engine_submit(pyg_engine * engine, const int32_t * prompt, int32_
 pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, float * dst,
                                     pyg_request ** out, pyg_error * err);
 
-// Forgets everything the context remembers, as soon as the queue is empty. Does not wait.
+// Tells `tag` to the waker once there is room in the queue, which may be at once. Room is not kept for whoever
+// asked: submit again, and ask again if somebody was faster. Also told when the engine closes.
+pyg_status pyg_engine_ask_for_room(pyg_engine * engine, pyg_waker * waker, uint64_t tag, pyg_error * err);
+
+// Forgets the sequences that are kept for their prefixes. What runs is not disturbed. Does not wait.
 pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err);
 
 enum pyg_finish {
@@ -580,19 +618,20 @@ typedef struct pyg_request_state {
     int32_t finish;         // enum pyg_finish
     int32_t stop_token_id;  // with PYG_FINISH_STOP, else -1
     int32_t n_prompt;
-    int32_t n_cached;     // prompt tokens whose computation was reused
-    int32_t n_prefilled;  // prompt tokens computed so far
-    int32_t n_generated;  // tokens produced, read or not; the stop token does not count
-    int32_t n_read;       // tokens handed out
-    double  queue_s;      // from submit to start
-    double  prefill_s;    // from start to the first token
-    double  decode_s;     // from the first token to the last
+    int32_t n_cached;       // prompt tokens whose computation was reused
+    int32_t n_prefilled;    // prompt tokens computed so far, again after a preemption
+    int32_t n_generated;    // tokens produced, read or not; the stop token does not count
+    int32_t n_read;         // tokens handed out
+    int32_t n_preemptions;  // times it had to give its room away and was computed again
+    double  queue_s;        // from submit to start
+    double  prefill_s;      // from start to the first token
+    double  decode_s;       // from the first token to the last
 } pyg_request_state;
 
 // Waits until at least `min_tokens` unread tokens are there, or the request has ended, or `timeout_s` is over
-// (negative: no limit), then takes up to `max_tokens` of them into `token_ids`. *n_out may be 0. When the
-// request has ended and every token is read, state->finish says how. Returns the request's own failure with
-// PYG_FINISH_ERROR. One reader at a time.
+// (0: does not wait; negative: no limit), then takes up to `max_tokens` of them into `token_ids`. *n_out may be
+// fewer than min_tokens, and 0. When the request has ended and every token is read, state->finish says how.
+// Returns the request's own failure with PYG_FINISH_ERROR. One reader at a time.
 pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double timeout_s, int32_t * token_ids,
                             int32_t max_tokens, int32_t * n_out, pyg_request_state * state, pyg_error * err);
 
@@ -606,13 +645,22 @@ void pyg_request_free(pyg_request * request);
 typedef struct pyg_engine_stats {
     int32_t  n_queued;
     int32_t  n_running;
+    int32_t  n_parallel;       // requests that can run at once
+    int32_t  n_threads;        // compute threads now, for steps of one token
+    int32_t  n_threads_batch;  // and for prefill
+    uint32_t n_cells;          // room in total
+    uint32_t n_cells_running;  // held by running requests
+    uint32_t n_cells_cached;   // held for their prefixes, given up when room is needed
     uint64_t n_requests;       // submitted so far
+    uint64_t n_finished;       // ended so far, in whatever way
     uint64_t n_prompt_tokens;  // computed
     uint64_t n_cached_tokens;  // reused instead
     uint64_t n_generated_tokens;
-    uint64_t n_decode_steps;
-    double   prefill_s;
-    double   decode_s;
+    uint64_t n_decode_steps;  // forward passes
+    uint64_t n_preemptions;
+    double   prefill_s;  // in forward passes with prompt tokens among them
+    double   decode_s;   // in those without
+    double   sample_s;
 } pyg_engine_stats;
 
 pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err);

@@ -1,5 +1,5 @@
-// The engine under threads: many submitters, cancels, deadlines, and a close with work in flight. Run under the
-// sanitizers too. argv[1]: a small generative model.
+// The engine under threads: many submitters, shared prefixes, too little room, cancels, deadlines, wakers, and a close
+// with work in flight. Run under the sanitizers too. argv[1]: a small generative model.
 #include "pyggml.h"
 #include "testing.hpp"
 
@@ -11,23 +11,27 @@
 
 namespace {
 
-const int32_t PROMPT[] = {5, 6, 7, 8};
+const std::vector<int32_t> PROMPT = {5, 6, 7, 8};
 
 struct Loaded {
     pyg_model *  model  = nullptr;
     pyg_engine * engine = nullptr;
 
-    explicit Loaded(const char * path) {
+    explicit Loaded(const char * path, uint32_t n_parallel = 4, uint32_t n_ctx = 512, uint32_t max_queue = 0) {
         pyg_error               err;
         const pyg_model_options model_options = pyg_model_default_options();
         CHECK_OK(pyg_model_new(path, &model_options, &model, &err), err);
 
         pyg_context_options options = pyg_context_default_options();
-        options.n_ctx               = 256;
+        options.n_ctx               = n_ctx;
+        options.n_seq_max           = n_parallel;
         options.n_threads           = 2;
         pyg_context * context       = nullptr;
         CHECK_OK(pyg_context_new(model, &options, &context, &err), err);
-        CHECK_OK(pyg_engine_new(context, 0, &engine, &err), err);
+        pyg_engine_options engine_options = pyg_engine_default_options();
+        engine_options.n_ctx              = n_ctx;
+        engine_options.max_queue          = max_queue;
+        CHECK_OK(pyg_engine_new(context, &engine_options, &engine, &err), err);
         pyg_context_free(context);
     }
     ~Loaded() {
@@ -48,7 +52,8 @@ pyg_request_options greedy(int32_t max_tokens) {
 
 struct Result {
     std::vector<int32_t> token_ids;
-    int32_t              finish = PYG_FINISH_NONE;
+    int32_t              finish   = PYG_FINISH_NONE;
+    int32_t              n_cached = 0;
 };
 
 Result read_all(pyg_request * request) {
@@ -61,22 +66,43 @@ Result read_all(pyg_request * request) {
         CHECK_OK(pyg_request_wait(request, 4, 0.02, buffer, 16, &n, &state, &err), err);
         result.token_ids.insert(result.token_ids.end(), buffer, buffer + n);
     }
-    result.finish = state.finish;
+    result.finish   = state.finish;
+    result.n_cached = state.n_cached;
     return result;
 }
 
-pyg_request * submit(const Loaded & loaded, const pyg_request_options & options) {
+pyg_request * submit(const Loaded & loaded, const pyg_request_options & options,
+                     const std::vector<int32_t> & prompt = PROMPT) {
     pyg_request * request = nullptr;
     pyg_error     err;
-    CHECK_OK(pyg_engine_submit(loaded.engine, PROMPT, 4, &options, &request, &err), err);
+    CHECK_OK(
+        pyg_engine_submit(loaded.engine, prompt.data(), static_cast<int32_t>(prompt.size()), &options, &request, &err),
+        err);
     return request;
 }
 
-Result generate(const Loaded & loaded, const pyg_request_options & options) {
-    pyg_request * request = submit(loaded, options);
+Result generate(const Loaded & loaded, const pyg_request_options & options,
+                const std::vector<int32_t> & prompt = PROMPT) {
+    pyg_request * request = submit(loaded, options, prompt);
     const Result  result  = read_all(request);
     pyg_request_free(request);
     return result;
+}
+
+pyg_engine_stats stats_of(const Loaded & loaded) {
+    pyg_engine_stats stats;
+    pyg_error        err;
+    CHECK_OK(pyg_engine_get_stats(loaded.engine, &stats, &err), err);
+    return stats;
+}
+
+// Different for each seed, and within the vocabulary of any model.
+std::vector<int32_t> some_prompt(int32_t n, int32_t seed) {
+    std::vector<int32_t> prompt;
+    for (int32_t i = 0; i < n; i++) {
+        prompt.push_back(5 + (i * 7 + seed * 31) % 200);
+    }
+    return prompt;
 }
 
 void test_every_thread_gets_the_same_answer(const Loaded & loaded) {
@@ -137,6 +163,138 @@ void test_deadlines_hold_in_the_queue(const Loaded & loaded) {
     pyg_request_free(busy);  // dropping it cancels it
 }
 
+void test_a_prefix_is_computed_once(const char * path) {
+    const Loaded               loaded(path);
+    const std::vector<int32_t> shared = some_prompt(200, 1);
+    CHECK(generate(loaded, greedy(4), shared).n_cached == 0);
+    CHECK(generate(loaded, greedy(4), shared).n_cached == 199);  // the last one's output is needed
+
+    // Four at once, all beside each other.
+    std::vector<pyg_request *> requests;
+    for (int32_t i = 0; i < 4; i++) {
+        std::vector<int32_t> prompt(shared.begin(), shared.begin() + 150);
+        prompt.push_back(10 + i);
+        requests.push_back(submit(loaded, greedy(16), prompt));
+    }
+    for (pyg_request * request : requests) {
+        CHECK(read_all(request).n_cached == 150);
+        pyg_request_free(request);
+    }
+    CHECK(stats_of(loaded).n_cells_cached > 0);
+    pyg_error err;
+    CHECK_OK(pyg_engine_reset(loaded.engine, &err), err);
+    CHECK(generate(loaded, greedy(4), shared).n_cached == 0);
+}
+
+void test_too_little_room_is_shared_out(const char * path) {
+    const Loaded               loaded(path, 8, 160);
+    std::vector<pyg_request *> requests;
+    for (int32_t i = 0; i < 24; i++) {
+        requests.push_back(submit(loaded, greedy(60), some_prompt(10 + i, i)));
+    }
+    for (pyg_request * request : requests) {
+        const Result result = read_all(request);
+        CHECK(result.finish == PYG_FINISH_LENGTH);
+        CHECK(result.token_ids.size() == 60);
+        pyg_request_free(request);
+    }
+    const pyg_engine_stats stats = stats_of(loaded);
+    CHECK(stats.n_preemptions > 0);
+    CHECK(stats.n_finished == 24 && stats.n_running == 0 && stats.n_cells_running == 0);
+}
+
+void test_a_full_queue_refuses_and_tells_of_room(const char * path) {
+    const Loaded loaded(path, 1, 512, 2);
+    pyg_error    err;
+    pyg_waker *  waker = nullptr;
+    CHECK_OK(pyg_waker_new(&waker, &err), err);
+
+    std::vector<pyg_request *> requests;
+    const auto                 options = greedy(400);
+    pyg_status                 status  = PYG_OK;
+    while (status == PYG_OK) {
+        pyg_request * request = nullptr;
+        status                = pyg_engine_submit(loaded.engine, PROMPT.data(), 4, &options, &request, &err);
+        if (request) {
+            requests.push_back(request);
+        }
+    }
+    CHECK(status == PYG_ERR_QUEUE_FULL);
+    CHECK(requests.size() >= 3);  // one that runs, two that wait; more if some are through already
+
+    CHECK_OK(pyg_engine_ask_for_room(loaded.engine, waker, 77, &err), err);
+    for (pyg_request * request : requests) {
+        pyg_request_free(request);
+    }
+    uint64_t tag = 0;
+    int32_t  n   = 0;
+    CHECK_OK(pyg_waker_take(waker, 10, &tag, 1, &n, &err), err);
+    CHECK(n == 1 && tag == 77);
+    CHECK(generate(loaded, greedy(4)).token_ids.size() == 4);
+    pyg_waker_free(waker);
+}
+
+// One thread, many requests, and no other way to learn of their ends.
+void test_a_waker_serves_many_requests(const Loaded & loaded) {
+    pyg_error   err;
+    pyg_waker * waker = nullptr;
+    CHECK_OK(pyg_waker_new(&waker, &err), err);
+    std::vector<pyg_request *> requests;
+    std::vector<size_t>        n_tokens(32, 0);
+    const auto                 read_now = [&](uint64_t i) {
+        pyg_request_state state;
+        int32_t           buffer[8];
+        int32_t           n = 0;
+        CHECK_OK(pyg_request_wait(requests[i], 4, 0, buffer, 8, &n, &state, &err), err);
+        n_tokens[i] += static_cast<size_t>(n);
+        return state.finish != PYG_FINISH_NONE;
+    };
+    size_t n_open = 0;
+    for (uint64_t i = 0; i < n_tokens.size(); i++) {
+        pyg_request_options options = greedy(10);
+        options.waker               = waker;
+        options.tag                 = i;
+        requests.push_back(submit(loaded, options, some_prompt(5, static_cast<int32_t>(i))));
+        n_open += !read_now(i);
+    }
+    while (n_open > 0) {
+        uint64_t tags[4];
+        int32_t  n = 0;
+        CHECK_OK(pyg_waker_take(waker, 10, tags, 4, &n, &err), err);
+        CHECK(n > 0);
+        for (int32_t i = 0; i < n; i++) {
+            while (n_open > 0) {
+                const size_t before = n_tokens[tags[i]];
+                if (read_now(tags[i])) {
+                    n_open--;
+                    break;
+                }
+                if (n_tokens[tags[i]] == before) {
+                    break;
+                }
+            }
+        }
+    }
+    for (size_t i = 0; i < requests.size(); i++) {
+        CHECK(n_tokens[i] == 10);
+        pyg_request_free(requests[i]);
+    }
+    pyg_waker_free(waker);
+}
+
+// Requests outlive the waker that they name.
+void test_a_waker_may_go_first(const Loaded & loaded) {
+    pyg_error           err;
+    pyg_waker *         waker   = nullptr;
+    pyg_request_options options = greedy(50);
+    CHECK_OK(pyg_waker_new(&waker, &err), err);
+    options.waker         = waker;
+    pyg_request * request = submit(loaded, options);
+    pyg_waker_free(waker);
+    CHECK(read_all(request).token_ids.size() == 50);
+    pyg_request_free(request);
+}
+
 void test_close_with_work_in_flight(const char * path) {
     Loaded                     loaded(path);
     std::vector<pyg_request *> requests;
@@ -156,7 +314,7 @@ void test_close_with_work_in_flight(const char * path) {
     CHECK(n_closed >= 7);  // all but perhaps the one that was running
     pyg_request *             request = nullptr;
     const pyg_request_options options = greedy(4);
-    CHECK(pyg_engine_submit(loaded.engine, PROMPT, 4, &options, &request, &err) == PYG_ERR_CLOSED);
+    CHECK(pyg_engine_submit(loaded.engine, PROMPT.data(), 4, &options, &request, &err) == PYG_ERR_CLOSED);
     for (pyg_request * each : requests) {
         pyg_request_free(each);
     }
@@ -166,14 +324,14 @@ void test_bad_requests_are_refused(const Loaded & loaded) {
     pyg_request *       request = nullptr;
     pyg_error           err;
     pyg_request_options options = greedy(4);
-    CHECK(pyg_engine_submit(loaded.engine, PROMPT, 0, &options, &request, &err) == PYG_ERR_EMPTY_PROMPT);
+    CHECK(pyg_engine_submit(loaded.engine, PROMPT.data(), 0, &options, &request, &err) == PYG_ERR_EMPTY_PROMPT);
     const int32_t wrong[] = {5, -1};
     CHECK(pyg_engine_submit(loaded.engine, wrong, 2, &options, &request, &err) == PYG_ERR_INVALID_PARAMETER);
     const std::vector<int32_t> long_prompt(1000, 5);
     CHECK(pyg_engine_submit(loaded.engine, long_prompt.data(), 1000, &options, &request, &err) ==
           PYG_ERR_CONTEXT_OVERFLOW);
     options.sampling.grammar = "root ::= (";
-    CHECK(pyg_engine_submit(loaded.engine, PROMPT, 4, &options, &request, &err) == PYG_ERR_GRAMMAR);
+    CHECK(pyg_engine_submit(loaded.engine, PROMPT.data(), 4, &options, &request, &err) == PYG_ERR_GRAMMAR);
     CHECK(std::strstr(err.message, "line 1") != nullptr);
 }
 
@@ -190,7 +348,12 @@ int main(int argc, char ** argv) {
         test_cancel_frees_the_engine(loaded);
         test_deadlines_hold_in_the_queue(loaded);
         test_bad_requests_are_refused(loaded);
+        test_a_waker_serves_many_requests(loaded);
+        test_a_waker_may_go_first(loaded);
     }
+    test_a_prefix_is_computed_once(argv[1]);
+    test_too_little_room_is_shared_out(argv[1]);
+    test_a_full_queue_refuses_and_tells_of_room(argv[1]);
     test_close_with_work_in_flight(argv[1]);
     for (int kind = 0; kind < PYG_HANDLE_KINDS; kind++) {
         CHECK(pyg_live_handles(static_cast<pyg_handle_kind>(kind)) == 0);
