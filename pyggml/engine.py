@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 import weakref
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from pyggml import errors
 from pyggml._ffi import ffi, lib
 from pyggml._native import int32_array, pointer
+from pyggml._waker import SIGNAL_CHECK_S, Waker
 from pyggml.context import Context
 from pyggml.types import EngineStats, FinishReason, SamplingParams, Timings
 
@@ -25,10 +27,10 @@ if TYPE_CHECKING:
     from pyggml._ffi import CData
 
 TokenIds = Sequence[int] | npt.NDArray[np.integer[Any]]
+T = TypeVar("T")
 
-# A waiting call comes up for air this often, so that Python can run signal handlers (Ctrl-C).
-_SIGNAL_CHECK_S = 0.05
-_CHUNK_TOKENS = 4096
+#: Tokens that one read returns at most.
+READ_TOKENS = 512
 
 _FINISH_REASONS: dict[int, FinishReason] = {
     lib.PYG_FINISH_STOP: "stop",
@@ -50,12 +52,12 @@ class Request:
         """Takes ownership of a native request, and keeps its engine alive."""
         self._handle = handle
         self._engine = engine
-        self._buffer = ffi.new("int32_t[]", _CHUNK_TOKENS)
+        self._buffer = ffi.new("int32_t[]", READ_TOKENS)
         self._state = ffi.new("pyg_request_state *")
         self._n_out = ffi.new("int32_t *")
 
     def read(self, min_tokens: int = 1) -> list[int]:
-        """Waits for new tokens, or the end, and returns all there are (at most 4,096).
+        """Waits for new tokens, or the end, and returns all there are (at most 512).
 
         With ``min_tokens`` it lets that many gather first, for a twentieth of a second at most.
 
@@ -68,21 +70,35 @@ class Request:
             KeyboardInterrupt: Ctrl-C, within a twentieth of a second.
         """
         while True:
-            errors.call(
-                lib.pyg_request_wait,
-                self._handle,
-                min_tokens,
-                _SIGNAL_CHECK_S,
-                self._buffer,
-                _CHUNK_TOKENS,
-                self._n_out,
-                self._state,
-            )
-            if self._state.finish == lib.PYG_FINISH_CLOSED:
-                raise errors.ClosedError("the model was closed while this request was running")
-            n = self._n_out[0]
-            if n or self._state.finish != lib.PYG_FINISH_NONE:
-                return list(self._buffer[0:n])
+            token_ids = self._take(min_tokens, SIGNAL_CHECK_S)
+            if token_ids or self._state.finish != lib.PYG_FINISH_NONE:
+                return token_ids
+
+    def read_now(self, min_tokens: int = 1) -> list[int]:
+        """The same without waiting: what is there, perhaps nothing.
+
+        When that is less than ``min_tokens``, the waker that the request was submitted with will be told once there
+        is so much, or the end.
+
+        Raises:
+            As :meth:`read`.
+        """
+        return self._take(min_tokens, 0.0)
+
+    def _take(self, min_tokens: int, timeout_s: float) -> list[int]:
+        errors.call(
+            lib.pyg_request_wait,
+            self._handle,
+            min_tokens,
+            timeout_s,
+            self._buffer,
+            READ_TOKENS,
+            self._n_out,
+            self._state,
+        )
+        if self._state.finish == lib.PYG_FINISH_CLOSED:
+            raise errors.ClosedError("the model was closed while this request was running")
+        return list(self._buffer[0 : self._n_out[0]])
 
     def cancel(self) -> None:
         """Ends the request at the engine's next opportunity, also inside prefill. Does not wait."""
@@ -112,21 +128,43 @@ class Request:
     def timings(self) -> Timings:
         """Where the time went, as of the last read."""
         state = self._state
-        return Timings(state.queue_s, state.prefill_s, state.decode_s, state.n_prefilled, state.n_generated)
+        return Timings(
+            queue_s=state.queue_s,
+            prefill_s=state.prefill_s,
+            decode_s=state.decode_s,
+            prompt_tokens=state.n_prefilled,
+            generated_tokens=state.n_generated,
+            n_preemptions=state.n_preemptions,
+        )
 
 
 class Engine:
     """One context and the native thread that decodes with it.
 
-    Any thread may submit. Requests are computed in the order they come.
+    Any thread may submit. As many requests are computed together as the context has sequences; the others wait, and
+    are taken up in the order they came.
+
+    Attributes:
+        n_ctx: cells that the requests share.
+        n_vocab: width of a row of logits.
     """
 
-    def __init__(self, context: Context, n_ctx: int = 0) -> None:
+    def __init__(
+        self,
+        context: Context,
+        n_ctx: int = 0,
+        prefix_cache: bool = True,
+        max_queue: int | None = None,
+        adapt_threads: bool = False,
+    ) -> None:
         """Takes the context over: it is closed for everybody else.
 
         Args:
             context: made for this engine.
             n_ctx: cells that requests may use; 0: all the context has.
+            prefix_cache: keep what finished requests computed, while there is room, for prompts that begin alike.
+            max_queue: requests that may wait; None: any number.
+            adapt_threads: choose the number of compute threads while running; otherwise the context's hold.
 
         Raises:
             UnsupportedArchitectureError: the model does not generate token by token.
@@ -134,27 +172,48 @@ class Engine:
         """
         self.n_ctx = n_ctx or context.n_ctx
         self.n_vocab = context.n_vocab
-        self._handle = errors.create("pyg_engine", lib.pyg_engine_free, lib.pyg_engine_new, context._handle, n_ctx)
+        options = ffi.new("pyg_engine_options *", lib.pyg_engine_default_options())
+        options.n_ctx = n_ctx
+        options.max_queue = 0 if max_queue is None else max_queue
+        options.prefix_cache = prefix_cache
+        options.adapt_threads = adapt_threads
+        self._handle = errors.create("pyg_engine", lib.pyg_engine_free, lib.pyg_engine_new, context._handle, options)
         context.close()
         _open_engines.add(self)
 
-    def submit(self, token_ids: TokenIds, params: SamplingParams, stop_token_ids: Sequence[int]) -> Request:
+    def submit(
+        self,
+        token_ids: TokenIds,
+        params: SamplingParams,
+        stop_token_ids: Sequence[int],
+        *,
+        timeout_s: float | None = None,
+        waker: Waker | None = None,
+        tag: int = 0,
+    ) -> Request:
         """Queues a generation.
 
         Args:
             token_ids: the prompt.
-            params: its ``stop`` strings are the caller's business; everything else is done here.
+            params: its ``stop`` strings and its ``timeout_s`` are the caller's business; the rest is done here.
             stop_token_ids: the complete set of tokens to end at.
+            timeout_s: from now; None: no limit.
+            waker: told ``tag`` when there is news; see :meth:`Request.read_now`.
+            tag: what it is told, 0 to 2**64 - 1.
 
         Raises:
             EmptyPromptError: no tokens.
             ContextOverflowError: more tokens than n_ctx.
             InvalidParameterError: a token id outside the vocabulary.
             GrammarError: the grammar or schema cannot be used.
+            QueueFullError: ``max_queue`` requests are waiting already.
             ClosedError: the engine was closed.
         """
         prompt = int32_array("the prompt", token_ids)
         options, borrowed = _native_options(params, stop_token_ids)
+        options.timeout_s = -1.0 if timeout_s is None else timeout_s
+        if waker is not None:
+            options.waker, options.tag = waker.handle, tag
         handle = errors.create(
             "pyg_request",
             lib.pyg_request_free,
@@ -167,8 +226,43 @@ class Engine:
         del borrowed  # the native side has copied it
         return Request(handle, self)
 
-    def logits(self, token_ids: TokenIds) -> npt.NDArray[np.float32]:
+    def ask_for_room(self, waker: Waker, tag: int = 0) -> None:
+        """Has the waker told once there is room in the queue, which may be at once. It is not kept for anybody.
+
+        Raises:
+            ClosedError: the engine was closed. If it is closed later, the waker is told too.
+        """
+        errors.call(lib.pyg_engine_ask_for_room, self._handle, waker.handle, tag)
+
+    def when_there_is_room(self, attempt: Callable[[], T], deadline: float | None = None) -> T:
+        """Repeats an attempt to submit for as long as the queue is full, and returns what it returns.
+
+        Waits with the GIL released.
+
+        Args:
+            attempt: raises QueueFullError when there is no room.
+            deadline: when to give up, by :func:`time.monotonic`; None: never.
+
+        Raises:
+            RequestTimeout: the deadline has passed.
+            ClosedError: the engine was closed.
+        """
+        waker: Waker | None = None
+        while True:
+            try:
+                return attempt()
+            except errors.QueueFullError:
+                waker = waker or Waker()
+            self.ask_for_room(waker)
+            while not waker.take(SIGNAL_CHECK_S):
+                time_left(deadline)
+
+    def logits(self, token_ids: TokenIds, *, waits: bool = False) -> npt.NDArray[np.float32]:
         """Logits after every position of a prompt: float32, (n_tokens, n_vocab), owned by the caller.
+
+        Args:
+            token_ids: the prompt.
+            waits: wait for room in a full queue.
 
         Raises:
             As :meth:`submit`; EngineError when the computation failed.
@@ -180,20 +274,22 @@ class Engine:
             """Waits until the engine has let go of the array, which lives as long as this function does."""
             lib.pyg_request_free(request)
 
-        handle = errors.create(
-            "pyg_request",
-            free,
-            lib.pyg_engine_submit_logits,
-            self._handle,
-            pointer("int32_t[]", prompt),
-            len(prompt),
-            pointer("float[]", logits.reshape(-1)),
-        )
-        Request(handle, self).read()
+        def submit() -> CData:
+            return errors.create(
+                "pyg_request",
+                free,
+                lib.pyg_engine_submit_logits,
+                self._handle,
+                pointer("int32_t[]", prompt),
+                len(prompt),
+                pointer("float[]", logits.reshape(-1)),
+            )
+
+        Request(self.when_there_is_room(submit) if waits else submit(), self).read()
         return logits
 
     def reset(self) -> None:
-        """Forgets everything in the context's memory, once the queue is empty. Does not wait.
+        """Forgets what is kept for prompts that begin alike; what runs is not disturbed. Does not wait.
 
         Raises:
             ClosedError: the engine was closed.
@@ -231,11 +327,27 @@ class Engine:
         _open_engines.discard(self)
 
 
+def time_left(deadline: float | None) -> float | None:
+    """Seconds until a request's deadline; None without one.
+
+    Raises:
+        RequestTimeout: it has passed, and the request is not even queued.
+    """
+    if deadline is None:
+        return None
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise errors.RequestTimeout(
+            "timeout_s was over before there was room in the queue: allow more time, send fewer requests at once, or "
+            "load with a larger max_queue"
+        )
+    return left
+
+
 def _native_options(params: SamplingParams, stop_token_ids: Sequence[int]) -> tuple[CData, list[CData]]:
     """The request's options, and what they point to, which must live until the native call has copied it."""
     options = ffi.new("pyg_request_options *")
     options.max_tokens = params.max_tokens
-    options.timeout_s = -1.0 if params.timeout_s is None else params.timeout_s
     stop = ffi.new("int32_t[]", list(stop_token_ids))
     options.stop_token_ids, options.n_stop = stop, len(stop_token_ids)
     return options, [stop, *_fill_sampling(options.sampling, params)]

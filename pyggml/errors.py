@@ -74,8 +74,12 @@ class OutOfMemoryError(InferError, MemoryError):
         self.available_bytes = available_bytes
 
 
+class QueueFullError(InferError, RuntimeError):
+    """As many requests are waiting as ``max_queue`` allows, and this one was not to wait for room."""
+
+
 class RequestTimeout(InferError, TimeoutError):
-    """A request did not finish within its ``timeout_s``."""
+    """The ``timeout_s`` of a request was over before it could even be queued."""
 
 
 class ClosedError(InferError):
@@ -98,6 +102,7 @@ _BY_CODE: dict[int, type[InferError]] = {
     lib.PYG_ERR_GRAMMAR: GrammarError,
     lib.PYG_ERR_DEVICE: DeviceError,
     lib.PYG_ERR_OUT_OF_MEMORY: OutOfMemoryError,
+    lib.PYG_ERR_QUEUE_FULL: QueueFullError,
     lib.PYG_ERR_TIMEOUT: RequestTimeout,
     lib.PYG_ERR_CLOSED: ClosedError,
     lib.PYG_ERR_ENGINE: EngineError,

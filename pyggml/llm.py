@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pyggml import chat
-from pyggml._native import UINT32_MAX, integer
+from pyggml import bulk, chat
+from pyggml._native import UINT32_MAX, choice, integer
 from pyggml.context import Context
-from pyggml.engine import Engine, TokenIds
-from pyggml.errors import EmptyPromptError, InvalidParameterError, TokenizerError
+from pyggml.engine import Engine
+from pyggml.errors import InvalidParameterError, TokenizerError
+from pyggml.job import Job, Prompt, merge, prompt_ids, without_schema
 from pyggml.model import Model
 from pyggml.source import Source, identify
 from pyggml.stream import Stream
@@ -25,17 +25,16 @@ from pyggml.types import Completion, EngineStats, SamplingParams
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Prompt = str | TokenIds
+    from pyggml.astream import AsyncStream
+
+QueueFull = Literal["raise", "wait"]
 
 # Without a say of the caller a context is this long at most: the training lengths of today's models would take
 # gigabytes for a cache that few prompts fill.
 _DEFAULT_N_CTX = 8192
 # Rows of logits that LLM.logits computes at once; each costs n_vocab floats of scratch for the whole session.
 _N_OUTPUTS_MAX = 32
-# With stop strings the text must be looked at while it grows; this many tokens at a time.
-_TOKENS_PER_LOOK = 8
-
-_PARAM_NAMES = frozenset(field.name for field in dataclasses.fields(SamplingParams))
+_MAX_PARALLEL = 256  # upstream's LLAMA_MAX_SEQ
 
 
 def load(
@@ -43,25 +42,41 @@ def load(
     *,
     device: str = "auto",
     n_ctx: int | None = None,
+    n_parallel: int = 4,
     n_batch: int = 2048,
     n_ubatch: int = 512,
     n_threads: int | None = None,
     n_gpu_layers: int | None = None,
     cache_type: str = "f16",
+    prefix_cache: bool = True,
+    max_queue: int | None = None,
+    queue_full: QueueFull = "raise",
     progress: Callable[[float], bool | None] | None = None,
 ) -> LLM:
     """Loads a model, ready to generate.
+
+    With ``n_parallel=1, prefix_cache=False`` the same prompt gives the same bits whatever else was or is asked: each
+    generation is computed alone and from its beginning. Otherwise what shares a batch or was reused changes the order
+    of some sums, and now and then the last bit decides between two tokens.
 
     Args:
         source: path of a ``.gguf`` file (the first of a split set), or None for the small demonstration model
             that ships with pyggml.
         device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
-        n_ctx: cells of the context, prompt and answer together; None: the model's training length, at most 8,192.
-        n_batch: prompt tokens handed to the engine at once.
+        n_ctx: cells of the context, each for one token, prompt or answer. All running requests share them, and one
+            that is alone may use them all. None: the model's training length, at most 8,192.
+        n_parallel: requests computed together, 1 to 256; the others wait their turn.
+        n_batch: tokens in one forward pass at most; at least n_parallel.
         n_ubatch: of these, tokens computed at once.
-        n_threads: compute threads; None: one per core that the process may use.
+        n_threads: compute threads. None: the engine measures itself and chooses, anew when other programs want the
+            cores or leave them; in the bit-reproducible mode one per core, since another number adds up in another
+            order. A number is obeyed.
         n_gpu_layers: layers on the GPU; None: all of them.
         cache_type: element type of the key-value cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
+        prefix_cache: keep what finished requests computed, while there is room, for prompts that begin alike.
+        max_queue: requests that may wait; None: any number.
+        queue_full: what happens to a request when ``max_queue`` are waiting: "raise" QueueFullError, or "wait" until
+            there is room, for as long as its ``timeout_s`` allows.
         progress: called with 0..1 while the weights load; returning False stops the load.
 
     Raises:
@@ -81,10 +96,14 @@ def load(
         return LLM(
             model,
             n_ctx=n_ctx,
+            n_parallel=n_parallel,
             n_batch=n_batch,
             n_ubatch=n_ubatch,
             n_threads=n_threads,
             cache_type=cache_type,
+            prefix_cache=prefix_cache,
+            max_queue=max_queue,
+            queue_full=queue_full,
         )
     except BaseException:
         model.close()
@@ -92,15 +111,15 @@ def load(
 
 
 class LLM:
-    """A loaded model that generates. Safe to share between threads: requests are computed in turn.
+    """A loaded model that generates. Any thread and any task may call it; requests are computed together.
 
-    Each generation starts from a reset context. Make one with :func:`load`; close it, or use it as a context
-    manager.
+    Make one with :func:`load`; close it, or use it as a context manager.
 
     Attributes:
         model: the :class:`~pyggml.model.Model`.
         tokenizer: its vocabulary as a :class:`~pyggml.tokenizer.Tokenizer`.
-        n_ctx: cells of the context: prompt and generated tokens together.
+        n_ctx: cells of the context, which all running requests share.
+        n_parallel: requests computed together.
         stop_tokens: token id -> text of each token that ends a generation.
     """
 
@@ -109,31 +128,52 @@ class LLM:
         model: Model,
         *,
         n_ctx: int | None = None,
+        n_parallel: int = 4,
         n_batch: int = 2048,
         n_ubatch: int = 512,
         n_threads: int | None = None,
         cache_type: str = "f16",
+        prefix_cache: bool = True,
+        max_queue: int | None = None,
+        queue_full: QueueFull = "raise",
     ) -> None:
         """Takes a loaded model over and starts an engine for it; see :func:`load`."""
         self.model = model
         self.tokenizer = Tokenizer(model.vocab)
         self.stop_tokens: dict[int, str] = _stop_tokens(model)
-        n_cells = _n_ctx(model, n_ctx)
+        self.n_ctx = _n_ctx(model, n_ctx)
+        self.n_parallel = integer("n_parallel", n_parallel, 1, _MAX_PARALLEL)
+        self._waits = bool(choice("queue_full", queue_full, {"raise": 0, "wait": 1}))
+        if max_queue is not None:
+            max_queue = integer("max_queue", max_queue, 1, UINT32_MAX)
+        if integer("n_batch", n_batch, 1, UINT32_MAX) < self.n_parallel:
+            raise InvalidParameterError(
+                f"n_batch is {n_batch} and n_parallel is {n_parallel}: a forward pass takes one token of each running "
+                "request, so n_batch must be at least n_parallel"
+            )
         context = Context(
             model,
-            n_ctx=n_cells,
+            n_ctx=self.n_ctx,
             n_batch=n_batch,
             n_ubatch=n_ubatch,
-            n_outputs_max=min(n_batch, _N_OUTPUTS_MAX),
+            n_seq_max=self.n_parallel,
+            n_outputs_max=min(n_batch, max(self.n_parallel, _N_OUTPUTS_MAX)),
             n_threads=n_threads,
             cache_type=cache_type,
+            kv_unified=True,
         )
+        reproducible = self.n_parallel == 1 and not prefix_cache
         try:
-            self._engine = Engine(context, n_cells)
+            self._engine = Engine(
+                context,
+                self.n_ctx,
+                prefix_cache=bool(prefix_cache),
+                max_queue=max_queue,
+                adapt_threads=n_threads is None and not reproducible,
+            )
         except BaseException:
             context.close()
             raise
-        self.n_ctx = n_cells
 
     # --- generation ---------------------------------------------------------------------------------------
 
@@ -148,10 +188,14 @@ class LLM:
         Raises:
             EmptyPromptError, ContextOverflowError: the prompt.
             InvalidParameterError, GrammarError: the parameters.
+            QueueFullError: too many requests are waiting (``queue_full="raise"``).
+            RequestTimeout: ``timeout_s`` was over before there was room in the queue (``queue_full="wait"``). One
+                that times out later returns what it has.
             ClosedError: the model was closed, also while this call was waiting.
             EngineError: the engine failed.
         """
-        return self._stream(prompt, params, overrides, whole=True).finish()
+        job = self._job(prompt, merge(params, overrides), whole=True)
+        return Stream(job, job.queue()).finish()
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Any) -> Stream:
         """Generates and hands out the text as it comes.
@@ -161,7 +205,71 @@ class LLM:
         Returns:
             An iterator of Chunks. Closing or dropping it cancels the generation.
         """
-        return self._stream(prompt, params, overrides, whole=False)
+        job = self._job(prompt, merge(params, overrides))
+        return Stream(job, job.queue())
+
+    async def agenerate(self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Any) -> Completion:
+        """As :meth:`generate`, for coroutines. Cancelling the task cancels the generation."""
+        from pyggml.astream import AsyncStream  # loads asyncio, half of the time "import pyggml" would take
+
+        return await AsyncStream(self._job(prompt, merge(params, overrides), whole=True)).finish()
+
+    def astream(self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Any) -> AsyncStream:
+        """As :meth:`stream`, for coroutines; the request is made when the first chunk is awaited.
+
+        An unknown or impossible parameter and an empty text are raised here, the rest at the first chunk.
+
+        Returns:
+            An asynchronous iterator of Chunks, and an asynchronous context manager. Closing or dropping it, or
+            cancelling the task that iterates, cancels the generation.
+        """
+        from pyggml.astream import AsyncStream
+
+        return AsyncStream(self._job(prompt, merge(params, overrides)))
+
+    def generate_batch(
+        self,
+        prompts: Iterable[Prompt],
+        params: SamplingParams | None = None,
+        *,
+        progress: bulk.Progress | None = None,
+        **overrides: Any,
+    ) -> list[Completion]:
+        """Generates for many prompts, and returns the completions in their order.
+
+        Twice ``n_parallel`` of them are in flight at any time, so thousands take no more memory than their results. It
+        waits for room where other callers fill the queue, whatever ``queue_full`` says; ``timeout_s`` counts for each
+        prompt from its submission.
+
+        Args:
+            prompts: any iterable, taken as the work goes on.
+            params: for all of them.
+            progress: called with the number of completions, and of prompts where ``len`` tells it (else None), after
+                each; on this thread.
+            **overrides: as for :meth:`generate`.
+
+        Raises:
+            As :meth:`generate`, for the first prompt that fails; the others are cancelled, and their results lost. On
+            Python 3.11 and later a note says which it was. What ``progress`` or ``prompts`` raise has the same effect.
+        """
+        jobs = self._numbered_jobs(prompts, merge(params, overrides))
+        results = bulk.Results(_n_total(prompts), progress)
+        bulk.run(self._engine, jobs, 2 * self.n_parallel, results)
+        return results.in_order()
+
+    async def agenerate_batch(
+        self,
+        prompts: Iterable[Prompt],
+        params: SamplingParams | None = None,
+        *,
+        progress: bulk.Progress | None = None,
+        **overrides: Any,
+    ) -> list[Completion]:
+        """As :meth:`generate_batch`, for coroutines; ``prompts`` and ``progress`` run in the event loop."""
+        jobs = self._numbered_jobs(prompts, merge(params, overrides))
+        results = bulk.Results(_n_total(prompts), progress)
+        await bulk.arun(jobs, 2 * self.n_parallel, results)
+        return results.in_order()
 
     async def forward(self, prompt: str, sample_len: int) -> str:
         """Greedy text of at most ``sample_len`` tokens. Cancelling the task cancels the generation.
@@ -169,13 +277,7 @@ class LLM:
         Raises:
             As :meth:`generate`.
         """
-        import asyncio  # half of the time "import pyggml" would take
-
-        stream = self._stream(prompt, None, {"max_tokens": sample_len}, whole=True)
-        try:
-            return (await asyncio.to_thread(stream.finish)).text
-        finally:
-            stream.cancel()
+        return (await self.agenerate(prompt, max_tokens=sample_len)).text
 
     def logits(self, prompt: Prompt) -> npt.NDArray[np.float32]:
         """Logits after every position of a prompt: float32, (n_tokens, n_vocab), a copy of its own.
@@ -183,10 +285,10 @@ class LLM:
         Raises:
             As :meth:`generate`.
         """
-        return self._engine.logits(self._prompt_ids(prompt))
+        return self._engine.logits(prompt_ids(prompt, self.tokenizer), waits=self._waits)
 
     def reset(self) -> None:
-        """Forgets what the context holds. Generations start from a reset context anyway."""
+        """Forgets what is kept for prompts that begin alike. Running requests are not disturbed."""
         self._engine.reset()
 
     # --- text ---------------------------------------------------------------------------------------------
@@ -245,43 +347,21 @@ class LLM:
 
     # --- inside -------------------------------------------------------------------------------------------
 
-    def _stream(
-        self, prompt: Prompt, params: SamplingParams | None, overrides: dict[str, Any], *, whole: bool
-    ) -> Stream:
-        merged = _merge(params, overrides)
-        native = _native_params(merged, self.stop_tokens)
-        stop_ids = set(merged.stop_token_ids) | (set() if merged.ignore_eos else set(self.stop_tokens))
-        request = self._engine.submit(self._prompt_ids(prompt), native, sorted(stop_ids))
-        at_once = 1 if not whole else _TOKENS_PER_LOOK if merged.stop else max(1, merged.max_tokens)
-        return Stream(request, self.tokenizer, tuple(merged.stop), at_once)
+    def _job(self, prompt: Prompt, params: SamplingParams, *, whole: bool = False, waits: bool | None = None) -> Job:
+        waits = self._waits if waits is None else waits
+        return Job(self._engine, self.tokenizer, self.stop_tokens, prompt, params, waits=waits, whole=whole)
 
-    def _prompt_ids(self, prompt: Prompt) -> TokenIds:
-        if not isinstance(prompt, str):
-            return prompt
-        if not prompt:
-            raise EmptyPromptError("the prompt is empty; give some text, or token ids")
-        return self.tokenizer.encode(prompt)
+    def _numbered_jobs(self, prompts: Iterable[Prompt], params: SamplingParams) -> bulk.NumberedJobs:
+        if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Iterable):
+            raise InvalidParameterError(
+                f"prompts must be an iterable of prompts, not {type(prompts).__name__}; put a single one into a list"
+            )
+        params = without_schema(params)  # once for all
+        return bulk.jobs(prompts, lambda prompt: self._job(prompt, params, whole=True, waits=True))
 
 
-def _merge(params: SamplingParams | None, overrides: dict[str, Any]) -> SamplingParams:
-    if params is not None and not isinstance(params, SamplingParams):
-        raise InvalidParameterError(f"params must be SamplingParams, not {type(params).__name__}")
-    unknown = overrides.keys() - _PARAM_NAMES
-    if unknown:
-        raise InvalidParameterError(
-            f"unknown sampling parameter {', '.join(sorted(unknown))}; there are {', '.join(sorted(_PARAM_NAMES))}"
-        )
-    return dataclasses.replace(params or SamplingParams(), **overrides)
-
-
-def _native_params(params: SamplingParams, eog: Mapping[int, str]) -> SamplingParams:
-    """The same sampling in the engine's terms: a schema becomes a grammar, ignoring eos becomes a logit bias."""
-    if params.json_schema is not None:
-        params = dataclasses.replace(params, json_schema=None, grammar=chat.schema_to_grammar(params.json_schema))
-    if params.ignore_eos:
-        bias = dict(params.logit_bias or {}) | dict.fromkeys(eog, float("-inf"))
-        params = dataclasses.replace(params, logit_bias=bias)
-    return params
+def _n_total(prompts: Iterable[Prompt]) -> int | None:
+    return len(prompts) if isinstance(prompts, Sized) else None
 
 
 def _n_ctx(model: Model, n_ctx: int | None) -> int:

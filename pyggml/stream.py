@@ -8,43 +8,117 @@ from typing import TYPE_CHECKING
 
 from pyggml.engine import Request
 from pyggml.errors import InvalidParameterError
+from pyggml.job import Job
 from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer
-from pyggml.types import Chunk, Completion
+from pyggml.types import Chunk, Completion, Timings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+class Assembly:
+    """Makes chunks of one request's tokens as they are read, and the completion of all chunks."""
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
+        """Starts with nothing read."""
+        self._decoder = StreamDecoder(tokenizer)
+        self._stop = StopStrings(stop)
+        self._texts: list[str] = []
+        self._token_ids: list[int] = []
+        self._last: Chunk | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last chunk has been made."""
+        return self._last is not None
+
+    def add(self, request: Request, token_ids: list[int]) -> Chunk:
+        """The chunk that a read makes; cancels the request when a stop string is complete."""
+        chunk = self._cut_at_stop(request, token_ids)
+        self._texts.append(chunk.text)
+        self._token_ids += chunk.token_ids
+        if chunk.finish_reason is not None:
+            self._last = chunk
+        return chunk
+
+    def abandon(self) -> Chunk:
+        """The last chunk of what has been given up; the one there was, if it had ended."""
+        if self._last is None:
+            self._last = Chunk("", [], "cancelled")
+        return self._last
+
+    def completion(self, request: Request | None) -> Completion:
+        """Everything, once it has ended; of no request, that it was cancelled.
+
+        Raises:
+            InvalidParameterError: it has not.
+        """
+        if self._last is None or self._last.finish_reason is None:
+            raise InvalidParameterError("the generation has not ended: take all its chunks first, or call finish()")
+        return Completion(
+            text="".join(self._texts),
+            token_ids=list(self._token_ids),
+            finish_reason=self._last.finish_reason,
+            stop_reason=self._last.stop_reason,
+            prompt_tokens=request.prompt_tokens if request else 0,
+            cached_tokens=request.cached_tokens if request else 0,
+            timings=request.timings if request else Timings(),
+        )
+
+    def _cut_at_stop(self, request: Request, token_ids: list[int]) -> Chunk:
+        reason = request.finish_reason
+        if not self._stop.active:
+            text = self._decoder.feed(token_ids, last=reason is not None)
+            return Chunk(text, token_ids, reason, request.stop_token_id)
+        text = ""
+        for n, token_id in enumerate(token_ids, start=1):
+            text += self._stop.feed(self._decoder.feed([token_id]))
+            if self._stop.found is not None:
+                request.cancel()
+                return Chunk(text, token_ids[:n], "stop", self._stop.found)
+        if reason is not None:
+            text += self._stop.feed(self._decoder.feed([], last=True), last=True)
+            if self._stop.found is not None:
+                return Chunk(text, token_ids, "stop", self._stop.found)
+        return Chunk(text, token_ids, reason, request.stop_token_id)
 
 
 class Stream(Iterator[Chunk]):
     """A running generation, as an iterator of chunks.
 
     One thread iterates; any thread may :meth:`cancel`. Closing it, leaving its ``with`` block or dropping it
-    cancels what still runs.
+    cancels what still runs. After an exception it is over.
     """
 
-    def __init__(self, request: Request, tokenizer: Tokenizer, stop: Sequence[str], min_tokens: int) -> None:
-        """Takes a submitted request over; wakes for each ``min_tokens`` tokens."""
+    def __init__(self, job: Job, request: Request) -> None:
+        """Takes over the request that the job became."""
         self._request = request
-        self._decoder = StreamDecoder(tokenizer)
-        self._stop = StopStrings(stop)
-        self._min_tokens = min_tokens
-        self._texts: list[str] = []
-        self._token_ids: list[int] = []
-        self._last: Chunk | None = None
+        self._min_tokens = job.min_tokens
+        self._assembly = Assembly(job.tokenizer, job.stop)
 
     def __next__(self) -> Chunk:
-        if self._last is not None:
+        if self._assembly.ended:
             raise StopIteration
         try:
-            chunk = self._cut_at_stop(self._request.read(self._min_tokens))
+            return self._assembly.add(self._request, self._request.read(self._min_tokens))
         except BaseException:
-            self.cancel()  # tokens may be lost with it, so there is no going on
+            self.close()  # tokens may be lost with it, so there is no going on
             raise
-        self._texts.append(chunk.text)
-        self._token_ids += chunk.token_ids
-        if chunk.finish_reason is not None:
-            self._last = chunk
-        return chunk
+
+    def poll(self) -> bool:
+        """Takes what is there, without waiting. True once the generation has ended.
+
+        While it has not, the waker that the request was submitted with will be told.
+
+        Raises:
+            As :meth:`LLM.generate`.
+        """
+        while not self._assembly.ended:
+            token_ids = self._request.read_now(self._min_tokens)
+            if not token_ids and self._request.finish_reason is None:
+                return False
+            self._assembly.add(self._request, token_ids)
+        return True
 
     def finish(self) -> Completion:
         """Runs to the end, and returns everything generated, chunks already taken included.
@@ -63,17 +137,7 @@ class Stream(Iterator[Chunk]):
         Raises:
             InvalidParameterError: it has not ended yet.
         """
-        if self._last is None or self._last.finish_reason is None:
-            raise InvalidParameterError("the generation has not ended: take all its chunks first, or call finish()")
-        return Completion(
-            text="".join(self._texts),
-            token_ids=list(self._token_ids),
-            finish_reason=self._last.finish_reason,
-            stop_reason=self._last.stop_reason,
-            prompt_tokens=self._request.prompt_tokens,
-            cached_tokens=self._request.cached_tokens,
-            timings=self._request.timings,
-        )
+        return self._assembly.completion(self._request)
 
     def cancel(self) -> None:
         """Ends the generation soon; the iterator then ends with a chunk of ``finish_reason="cancelled"``."""
@@ -82,29 +146,10 @@ class Stream(Iterator[Chunk]):
     def close(self) -> None:
         """Cancels; the iterator is over."""
         self._request.cancel()
-        if self._last is None:
-            self._last = Chunk("", [], "cancelled")
+        self._assembly.abandon()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
-
-    def _cut_at_stop(self, token_ids: list[int]) -> Chunk:
-        """Tokens to a chunk; ends the request when a stop string is complete."""
-        reason = self._request.finish_reason
-        if not self._stop.active:
-            text = self._decoder.feed(token_ids, last=reason is not None)
-            return Chunk(text, token_ids, reason, self._request.stop_token_id)
-        text = ""
-        for n, token_id in enumerate(token_ids, start=1):
-            text += self._stop.feed(self._decoder.feed([token_id]))
-            if self._stop.found is not None:
-                self._request.cancel()
-                return Chunk(text, token_ids[:n], "stop", self._stop.found)
-        if reason is not None:
-            text += self._stop.feed(self._decoder.feed([], last=True), last=True)
-            if self._stop.found is not None:
-                return Chunk(text, token_ids, "stop", self._stop.found)
-        return Chunk(text, token_ids, reason, self._request.stop_token_id)

@@ -40,7 +40,8 @@ class SamplingParams:
         logit_bias: token id -> number added to its logit; ``-inf`` forbids the token.
         grammar: GBNF text with a rule ``root`` that the output must match.
         json_schema: JSON schema (a dict, or its JSON text) that the output must match; not with ``grammar``.
-        timeout_s: seconds from submission after which the request ends with what it has; None: no limit.
+        timeout_s: seconds from submission after which the request ends with what it has; None: no limit. Time spent
+            waiting for room in a full queue counts (``queue_full="wait"``).
     """
 
     max_tokens: int = 256
@@ -111,15 +112,17 @@ class Timings:
         queue_s: from submission until the engine took it up.
         prefill_s: from there until the first token.
         decode_s: from the first token until the last.
-        prompt_tokens: tokens prefilled.
+        prompt_tokens: prompt tokens computed, without those reused; once more for each preemption.
         generated_tokens: tokens produced; with a stop string, a few more than were needed to complete it.
+        n_preemptions: how often it had to give its room to others and was computed again.
     """
 
-    queue_s: float
-    prefill_s: float
-    decode_s: float
-    prompt_tokens: int
-    generated_tokens: int
+    queue_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    n_preemptions: int = 0
 
     @property
     def ttft_s(self) -> float:
@@ -182,29 +185,59 @@ class Chunk:
 
 @dataclass(frozen=True)
 class EngineStats:
-    """Counters of one engine since it started.
+    """Counters of one engine since it started, and what it does now.
 
     Attributes:
         n_queued: requests waiting now.
         n_running: requests being computed now.
+        n_parallel: requests that can be computed at once.
+        n_threads: compute threads now, for steps that generate; the engine changes it when it adapts.
+        n_threads_batch: the same for steps that read prompts.
+        n_cells: room in the context, in tokens.
+        n_cells_running: of these, held by running requests.
+        n_cells_cached: held for prompts that begin alike, and given up when room is needed.
         n_requests: submitted so far.
+        n_finished: ended so far, in whatever way.
         n_prompt_tokens: prompt tokens computed.
         n_cached_tokens: prompt tokens reused instead.
         n_generated_tokens: tokens produced.
         n_decode_steps: forward passes.
-        prefill_s: seconds in forward passes over prompts.
-        decode_s: seconds in forward passes over generated tokens.
+        n_preemptions: times that a request had to give its room to others and was computed again.
+        prefill_s: seconds in forward passes with prompt tokens among them.
+        decode_s: seconds in those without.
+        sample_s: seconds spent choosing tokens.
     """
 
     n_queued: int
     n_running: int
+    n_parallel: int
+    n_threads: int
+    n_threads_batch: int
+    n_cells: int
+    n_cells_running: int
+    n_cells_cached: int
     n_requests: int
+    n_finished: int
     n_prompt_tokens: int
     n_cached_tokens: int
     n_generated_tokens: int
     n_decode_steps: int
+    n_preemptions: int
     prefill_s: float
     decode_s: float
+    sample_s: float
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Mean tokens of a forward pass, prompts included: how full the batches are; 0 before the first."""
+        n_tokens = self.n_prompt_tokens + self.n_generated_tokens
+        return n_tokens / self.n_decode_steps if self.n_decode_steps else 0.0
+
+    @property
+    def cached_fraction(self) -> float:
+        """Share of all prompt tokens that needed no computing, 0 to 1."""
+        n_tokens = self.n_prompt_tokens + self.n_cached_tokens
+        return self.n_cached_tokens / n_tokens if n_tokens else 0.0
 
 
 def _number(name: str, value: float, low: float = -math.inf, high: float = math.inf) -> float:

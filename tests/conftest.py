@@ -20,6 +20,7 @@ _HANDLE_KINDS = {
     "Request": lib.PYG_HANDLE_REQUEST,
     "Backend": lib.PYG_HANDLE_BACKEND,
     "GGUF": lib.PYG_HANDLE_GGUF,
+    "Waker": lib.PYG_HANDLE_WAKER,
 }
 
 _failed = pytest.StashKey[bool]()

@@ -30,6 +30,7 @@ N_HEAD = 2
 N_HEAD_KV = 1
 N_FF = 96
 N_CTX_TRAIN = 512
+D_CONV, D_STATE, DT_RANK = 4, 16, 4  # of state-space layers
 HEAD_DIM = N_EMBD // N_HEAD
 ROPE_BASE = 10_000.0
 RMS_EPS = 1e-5
@@ -64,18 +65,43 @@ def llama_weights(n_vocab: int = N_BYTE_VOCAB, seed: int = 0) -> Weights:
     draw = _Draw(seed)
     weights = {"token_embd.weight": draw(n_vocab, N_EMBD, scale=1.0), "output_norm.weight": draw.near_1(N_EMBD)}
     for i in range(N_LAYER):
-        weights |= {
-            f"blk.{i}.attn_norm.weight": draw.near_1(N_EMBD),
-            f"blk.{i}.attn_q.weight": draw(N_HEAD * HEAD_DIM, N_EMBD),
-            f"blk.{i}.attn_k.weight": draw(N_HEAD_KV * HEAD_DIM, N_EMBD),
-            f"blk.{i}.attn_v.weight": draw(N_HEAD_KV * HEAD_DIM, N_EMBD),
-            f"blk.{i}.attn_output.weight": draw(N_EMBD, N_HEAD * HEAD_DIM),
-            f"blk.{i}.ffn_norm.weight": draw.near_1(N_EMBD),
-            f"blk.{i}.ffn_gate.weight": draw(N_FF, N_EMBD),
-            f"blk.{i}.ffn_up.weight": draw(N_FF, N_EMBD),
-            f"blk.{i}.ffn_down.weight": draw(N_EMBD, N_FF),
-        }
+        weights |= _attention(draw, i) | _feed_forward(draw, i)
     return weights
+
+
+def _attention(draw: _Draw, i: int) -> Weights:
+    return {
+        f"blk.{i}.attn_norm.weight": draw.near_1(N_EMBD),
+        f"blk.{i}.attn_q.weight": draw(N_HEAD * HEAD_DIM, N_EMBD),
+        f"blk.{i}.attn_k.weight": draw(N_HEAD_KV * HEAD_DIM, N_EMBD),
+        f"blk.{i}.attn_v.weight": draw(N_HEAD_KV * HEAD_DIM, N_EMBD),
+        f"blk.{i}.attn_output.weight": draw(N_EMBD, N_HEAD * HEAD_DIM),
+    }
+
+
+def _feed_forward(draw: _Draw, i: int) -> Weights:
+    return {
+        f"blk.{i}.ffn_norm.weight": draw.near_1(N_EMBD),
+        f"blk.{i}.ffn_gate.weight": draw(N_FF, N_EMBD),
+        f"blk.{i}.ffn_up.weight": draw(N_FF, N_EMBD),
+        f"blk.{i}.ffn_down.weight": draw(N_EMBD, N_FF),
+    }
+
+
+def _state_space(draw: _Draw, i: int) -> Weights:
+    d_inner = 2 * N_EMBD
+    return {
+        f"blk.{i}.attn_norm.weight": draw.near_1(N_EMBD),
+        f"blk.{i}.ssm_in.weight": draw(2 * d_inner, N_EMBD),
+        f"blk.{i}.ssm_conv1d.weight": draw(d_inner, D_CONV),
+        f"blk.{i}.ssm_conv1d.bias": draw(d_inner, scale=0.1),
+        f"blk.{i}.ssm_x.weight": draw(DT_RANK + 2 * D_STATE, d_inner),
+        f"blk.{i}.ssm_dt.weight": draw(d_inner, DT_RANK),
+        f"blk.{i}.ssm_dt.bias": draw(d_inner, scale=0.1),
+        f"blk.{i}.ssm_a": -np.exp(draw(d_inner, D_STATE, scale=0.5)),
+        f"blk.{i}.ssm_d": draw.near_1(d_inner),
+        f"blk.{i}.ssm_out.weight": draw(N_EMBD, d_inner),
+    }
 
 
 def write_llama(path: Path, vocabulary: Metadata | None = None, *, seed: int = 0, **metadata: object) -> Path:
@@ -108,24 +134,12 @@ def write_llama(path: Path, vocabulary: Metadata | None = None, *, seed: int = 0
 def write_mamba(path: Path, seed: int = 0) -> Path:
     """A Mamba of two layers with the byte vocabulary: a recurrent model, whose memory is a state."""
     draw = _Draw(seed)
-    d_inner, d_state, d_conv, dt_rank = 2 * N_EMBD, 16, 4, 4
     weights = {
         "token_embd.weight": draw(N_BYTE_VOCAB, N_EMBD, scale=1.0),
         "output_norm.weight": draw.near_1(N_EMBD),
     }
     for i in range(N_LAYER):
-        weights |= {
-            f"blk.{i}.attn_norm.weight": draw.near_1(N_EMBD),
-            f"blk.{i}.ssm_in.weight": draw(2 * d_inner, N_EMBD),
-            f"blk.{i}.ssm_conv1d.weight": draw(d_inner, d_conv),
-            f"blk.{i}.ssm_conv1d.bias": draw(d_inner, scale=0.1),
-            f"blk.{i}.ssm_x.weight": draw(dt_rank + 2 * d_state, d_inner),
-            f"blk.{i}.ssm_dt.weight": draw(d_inner, dt_rank),
-            f"blk.{i}.ssm_dt.bias": draw(d_inner, scale=0.1),
-            f"blk.{i}.ssm_a": -np.exp(draw(d_inner, d_state, scale=0.5)),
-            f"blk.{i}.ssm_d": draw.near_1(d_inner),
-            f"blk.{i}.ssm_out.weight": draw(N_EMBD, d_inner),
-        }
+        weights |= _state_space(draw, i)
     facts = {
         "general.architecture": "mamba",
         "general.name": f"random mamba {seed}",
@@ -135,12 +149,75 @@ def write_mamba(path: Path, seed: int = 0) -> Path:
         "mamba.feed_forward_length": 0,
         "mamba.attention.head_count": 0,
         "mamba.attention.layer_norm_rms_epsilon": RMS_EPS,
-        "mamba.ssm.conv_kernel": d_conv,
-        "mamba.ssm.inner_size": d_inner,
-        "mamba.ssm.state_size": d_state,
-        "mamba.ssm.time_step_rank": dt_rank,
+        **_state_space_facts("mamba"),
     }
     return write(path, {**facts, **byte_vocabulary()}, weights)
+
+
+def write_jamba(path: Path, seed: int = 0) -> Path:
+    """A Jamba of a state-space and an attention layer: a hybrid model, with a memory of both kinds."""
+    draw = _Draw(seed)
+    weights = {
+        "token_embd.weight": draw(N_BYTE_VOCAB, N_EMBD, scale=1.0),
+        "output_norm.weight": draw.near_1(N_EMBD),
+        "blk.0.ssm_dt_norm.weight": draw.near_1(DT_RANK),
+        "blk.0.ssm_b_norm.weight": draw.near_1(D_STATE),
+        "blk.0.ssm_c_norm.weight": draw.near_1(D_STATE),
+        **_state_space(draw, 0),
+        **_attention(draw, 1),
+        **_feed_forward(draw, 0),
+        **_feed_forward(draw, 1),
+    }
+    facts = {
+        "general.architecture": "jamba",
+        "general.name": f"random jamba {seed}",
+        "jamba.context_length": N_CTX_TRAIN,
+        "jamba.embedding_length": N_EMBD,
+        "jamba.block_count": 2,
+        "jamba.feed_forward_length": N_FF,
+        "jamba.attention.head_count": N_HEAD,
+        "jamba.attention.head_count_kv": np.array([0, N_HEAD_KV], np.int32),
+        "jamba.attention.layer_norm_rms_epsilon": RMS_EPS,
+        **_state_space_facts("jamba"),
+    }
+    return write(path, {**facts, **byte_vocabulary()}, weights)
+
+
+def write_gemma2(path: Path, seed: int = 0, sliding_window: int = 16) -> Path:
+    """A Gemma 2 of two layers, one of which looks back no further than its sliding window."""
+    draw = _Draw(seed)
+    weights = llama_weights(seed=seed)
+    for i in range(N_LAYER):
+        weights |= {
+            f"blk.{i}.post_attention_norm.weight": draw.near_1(N_EMBD),
+            f"blk.{i}.post_ffw_norm.weight": draw.near_1(N_EMBD),
+        }
+    facts = {
+        "general.architecture": "gemma2",
+        "general.name": f"random gemma {seed}",
+        "gemma2.context_length": N_CTX_TRAIN,
+        "gemma2.embedding_length": N_EMBD,
+        "gemma2.block_count": N_LAYER,
+        "gemma2.feed_forward_length": N_FF,
+        "gemma2.attention.head_count": N_HEAD,
+        "gemma2.attention.head_count_kv": N_HEAD_KV,
+        "gemma2.attention.key_length": HEAD_DIM,
+        "gemma2.attention.value_length": HEAD_DIM,
+        "gemma2.attention.layer_norm_rms_epsilon": RMS_EPS,
+        "gemma2.attention.sliding_window": sliding_window,
+        "gemma2.attn_logit_softcapping": 50.0,
+        "gemma2.final_logit_softcapping": 30.0,
+    }
+    return write(path, {**facts, **byte_vocabulary()}, weights)
+
+
+def _state_space_facts(architecture: str) -> dict[str, object]:
+    return {
+        f"{architecture}.ssm.conv_kernel": D_CONV,
+        f"{architecture}.ssm.inner_size": 2 * N_EMBD,
+        f"{architecture}.ssm.state_size": D_STATE,
+        f"{architecture}.ssm.time_step_rank": DT_RANK,
+    }
 
 
 def write_bert(path: Path, seed: int = 0) -> Path:

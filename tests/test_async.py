@@ -1,0 +1,578 @@
+"""LLM in event loops: asyncio and, where it is installed, uvloop; several at once, closed early, beside threads."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.util
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+import questions
+
+import pyggml
+from pyggml import lib
+from pyggml.engine import READ_TOKENS
+
+T = TypeVar("T")
+Run = Callable[[Coroutine[Any, Any, T]], T]
+
+STORY = "Once upon a time"
+LOOPS = ["asyncio", "uvloop"]
+
+
+def new_loop(kind: str) -> asyncio.AbstractEventLoop:
+    if kind == "asyncio":
+        return asyncio.new_event_loop()
+    uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def run_in(kind: str, main: Coroutine[Any, Any, T]) -> T:
+    loop = new_loop(kind)
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Run[Any]:
+    """Runs a coroutine in a new loop of each kind."""
+    if request.param == "uvloop" and importlib.util.find_spec("uvloop") is None:
+        pytest.skip("uvloop is not installed")
+    return lambda main: run_in(request.param, main)
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[pyggml.LLM]:
+    """The shipped model with eight sequences, shared by the tests of this file."""
+    with pyggml.load(n_ctx=16384, n_parallel=8, n_threads=1) as llm:
+        yield llm
+
+
+@pytest.fixture
+def own_llm() -> Iterator[pyggml.LLM]:
+    """A shipped model that the test may close."""
+    with pyggml.load(n_ctx=16384, n_parallel=2, n_threads=1) as llm:
+        yield llm
+
+
+@pytest.fixture
+def narrow() -> Iterator[pyggml.LLM]:
+    """One request at a time, one that waits, and no more."""
+    with pyggml.load(n_ctx=16384, n_parallel=1, max_queue=1, n_threads=1) as llm:
+        yield llm
+
+
+def n_wakers() -> int:
+    gc.collect()
+    return lib.pyg_live_handles(lib.PYG_HANDLE_WAKER)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits for what the engine's thread does in its own time."""
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+async def until_async(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.002)
+
+
+def is_idle(llm: pyggml.LLM) -> bool:
+    stats = llm.stats()
+    return (stats.n_running, stats.n_queued) == (0, 0)
+
+
+def fill(llm: pyggml.LLM) -> list[pyggml.Stream]:
+    """Takes the only sequence and the only place in the queue of ``narrow``."""
+    running = llm.stream(STORY, max_tokens=16_000, ignore_eos=True)
+    next(running)
+    return [running, llm.stream(STORY, max_tokens=16_000, ignore_eos=True)]
+
+
+def test_agenerate_is_generate(llm: pyggml.LLM, run: Run[pyggml.Completion]) -> None:
+    for prompt, answer in zip(questions.prompts(llm, 6), questions.answers(6), strict=True):
+        expected = llm.generate(prompt)
+        done = run(llm.agenerate(prompt))
+        assert done.text == expected.text == answer
+        assert (done.token_ids, done.finish_reason, done.stop_reason, done.prompt_tokens) == (
+            expected.token_ids,
+            "stop",
+            expected.stop_reason,
+            len(prompt),
+        )
+        assert done.timings.generated_tokens == len(done.token_ids)
+
+
+def test_astream_joins_to_the_whole(llm: pyggml.LLM, run: Run[None]) -> None:
+    async def main() -> None:
+        stream = llm.astream(STORY, max_tokens=60)
+        chunks = [chunk async for chunk in stream]
+        whole = stream.completion
+        assert whole.text == "".join(chunk.text for chunk in chunks) == llm.detokenize(whole.token_ids)
+        assert whole.token_ids == [token for chunk in chunks for token in chunk.token_ids]
+        assert len(whole.token_ids) == 60
+        assert all(chunk.finish_reason is None for chunk in chunks[:-1])
+        assert chunks[-1].finish_reason == whole.finish_reason == "length"
+        assert [chunk async for chunk in stream] == []
+
+    run(main())
+
+
+@pytest.mark.parametrize("stop", ["only", " a small demo", "."])
+def test_stop_strings_never_leak(llm: pyggml.LLM, run: Run[None], stop: str) -> None:
+    prompt, full = questions.prompts(llm, 6)[5], questions.answers(6)[5]
+    cut = full[: full.index(stop)]
+
+    async def main() -> None:
+        shown = ""
+        async with llm.astream(prompt, stop=stop) as stream:
+            async for chunk in stream:
+                shown += chunk.text
+                assert cut.startswith(shown)
+        assert shown == cut == stream.completion.text
+        assert stream.completion.stop_reason == stop
+        assert (await llm.agenerate(prompt, stop=stop)).text == cut
+
+    run(main())
+
+
+def test_sixty_four_tasks_answer_as_if_alone(llm: pyggml.LLM, run: Run[Any]) -> None:
+    async def main() -> list[pyggml.Completion]:
+        return await asyncio.gather(*(llm.agenerate(prompt) for prompt in questions.prompts(llm, 64)))
+
+    assert [done.text for done in run(main())] == questions.answers(64)
+
+
+def test_one_descriptor_and_no_thread_for_all_tasks(llm: pyggml.LLM, run: Run[None]) -> None:
+    async def main() -> None:
+        before = n_wakers(), threading.active_count()
+        tasks = [asyncio.create_task(llm.agenerate(STORY, max_tokens=30)) for _ in range(40)]
+        stream = llm.astream(STORY, max_tokens=30)
+        await stream.__anext__()
+        assert (n_wakers(), threading.active_count()) == (before[0] + 1, before[1])
+        await asyncio.gather(*tasks)
+        await stream.finish()
+        assert n_wakers() == before[0]
+
+    run(main())
+
+
+def test_the_next_loop_starts_anew(llm: pyggml.LLM, run: Run[pyggml.Completion]) -> None:
+    before = n_wakers(), len(os.listdir("/dev/fd"))  # noqa: PTH208
+    for _ in range(5):
+        assert run(llm.agenerate(STORY, max_tokens=3)).text
+    assert (n_wakers(), len(os.listdir("/dev/fd"))) == before  # noqa: PTH208
+
+
+def test_a_cancelled_task_frees_its_sequence(llm: pyggml.LLM, run: Run[None]) -> None:
+    async def main() -> None:
+        started = asyncio.Event()
+
+        async def read() -> None:
+            async for _ in llm.astream(STORY, max_tokens=16_000, ignore_eos=True):
+                started.set()
+
+        task = asyncio.create_task(read())
+        await started.wait()
+        assert llm.stats().n_running == 1
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until_async(lambda: is_idle(llm))
+
+    run(main())
+
+
+def test_cancelled_in_the_queue(own_llm: pyggml.LLM, run: Run[None]) -> None:
+    async def main() -> None:
+        tasks = [
+            asyncio.create_task(own_llm.agenerate(STORY, max_tokens=16_000, ignore_eos=True, temperature=1.0))
+            for _ in range(10)
+        ]
+        await until_async(lambda: own_llm.stats().n_queued == 8)
+        for task in tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
+        await until_async(lambda: is_idle(own_llm))
+        assert (await own_llm.agenerate(STORY, max_tokens=3)).text
+
+    run(main())
+
+
+@pytest.mark.parametrize("how", ["aclose", "async with", "dropped", "cancel", "wait_for"])
+def test_ways_to_end_early(llm: pyggml.LLM, run: Run[None], how: str) -> None:
+    async def main() -> None:
+        stream: pyggml.AsyncStream | None = llm.astream(STORY, max_tokens=16_000, ignore_eos=True)
+        assert stream is not None
+        assert (await stream.__anext__()).finish_reason is None
+        if how == "aclose":
+            await stream.aclose()
+            await stream.aclose()
+            assert [chunk async for chunk in stream] == []
+        elif how == "async with":
+            async with stream:
+                await stream.__anext__()
+            assert [chunk async for chunk in stream] == []
+        elif how == "dropped":
+            stream = None
+        elif how == "cancel":
+            threading.Thread(target=stream.cancel).start()
+            assert [chunk async for chunk in stream][-1].finish_reason == "cancelled"
+            assert stream.completion.finish_reason == "cancelled"
+        else:
+            while True:  # a chunk may be there in time
+                try:
+                    await asyncio.wait_for(stream.__anext__(), 1e-6)
+                except asyncio.TimeoutError:
+                    break
+            assert [chunk async for chunk in stream] == []
+        await until_async(lambda: is_idle(llm))
+
+    run(main())
+
+
+def test_dropped_in_another_thread(llm: pyggml.LLM, run: Run[None]) -> None:
+    async def main() -> None:
+        streams = [llm.astream(STORY, max_tokens=16_000, ignore_eos=True)]
+        await streams[0].__anext__()
+        assert n_wakers() == 1
+        await asyncio.to_thread(streams.clear)
+        await until_async(lambda: n_wakers() == 0 and is_idle(llm))
+        assert (await llm.agenerate(STORY, max_tokens=2)).text
+
+    run(main())
+
+
+def test_many_that_begin_at_once_let_others_run(llm: pyggml.LLM, run: Run[None]) -> None:
+    """One of them begins in each round of the loop, so another task gets as many turns meanwhile."""
+
+    async def main() -> None:
+        n_before = llm.stats().n_requests
+        tasks = [asyncio.create_task(llm.agenerate(STORY, max_tokens=1)) for _ in range(50)]
+        n_turns = 0
+        while llm.stats().n_requests < n_before + 50:
+            await asyncio.sleep(0)
+            n_turns += 1
+        assert n_turns >= 50
+        await asyncio.gather(*tasks)
+
+    run(main())
+
+
+def test_closing_wakes_who_awaits(own_llm: pyggml.LLM, run: Run[None]) -> None:
+    async def main() -> None:
+        blockers = [own_llm.astream(STORY, max_tokens=16_000, ignore_eos=True) for _ in range(2)]
+        for blocker in blockers:
+            await blocker.__anext__()
+        waiting = own_llm.astream(STORY)
+        task = asyncio.create_task(anext_or_none(waiting))
+        await asyncio.sleep(0)
+        with pytest.raises(pyggml.InvalidParameterError, match="one task"):
+            await waiting.__anext__()
+        await waiting.aclose()
+        assert await task is None
+        for blocker in blockers:
+            await blocker.aclose()
+
+    run(main())
+
+
+async def anext_or_none(stream: pyggml.AsyncStream) -> pyggml.Chunk | None:
+    try:
+        return await stream.__anext__()
+    except StopAsyncIteration:
+        return None
+
+
+def test_a_stream_that_is_not_awaited_asks_for_nothing(llm: pyggml.LLM, run: Run[None]) -> None:
+    async def main() -> None:
+        before = llm.stats().n_requests
+        stream = llm.astream(STORY)
+        with pytest.raises(pyggml.InvalidParameterError, match="not ended"):
+            _ = stream.completion
+        await stream.aclose()
+        assert [chunk async for chunk in stream] == []
+        assert llm.stats().n_requests == before
+
+    run(main())
+
+
+def test_errors_come_where_they_can_be_known(llm: pyggml.LLM, run: Run[None]) -> None:
+    with pytest.raises(pyggml.InvalidParameterError, match="temprature"):
+        llm.astream(STORY, temprature=1)
+    with pytest.raises(pyggml.InvalidParameterError, match="top_p"):
+        llm.astream(STORY, top_p=2)
+    with pytest.raises(pyggml.EmptyPromptError):
+        llm.astream("")
+
+    async def main() -> None:
+        before = n_wakers()
+        failures: list[tuple[Awaitable[Any], type[Exception]]] = [
+            (llm.astream([5] * (llm.n_ctx + 1)).__anext__(), pyggml.ContextOverflowError),
+            (llm.astream([5] * (llm.n_ctx + 10_000)).__anext__(), pyggml.ContextOverflowError),
+            (llm.agenerate(STORY, grammar="root ::= missing"), pyggml.GrammarError),
+            (llm.agenerate(STORY, json_schema="{"), pyggml.GrammarError),
+            (llm.agenerate("a\0b"), pyggml.InvalidParameterError),
+            (llm.agenerate(np.array(5)), pyggml.InvalidParameterError),
+            (llm.agenerate_batch(STORY), pyggml.InvalidParameterError),
+            (llm.agenerate([10**6]), pyggml.InvalidParameterError),
+            (llm.agenerate(""), pyggml.EmptyPromptError),
+        ]
+        for awaitable, error in failures:
+            with pytest.raises(error):
+                await awaitable
+        await until_async(lambda: n_wakers() == before)  # a thread that worked for us may just be letting go
+        assert (await llm.agenerate(STORY, max_tokens=2)).text
+
+    run(main())
+
+
+def test_a_grammar_holds(llm: pyggml.LLM, run: Run[Any]) -> None:
+    async def main() -> list[pyggml.Completion]:
+        return await asyncio.gather(
+            *(llm.agenerate(STORY, grammar='root ::= "yes" | "no"', max_tokens=20) for _ in range(6)),
+            llm.agenerate(STORY, json_schema={"type": "boolean"}, max_tokens=20),
+        )
+
+    *words, flag = [done.text for done in run(main())]
+    assert set(words) <= {"yes", "no"}
+    assert flag in ("true", "false")
+
+
+def test_the_loop_runs_while_a_long_text_is_tokenized(llm: pyggml.LLM, run: Run[None]) -> None:
+    """Tokenizing takes a good part of a second here, so a loop that were held up would not tick at all."""
+    text = "Once upon a time there was a little dog. " * 50_000
+
+    async def main() -> None:
+        n_ticks = 0
+
+        async def tick() -> None:
+            nonlocal n_ticks
+            while True:
+                await asyncio.sleep(0.005)
+                n_ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        with pytest.raises(pyggml.ContextOverflowError):
+            await llm.agenerate(text)
+        ticking.cancel()
+        assert n_ticks > 3
+
+    run(main())
+
+
+def test_more_tokens_than_one_read_takes(llm: pyggml.LLM, run: Run[None]) -> None:
+    async def main() -> None:
+        n = READ_TOKENS + 200
+        stream = llm.astream(STORY, max_tokens=n, ignore_eos=True)
+        first = await stream.__anext__()
+        await until_async(lambda: is_idle(llm))
+        second = await stream.__anext__()
+        assert len(second.token_ids) <= READ_TOKENS
+        done = await stream.finish()
+        assert len(done.token_ids) == n
+        assert done.text == llm.detokenize(done.token_ids)
+        assert done.text.startswith(first.text + second.text)
+
+    run(main())
+
+
+def test_timeout_ends_with_what_there_is(llm: pyggml.LLM, run: Run[pyggml.Completion]) -> None:
+    done = run(llm.agenerate(STORY, max_tokens=10**6, ignore_eos=True, timeout_s=0.05))
+    assert done.finish_reason == "timeout"
+
+
+def test_two_loops_and_threads_share_a_model(llm: pyggml.LLM) -> None:
+    kinds = [kind for kind in LOOPS if kind == "asyncio" or importlib.util.find_spec("uvloop") is not None]
+    prompts = questions.prompts(llm, 18)
+
+    async def main() -> list[pyggml.Completion]:
+        return await asyncio.gather(*map(llm.agenerate, prompts))
+
+    def generate(i: int) -> list[pyggml.Completion]:
+        return run_in(kinds[i % len(kinds)], main()) if i < 2 else [llm.generate(prompt) for prompt in prompts]
+
+    with ThreadPoolExecutor(6) as pool:
+        for completions in pool.map(generate, range(6)):
+            assert [done.text for done in completions] == questions.answers(18)
+    assert n_wakers() == 0
+
+
+def test_close_reaches_every_awaiter(own_llm: pyggml.LLM, run: Run[None]) -> None:
+    async def main() -> None:
+        tasks = [
+            asyncio.create_task(own_llm.agenerate(STORY, max_tokens=16_000, ignore_eos=True, temperature=1.0))
+            for _ in range(6)
+        ]
+        await until_async(lambda: own_llm.stats().n_running == 2)
+        await asyncio.to_thread(own_llm.close)
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [pyggml.ClosedError] * 6
+        with pytest.raises(pyggml.ClosedError):
+            await own_llm.agenerate(STORY)
+
+    run(main())
+    assert n_wakers() == 0
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # asyncio's, about its own tasks
+def test_a_loop_closed_with_work_in_flight(llm: pyggml.LLM, kind: str) -> None:
+    loop = new_loop(kind)
+
+    async def main() -> list[object]:
+        stream = llm.astream(STORY, max_tokens=16_000, ignore_eos=True)
+        await stream.__anext__()
+        works: list[Coroutine[Any, Any, object]] = [
+            llm.agenerate(STORY, max_tokens=16_000, ignore_eos=True),
+            llm.agenerate_batch([STORY] * 3, max_tokens=16_000, ignore_eos=True),
+            stream.finish(),
+        ]
+        tasks: list[object] = [asyncio.create_task(work) for work in works]
+        await asyncio.sleep(0.05)
+        return tasks
+
+    tasks = loop.run_until_complete(main())
+    assert n_wakers() == 1
+    loop.close()
+    assert not is_idle(llm)
+    tasks.clear()
+    gc.collect()
+    until(lambda: is_idle(llm))
+    assert n_wakers() == 0
+    assert run_in(kind, llm.agenerate(STORY, max_tokens=2)).text
+
+
+def test_a_full_queue_raises(narrow: pyggml.LLM, run: Run[None]) -> None:
+    async def main() -> None:
+        streams = fill(narrow)
+        with pytest.raises(pyggml.QueueFullError, match="1"):
+            await narrow.agenerate(STORY)
+        for stream in streams:
+            stream.close()
+        await until_async(lambda: is_idle(narrow))
+        assert (await narrow.agenerate(STORY, max_tokens=2)).text
+
+    run(main())
+
+
+def test_a_full_queue_makes_wait(run: Run[None]) -> None:
+    async def main(llm: pyggml.LLM) -> None:
+        streams = fill(llm)
+        with pytest.raises(pyggml.RequestTimeout, match="max_queue"):
+            await llm.agenerate(STORY, timeout_s=0.05)
+        waiting = llm.astream(STORY)
+        task = asyncio.create_task(waiting.finish())
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        assert (await task).finish_reason == "cancelled"
+        tasks = [asyncio.create_task(llm.agenerate(STORY, max_tokens=5)) for _ in range(20)]
+        await asyncio.sleep(0.01)
+        assert not any(task.done() for task in tasks)
+        for stream in streams:
+            stream.close()
+        texts = {(await task).text for task in tasks}
+        assert len(texts) == 1
+
+    with pyggml.load(n_ctx=16384, n_parallel=1, max_queue=1, queue_full="wait", n_threads=1) as llm:
+        run(main(llm))
+    assert n_wakers() == 0
+
+
+def test_close_reaches_those_who_wait_for_room(run: Run[None]) -> None:
+    async def main(llm: pyggml.LLM) -> None:
+        streams = fill(llm)
+        task = asyncio.create_task(llm.agenerate(STORY))
+        await asyncio.sleep(0.01)
+        await asyncio.to_thread(llm.close)
+        with pytest.raises(pyggml.ClosedError):
+            await task
+        del streams
+
+    with pyggml.load(n_ctx=16384, n_parallel=1, max_queue=1, queue_full="wait", n_threads=1) as llm:
+        run(main(llm))
+
+
+def test_agenerate_batch(llm: pyggml.LLM, run: Run[Any]) -> None:
+    seen: list[tuple[int, int | None]] = []
+    prompts = iter(questions.prompts(llm, 40))
+    done = run(llm.agenerate_batch(prompts, progress=lambda *news: seen.append(news)))
+    assert [completion.text for completion in done] == questions.answers(40)
+    assert seen == [(n, None) for n in range(1, 41)]
+    assert run(llm.agenerate_batch([])) == []
+
+
+def test_agenerate_batch_fails_as_a_whole(llm: pyggml.LLM, run: Run[None]) -> None:
+    async def main() -> None:
+        prompts: list[Any] = [STORY] * 10 + [[10**6]] + [STORY] * 1000
+        with pytest.raises(pyggml.InvalidParameterError) as caught:
+            await llm.agenerate_batch(prompts, max_tokens=50)
+        if sys.version_info >= (3, 11):
+            assert "prompt 10 " in caught.value.__notes__[0]
+        assert len(asyncio.all_tasks()) == 1
+        await until_async(lambda: is_idle(llm))
+
+        task = asyncio.create_task(llm.agenerate_batch([STORY] * 1000, max_tokens=50))
+        await until_async(lambda: llm.stats().n_running > 0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(asyncio.all_tasks()) == 1
+        await until_async(lambda: is_idle(llm))
+
+    run(main())
+
+
+@pytest.mark.parametrize("end", ["", "asyncio.run(main())", "loop.run_until_complete(main())"])
+def test_exit_with_work_in_flight(end: str) -> None:
+    code = f"""
+        import asyncio, threading, time
+        import pyggml
+
+        llm = pyggml.load()
+        loop = asyncio.new_event_loop()
+
+        async def main():
+            global tasks
+            tasks = [asyncio.create_task(llm.agenerate("The dog", max_tokens=9000, ignore_eos=True)) for _ in range(6)]
+            await asyncio.sleep(0.05)
+
+        def in_a_daemon():
+            other = asyncio.new_event_loop()
+            other.run_until_complete(llm.agenerate("The dog", max_tokens=8000, ignore_eos=True))
+
+        threading.Thread(target=in_a_daemon, daemon=True).start()
+        time.sleep(0.1)
+        {end}
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_import_leaves_asyncio_alone() -> None:
+    code = "import sys, pyggml; assert 'asyncio' not in sys.modules; assert pyggml.AsyncStream; pyggml.nonsense"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert "AttributeError: module 'pyggml' has no attribute 'nonsense'" in done.stderr
