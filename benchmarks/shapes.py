@@ -1,5 +1,7 @@
 """Models for measuring: random weights in the shapes of real ones, with real vocabularies, as Q4_K_M.
 
+    python benchmarks/shapes.py       makes all of them now (some minutes, 1.2 GB; 2.3 GB more while it works)
+
 Made once into a scratch folder, from the vocabularies in the vendored engine. The weights mean nothing; the time
 and memory they take are those of the real thing.
 """
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from pyggml import ffi, lib
 from pyggml.gguf import GGUFReader, GGUFWriter, ValueType
@@ -20,37 +23,46 @@ ROOT = Path(__file__).resolve().parent.parent
 VOCABULARIES = ROOT / "vendor" / "llama.cpp" / "models"
 SCRATCH = ROOT / "build" / "models"
 
+_ROWS_AT_ONCE = 8192
+
 
 @dataclass(frozen=True)
 class Shape:
-    """A Llama-architecture model's hyper-parameters."""
+    """The hyper-parameters of a dense transformer as its ``config.json`` states them."""
 
     name: str
-    vocabulary: str  # of the vendored ggml-vocab-*.gguf files, the one of the same kind and nearest size
+    architecture: str  # in GGUF's terms
+    vocabulary: str  # of the vendored ggml-vocab-*.gguf files, the model's own or one of the same kind and size
     n_embd: int
     n_layer: int
     n_ff: int
     n_head: int
     n_head_kv: int
+    head_dim: int
     n_ctx: int
     rope_freq_base: float
+    norm_eps: float
     tied: bool
+    head_norms: bool = False  # an RMS norm on each head's query and key
 
 
-SMOLLM2_135M = Shape("smollm2-135m", "starcoder", 576, 30, 1536, 9, 3, 8192, 100000.0, tied=True)
+SHAPES = {
+    shape.name: shape
+    for shape in (
+        Shape("smollm2-135m", "llama", "starcoder", 576, 30, 1536, 9, 3, 64, 8192, 1e5, 1e-5, tied=True),
+        Shape("tinyllama-1.1b", "llama", "llama-spm", 2048, 22, 5632, 32, 4, 64, 2048, 1e4, 1e-5, tied=False),
+        Shape("qwen3-0.6b", "qwen3", "qwen2", 1024, 28, 3072, 16, 8, 128, 40960, 1e6, 1e-6, tied=True, head_norms=True),
+    )
+}
 
 
-def smollm2_135m() -> Path:
-    """Path of a SmolLM2-135M-shaped Q4_K_M file."""
-    return _made(SMOLLM2_135M)
-
-
-def _made(shape: Shape) -> Path:
-    path = SCRATCH / f"{shape.name}-q4_k_m.gguf"
+def model_file(name: str) -> Path:
+    """Path of the Q4_K_M file of one of SHAPES, made on the first call."""
+    path = SCRATCH / f"{name}-q4_k_m.gguf"
     if not path.exists():
         SCRATCH.mkdir(parents=True, exist_ok=True)
-        full = SCRATCH / f"{shape.name}-f16.gguf"
-        _write(full, shape)
+        full = SCRATCH / f"{name}-f16.gguf"
+        _write(full, SHAPES[name])
         _quantize(full, path)
         full.unlink()
     return path
@@ -64,22 +76,26 @@ def _write(path: Path, shape: Shape) -> None:
         _write_metadata(writer, shape, vocabulary)
         tokens = vocabulary.metadata["tokenizer.ggml.tokens"]
         assert isinstance(tokens, tuple)
-        n_vocab = len(tokens)
         rng = np.random.default_rng(0)
-        shapes = _tensor_shapes(shape, n_vocab)
-        for name, dims in shapes.items():
+        tensors = _tensor_shapes(shape, len(tokens))
+        for name, dims in tensors.items():
             writer.add_tensor(name, dims, GGMLType.F32 if len(dims) == 1 else GGMLType.F16)
-        for name, dims in shapes.items():
-            if len(dims) == 1:
-                writer.write_tensor(name, np.ones(dims, np.float32))
-            else:
-                writer.write_tensor(name, (rng.standard_normal(dims, np.float32) * 0.02).astype(np.float16))
+        for name, dims in tensors.items():
+            writer.write_tensor(name, np.ones(dims, np.float32) if len(dims) == 1 else _random(rng, dims))
+
+
+def _random(rng: np.random.Generator, dims: tuple[int, ...]) -> npt.NDArray[np.float16]:
+    """Weights from a normal distribution, (rows, columns); block by block, as float32 takes twice the room."""
+    weights = np.empty(dims, np.float16)
+    for row in range(0, dims[0], _ROWS_AT_ONCE):
+        block = weights[row : row + _ROWS_AT_ONCE]
+        block[:] = rng.standard_normal(block.shape, np.float32) * np.float32(0.02)
+    return weights
 
 
 def _write_metadata(writer: GGUFWriter, shape: Shape, vocabulary: GGUFReader) -> None:
-    writer.set("general.architecture", "llama")
+    writer.set("general.architecture", shape.architecture)
     writer.set("general.name", f"{shape.name} with random weights")
-    head = shape.n_embd // shape.n_head
     for key, value in {
         "context_length": shape.n_ctx,
         "embedding_length": shape.n_embd,
@@ -87,11 +103,13 @@ def _write_metadata(writer: GGUFWriter, shape: Shape, vocabulary: GGUFReader) ->
         "feed_forward_length": shape.n_ff,
         "attention.head_count": shape.n_head,
         "attention.head_count_kv": shape.n_head_kv,
-        "rope.dimension_count": head,
+        "attention.key_length": shape.head_dim,
+        "attention.value_length": shape.head_dim,
+        "rope.dimension_count": shape.head_dim,
     }.items():
-        writer.set(f"llama.{key}", value, ValueType.UINT32)
-    writer.set("llama.attention.layer_norm_rms_epsilon", 1e-5, ValueType.FLOAT32)
-    writer.set("llama.rope.freq_base", shape.rope_freq_base, ValueType.FLOAT32)
+        writer.set(f"{shape.architecture}.{key}", value, ValueType.UINT32)
+    writer.set(f"{shape.architecture}.attention.layer_norm_rms_epsilon", shape.norm_eps, ValueType.FLOAT32)
+    writer.set(f"{shape.architecture}.rope.freq_base", shape.rope_freq_base, ValueType.FLOAT32)
     for key, text in vocabulary.metadata.items():
         if key.startswith("tokenizer."):
             writer.set(key, text, vocabulary.value_type(key))
@@ -99,21 +117,26 @@ def _write_metadata(writer: GGUFWriter, shape: Shape, vocabulary: GGUFReader) ->
 
 def _tensor_shapes(shape: Shape, n_vocab: int) -> dict[str, tuple[int, ...]]:
     """Tensor name -> shape, outermost dimension first."""
-    n_kv = shape.n_embd // shape.n_head * shape.n_head_kv
+    n_q, n_kv = shape.n_head * shape.head_dim, shape.n_head_kv * shape.head_dim
     tensors: dict[str, tuple[int, ...]] = {"token_embd.weight": (n_vocab, shape.n_embd)}
     for layer in range(shape.n_layer):
         block = f"blk.{layer}."
         tensors |= {
             block + "attn_norm.weight": (shape.n_embd,),
-            block + "attn_q.weight": (shape.n_embd, shape.n_embd),
+            block + "attn_q.weight": (n_q, shape.n_embd),
             block + "attn_k.weight": (n_kv, shape.n_embd),
             block + "attn_v.weight": (n_kv, shape.n_embd),
-            block + "attn_output.weight": (shape.n_embd, shape.n_embd),
+            block + "attn_output.weight": (shape.n_embd, n_q),
             block + "ffn_norm.weight": (shape.n_embd,),
             block + "ffn_gate.weight": (shape.n_ff, shape.n_embd),
             block + "ffn_up.weight": (shape.n_ff, shape.n_embd),
             block + "ffn_down.weight": (shape.n_embd, shape.n_ff),
         }
+        if shape.head_norms:
+            tensors |= {
+                block + "attn_q_norm.weight": (shape.head_dim,),
+                block + "attn_k_norm.weight": (shape.head_dim,),
+            }
     tensors["output_norm.weight"] = (shape.n_embd,)
     if not shape.tied:
         tensors["output.weight"] = (n_vocab, shape.n_embd)
@@ -127,3 +150,8 @@ def _quantize(source: Path, destination: Path) -> None:
     if lib.llama_model_quantize(os.fsencode(source), os.fsencode(partial), params) != 0:
         raise RuntimeError(f"the engine could not quantize {source}")
     partial.rename(destination)
+
+
+if __name__ == "__main__":
+    for each in SHAPES:
+        print(model_file(each))

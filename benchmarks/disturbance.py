@@ -1,0 +1,179 @@
+"""A neighbour that wants a core: one stream's decode while something else computes, and after that has ended.
+
+On two cores (the script confines itself to two where there are more) one stream decodes on and on. A neighbour that
+never stops computing comes and goes: first another process, then a Python thread of this one. The engine's counters
+tell the speed before and meanwhile, from the neighbour's first moment on, and when full speed is back. Upstream's
+llama-bench, with its default of one thread per core, meets the same neighbour process in the same round.
+
+    python benchmarks/disturbance.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import measure
+import upstream
+from shapes import model_file
+
+import pyggml
+
+CALM_S = 3.0
+BUSY_S = 5.0
+AFTER_S = 4.0
+FULL_SPEED = 0.95  # of the calm speed: what counts as back
+N_UPSTREAM = 32  # tokens; with a neighbour they can take long
+_SAMPLE_S = 0.02
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One coming and going of a neighbour: tokens per second, and seconds from its end until full speed."""
+
+    calm: float
+    busy: float
+    back_s: float
+
+    def __str__(self) -> str:
+        back = "" if math.isnan(self.back_s) else f", back after {self.back_s:.2f} s"
+        return f"{self.calm:.1f} tokens/s, then {self.busy:.1f} ({self.busy / self.calm:.0%}){back}"
+
+
+@contextlib.contextmanager
+def busy_process() -> Iterator[None]:
+    """Another process that computes on one core."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def busy_thread() -> Iterator[None]:
+    """A Python thread of this process that computes without a pause."""
+    done = threading.Event()
+
+    def compute() -> None:
+        while not done.is_set():
+            sum(range(1000))
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def decoding(llm: pyggml.LLM) -> Iterator[None]:
+    """One stream that decodes, request after request, asked for by a thread."""
+    done = threading.Event()
+
+    def generate() -> None:
+        while not done.is_set():
+            llm.generate([1], max_tokens=256, ignore_eos=True)
+
+    thread = threading.Thread(target=generate)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+Samples = list[tuple[float, int]]  # seconds, tokens generated so far
+
+
+def sample(llm: pyggml.LLM, seconds: float) -> Samples:
+    """The engine's count of tokens, again and again."""
+    samples: Samples = []
+    end = time.perf_counter() + seconds
+    while not samples or samples[-1][0] < end:
+        samples.append((time.perf_counter(), llm.stats().n_generated_tokens))
+        time.sleep(_SAMPLE_S)
+    return samples
+
+
+def speed(samples: Samples) -> float:
+    """Tokens per second between the first and the last sample."""
+    (start, first), (end, last) = samples[0], samples[-1]
+    return (last - first) / (end - start)
+
+
+def time_until(samples: Samples, wanted: float) -> float:
+    """Seconds from the first sample to the beginning of the first stretch of that speed; infinite if none has it.
+
+    A stretch is long enough for a token more or less not to decide: 20 tokens, or half a second.
+    """
+    stretch_s = max(0.5, 20 / wanted)
+    for i, (start, _) in enumerate(samples):
+        stretch = [later for later in samples[i:] if later[0] <= start + stretch_s]
+        if samples[-1][0] < start + stretch_s:
+            break
+        if speed(stretch) >= wanted:
+            return start - samples[0][0]
+    return math.inf
+
+
+def visit(llm: pyggml.LLM, neighbour: AbstractContextManager[None]) -> Visit:
+    """Decode speed before, during and after a neighbour."""
+    with decoding(llm):
+        sample(llm, 1.0)
+        calm = speed(sample(llm, CALM_S))
+        if not calm:
+            raise RuntimeError(f"no token in {CALM_S:g} s: others keep this machine too busy to measure on")
+        with neighbour:
+            busy = speed(sample(llm, BUSY_S))
+        return Visit(calm, busy, time_until(sample(llm, AFTER_S), FULL_SPEED * calm))
+
+
+def visit_upstream(model: Path) -> Visit:
+    """The same of llama-bench with its default threads; it measures itself, and does not live to be back."""
+    calm = upstream.decode_speed(model, N_UPSTREAM, measure.n_cpus())
+    with busy_process():
+        busy = upstream.decode_speed(model, N_UPSTREAM, measure.n_cpus())
+    return Visit(calm, busy, math.nan)
+
+
+def compare(name: str, rounds: int) -> list[measure.Claim]:
+    """Measures both neighbours on one model."""
+    model = model_file(name)
+    visits: dict[str, list[Visit]] = {"process": [], "thread": [], "llama-bench, process": []}
+    print(f"{name}: decode of one stream beside a neighbour on {measure.n_cpus()} cores")
+    with pyggml.load(model, n_ctx=512) as llm:
+        for n in range(rounds):
+            visits["process"].append(visit(llm, busy_process()))
+            visits["thread"].append(visit(llm, busy_thread()))
+            visits["llama-bench, process"].append(visit_upstream(model))
+            for neighbour, seen in visits.items():
+                print(f"  round {n + 1}, {neighbour}: {seen[-1]}", flush=True)
+    kept = {neighbour: statistics.median(v.busy / v.calm for v in seen) for neighbour, seen in visits.items()}
+    back = {neighbour: statistics.median(v.back_s for v in seen) for neighbour, seen in visits.items()}
+    print(f"  llama-bench keeps {kept['llama-bench, process']:.0%} beside the process")
+    return [
+        measure.at_least(f"{name}: speed kept beside a busy process", kept["process"], 0.75, "x"),
+        measure.at_least(f"{name}: speed kept beside a busy Python thread", kept["thread"], 0.75, "x"),
+        measure.at_most(f"{name}: full speed back after the process", back["process"], 2.0, " s"),
+        measure.at_most(f"{name}: full speed back after the thread", back["thread"], 2.0, " s"),
+    ]
+
+
+if __name__ == "__main__":
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+    chosen = measure.options(__doc__, rounds=5, models=["smollm2-135m", "tinyllama-1.1b"])
+    sys.exit(measure.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))

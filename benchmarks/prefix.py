@@ -1,0 +1,57 @@
+"""A shared prefix: how soon the second of two requests answers that have their first 1,500 tokens in common.
+
+Each round takes a new prefix, so that the first request finds nothing. Three requests follow each other: the first,
+one after it, and one more while a stream with the same prefix is still running (which claims nothing).
+
+    python benchmarks/prefix.py [--rounds 3] [--model smollm2-135m tinyllama-1.1b qwen3-0.6b]
+"""
+
+from __future__ import annotations
+
+import sys
+
+import measure
+from shapes import SHAPES, model_file
+
+import pyggml
+
+N_PREFIX = 1500
+N_TAIL = 16  # what each request adds of its own, say a question
+N_TOKENS = 8
+
+
+def compare(name: str, rounds: int) -> list[measure.Claim]:
+    """Measures first and second requests on one model."""
+    requests = ("first", "second", "beside a running one")
+    ttft: dict[str, list[float]] = {request: [] for request in requests}
+    cached: dict[str, list[float]] = {request: [] for request in requests}
+
+    def ask(request: str, prompt: list[int]) -> None:
+        done = llm.generate(prompt, max_tokens=N_TOKENS, ignore_eos=True)
+        ttft[request].append(1e3 * done.timings.ttft_s)
+        cached[request].append(done.cached_tokens)
+
+    with pyggml.load(model_file(name), n_ctx=4096, n_parallel=4) as llm:
+        n_vocab = llm.model.vocab.n_tokens
+        llm.generate(measure.prompts(1, 600, n_vocab, seed=0)[0], max_tokens=N_TOKENS, ignore_eos=True)
+        for n in range(rounds):
+            prefix = measure.prompts(1, N_PREFIX, n_vocab, seed=100 + n)[0]
+            tails = measure.prompts(4, N_TAIL, n_vocab, seed=200 + n)
+            ask("first", prefix + tails[0])
+            ask("second", prefix + tails[1])
+            with llm.stream(prefix + tails[2], max_tokens=256, ignore_eos=True) as running:
+                next(running)
+                ask("beside a running one", prefix + tails[3])
+    print(f"{name}: {N_PREFIX} tokens shared and {N_TAIL} of its own in each request")
+    measure.table(ttft, "ms to the first token")
+    measure.table(cached, "cached_tokens")
+    share = measure.ratio(ttft, "second", "first")
+    return [
+        measure.at_most(f"{name}: second's time to first token, of the first's", share, 0.06, "x"),
+        measure.at_least(f"{name}: second's cached_tokens, fewest", min(cached["second"]), N_PREFIX),
+    ]
+
+
+if __name__ == "__main__":
+    chosen = measure.options(__doc__, rounds=3, models=list(SHAPES))
+    sys.exit(measure.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))

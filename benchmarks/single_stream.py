@@ -1,0 +1,110 @@
+"""One stream: pyggml's decode beside upstream's llama-bench tg128, and streaming beside waiting for the whole.
+
+llama-bench runs with each number of threads, and the best of them counts; pyggml chooses its number itself. The last
+line, which claims nothing, tells how much of its speed a Python thread of the same process keeps meanwhile.
+
+    python benchmarks/single_stream.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b qwen3-0.6b]
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import measure
+import upstream
+from shapes import SHAPES, model_file
+
+import pyggml
+from pyggml import SamplingParams
+
+# As tg128 does: 128 decode steps, from an empty context. The one-token prompt's logits give one token more.
+N_STEPS = 128
+REQUEST = SamplingParams(max_tokens=N_STEPS + 1, ignore_eos=True)
+
+
+def whole(llm: pyggml.LLM) -> float:
+    """Decode steps per second of the engine, as llama-bench counts them."""
+    return llm.generate([1], REQUEST).timings.tokens_per_s
+
+
+def whole_seen(llm: pyggml.LLM) -> float:
+    """Tokens per second as the caller of generate() sees them: from the call to its return."""
+    start = time.perf_counter()
+    n = len(llm.generate([1], REQUEST).token_ids)
+    return n / (time.perf_counter() - start)
+
+
+def streamed(llm: pyggml.LLM) -> float:
+    """Tokens per second as the reader of stream() sees them: from the call to the last chunk."""
+    start = time.perf_counter()
+    n = sum(len(chunk.token_ids) for chunk in llm.stream([1], REQUEST))
+    return n / (time.perf_counter() - start)
+
+
+def llama_bench(model: Path, n_threads: int) -> Callable[[int], float]:
+    return lambda _round: upstream.decode_speed(model, N_STEPS, n_threads)
+
+
+def beside(llm: pyggml.LLM, seconds: float) -> float:
+    """Share of its speed that a Python thread keeps while the model generates."""
+
+    def turns() -> int:
+        n, end = 0, time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            n += 1
+        return n
+
+    def generate() -> None:
+        while not done.is_set():
+            llm.generate([1], max_tokens=64, ignore_eos=True)
+
+    done, worker = threading.Event(), threading.Thread(target=generate)
+    alone = turns()
+    worker.start()
+    try:
+        return turns() / alone
+    finally:
+        done.set()
+        worker.join()
+
+
+def compare(name: str, rounds: int) -> list[measure.Claim]:
+    """Measures all sides on one model."""
+    model = model_file(name)
+    threads = {f"llama-bench -t {n}": n for n in range(1, measure.n_cpus() + 1)}
+    print(f"{name}: {N_STEPS} decode steps of one stream")
+    with pyggml.load(model, n_ctx=512) as llm:
+        sides: dict[str, Callable[[int], float]] = {
+            "pyggml": lambda _round: whole(llm),
+            "whole": lambda _round: whole_seen(llm),
+            "streamed": lambda _round: streamed(llm),
+        }
+        sides |= {side: llama_bench(model, n) for side, n in threads.items()}
+        figures = measure.interleaved(sides, rounds, "tokens/s")
+        stats = llm.stats()
+    measure.table(figures, "tokens/s")
+    print(f"  pyggml chose {stats.n_threads} threads to decode with")
+    theirs = measure.best(figures, list(threads))
+    return [
+        measure.at_least(f"{name}: decode, of {theirs}", measure.ratio(figures, "pyggml", theirs), 0.98, "x"),
+        measure.at_least(f"{name}: streamed, of whole", measure.ratio(figures, "streamed", "whole"), 0.97, "x"),
+    ]
+
+
+def main() -> int:
+    chosen = measure.options(__doc__, rounds=5, models=list(SHAPES))
+    claims = [claim for name in chosen.model for claim in compare(name, chosen.rounds)]
+    status = measure.verdict(claims)
+    with pyggml.load(model_file(chosen.model[0]), n_ctx=512, n_threads=1) as llm:
+        share = statistics.median(beside(llm, 2.0) for _ in range(3))
+    print(f"a Python thread keeps {share:.0%} of its speed beside a generation on one compute thread")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

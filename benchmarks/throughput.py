@@ -1,0 +1,177 @@
+"""Eight callers at once: pyggml from eight threads, beside what else serves eight requests of one model.
+
+Each side gets eight random prompts of 64 tokens and makes 64 tokens for each; the figure is generated tokens per
+second, prompts included in the time. The sides: pyggml; upstream's llama-batched-bench, which knows beforehand what
+will be asked; llama-server with eight slots and eight HTTP clients; llama-cpp-python with a lock around it.
+
+    python benchmarks/throughput.py [--rounds 5] [--model tinyllama-1.1b]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import measure
+import upstream
+from peers import llama_cpp_python
+from shapes import model_file
+
+import pyggml
+
+N_CALLERS = 8
+N_PROMPT = 64
+N_TOKENS = 64
+N_CTX = 2048
+HERE = Path(__file__).resolve().parent
+
+Prompts = list[list[int]]
+Side = Callable[[Prompts], float]  # prompts -> seconds
+
+
+@contextlib.contextmanager
+def pyggml_threads(model: Path) -> Iterator[Side]:
+    """One LLM that eight threads call."""
+    with pyggml.load(model, n_ctx=N_CTX, n_parallel=N_CALLERS) as llm:
+
+        def run(prompts: Prompts) -> float:
+            def generate(index: int) -> None:
+                done = llm.generate(prompts[index], max_tokens=N_TOKENS, ignore_eos=True)
+                assert len(done.token_ids) == N_TOKENS
+                assert done.cached_tokens == 0
+
+            return measure.together(generate, N_CALLERS)
+
+        yield run
+
+
+@contextlib.contextmanager
+def batched_bench(model: Path) -> Iterator[Side]:
+    """llama-batched-bench, which makes up its own prompts."""
+    command = [upstream.llama_batched_bench(), "-m", model, "-c", N_CTX, "--output-format", "jsonl"]
+    command += ["-t", measure.n_cpus(), "-npl", N_CALLERS, "-npp", N_PROMPT]
+    # The prompt's logits give the first token, so that many steps make one token more.
+    command += ["-ntg", N_TOKENS - 1]
+
+    def run(_prompts: Prompts) -> float:
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith('{"n_kv_max"')]
+        return float(json.loads(lines[-1])["t"])
+
+    yield run
+
+
+@contextlib.contextmanager
+def http_clients(model: Path) -> Iterator[Side]:
+    """llama-server with eight slots, asked by eight clients that are connected already."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [upstream.llama_server(), "-m", model, "-c", N_CTX, "-np", N_CALLERS, "-t", measure.n_cpus()]
+    command += ["--host", "127.0.0.1", "--port", port]
+    log = upstream.SCRATCH / "llama-server.log"
+    with log.open("w") as file, subprocess.Popen(list(map(str, command)), stdout=file, stderr=file) as server:
+        try:
+            _wait_until_ready(port, server, log)
+
+            def run(prompts: Prompts) -> float:
+                # New ones in each round: the server closes those that idle while the others are measured.
+                connections = [http.client.HTTPConnection("127.0.0.1", port) for _ in prompts]
+                for connection in connections:
+                    connection.connect()
+                seconds = measure.together(lambda index: _post(connections[index], prompts[index]), N_CALLERS)
+                for connection in connections:
+                    connection.close()
+                return seconds
+
+            yield run
+        finally:
+            server.terminate()
+
+
+def _wait_until_ready(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    deadline = time.monotonic() + 120
+    while server.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                connection.close()
+                return
+        connection.close()
+        time.sleep(0.1)
+    raise RuntimeError(f"llama-server did not start; its words are in {log}")
+
+
+def _post(connection: http.client.HTTPConnection, prompt: list[int]) -> None:
+    body = {"prompt": prompt, "n_predict": N_TOKENS, "temperature": 0, "ignore_eos": True, "cache_prompt": False}
+    connection.request("POST", "/completion", json.dumps(body), {"Content-Type": "application/json"})
+    answer = json.load(connection.getresponse())
+    assert answer["tokens_predicted"] == N_TOKENS, answer
+
+
+@contextlib.contextmanager
+def llama_cpp_python_lock(model: Path) -> Iterator[Side]:
+    """llama-cpp-python in a process of its own, where eight threads share one model behind a lock."""
+    command = [llama_cpp_python(), HERE / "llama_cpp_worker.py", model, N_CTX, measure.n_cpus()]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(list(map(str, command)), text=True, stdin=pipe, stdout=pipe) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        stdin, stdout = worker.stdin, worker.stdout
+
+        def run(prompts: Prompts) -> float:
+            stdin.write(json.dumps({"prompts": prompts, "max_tokens": N_TOKENS}) + "\n")
+            stdin.flush()
+            seconds = stdout.readline()
+            if not seconds:
+                raise RuntimeError("the worker that runs llama-cpp-python died; its words are above")
+            return float(seconds)
+
+        yield run
+
+
+SIDES = {
+    "pyggml": pyggml_threads,
+    "batched-bench": batched_bench,
+    "llama-server": http_clients,
+    "llama-cpp-python": llama_cpp_python_lock,
+}
+
+
+def compare(name: str, rounds: int) -> list[measure.Claim]:
+    """Measures all sides on one model."""
+    model = model_file(name)
+    with pyggml.Model(model, vocab_only=True) as vocabulary:
+        n_vocab = vocabulary.vocab.n_tokens
+
+    def speed(side: Side) -> Callable[[int], float]:
+        def run(n: int) -> float:
+            # New prompts in each round, so that no side finds them in its cache.
+            return N_CALLERS * N_TOKENS / side(measure.prompts(N_CALLERS, N_PROMPT, n_vocab, seed=n))
+
+        return run
+
+    print(f"{name}: {N_CALLERS} callers, {N_PROMPT} tokens in, {N_TOKENS} tokens out each")
+    with contextlib.ExitStack() as stack:
+        sides = {side: speed(stack.enter_context(make(model))) for side, make in SIDES.items()}
+        figures = measure.interleaved(sides, rounds, "tokens/s")
+    measure.table(figures, "tokens/s")
+    return [
+        measure.at_least(f"{name}: of batched-bench", measure.ratio(figures, "pyggml", "batched-bench"), 0.97, "x"),
+        measure.at_least(f"{name}: of llama-server", measure.ratio(figures, "pyggml", "llama-server"), 1.0, "x"),
+        measure.at_least(
+            f"{name}: of llama-cpp-python", measure.ratio(figures, "pyggml", "llama-cpp-python"), 1.9, "x"
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    chosen = measure.options(__doc__, rounds=5, models=["tinyllama-1.1b"])
+    sys.exit(measure.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))
