@@ -31,6 +31,7 @@ constexpr double  EXPLORE_BASELINE_S = 0.5;
 
 constexpr double PAUSE_S      = 0.05;  // meanwhile caches cool, clocks drop and compute threads fall asleep,
 constexpr double WAKE_UP_S    = 0.01;  // which the next step pays for
+constexpr double CALM_S       = 0.3;   // who comes often pauses first: a program reads its files before it computes
 constexpr double LASTING_S    = 3;     // a raise that is undone sooner was a failure
 constexpr double NEWS_LASTS_S = 1;
 
@@ -240,7 +241,7 @@ ThreadChoice::News ThreadChoice::lowering(double excess, double now) {
         const bool undone  = now - raised_at_ < LASTING_S;
         n_failures_        = undone ? std::min(std::max(n_failures_, n_failures_before_) + 1, MAX_FAILURES) : 0;
         n_failures_before_ = 0;
-        rests_until_ = waits_until_ = now + rest_s(n_failures_);
+        rests_until_ = waits_until_ = now + std::max(rest_s(n_failures_), CALM_S);
         adopt(n_best_, best_, 1);
         return News::LOWERED;
     }
