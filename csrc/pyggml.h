@@ -542,10 +542,10 @@ typedef struct pyg_engine  pyg_engine;
 typedef struct pyg_request pyg_request;
 
 typedef struct pyg_engine_options {
-    uint32_t n_ctx;         // cells that requests share, 0: all of the context (upstream rounds cells up)
-    uint32_t max_queue;     // requests that may wait; 0: any number
-    bool     prefix_cache;  // finished sequences are kept while there is room, and prompts start from what they share
-    bool     adapt_threads; // choose how many threads compute, step by step; else as the context was made
+    uint32_t n_ctx;          // cells that requests share, 0: all of the context (upstream rounds cells up)
+    uint32_t max_queue;      // requests that may wait; 0: any number
+    bool     prefix_cache;   // finished sequences are kept while there is room, and prompts start from what they share
+    bool     adapt_threads;  // choose how many threads compute, step by step; else as the context was made
 } pyg_engine_options;
 
 pyg_engine_options pyg_engine_default_options(void);

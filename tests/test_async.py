@@ -84,14 +84,14 @@ def n_wakers() -> int:
 
 def until(condition: Callable[[], bool]) -> None:
     """Waits for what the engine's thread does in its own time."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 100  # on a machine whose cores others want, too
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.002)
 
 
 async def until_async(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 100  # on a machine whose cores others want, too
     while not condition():
         assert time.monotonic() < end
         await asyncio.sleep(0.002)
@@ -384,7 +384,7 @@ def test_the_loop_runs_while_a_long_text_is_tokenized(llm: pyggml.LLM, run: Run[
 
 def test_more_tokens_than_one_read_takes(llm: pyggml.LLM, run: Run[None]) -> None:
     async def main() -> None:
-        n = READ_TOKENS + 200
+        n = READ_TOKENS + 50
         stream = llm.astream(STORY, max_tokens=n, ignore_eos=True)
         first = await stream.__anext__()
         await until_async(lambda: is_idle(llm))

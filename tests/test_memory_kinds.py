@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import models
 import pytest
@@ -21,7 +22,7 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
     "recurrent": models.write_mamba,
     "hybrid": models.write_jamba,
 }
-OPTIONS = {"ignore_eos": True, "max_tokens": 20}
+OPTIONS: dict[str, Any] = {"ignore_eos": True, "max_tokens": 20}
 
 
 @pytest.fixture(scope="module", params=WRITERS)
@@ -48,7 +49,7 @@ def tokens(n: int, seed: int) -> list[int]:
 
 def test_a_crowd_says_what_each_says_alone(path: Path, alone: pyggml.LLM) -> None:
     prompts = [tokens(1 + 7 * i % 40, seed=i) for i in range(12)]
-    options = {"ignore_eos": True, "max_tokens": 60}
+    options: dict[str, Any] = {"ignore_eos": True, "max_tokens": 60}
     with pyggml.load(path, n_ctx=200, n_threads=1, n_parallel=4) as llm:
         crowd = llm.generate_batch(prompts, **options)
         assert llm.stats().n_preemptions > 0  # 200 cells are not enough for four of them
