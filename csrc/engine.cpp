@@ -14,7 +14,9 @@ using pyg::fail;
 // would have it.
 constexpr uint32_t LOGITS_ROWS = 32;
 
-constexpr auto SWEEP_EVERY = std::chrono::milliseconds(10);
+constexpr auto   SWEEP_EVERY     = std::chrono::milliseconds(10);
+constexpr double GATHERING_SHARE = 0.01;
+constexpr double GATHERING_MAX_S = 0.003;
 
 pyg::Failure broken() {
     return fail(PYG_ERR_ENGINE, "a check inside the engine failed during an earlier request, so it cannot go on: "
@@ -166,7 +168,21 @@ void Engine::run() {
 bool Engine::wait_for_work() {
     std::unique_lock<std::mutex> lock(mutex_);
     work_.wait(lock, [&] { return closing_ || (!broken_ && (forget_asked_ || !scheduler_.idle())); });
+    if (scheduler_.running().empty() && n_parallel_ > 1) {
+        work_.wait_for(lock, gathering_time(), [&] { return closing_ || scheduler_.waiting().size() >= n_parallel_; });
+    }
     return !closing_;
+}
+
+// Requests that are made together arrive one after the other. The first one waits a moment for the rest, since prompts
+// are computed faster together: for a small part of the time it is going to take.
+std::chrono::duration<double> Engine::gathering_time() const {
+    size_t n_tokens = 0;
+    for (const auto & job : scheduler_.waiting()) {
+        n_tokens += job->tokens.size();
+    }
+    return std::chrono::duration<double>(
+        std::min(GATHERING_MAX_S, GATHERING_SHARE * s_per_prompt_token_ * static_cast<double>(n_tokens)));
 }
 
 void Engine::turn() {

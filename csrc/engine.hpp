@@ -54,8 +54,9 @@ class Engine {
     };
     enum class Outcome { COMPUTED, INTERRUPTED, NO_ROOM };
 
-    void run();
-    bool wait_for_work();
+    void                          run();
+    bool                          wait_for_work();
+    std::chrono::duration<double> gathering_time() const;
 
     // One step: planned, computed, its outcome handed out.
     void               turn();
