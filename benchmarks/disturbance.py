@@ -3,7 +3,8 @@
 On two cores (the script confines itself to two where there are more) one stream decodes on and on. A neighbour that
 never stops computing comes and goes: first another process, then a Python thread of this one. The engine's counters
 tell the speed before and meanwhile, from the neighbour's first moment on, and when full speed is back. Upstream's
-llama-bench, with its default of one thread per core, meets the same neighbour process in the same round.
+llama-bench, with its default of one thread per core, meets the same neighbour process in the same round. What one
+compute thread does undisturbed is the most that can be kept where the neighbour has the other core.
 
     python benchmarks/disturbance.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b]
 """
@@ -142,6 +143,13 @@ def visit(llm: pyggml.LLM, neighbour: AbstractContextManager[None]) -> Visit:
         return Visit(calm, busy, time_until(sample(llm, AFTER_S), FULL_SPEED * calm))
 
 
+def calm_speed(llm: pyggml.LLM) -> float:
+    """Decode speed of one stream when nobody disturbs it."""
+    with decoding(llm):
+        sample(llm, 1.0)
+        return speed(sample(llm, CALM_S))
+
+
 def visit_upstream(model: Path) -> Visit:
     """The same of llama-bench with its default threads; it measures itself, and does not live to be back."""
     calm = upstream.decode_speed(model, N_UPSTREAM, measure.n_cpus())
@@ -155,16 +163,19 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
     model = model_file(name)
     visits: dict[str, list[Visit]] = {"process": [], "thread": [], "llama-bench, process": []}
     print(f"{name}: decode of one stream beside a neighbour on {measure.n_cpus()} cores")
-    with pyggml.load(model, n_ctx=512) as llm:
+    one_thread: list[float] = []
+    with pyggml.load(model, n_ctx=512) as llm, pyggml.load(model, n_ctx=512, n_threads=1) as modest:
         for n in range(rounds):
             visits["process"].append(visit(llm, busy_process()))
             visits["thread"].append(visit(llm, busy_thread()))
             visits["llama-bench, process"].append(visit_upstream(model))
+            one_thread.append(calm_speed(modest) / visits["process"][-1].calm)
             for neighbour, seen in visits.items():
                 print(f"  round {n + 1}, {neighbour}: {seen[-1]}", flush=True)
     kept = {neighbour: statistics.median(v.busy / v.calm for v in seen) for neighbour, seen in visits.items()}
     back = {neighbour: statistics.median(v.back_s for v in seen) for neighbour, seen in visits.items()}
     print(f"  llama-bench keeps {kept['llama-bench, process']:.0%} beside the process")
+    print(f"  one compute thread, undisturbed, is {statistics.median(one_thread):.0%} of full speed")
     return [
         measure.at_least(f"{name}: speed kept beside a busy process", kept["process"], 0.75, "x"),
         measure.at_least(f"{name}: speed kept beside a busy Python thread", kept["thread"], 0.75, "x"),
