@@ -40,7 +40,8 @@ namespace pyg {
 Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & options)
     : model_(context->model), context_(std::move(context)),
       n_ctx_(std::min(options.n_ctx, static_cast<uint32_t>(n_positions(*model_)))), n_vocab_(model_->n_vocab()),
-      n_parallel_(llama_n_seq_max(context_->raw)), max_queue_(options.max_queue), cache_(*context_),
+      n_parallel_(llama_n_seq_max(context_->raw)), max_queue_(options.max_queue),
+      is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), cache_(*context_),
       scheduler_(limits_of(*context_, options), cache_) {
     stats_.n_parallel      = static_cast<int32_t>(n_parallel_);
     stats_.n_threads       = llama_n_threads(context_->raw);
@@ -210,8 +211,9 @@ Step Engine::plan() {
         scheduler_.forget();
     }
     sweep();
+    const auto [beside, alone] = prompt_pieces();
     for (;;) {
-        Step       step = scheduler_.next(n_prefill());
+        Step       step = scheduler_.next(beside, alone);
         const auto dead = std::find_if(step.slices.begin(), step.slices.end(),
                                        [](const Slice & slice) { return !request_of(slice.job).start(); });
         if (dead == step.slices.end()) {

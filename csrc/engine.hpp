@@ -76,11 +76,12 @@ class Engine {
     void fail_step(const pyg_error & error);
     void break_down(const pyg_error & error);
 
-    uint32_t        n_prefill() const;
-    const Request * worth_interrupting(const Step & step) const;
-    void            choose_threads(uint32_t n_tokens);
-    void            count(const Step & step, double seconds);
-    static bool     should_abort(void * self);
+    uint32_t                      prompt_piece(double seconds) const;
+    std::pair<uint32_t, uint32_t> prompt_pieces() const;
+    const Request *               worth_interrupting(const Step & step) const;
+    void                          choose_threads(uint32_t n_tokens);
+    void                          count(const Step & step, double seconds);
+    static bool                   should_abort(void * self);
 
     const std::shared_ptr<Model> model_;
     std::shared_ptr<Context>     context_;
@@ -88,6 +89,7 @@ class Engine {
     const int32_t                n_vocab_;
     const uint32_t               n_parallel_;
     const uint32_t               max_queue_;
+    const bool                   is_reproducible_;
     ContextCache                 cache_;
 
     // The thread's own.

@@ -9,10 +9,11 @@
 
 namespace {
 
-// While others stream, a prompt is computed in pieces that take about this long; smaller pieces than so many tokens
+// Prompts are computed in pieces that take about so long, beside streams and alone; smaller pieces than so many tokens
 // would cost more than they are worth.
-constexpr double   PREFILL_PIECE_S   = 0.1;
-constexpr uint32_t PREFILL_PIECE_MIN = 64;
+constexpr double   PIECE_BESIDE_S = 0.1;
+constexpr double   PIECE_ALONE_S  = 1.0;
+constexpr uint32_t PIECE_MIN      = 64;
 
 // What llama_decode answers.
 constexpr int32_t DECODE_NO_ROOM = 1;
@@ -58,14 +59,22 @@ llama_batch Batch::of(const Step & step) {
             outputs_.data()};
 }
 
-// How many prompt tokens a step may take on beside those who stream.
-uint32_t Engine::n_prefill() const {
+// As many prompt tokens as take about so long.
+uint32_t Engine::prompt_piece(double seconds) const {
     const uint32_t n_ubatch = llama_n_ubatch(context_->raw);
     if (s_per_prompt_token_ == 0) {
         return n_ubatch;
     }
-    const double n = std::min(PREFILL_PIECE_S / s_per_prompt_token_, static_cast<double>(n_ubatch));
-    return std::max(static_cast<uint32_t>(n), std::min(PREFILL_PIECE_MIN, n_ubatch));
+    const double n = std::min(seconds / s_per_prompt_token_, 1e6);
+    return std::max(static_cast<uint32_t>(n), std::min(PIECE_MIN, n_ubatch));
+}
+
+// How many prompt tokens a step may take on beside those who stream, and when nobody does. Even then it is no more than
+// others who come meanwhile may have to wait for, and a cancel, which ggml sees between two nodes of a graph. Only
+// the bit-reproducible mode must not depend on the time anything takes.
+std::pair<uint32_t, uint32_t> Engine::prompt_pieces() const {
+    const uint32_t alone = is_reproducible_ ? UINT32_MAX : prompt_piece(PIECE_ALONE_S);
+    return {std::min(prompt_piece(PIECE_BESIDE_S), llama_n_ubatch(context_->raw)), alone};
 }
 
 // One forward pass, finished when it returns.
@@ -137,7 +146,7 @@ void Engine::count(const Step & step, double seconds) {
             n_prompt += slice.n;
         }
     }
-    if (n_prompt >= PREFILL_PIECE_MIN / 2) {
+    if (n_prompt >= PIECE_MIN / 2) {
         const double measured = seconds / step.n_tokens;
         s_per_prompt_token_   = s_per_prompt_token_ == 0 ? measured : (s_per_prompt_token_ + measured) / 2;
     }

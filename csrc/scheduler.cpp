@@ -46,7 +46,7 @@ void Scheduler::add(std::shared_ptr<Job> job) {
     waiting_.push_back(std::move(job));
 }
 
-Step Scheduler::next(uint32_t n_prefill) {
+Step Scheduler::next(uint32_t n_beside, uint32_t n_alone) {
     reserve_for_decoding();
     admit();
     if (Step step = rows_step(); !step.empty()) {
@@ -58,10 +58,7 @@ Step Scheduler::next(uint32_t n_prefill) {
             step.add(job, 1);
         }
     }
-    uint32_t n_left = limits_.n_batch - step.n_tokens;
-    if (!step.empty()) {
-        n_left = std::min(n_left, n_prefill);
-    }
+    uint32_t n_left = std::min(limits_.n_batch - step.n_tokens, step.empty() ? n_alone : n_beside);
     for (const auto & job : running_) {
         if (!job->every_row && job->n_pending() > 1 && n_left > 0) {
             const uint32_t n = std::min(n_left, job->n_pending());

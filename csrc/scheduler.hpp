@@ -87,9 +87,9 @@ class Scheduler {
 
     void add(std::shared_ptr<Job> job);
 
-    // The next step: a token for each job that decodes, the rest with prompts, of which it takes at most `n_prefill`
-    // tokens while somebody decodes. Empty when nothing is left to do.
-    Step next(uint32_t n_prefill);
+    // The next step: a token for each job that decodes, the rest with prompts, of which it takes at most `n_beside`
+    // tokens while somebody decodes, else `n_alone`. Empty when nothing is left to do.
+    Step next(uint32_t n_beside, uint32_t n_alone = UINT32_MAX);
 
     // One of these follows each next() whose step was begun. Jobs of the step may have ended meanwhile.
     void computed(const Step & step);
