@@ -12,7 +12,7 @@ namespace {
 // Prompts are computed in pieces that take about so long, beside streams and alone; smaller pieces than so many tokens
 // would cost more than they are worth.
 constexpr double   PIECE_BESIDE_S = 0.1;
-constexpr double   PIECE_ALONE_S  = 1.0;
+constexpr double   PIECE_ALONE_S  = 0.5;
 constexpr uint32_t PIECE_MIN      = 64;
 
 // What llama_decode answers.

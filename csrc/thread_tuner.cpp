@@ -11,8 +11,8 @@ namespace {
 constexpr double NORMAL           = 0.18;   // 1.2: steps of one kind differ by some percent, not by more
 constexpr double MUCH             = 0.22;   // 1.25
 constexpr double SIZE_DOUBT       = 0.5;    // of an exponent between 0 and 1
-constexpr double STEP_IS_EVIDENCE = 0.42;   // of a disturbance, at most: one step never counts for many
-constexpr double TRIGGER          = 0.3;    // evidence that starts lowering: two steps at 1.5, or one at 1.7
+constexpr double STEP_IS_EVIDENCE = 0.28;   // of a disturbance, at most: one step alone is an accident
+constexpr double TRIGGER          = 0.3;    // evidence that starts lowering: two steps at 1.4
 constexpr double FEWER_PAYS       = -0.1;   // lowering must gain so much,
 constexpr double MORE_PAYS        = -0.02;  // raising so much,
 constexpr double TIE              = 0.015;  // and exploring may lose so much against the fastest count
@@ -172,7 +172,7 @@ void ThreadChoice::settled(uint32_t n_tokens, double seconds, double excess) {
     cost_.learn(n_tokens, seconds);
     if (slow_ > TRIGGER) {
         start_lowering(slow_sum_ / n_slow_);
-    } else if (suspected_ && n_ > 1) {
+    } else if (suspected_ && slow_ == 0 && n_ > 1) {
         start_lowering(0);
     } else if (ready_to_explore(seconds)) {
         start(Trial::EXPLORE, (low_ + n_) / 2);

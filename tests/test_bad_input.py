@@ -107,7 +107,7 @@ class TestFiles:
             damaged[position] ^= 1 << (position % 8)
             path.write_bytes(damaged)
             try:
-                with Model(path) as model, Context(model, n_ctx=256) as context:
+                with Model(path) as model, Context(model, n_ctx=256, n_threads=1) as context:
                     context.decode([1])
             except errors.InferError:
                 pass
@@ -155,7 +155,7 @@ class TestFiles:
         metadata = {**models.metadata_of(tiny_path), **change}
         path = models.write(tmp_path / "m.gguf", metadata, models.llama_weights())
         try:
-            with Model(path) as model, Context(model, n_ctx=256) as context:
+            with Model(path) as model, Context(model, n_ctx=256, n_threads=1) as context:
                 context.decode([1, 2, 3])
                 model.vocab.tokenize("the bath")
         except errors.InferError:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import questions
 
 import pyggml
 from pyggml import SamplingParams
@@ -257,10 +258,9 @@ def test_chat_template(llm: pyggml.LLM) -> None:
 
 
 def test_threads_may_share_it(llm: pyggml.LLM) -> None:
-    expected = llm.generate(STORY, max_tokens=30).text
     with ThreadPoolExecutor(8) as pool:
-        texts = list(pool.map(lambda _: llm.generate(STORY, max_tokens=30).text, range(32)))
-    assert texts == [expected] * 32
+        texts = list(pool.map(lambda prompt: llm.generate(prompt).text, questions.prompts(llm, 32)))
+    assert texts == questions.answers(32)
 
 
 def test_other_threads_run_while_it_generates(llm: pyggml.LLM) -> None:

@@ -94,7 +94,7 @@ void test_disturbance_lowers_within_three_steps() {
                 continue;
             }
             const int32_t n_before = run.n();
-            run.slowness(n_tokens, 2);
+            run.slowness(n_tokens, 3);
             CHECK(run.n() < n_before);
             run.slowness(n_tokens, 12);
             // Among many cores, whether more than one is free shows only by trying.
