@@ -78,7 +78,8 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
     model = model_file(name)
     threads = {f"llama-bench -t {n}": n for n in range(1, measure.n_cpus() + 1)}
     print(f"{name}: {N_STEPS} decode steps of one stream")
-    with pyggml.load(model, n_ctx=512) as llm:
+    # One stream, and nothing kept of those before it: attention passes over what is kept, too.
+    with pyggml.load(model, n_ctx=512, n_parallel=1) as llm:
         sides: dict[str, Callable[[int], float]] = {
             "pyggml": lambda _round: whole(llm),
             "whole": lambda _round: whole_seen(llm),
