@@ -48,8 +48,8 @@ void take_lowest_priority() {
 #endif
 }
 
-// What the compute thread and the helper share: atomics only. A lock could be held by the helper at the moment it loses
-// its core, and the compute thread would wait for a thread that is last in line.
+// What the compute thread and the helper share. While it computes, the one takes no lock: the helper could hold it at
+// the moment it loses its core, and the compute thread would wait for a thread that is last in line.
 class Lookout {
   public:
     void stop() {

@@ -19,7 +19,7 @@ constexpr double GATHERING_SHARE = 0.01;
 constexpr double GATHERING_MAX_S = 0.003;
 
 pyg::Failure broken() {
-    return fail(PYG_ERR_ENGINE, "a check inside the engine failed during an earlier request, so it cannot go on: "
+    return fail(PYG_ERR_ENGINE, "something inside the engine failed during an earlier request, so it cannot go on: "
                                 "close it and load the model again");
 }
 
@@ -127,7 +127,7 @@ int32_t Engine::n_queued() const {
 
 // How many more requests the queue takes. Those for which a sequence is free are on their way, and need no place.
 size_t Engine::n_places() const {
-    const size_t n_places = max_queue_ + n_parallel_ - scheduler_.running().size();
+    const size_t n_places = size_t{max_queue_} + n_parallel_ - scheduler_.running().size();
     if (max_queue_ == 0 || scheduler_.idle()) {
         return SIZE_MAX;
     }
@@ -154,6 +154,7 @@ void Engine::run() {
         if (status != PYG_OK) {
             recover(error, in_doubt);
         }
+        step_ = {};  // so that an idle engine keeps no request alive
     }
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto & job : scheduler_.running()) {
@@ -187,7 +188,6 @@ std::chrono::duration<double> Engine::gathering_time() const {
 }
 
 void Engine::turn() {
-    step_ = {};
     step_ = plan();
     if (step_.empty()) {
         return;
@@ -249,15 +249,17 @@ void Engine::sweep() {
     }
 }
 
-// The scheduler first: whoever learns of the end finds the room free.
+// The scheduler first: whoever learns of the end finds the room free. But learn of it they must.
 void Engine::end(Request & request, const End & end) {
-    scheduler_.end(request);
-    stats_.n_finished++;
-    if (end.error) {
-        request.end(*end.error);
-    } else {
-        request.end(end.finish, end.stop_token_id);
+    const auto tell = [&] { end.error ? request.end(*end.error) : request.end(end.finish, end.stop_token_id); };
+    try {
+        scheduler_.end(request);
+    } catch (...) {
+        tell();
+        throw;
     }
+    stats_.n_finished++;
+    tell();
 }
 
 // As many of those who asked as there are places: each of a thousand being told of one place would be a crowd.
@@ -273,7 +275,7 @@ void Engine::tell_room() {
 void Engine::recover(const pyg_error & error, bool in_doubt) {
     pyg_error  another;
     const bool planned = !step_.empty();
-    if (tuner_ && in_doubt) {
+    if (tuner_) {
         tuner_->abandoned();
     }
     if (in_doubt || !planned || guard(&another, [&] { fail_step(error); }) != PYG_OK) {
@@ -289,6 +291,7 @@ void Engine::fail_step(const pyg_error & error) {
         stats_.n_finished++;
         request_of(slice.job).end(error);
     }
+    tell_room();
 }
 
 void Engine::break_down(const pyg_error & error) {

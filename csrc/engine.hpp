@@ -1,8 +1,8 @@
 // The engine: one context, one native thread, any number of requests computed together.
 //
-// Callers queue requests and read from them; the thread alone computes. Two kinds of lock exist and are never held
-// over work that takes long: the engine's (scheduler, counters) and each request's (what its reader sees). The
-// engine's may be held while taking a request's, never the other way round.
+// Callers queue requests and read from them; the thread alone computes. Three kinds of lock exist, taken in this order
+// and never held over a forward pass or sampling: the engine's (scheduler, counters), each request's (what its reader
+// sees), each waker's.
 #pragma once
 
 #include "context_cache.hpp"
@@ -108,8 +108,8 @@ class Engine {
     std::deque<std::pair<std::shared_ptr<Waker>, uint64_t>> room_askers_;
     pyg_engine_stats                                        stats_        = {};
     bool                                                    forget_asked_ = false;
-    bool                                                    broken_ = false;  // an assert unwound through the context
-    std::atomic<bool>                                       closing_{false};
+    bool              broken_ = false;  // the context, or what is known of it, is in doubt
+    std::atomic<bool> closing_{false};
 
     std::thread thread_;  // last: starts when everything else is in place
 };

@@ -169,6 +169,9 @@ pyg_status Request::wait(int32_t min_tokens, double timeout_s, int32_t * token_i
     std::unique_lock<std::mutex> lock(mutex_);
     n_wanted_ = n_read_ + static_cast<size_t>(std::max(min_tokens, 1));
 
+    if (phase_ == Phase::WAITING && deadline_ && Clock::now() >= *deadline_) {
+        end_locked(PYG_FINISH_TIMEOUT, -1);
+    }
     const auto ready = [&] { return ready_locked(); };
     while (!ready() && timeout_s != 0) {
         // A queued request must not outstay its deadline because the engine is busy with another one.

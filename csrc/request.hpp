@@ -13,7 +13,8 @@
 namespace pyg {
 
 // A request is shared by the caller's handle and the engine; either may outlive the other. Its life is
-// waiting -> running -> ended, or waiting -> ended for one that is cancelled or times out in the queue.
+// waiting -> running -> ended, or waiting -> ended for one that is cancelled or times out in the queue. It runs from
+// the first step on that computes some of it, and goes on doing so when it is preempted.
 //
 // The part that is a Job is the engine's thread's alone: the tokens are computed from there. What callers see is
 // kept beside it, under the request's own lock.

@@ -290,12 +290,12 @@ bool Scheduler::make_room(uint32_t n, int32_t but) {
 void Scheduler::preempt(std::shared_ptr<Job> job) {
     const int32_t seq_id   = std::exchange(job->seq_id, -1);
     sequences_[seq_id].job = nullptr;
-    drop(seq_id);
-    job->n_past = 0;
+    job->n_past            = 0;
     job->n_preemptions++;
     n_preemptions_++;
     remove(running_, *job);
     insert(waiting_, job);
+    drop(seq_id);
 }
 
 void Scheduler::shorten(int32_t seq_id, uint32_t n) {

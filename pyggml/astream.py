@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+_AFTER_DEADLINE_S = 0.001  # the engine's deadline began a moment later than ours
+
+
 class AsyncStream(AsyncIterator[Chunk]):
     """A generation as an asynchronous iterator of chunks; it begins when the first one is awaited.
 
@@ -32,6 +36,7 @@ class AsyncStream(AsyncIterator[Chunk]):
         self._assembly = Assembly(job.tokenizer, job.stop)
         self._request: Request | None = None
         self._line: Line | None = None
+        self._deadline: float | None = None
         self._is_awaited = False
         self._is_cancelled = False
 
@@ -100,7 +105,7 @@ class AsyncStream(AsyncIterator[Chunk]):
 
     async def _submit(self, line: Line) -> Request | None:
         """Queues the request, once there is room if the job waits for it. None when nobody wants it any more."""
-        deadline = self._job.deadline()
+        deadline = self._deadline = self._job.deadline()
         while not self._is_over:
             try:
                 await self._try_to_submit(line, deadline)
@@ -108,6 +113,8 @@ class AsyncStream(AsyncIterator[Chunk]):
                 if not self._job.waits:
                     raise
             else:
+                break
+            if self._is_over:  # since that attempt, which a thread may have made
                 break
             self._job.engine.ask_for_room(line.waker, line.tag)
             await line.news(time_left(deadline))
@@ -133,8 +140,15 @@ class AsyncStream(AsyncIterator[Chunk]):
                 await asyncio.sleep(0)  # there may be more, and turning them to text takes time: others first
             if token_ids or request.finish_reason is not None:
                 return token_ids
-            await line.news()
+            await line.news(self._until_deadline())
         return []
+
+    def _until_deadline(self) -> float | None:
+        """Seconds until one that is still queued can be seen to have timed out; one that runs ends by itself."""
+        if self._deadline is None:
+            return None
+        left = self._deadline + _AFTER_DEADLINE_S - time.monotonic()
+        return left if left > 0 else None
 
     @property
     def _is_over(self) -> bool:

@@ -126,11 +126,14 @@ class _Window:
             with contextlib.suppress(QueueFullError):
                 return job.submit(self._waker, index)
             self._engine.ask_for_room(self._waker, _ROOM)
-            self._take_news()
+            while _ROOM not in self._take_news():
+                pass
 
-    def _take_news(self) -> None:
-        for tag in self._waker.take(SIGNAL_CHECK_S):
+    def _take_news(self) -> list[int]:
+        tags = self._waker.take(SIGNAL_CHECK_S)
+        for tag in tags:
             self._look(tag)
+        return tags
 
     def _look(self, index: int) -> None:
         """Reads what a request has, and lets it go when that was the end."""
