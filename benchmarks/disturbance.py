@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,15 +62,15 @@ def busy_process() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def busy_thread() -> Iterator[None]:
-    """A Python thread of this process that computes without a pause."""
+def meanwhile(work: Callable[[], object]) -> Iterator[None]:
+    """A thread of this process that works without a pause."""
     done = threading.Event()
 
-    def compute() -> None:
+    def work_on() -> None:
         while not done.is_set():
-            sum(range(1000))
+            work()
 
-    thread = threading.Thread(target=compute)
+    thread = threading.Thread(target=work_on)
     thread.start()
     try:
         yield
@@ -79,22 +79,14 @@ def busy_thread() -> Iterator[None]:
         thread.join()
 
 
-@contextlib.contextmanager
-def decoding(llm: pyggml.LLM) -> Iterator[None]:
-    """One stream that decodes, request after request, asked for by a thread."""
-    done = threading.Event()
+def busy_thread() -> AbstractContextManager[None]:
+    """A Python thread that computes."""
+    return meanwhile(lambda: sum(range(1000)))
 
-    def generate() -> None:
-        while not done.is_set():
-            llm.generate([1], max_tokens=256, ignore_eos=True)
 
-    thread = threading.Thread(target=generate)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+def decoding(llm: pyggml.LLM) -> AbstractContextManager[None]:
+    """One stream that decodes, request after request."""
+    return meanwhile(lambda: llm.generate([1], max_tokens=256, ignore_eos=True))
 
 
 Samples = list[tuple[float, int]]  # seconds, tokens generated so far
