@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ import pytest
 
 from pyggml import lib
 from pyggml.model import Model
+
+# A shell that runs this in the background has it ignore Ctrl-C, and its children with it, whose tests are about that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _HANDLE_KINDS = {
     "Model": lib.PYG_HANDLE_MODEL,
