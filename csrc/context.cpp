@@ -22,9 +22,8 @@ constexpr ggml_type CACHE_TYPES[] = {
     GGML_TYPE_Q4_1, GGML_TYPE_IQ4_NL, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1,
 };
 
-// How long compute threads look out for the next graph before they sleep, in upstream's unit of 131,072 pauses: a few
-// milliseconds, enough to last from one token to the next. Its default would keep them spinning for a tenth of a
-// second and more after the last one.
+// How long compute threads look out for the next graph before they sleep, in upstream's unit of 131,072 pauses of the
+// processor. Its default is fifty times as long, and all of that is spun away after the last token.
 constexpr uint32_t POLL = 1;
 
 // Enough for those in use and the one before, which the CPU backend touches when it is given another.
