@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +16,7 @@ from pyggml._native import UINT32_MAX, choice, integer
 from pyggml.context import Context
 from pyggml.engine import Engine
 from pyggml.errors import InvalidParameterError, TokenizerError
+from pyggml.hf_tokenizer import tokenizer_for
 from pyggml.job import Job, Prompt, merge, prompt_ids, without_schema
 from pyggml.model import Model
 from pyggml.source import Source, identify
@@ -23,6 +25,7 @@ from pyggml.tokenizer import Tokenizer
 from pyggml.types import Completion, EngineStats, SamplingParams
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer as HuggingFace
     from typing_extensions import Self
 
     from pyggml.astream import AsyncStream
@@ -117,7 +120,7 @@ class LLM:
 
     Attributes:
         model: the :class:`~pyggml.model.Model`.
-        tokenizer: its vocabulary as a :class:`~pyggml.tokenizer.Tokenizer`.
+        tokenizer: turns text to token ids and back: its vocabulary, unless another was given.
         n_ctx: cells of the context, which all running requests share.
         n_parallel: requests computed together.
         stop_tokens: token id -> text of each token that ends a generation.
@@ -136,10 +139,15 @@ class LLM:
         prefix_cache: bool = True,
         max_queue: int | None = None,
         queue_full: QueueFull = "raise",
+        tokenizer: str | os.PathLike[str] | Tokenizer | HuggingFace | None = None,
     ) -> None:
-        """Takes a loaded model over and starts an engine for it; see :func:`load`."""
+        """Takes a loaded model over and starts an engine for it; see :func:`load`.
+
+        Raises:
+            TokenizerError, TokenizerNotFoundError: as :func:`~pyggml.open_tokenizer`, and as :func:`load`.
+        """
         self.model = model
-        self.tokenizer = Tokenizer(model.vocab)
+        self.tokenizer = tokenizer_for(model, tokenizer)
         self.stop_tokens: dict[int, str] = _stop_tokens(model)
         self.n_ctx = _n_ctx(model, n_ctx)
         self.n_parallel = integer("n_parallel", n_parallel, 1, _MAX_PARALLEL)
