@@ -36,7 +36,8 @@ from pyggml.errors import (
     TokenizerError,
     UnsupportedArchitectureError,
 )
-from pyggml.llm import LLM, load
+from pyggml.llm import LLM
+from pyggml.loading import load
 from pyggml.model import Model
 from pyggml.sampler import Sampler
 from pyggml.stream import Stream

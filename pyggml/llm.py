@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +17,6 @@ from pyggml.engine import Engine
 from pyggml.errors import InvalidParameterError, TokenizerError
 from pyggml.job import Job, Prompt, merge, prompt_ids, without_schema
 from pyggml.model import Model
-from pyggml.source import Source, identify
 from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import Completion, EngineStats, SamplingParams
@@ -37,83 +36,10 @@ _N_OUTPUTS_MAX = 32
 _MAX_PARALLEL = 256  # upstream's LLAMA_MAX_SEQ
 
 
-def load(
-    source: Source = None,
-    *,
-    device: str = "auto",
-    n_ctx: int | None = None,
-    n_parallel: int = 4,
-    n_batch: int = 2048,
-    n_ubatch: int = 512,
-    n_threads: int | None = None,
-    n_gpu_layers: int | None = None,
-    cache_type: str = "f16",
-    prefix_cache: bool = True,
-    max_queue: int | None = None,
-    queue_full: QueueFull = "raise",
-    progress: Callable[[float], bool | None] | None = None,
-) -> LLM:
-    """Loads a model, ready to generate.
-
-    With ``n_parallel=1, prefix_cache=False`` the same prompt gives the same bits whatever else was or is asked: each
-    generation is computed alone and from its beginning. Otherwise what shares a batch or was reused changes the order
-    of some sums, and now and then the last bit decides between two tokens.
-
-    Args:
-        source: path of a ``.gguf`` file (the first of a split set), or None for the small demonstration model
-            that ships with pyggml.
-        device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
-        n_ctx: cells of the context, each for one token, prompt or answer. All running requests share them, and one
-            that is alone may use them all. None: the model's training length, at most 8,192.
-        n_parallel: requests computed together, 1 to 256; the others wait their turn.
-        n_batch: tokens in one forward pass at most; at least n_parallel.
-        n_ubatch: of these, tokens computed at once.
-        n_threads: compute threads. None: the engine measures itself and chooses, anew when other programs want the
-            cores or leave them; in the bit-reproducible mode one per core, since another number adds up in another
-            order. A number is obeyed.
-        n_gpu_layers: layers on the GPU; None: all of them.
-        cache_type: element type of the key-value cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
-        prefix_cache: keep what finished requests computed, while there is room, for prompts that begin alike.
-        max_queue: requests that may wait; None: any number.
-        queue_full: what happens to a request when ``max_queue`` are waiting: "raise" QueueFullError, or "wait" until
-            there is room, for as long as its ``timeout_s`` allows.
-        progress: called with 0..1 while the weights load; returning False stops the load.
-
-    Raises:
-        ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file.
-        DeviceError: the device asked for is not there.
-        OutOfMemoryError: the context does not fit; names required and available bytes.
-        InvalidParameterError: an argument is out of range.
-        TokenizerError: the vocabulary has no token to stop at.
-    """
-    model = Model(
-        identify(source),
-        device=None if device == "auto" else device,
-        n_gpu_layers=-1 if n_gpu_layers is None else n_gpu_layers,
-        progress=progress,
-    )
-    try:
-        return LLM(
-            model,
-            n_ctx=n_ctx,
-            n_parallel=n_parallel,
-            n_batch=n_batch,
-            n_ubatch=n_ubatch,
-            n_threads=n_threads,
-            cache_type=cache_type,
-            prefix_cache=prefix_cache,
-            max_queue=max_queue,
-            queue_full=queue_full,
-        )
-    except BaseException:
-        model.close()
-        raise
-
-
 class LLM:
     """A loaded model that generates. Any thread and any task may call it; requests are computed together.
 
-    Make one with :func:`load`; close it, or use it as a context manager.
+    Make one with :func:`pyggml.load`; close it, or use it as a context manager.
 
     Attributes:
         model: the :class:`~pyggml.model.Model`.
@@ -137,7 +63,7 @@ class LLM:
         max_queue: int | None = None,
         queue_full: QueueFull = "raise",
     ) -> None:
-        """Takes a loaded model over and starts an engine for it; see :func:`load`."""
+        """Takes a loaded model over and starts an engine for it; see :func:`pyggml.load`."""
         self.model = model
         self.tokenizer = Tokenizer(model.vocab)
         self.stop_tokens: dict[int, str] = _stop_tokens(model)
