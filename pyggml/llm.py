@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Sized
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pyggml import bulk, chat
+from pyggml import bulk, chat, families
 from pyggml._native import UINT32_MAX, choice, integer
 from pyggml.context import Context
 from pyggml.engine import Engine
-from pyggml.errors import InvalidParameterError, TokenizerError
+from pyggml.errors import InvalidParameterError
+from pyggml.families import Family
 from pyggml.job import Job, Prompt, merge, prompt_ids, without_schema
 from pyggml.model import Model
 from pyggml.stream import Stream
@@ -46,7 +46,8 @@ class LLM:
         tokenizer: its vocabulary as a :class:`~pyggml.tokenizer.Tokenizer`.
         n_ctx: cells of the context, which all running requests share.
         n_parallel: requests computed together.
-        stop_tokens: token id -> text of each token that ends a generation.
+        family: the :class:`~pyggml.families.Family` it was found to be of.
+        stop_tokens: token id -> text of each token that ends a generation, the family's most usual one first.
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class LLM:
         """Takes a loaded model over and starts an engine for it; see :func:`pyggml.load`."""
         self.model = model
         self.tokenizer = Tokenizer(model.vocab)
-        self.stop_tokens: dict[int, str] = _stop_tokens(model)
+        self.family: Family = self._family()
+        self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family)
         self.n_ctx = _n_ctx(model, n_ctx)
         self.n_parallel = integer("n_parallel", n_parallel, 1, _MAX_PARALLEL)
         self._waits = bool(choice("queue_full", queue_full, {"raise": 0, "wait": 1}))
@@ -273,6 +275,9 @@ class LLM:
 
     # --- inside -------------------------------------------------------------------------------------------
 
+    def _family(self) -> Family:
+        return families.of_model(self.model).family
+
     def _job(self, prompt: Prompt, params: SamplingParams, *, whole: bool = False, waits: bool | None = None) -> Job:
         waits = self._waits if waits is None else waits
         return Job(self._engine, self.tokenizer, self.stop_tokens, prompt, params, waits=waits, whole=whole)
@@ -294,15 +299,3 @@ def _n_ctx(model: Model, n_ctx: int | None) -> int:
     if n_ctx is None:
         return min(model.n_ctx_train, _DEFAULT_N_CTX)
     return integer("n_ctx", n_ctx, 1, UINT32_MAX)
-
-
-def _stop_tokens(model: Model) -> dict[int, str]:
-    """The vocabulary's end-of-generation tokens, which include the file's own eos and eot."""
-    vocab = model.vocab
-    stop = {token_id: vocab.text(token_id) for token_id in vocab.eog_ids}
-    if not stop:
-        raise TokenizerError(
-            f"the vocabulary of {Path(model.path).name} marks no token as end of text or end of turn, so generation "
-            "would never stop: set tokenizer.ggml.eos_token_id in the file"
-        )
-    return stop
