@@ -34,13 +34,16 @@ from pyggml.errors import (
     QueueFullError,
     RequestTimeout,
     TokenizerError,
+    TokenizerNotFoundError,
     UnsupportedArchitectureError,
 )
+from pyggml.hf_tokenizer import open_tokenizer
 from pyggml.llm import LLM
 from pyggml.loading import load
 from pyggml.model import Model
 from pyggml.sampler import Sampler
 from pyggml.stream import Stream
+from pyggml.tokenizer import Tokenizer
 from pyggml.types import Chunk, Completion, EngineStats, SamplingParams, Timings
 from pyggml.vocab import Vocab
 
@@ -75,7 +78,9 @@ __all__ = [
     "SamplingParams",
     "Stream",
     "Timings",
+    "Tokenizer",
     "TokenizerError",
+    "TokenizerNotFoundError",
     "UnsupportedArchitectureError",
     "Vocab",
     "__version__",
@@ -83,6 +88,7 @@ __all__ = [
     "ffi",
     "lib",
     "load",
+    "open_tokenizer",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +16,7 @@ from pyggml.context import Context
 from pyggml.engine import Engine
 from pyggml.errors import InvalidParameterError
 from pyggml.families import Family
+from pyggml.hf_tokenizer import tokenizer_for
 from pyggml.job import Job, Prompt, merge, prompt_ids, without_schema
 from pyggml.model import Model
 from pyggml.stream import Stream
@@ -22,6 +24,7 @@ from pyggml.tokenizer import Tokenizer
 from pyggml.types import Completion, EngineStats, SamplingParams
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer as HuggingFace
     from typing_extensions import Self
 
     from pyggml.astream import AsyncStream
@@ -43,7 +46,7 @@ class LLM:
 
     Attributes:
         model: the :class:`~pyggml.model.Model`.
-        tokenizer: its vocabulary as a :class:`~pyggml.tokenizer.Tokenizer`.
+        tokenizer: turns text to token ids and back: its vocabulary, unless another was given.
         n_ctx: cells of the context, which all running requests share.
         n_parallel: requests computed together.
         family: the :class:`~pyggml.families.Family` it was found to be of.
@@ -63,12 +66,17 @@ class LLM:
         prefix_cache: bool = True,
         max_queue: int | None = None,
         queue_full: QueueFull = "raise",
+        tokenizer: str | os.PathLike[str] | Tokenizer | HuggingFace | None = None,
     ) -> None:
-        """Takes a loaded model over and starts an engine for it; see :func:`pyggml.load`."""
+        """Takes a loaded model over and starts an engine for it; see :func:`pyggml.load`.
+
+        Raises:
+            TokenizerError, TokenizerNotFoundError: as :func:`~pyggml.open_tokenizer`, and as :func:`pyggml.load`.
+        """
         self.model = model
-        self.tokenizer = Tokenizer(model.vocab)
         self.family: Family = self._family()
         self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family)
+        self.tokenizer = tokenizer_for(model, tokenizer)
         self.n_ctx = _n_ctx(model, n_ctx)
         self.n_parallel = integer("n_parallel", n_parallel, 1, _MAX_PARALLEL)
         self._waits = bool(choice("queue_full", queue_full, {"raise": 0, "wait": 1}))
