@@ -37,8 +37,23 @@ from pyggml.errors import (
     TokenizerNotFoundError,
     UnsupportedArchitectureError,
 )
+from pyggml.families import Family
 from pyggml.hf_tokenizer import open_tokenizer
-from pyggml.llm import LLM, load
+from pyggml.inference import (
+    Gemma,
+    Inference,
+    Llama,
+    Llama31,
+    Mistral,
+    Phi,
+    Phi3,
+    Phi4,
+    Qwen2,
+    Qwen3,
+    SmolLM2,
+)
+from pyggml.llm import LLM
+from pyggml.loading import load
 from pyggml.model import Model
 from pyggml.sampler import Sampler
 from pyggml.stream import Stream
@@ -64,17 +79,29 @@ __all__ = [
     "EmptyPromptError",
     "EngineError",
     "EngineStats",
+    "Family",
+    "Gemma",
     "GrammarError",
     "InferError",
+    "Inference",
     "InvalidParameterError",
+    "Llama",
+    "Llama31",
+    "Mistral",
     "Model",
     "ModelLoadError",
     "ModelNotFoundError",
     "OutOfMemoryError",
+    "Phi",
+    "Phi3",
+    "Phi4",
     "QueueFullError",
+    "Qwen2",
+    "Qwen3",
     "RequestTimeout",
     "Sampler",
     "SamplingParams",
+    "SmolLM2",
     "Stream",
     "Timings",
     "Tokenizer",

@@ -185,6 +185,22 @@ class Vocab:
         """The token as the vocabulary stores it, in the tokenizer's own spelling (``Ġthe``, ``▁the``)."""
         return ffi.string(self._token(token_id).text).decode(errors="replace")
 
+    def find(self, text: str) -> int | None:
+        """The token that the vocabulary stores as ``text``, in the spelling of :meth:`text`; None when there is none.
+
+        Raises:
+            InvalidParameterError: not text, or an unpaired surrogate.
+            ClosedError: the model was closed.
+        """
+        if not isinstance(text, str):
+            raise errors.InvalidParameterError(f"the text must be a string, not {type(text).__name__}")
+        if self.type == "none":
+            return None
+        data = utf8("the text", text)
+        out = ffi.new("int32_t *")
+        errors.call(lib.pyg_vocab_find, self._handle, data, len(data), out)
+        return _id_or_none(out[0])
+
     def score(self, token_id: SupportsIndex) -> float:
         """The token's score, which orders merges in some vocabularies."""
         return float(self._token(token_id).score)
