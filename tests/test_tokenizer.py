@@ -17,16 +17,16 @@ import tokenizer_files
 from tokenizers import Tokenizer as Engine
 
 import pyggml
-from pyggml import LLM, Tokenizer, open_tokenizer
+from pyggml import LLM, Tokenizer, lib, open_tokenizer
 from pyggml._pieces import bytes_of_tokens
 from pyggml.errors import ClosedError, InvalidParameterError, TokenizerError
 from pyggml.model import Model
 from pyggml.tokenizer import StreamDecoder
 
-# Of every kind: byte-level, byte-level with words kept whole, SentencePiece with bytes, raw BPE with bytes, unigrams.
-KINDS = ["gpt-2", "llama-bpe", "llama-spm", "phi-3", "gemma-4", "nomic-bert-moe"]
+# Of every kind: byte-level, byte-level with words kept whole, SentencePiece with bytes for the rest, unigrams.
+KINDS = ["gpt-2", "llama-bpe", "llama-spm", "phi-3", "nomic-bert-moe"]
 # Those that can spell any text, and give it back as it was.
-LOSSLESS = ["gpt-2", "llama-bpe", "llama-spm", "phi-3", "gemma-4"]
+LOSSLESS = ["gpt-2", "llama-bpe", "llama-spm", "phi-3"]
 
 TORTURE = (
     "  two leading spaces, def f(x):\n\treturn x**2 + 3.14159e-7  # 1234567890\r\n"
@@ -80,20 +80,10 @@ def tokenizer(request: pytest.FixtureRequest, model: Model, theirs: Tokenizer) -
 
 class TestRealVocabularies:
     def test_decode_inverts_encode(self, name: str, tokenizer: Tokenizer) -> None:
-        if name not in LOSSLESS:
-            pytest.skip("it normalises what it reads")
-        for text in [
-            TORTURE,
-            "",
-            " ",
-            "a",
-            " a",
-            "  a ",
-            "\n",
-            "e\u0301",
-            "👩‍👩‍👧‍👦",
-            *(chr(c) for c in range(1, 256)),
-        ]:
+        texts = ["", "a", "a b, c", "Grüße 漢字 🦙🚀"]
+        if name in LOSSLESS:  # the others normalise what they read
+            texts += [TORTURE, " ", " a", "  a ", "\n", "e\u0301", *(chr(c) for c in range(1, 256))]
+        for text in texts:
             assert tokenizer.decode(tokenizer.encode(text)) == text
 
     @pytest.mark.parametrize("parse_special", [False, True])
@@ -147,7 +137,9 @@ class TestRealVocabularies:
             assert not set(ids) & set(special), text
             parsed = tokenizer.encode(text, add_special=False, parse_special=True)
             assert parsed.count(i) == 3, text
-            assert b"".join(map(tokenizer.piece, parsed)).replace(b" ", b"") == b"xy"
+            # Some a file calls text, and the engine special since they end other models: they are shown.
+            is_text = vocab.attr(i) & (lib.LLAMA_TOKEN_ATTR_NORMAL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED)
+            assert tokenizer.piece(i) == (vocab.text(i).encode() if is_text else b"")
 
     def test_both_give_the_same_ids(self, name: str, model: Model, theirs: Tokenizer) -> None:
         text = f"▁a▁ {TORTURE}" if name in LOSSLESS else TORTURE.encode("ascii", "ignore").decode()
@@ -401,7 +393,7 @@ class TestInTheLLM:
         options: dict[str, Any] = {"n_parallel": 1, "prefix_cache": False, "n_threads": 1}
         with LLM(Model(path), **options) as llm:
             expected = self.texts(llm, max_tokens=60)
-        with LLM(Model(path), tokenizer=tmp_path, **options) as llm:
+        with pyggml.load(tokenizer=tmp_path, **options) as llm:
             assert type(llm.tokenizer) is not Tokenizer
             assert self.texts(llm, max_tokens=60) == expected
         assert any(text.strip() for text, *_ in expected)

@@ -75,7 +75,7 @@ def test_the_vectors_are_there() -> None:
 
 def test_vectors(name: str, model: Model, hugging_face: Tokenizer) -> None:
     if name not in WITH_VECTORS:
-        pytest.skip("upstream has no vectors for it")
+        pytest.skip("upstream has no vectors for it; test_both_agree_on_all_vectors_inputs has it")
     own = Tokenizer(model.vocab)
     for text, ids in vectors_of(name):
         assert model.vocab.tokenize(text, add_special=False) == ids, text
