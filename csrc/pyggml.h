@@ -570,10 +570,18 @@ typedef struct pyg_sampling {
     float           presence_penalty;   // 0: off
     int32_t         penalty_last_n;     // tokens the penalties look back; 0: off
     uint32_t        seed;
-    const char *    grammar;         // GBNF with a rule "root", or NULL
     const int32_t * bias_token_ids;  // (n_bias,) or NULL
     const float *   bias_values;     // (n_bias,)
     int32_t         n_bias;
+    const char *    grammar;       // GBNF, or NULL
+    const char *    grammar_root;  // the rule it starts with
+    // A lazy grammar is followed from where a trigger appears: a token, or text that matches a regular expression
+    // (std::regex's ECMAScript). Then it begins with the first group of the match that is not empty, or all of it.
+    bool                 grammar_lazy;
+    const char * const * trigger_patterns;    // (n_trigger_patterns,) or NULL
+    const int32_t *      trigger_token_ids;   // (n_trigger_tokens,) or NULL
+    int32_t              n_trigger_patterns;
+    int32_t              n_trigger_tokens;
 } pyg_sampling;
 
 typedef struct pyg_request_options {

@@ -80,8 +80,18 @@ common_params_sampling upstream_params(const pyg::Model & model, uint32_t n_ctx,
         params.logit_bias.push_back({options.bias_token_ids[i], options.bias_values[i]});
     }
     if (options.grammar) {
-        pyg::require_grammar(model.vocab, options.grammar, "root");
-        params.grammar = common_grammar(COMMON_GRAMMAR_TYPE_USER, options.grammar);
+        pyg::require_grammar(model.vocab, options.grammar, options.grammar_root);
+        params.grammar      = common_grammar(COMMON_GRAMMAR_TYPE_USER, options.grammar);
+        params.grammar_lazy = options.grammar_lazy;
+        for (int32_t i = 0; i < options.n_trigger_patterns; i++) {
+            params.grammar_triggers.push_back(
+                {COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN, options.trigger_patterns[i], LLAMA_TOKEN_NULL});
+        }
+        for (int32_t i = 0; i < options.n_trigger_tokens; i++) {
+            model.require_token(options.trigger_token_ids[i], i);
+            params.grammar_triggers.push_back(
+                {COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN, "", options.trigger_token_ids[i]});
+        }
     }
     return params;
 }

@@ -21,7 +21,7 @@ from pyggml._ffi import ffi, lib
 from pyggml._native import int32_array, pointer
 from pyggml._waker import SIGNAL_CHECK_S, Waker
 from pyggml.context import Context
-from pyggml.types import EngineStats, FinishReason, SamplingParams, Timings
+from pyggml.types import EngineStats, FinishReason, Grammar, SamplingParams, Timings
 
 if TYPE_CHECKING:
     from pyggml._ffi import CData
@@ -368,11 +368,20 @@ def _fill_sampling(sampling: CData, params: SamplingParams) -> list[CData]:
     bias = dict(params.logit_bias or {})
     ids, values = ffi.new("int32_t[]", list(bias)), ffi.new("float[]", list(bias.values()))
     sampling.bias_token_ids, sampling.bias_values, sampling.n_bias = ids, values, len(bias)
-    borrowed = [ids, values]
-    if params.grammar is not None:
-        sampling.grammar = grammar = ffi.new("char[]", params.grammar.encode())
-        borrowed.append(grammar)
-    return borrowed
+    grammar = params.grammar
+    if grammar is None:
+        return [ids, values]
+    return [ids, values, *_fill_grammar(sampling, Grammar(grammar) if isinstance(grammar, str) else grammar)]
+
+
+def _fill_grammar(sampling: CData, grammar: Grammar) -> list[CData]:
+    text, root = ffi.new("char[]", grammar.text.encode()), ffi.new("char[]", grammar.root.encode())
+    patterns = [ffi.new("char[]", pattern.encode()) for pattern in grammar.trigger_patterns]
+    pattern_array, token_ids = ffi.new("char *[]", patterns), ffi.new("int32_t[]", list(grammar.trigger_tokens))
+    sampling.grammar, sampling.grammar_root, sampling.grammar_lazy = text, root, grammar.lazy
+    sampling.trigger_patterns, sampling.n_trigger_patterns = pattern_array, len(patterns)
+    sampling.trigger_token_ids, sampling.n_trigger_tokens = token_ids, len(grammar.trigger_tokens)
+    return [text, root, *patterns, pattern_array, token_ids]
 
 
 def _any_seed() -> int:

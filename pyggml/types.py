@@ -16,6 +16,44 @@ _MAX_SEED = UINT32_MAX - 1  # the largest one means "choose one" to the engine
 
 
 @dataclass(frozen=True)
+class Grammar:
+    """A GBNF grammar that the output must match, from its beginning or from where a trigger appears.
+
+    Checked when made; raises InvalidParameterError naming the field. Compiled once for each model, when first used.
+
+    Attributes:
+        text: GBNF.
+        root: the rule to start with.
+        lazy: generate freely until a trigger appears, and only then begin to follow the grammar.
+        trigger_patterns: regular expressions (ECMAScript), with ``lazy``. The grammar begins where the first group
+            that is not empty begins, or the whole match; what was generated from there on must match it. One with
+            ``^`` and ``$`` around it is matched with the complete output so far, others are searched in it.
+        trigger_tokens: token ids, with ``lazy``; the grammar begins with the token itself.
+    """
+
+    text: str
+    root: str = "root"
+    lazy: bool = False
+    trigger_patterns: Sequence[str] = ()
+    trigger_tokens: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        c_string("grammar", self.text)
+        c_string("the grammar's root", self.root)
+        if isinstance(self.trigger_patterns, str) or not isinstance(self.trigger_patterns, Sequence):
+            raise InvalidParameterError("trigger_patterns must be a sequence of regular expressions")
+        for pattern in self.trigger_patterns:
+            c_string("a trigger pattern", pattern)
+        object.__setattr__(self, "trigger_patterns", tuple(self.trigger_patterns))
+        token_ids = tuple(int32_array("trigger_tokens", self.trigger_tokens).tolist())
+        object.__setattr__(self, "trigger_tokens", token_ids)
+        if bool(self.lazy) != bool(self.trigger_patterns or token_ids):
+            raise InvalidParameterError(
+                "a lazy grammar waits for trigger_patterns or trigger_tokens: give some of them, and lazy=True"
+            )
+
+
+@dataclass(frozen=True)
 class SamplingParams:
     """How tokens are chosen, and when generation ends. The defaults are greedy.
 
@@ -38,8 +76,9 @@ class SamplingParams:
         ignore_eos: never end on the model's own end-of-generation tokens, but go on to ``max_tokens``; not with
             ``grammar`` or ``json_schema``.
         logit_bias: token id -> number added to its logit; ``-inf`` forbids the token.
-        grammar: GBNF text with a rule ``root`` that the output must match.
-        json_schema: JSON schema (a dict, or its JSON text) that the output must match; not with ``grammar``.
+        grammar: what the output must match: GBNF text with a rule ``root``, or a Grammar.
+        json_schema: what JSON output must match: a JSON schema (a dict, or its JSON text), or a type that stands for
+            one (a pydantic model, a dataclass, ``list[int]`` ...; see :func:`schema_of`); not with ``grammar``.
         timeout_s: seconds from submission after which the request ends with what it has; None: no limit. Time spent
             waiting for room in a full queue counts (``queue_full="wait"``).
     """
@@ -59,8 +98,8 @@ class SamplingParams:
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
     logit_bias: Mapping[int, float] | None = None
-    grammar: str | None = None
-    json_schema: Mapping[str, Any] | str | None = None
+    grammar: str | Grammar | None = None
+    json_schema: Mapping[str, Any] | str | type | object | None = None
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -96,12 +135,8 @@ class SamplingParams:
             raise InvalidParameterError("grammar and json_schema were both given; one output can follow only one")
         if self.ignore_eos and (self.grammar is not None or self.json_schema is not None):
             raise InvalidParameterError("ignore_eos forbids the end that a grammar or json_schema asks for")
-        if self.grammar is not None:
+        if self.grammar is not None and not isinstance(self.grammar, Grammar):
             c_string("grammar", self.grammar)
-        if self.json_schema is not None and not isinstance(self.json_schema, (str, Mapping)):
-            raise InvalidParameterError(
-                f"json_schema must be a mapping or JSON text, not {type(self.json_schema).__name__}"
-            )
 
 
 @dataclass(frozen=True)
