@@ -39,6 +39,33 @@ _FINISH_REASONS: dict[int, FinishReason] = {
     lib.PYG_FINISH_TIMEOUT: "timeout",
 }
 
+# Parameters that go to the native side as they are.
+_SAMPLING_FIELDS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "repeat_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "penalty_last_n",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "top_n_sigma",
+    "xtc_probability",
+    "xtc_threshold",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "adaptive_decay",
+    "min_keep",
+)
+
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
@@ -354,34 +381,40 @@ def _native_options(params: SamplingParams, stop_token_ids: Sequence[int]) -> tu
 
 
 def _fill_sampling(sampling: CData, params: SamplingParams) -> list[CData]:
-    sampling.temperature = params.temperature
-    sampling.top_k = params.top_k
-    sampling.top_p = params.top_p
-    sampling.min_p = params.min_p
-    sampling.typical_p = params.typical_p
-    sampling.repeat_penalty = params.repeat_penalty
-    sampling.frequency_penalty = params.frequency_penalty
-    sampling.presence_penalty = params.presence_penalty
-    sampling.penalty_last_n = params.penalty_last_n
+    for name in _SAMPLING_FIELDS:
+        setattr(sampling, name, getattr(params, name))
+    sampling.adaptive_target = -1.0 if params.adaptive_target is None else params.adaptive_target
     sampling.seed = _any_seed() if params.seed is None else params.seed
 
     bias = dict(params.logit_bias or {})
     ids, values = ffi.new("int32_t[]", list(bias)), ffi.new("float[]", list(bias.values()))
     sampling.bias_token_ids, sampling.bias_values, sampling.n_bias = ids, values, len(bias)
+    borrowed = [ids, values]
+    sampling.dry_breakers, sampling.n_dry_breakers = _strings(params.dry_sequence_breakers, borrowed)
+    if params.samplers is not None:
+        sampling.samplers, sampling.n_samplers = _strings(params.samplers, borrowed)
     grammar = params.grammar
     if grammar is None:
-        return [ids, values]
-    return [ids, values, *_fill_grammar(sampling, Grammar(grammar) if isinstance(grammar, str) else grammar)]
+        return borrowed
+    return [*borrowed, *_fill_grammar(sampling, Grammar(grammar) if isinstance(grammar, str) else grammar)]
 
 
 def _fill_grammar(sampling: CData, grammar: Grammar) -> list[CData]:
     text, root = ffi.new("char[]", grammar.text.encode()), ffi.new("char[]", grammar.root.encode())
-    patterns = [ffi.new("char[]", pattern.encode()) for pattern in grammar.trigger_patterns]
-    pattern_array, token_ids = ffi.new("char *[]", patterns), ffi.new("int32_t[]", list(grammar.trigger_tokens))
+    token_ids = ffi.new("int32_t[]", list(grammar.trigger_tokens))
+    borrowed = [text, root, token_ids]
     sampling.grammar, sampling.grammar_root, sampling.grammar_lazy = text, root, grammar.lazy
-    sampling.trigger_patterns, sampling.n_trigger_patterns = pattern_array, len(patterns)
+    sampling.trigger_patterns, sampling.n_trigger_patterns = _strings(grammar.trigger_patterns, borrowed)
     sampling.trigger_token_ids, sampling.n_trigger_tokens = token_ids, len(grammar.trigger_tokens)
-    return [text, root, *patterns, pattern_array, token_ids]
+    return borrowed
+
+
+def _strings(texts: Sequence[str], borrowed: list[CData]) -> tuple[CData, int]:
+    """Texts as an array of C strings, and their number. What has to stay alive is added to ``borrowed``."""
+    strings = [ffi.new("char[]", text.encode()) for text in texts]
+    array = ffi.new("char *[]", strings)
+    borrowed += [*strings, array]
+    return array, len(strings)
 
 
 def _any_seed() -> int:
