@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-import datetime
+import datetime as dt
 import enum
 import inspect
 import types
@@ -29,9 +29,9 @@ _PLAIN: dict[object, Schema] = {
     dict: {"type": "object"},
     Any: {},
     object: {},
-    datetime.datetime: {"type": "string", "format": "date-time"},
-    datetime.date: {"type": "string", "format": "date"},
-    datetime.time: {"type": "string", "format": "time"},
+    dt.datetime: {"type": "string", "format": "date-time"},
+    dt.date: {"type": "string", "format": "date"},
+    dt.time: {"type": "string", "format": "time"},
     uuid.UUID: {"type": "string", "format": "uuid"},
 }
 

@@ -236,7 +236,6 @@ class SamplingParams:
         if self.grammar is not None and not isinstance(self.grammar, Grammar):
             c_string("grammar", self.grammar)
 
-
     def _require_consistent_samplers(self) -> None:
         """No sampler that is asked for and would have no effect."""
         if self.dynatemp_range > 0 and self.temperature == 0:
