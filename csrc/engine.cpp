@@ -113,6 +113,7 @@ pyg_engine_stats Engine::stats() const {
     stats.n_cells_cached              = scheduler_.n_cells_used() - stats.n_cells_running;
     stats.n_cached_tokens             = scheduler_.n_reused();
     stats.n_preemptions               = scheduler_.n_preemptions();
+    stats.n_grammars                  = context_->model->grammars.n_compiled();
     stats.n_queued                    = n_queued();
     stats.n_running                   = broken_ ? 0 : static_cast<int32_t>(scheduler_.running().size());
     return stats;

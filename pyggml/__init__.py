@@ -39,8 +39,9 @@ from pyggml.errors import (
 from pyggml.llm import LLM, load
 from pyggml.model import Model
 from pyggml.sampler import Sampler
+from pyggml.schema import schema_of
 from pyggml.stream import Stream
-from pyggml.types import Chunk, Completion, EngineStats, SamplingParams, Timings
+from pyggml.types import Chunk, Completion, EngineStats, Grammar, SamplingParams, Timings
 from pyggml.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ __all__ = [
     "EmptyPromptError",
     "EngineError",
     "EngineStats",
+    "Grammar",
     "GrammarError",
     "InferError",
     "InvalidParameterError",
@@ -82,6 +84,7 @@ __all__ = [
     "ffi",
     "lib",
     "load",
+    "schema_of",
 ]
 
 
