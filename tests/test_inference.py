@@ -209,6 +209,13 @@ def test_what_is_no_model(tmp_path: Path) -> None:
             _use(method)(tmp_path / "text.gguf")
 
 
+def test_a_file_without_an_architecture(tmp_path: Path) -> None:
+    path = models.write(tmp_path / "part.gguf", {"general.name": "the second part of a model"}, {})
+    for method in TAKES:
+        with pytest.raises(pyggml.UnsupportedArchitectureError, match=r"part\.gguf"):
+            _use(method)(path)
+
+
 def test_empty_prompts(phi3: pyggml.Phi3) -> None:
     with pytest.raises(pyggml.EmptyPromptError):
         asyncio.run(phi3.forward("", 3))
