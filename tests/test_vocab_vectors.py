@@ -36,7 +36,7 @@ ALL_TEXTS = sorted({text for name in WITH_VECTORS for text in texts_of(name)})
 DEVIATIONS = {
     # Hugging Face gives up on words of more than 100 characters, as BERT's own code does; the engine does not.
     ("bert-bge", "à" * 101),
-    # U+061D is punctuation since Unicode 14, which Hugging Face's tables for BERT do not know yet.
+    # U+061D is punctuation, but not in the older tables that Hugging Face has for BERT.
     ("bert-bge", "ر\u061dر"),
     # A vertical tab is a control character to Hugging Face, and vanishes; to the engine it is space between two words.
     ("bert-bge", "ia\v123"),
