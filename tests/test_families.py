@@ -190,6 +190,15 @@ def test_no_end_at_all_is_refused(tmp_path: Path) -> None:
         pyggml.load(path)
 
 
+def test_no_vocabulary_has_no_end(tmp_path: Path) -> None:
+    metadata = models.metadata_of(models.write_llama(tmp_path / "model.gguf"))
+    metadata = {key: value for key, value in metadata.items() if not key.startswith("tokenizer.")}
+    metadata |= {"tokenizer.ggml.model": "no_vocab", "llama.vocab_size": models.N_BYTE_VOCAB}
+    path = models.write(tmp_path / "none.gguf", metadata, models.llama_weights())
+    with pytest.raises(pyggml.TokenizerError, match="no token to stop at"):
+        pyggml.load(path)
+
+
 def test_the_tokens_looked_for_are_named(tmp_path: Path) -> None:
     path = models.write_llama(tmp_path / "endless.gguf", _vocabulary("</s>", family_models.NORMAL))
     with (

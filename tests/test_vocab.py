@@ -196,6 +196,7 @@ def test_a_model_without_vocabulary(tmp_path: Path) -> None:
         assert model.vocab.type == "none"
         assert model.vocab.n_tokens == models.N_BYTE_VOCAB
         assert model.vocab.eog_ids == ()
+        assert model.vocab.find("a") is None
         for call in (
             lambda: model.vocab.tokenize("a"),
             lambda: model.vocab.detokenize([1]),
