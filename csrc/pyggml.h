@@ -299,6 +299,9 @@ pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info *
 // when it exceeds `n_max`: then nothing is written, and the caller comes back with more room.
 pyg_status pyg_vocab_eog_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out, pyg_error * err);
 
+// The token that is stored as `text`, or -1.
+pyg_status pyg_vocab_find(pyg_model * model, const char * text, size_t text_len, int32_t * out, pyg_error * err);
+
 // Text to token ids. *n_out as above. `text` may hold any bytes, NULs included.
 pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_len, bool add_special,
                               bool parse_special, int32_t * token_ids, int32_t n_max, int32_t * n_out, pyg_error * err);

@@ -34,13 +34,31 @@ from pyggml.errors import (
     QueueFullError,
     RequestTimeout,
     TokenizerError,
+    TokenizerNotFoundError,
     UnsupportedArchitectureError,
 )
-from pyggml.llm import LLM, load
+from pyggml.families import Family
+from pyggml.hf_tokenizer import open_tokenizer
+from pyggml.inference import (
+    Gemma,
+    Inference,
+    Llama,
+    Llama31,
+    Mistral,
+    Phi,
+    Phi3,
+    Phi4,
+    Qwen2,
+    Qwen3,
+    SmolLM2,
+)
+from pyggml.llm import LLM
+from pyggml.loading import load
 from pyggml.model import Model
 from pyggml.sampler import Sampler
 from pyggml.schema import schema_of
 from pyggml.stream import Stream
+from pyggml.tokenizer import Tokenizer
 from pyggml.types import Chunk, Completion, EngineStats, Grammar, SamplingParams, Timings
 from pyggml.vocab import Vocab
 
@@ -62,21 +80,35 @@ __all__ = [
     "EmptyPromptError",
     "EngineError",
     "EngineStats",
+    "Family",
+    "Gemma",
     "Grammar",
     "GrammarError",
     "InferError",
+    "Inference",
     "InvalidParameterError",
+    "Llama",
+    "Llama31",
+    "Mistral",
     "Model",
     "ModelLoadError",
     "ModelNotFoundError",
     "OutOfMemoryError",
+    "Phi",
+    "Phi3",
+    "Phi4",
     "QueueFullError",
+    "Qwen2",
+    "Qwen3",
     "RequestTimeout",
     "Sampler",
     "SamplingParams",
+    "SmolLM2",
     "Stream",
     "Timings",
+    "Tokenizer",
     "TokenizerError",
+    "TokenizerNotFoundError",
     "UnsupportedArchitectureError",
     "Vocab",
     "__version__",
@@ -84,6 +116,7 @@ __all__ = [
     "ffi",
     "lib",
     "load",
+    "open_tokenizer",
     "schema_of",
 ]
 

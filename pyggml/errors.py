@@ -40,6 +40,10 @@ class TokenizerError(InferError, ValueError):
     """The tokenizer is missing, unreadable or does not fit the model."""
 
 
+class TokenizerNotFoundError(TokenizerError, FileNotFoundError):
+    """There is no tokenizer at the path."""
+
+
 class InvalidParameterError(InferError, ValueError):
     """An argument is out of range or of the wrong kind."""
 

@@ -142,6 +142,9 @@ class Job:
             params = dataclasses.replace(params, logit_bias=bias)
         else:
             stop |= self._stop_tokens
+        if params.grammar is not None:
+            # Where its grammar is complete, the engine offers whatever it holds for an end, and nothing but that.
+            stop.update(self.tokenizer.vocab.eog_ids)
         return _Ready(ids, params, sorted(stop))
 
 

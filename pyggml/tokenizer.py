@@ -9,17 +9,30 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
+from pyggml._ffi import lib
+from pyggml._native import int32_array, utf8
 from pyggml.errors import InvalidParameterError
 from pyggml.vocab import Vocab
 
+# What a file says of tokens that are text; the engine may have added that they are special.
+_TEXT: int = lib.LLAMA_TOKEN_ATTR_NORMAL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
+
 
 class Tokenizer:
-    """The model's own vocabulary as a tokenizer of text. Safe to share between threads."""
+    """The model's own vocabulary as a tokenizer of text. Safe to share between threads.
+
+    Other tokenizers derive from it and say for themselves how text is cut and which bytes a token stands for; which
+    tokens go around a text is the model's to say in either case.
+
+    Attributes:
+        vocab: the vocabulary.
+    """
 
     def __init__(self, vocab: Vocab) -> None:
         """Wraps a vocabulary, which the caller keeps open."""
-        self._vocab = vocab
+        self.vocab = vocab
         self._pieces: dict[int, bytes] = {}
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
@@ -27,41 +40,79 @@ class Tokenizer:
 
         Args:
             text: any text without NUL characters.
-            add_special: add the tokens the model wants around a prompt (BOS, rarely EOS), once.
+            add_special: begin with the token that the model wants in front of a text (BOS), and end with the one it
+                wants behind it (rarely one), unless the text, with ``parse_special``, has them already.
             parse_special: read special tokens' texts, such as ``<|im_end|>``, as those tokens. Off, they are
                 plain text, which is what text from users should be.
 
         Raises:
             InvalidParameterError: the text is not a string, holds a NUL or an unpaired surrogate.
+            TokenizerError: the text cannot be encoded.
             ClosedError: the model was closed.
         """
-        if not isinstance(text, str):
-            raise InvalidParameterError(f"the text must be a string, not {type(text).__name__}")
-        if "\0" in text:
-            raise InvalidParameterError(f"the text holds a NUL character at index {text.index(chr(0))}: remove it")
-        try:
-            data = text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidParameterError(
-                f"the text holds an unpaired surrogate at index {error.start}, which UTF-8 cannot express"
-            ) from None
-        return self._vocab.tokenize(data, add_special=add_special, parse_special=parse_special)
+        ids = self._encode(_checked(text), parse_special)
+        return self._surrounded(ids) if add_special else ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Token ids to text, special tokens left out; bytes that are not UTF-8 become U+FFFD.
+        """Token ids to text, the inverse of :meth:`encode`.
+
+        Special tokens are left out, as is the space that some tokenizers put in front of every text. Bytes that are
+        not UTF-8 become U+FFFD.
 
         Raises:
             InvalidParameterError: an id is outside the vocabulary.
             ClosedError: the model was closed.
         """
-        return self._vocab.detokenize(token_ids)
+        data = b"".join(map(self.piece, int32_array("token_ids", token_ids).tolist()))
+        if data.startswith(b" ") and self._puts_space_first:
+            data = data[1:]
+        return data.decode(errors="replace")
 
     def piece(self, token_id: int) -> bytes:
-        """The bytes one token adds to a text; none for special tokens. Cached."""
+        """The bytes one token adds to a text, perhaps part of a character; none for special tokens. Cached."""
         piece = self._pieces.get(token_id)
         if piece is None:
-            piece = self._pieces[token_id] = self._vocab.piece(token_id)
+            piece = self._pieces[token_id] = self._piece(token_id)
         return piece
+
+    def _encode(self, text: str, parse_special: bool) -> list[int]:
+        """The ids of a text, and nothing around them."""
+        return self.vocab.tokenize(text, add_special=False, parse_special=parse_special)
+
+    def _piece(self, token_id: int) -> bytes:
+        # The engine hides every token that ends some model, such as `</s>`, also from those whose text it is.
+        return self.vocab.piece(token_id, special=bool(self.vocab.attr(token_id) & _TEXT))
+
+    def _surrounded(self, ids: list[int]) -> list[int]:
+        """With what belongs around a text, which may have come with it: templates often write BOS themselves."""
+        before, after = self._around
+        if before and ids[: len(before)] == before:
+            ids = ids[len(before) :]
+        if after and ids[-len(after) :] == after:
+            ids = ids[: -len(after)]
+        return before + ids + after
+
+    @cached_property
+    def _around(self) -> tuple[list[int], list[int]]:
+        """The tokens that the model wants before and behind a text, as the engine adds them."""
+        inner = self.vocab.tokenize("a", add_special=False)
+        whole = self.vocab.tokenize("a", add_special=True)
+        starts = (i for i in range(len(whole)) if inner and whole[i : i + len(inner)] == inner)
+        start = next(starts, int(self.vocab.add_bos))
+        return whole[:start], whole[start + len(inner) :]
+
+    @cached_property
+    def _puts_space_first(self) -> bool:
+        return b"".join(map(self.piece, self._encode("a", False))) == b" a"
+
+
+def _checked(text: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidParameterError(f"the text must be a string, not {type(text).__name__}")
+    if "\0" in text:
+        raise InvalidParameterError(f"the text holds a NUL character at index {text.index(chr(0))}: remove it")
+    utf8("the text", text)
+    return text
 
 
 class StreamDecoder:

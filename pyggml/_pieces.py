@@ -1,0 +1,107 @@
+"""The bytes that a token of a ``tokenizer.json`` adds to a text, worked out from its decoder.
+
+Hugging Face's decoders take whole texts apart token by token, and only at a text's very start and around characters
+cut in two does one token's text depend on its neighbours. Both go away with bytes: a token's bytes are always the
+same, they join to the text's bytes, and an incremental UTF-8 decoder puts characters together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyggml.errors import TokenizerError
+
+Step = Callable[[str | bytes], str | bytes]
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+def byte_level_alphabet() -> dict[str, int]:
+    """The characters that stand for bytes in byte-level vocabularies, as GPT-2 introduced them.
+
+    A byte that prints in Latin-1 is itself; the others, in order, are the characters from U+0100 on.
+    """
+    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    hidden = (byte for byte in range(256) if byte not in shown)
+    return {chr(byte): byte for byte in shown} | {chr(256 + n): byte for n, byte in enumerate(hidden)}
+
+
+_ALPHABET = byte_level_alphabet()
+
+
+def bytes_of_tokens(decoder: Mapping[str, Any] | None) -> Callable[[str], bytes]:
+    """What turns a token's spelling into its bytes.
+
+    Args:
+        decoder: the "decoder" of a ``tokenizer.json``; None: words with spaces between them.
+
+    Raises:
+        TokenizerError: a decoder whose tokens have no bytes of their own, or an unknown one.
+    """
+    steps = [_word] if decoder is None else _steps(decoder)
+
+    def convert(token: str) -> bytes:
+        value: str | bytes = token
+        for step in steps:
+            value = step(value)
+        return value.encode() if isinstance(value, str) else value
+
+    return convert
+
+
+def _steps(decoder: Mapping[str, Any]) -> list[Step]:
+    kind = decoder.get("type")
+    if kind == "Sequence":
+        steps: list[Step] = []
+        for part in decoder["decoders"]:
+            if part.get("type") == "Fuse":
+                break  # what follows sees the whole text: it strips the space that encoding put in front
+            steps += _steps(part)
+        return steps
+    if kind == "ByteLevel":
+        return [_on_text(_byte_level)]
+    if kind == "ByteFallback":
+        return [_on_text(_byte_fallback)]
+    if kind == "Metaspace":
+        return [_replace(decoder.get("replacement", "▁"), " ")]
+    if kind == "WordPiece":
+        return [_word_piece(decoder.get("prefix", "##"))]
+    if kind == "Replace" and "String" in decoder["pattern"]:
+        return [_replace(decoder["pattern"]["String"], decoder["content"])]
+    if kind == "Fuse":
+        return []
+    raise TokenizerError(
+        f"its decoder is {kind!r}, which cannot be used token by token; without a tokenizer of its own the model "
+        "uses the vocabulary in its file"
+    )
+
+
+def _on_text(function: Callable[[str], str | bytes]) -> Step:
+    """What an earlier step made bytes stays so."""
+    return lambda value: function(value) if isinstance(value, str) else value
+
+
+def _byte_level(token: str) -> str | bytes:
+    try:
+        return bytes(_ALPHABET[character] for character in token)
+    except KeyError:
+        return token  # an added token, spelled as it is
+
+
+def _byte_fallback(token: str) -> str | bytes:
+    match = _BYTE_TOKEN.fullmatch(token)
+    return bytes([int(match[1], 16)]) if match else token
+
+
+def _replace(old: str, new: str) -> Step:
+    return _on_text(lambda token: token.replace(old, new))
+
+
+def _word_piece(prefix: str) -> Step:
+    return _on_text(lambda token: token.removeprefix(prefix) if token.startswith(prefix) else f" {token}")
+
+
+def _word(value: str | bytes) -> str | bytes:
+    return f" {value}" if isinstance(value, str) else value

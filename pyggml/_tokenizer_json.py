@@ -1,0 +1,166 @@
+"""What ``tokenizer.json`` holds, for Hugging Face ``tokenizers``: made of a SentencePiece model, and changed."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pyggml._sentencepiece import Algorithm, Piece, PieceType, SentencePieceModel
+from pyggml.errors import TokenizerError
+
+_SPACE = "▁"
+
+# Pieces that merges may make; the others only ever come from their own spelling, or from bytes.
+_MERGED = frozenset({PieceType.NORMAL, PieceType.UNUSED})
+_ADDED = frozenset({PieceType.CONTROL, PieceType.UNKNOWN, PieceType.USER_DEFINED})
+
+
+def from_sentencepiece(model: SentencePieceModel) -> dict[str, Any]:
+    """The same tokenizer in the terms of ``tokenizer.json``, with ids as they are.
+
+    Raises:
+        TokenizerError: it cuts text into words or characters, keeps spaces behind words, or spells two pieces alike.
+    """
+    if model.space_is_suffix:
+        raise TokenizerError(
+            "this SentencePiece model keeps spaces behind words, which cannot be read here: use a tokenizer.json"
+        )
+    return {
+        "version": "1.0",
+        "added_tokens": [_added_token(i, piece) for i, piece in enumerate(model.pieces) if piece.type in _ADDED],
+        "normalizer": {"type": "Sequence", "normalizers": _normalizers(model)},
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": _decoders(model)},
+        "model": _model(model),
+    }
+
+
+def without_special_tokens(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The same tokenizer with special tokens spelled as no text is, so that none can come out of any text.
+
+    ``tokenizers`` can be told not to look for them, but its algorithms find them all the same where they can put them
+    together: a unigram model takes ``</s>`` in a text for the token, since it is in its vocabulary. A NUL does it:
+    there is none in any text that gets here.
+    """
+    names = {token["content"]: f"\0{token['id']}" for token in content["added_tokens"] if token["special"]}
+
+    def name(text: str) -> str:
+        return names.get(text, text)
+
+    added = [
+        {**token, "content": names[token["content"]], "normalized": False} if token["content"] in names else token
+        for token in content["added_tokens"]
+    ]
+    model = dict(content["model"])
+    if isinstance(model["vocab"], Mapping):
+        model["vocab"] = {name(text): token_id for text, token_id in model["vocab"].items()}
+    else:
+        model["vocab"] = [[name(text), score] for text, score in model["vocab"]]
+    if model.get("unk_token") is not None:
+        model["unk_token"] = name(model["unk_token"])
+    if "merges" in model:
+        model["merges"] = [merge for merge in model["merges"] if names.keys().isdisjoint(_makes(merge))]
+    return {**content, "added_tokens": added, "model": model}
+
+
+def _makes(merge: str | Sequence[str]) -> tuple[str, str, str]:
+    """The halves of a merge, of which older files make one text, and what it makes of them."""
+    left, right = merge.split(" ") if isinstance(merge, str) else merge
+    return left, right, left + right
+
+
+def _added_token(token_id: int, piece: Piece) -> dict[str, Any]:
+    return {
+        "id": token_id,
+        "content": _key(piece),
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": piece.type is not PieceType.USER_DEFINED,
+    }
+
+
+def _key(piece: Piece) -> str:
+    """How the vocabulary spells a piece. What users defined is found in text as it was written, so with spaces."""
+    return piece.text.replace(_SPACE, " ") if piece.type is PieceType.USER_DEFINED else piece.text
+
+
+def _normalizers(model: SentencePieceModel) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = []
+    if model.precompiled_charsmap:
+        charsmap = base64.b64encode(model.precompiled_charsmap).decode()
+        steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
+    if model.remove_extra_whitespaces:
+        steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
+        steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    space = _SPACE if model.escape_whitespaces else " "
+    if model.add_dummy_prefix:
+        steps.append({"type": "Prepend", "prepend": space})
+    if model.escape_whitespaces:
+        steps.append({"type": "Replace", "pattern": {"String": " "}, "content": _SPACE})
+    return steps
+
+
+def _decoders(model: SentencePieceModel) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    if model.add_dummy_prefix:
+        steps.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    return steps
+
+
+def _model(model: SentencePieceModel) -> dict[str, Any]:
+    if model.algorithm is Algorithm.UNIGRAM:
+        return {
+            "type": "Unigram",
+            "unk_id": model.unk_id if model.unk_id >= 0 else None,
+            "vocab": [[_key(piece), piece.score] for piece in model.pieces],
+            "byte_fallback": model.byte_fallback,
+        }
+    if model.algorithm is Algorithm.BPE:
+        vocab = _ids(model.pieces)
+        return {
+            "type": "BPE",
+            "unk_token": model.pieces[model.unk_id].text if 0 <= model.unk_id < len(model.pieces) else None,
+            "fuse_unk": True,
+            "byte_fallback": model.byte_fallback,
+            "vocab": vocab,
+            "merges": _merges(model.pieces, vocab),
+        }
+    raise TokenizerError(
+        f"this SentencePiece model cuts text into {model.algorithm.name.lower()}s; only BPE and unigrams are read"
+    )
+
+
+def _ids(pieces: Sequence[Piece]) -> dict[str, int]:
+    ids: dict[str, int] = {}
+    for i, piece in enumerate(pieces):
+        first = ids.setdefault(_key(piece), i)
+        if first != i:
+            raise TokenizerError(f"a damaged SentencePiece model: pieces {first} and {i} are both {piece.text!r}")
+    return ids
+
+
+def _merges(pieces: Iterable[Piece], vocab: dict[str, int]) -> list[list[str]]:
+    """Every way to make a piece of two, best first.
+
+    SentencePiece joins whichever neighbours make the piece of the highest score, whatever they are, so all cuts of a
+    piece into two others are merges of that piece's rank.
+    """
+    merges: list[tuple[float, int, int, list[str]]] = []
+    for piece in pieces:
+        text = piece.text
+        if piece.type not in _MERGED:
+            continue
+        for cut in range(1, len(text)):
+            left, right = text[:cut], text[cut:]
+            if left in vocab and right in vocab:
+                merges.append((-piece.score, vocab[left], vocab[right], [left, right]))
+    merges.sort(key=lambda merge: merge[:3])
+    return [merge[3] for merge in merges]

@@ -1,0 +1,181 @@
+"""Tokenizers that come with a model: Hugging Face's, in place of the vocabulary in the model's file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyggml import _tokenizer_files
+from pyggml._ffi import lib
+from pyggml._pieces import bytes_of_tokens
+from pyggml._tokenizer_json import without_special_tokens
+from pyggml.errors import InferError, InvalidParameterError, TokenizerError
+from pyggml.model import Model
+from pyggml.tokenizer import Tokenizer
+from pyggml.vocab import Vocab
+
+if TYPE_CHECKING:
+    import tokenizers
+
+T = TypeVar("T")
+
+_SPECIAL = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN
+# Of added tokens, and the model's words for them.
+_PROPERTIES = {"special": _SPECIAL, "lstrip": lib.LLAMA_TOKEN_ATTR_LSTRIP, "rstrip": lib.LLAMA_TOKEN_ATTR_RSTRIP}
+_FILLER = lib.LLAMA_TOKEN_ATTR_UNUSED | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
+
+_WAY_OUT = "take the tokenizer that belongs to this model, or none, and the vocabulary in the model's file is used"
+
+
+def open_tokenizer(path: str | os.PathLike[str], model: Model) -> Tokenizer:
+    """Opens a tokenizer that came with a model, and checks that it is this model's.
+
+    Args:
+        path: a ``tokenizer.json``, a SentencePiece ``tokenizer.model``, or a directory with one of them; the former is
+            preferred.
+        model: what will read the ids.
+
+    Raises:
+        TokenizerNotFoundError: no tokenizer there. It is also a FileNotFoundError.
+        TokenizerError: it cannot be read, or is not this model's; names the first token that differs.
+        InvalidParameterError: not a path.
+        ClosedError: the model was closed.
+    """
+    file, content = _tokenizer_files.read(path)
+    return HuggingFaceTokenizer(content, model.vocab, str(file))
+
+
+def tokenizer_for(model: Model, tokenizer: object) -> Tokenizer:
+    """What a caller means by ``tokenizer``: nothing, a path, one of ours for this model, or one of Hugging Face's.
+
+    Raises:
+        InvalidParameterError: none of these, or a tokenizer for another model.
+        TokenizerError, TokenizerNotFoundError: as :func:`open_tokenizer`.
+    """
+    if tokenizer is None:
+        return Tokenizer(model.vocab)
+    if isinstance(tokenizer, Tokenizer):
+        if tokenizer.vocab is not model.vocab:
+            raise InvalidParameterError("this tokenizer was opened for another model: open it again for this one")
+        return tokenizer
+    if isinstance(tokenizer, (str, os.PathLike)):
+        return open_tokenizer(tokenizer, model)
+    to_json = getattr(tokenizer, "to_str", None)  # of a tokenizers.Tokenizer, which need not be imported to know it
+    if to_json is None:
+        raise InvalidParameterError(f"tokenizer must be a path or a tokenizer, not {type(tokenizer).__name__}")
+    return HuggingFaceTokenizer(json.loads(to_json()), model.vocab, "the tokenizer")
+
+
+class HuggingFaceTokenizer(Tokenizer):
+    """A tokenizer of Hugging Face's ``tokenizers``, for a model with the same vocabulary. Safe to share.
+
+    It encodes and decodes; what goes around a text, and which tokens are never shown, stays the model's to say.
+    """
+
+    def __init__(self, content: Mapping[str, Any], vocab: Vocab, name: str) -> None:
+        """Makes it of the content of a ``tokenizer.json``.
+
+        Args:
+            content: what the file says.
+            vocab: the model's vocabulary, which the caller keeps open.
+            name: what messages call it.
+
+        Raises:
+            TokenizerError: ``tokenizers`` cannot make anything of it, or it is not the model's.
+        """
+        super().__init__(vocab)
+        self._name = name
+        self._as_text, self._as_tokens = self._guarded(lambda: _build(_adapted(content, vocab)))
+        self._spelled = self._guarded(lambda: bytes_of_tokens(content.get("decoder")))
+        self._require_same_vocabulary()
+
+    def _encode(self, text: str, parse_special: bool) -> list[int]:
+        engine = self._as_tokens if parse_special else self._as_text
+        return self._guarded(lambda: engine.encode(text, add_special_tokens=False).ids)
+
+    def _piece(self, token_id: int) -> bytes:
+        own = super()._piece(token_id)
+        spelling = self._as_tokens.id_to_token(token_id)
+        if spelling is None or self.vocab.attr(token_id) & _SPECIAL:
+            return own
+        return self._spelled(spelling)
+
+    def _guarded(self, work: Callable[[], T]) -> T:
+        """Runs what may fail inside ``tokenizers``, whose panics are no Exceptions."""
+        try:
+            return work()
+        except TokenizerError as error:
+            raise TokenizerError(f"{self._name}: {error}") from None
+        except InferError:
+            raise
+        except BaseException as error:
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
+            raise TokenizerError(f"{self._name}: {error or type(error).__name__}") from error
+
+    def _require_same_vocabulary(self) -> None:
+        """Every id means the same to both, as far as both define it.
+
+        Raises:
+            TokenizerError: one does not, the tokenizer has ids that the model has not, or lacks some.
+        """
+        vocab, tokens = self.vocab, self._as_tokens
+        largest = max(tokens.get_vocab(with_added_tokens=True).values(), default=-1)
+        if largest >= vocab.n_tokens:
+            raise self._mismatch(
+                f"has tokens up to id {largest} ({tokens.id_to_token(largest)!r}), the model {vocab.n_tokens} tokens"
+            )
+        for token_id in range(vocab.n_tokens):
+            spelling = tokens.id_to_token(token_id)
+            if spelling is None:
+                self._require_filler(token_id, largest + 1)
+            elif spelling != vocab.text(token_id):
+                self._require_same_bytes(token_id, spelling)
+
+    def _require_filler(self, token_id: int, n_tokens: int) -> None:
+        """Models fill their vocabularies up to round numbers; what the tokenizer lacks must be of that kind."""
+        vocab = self.vocab
+        if vocab.attr(token_id) & _FILLER and not vocab.is_eog(token_id):
+            return
+        if vocab.is_control(token_id) and not vocab.is_eog(token_id) and token_id not in (vocab.bos, vocab.eos):
+            return
+        raise self._mismatch(
+            f"ends at {n_tokens} tokens and has none of id {token_id}, which to the model is {vocab.text(token_id)!r}"
+            + (" and ends a generation" if vocab.is_eog(token_id) else "")
+        )
+
+    def _require_same_bytes(self, token_id: int, spelling: str) -> None:
+        vocab = self.vocab
+        if vocab.attr(token_id) & lib.LLAMA_TOKEN_ATTR_UNUSED:
+            return
+        if self._spelled(spelling) != vocab.piece(token_id, special=True):
+            raise self._mismatch(f"reads id {token_id} as {spelling!r}, the model as {vocab.text(token_id)!r}")
+
+    def _mismatch(self, difference: str) -> TokenizerError:
+        return TokenizerError(f"{self._name} is not this model's tokenizer: it {difference}; {_WAY_OUT}")
+
+
+def _adapted(content: Mapping[str, Any], vocab: Vocab) -> dict[str, Any]:
+    """The tokenizer as it is needed here.
+
+    What goes around a text is added by us, once; nothing is cut short or filled up; and what the model holds to be
+    special, or to take the spaces beside it away, does so here too, so that both read a text alike.
+    """
+    added = [dict(token) for token in content.get("added_tokens") or ()]
+    for token in added:
+        attr = vocab.attr(token["id"]) if 0 <= token["id"] < vocab.n_tokens else 0
+        for property, bits in _PROPERTIES.items():
+            token[property] = bool(token.get(property) or attr & bits)
+    return {**content, "added_tokens": added, "post_processor": None, "truncation": None, "padding": None}
+
+
+def _build(content: Mapping[str, Any]) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
+    """One that takes special tokens in a text for text, and one that takes them for tokens.
+
+    Threads share both, and neither is ever changed.
+    """
+    from tokenizers import Tokenizer as Engine  # takes longer to import than all of pyggml
+
+    return Engine.from_str(json.dumps(without_special_tokens(content))), Engine.from_str(json.dumps(content))
