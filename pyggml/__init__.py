@@ -56,9 +56,10 @@ from pyggml.llm import LLM
 from pyggml.loading import load
 from pyggml.model import Model
 from pyggml.sampler import Sampler
+from pyggml.schema import schema_of
 from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
-from pyggml.types import Chunk, Completion, EngineStats, SamplingParams, Timings
+from pyggml.types import Chunk, Completion, EngineStats, Grammar, SamplingParams, Timings
 from pyggml.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ __all__ = [
     "EngineStats",
     "Family",
     "Gemma",
+    "Grammar",
     "GrammarError",
     "InferError",
     "Inference",
@@ -115,6 +117,7 @@ __all__ = [
     "lib",
     "load",
     "open_tokenizer",
+    "schema_of",
 ]
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 TokenizerPath = str | os.PathLike[str] | None
 
-_Kind = TypeVar("_Kind", bound=LLM)
+_AnyKind = TypeVar("_AnyKind", bound=LLM)
 
 
 class FamilyModel(LLM):
@@ -73,6 +73,9 @@ class FamilyModel(LLM):
 
     def _family(self) -> Family:
         return self.family_of(families.of_model(self.model), Path(self.model.path))
+
+
+_Kind = TypeVar("_Kind", bound=FamilyModel)
 
 
 class Qwen3(FamilyModel):
@@ -263,18 +266,22 @@ class Inference:
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
     ) -> LLM:
         """Any model: as one of the classes above where it is of their families, else as a plain LLM."""
-        match = _match(identify(model_path))
-        return self._open(_kind_for(match) or LLM, model_path, tokenizer_path, load_options)
+        path = identify(model_path)
+        return self._load(_kind_for(_match(path)) or LLM, path, tokenizer_path, load_options)
 
     def _open(
         self, kind: type[_Kind], model_path: Source, tokenizer_path: TokenizerPath, options: LoadOptions
     ) -> _Kind:
+        path = identify(model_path)
+        match = _match(path)
+        if match.architecture:  # else it is no model, and loading says what is wrong with it
+            kind.family_of(match, path)
+        return self._load(kind, path, tokenizer_path, options)
+
+    def _load(self, kind: type[_AnyKind], path: Path, tokenizer_path: TokenizerPath, options: LoadOptions) -> _AnyKind:
         unknown = options.keys() - LoadOptions.__annotations__.keys()
         if unknown:
             raise InvalidParameterError(_unknown_options(unknown))
-        path = identify(model_path)
-        if issubclass(kind, FamilyModel):
-            kind.family_of(_match(path), path)  # before the weights are loaded, which may take minutes
         return open_llm(kind, path, tokenizer=tokenizer_path, device=self.device, **options)
 
     def __repr__(self) -> str:

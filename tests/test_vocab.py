@@ -112,6 +112,15 @@ class TestByteVocabulary:
         assert vocab.attr(models.THE) == lib.LLAMA_TOKEN_ATTR_NORMAL
         assert vocab.score(models.THE) == 0.0
 
+    def test_find(self, vocab: Vocab) -> None:
+        assert all(vocab.find(vocab.text(token_id)) == token_id for token_id in range(vocab.n_tokens))
+        for text in ["", "no such token", "the ", " ", "the\0", "\0"]:
+            assert vocab.find(text) is None
+        with pytest.raises(errors.InvalidParameterError, match="bytes"):
+            vocab.find(b"the")  # type: ignore[arg-type]
+        with pytest.raises(errors.InvalidParameterError, match="surrogate"):
+            vocab.find("\ud800")
+
     def test_tokenize(self, vocab: Vocab) -> None:
         assert vocab.tokenize("the bath") == [models.BOS, models.THE, *b" ba", models.TH]
         assert vocab.tokenize("the bath", False) == [models.THE, *b" ba", models.TH]
@@ -187,6 +196,7 @@ def test_a_model_without_vocabulary(tmp_path: Path) -> None:
         assert model.vocab.type == "none"
         assert model.vocab.n_tokens == models.N_BYTE_VOCAB
         assert model.vocab.eog_ids == ()
+        assert model.vocab.find("a") is None
         for call in (
             lambda: model.vocab.tokenize("a"),
             lambda: model.vocab.detokenize([1]),

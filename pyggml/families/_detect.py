@@ -160,7 +160,9 @@ class Detector:
         reason = f"its {kind} is {name!r}"
         fitting = [family for family in candidates if _fits(family, traits)]
         strengths = {family.name: _strength(family.signs, traits) for family in fitting}
-        shown = [family for family in fitting if not family.needs_sign or any(strengths[family.name])]
+        shown = [family for family in fitting if any(strengths[family.name]) or not family.needs_sign]
+        if len(candidates) == 1:
+            shown = fitting  # nobody to mistake it for
         if not shown:
             return Match(name, self._generic, (reason, *_doubts(candidates, fitting)), tuple(fitting))
         best = max(strengths[family.name] for family in shown)
