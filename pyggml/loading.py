@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from pyggml.errors import TokenizerNotFoundError
+from pyggml import _tokenizer_files
 from pyggml.llm import LLM, QueueFull
 from pyggml.model import Model
 from pyggml.source import Source, identify
@@ -132,8 +131,8 @@ def open_llm(
         As :func:`load`.
     """
     path = identify(source)
-    if isinstance(tokenizer, (str, os.PathLike)) and not Path(tokenizer).exists():
-        raise TokenizerNotFoundError(f"there is no tokenizer at {os.fspath(tokenizer)}")
+    if isinstance(tokenizer, (str, os.PathLike)):
+        tokenizer = _tokenizer_files.find(tokenizer)
     model = Model(
         path,
         device=None if device == "auto" else device,
