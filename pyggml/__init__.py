@@ -40,7 +40,7 @@ from pyggml.llm import LLM, load
 from pyggml.model import Model
 from pyggml.sampler import Sampler
 from pyggml.stream import Stream
-from pyggml.types import Chunk, Completion, EngineStats, SamplingParams, Timings
+from pyggml.types import Chunk, Completion, EngineStats, SamplingParams, Timings, TokenLogprob, TokenLogprobs
 from pyggml.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ __all__ = [
     "SamplingParams",
     "Stream",
     "Timings",
+    "TokenLogprob",
+    "TokenLogprobs",
     "TokenizerError",
     "UnsupportedArchitectureError",
     "Vocab",

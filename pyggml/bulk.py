@@ -154,5 +154,5 @@ def _named(index: int) -> Iterator[None]:
         yield
     except Exception as error:
         if sys.version_info >= (3, 11):
-            error.add_note(f"This was prompt {index} of the batch, counted from 0.")
+            error.add_note(f"This was number {index} of the batch, counted from 0.")
         raise

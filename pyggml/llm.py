@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from types import TracebackType
@@ -11,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import bulk, chat
-from pyggml._native import UINT32_MAX, choice, integer
+from pyggml._native import INT32_MAX, UINT32_MAX, choice, integer
 from pyggml.context import Context
-from pyggml.engine import Engine
+from pyggml.engine import Engine, TokenIds
 from pyggml.errors import InvalidParameterError, TokenizerError
 from pyggml.job import Job, Prompt, merge, prompt_ids, without_schema
 from pyggml.model import Model
@@ -271,6 +272,45 @@ class LLM:
         await bulk.arun(jobs, 2 * self.n_parallel, results)
         return results.in_order()
 
+    def generate_n(
+        self, prompt: Prompt, n: int, params: SamplingParams | None = None, **overrides: Any
+    ) -> list[Completion]:
+        """Generates ``n`` completions of one prompt, which is computed once and shared.
+
+        The first computes the prompt, and the others start from its cache: their ``cached_tokens`` say so. A prompt of
+        some thirty tokens or fewer is not waited for but computed beside the first. With ``prefix_cache=False``, and
+        models whose memory cannot be shared (recurrent ones), each computes the prompt for itself.
+
+        Twice ``n_parallel`` of them are in flight at any time. It waits for room where other callers fill the queue,
+        whatever ``queue_full`` says; ``timeout_s`` counts for each from its submission.
+
+        Args:
+            prompt: as for :meth:`generate`.
+            n: how many, at least 1.
+            params: for all of them. With a ``seed`` they have this one, the next, and so on; without, each its own by
+                chance. Greedy ones are all alike.
+            **overrides: as for :meth:`generate`.
+
+        Raises:
+            As :meth:`generate`.
+        """
+        jobs = self._same_jobs(prompt_ids(prompt, self.tokenizer), n, merge(params, overrides))
+        results = bulk.Results(n, None)
+        bulk.run(self._engine, enumerate(jobs), 2 * self.n_parallel, results)
+        return _with_prompt_logprobs(results.in_order())
+
+    async def agenerate_n(
+        self, prompt: Prompt, n: int, params: SamplingParams | None = None, **overrides: Any
+    ) -> list[Completion]:
+        """As :meth:`generate_n`, for coroutines. Cancelling the task cancels them all."""
+        import asyncio
+
+        token_ids = await asyncio.to_thread(prompt_ids, prompt, self.tokenizer)
+        jobs = self._same_jobs(token_ids, n, merge(params, overrides))
+        results = bulk.Results(n, None)
+        await bulk.arun(enumerate(jobs), 2 * self.n_parallel, results)
+        return _with_prompt_logprobs(results.in_order())
+
     async def forward(self, prompt: str, sample_len: int) -> str:
         """Greedy text of at most ``sample_len`` tokens. Cancelling the task cancels the generation.
 
@@ -351,6 +391,11 @@ class LLM:
         waits = self._waits if waits is None else waits
         return Job(self._engine, self.tokenizer, self.stop_tokens, prompt, params, waits=waits, whole=whole)
 
+    def _same_jobs(self, token_ids: TokenIds, n: int, params: SamplingParams) -> list[Job]:
+        params = without_schema(params)
+        all_params = [_nth(params, index) for index in range(integer("n", n, 1, INT32_MAX))]
+        return [self._job(token_ids, each, whole=True, waits=True) for each in all_params]
+
     def _numbered_jobs(self, prompts: Iterable[Prompt], params: SamplingParams) -> bulk.NumberedJobs:
         if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Iterable):
             raise InvalidParameterError(
@@ -358,6 +403,20 @@ class LLM:
             )
         params = without_schema(params)  # once for all
         return bulk.jobs(prompts, lambda prompt: self._job(prompt, params, whole=True, waits=True))
+
+
+def _nth(params: SamplingParams, index: int) -> SamplingParams:
+    """For the completion ``index`` of one prompt: a seed of its own, and the prompt's logprobs only once."""
+    if index == 0:
+        return params
+    seed = None if params.seed is None else (params.seed + index) % UINT32_MAX
+    return dataclasses.replace(params, seed=seed, prompt_logprobs=0)
+
+
+def _with_prompt_logprobs(completions: list[Completion]) -> list[Completion]:
+    """The first one's, which are everybody's."""
+    logprobs = completions[0].prompt_logprobs
+    return completions if logprobs is None else [dataclasses.replace(c, prompt_logprobs=logprobs) for c in completions]
 
 
 def _n_total(prompts: Iterable[Prompt]) -> int | None:
