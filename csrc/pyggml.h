@@ -245,6 +245,7 @@ typedef struct pyg_model_info {
     bool     is_recurrent;
     bool     is_hybrid;
     bool     is_diffusion;
+    bool     is_causal;  // each token sees those before it, and not those after
     char     desc[128];  // such as "llama 1B Q4_K - Medium"
     char     arch[64];   // general.architecture
 } pyg_model_info;

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from pyggml import bulk, chat
 from pyggml._native import INT32_MAX, UINT32_MAX, choice, integer
 from pyggml.context import Context
+from pyggml.embedding import Embedder, Pooling, Text
 from pyggml.engine import Engine, TokenIds
-from pyggml.errors import InvalidParameterError, TokenizerError
+from pyggml.errors import InvalidParameterError, TokenizerError, UnsupportedArchitectureError
 from pyggml.job import Job, Prompt, merge, prompt_ids, without_schema
 from pyggml.model import Model
 from pyggml.source import Source, identify
@@ -141,7 +142,7 @@ class LLM:
         """Takes a loaded model over and starts an engine for it; see :func:`load`."""
         self.model = model
         self.tokenizer = Tokenizer(model.vocab)
-        self.stop_tokens: dict[int, str] = _stop_tokens(model)
+        self.stop_tokens: dict[int, str] = _stop_tokens(model) if _generates(model) else {}
         self.n_ctx = _n_ctx(model, n_ctx)
         self.n_parallel = integer("n_parallel", n_parallel, 1, _MAX_PARALLEL)
         self._waits = bool(choice("queue_full", queue_full, {"raise": 0, "wait": 1}))
@@ -152,6 +153,10 @@ class LLM:
                 f"n_batch is {n_batch} and n_parallel is {n_parallel}: a forward pass takes one token of each running "
                 "request, so n_batch must be at least n_parallel"
             )
+        self._embedder = Embedder(model, self.tokenizer, n_ctx=self.n_ctx, n_threads=n_threads)
+        self._own_engine: Engine | None = None
+        if not _generates(model):
+            return
         context = Context(
             model,
             n_ctx=self.n_ctx,
@@ -165,7 +170,7 @@ class LLM:
         )
         reproducible = self.n_parallel == 1 and not prefix_cache
         try:
-            self._engine = Engine(
+            self._own_engine = Engine(
                 context,
                 self.n_ctx,
                 prefix_cache=bool(prefix_cache),
@@ -327,6 +332,68 @@ class LLM:
         """
         return self._engine.logits(prompt_ids(prompt, self.tokenizer), waits=self._waits)
 
+    # --- embeddings ---------------------------------------------------------------------------------------
+
+    def embed(
+        self, texts: str | Sequence[Text], *, normalize: bool = False, pooling: Pooling | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Vectors of texts, computed several at a time in a context of their own; the engine goes on beside it.
+
+        Calls from several threads take turns.
+
+        Args:
+            texts: one text, or a sequence of them: str (encoded with ``add_special``) or token ids.
+            normalize: give each the length 1, so that dot products are cosines.
+            pooling: how the embeddings of a text's tokens become one: their "mean", that of the first ("cls"), or of
+                the "last". None: as the file says (``<arch>.pooling_type``), and the mean where it says nothing.
+
+        Returns:
+            float32, (n_texts, model.n_embd_out), in the order of ``texts``; one text makes one row.
+
+        Raises:
+            EmptyPromptError: a text without tokens.
+            ContextOverflowError: a text longer than ``n_ctx``; names its index and both numbers.
+            InvalidParameterError: an argument, or a token id outside the vocabulary.
+            UnsupportedArchitectureError: a model with an encoder and a decoder.
+            OutOfMemoryError: the context does not fit; names required and available bytes.
+            ClosedError: the model was closed.
+        """
+        return self._embedder.embed(texts, normalize=normalize, pooling=pooling)
+
+    async def aembed(
+        self, texts: str | Sequence[Text], *, normalize: bool = False, pooling: Pooling | None = None
+    ) -> npt.NDArray[np.float32]:
+        """As :meth:`embed`, for coroutines. When the task is cancelled it ends with the forward pass it is in."""
+        embedder = self._embedder
+        return await embedder.in_background(embedder.embed, texts, normalize=normalize, pooling=pooling)
+
+    def rerank(self, query: str, documents: Sequence[str], *, normalize: bool = False) -> npt.NDArray[np.float32]:
+        """How well each document answers a query, by a model with a classifier head: higher is better.
+
+        Each pair is written as the model's template "rerank" says, or else as ``BOS query EOS SEP document EOS``, with
+        those of the special tokens that the vocabulary asks for.
+
+        Args:
+            query: the question.
+            documents: the texts to score.
+            normalize: the sigmoid of each score, 0 to 1; for heads with one output.
+
+        Returns:
+            float32, (n_documents,), in the order of ``documents``: the head's first output.
+
+        Raises:
+            InvalidParameterError: the model has no classifier head, or an argument.
+            Otherwise as :meth:`embed`; the length counts query and document together.
+        """
+        return self._embedder.rerank(query, documents, normalize=normalize)
+
+    async def arerank(
+        self, query: str, documents: Sequence[str], *, normalize: bool = False
+    ) -> npt.NDArray[np.float32]:
+        """As :meth:`rerank`, for coroutines. When the task is cancelled it ends with the forward pass it is in."""
+        embedder = self._embedder
+        return await embedder.in_background(embedder.rerank, query, documents, normalize=normalize)
+
     def reset(self) -> None:
         """Forgets what is kept for prompts that begin alike. Running requests are not disturbed."""
         self._engine.reset()
@@ -376,7 +443,9 @@ class LLM:
 
     def close(self) -> None:
         """Ends what is running (its callers get ClosedError), and frees engine and model. May be repeated."""
-        self._engine.close()
+        if self._own_engine is not None:
+            self._own_engine.close()
+        self._embedder.close()
         self.model.close()
 
     def __enter__(self) -> Self:
@@ -386,6 +455,15 @@ class LLM:
         self.close()
 
     # --- inside -------------------------------------------------------------------------------------------
+
+    @property
+    def _engine(self) -> Engine:
+        if self._own_engine is None:
+            raise UnsupportedArchitectureError(
+                f"{self.model.desc} ({self.model.path}) does not generate text token by token: it is an encoder or an "
+                "embedding model; use embed() or rerank()"
+            )
+        return self._own_engine
 
     def _job(self, prompt: Prompt, params: SamplingParams, *, whole: bool = False, waits: bool | None = None) -> Job:
         waits = self._waits if waits is None else waits
@@ -421,6 +499,11 @@ def _with_prompt_logprobs(completions: list[Completion]) -> list[Completion]:
 
 def _n_total(prompts: Iterable[Prompt]) -> int | None:
     return len(prompts) if isinstance(prompts, Sized) else None
+
+
+def _generates(model: Model) -> bool:
+    """Whether it goes on with a text token by token, as encoders and models that fill in a text do not."""
+    return model.has_decoder and not model.has_encoder and model.is_causal
 
 
 def _n_ctx(model: Model, n_ctx: int | None) -> int:
