@@ -203,13 +203,18 @@ class Embedder:
         return self._checked(f"the query with document {index}", int32_array("the pair", ids))
 
     def _joined(self, query: str, document: str) -> list[int]:
-        """BOS query EOS SEP document EOS, of which the vocabulary says what it wants."""
+        """BOS query EOS SEP document EOS, as far as the vocabulary writes its texts so.
+
+        BERT's has no EOS, but ends a text with SEP: one between the two is enough for it.
+        """
         vocab = self._model.vocab
-        bos, sep = (vocab.bos if vocab.add_bos else None), (vocab.sep if vocab.add_sep else None)
-        eos = None if not vocab.add_eos else vocab.sep if vocab.eos is None else vocab.eos
+        around = self._tokenizer.encode("")
+        bos = around[:1] if vocab.add_bos else []
+        end = around[len(bos) :]
+        ends_with_sep = vocab.eos is None and end == [vocab.sep]
+        sep = [vocab.sep] if vocab.add_sep and vocab.sep is not None and not ends_with_sep else []
         first, second = (self._tokenizer.encode(text, add_special=False) for text in (query, document))
-        parts = ([bos], first, [eos], [sep], second, [eos])
-        return [token_id for part in parts for token_id in part if token_id is not None]
+        return [*bos, *first, *end, *sep, *second, *end]
 
     def _filled(self, template: str, values: dict[str, str]) -> list[int]:
         """The template's special tokens are such, those spelled out in the caller's texts are not."""
@@ -327,8 +332,8 @@ def _checked_pooling(pooling: str) -> str:
 def _unit(vectors: Floats) -> Floats:
     """Each with length 1; one of zeros stays what it is."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths == 0, np.float32(1), lengths)
+    return np.asarray(vectors / np.where(lengths == 0, 1, lengths), np.float32)
 
 
 def _sigmoid(scores: Floats) -> Floats:
-    return (0.5 * (1 + np.tanh(0.5 * scores))).astype(np.float32)
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * scores)), np.float32)

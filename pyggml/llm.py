@@ -371,7 +371,7 @@ class LLM:
         """How well each document answers a query, by a model with a classifier head: higher is better.
 
         Each pair is written as the model's template "rerank" says, or else as ``BOS query EOS SEP document EOS``, with
-        those of the special tokens that the vocabulary asks for.
+        those of the special tokens that the vocabulary puts around texts.
 
         Args:
             query: the question.
@@ -460,8 +460,8 @@ class LLM:
     def _engine(self) -> Engine:
         if self._own_engine is None:
             raise UnsupportedArchitectureError(
-                f"{self.model.desc} ({self.model.path}) does not generate text token by token: it is an encoder or an "
-                "embedding model; use embed() or rerank()"
+                f"{self.model.desc} ({self.model.path}) does not generate text token by token. Encoders are for embed() "
+                "and rerank(); Context computes with any model"
             )
         return self._own_engine
 
