@@ -300,7 +300,7 @@ class LLM:
             As :meth:`generate`.
         """
         jobs = self._same_jobs(prompt_ids(prompt, self.tokenizer), n, merge(params, overrides))
-        results = bulk.Results(n, None)
+        results = bulk.Results(n, None, what="completion")
         bulk.run(self._engine, enumerate(jobs), 2 * self.n_parallel, results)
         return _with_prompt_logprobs(results.in_order())
 
@@ -312,7 +312,7 @@ class LLM:
 
         token_ids = await asyncio.to_thread(prompt_ids, prompt, self.tokenizer)
         jobs = self._same_jobs(token_ids, n, merge(params, overrides))
-        results = bulk.Results(n, None)
+        results = bulk.Results(n, None, what="completion")
         await bulk.arun(enumerate(jobs), 2 * self.n_parallel, results)
         return _with_prompt_logprobs(results.in_order())
 
@@ -460,8 +460,8 @@ class LLM:
     def _engine(self) -> Engine:
         if self._own_engine is None:
             raise UnsupportedArchitectureError(
-                f"{self.model.desc} ({self.model.path}) does not generate text token by token. Encoders are for embed() "
-                "and rerank(); Context computes with any model"
+                f"{self.model.desc} ({self.model.path}) does not generate text token by token. Encoders are for "
+                "embed() and rerank(); Context computes with any model"
             )
         return self._own_engine
 

@@ -268,8 +268,14 @@ def write_bert(path: Path, seed: int = 0, *, ranks: bool = False, **metadata: ob
     return write(path, {**facts, **vocabulary}, weights)
 
 
-def write_qwen3_reranker(path: Path, template: str, seed: int = 0) -> Path:
-    """A Qwen 3 of two layers that says yes or no to what its template "rerank" makes of a query and a document."""
+def write_qwen3_reranker(path: Path, seed: int = 0, **tokenizer: object) -> Path:
+    """A Qwen 3 of two layers that says yes or no to a query with a document.
+
+    Args:
+        path: the file to write.
+        seed: of its weights.
+        tokenizer: more ``tokenizer.*`` keys, with ``__`` for dots.
+    """
     draw = _Draw(seed)
     weights = llama_weights(seed=seed) | {"cls.output.weight": draw(2, N_EMBD)}
     for i in range(N_LAYER):
@@ -292,10 +298,9 @@ def write_qwen3_reranker(path: Path, template: str, seed: int = 0) -> Path:
         "qwen3.rope.freq_base": ROPE_BASE,
         "qwen3.pooling_type": 4,
         "qwen3.classifier.output_labels": ["yes", "no"],
-        "tokenizer.chat_templates": ["rerank"],
-        "tokenizer.chat_template.rerank": template,
     }
-    return write(path, {**facts, **byte_vocabulary()}, weights)
+    vocabulary = byte_vocabulary() | {f"tokenizer.{key.replace('__', '.')}": value for key, value in tokenizer.items()}
+    return write(path, {**facts, **vocabulary}, weights)
 
 
 def write_t5(path: Path, seed: int = 0, *, decoder: bool = True) -> Path:

@@ -111,7 +111,10 @@ def ranker(ranker_path: Path) -> Iterator[pyggml.LLM]:
 @pytest.fixture(scope="module")
 def judge(model_dir: Path) -> Iterator[pyggml.LLM]:
     """A decoder that reranks by a template."""
-    with pyggml.load(models.write_qwen3_reranker(model_dir / "judge.gguf", TEMPLATE), n_threads=1) as llm:
+    path = models.write_qwen3_reranker(
+        model_dir / "judge.gguf", chat_templates=["rerank"], chat_template__rerank=TEMPLATE
+    )
+    with pyggml.load(path, n_threads=1) as llm:
         llm.rerank("likewise", ["likewise"])
         yield llm
 
@@ -340,25 +343,48 @@ class TestRerank:
         )
 
     def test_by_a_template(self, judge: pyggml.LLM) -> None:
-        with GGUFReader(judge.model.path) as reader:
-            head = np.array(reader.tensor("cls.output.weight"), np.float64)
         query, documents = "what?", ["this", "something else " * 10]
         for score, document in zip(judge.rerank(query, documents), documents, strict=True):
             text = TEMPLATE.replace("{query}", query).replace("{document}", document)
-            outputs = head @ decoded(judge, judge.tokenize(text, parse_special=True))[-1]
-            yes, no = np.exp(outputs - outputs.max())
-            assert score == pytest.approx(yes / (yes + no), abs=2e-3)
+            assert score == pytest.approx(self._yes(judge, judge.tokenize(text, parse_special=True)), abs=2e-3)
         assert judge.model.n_cls_out == 2
+
+    @pytest.mark.parametrize(
+        ("flags", "before", "between", "after"),
+        [
+            ({}, [models.BOS], [], []),
+            ({"add_eos_token": True}, [models.BOS], [models.EOS], [models.EOS]),
+            (
+                {"add_eos_token": True, "add_sep_token": True, "seperator_token_id": models.EOT},
+                [models.BOS],
+                [models.EOS, models.EOT],
+                [models.EOS],
+            ),
+            ({"add_bos_token": False, "add_sep_token": True, "seperator_token_id": models.EOT}, [], [models.EOT], []),
+        ],
+    )
+    def test_without_a_template_as_the_vocabulary_writes_texts(
+        self, tmp_path: Path, flags: dict[str, object], before: list[int], between: list[int], after: list[int]
+    ) -> None:
+        path = models.write_qwen3_reranker(tmp_path / "judge.gguf", **{f"ggml__{k}": v for k, v in flags.items()})
+        with pyggml.load(path, n_threads=1) as llm:
+            first, second = llm.tokenize("what?", add_special=False), llm.tokenize("this", add_special=False)
+            expected = self._yes(llm, [*before, *first, *between, *second, *after])
+            assert llm.rerank("what?", ["this"])[0] == pytest.approx(expected, abs=2e-3)
+
+    def _yes(self, llm: pyggml.LLM, token_ids: list[int]) -> float:
+        """The probability of the first of two labels, by the head on the last token."""
+        with GGUFReader(llm.model.path) as reader:
+            head = np.array(reader.tensor("cls.output.weight"), np.float64)
+        yes, no = head @ decoded(llm, token_ids)[-1]
+        return float(1 / (1 + np.exp(no - yes)))
 
     def test_special_tokens_in_its_texts_are_text(self, judge: pyggml.LLM) -> None:
         plain, special = judge.rerank("a <|endoftext|> b {document}", ["c {query}"]), judge.rerank("a  b", ["c"])
         assert plain != pytest.approx(special, abs=1e-4)
-        with GGUFReader(judge.model.path) as reader:
-            head = np.array(reader.tensor("cls.output.weight"), np.float64)
         text = judge.tokenize("Query: a <|endoftext|> b {document}\nDocument: c {query}", add_special=False)
         ids = [models.BOS, models.EOT, *text, models.EOS]
-        outputs = head @ decoded(judge, ids)[-1]
-        assert plain[0] == pytest.approx(1 / (1 + np.exp(outputs[1] - outputs[0])), abs=2e-3)
+        assert plain[0] == pytest.approx(self._yes(judge, ids), abs=2e-3)
 
     def test_a_score_of_several_outputs_is_not_normalized(self, judge: pyggml.LLM) -> None:
         with pytest.raises(pyggml.InvalidParameterError, match="2 outputs"):
