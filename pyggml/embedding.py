@@ -70,7 +70,8 @@ class Embedder:
         self._model = model
         self._tokenizer = tokenizer
         self._n_ctx = n_ctx
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held over a forward pass; the other one is not, and an event loop may take it
+        self._door = threading.Lock()
         self._tokens = _GrowingContext(model, "none", n_ctx, n_threads)
         self._head = _GrowingContext(model, "rank", n_ctx, n_threads)
         self._executor: ThreadPoolExecutor | None = None
@@ -86,7 +87,7 @@ class Embedder:
     ) -> Floats:
         """See :meth:`LLM.embed <pyggml.llm.LLM.embed>`. Once ``given_up`` is set the rest is left out."""
         self._require_single_stack()
-        pool = _POOL[self._pooling() if pooling is None else _checked_pooling(pooling)]
+        pool = _POOL[self._pooling if pooling is None else _checked_pooling(pooling)]
         rows = [self._ids(index, text) for index, text in enumerate(_as_list("texts", texts))]
         vectors = np.zeros((len(rows), self._model.n_embd_out), np.float32)
         for indices in self._tokens.passes([len(ids) for ids in rows]):
@@ -119,25 +120,26 @@ class Embedder:
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
 
-        with self._lock:
+        given_up = threading.Event()
+        call = functools.partial(work, *args, given_up=given_up, **kwargs)
+        with self._door:
             self._require_open()
             self._executor = self._executor or ThreadPoolExecutor(1, "pyggml-embed")
-            executor = self._executor
-        given_up = threading.Event()
+            result = asyncio.get_running_loop().run_in_executor(self._executor, call)
         try:
-            call = functools.partial(work, *args, given_up=given_up, **kwargs)
-            return await asyncio.get_running_loop().run_in_executor(executor, call)
+            return await result
         finally:
             given_up.set()
 
     def close(self) -> None:
         """Frees what was allocated, after a forward pass in flight. May be repeated."""
-        with self._lock:
+        with self._door:
             self._closed = True
+            if self._executor is not None:
+                self._executor.shutdown(wait=False)  # what is in it runs, and learns that this is closed
+        with self._lock:
             self._tokens.close()
             self._head.close()
-            if self._executor is not None:
-                self._executor.shutdown(wait=False)
 
     # --- inside -------------------------------------------------------------------------------------------
 
@@ -170,6 +172,7 @@ class Embedder:
                 "outputs"
             )
 
+    @functools.cached_property
     def _pooling(self) -> str:
         """What the file says; the mean where it says nothing."""
         return _POOLING_OF_FILE.get(self._model.metadata.get(f"{self._model.arch}.pooling_type", ""), "mean")

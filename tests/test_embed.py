@@ -18,7 +18,7 @@ import pyggml
 from pyggml import Context
 from pyggml.gguf import GGUFReader
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[Any]
 
 TEXTS = [
     "hello world",
@@ -62,15 +62,18 @@ class NumpyBert:
             for name in "qkv"
         )
         scores = np.exp(q @ k.swapaxes(1, 2) / np.sqrt(models.HEAD_DIM))
-        return (scores / scores.sum(axis=2, keepdims=True) @ v).swapaxes(0, 1).reshape(len(x), models.N_EMBD)
+        mixed: Floats = (scores / scores.sum(axis=2, keepdims=True) @ v).swapaxes(0, 1).reshape(x.shape)
+        return mixed
 
     def _linear(self, name: str, x: Floats) -> Floats:
-        return x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
+        result: Floats = x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
+        return result
 
     def _norm(self, name: str, x: Floats) -> Floats:
         centred = x - x.mean(axis=-1, keepdims=True)
         scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-12)
-        return scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        result: Floats = scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        return result
 
 
 POOL: dict[str, Callable[[Floats], Floats]] = {
@@ -132,7 +135,8 @@ class TestEncoders:
         bert = NumpyBert(bert_path)
         expected = [POOL[pooling or "mean"](bert.tokens(encoder.tokenize(text))) for text in TEXTS]
         vectors = encoder.embed(TEXTS, pooling=pooling)
-        assert (vectors.shape, vectors.dtype) == ((len(TEXTS), models.N_EMBD), np.float32)
+        assert vectors.shape == (len(TEXTS), models.N_EMBD)
+        assert vectors.dtype == np.float32
         np.testing.assert_allclose(vectors, expected, **CLOSE)
 
     @pytest.mark.parametrize(("number", "name"), [(0, "mean"), (1, "mean"), (2, "cls"), (3, "last")])
@@ -328,7 +332,8 @@ class TestRerank:
         pairs = [[101, *query, 102, *ranker.tokenize(text, add_special=False), 102] for text in TEXTS]
         assert pairs[0] == self._written(ranker, TEXTS[0])
         scores = ranker.rerank(self.QUERY, TEXTS)
-        assert (scores.shape, scores.dtype) == ((len(TEXTS),), np.float32)
+        assert scores.shape == (len(TEXTS),)
+        assert scores.dtype == np.float32
         np.testing.assert_allclose(scores, [bert.score(pair) for pair in pairs], **CLOSE)
         assert len(set(scores.tolist())) == len(TEXTS)
 
@@ -364,7 +369,7 @@ class TestRerank:
         ],
     )
     def test_without_a_template_as_the_vocabulary_writes_texts(
-        self, tmp_path: Path, flags: dict[str, object], before: list[int], between: list[int], after: list[int]
+        self, tmp_path: Path, flags: dict[str, Any], before: list[int], between: list[int], after: list[int]
     ) -> None:
         path = models.write_qwen3_reranker(tmp_path / "judge.gguf", **{f"ggml__{k}": v for k, v in flags.items()})
         with pyggml.load(path, n_threads=1) as llm:
