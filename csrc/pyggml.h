@@ -245,6 +245,7 @@ typedef struct pyg_model_info {
     bool     is_recurrent;
     bool     is_hybrid;
     bool     is_diffusion;
+    bool     is_causal;  // each token sees those before it, and not those after
     char     desc[128];  // such as "llama 1B Q4_K - Medium"
     char     arch[64];   // general.architecture
 } pyg_model_info;
@@ -614,6 +615,10 @@ typedef struct pyg_request_options {
     double          timeout_s;  // from submit; negative: none
     pyg_waker *     waker;      // told when there is news, or NULL
     uint64_t        tag;        // what it is told
+    // Likeliest alternatives of each new token to tell of, and of each token of the prompt, 0 to 1,000; 0: no logprobs
+    // at all. For the prompt's the whole prompt is computed, whatever could be reused of it.
+    int32_t n_logprobs;
+    int32_t n_prompt_logprobs;
 } pyg_request_options;
 
 // Queues a request. Everything `options` and `prompt` point to is copied. Refused at once, with nothing queued:
@@ -656,6 +661,8 @@ typedef struct pyg_request_state {
     double  queue_s;        // from submit to start
     double  prefill_s;      // from start to the first token
     double  decode_s;       // from the first token to the last
+    // Tokens of the prompt, from the second on, whose logprobs there are so far.
+    int32_t n_prompt_logprobs;
 } pyg_request_state;
 
 // Waits until at least `min_tokens` unread tokens are there, or the request has ended, or `timeout_s` is over
@@ -664,6 +671,14 @@ typedef struct pyg_request_state {
 // Returns the request's own failure with PYG_FINISH_ERROR. One reader at a time.
 pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double timeout_s, int32_t * token_ids,
                             int32_t max_tokens, int32_t * n_out, pyg_request_state * state, pyg_error * err);
+
+// Log-probabilities of tokens [first, first + n): of the generated ones that pyg_request_wait has handed out, or, with
+// `of_prompt`, of the prompt's from its second on (`first` 0 is the second). They are the model's own, the log-softmax
+// of its logits before temperature, penalties, bias and grammar. logprobs: (n,), of the tokens themselves. top_ids and
+// top: (n, k), the k likeliest and theirs, likeliest first; k is what the request asked for, or all of the vocabulary
+// where that has fewer. PYG_ERR_INVALID_PARAMETER when there are not so many, or none were asked for.
+pyg_status pyg_request_logprobs(pyg_request * request, bool of_prompt, int32_t first, int32_t n, float * logprobs,
+                                int32_t * top_ids, float * top, pyg_error * err);
 
 // Ends the request at the engine's next opportunity, also inside prefill. Does not wait; may be repeated.
 void pyg_request_cancel(pyg_request * request);

@@ -59,7 +59,16 @@ from pyggml.sampler import Sampler
 from pyggml.schema import schema_of
 from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
-from pyggml.types import Chunk, Completion, EngineStats, Grammar, SamplingParams, Timings
+from pyggml.types import (
+    Chunk,
+    Completion,
+    EngineStats,
+    Grammar,
+    SamplingParams,
+    Timings,
+    TokenLogprob,
+    TokenLogprobs,
+)
 from pyggml.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -106,6 +115,8 @@ __all__ = [
     "SmolLM2",
     "Stream",
     "Timings",
+    "TokenLogprob",
+    "TokenLogprobs",
     "Tokenizer",
     "TokenizerError",
     "TokenizerNotFoundError",

@@ -2384,6 +2384,18 @@ class Lib:
         err: CData,
         /,
     ) -> int: ...
+    def pyg_request_logprobs(
+        self,
+        request: CData,
+        of_prompt: bool,
+        first: int,
+        n: int,
+        logprobs: CData,
+        top_ids: CData,
+        top: CData,
+        err: CData,
+        /,
+    ) -> int: ...
     def pyg_request_cancel(self, request: CData, /) -> None: ...
     def pyg_request_free(self, request: CData, /) -> None: ...
     def pyg_engine_get_stats(self, engine: CData, out: CData, err: CData, /) -> int: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from pyggml.engine import Request
 from pyggml.errors import InvalidParameterError
 from pyggml.job import Job
 from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer
-from pyggml.types import Chunk, Completion, Timings
+from pyggml.types import Chunk, Completion, Timings, TokenLogprobs
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -25,6 +26,7 @@ class Assembly:
         self._stop = StopStrings(stop)
         self._texts: list[str] = []
         self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
         self._last: Chunk | None = None
 
     @property
@@ -35,6 +37,9 @@ class Assembly:
     def add(self, request: Request, token_ids: list[int]) -> Chunk:
         """The chunk that a read makes; cancels the request when a stop string is complete."""
         chunk = self._cut_at_stop(request, token_ids)
+        if request.logprobs is not None:
+            chunk = replace(chunk, logprobs=request.logprobs[: len(chunk.token_ids)])
+            self._logprobs += chunk.logprobs or []
         self._texts.append(chunk.text)
         self._token_ids += chunk.token_ids
         if chunk.finish_reason is not None:
@@ -63,6 +68,8 @@ class Assembly:
             prompt_tokens=request.prompt_tokens if request else 0,
             cached_tokens=request.cached_tokens if request else 0,
             timings=request.timings if request else Timings(),
+            logprobs=None if request is None or request.logprobs is None else list(self._logprobs),
+            prompt_logprobs=None if request is None else request.prompt_logprobs,
         )
 
     def _cut_at_stop(self, request: Request, token_ids: list[int]) -> Chunk:

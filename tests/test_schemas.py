@@ -64,7 +64,13 @@ def test_one_that_is_cut_says_so(llm: pyggml.LLM) -> None:
         {"type": "object"},
         {"type": "array"},
         {"type": "array", "items": {"type": "string", "maxLength": 700}, "minItems": 2, "maxItems": 2},
-        {"type": "array", "prefixItems": [{"type": "integer"}], "minItems": 3, "items": {"type": "null"}, "maxItems": 5},
+        {
+            "type": "array",
+            "prefixItems": [{"type": "integer"}],
+            "minItems": 3,
+            "items": {"type": "null"},
+            "maxItems": 5,
+        },
         {"type": "array", "items": [{"type": "integer"}, {"type": "null"}], "additionalItems": False, "minItems": 1},
         {"type": "string", "minLength": 350, "maxLength": 351},
         {"type": "integer", "minimum": 10**20, "maximum": 10**20 + 5},
@@ -78,8 +84,15 @@ def test_one_that_is_cut_says_so(llm: pyggml.LLM) -> None:
         {"type": "object", "properties": {"a": {"type": "null"}}, "additionalProperties": {"type": "integer"}},
         {"type": "object", "additionalProperties": {"type": "boolean"}, "minProperties": 1, "maxProperties": 3},
         {"$ref": "#/definitions/a", "definitions": {"a": {"$ref": "#/definitions/b"}, "b": {"enum": ["x"]}}},
-        {"allOf": [{"$ref": "#/$defs/p"}, {"required": ["x"]}], "$defs": {"p": {"properties": {"x": {"type": "null"}}}}},
-        {"type": "object", "properties": {"x": {"type": "integer"}}, "anyOf": [{"required": ["x"]}, {"required": ["y"]}]},
+        {
+            "allOf": [{"$ref": "#/$defs/p"}, {"required": ["x"]}],
+            "$defs": {"p": {"properties": {"x": {"type": "null"}}}},
+        },
+        {
+            "type": "object",
+            "properties": {"x": {"type": "integer"}},
+            "anyOf": [{"required": ["x"]}, {"required": ["y"]}],
+        },
     ],
     ids=lambda schema: json.dumps(schema)[:60],
 )
