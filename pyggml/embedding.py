@@ -40,6 +40,7 @@ T = TypeVar("T")
 # Tokens of a forward pass, unless one text that cannot be cut is longer. More would not compute faster, and each costs
 # n_vocab floats of scratch.
 _PASS_TOKENS = 512
+_CELL_PAD = 256  # as contexts round their cells
 # Texts in it. A recurrent model holds a state for each sequence there could be, so it gets one.
 _PASS_TEXTS = 32
 
@@ -225,7 +226,8 @@ class Embedder:
         pieces = self._tokenizer.encode(template, add_special=False, parse_special=True)
         special = {vocab.text(token_id): token_id for token_id in pieces if vocab.is_control(token_id)}
         ids = [vocab.bos] if vocab.add_bos and vocab.bos is not None and pieces[:1] != [vocab.bos] else []
-        for part in re.split("(" + "|".join(map(re.escape, special)) + ")", template) if special else [template]:
+        longest_first = sorted(special, key=len, reverse=True)
+        for part in re.split("(" + "|".join(map(re.escape, longest_first)) + ")", template) if special else [template]:
             if part in special:
                 ids.append(special[part])
             elif part:
@@ -304,7 +306,8 @@ class _GrowingContext:
         n_cells = _PASS_TOKENS
         while n_cells < n_tokens:
             n_cells *= 2
-        n_cells = max(min(n_cells, self._n_ctx), _PASS_TOKENS)
+        # What bounds it is rounded up: upstream rounds passes down to a multiple of the number of sequences.
+        n_cells = max(min(n_cells, -(-self._n_ctx // _CELL_PAD) * _CELL_PAD), _PASS_TOKENS)
         n_batch = n_cells if self._whole else _PASS_TOKENS
         return Context(
             self._model,

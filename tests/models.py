@@ -222,13 +222,16 @@ def _state_space_facts(architecture: str) -> dict[str, object]:
     }
 
 
-def write_bert(path: Path, seed: int = 0, *, ranks: bool = False, **metadata: object) -> Path:
+def write_bert(
+    path: Path, seed: int = 0, *, ranks: bool = False, n_positions: int = N_CTX_TRAIN, **metadata: object
+) -> Path:
     """A BERT of two layers with a real vocabulary and mean pooling: it embeds, and remembers nothing.
 
     Args:
         path: the file to write.
         seed: of its weights.
         ranks: with a classifier head of a dense layer and one output, instead of pooling.
+        n_positions: tokens that it can read.
         metadata: more ``bert.*`` keys.
     """
     vocabulary = real_vocabulary("bert-bge")
@@ -236,7 +239,7 @@ def write_bert(path: Path, seed: int = 0, *, ranks: bool = False, **metadata: ob
     weights = {
         "token_embd.weight": draw(_n_tokens(vocabulary), N_EMBD, scale=1.0),
         "token_types.weight": draw(2, N_EMBD, scale=0.1),
-        "position_embd.weight": draw(N_CTX_TRAIN, N_EMBD, scale=0.1),
+        "position_embd.weight": draw(n_positions, N_EMBD, scale=0.1),
         **draw.norm("token_embd_norm"),
     }
     for i in range(N_LAYER):
@@ -255,7 +258,7 @@ def write_bert(path: Path, seed: int = 0, *, ranks: bool = False, **metadata: ob
     facts = {
         "general.architecture": "bert",
         "general.name": f"random bert {seed}",
-        "bert.context_length": N_CTX_TRAIN,
+        "bert.context_length": n_positions,
         "bert.embedding_length": N_EMBD,
         "bert.block_count": N_LAYER,
         "bert.feed_forward_length": N_FF,

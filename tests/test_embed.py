@@ -160,6 +160,14 @@ class TestEncoders:
         with pytest.raises(pyggml.ContextOverflowError, match=r"text 1 has 513 tokens and the context holds 512"):
             encoder.embed([ids, [*ids, 5]])
 
+    def test_of_any_length_that_was_asked_for(self, tmp_path: Path) -> None:
+        path = models.write_bert(tmp_path / "bert.gguf", n_positions=700)
+        ids = np.random.default_rng(0).integers(1000, 20_000, 600).tolist()
+        with pyggml.load(path, n_ctx=600, n_threads=1) as llm:
+            np.testing.assert_allclose(llm.embed([ids])[0], NumpyBert(path).tokens(ids).mean(axis=0), **CLOSE)
+            with pytest.raises(pyggml.ContextOverflowError, match="600: shorten it or load with a larger n_ctx"):
+                llm.embed([[*ids, 5]])
+
     def test_does_not_generate(self, encoder: pyggml.LLM) -> None:
         assert encoder.stop_tokens == {}
         ways: list[Callable[[], object]] = [
