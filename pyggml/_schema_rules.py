@@ -23,6 +23,8 @@ _COMMON = {
     "hex16": "[0-9a-ce-fA-CE-F] hex hex hex | [dD] [0-7] hex hex",  # without surrogates
     "hex": "[0-9a-fA-F]",
     "plain": r'[^"\\\x7F\x00-\x1F]',
+    "plains": "plain{0,40}",
+    "key": r'"\"" char{0,40} "\""',  # of a member whose name is free; the limit is ours
     "string": r'"\"" char* "\""',
     "integer": '"-"? ("0" | [1-9] [0-9]{0,14})',
     "number": 'integer ("." [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?',
@@ -31,7 +33,7 @@ _COMMON = {
     "value": "string | number | boolean | null | array | object",
     "array": '"[" space (value ("," space value)*)? space "]"',
     "object": '"{" space (member ("," space member)*)? space "}"',
-    "member": 'string ":" space value',
+    "member": 'key ":" space value',
 }
 
 _FORMATS = {
@@ -344,14 +346,14 @@ class Converter:
             members.append((self._add(f'{literal(_json(name))} ":" space {value}'), name in required))
         extra = None
         if additional is not False:
-            key = self._common("string") if not properties else self._other_key(list(properties))
+            key = self._common("key") if not properties else self._other_key(list(properties))
             extra = self._add(f'{key} ":" space {self._visit(additional, f"{place}/additionalProperties")}')
         inside = _Members(members, extra, least, most, self._add, functools.partial(self._refuse, place)).text()
         return f'"{{" space {inside} space "}}"' if inside else '"{" space "}"'
 
     def _other_key(self, names: list[str]) -> str:
         """A key that is none of these. It has no escapes, so that there is only one way to write each."""
-        self._common("plain")
+        self._common("plains")
         tree: dict[str, Any] = {}
         for name in names:
             node = tree
@@ -363,7 +365,7 @@ class Converter:
     def _not_in(self, tree: dict[str, Any]) -> str:
         chars = sorted(char for char in tree if char)
         excluded = [(ord(char), ord(char)) for char in chars] + [(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x7F)]
-        alternatives = [f"{_gbnf.char_class(excluded, negated=True)} plain*"]
+        alternatives = [f"{_gbnf.char_class(excluded, negated=True)} plains"]
         alternatives += [f"{literal(char)} {self._not_in(tree[char])}" for char in chars if char not in '"\\']
         if "" not in tree:
             alternatives.append('""')
