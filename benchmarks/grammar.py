@@ -49,8 +49,7 @@ def compare(name: str, rounds: int, temperature: float) -> list[measure.Claim]:
         def side(**constraint: Any) -> Callable[[int], float]:
             def run(n: int) -> float:
                 prompt = measure.prompts(1, 16, n_vocab, seed=n)[0]
-                params = {"temperature": temperature, "seed": n, "max_tokens": N_TOKENS, **constraint}
-                done = llm.generate(prompt, ignore_eos=not constraint, **params)
+                done = llm.generate(prompt, temperature=temperature, seed=n, max_tokens=N_TOKENS, **constraint)
                 return done.timings.tokens_per_s
 
             return run

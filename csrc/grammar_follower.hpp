@@ -55,13 +55,13 @@ class GrammarFollower {
     void watch(int32_t token_id);
     void begin_at(size_t start);
 
-    const std::shared_ptr<CompiledGrammar> grammar_;
-    GrammarMatcher                         matcher_;
-    const std::vector<int32_t>             ends_;
-    bool                                   waiting_;
-    std::vector<Trigger>                   triggers_;
-    std::vector<int32_t>                   trigger_token_ids_;
-    std::string                            text_;    // so far, while it waits
+    const std::shared_ptr<CompiledGrammar>  grammar_;
+    GrammarMatcher                          matcher_;
+    const std::vector<int32_t>              ends_;
+    bool                                    waiting_;
+    std::vector<Trigger>                    triggers_;
+    std::vector<int32_t>                    trigger_token_ids_;
+    std::string                             text_;    // so far, while it waits
     std::vector<std::pair<size_t, int32_t>> tokens_;  // of which it consists, each with where it begins
 };
 

@@ -14,7 +14,7 @@ import pytest
 import pyggml
 from pyggml.types import DEFAULT_SAMPLERS
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[Any]
 PROMPT = "x"
 HOT = 12.0  # where the tiny model's choice is spread over some dozens of tokens
 N = 400
@@ -28,12 +28,14 @@ def llm(tiny_path: Path) -> Iterator[pyggml.LLM]:
 
 @pytest.fixture(scope="module")
 def logits(llm: pyggml.LLM) -> Floats:
-    return llm.logits(PROMPT)[-1].astype(np.float64)
+    row: Floats = llm.logits(PROMPT)[-1].astype(np.float64)
+    return row
 
 
 def softmax(logits: Floats) -> Floats:
-    weights = np.exp(logits - logits.max())
-    return np.asarray(weights / weights.sum())
+    weights: Floats = np.exp(logits - logits.max())
+    p: Floats = weights / weights.sum()
+    return p
 
 
 def first_tokens(llm: pyggml.LLM, n: int = N, **params: Any) -> Counter[int]:
@@ -126,16 +128,25 @@ def test_penalties(llm: pyggml.LLM, logits: Floats) -> None:
     assert favourite not in done.token_ids
 
 
+DRY: dict[str, Any] = {
+    "dry_multiplier": 1000.0, "dry_base": 1.0, "dry_allowed_length": 2, "dry_penalty_last_n": 500,
+}  # fmt: skip
+
+
 def test_dry(llm: pyggml.LLM) -> None:
     """A greedy model that repeats itself stops doing so."""
     free = llm.generate(PROMPT, max_tokens=60, ignore_eos=True).token_ids
-    dry: dict[str, Any] = {"dry_multiplier": 100.0, "dry_base": 1.0, "dry_allowed_length": 2, "dry_penalty_last_n": 500}
-    held = llm.generate(PROMPT, max_tokens=60, ignore_eos=True, dry_sequence_breakers=(), **dry).token_ids
+    held = llm.generate(PROMPT, max_tokens=60, ignore_eos=True, dry_sequence_breakers=(), **DRY).token_ids
     assert repeats(free) > 0
     assert repeats(held) == 0
-    unbroken = {chr(token) for token in set(free) if 32 <= token < 127}
-    loose = llm.generate(PROMPT, max_tokens=60, ignore_eos=True, dry_sequence_breakers=[*unbroken, "\n"][:20], **dry)
-    assert repeats(loose.token_ids) > 0 or not unbroken
+
+
+def test_dry_sequence_breakers(llm: pyggml.LLM) -> None:
+    """A repetition does not reach across one: then ``c`` is free to follow ``ab`` again."""
+    wants_c: dict[str, Any] = {"logit_bias": {ord("c"): 100.0}, "max_tokens": 1}
+    assert llm.generate(list(b"abcabcab"), **wants_c).text == "c"
+    assert llm.generate(list(b"abcabcab"), **wants_c, **DRY, dry_sequence_breakers=()).text != "c"
+    assert llm.generate(list(b"abcabcab"), **wants_c, **DRY, dry_sequence_breakers=["b"]).text == "c"
 
 
 def repeats(token_ids: list[int]) -> int:
@@ -156,8 +167,7 @@ def test_mirostat(llm: pyggml.LLM, version: int) -> None:
             for i in range(4)
         ]
         surprise[tau] = np.mean([_surprise(llm, one.token_ids, 8.0) for one in done])
-    assert surprise[0.5] < 1.2
-    assert surprise[4.0] > surprise[0.5] + 0.5
+    assert surprise[0.5] + 1 < surprise[4.0] < 5
 
 
 def _surprise(llm: pyggml.LLM, token_ids: list[int], temperature: float) -> float:
@@ -169,11 +179,12 @@ def _surprise(llm: pyggml.LLM, token_ids: list[int], temperature: float) -> floa
 
 def test_adaptive_p(llm: pyggml.LLM, logits: Floats) -> None:
     """It prefers tokens whose probability is near the target to the likeliest one."""
-    p = softmax(logits / HOT)
-    low = first_tokens(llm, adaptive_target=0.0)
-    mean = {target: sum(p[token] * n for token, n in counts.items()) / N
-            for target, counts in ((0.0, low), (1.0, first_tokens(llm, adaptive_target=1.0)))}  # fmt: skip
-    assert mean[0.0] < float((p * p).sum()) < mean[1.0]
+    p = softmax(logits / 5.0)
+    mean = {}
+    for target in (0.0, 1.0):
+        counts = first_tokens(llm, adaptive_target=target, temperature=5.0)
+        mean[target] = sum(p[token] * n for token, n in counts.items()) / N
+    assert mean[0.0] < 0.8 * mean[1.0]
 
 
 def test_the_order_matters(llm: pyggml.LLM, logits: Floats) -> None:
