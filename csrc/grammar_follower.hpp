@@ -4,6 +4,7 @@
 #include "grammar_cache.hpp"
 #include "handles.hpp"
 
+#include <algorithm>
 #include <regex>
 
 namespace pyg {
@@ -11,9 +12,9 @@ namespace pyg {
 // One thread at a time.
 class GrammarFollower {
   public:
-    // `ends`: tokens that end generation, sorted; they may come where the grammar is complete, and nowhere else, and
-    // never stand for text. PYG_ERR_GRAMMAR, PYG_ERR_INVALID_PARAMETER.
-    GrammarFollower(const Model & model, const pyg_sampling & options, std::vector<int32_t> ends);
+    // `stop_token_ids`, sorted, end generation, as the vocabulary's own ends do: they may come where the grammar is
+    // complete, and nowhere else, and never stand for text. PYG_ERR_GRAMMAR, PYG_ERR_INVALID_PARAMETER.
+    GrammarFollower(const Model & model, const pyg_sampling & options, const std::vector<int32_t> & stop_token_ids);
 
     // False while a lazy grammar waits for its trigger: then anything goes.
     bool is_active() const { return !waiting_; }
