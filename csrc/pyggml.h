@@ -621,6 +621,9 @@ typedef struct pyg_request_options {
     int32_t n_prompt_logprobs;
 } pyg_request_options;
 
+// Greedy, up to 256 tokens; every sampler off, with the parameters it takes when it is switched on.
+pyg_request_options pyg_request_default_options(void);
+
 // Queues a request. Everything `options` and `prompt` point to is copied. Refused at once, with nothing queued:
 // PYG_ERR_EMPTY_PROMPT, PYG_ERR_CONTEXT_OVERFLOW when the prompt cannot fit, PYG_ERR_INVALID_PARAMETER,
 // PYG_ERR_GRAMMAR, PYG_ERR_QUEUE_FULL.

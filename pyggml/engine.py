@@ -407,7 +407,7 @@ def time_left(deadline: float | None) -> float | None:
 
 def _native_options(params: SamplingParams, stop_token_ids: Sequence[int]) -> tuple[CData, list[CData]]:
     """The request's options, and what they point to, which must live until the native call has copied it."""
-    options = ffi.new("pyg_request_options *")
+    options = ffi.new("pyg_request_options *", lib.pyg_request_default_options())
     options.max_tokens = params.max_tokens
     options.n_logprobs, options.n_prompt_logprobs = params.logprobs, params.prompt_logprobs
     stop = ffi.new("int32_t[]", list(stop_token_ids))

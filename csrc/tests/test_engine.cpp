@@ -41,12 +41,9 @@ struct Loaded {
 };
 
 pyg_request_options greedy(int32_t max_tokens) {
-    pyg_request_options options     = {};
-    options.sampling.top_p          = 1;
-    options.sampling.typical_p      = 1;
-    options.sampling.repeat_penalty = 1;
-    options.max_tokens              = max_tokens;
-    options.timeout_s               = -1;
+    pyg_request_options options = pyg_request_default_options();
+    options.max_tokens          = max_tokens;
+    options.timeout_s           = -1;
     return options;
 }
 
