@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pyggml._ffi import ffi, lib
 from pyggml._version import __version__
 from pyggml.backend import Backend, Device, devices
+from pyggml.chat import ChatParser, ChatPrompt, ChatTemplates
 from pyggml.context import Context
 from pyggml.errors import (
     ArchitectureMismatchError,
@@ -40,7 +41,18 @@ from pyggml.llm import LLM, load
 from pyggml.model import Model
 from pyggml.sampler import Sampler
 from pyggml.stream import Stream
-from pyggml.types import Chunk, Completion, EngineStats, SamplingParams, Timings
+from pyggml.types import (
+    ChatAbilities,
+    ChatDelta,
+    ChatMessage,
+    Chunk,
+    Completion,
+    EngineStats,
+    SamplingParams,
+    Timings,
+    ToolCall,
+    ToolCallDelta,
+)
 from pyggml.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -51,6 +63,12 @@ __all__ = [
     "ArchitectureMismatchError",
     "AsyncStream",
     "Backend",
+    "ChatAbilities",
+    "ChatDelta",
+    "ChatMessage",
+    "ChatParser",
+    "ChatPrompt",
+    "ChatTemplates",
     "Chunk",
     "ClosedError",
     "Completion",
@@ -75,6 +93,8 @@ __all__ = [
     "Stream",
     "Timings",
     "TokenizerError",
+    "ToolCall",
+    "ToolCallDelta",
     "UnsupportedArchitectureError",
     "Vocab",
     "__version__",
