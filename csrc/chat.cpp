@@ -169,8 +169,13 @@ struct Rendered {
 };
 
 Rendered render(const common_chat_templates & templates, const llama_vocab * vocab, const char * request_json) {
-    const common_chat_templates_inputs inputs = inputs_of(common_json::parse(request_json));
-    common_chat_params                 params = common_chat_templates_apply(&templates, inputs);
+    const common_json                  request = common_json::parse(request_json);
+    const common_chat_templates_inputs inputs  = inputs_of(request);
+    common_chat_params                 params  = common_chat_templates_apply(&templates, inputs);
+    if (request.contains("generic_tools")) {
+        pyg::give_tools(params, {request.at("generic_tools"), inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED,
+                                 inputs.parallel_tool_calls});
+    }
 
     Rendered rendered;
     rendered.json     = prompt_json(params, inputs, vocab).dump_safe();

@@ -33,6 +33,16 @@ struct AnswerFormat {
     common_peg_arena   grammar;  // empty: all of an answer is content
 };
 
+// Tools for a template that knows none.
+struct GenericTools {
+    common_json tools;  // as in a request
+    bool        required;
+    bool        parallel;
+};
+
+// Has answers to a prompt call them: sets its parser, and a grammar for the calls.
+void give_tools(common_chat_params & params, const GenericTools & tools);
+
 // One answer, as far as it has come.
 class Answer {
   public:

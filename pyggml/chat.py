@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pyggml import errors
+from pyggml import errors, generic_tools
 from pyggml._ffi import ffi, lib
 from pyggml._native import c_string, utf8
 from pyggml.errors import InvalidParameterError
@@ -130,7 +130,9 @@ class ChatTemplates:
             return prompt
         return replace(self._render({**request, "tools": [wanted.only], "tool_choice": "required"}), text=prompt.text)
 
-    def _render(self, request: Mapping[str, Any]) -> ChatPrompt:
+    def _render(self, request: dict[str, Any]) -> ChatPrompt:
+        if request["tools"] and request["tool_choice"] != "none" and not self.supports.tools:
+            request = _with_generic_tools(request)
         out = ffi.new("char **")
         try:
             parser = errors.create(
@@ -337,6 +339,15 @@ def _mapping(name: str, value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidParameterError(f"{name} must be a mapping, not {type(value).__name__}")
     return dict(value)
+
+
+def _with_generic_tools(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The request for a template that is not to see the tools."""
+    tools, required = request["tools"], request["tool_choice"] == "required"
+    messages = generic_tools.with_tools(
+        request["messages"], tools, required=required, parallel=request["parallel_tool_calls"]
+    )
+    return {**request, "messages": messages, "tools": [], "generic_tools": tools}
 
 
 @dataclass(frozen=True)
