@@ -107,6 +107,8 @@ common_chat_templates_inputs inputs_of(const common_json & request) {
             inputs.chat_template_kwargs[name] = value.dump();
         }
     }
+    // Upstream leaves it undefined otherwise, and some templates ask whether it is.
+    inputs.chat_template_kwargs["add_generation_prompt"] = "false";
     return inputs;
 }
 
@@ -213,7 +215,10 @@ pyg_status pyg_chat_templates_new(pyg_model * model, const char * chat_template,
         auto handle   = std::make_unique<pyg_chat_templates>();
         handle->model = pyg::shared_model(model);
         with_recursion_over(longest_template(*handle->model, chat_template), PYG_ERR_INVALID_PARAMETER, NOT_READABLE,
-                            [&] { handle->templates = read_templates(*handle->model, chat_template); });
+                            [&] {
+                                handle->templates = read_templates(*handle->model, chat_template);
+                                handle->about     = about(*handle->templates).dump_safe();
+                            });
         *out = handle.release();
     });
 }
@@ -225,13 +230,7 @@ pyg_status pyg_chat_templates_close(pyg_chat_templates * templates, pyg_error * 
 void pyg_chat_templates_free(pyg_chat_templates * templates) { pyg::free_handle(templates); }
 
 pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out, pyg_error * err) {
-    return pyg::guard(err, [&] {
-        const Shared s = shared(templates);
-        std::string  json;
-        with_recursion_over(common_chat_templates_source(s.templates.get()).size(), PYG_ERR_INVALID_PARAMETER,
-                            NOT_RENDERED, [&] { json = about(*s.templates).dump_safe(); });
-        *out = pyg::owned_copy(json);
-    });
+    return pyg::with(templates, err, [&](pyg_chat_templates & h) { *out = pyg::owned_copy(h.about); });
 }
 
 pyg_status pyg_chat_templates_render(pyg_chat_templates * templates, const char * request_json, char ** prompt_json,

@@ -4,18 +4,23 @@
 #include "chat.h"
 #include "deep_stack.hpp"
 #include "handles.hpp"
+#include "jinja_limits.hpp"
+
+#include <algorithm>
 
 namespace pyg {
 
 // Text for the caller to own; NUL-terminated, freed by pyg_string_free.
 char * owned_copy(const std::string & text);
 
-// Upstream's parsers recurse with the text they read, a few kilobytes of stack for each byte in the worst case, so
-// they run on a stack that suffices. What they throw becomes a failure of `code`.
+// Upstream's parsers recurse with the text they read, a few kilobytes of stack for each byte in the worst case, and
+// templates may call themselves, so they run on a stack that suffices. What they throw becomes a failure of `code`.
 template <class Body>
 void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Body && body) {
     constexpr size_t STACKS_OF_A_REGEX = 4;
-    with_stack_for(STACKS_OF_A_REGEX * text_bytes, [&] {
+    constexpr size_t SHORT_TEXT        = 512;
+    on_stack_for(STACKS_OF_A_REGEX * std::max(text_bytes, SHORT_TEXT), [&] {
+        start_jinja_clock();
         try {
             body();
         } catch (const std::bad_alloc &) {
@@ -65,6 +70,7 @@ class Answer {
 struct pyg_chat_templates : pyg::Handle {
     std::shared_ptr<pyg::Model>                  model;
     std::shared_ptr<const common_chat_templates> templates;
+    std::string                                  about;  // JSON, see pyg_chat_templates_about
 
     pyg_chat_templates() : Handle(PYG_HANDLE_CHAT_TEMPLATES) {}
     void release() {
