@@ -2,13 +2,18 @@
 #include "chat-peg-parser.h"
 #include "chat.hpp"
 
+#include <algorithm>
+
 namespace {
 
 using pyg::fail;
 
+// Upstream's parser recurses for each bracket, in units of what with_stack_for takes for a character.
+constexpr size_t STACK_OF_A_LEVEL = 16;
+
 struct Reading {
     common_chat_msg message;
-    bool            understood;  // as far as it goes: an unfinished text counts
+    bool            understood = true;  // as far as it goes: an unfinished text counts
 };
 
 std::unique_ptr<common_chat_peg_mapper> mapper_for(common_chat_format format, common_chat_msg & message) {
@@ -122,8 +127,11 @@ std::vector<common_chat_msg_diff> Answer::feed(const std::string & text, bool la
         throw fail(PYG_ERR_INVALID_PARAMETER, "this answer has ended: make a new parser for another one");
     }
     text_ += text;
-    ended_                = last;
-    const Reading reading = read(*format_, text_);
+    ended_ = last;
+    n_opened_ +=
+        static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return c == '{' || c == '['; }));
+    Reading reading;
+    with_stack_for(STACK_OF_A_LEVEL * n_opened_, [&] { reading = read(*format_, text_); });
     if (last && !reading.understood && told_.tool_calls.empty()) {
         return grow(told_, read_content(text_).message);
     }

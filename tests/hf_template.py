@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 from typing import Any, NoReturn
 
@@ -49,5 +49,5 @@ def render(source: str, **variables: Any) -> str:
     )
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = lambda text: datetime.datetime.now().strftime(text)  # noqa: DTZ005
+    environment.globals["strftime_now"] = lambda text: dt.datetime.now().strftime(text)
     return environment.from_string(source).render(**variables)

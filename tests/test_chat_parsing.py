@@ -70,7 +70,7 @@ CASES = [
         '[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Paris"}, "id": "abcdef123"}]',
         calls=(PARIS,),
     ),
-    Case("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "Hm.\n</think>\n\nGrey.", "Grey.", "Hm.\n", tools=False),
+    Case("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "Hm.\n</think>\n\nGrey.", "\n\nGrey.", "\nHm.\n", tools=False),
     Case(
         "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
         '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Paris"}}\n]'
@@ -164,6 +164,13 @@ def test_odd_texts_do_no_harm(tiny: Model, text: str) -> None:
         assert parser.message.tool_calls == ()
 
 
+def test_deeply_nested_arguments_do_no_harm(tiny: Model) -> None:
+    parser = prompt_of(tiny, Case("Qwen-Qwen3-0.6B", "")).parser()
+    parser.feed('<tool_call>\n{"name": "get_weather", "arguments": {"city": ' + "[" * 50_000)
+    parser.feed("", last=True)
+    assert len(parser.message.tool_calls) <= 1
+
+
 def test_an_unpaired_surrogate_is_refused(tiny: Model) -> None:
     with pytest.raises(pyggml.InvalidParameterError, match="surrogate"):
         prompt_of(tiny, CASES[0]).parser().feed("\ud800")
@@ -172,7 +179,7 @@ def test_an_unpaired_surrogate_is_refused(tiny: Model) -> None:
 @pytest.mark.parametrize(
     ("template", "match"),
     [
-        ("a\n{% if %}", r"line 2|if"),
+        ("a\n{% if %}", "could not be read.*%}"),
         ("{{ raise_exception('no thanks') }}", "no thanks"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "calls itself"),
         ("{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}", "calls itself"),
