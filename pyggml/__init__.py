@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pyggml._ffi import ffi, lib
 from pyggml._version import __version__
 from pyggml.backend import Backend, Device, devices
+from pyggml.chat import ChatParser, ChatPrompt, ChatTemplates
 from pyggml.context import Context
 from pyggml.errors import (
     ArchitectureMismatchError,
@@ -60,6 +61,9 @@ from pyggml.schema import schema_of
 from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import (
+    ChatAbilities,
+    ChatDelta,
+    ChatMessage,
     Chunk,
     Completion,
     EngineStats,
@@ -68,6 +72,8 @@ from pyggml.types import (
     Timings,
     TokenLogprob,
     TokenLogprobs,
+    ToolCall,
+    ToolCallDelta,
 )
 from pyggml.vocab import Vocab
 
@@ -79,6 +85,12 @@ __all__ = [
     "ArchitectureMismatchError",
     "AsyncStream",
     "Backend",
+    "ChatAbilities",
+    "ChatDelta",
+    "ChatMessage",
+    "ChatParser",
+    "ChatPrompt",
+    "ChatTemplates",
     "Chunk",
     "ClosedError",
     "Completion",
@@ -120,6 +132,8 @@ __all__ = [
     "Tokenizer",
     "TokenizerError",
     "TokenizerNotFoundError",
+    "ToolCall",
+    "ToolCallDelta",
     "UnsupportedArchitectureError",
     "Vocab",
     "__version__",

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from pyggml import bulk, chat, families
 from pyggml._native import INT32_MAX, UINT32_MAX, choice, integer
+from pyggml.chat import ChatTemplates
 from pyggml.context import Context
 from pyggml.embedding import Embedder, Pooling, Text
 from pyggml.engine import Engine, TokenIds
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from pyggml.astream import AsyncStream
 
+ChatTemplate = str | os.PathLike[str] | ChatTemplates
 QueueFull = Literal["raise", "wait"]
 
 # Without a say of the caller a context is this long at most: the training lengths of today's models would take
@@ -79,6 +81,7 @@ class LLM:
         self.family: Family = self._family()
         self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family) if _generates(model) else {}
         self.tokenizer = tokenizer_for(model, tokenizer)
+        self._own_templates = _own_templates(model)
         self.n_ctx = _n_ctx(model, n_ctx)
         self.n_parallel = integer("n_parallel", n_parallel, 1, _MAX_PARALLEL)
         self._waits = bool(choice("queue_full", queue_full, {"raise": 0, "wait": 1}))
@@ -344,12 +347,30 @@ class LLM:
         """Token ids to text; see :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>`."""
         return self.tokenizer.decode(token_ids)
 
+    def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:
+        """The model's own chat template, which was read when it was loaded, or another one, which is read now.
+
+        Args:
+            chat_template: Jinja text, the path of a file with it, or the name of one of the model's further
+                templates. A ChatTemplates comes back as it is: make one where the same one is needed again.
+
+        Raises:
+            InvalidParameterError: no such template, or one that cannot be read.
+            ClosedError: the model was closed.
+        """
+        if isinstance(chat_template, ChatTemplates):
+            return chat_template
+        if chat_template is None:
+            return self._own_templates or ChatTemplates(self.model)
+        return ChatTemplates(self.model, chat.template_text(chat_template))
+
     def apply_chat_template(
         self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
+        messages: Sequence[chat.Message],
+        tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
-        chat_template: str | None = None,
+        chat_template: ChatTemplate | None = None,
+        **kwargs: Any,
     ) -> str:
         """Renders messages as the model was trained to read them.
 
@@ -357,14 +378,19 @@ class LLM:
         parse_special=True)``.
 
         Args:
-            messages: each a mapping with "role" and "content".
+            messages: each a mapping with "role" and "content", or a ChatMessage.
+            tools: each ``{"type": "function", "function": {"name", "description", "parameters": JSON schema}}``.
             add_generation_prompt: end with the opening of the assistant's turn.
-            chat_template: Jinja text to use instead of the model's own.
+            chat_template: instead of the model's own; as for :meth:`chat_templates`.
+            **kwargs: variables for the template, such as ``enable_thinking=False``.
 
         Raises:
             InvalidParameterError: no template, malformed messages, or the template refuses them.
         """
-        return chat.render(self.model, messages, add_generation_prompt=add_generation_prompt, template=chat_template)
+        templates = self.chat_templates(chat_template)
+        return templates.render(
+            messages, tools=tools, add_generation_prompt=add_generation_prompt, template_kwargs=kwargs
+        ).text
 
     # --- about --------------------------------------------------------------------------------------------
 
@@ -382,6 +408,8 @@ class LLM:
         if self._own_engine is not None:
             self._own_engine.close()
         self._embedder.close()
+        if self._own_templates is not None:
+            self._own_templates.close()
         self.model.close()
 
     def __enter__(self) -> Self:
@@ -420,6 +448,14 @@ class LLM:
             )
         params = without_schema(params)  # once for all
         return bulk.jobs(prompts, lambda prompt: self._job(prompt, params, whole=True, waits=True))
+
+
+def _own_templates(model: Model) -> ChatTemplates | None:
+    """None where the file has no template or an unreadable one, which only those who chat need to hear."""
+    try:
+        return ChatTemplates(model)
+    except InvalidParameterError:
+        return None
 
 
 def _nth(params: SamplingParams, index: int) -> SamplingParams:

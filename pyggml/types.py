@@ -377,6 +377,108 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool that the model asks for.
+
+    Attributes:
+        id: names the call, for the answer to it; made up where the model gave none.
+        name: of the tool.
+        arguments: JSON text of an object; incomplete when generation was cut inside it.
+    """
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class ChatMessage:
+    """What an assistant said.
+
+    Attributes:
+        role: "assistant".
+        content: the answer proper; "" when there is none.
+        reasoning_content: what the model thought before it; "" when there is none.
+        tool_calls: in the order the model made them.
+    """
+
+    role: str = "assistant"
+    content: str = ""
+    reasoning_content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The message as chat templates and OpenAI's API have it, to go on with the conversation."""
+        message: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.reasoning_content:
+            message["reasoning_content"] = self.reasoning_content
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in self.tool_calls
+            ]
+        return message
+
+
+@dataclass(frozen=True)
+class ToolCallDelta:
+    """A piece of a tool call.
+
+    Attributes:
+        index: of the call, counted from 0.
+        id: with the call's first piece, then "".
+        name: with the call's first piece, then "".
+        arguments: text to append to the call's arguments.
+    """
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+@dataclass(frozen=True)
+class ChatDelta:
+    """What a piece of generated text adds to a message; all of them join to exactly the whole message.
+
+    Attributes:
+        content: text to append.
+        reasoning_content: text to append.
+        tool_calls: pieces of calls, in order.
+    """
+
+    content: str = ""
+    reasoning_content: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything in it."""
+        return bool(self.content or self.reasoning_content or self.tool_calls)
+
+
+@dataclass(frozen=True)
+class ChatAbilities:
+    """What a chat template can express.
+
+    Attributes:
+        system: system messages; without, their text goes to the front of the first user message.
+        tools: it describes tools to the model, and its format for calling them is known; without, tools are
+            described in the system message, and called in a format that pyggml gives.
+        parallel_tool_calls: several calls in one message.
+        thinking: the model may reason before it answers, apart from the answer.
+        keeps_reasoning: it can show the model the reasoning of earlier turns.
+        reasoning_effort: it reads the variable ``reasoning_effort``.
+    """
+
+    system: bool
+    tools: bool
+    parallel_tool_calls: bool
+    thinking: bool
+    keeps_reasoning: bool
+    reasoning_effort: bool
+
+
+@dataclass(frozen=True)
 class EngineStats:
     """Counters of one engine since it started, and what it does now.
 
