@@ -302,6 +302,9 @@ pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info *
 // when it exceeds `n_max`: then nothing is written, and the caller comes back with more room.
 pyg_status pyg_vocab_eog_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out, pyg_error * err);
 
+// Every token that a text is read as only with `parse_special`, ascending. As above.
+pyg_status pyg_vocab_special_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out,
+                                 pyg_error * err);
 // The token that is stored as `text`, or -1.
 pyg_status pyg_vocab_find(pyg_model * model, const char * text, size_t text_len, int32_t * out, pyg_error * err);
 
@@ -644,6 +647,7 @@ typedef struct pyg_sampling {
     int32_t              n_bias;
     const char *         grammar;       // GBNF, or NULL
     const char *         grammar_root;  // the rule it starts with
+    const char *         grammar_prefix;  // what it has read before the first token, or NULL; not with grammar_lazy
     // A lazy grammar is followed from where a trigger appears: a token, or text that matches a regular expression
     // (std::regex's ECMAScript). Then it begins with the first group of the match that is not empty, or all of it.
     bool                 grammar_lazy;
