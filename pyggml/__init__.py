@@ -18,7 +18,17 @@ from pyggml._ffi import ffi, lib
 from pyggml._version import __version__
 from pyggml.backend import Backend, Device, devices
 from pyggml.chat import ChatParser, ChatPrompt, ChatTemplates
+from pyggml.chat_types import (
+    ChatAbilities,
+    ChatChunk,
+    ChatCompletion,
+    ChatDelta,
+    ChatMessage,
+    ToolCall,
+    ToolCallDelta,
+)
 from pyggml.context import Context
+from pyggml.conversation import ChatStream
 from pyggml.errors import (
     ArchitectureMismatchError,
     ClosedError,
@@ -61,9 +71,6 @@ from pyggml.schema import schema_of
 from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import (
-    ChatAbilities,
-    ChatDelta,
-    ChatMessage,
     Chunk,
     Completion,
     EngineStats,
@@ -72,24 +79,27 @@ from pyggml.types import (
     Timings,
     TokenLogprob,
     TokenLogprobs,
-    ToolCall,
-    ToolCallDelta,
 )
 from pyggml.vocab import Vocab
 
 if TYPE_CHECKING:
+    from pyggml.aconversation import AsyncChatStream
     from pyggml.astream import AsyncStream
 
 __all__ = [
     "LLM",
     "ArchitectureMismatchError",
+    "AsyncChatStream",
     "AsyncStream",
     "Backend",
     "ChatAbilities",
+    "ChatChunk",
+    "ChatCompletion",
     "ChatDelta",
     "ChatMessage",
     "ChatParser",
     "ChatPrompt",
+    "ChatStream",
     "ChatTemplates",
     "Chunk",
     "ClosedError",
@@ -147,9 +157,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """``AsyncStream`` when it is asked for: it loads asyncio, which takes half as long as all the rest."""
+    """``AsyncStream`` and its like when they are asked for: they load asyncio, half as long as all the rest."""
     if name == "AsyncStream":
         from pyggml.astream import AsyncStream
 
         return AsyncStream
+    if name == "AsyncChatStream":
+        from pyggml.aconversation import AsyncChatStream
+
+        return AsyncChatStream
     raise AttributeError(f"module 'pyggml' has no attribute {name!r}")

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pyggml import errors, generic_tools
 from pyggml._ffi import ffi, lib
 from pyggml._native import c_string, utf8
+from pyggml.chat_types import ChatAbilities, ChatDelta, ChatMessage, ToolCall, ToolCallDelta
 from pyggml.errors import InvalidParameterError
 from pyggml.model import Model
-from pyggml.types import ChatAbilities, ChatDelta, ChatMessage, ToolCall, ToolCallDelta
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -253,7 +253,7 @@ class ChatParser:
             self._calls.append(call)
             return ToolCallDelta(index, call.id, call.name, news["arguments"])
         self._calls[index].arguments.append(news["arguments"])
-        return ToolCallDelta(index, arguments=news["arguments"])
+        return ToolCallDelta(index, arguments_text=news["arguments"])
 
 
 @dataclass

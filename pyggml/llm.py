@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pyggml import bulk, chat, families
 from pyggml._native import INT32_MAX, UINT32_MAX, choice, integer
 from pyggml.chat import ChatTemplates
+from pyggml.chatting import ChatTemplate, Chatting, Messages, Tools
 from pyggml.context import Context
 from pyggml.embedding import Embedder, Pooling, Text
 from pyggml.engine import Engine, TokenIds
@@ -21,9 +22,11 @@ from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
 from pyggml.families import Family
 from pyggml.hf_tokenizer import tokenizer_for
 from pyggml.job import Job, Prompt, merge, prompt_ids, without_schema
+from pyggml.messages import checked as checked_messages
 from pyggml.model import Model
 from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
+from pyggml.tools import checked as checked_tools
 from pyggml.types import Completion, EngineStats, SamplingParams
 
 if TYPE_CHECKING:
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
 
     from pyggml.astream import AsyncStream
 
-ChatTemplate = str | os.PathLike[str] | ChatTemplates
 QueueFull = Literal["raise", "wait"]
 
 # Without a say of the caller a context is this long at most: the training lengths of today's models would take
@@ -43,7 +45,7 @@ _N_OUTPUTS_MAX = 32
 _MAX_PARALLEL = 256  # upstream's LLAMA_MAX_SEQ
 
 
-class LLM:
+class LLM(Chatting):
     """A loaded model that generates. Any thread and any task may call it; requests are computed together.
 
     Make one with :func:`pyggml.load`; close it, or use it as a context manager.
@@ -366,8 +368,8 @@ class LLM:
 
     def apply_chat_template(
         self,
-        messages: Sequence[chat.Message],
-        tools: Sequence[Mapping[str, Any]] | None = None,
+        messages: Messages,
+        tools: Tools | None = None,
         add_generation_prompt: bool = True,
         chat_template: ChatTemplate | None = None,
         **kwargs: Any,
@@ -378,8 +380,8 @@ class LLM:
         parse_special=True)``.
 
         Args:
-            messages: each a mapping with "role" and "content", or a ChatMessage.
-            tools: each ``{"type": "function", "function": {"name", "description", "parameters": JSON schema}}``.
+            messages: as for :meth:`chat`.
+            tools: as for :meth:`chat`.
             add_generation_prompt: end with the opening of the assistant's turn.
             chat_template: instead of the model's own; as for :meth:`chat_templates`.
             **kwargs: variables for the template, such as ``enable_thinking=False``.
@@ -389,7 +391,10 @@ class LLM:
         """
         templates = self.chat_templates(chat_template)
         return templates.render(
-            messages, tools=tools, add_generation_prompt=add_generation_prompt, template_kwargs=kwargs
+            checked_messages(messages),
+            tools=[tool.as_json() for tool in checked_tools(tools).values()],
+            add_generation_prompt=add_generation_prompt,
+            template_kwargs=kwargs,
         ).text
 
     # --- about --------------------------------------------------------------------------------------------
@@ -450,14 +455,6 @@ class LLM:
         return bulk.jobs(prompts, lambda prompt: self._job(prompt, params, whole=True, waits=True))
 
 
-def _own_templates(model: Model) -> ChatTemplates | None:
-    """None where the file has no template or an unreadable one, which only those who chat need to hear."""
-    try:
-        return ChatTemplates(model)
-    except InvalidParameterError:
-        return None
-
-
 def _nth(params: SamplingParams, index: int) -> SamplingParams:
     """For the completion ``index`` of one prompt: a seed of its own, and the prompt's logprobs only once."""
     if index == 0:
@@ -470,6 +467,14 @@ def _with_prompt_logprobs(completions: list[Completion]) -> list[Completion]:
     """The first one's, which are everybody's."""
     logprobs = completions[0].prompt_logprobs
     return completions if logprobs is None else [dataclasses.replace(c, prompt_logprobs=logprobs) for c in completions]
+
+
+def _own_templates(model: Model) -> ChatTemplates | None:
+    """None where the file has no template or an unreadable one, which only those who chat need to hear."""
+    try:
+        return ChatTemplates(model)
+    except InvalidParameterError:
+        return None
 
 
 def _n_total(prompts: Iterable[Prompt]) -> int | None:

@@ -12,8 +12,8 @@ import pytest
 import pyggml
 from pyggml import chat
 from pyggml.chat import ChatPrompt, ChatTemplates
+from pyggml.chat_types import ChatDelta, ChatMessage
 from pyggml.model import Model
-from pyggml.types import ChatDelta, ChatMessage
 
 TEMPLATES = models.VOCABULARIES / "templates"
 USER = [{"role": "user", "content": "How is the weather in Paris?"}]
@@ -112,7 +112,7 @@ def read(prompt: ChatPrompt, text: str, n: int) -> tuple[ChatMessage, list[ChatD
 
 
 def meaning(message: ChatMessage) -> tuple[str, str, list[tuple[str, dict[str, Any]]]]:
-    calls = [(call.name, json.loads(call.arguments)) for call in message.tool_calls]
+    calls = [(call.name, json.loads(call.arguments_text)) for call in message.tool_calls]
     return message.content, message.reasoning_content, calls
 
 
@@ -129,7 +129,7 @@ def test_what_a_text_means(tiny: Model, case: Case) -> None:
             pieces = [piece for delta in deltas for piece in delta.tool_calls if piece.index == index]
             assert [piece.name for piece in pieces if piece.name] == [call.name]
             assert [piece.id for piece in pieces if piece.id] == [call.id]
-            assert "".join(piece.arguments for piece in pieces) == call.arguments
+            assert "".join(piece.arguments_text for piece in pieces) == call.arguments_text
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
