@@ -66,6 +66,9 @@ GrammarFollower::GrammarFollower(const Model & model, const pyg_sampling & optio
     : grammar_(model.grammars.get(model.vocab, options.grammar, options.grammar_root)), matcher_(grammar_),
       ends_(united(grammar_->trie().ends(), stop_token_ids)), waiting_(options.grammar_lazy),
       trigger_token_ids_(options.trigger_token_ids, options.trigger_token_ids + options.n_trigger_tokens) {
+    if (options.grammar_prefix && !matcher_.accept_text(options.grammar_prefix)) {
+        throw fail(PYG_ERR_GRAMMAR, "the grammar's prefix does not match it: \"%s\"", options.grammar_prefix);
+    }
     for (int32_t i = 0; i < options.n_trigger_patterns; i++) {
         const std::string pattern = options.trigger_patterns[i];
         triggers_.push_back({pattern, literal_of(pattern), compiled(pattern)});

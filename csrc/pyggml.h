@@ -84,6 +84,8 @@ enum pyg_handle_kind {
     PYG_HANDLE_BACKEND,
     PYG_HANDLE_GGUF,
     PYG_HANDLE_WAKER,
+    PYG_HANDLE_CHAT_TEMPLATES,
+    PYG_HANDLE_CHAT_PARSER,
     PYG_HANDLE_KINDS,
 };
 
@@ -300,6 +302,9 @@ pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info *
 // when it exceeds `n_max`: then nothing is written, and the caller comes back with more room.
 pyg_status pyg_vocab_eog_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out, pyg_error * err);
 
+// Every token that a text is read as only with `parse_special`, ascending. As above.
+pyg_status pyg_vocab_special_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out,
+                                 pyg_error * err);
 // The token that is stored as `text`, or -1.
 pyg_status pyg_vocab_find(pyg_model * model, const char * text, size_t text_len, int32_t * out, pyg_error * err);
 
@@ -506,11 +511,55 @@ pyg_status pyg_sampler_apply(pyg_sampler * sampler, int32_t * token_ids, float *
 // Chat templates and grammars, by upstream's own code
 // ---------------------------------------------------------------------------------------------------------
 
-// Renders messages with the model's chat template, or with `chat_template` when it is not NULL.
-// `messages_json` is a JSON array of {"role": ..., "content": ...}. *out is *owned*: pyg_string_free.
-// PYG_ERR_INVALID_PARAMETER when there is no template, the messages are malformed or the template refuses them.
-pyg_status pyg_chat_render(pyg_model * model, const char * chat_template, const char * messages_json,
-                           bool add_generation_prompt, char ** out, pyg_error * err);
+typedef struct pyg_chat_templates pyg_chat_templates;
+typedef struct pyg_chat_parser    pyg_chat_parser;
+
+// Reads and analyses the model's chat templates (the default one, and the one named "tool_use", which serves prompts
+// with tools), or `chat_template` when it is not NULL: Jinja text. Nothing in the object changes afterwards.
+// PYG_ERR_INVALID_PARAMETER when there is no template or it cannot be read; the message names the place.
+pyg_status pyg_chat_templates_new(pyg_model * model, const char * chat_template, pyg_chat_templates ** out,
+                                  pyg_error * err);
+pyg_status pyg_chat_templates_close(pyg_chat_templates * templates, pyg_error * err);
+void       pyg_chat_templates_free(pyg_chat_templates * templates);
+
+// A JSON object: "source", "tool_use_source" ("" without one) and "abilities", an object of bools.
+// *out is *owned*: pyg_string_free.
+pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out, pyg_error * err);
+
+// Renders a conversation. `request_json` is an object:
+//   messages                array of {"role", "content", ...} as OpenAI's chat API has them
+//   tools                   array of {"type": "function", "function": {...}}; may be missing
+//   generic_tools           the same, for a template that knows no tools: it does not see them, but answers may call
+//   them tool_choice             "auto", "none" or "required" parallel_tool_calls, add_generation_prompt,
+//   enable_thinking    bools continue_final_message  bool: the answer goes on with the last message reasoning_format
+//   "auto": reasoning is told apart from content; "none": it stays in it json_schema, grammar    text that content must
+//   follow; may be missing template_kwargs         object of further variables of the template; may be missing
+// *prompt_json is *owned*: pyg_string_free. It is an object:
+//   text                    the prompt, without the BOS and EOS that tokenizing adds
+//   grammar                 GBNF that the answer must follow, or ""
+//   grammar_lazy            the grammar starts where a trigger appears
+//   grammar_prefix          what the grammar must have read before the answer begins: the end of the prompt, or ""
+//   triggers                {"patterns": regular expressions, "token_ids"}, for a lazy grammar
+//   preserved_tokens        special tokens whose text belongs into the answer's text, for the parser to see
+//   stop                    strings that end the answer
+//   supports_thinking, thinking_start, thinking_ends    how reasoning is marked
+//   opening                 how the assistant's turn began at the end of the prompt
+// *parser reads one answer to this prompt.
+// PYG_ERR_INVALID_PARAMETER when the messages are malformed or the template refuses them.
+pyg_status pyg_chat_templates_render(pyg_chat_templates * templates, const char * request_json, char ** prompt_json,
+                                     pyg_chat_parser ** parser, pyg_error * err);
+
+// A parser for another answer to the same prompt, with nothing read yet.
+pyg_status pyg_chat_parser_clone(pyg_chat_parser * parser, pyg_chat_parser ** out, pyg_error * err);
+pyg_status pyg_chat_parser_close(pyg_chat_parser * parser, pyg_error * err);
+void       pyg_chat_parser_free(pyg_chat_parser * parser);
+
+// Reads more of the answer; with `last` it is complete, or was cut, and nothing is held back any longer. What is new in
+// the message comes as an object {"content", "reasoning_content", "tool_calls": [{"index", "id", "name",
+// "arguments"}]}: texts to append, where a call's id and name come once, with its first piece. Nothing told is ever
+// taken back. A text the template's format does not explain is content. *delta_json is *owned*: pyg_string_free.
+pyg_status pyg_chat_parser_feed(pyg_chat_parser * parser, const char * text, size_t n_bytes, bool last,
+                                char ** delta_json, pyg_error * err);
 
 // A JSON schema as a GBNF grammar. *out is *owned*: pyg_string_free. PYG_ERR_GRAMMAR.
 pyg_status pyg_json_schema_to_grammar(const char * schema_json, char ** out, pyg_error * err);
@@ -598,6 +647,7 @@ typedef struct pyg_sampling {
     int32_t              n_bias;
     const char *         grammar;       // GBNF, or NULL
     const char *         grammar_root;  // the rule it starts with
+    const char *         grammar_prefix;  // what it has read before the first token, or NULL; not with grammar_lazy
     // A lazy grammar is followed from where a trigger appears: a token, or text that matches a regular expression
     // (std::regex's ECMAScript). Then it begins with the first group of the match that is not empty, or all of it.
     bool                 grammar_lazy;

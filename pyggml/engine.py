@@ -439,6 +439,9 @@ def _fill_grammar(sampling: CData, grammar: Grammar) -> list[CData]:
     token_ids = ffi.new("int32_t[]", list(grammar.trigger_tokens))
     borrowed = [text, root, token_ids]
     sampling.grammar, sampling.grammar_root, sampling.grammar_lazy = text, root, grammar.lazy
+    if grammar.prefix:
+        sampling.grammar_prefix = prefix = ffi.new("char[]", grammar.prefix.encode())
+        borrowed.append(prefix)
     sampling.trigger_patterns, sampling.n_trigger_patterns = _strings(grammar.trigger_patterns, borrowed)
     sampling.trigger_token_ids, sampling.n_trigger_tokens = token_ids, len(grammar.trigger_tokens)
     return borrowed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 from pyggml import bulk, chat, families
 from pyggml._native import INT32_MAX, UINT32_MAX, choice, integer
+from pyggml.chat import ChatTemplates
+from pyggml.chatting import ChatTemplate, Chatting, Messages, Tools
 from pyggml.context import Context
 from pyggml.embedding import Embedder, Pooling, Text
 from pyggml.engine import Engine, TokenIds
@@ -20,9 +22,11 @@ from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
 from pyggml.families import Family
 from pyggml.hf_tokenizer import tokenizer_for
 from pyggml.job import Job, Prompt, merge, prompt_ids, without_schema
+from pyggml.messages import checked as checked_messages
 from pyggml.model import Model
 from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
+from pyggml.tools import checked as checked_tools
 from pyggml.types import Completion, EngineStats, SamplingParams
 
 if TYPE_CHECKING:
@@ -41,7 +45,7 @@ _N_OUTPUTS_MAX = 32
 _MAX_PARALLEL = 256  # upstream's LLAMA_MAX_SEQ
 
 
-class LLM:
+class LLM(Chatting):
     """A loaded model that generates. Any thread and any task may call it; requests are computed together.
 
     Make one with :func:`pyggml.load`; close it, or use it as a context manager.
@@ -79,6 +83,7 @@ class LLM:
         self.family: Family = self._family()
         self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family) if _generates(model) else {}
         self.tokenizer = tokenizer_for(model, tokenizer)
+        self._own_templates = _own_templates(model)
         self.n_ctx = _n_ctx(model, n_ctx)
         self.n_parallel = integer("n_parallel", n_parallel, 1, _MAX_PARALLEL)
         self._waits = bool(choice("queue_full", queue_full, {"raise": 0, "wait": 1}))
@@ -344,12 +349,30 @@ class LLM:
         """Token ids to text; see :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>`."""
         return self.tokenizer.decode(token_ids)
 
+    def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:
+        """The model's own chat template, which was read when it was loaded, or another one, which is read now.
+
+        Args:
+            chat_template: Jinja text, the path of a file with it, or the name of one of the model's further
+                templates. A ChatTemplates comes back as it is: make one where the same one is needed again.
+
+        Raises:
+            InvalidParameterError: no such template, or one that cannot be read.
+            ClosedError: the model was closed.
+        """
+        if isinstance(chat_template, ChatTemplates):
+            return chat_template
+        if chat_template is None:
+            return self._own_templates or ChatTemplates(self.model)
+        return ChatTemplates(self.model, chat.template_text(chat_template))
+
     def apply_chat_template(
         self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
+        messages: Messages,
+        tools: Tools | None = None,
         add_generation_prompt: bool = True,
-        chat_template: str | None = None,
+        chat_template: ChatTemplate | None = None,
+        **kwargs: Any,
     ) -> str:
         """Renders messages as the model was trained to read them.
 
@@ -357,14 +380,22 @@ class LLM:
         parse_special=True)``.
 
         Args:
-            messages: each a mapping with "role" and "content".
+            messages: as for :meth:`chat`.
+            tools: as for :meth:`chat`.
             add_generation_prompt: end with the opening of the assistant's turn.
-            chat_template: Jinja text to use instead of the model's own.
+            chat_template: instead of the model's own; as for :meth:`chat_templates`.
+            **kwargs: variables for the template, such as ``enable_thinking=False``.
 
         Raises:
             InvalidParameterError: no template, malformed messages, or the template refuses them.
         """
-        return chat.render(self.model, messages, add_generation_prompt=add_generation_prompt, template=chat_template)
+        templates = self.chat_templates(chat_template)
+        return templates.render(
+            checked_messages(messages),
+            tools=[tool.as_json() for tool in checked_tools(tools).values()],
+            add_generation_prompt=add_generation_prompt,
+            template_kwargs=kwargs,
+        ).text
 
     # --- about --------------------------------------------------------------------------------------------
 
@@ -382,6 +413,8 @@ class LLM:
         if self._own_engine is not None:
             self._own_engine.close()
         self._embedder.close()
+        if self._own_templates is not None:
+            self._own_templates.close()
         self.model.close()
 
     def __enter__(self) -> Self:
@@ -434,6 +467,14 @@ def _with_prompt_logprobs(completions: list[Completion]) -> list[Completion]:
     """The first one's, which are everybody's."""
     logprobs = completions[0].prompt_logprobs
     return completions if logprobs is None else [dataclasses.replace(c, prompt_logprobs=logprobs) for c in completions]
+
+
+def _own_templates(model: Model) -> ChatTemplates | None:
+    """None where the file has no template or an unreadable one, which only those who chat need to hear."""
+    try:
+        return ChatTemplates(model)
+    except InvalidParameterError:
+        return None
 
 
 def _n_total(prompts: Iterable[Prompt]) -> int | None:

@@ -83,6 +83,7 @@ class Grammar:
     Attributes:
         text: GBNF.
         root: the rule to start with.
+        prefix: what of it was written before the output begins, such as the end of a chat's prompt; not with ``lazy``.
         lazy: generate freely until a trigger appears, and only then begin to follow the grammar.
         trigger_patterns: regular expressions (ECMAScript), with ``lazy``. The grammar begins where the first group
             that is not empty begins, or the whole match; what was generated from there on must match it. One with
@@ -92,6 +93,7 @@ class Grammar:
 
     text: str
     root: str = "root"
+    prefix: str = ""
     lazy: bool = False
     trigger_patterns: Sequence[str] = ()
     trigger_tokens: Sequence[int] = ()
@@ -99,6 +101,9 @@ class Grammar:
     def __post_init__(self) -> None:
         c_string("grammar", self.text)
         c_string("the grammar's root", self.root)
+        c_string("the grammar's prefix", self.prefix)
+        if self.prefix and self.lazy:
+            raise InvalidParameterError("a lazy grammar begins with its trigger, so it has no prefix")
         if isinstance(self.trigger_patterns, str) or not isinstance(self.trigger_patterns, Sequence):
             raise InvalidParameterError("trigger_patterns must be a sequence of regular expressions")
         for pattern in self.trigger_patterns:

@@ -7,7 +7,7 @@ with a few special tokens, or a real one out of the vendored engine's collection
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -38,10 +38,14 @@ ROPE_BASE = 10_000.0
 RMS_EPS = 1e-5
 
 
-def byte_vocabulary() -> dict[str, object]:
-    """GPT-2 style byte-level BPE with two merges: id 0 to 255 are the bytes themselves."""
-    tokens = [*map(_visible, range(256)), "<|endoftext|>", "<|im_end|>", "<s>", "th", "the"]
-    types = [1] * 256 + [3] * 3 + [1] * 2  # normal and control
+def byte_vocabulary(*special: str, words: Sequence[str] = ()) -> dict[str, object]:
+    """GPT-2 style byte-level BPE with two merges: id 0 to 255 are the bytes themselves.
+
+    More special tokens come last, and before them words that nothing is encoded to.
+    """
+    words = ["".join(map(_visible, word.encode())) for word in words]
+    tokens = [*map(_visible, range(256)), "<|endoftext|>", "<|im_end|>", "<s>", "th", "the", *words, *special]
+    types = [1] * 256 + [3] * 3 + [1] * 2 + [1] * len(words) + [3] * len(special)  # normal and control
     return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",

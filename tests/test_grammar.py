@@ -40,6 +40,15 @@ def test_another_root(llm: pyggml.LLM) -> None:
         llm.generate(STORY, grammar=Grammar("root ::= [a]", root="end"))
 
 
+def test_a_grammar_that_begins_in_the_prompt(llm: pyggml.LLM) -> None:
+    grammar = Grammar('root ::= "<turn>" ("yes" | "no")', prefix="<turn>y")
+    assert llm.generate(STORY, grammar=grammar).text == "es"
+    with pytest.raises(pyggml.GrammarError, match="prefix does not match it"):
+        llm.generate(STORY, grammar=Grammar('root ::= "a"', prefix="b"))
+    with pytest.raises(pyggml.InvalidParameterError, match="a lazy grammar"):
+        Grammar('root ::= "a"', prefix="a", lazy=True, trigger_patterns=["a"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
