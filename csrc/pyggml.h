@@ -645,8 +645,8 @@ typedef struct pyg_sampling {
     const int32_t *      bias_token_ids;  // (n_bias,) or NULL
     const float *        bias_values;     // (n_bias,)
     int32_t              n_bias;
-    const char *         grammar;       // GBNF, or NULL
-    const char *         grammar_root;  // the rule it starts with
+    const char *         grammar;         // GBNF, or NULL
+    const char *         grammar_root;    // the rule it starts with
     const char *         grammar_prefix;  // what it has read before the first token, or NULL; not with grammar_lazy
     // A lazy grammar is followed from where a trigger appears: a token, or text that matches a regular expression
     // (std::regex's ECMAScript). Then it begins with the first group of the match that is not empty, or all of it.
