@@ -18,7 +18,7 @@ import measure
 from shapes import model_file
 
 import pyggml
-from pyggml.schema_grammar import grammar_of
+from pyggml.schema.grammar import grammar_of
 
 N_TOKENS = 128
 

@@ -1,4 +1,4 @@
-// Tool calls for templates that know none: the model is told about tools in a system message (pyggml/generic_tools.py)
+// Tool calls for templates that know none: the model is told about tools in a system message (pyggml/chat/generic_tools.py)
 // and calls them as JSON between tags, after content of its own.
 #include "chat-peg-parser.h"
 #include "chat.hpp"

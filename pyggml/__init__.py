@@ -18,7 +18,8 @@ from pyggml._ffi import ffi, lib
 from pyggml._version import __version__
 from pyggml.backend import Backend, Device, devices
 from pyggml.chat import ChatParser, ChatPrompt, ChatTemplates
-from pyggml.chat_types import (
+from pyggml.chat.conversation import ChatStream
+from pyggml.chat.types import (
     ChatAbilities,
     ChatChunk,
     ChatCompletion,
@@ -28,7 +29,6 @@ from pyggml.chat_types import (
     ToolCallDelta,
 )
 from pyggml.context import Context
-from pyggml.conversation import ChatStream
 from pyggml.errors import (
     ArchitectureMismatchError,
     ClosedError,
@@ -49,7 +49,6 @@ from pyggml.errors import (
     UnsupportedArchitectureError,
 )
 from pyggml.families import Family
-from pyggml.hf_tokenizer import open_tokenizer
 from pyggml.inference import (
     Gemma,
     Inference,
@@ -70,6 +69,7 @@ from pyggml.sampler import Sampler
 from pyggml.schema import schema_of
 from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
+from pyggml.tokenizer.hugging_face import open_tokenizer
 from pyggml.types import (
     Chunk,
     Completion,
@@ -83,8 +83,8 @@ from pyggml.types import (
 from pyggml.vocab import Vocab
 
 if TYPE_CHECKING:
-    from pyggml.aconversation import AsyncChatStream
     from pyggml.astream import AsyncStream
+    from pyggml.chat.aconversation import AsyncChatStream
 
 __all__ = [
     "LLM",
@@ -163,7 +163,7 @@ def __getattr__(name: str) -> object:
 
         return AsyncStream
     if name == "AsyncChatStream":
-        from pyggml.aconversation import AsyncChatStream
+        from pyggml.chat.aconversation import AsyncChatStream
 
         return AsyncChatStream
     raise AttributeError(f"module 'pyggml' has no attribute {name!r}")

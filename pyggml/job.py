@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyggml import schema_grammar
 from pyggml._native import int32_array
 from pyggml._waker import Waker
 from pyggml.engine import Engine, Request, TokenIds
 from pyggml.errors import EmptyPromptError, InvalidParameterError
+from pyggml.schema import grammar as schema_grammar
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import SamplingParams
 
@@ -193,7 +193,7 @@ def without_schema(params: SamplingParams) -> SamplingParams:
     """The same sampling with the JSON schema, if there is one, as a grammar.
 
     Raises:
-        GrammarError, InvalidParameterError: as :func:`pyggml.schema_grammar.grammar_of`.
+        GrammarError, InvalidParameterError: as :func:`pyggml.schema.grammar.grammar_of`.
     """
     if params.json_schema is None:
         return params

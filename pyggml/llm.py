@@ -14,19 +14,19 @@ import numpy.typing as npt
 from pyggml import bulk, chat, families
 from pyggml._native import INT32_MAX, UINT32_MAX, choice, integer
 from pyggml.chat import ChatTemplates
-from pyggml.chatting import ChatTemplate, Chatting, Messages, Tools
+from pyggml.chat.chatting import ChatTemplate, Chatting, Messages, Tools
+from pyggml.chat.messages import checked as checked_messages
+from pyggml.chat.tools import checked as checked_tools
 from pyggml.context import Context
 from pyggml.embedding import Embedder, Pooling, Text
 from pyggml.engine import Engine, TokenIds
 from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
 from pyggml.families import Family
-from pyggml.hf_tokenizer import tokenizer_for
 from pyggml.job import Job, Prompt, merge, prompt_ids, without_schema
-from pyggml.messages import checked as checked_messages
 from pyggml.model import Model
 from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
-from pyggml.tools import checked as checked_tools
+from pyggml.tokenizer.hugging_face import tokenizer_for
 from pyggml.types import Completion, EngineStats, SamplingParams
 
 if TYPE_CHECKING:

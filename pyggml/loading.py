@@ -6,11 +6,10 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from pyggml import _tokenizer_files
 from pyggml.llm import LLM, QueueFull
 from pyggml.model import Model
 from pyggml.source import Source, identify
-from pyggml.tokenizer import Tokenizer
+from pyggml.tokenizer import Tokenizer, _files
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as HuggingFace
@@ -132,7 +131,7 @@ def open_llm(
     """
     path = identify(source)
     if isinstance(tokenizer, (str, os.PathLike)):
-        tokenizer = _tokenizer_files.find(tokenizer)
+        tokenizer = _files.find(tokenizer)
     model = Model(
         path,
         device=None if device == "auto" else device,

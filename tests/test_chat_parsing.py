@@ -10,9 +10,9 @@ import models
 import pytest
 
 import pyggml
-from pyggml import chat
 from pyggml.chat import ChatPrompt, ChatTemplates
-from pyggml.chat_types import ChatDelta, ChatMessage
+from pyggml.chat import templates as chat_templates
+from pyggml.chat.types import ChatDelta, ChatMessage
 from pyggml.model import Model
 
 TEMPLATES = models.VOCABULARIES / "templates"
@@ -187,7 +187,7 @@ def test_an_unpaired_surrogate_is_refused(tiny: Model) -> None:
 )
 def test_bad_templates(tiny: Model, template: str, match: str) -> None:
     with pytest.raises(pyggml.InvalidParameterError, match=match):
-        chat.render(tiny, USER, template=template)
+        chat_templates.render(tiny, USER, template=template)
 
 
 def test_tool_choice(tiny: Model) -> None:

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import pytest
 
-from pyggml import _gbnf
-from pyggml._regex_gbnf import pattern_rule
+from pyggml.schema import _gbnf
+from pyggml.schema._regex import pattern_rule
 
 
 def as_regex(expression: str, rules: dict[str, str] | None = None) -> re.Pattern[str]:

@@ -19,7 +19,7 @@ import pytest
 
 import pyggml
 from pyggml import source
-from pyggml.schema_grammar import grammar_of
+from pyggml.schema.grammar import grammar_of
 
 STORY = "Once upon a time"
 

@@ -11,10 +11,10 @@ import models
 import pytest
 from test_tokenizer import vocabulary_file
 
-from pyggml.hf_tokenizer import open_tokenizer
+from pyggml.chat.quoting import SpecialTexts
 from pyggml.model import Model
-from pyggml.quoting import SpecialTexts
 from pyggml.tokenizer import Tokenizer
+from pyggml.tokenizer.hugging_face import open_tokenizer
 
 NAMES = ["llama-spm", "llama-bpe", "phi-3", "qwen2", "gemma-4"]
 WORDS = ["Hello", " there", "\n", "  ", "<b>", "漢字", "naïve", "x < y", "\t", "[1, 2]", "don't", "</p>", ".", "12345"]

@@ -18,7 +18,7 @@ from random_schemas import random_schema
 
 import pyggml
 from pyggml import schema_of
-from pyggml.schema_grammar import grammar_of
+from pyggml.schema.grammar import grammar_of
 
 STORY = "Once upon a time"
 N_SCHEMAS = 200

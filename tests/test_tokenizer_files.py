@@ -17,10 +17,11 @@ import tokenizer_files
 from tokenizers import Tokenizer as Engine
 
 import pyggml
-from pyggml import LLM, Tokenizer, TokenizerError, TokenizerNotFoundError, _sentencepiece, open_tokenizer
-from pyggml._sentencepiece import Algorithm, Piece, PieceType, SentencePieceModel
+from pyggml import LLM, Tokenizer, TokenizerError, TokenizerNotFoundError, open_tokenizer
 from pyggml.errors import InferError, InvalidParameterError
 from pyggml.model import Model
+from pyggml.tokenizer import sentencepiece
+from pyggml.tokenizer.sentencepiece import Algorithm, Piece, PieceType, SentencePieceModel
 
 Content = dict[str, Any]
 
@@ -266,15 +267,15 @@ class TestTokenizerModel:
             eos_id=-1,
             pad_id=70_000,
         )
-        assert _sentencepiece.parse(tokenizer_files.sentencepiece_bytes(model)) == model
+        assert sentencepiece.parse(tokenizer_files.sentencepiece_bytes(model)) == model
 
     def test_defaults_are_those_of_the_format(self) -> None:
-        model = _sentencepiece.parse(b"\x0a\x03\x0a\x01a")
+        model = sentencepiece.parse(b"\x0a\x03\x0a\x01a")
         assert model == SentencePieceModel(pieces=(Piece("a", 0.0, PieceType.NORMAL),))
 
     def test_fields_that_nobody_knows_are_skipped(self) -> None:
         unknown = b"\xf8\x07\x05" + b"\xf9\x07" + bytes(8) + b"\xfa\x07\x02ab" + b"\xfd\x07" + bytes(4)
-        assert _sentencepiece.parse(unknown + b"\x0a\x03\x0a\x01a" + unknown).pieces[0].text == "a"
+        assert sentencepiece.parse(unknown + b"\x0a\x03\x0a\x01a" + unknown).pieces[0].text == "a"
 
     @pytest.mark.parametrize(
         ("data", "words"),
@@ -292,7 +293,7 @@ class TestTokenizerModel:
     )
     def test_damage(self, data: bytes, words: str) -> None:
         with pytest.raises(TokenizerError, match=words):
-            _sentencepiece.parse(data)
+            sentencepiece.parse(data)
 
     def test_no_damage_is_anything_but_an_error(self) -> None:
         good = tokenizer_files.sentencepiece_bytes(
@@ -305,7 +306,7 @@ class TestTokenizerModel:
                 if data:
                     data[draw.randrange(len(data))] = draw.randrange(256)
             try:
-                model = _sentencepiece.parse(bytes(data))
+                model = sentencepiece.parse(bytes(data))
             except TokenizerError:
                 continue
             assert all(isinstance(piece.text, str) for piece in model.pieces)
@@ -376,13 +377,13 @@ def test_what_users_defined_is_found_as_it_is_written() -> None:
     model = SentencePieceModel(
         tuple(pieces), Algorithm.BPE, add_dummy_prefix=False, remove_extra_whitespaces=False, bos_id=-1, eos_id=-1
     )
-    content = pyggml._tokenizer_json.from_sentencepiece(model)
+    content = pyggml.tokenizer._json_file.from_sentencepiece(model)
     assert Engine.from_str(json.dumps(content)).encode("a   a").ids == [3, 1, 6]
 
 
 def test_spaces_are_cleaned_up_where_the_model_says_so() -> None:
     pieces = (Piece("<unk>", 0, PieceType.UNKNOWN), *(Piece(c, -1, PieceType.NORMAL) for c in ("▁", "a", "▁a")))
-    content = pyggml._tokenizer_json.from_sentencepiece(SentencePieceModel(pieces, Algorithm.UNIGRAM))
+    content = pyggml.tokenizer._json_file.from_sentencepiece(SentencePieceModel(pieces, Algorithm.UNIGRAM))
     engine = Engine.from_str(json.dumps(content))
     assert engine.encode("  a   a ").tokens == ["▁a", "▁a"]
     assert engine.encode("").ids == []

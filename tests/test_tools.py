@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Optional, TypedDict
 import pytest
 
 import pyggml
-from pyggml import tools, typed
+from pyggml.chat import tools, typed
 from pyggml.errors import InvalidParameterError
 
 

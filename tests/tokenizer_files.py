@@ -16,8 +16,8 @@ from typing import Any
 
 import models
 
-from pyggml import _tokenizer_json
-from pyggml._sentencepiece import Algorithm, Piece, PieceType, SentencePieceModel
+from pyggml.tokenizer import _json_file
+from pyggml.tokenizer.sentencepiece import Algorithm, Piece, PieceType, SentencePieceModel
 
 _SOURCE = models.VOCABULARIES.parent / "src" / "llama-vocab.cpp"
 
@@ -106,7 +106,7 @@ def _word_piece(vocabulary: models.Metadata) -> dict[str, Any]:
 
 
 def _sentencepiece(vocabulary: models.Metadata) -> dict[str, Any]:
-    return _tokenizer_json.from_sentencepiece(sentencepiece_model(vocabulary))
+    return _json_file.from_sentencepiece(sentencepiece_model(vocabulary))
 
 
 def sentencepiece_model(vocabulary: models.Metadata) -> SentencePieceModel:

@@ -12,9 +12,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pyggml._schema_rules import Converter
 from pyggml.errors import GrammarError, InvalidParameterError
 from pyggml.schema import schema_of
+from pyggml.schema._rules import Converter
 
 
 def grammar_of(schema: Mapping[str, Any] | str | object) -> str:

@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyggml import _tokenizer_files
 from pyggml._ffi import lib
-from pyggml._pieces import bytes_of_tokens
-from pyggml._tokenizer_json import without_special_tokens
 from pyggml.errors import InferError, InvalidParameterError, TokenizerError
 from pyggml.model import Model
-from pyggml.tokenizer import Tokenizer
+from pyggml.tokenizer import Tokenizer, _files
+from pyggml.tokenizer._json_file import without_special_tokens
+from pyggml.tokenizer._pieces import bytes_of_tokens
 from pyggml.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def open_tokenizer(path: str | os.PathLike[str], model: Model) -> Tokenizer:
         InvalidParameterError: not a path.
         ClosedError: the model was closed.
     """
-    file, content = _tokenizer_files.read(path)
+    file, content = _files.read(path)
     return HuggingFaceTokenizer(content, model.vocab, str(file))
 
 

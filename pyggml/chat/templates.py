@@ -12,10 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pyggml import errors, generic_tools
+from pyggml import errors
 from pyggml._ffi import ffi, lib
 from pyggml._native import c_string, utf8
-from pyggml.chat_types import ChatAbilities, ChatDelta, ChatMessage, ToolCall, ToolCallDelta
+from pyggml.chat import generic_tools
+from pyggml.chat.types import ChatAbilities, ChatDelta, ChatMessage, ToolCall, ToolCallDelta
 from pyggml.errors import InvalidParameterError
 from pyggml.model import Model
 

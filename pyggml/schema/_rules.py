@@ -8,12 +8,12 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from pyggml import _gbnf, _schema_merge
-from pyggml._gbnf import any_of, literal
-from pyggml._regex_gbnf import pattern_rule
-from pyggml._schema_members import Members
-from pyggml._schema_merge import Schema
 from pyggml.errors import GrammarError
+from pyggml.schema import _gbnf, _merge
+from pyggml.schema._gbnf import any_of, literal
+from pyggml.schema._members import Members
+from pyggml.schema._merge import Schema
+from pyggml.schema._regex import pattern_rule
 
 _MAX_RULES = 100_000
 
@@ -72,7 +72,7 @@ class Converter:
 
     def __init__(self, document: Any) -> None:
         """Takes the schema as JSON values."""
-        self._document = _schema_merge.Document(document)
+        self._document = _merge.Document(document)
         self._rules: dict[str, str] = {}
         self._names: dict[str, str] = {}  # text -> the rule that has it
         self._refs: dict[str, str] = {}  # place -> rule
@@ -125,7 +125,7 @@ class Converter:
             raise self._refuse(place, "no value is possible here")
         if not isinstance(schema, dict):
             raise self._refuse(place, f"a schema must be an object or a boolean, not {json.dumps(schema)[:40]}")
-        schema = _schema_merge.without_annotations(schema)
+        schema = _merge.without_annotations(schema)
         if set(schema) == {"$ref"}:
             return self._ref(schema["$ref"], place)
         for key in ("anyOf", "oneOf"):
@@ -163,7 +163,7 @@ class Converter:
         for key in _REFUSED:
             if key in schema:
                 raise self._refuse(f"{place}/{key}", "cannot be expressed in a grammar")
-        values = _schema_merge.values_of(schema, place)
+        values = _merge.values_of(schema, place)
         if values is not None:
             return any_of([literal(_json(value)) for value in values])
         methods: dict[str, Callable[[Schema, str], str]] = {
@@ -175,7 +175,7 @@ class Converter:
             "boolean": lambda _schema, _place: self._common("boolean"),
             "null": lambda _schema, _place: self._common("null"),
         }
-        types = _schema_merge.types_of(schema, place)
+        types = _merge.types_of(schema, place)
         return any_of([f"({methods[name](schema, place)})" for name in types])
 
     def _enclosed(self, method: Callable[[Schema, str], str], schema: Schema, place: str) -> str:
@@ -205,7 +205,7 @@ class Converter:
         return self._possible(place, lambda: self._add(_gbnf.integers(least, most)))
 
     def _multiples(self, step: Any, least: int | None, most: int | None, place: str) -> str:
-        if not _schema_merge.is_number(step) or step <= 0 or step != int(step):
+        if not _merge.is_number(step) or step <= 0 or step != int(step):
             raise self._refuse(f"{place}/multipleOf", "must be a whole number above 0 for a grammar")
         step = int(step)
         if step == 1:
@@ -239,7 +239,7 @@ class Converter:
             for value, open_end, name in ((bound, beyond is True, key), (beyond, True, exclusive)):
                 if value is None or isinstance(value, bool):
                     continue
-                if not _schema_merge.is_number(value):
+                if not _merge.is_number(value):
                     raise self._refuse(f"{place}/{name}", f"must be a number, not {json.dumps(value)}")
                 candidates.append((sign * Fraction(repr(value)), open_end))
             tightest = max(candidates, default=None)
@@ -279,7 +279,7 @@ class Converter:
     def _counts(self, schema: Schema, low: str, high: str, place: str) -> tuple[int, int | None]:
         for key in (low, high):
             value = schema.get(key, 0)
-            if not _schema_merge.is_number(value) or value != int(value) or value < 0:
+            if not _merge.is_number(value) or value != int(value) or value < 0:
                 raise self._refuse(f"{place}/{key}", f"must be a whole number of at least 0, not {json.dumps(value)}")
         least, most = int(schema.get(low, 0)), (int(schema[high]) if high in schema else None)
         if most is not None and least > most:
@@ -292,7 +292,7 @@ class Converter:
         least, most = self._counts(schema, "minItems", "maxItems", place)
         if schema.get("uniqueItems") and (most is None or most > 1):
             raise self._refuse(f"{place}/uniqueItems", "cannot be expressed in a grammar")
-        first, rest, is_given = _schema_merge.items_of(schema)
+        first, rest, is_given = _merge.items_of(schema)
         if first and not is_given and least <= len(first):
             rest = False
         if rest is False:
@@ -336,7 +336,7 @@ class Converter:
     def _object(self, schema: Schema, place: str) -> str:
         self._common("space")
         least, most = self._counts(schema, "minProperties", "maxProperties", place)
-        properties, required, additional = _schema_merge.members_of(schema, place)
+        properties, required, additional = _merge.members_of(schema, place)
         if not properties and additional is True and least == 0 and most is None:
             return self._common("object")
         members: list[tuple[str, bool]] = []

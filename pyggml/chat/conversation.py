@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyggml.chat import ChatParser, ChatPrompt, ChatTemplates
-from pyggml.chat_types import ChatChunk, ChatCompletion, ChatMessage, ToolCall, json_object
+from pyggml.chat.messages import Change, JSONMessage, changed, changed_value
+from pyggml.chat.quoting import SpecialTexts
+from pyggml.chat.tools import Tool
+from pyggml.chat.types import ChatChunk, ChatCompletion, ChatMessage, ToolCall, json_object
 from pyggml.engine import Request, TokenIds
 from pyggml.errors import InvalidParameterError
 from pyggml.job import TOKENS_PER_LOOK, Job
-from pyggml.messages import Change, JSONMessage, changed, changed_value
-from pyggml.quoting import SpecialTexts
 from pyggml.schema import schema_of
 from pyggml.stream import Assembly, BaseStream
 from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer
-from pyggml.tools import Tool
 from pyggml.types import Grammar, SamplingParams
 
 
@@ -157,7 +157,7 @@ class ChatJob(Job):
         return dataclasses.replace(params, grammar=grammar, json_schema=None)
 
     def _token_ids(self, templates: ChatTemplates, prompt: str) -> list[int]:
-        """What messages spell stays text in them; see :mod:`pyggml.quoting`."""
+        """What messages spell stays text in them; see :mod:`pyggml.chat.quoting`."""
         if not self.conversation.parse_special:
             special = self._special_texts()
             if special.may_begin_in(self.conversation.texts):

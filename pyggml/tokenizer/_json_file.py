@@ -6,8 +6,8 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pyggml._sentencepiece import Algorithm, Piece, PieceType, SentencePieceModel
 from pyggml.errors import TokenizerError
+from pyggml.tokenizer.sentencepiece import Algorithm, Piece, PieceType, SentencePieceModel
 
 _SPACE = "▁"
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyggml.chat.typed import as_type
 from pyggml.errors import InvalidParameterError
-from pyggml.typed import as_type
 from pyggml.types import Chunk, Completion
 
 

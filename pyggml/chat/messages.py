@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pyggml.chat_types import ChatMessage, ToolCall, json_object
+from pyggml.chat.types import ChatMessage, ToolCall, json_object
 from pyggml.errors import InvalidParameterError
 
 Message = ChatMessage | Mapping[str, Any]

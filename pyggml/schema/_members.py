@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyggml import _gbnf
 from pyggml.errors import GrammarError
+from pyggml.schema import _gbnf
 
 
 class Members:

@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-from pyggml.chat_types import ToolCall
+from pyggml.chat.types import ToolCall
 from pyggml.errors import InvalidParameterError
 from pyggml.schema import Schema, schema_of
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pyggml import _sentencepiece, _tokenizer_json
-from pyggml._sentencepiece import Piece, PieceType, SentencePieceModel
 from pyggml.errors import InvalidParameterError, TokenizerError, TokenizerNotFoundError
+from pyggml.tokenizer import _json_file, sentencepiece
+from pyggml.tokenizer.sentencepiece import Piece, PieceType, SentencePieceModel
 
 # In order of preference.
 _NAMES = ("tokenizer.json", "tokenizer.model")
@@ -53,7 +53,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
             return file, _hugging_face(data)
         if _TIKTOKEN_LINE.match(data):
             raise TokenizerError(_UNREADABLE["*.tiktoken"])
-        return file, _tokenizer_json.from_sentencepiece(_with_added_pieces(_sentencepiece_model(data), file.parent))
+        return file, _json_file.from_sentencepiece(_with_added_pieces(_sentencepiece_model(data), file.parent))
     except TokenizerError as error:
         raise TokenizerError(f"{file}: {error}") from None
 
@@ -102,7 +102,7 @@ def _data(file: Path) -> bytes:
 
 def _sentencepiece_model(data: bytes) -> SentencePieceModel:
     try:
-        return _sentencepiece.parse(data)
+        return sentencepiece.parse(data)
     except TokenizerError as error:
         raise TokenizerError(f"neither a tokenizer.json nor SentencePiece's tokenizer.model: {error}") from None
 

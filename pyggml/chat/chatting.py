@@ -9,21 +9,21 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from pyggml.chat import ChatTemplates
-from pyggml.chat_types import ChatCompletion
-from pyggml.conversation import ChatJob, ChatStream, Conversation
+from pyggml.chat.conversation import ChatJob, ChatStream, Conversation
+from pyggml.chat.messages import Message
+from pyggml.chat.messages import checked as checked_messages
+from pyggml.chat.quoting import SpecialTexts
+from pyggml.chat.tools import ToolLike
+from pyggml.chat.tools import checked as checked_tools
+from pyggml.chat.types import ChatCompletion
 from pyggml.engine import Engine
 from pyggml.errors import InvalidParameterError
 from pyggml.job import merge
-from pyggml.messages import Message
-from pyggml.messages import checked as checked_messages
-from pyggml.quoting import SpecialTexts
 from pyggml.tokenizer import Tokenizer
-from pyggml.tools import ToolLike
-from pyggml.tools import checked as checked_tools
 from pyggml.types import SamplingParams
 
 if TYPE_CHECKING:
-    from pyggml.aconversation import AsyncChatStream
+    from pyggml.chat.aconversation import AsyncChatStream
 
 Messages = Sequence[Message]
 Tools = Sequence[ToolLike]
@@ -143,7 +143,7 @@ class Chatting(ABC):
         **overrides: Any,
     ) -> ChatCompletion:
         """As :meth:`chat`, for coroutines. Cancelling the task cancels the generation."""
-        from pyggml.aconversation import AsyncChatStream  # loads asyncio
+        from pyggml.chat.aconversation import AsyncChatStream  # loads asyncio
 
         job = self._chat_job(
             messages,
@@ -181,7 +181,7 @@ class Chatting(ABC):
             An asynchronous iterator of ChatChunks, and an asynchronous context manager. Closing or dropping it, or
             cancelling the task that iterates, cancels the generation.
         """
-        from pyggml.aconversation import AsyncChatStream
+        from pyggml.chat.aconversation import AsyncChatStream
 
         job = self._chat_job(
             messages,

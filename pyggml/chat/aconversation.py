@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pyggml.astream import BaseAsyncStream
-from pyggml.chat_types import ChatChunk, ChatCompletion
-from pyggml.conversation import ChatAssembly, ChatJob
+from pyggml.chat.conversation import ChatAssembly, ChatJob
+from pyggml.chat.types import ChatChunk, ChatCompletion
 
 
 class AsyncChatStream(BaseAsyncStream[ChatChunk, ChatCompletion]):
