@@ -8,7 +8,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # The tests of a wheel run on each of these that is installed.
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13
-PYTEST_ARGS ?=
+# Each file of tests in one process, several at once.
+PYTEST_ARGS ?= --numprocesses=auto --maxprocesses=8 --dist=loadfile
 
 CXX_FILES := $(wildcard csrc/*.h csrc/*.hpp csrc/*.cpp csrc/tests/*.hpp csrc/tests/*.cpp)
 
