@@ -171,6 +171,16 @@ def test_deeply_nested_arguments_do_no_harm(tiny: Model) -> None:
     assert len(parser.message.tool_calls) <= 1
 
 
+def test_an_answer_may_go_on_from_deeply_nested_arguments(tiny: Model) -> None:
+    begun = '<tool_call>\n{"name": "get_weather", "arguments": {"city": ' + "[" * 50_000
+    messages = [*USER, {"role": "assistant", "content": begun}]
+    with ChatTemplates(tiny, (TEMPLATES / "Qwen-Qwen3-0.6B.jinja").read_text(encoding="utf-8")) as templates:
+        parser = templates.render(messages, tools=TOOLS, continue_final_message=True).parser()
+    parser.feed("1")
+    parser.feed("]", last=True)
+    assert len(parser.message.tool_calls) <= 1
+
+
 def test_an_unpaired_surrogate_is_refused(tiny: Model) -> None:
     with pytest.raises(pyggml.InvalidParameterError, match="surrogate"):
         prompt_of(tiny, CASES[0]).parser().feed("\ud800")
