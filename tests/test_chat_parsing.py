@@ -232,3 +232,16 @@ def test_a_template_of_the_model_by_name(tmp_path: Path) -> None:
         assert own.names == ("other",)
         assert own.source == models.BYTE_CHAT_TEMPLATE
         assert other.render([{"role": "user", "content": "x"}]).text == "other: x"
+
+
+def test_a_trigger_that_may_be_spelled_with_other_tokens_is_waited_for_as_text() -> None:
+    template = (TEMPLATES / "fireworks-ai-llama-3-firefunction-v2.jinja").read_text(encoding="utf-8")
+    vocabulary = models.VOCABULARIES / "ggml-vocab-llama-bpe.gguf"
+    with Model(vocabulary, vocab_only=True) as model:
+        assert len(model.vocab.tokenize(">>>", add_special=False)) == 1
+        with ChatTemplates(model, template.replace("functools", ">>>")) as templates:
+            prompt = templates.render(USER, tools=TOOLS)
+        with ChatTemplates(model, template.replace("functools", "<|reserved_special_token_7|>")) as templates:
+            special = templates.render(USER, tools=TOOLS)
+    assert (prompt.trigger_patterns, prompt.trigger_tokens) == ((">>>",), ())
+    assert (special.trigger_patterns, len(special.trigger_tokens)) == ((), 1)
