@@ -112,7 +112,12 @@ common_chat_templates_inputs inputs_of(const common_json & request) {
     return inputs;
 }
 
-// What wakes a lazy grammar, as samplers take it: a word that is a single token is waited for as that token.
+bool is_normal(const llama_vocab * vocab, llama_token id) {
+    return (llama_vocab_get_attr(vocab, id) & LLAMA_TOKEN_ATTR_NORMAL) != 0;
+}
+
+// What wakes a lazy grammar, as samplers take it: a word that is a token of its own is waited for as that token. One
+// that only happens to be a token may as well be spelled with others.
 common_json triggers_of(const common_chat_params & params, const llama_vocab * vocab) {
     common_json patterns = common_json::array(), token_ids = common_json::array();
     for (const common_grammar_trigger & trigger : params.grammar_triggers) {
@@ -122,7 +127,7 @@ common_json triggers_of(const common_chat_params & params, const llama_vocab * v
             token_ids.push_back(trigger.token);
             break;
         case COMMON_GRAMMAR_TRIGGER_TYPE_WORD:
-            if (ids.size() == 1) {
+            if (ids.size() == 1 && !is_normal(vocab, ids[0])) {
                 token_ids.push_back(ids[0]);
             } else {
                 patterns.push_back(regex_escape(trigger.value));

@@ -62,8 +62,8 @@ class Answer {
     std::shared_ptr<const AnswerFormat> format_;
     std::string                         text_;
     common_chat_msg                     told_;
-    size_t                              n_opened_ = 0;  // brackets in it
-    bool                                ended_    = false;
+    size_t                              n_opened_;  // brackets in it, and before it in the opening
+    bool                                ended_ = false;
 };
 
 }  // namespace pyg

@@ -11,6 +11,10 @@ using pyg::fail;
 // Upstream's parser recurses for each bracket, in units of what with_stack_for takes for a character.
 constexpr size_t STACK_OF_A_LEVEL = 16;
 
+size_t n_brackets(const std::string & text) {
+    return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return c == '{' || c == '['; }));
+}
+
 struct Reading {
     common_chat_msg message;
     bool            understood = true;  // as far as it goes: an unfinished text counts
@@ -118,8 +122,10 @@ common_json delta_json(const std::vector<common_chat_msg_diff> & diffs) {
 
 namespace pyg {
 
-Answer::Answer(std::shared_ptr<const AnswerFormat> format) : format_(std::move(format)) {
-    told_ = read(*format_, "").message;  // of an answer that goes on with a message, what was there before
+// Of an answer that goes on with a message, what was there before counts as told.
+Answer::Answer(std::shared_ptr<const AnswerFormat> format)
+    : format_(std::move(format)), n_opened_(n_brackets(format_->opening)) {
+    with_stack_for(STACK_OF_A_LEVEL * n_opened_, [&] { told_ = read(*format_, "").message; });
 }
 
 std::vector<common_chat_msg_diff> Answer::feed(const std::string & text, bool last) {
@@ -128,8 +134,7 @@ std::vector<common_chat_msg_diff> Answer::feed(const std::string & text, bool la
     }
     text_ += text;
     ended_ = last;
-    n_opened_ +=
-        static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return c == '{' || c == '['; }));
+    n_opened_ += n_brackets(text);
     Reading reading;
     with_stack_for(STACK_OF_A_LEVEL * n_opened_, [&] { reading = read(*format_, text_); });
     if (last && !reading.understood && told_.tool_calls.empty()) {

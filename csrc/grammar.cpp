@@ -1,9 +1,11 @@
 #include "grammar.hpp"
 
+#include "deep_stack.hpp"
 #include "guard.hpp"
 #include "llama-grammar.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@ using pyg::fail;
 constexpr int      MAX_NESTING = 256;        // upstream's parser recurses for each parenthesis
 constexpr int      MAX_CHAIN   = 2000;       // and its search for left recursion for each rule that begins with a rule,
 constexpr uint64_t MAX_STEPS   = 1'000'000;  // again each time it comes by
+constexpr uint64_t MAX_COPIED  = 4'000'000;  // characters of literals and classes, which it copies to repeat them
 
 struct Place {
     size_t line;
@@ -63,30 +66,59 @@ size_t skip_quoted(const std::string & text, size_t i, char closing) {
     return i;
 }
 
-void require_shallow(const std::string & text) {
-    int depth = 0;
+// The largest number in the braces that begin at `i`, which moves to their end.
+uint64_t largest_in_braces(const std::string & text, size_t & i) {
+    const size_t end     = std::min(text.find('}', i), text.size());
+    uint64_t     largest = 0;
+    while (i < end) {
+        i       = std::min(text.find_first_of("0123456789", i), end);
+        largest = std::max<uint64_t>(largest, i < end ? std::strtoull(text.c_str() + i, nullptr, 10) : 0);
+        i       = std::min(text.find_first_not_of("0123456789", i), end);
+    }
+    return largest;
+}
+
+// Refuses what upstream would recurse over too deeply, or copy too often.
+void require_modest(const std::string & text) {
+    int      depth    = 0;
+    size_t   begin    = 0;  // of the literal or class that was last
+    size_t   n_quoted = 0;  // its characters, while it can still be repeated
+    uint64_t n_copied = 0;
     for (size_t i = 0; i < text.size(); i++) {
         switch (text[i]) {
         case '"':
-            i = skip_quoted(text, i, '"');
-            break;
         case '[':
-            i = skip_quoted(text, i, ']');
+            begin    = i;
+            i        = skip_quoted(text, i, text[i] == '"' ? '"' : ']');
+            n_quoted = std::min(i, text.size()) - begin;
+            break;
+        case '{':
+            n_copied += n_quoted * std::min(largest_in_braces(text, i), MAX_COPIED);
             break;
         case '#':
             i = std::min(text.find('\n', i), text.size());
             break;
         case '(':
             depth++;
+            n_quoted = 0;
             break;
         case ')':
             depth--;
+            n_quoted = 0;
+            break;
+        case ' ':
+        case '\t':
+        case '\r':
+        case '\n':
             break;
         default:
-            break;
+            n_quoted = 0;
         }
         if (depth > MAX_NESTING) {
             throw failure_at(text, i, "parentheses are nested too deeply");
+        }
+        if (n_copied > MAX_COPIED) {
+            throw failure_at(text, begin, "what is repeated here is too long for so often: make it a rule");
         }
     }
 }
@@ -183,9 +215,9 @@ class LeftWalk {
 namespace pyg {
 
 llama_grammar_parser parsed_grammar(const llama_vocab * vocab, const std::string & text, const std::string & root) {
-    require_shallow(text);
+    require_modest(text);
     llama_grammar_parser parser(vocab);
-    parse_rules(parser, text);
+    with_stack_for(text.size(), [&] { parse_rules(parser, text); });  // names of tokens are tokenized
     require_defined(parser);
     if (parser.symbol_ids.find(root) == parser.symbol_ids.end()) {
         throw fail(PYG_ERR_GRAMMAR, "the grammar has no rule \"%s\", where generation would start", root.c_str());

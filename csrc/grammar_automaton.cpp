@@ -12,6 +12,8 @@ using pyg::fail;
 constexpr uint32_t NOTHING      = UINT32_MAX;  // as the symbol of the empty stack
 constexpr uint32_t UNKNOWN      = UINT32_MAX;  // in the table: not worked out yet
 constexpr size_t   MAX_STACKS   = 100'000;
+constexpr size_t   MAX_WORK     = 50'000'000;  // stacks looked at for one token, or one mask: seconds of work
+constexpr size_t   WORK_OF_NEW  = 200;         // what a new state costs besides, in stacks
 constexpr size_t   N_BYTES      = 256;
 constexpr uint32_t SURROGATES[] = {0xD800, 0xDFFF};
 
@@ -72,14 +74,18 @@ GrammarAutomaton::GrammarAutomaton(const GrammarRules & rules, const TokenTrie &
 }
 
 // --- stacks, sets and states, each of a kind once -------------------------------------------------------------
+//
+// What is new goes into the lists first and can be found last: where memory runs out between the two, what stays
+// behind in a list is never met again.
 
 uint32_t GrammarAutomaton::stack(uint32_t symbol, uint32_t below) {
-    const auto [found, is_new] = stack_ids_.try_emplace(pair_of(symbol, below), static_cast<uint32_t>(stacks_.size()));
-    if (is_new) {
-        stacks_.push_back({symbol, below});
-        n_bytes_ += sizeof(Stack) + 4 * sizeof(uint64_t);
+    const auto known = stack_ids_.find(pair_of(symbol, below));
+    if (known != stack_ids_.end()) {
+        return known->second;
     }
-    return found->second;
+    stacks_.push_back({symbol, below});
+    n_bytes_ += sizeof(Stack) + 4 * sizeof(uint64_t);
+    return stack_ids_.emplace(pair_of(symbol, below), static_cast<uint32_t>(stacks_.size() - 1)).first->second;
 }
 
 // Every stack with a set of characters or a token on top, or empty, that `start` stands for: rules are replaced by
@@ -110,6 +116,7 @@ const GrammarAutomaton::StackSet & GrammarAutomaton::expanded(uint32_t start) {
             throw fail(PYG_ERR_GRAMMAR, "the grammar can go on in more than %zu ways at once", MAX_STACKS);
         }
     }
+    spend(found.size());
     n_bytes_ += result.size() * sizeof(uint32_t) + 8 * sizeof(uint64_t);
     return expanded_.emplace(start, std::move(result)).first->second;
 }
@@ -126,24 +133,29 @@ uint32_t GrammarAutomaton::set_of(StackSet stacks) {
     if (stacks.size() > MAX_STACKS) {
         throw fail(PYG_ERR_GRAMMAR, "the grammar can be followed in more than %zu ways at once", MAX_STACKS);
     }
-    const auto [found, is_new] = set_ids_.try_emplace(stacks, static_cast<uint32_t>(sets_.size()));
-    if (is_new) {
-        n_bytes_ += 2 * stacks.size() * sizeof(uint32_t) + 16 * sizeof(uint64_t);
-        sets_.push_back(std::move(stacks));
+    const auto known = set_ids_.find(stacks);
+    if (known != set_ids_.end()) {
+        return known->second;
     }
-    return found->second;
+    n_bytes_ += 2 * stacks.size() * sizeof(uint32_t) + 16 * sizeof(uint64_t);
+    sets_.push_back(stacks);
+    return set_ids_.emplace(std::move(stacks), static_cast<uint32_t>(sets_.size() - 1)).first->second;
 }
 
 GrammarAutomaton::State GrammarAutomaton::state_of(uint32_t set, Partial partial) {
-    const auto [found, is_new] =
-        state_ids_[partial.missing].try_emplace(pair_of(set, partial.value), static_cast<State>(states_.size()));
-    if (is_new) {
-        states_.push_back({set, partial});
-        after_.resize(after_.size() + N_BYTES, states_.size() == 1 ? DEAD : UNKNOWN);
-        masks_.emplace_back();
-        n_bytes_ += sizeof(StateParts) + N_BYTES * sizeof(State) + 8 * sizeof(uint64_t);
+    auto &     ids   = state_ids_[partial.missing];
+    const auto known = ids.find(pair_of(set, partial.value));
+    if (known != ids.end()) {
+        return known->second;
     }
-    return found->second;
+    spend(WORK_OF_NEW);
+    const auto   state    = static_cast<State>(states_.size());
+    const size_t n_states = size_t{state} + 1;
+    after_.resize(n_states * N_BYTES, state == DEAD ? DEAD : UNKNOWN);
+    masks_.resize(n_states);
+    states_.push_back({set, partial});
+    n_bytes_ += sizeof(StateParts) + N_BYTES * sizeof(State) + 8 * sizeof(uint64_t);
+    return ids.emplace(pair_of(set, partial.value), state).first->second;
 }
 
 // --- following ------------------------------------------------------------------------------------------------
@@ -152,9 +164,11 @@ template <class Matches>
 uint32_t GrammarAutomaton::set_after(uint32_t set, Matches && matches) {
     const StackSet before = sets_[set];  // the sets may move
     StackSet       after;
+    spend(before.size());
     for (const uint32_t top : before) {
         if (top != 0 && matches(symbol(top))) {
             const StackSet & next = expanded(advanced_stack(top));
+            spend(next.size());
             after.insert(after.end(), next.begin(), next.end());
         }
     }
@@ -214,7 +228,21 @@ bool GrammarAutomaton::may_become(uint32_t set, Partial partial) const {
     });
 }
 
+// A grammar is followed on the thread that serves everybody, so there is an end to what one step of it may take.
+void GrammarAutomaton::spend(size_t work) {
+    spent_ += work;
+    if (spent_ > MAX_WORK) {
+        throw fail(PYG_ERR_GRAMMAR, "the grammar takes too long to follow, since it can go on in too many ways: make "
+                                    "it less ambiguous");
+    }
+}
+
 GrammarAutomaton::State GrammarAutomaton::after_text(State state, const std::string & text) {
+    spent_ = 0;
+    return after_bytes(state, text);
+}
+
+GrammarAutomaton::State GrammarAutomaton::after_bytes(State state, const std::string & text) {
     for (size_t i = 0; i < text.size() && state != DEAD; i++) {
         state = after_byte(state, static_cast<uint8_t>(text[i]));
     }
@@ -223,7 +251,8 @@ GrammarAutomaton::State GrammarAutomaton::after_text(State state, const std::str
 
 // A token that the grammar names goes by its name, and by its text where the grammar could also spell it.
 GrammarAutomaton::State GrammarAutomaton::after_token(State state, int32_t token_id) {
-    const State      spelled = is_spelled(token_id) ? after_text(state, trie_.text(token_id)) : DEAD;
+    spent_                   = 0;
+    const State      spelled = is_spelled(token_id) ? after_bytes(state, trie_.text(token_id)) : DEAD;
     const StateParts parts   = states_[state];
     if (!has_names_ || parts.partial.missing != 0) {
         return spelled;
@@ -262,6 +291,7 @@ bool GrammarAutomaton::is_complete(State state) const {
 
 std::shared_ptr<const TokenMask> GrammarAutomaton::mask(State state) {
     if (!masks_[state]) {
+        spent_    = 0;
         auto mask = std::make_shared<TokenMask>(trie_.n_vocab());
         add_spelled_tokens(state, *mask);
         add_named_tokens(states_[state], *mask);
@@ -296,14 +326,21 @@ void GrammarAutomaton::add_named_tokens(const StateParts & parts, TokenMask & ma
     if (!has_names_ || parts.partial.missing != 0) {
         return;
     }
+    std::unordered_set<uint32_t> barred;  // by those who take any token but one
     for (const uint32_t top : sets_[parts.set]) {
-        if (top == 0 || symbol(top).kind == GrammarSymbol::CHARS) {
+        if (top == 0) {
             continue;
         }
-        for (int32_t token_id = 0; token_id < trie_.n_vocab(); token_id++) {
-            if (is_named(symbol(top), token_id)) {
-                mask.add(token_id);
-            }
+        if (symbol(top).kind == GrammarSymbol::TOKEN && symbol(top).value < static_cast<uint32_t>(trie_.n_vocab())) {
+            mask.add(static_cast<int32_t>(symbol(top).value));
+        } else if (symbol(top).kind == GrammarSymbol::NOT_TOKEN) {
+            barred.insert(symbol(top).value);
+        }
+    }
+    // Two that bar different ones take every token between them.
+    for (int32_t token_id = 0; !barred.empty() && token_id < trie_.n_vocab(); token_id++) {
+        if (barred.size() > 1 || barred.count(static_cast<uint32_t>(token_id)) == 0) {
+            mask.add(token_id);
         }
     }
 }

@@ -53,9 +53,9 @@ class GrammarAutomaton {
     // `spelled`: special tokens whose text the grammar mentions; they count as that text.
     GrammarAutomaton(const GrammarRules & rules, const TokenTrie & trie, const std::vector<bool> & spelled);
 
-    // After one more byte, or token. Takes no notice of whether the token ends generation.
-    // PYG_ERR_GRAMMAR when the grammar is so ambiguous that the stacks become too many.
-    State after_byte(State state, uint8_t byte);
+    // After one more token, or text. Takes no notice of whether the token ends generation.
+    // PYG_ERR_GRAMMAR when the grammar is so ambiguous that the stacks become too many, or it takes too long. It can be
+    // used as before after that, as it can when memory was short.
     State after_token(State state, int32_t token_id);
     State after_text(State state, const std::string & text);
 
@@ -104,12 +104,15 @@ class GrammarAutomaton {
     template <class Matches>
     uint32_t set_after(uint32_t set, Matches && matches);
 
+    State after_byte(State state, uint8_t byte);
+    State after_bytes(State state, const std::string & text);
     State begin_character(uint32_t set, uint8_t byte);
     State continue_character(uint32_t set, Partial partial, uint8_t byte);
     State after_character(uint32_t set, uint32_t code_point);
     bool  may_become(uint32_t set, Partial partial) const;
     void  add_spelled_tokens(State state, TokenMask & mask);
     void  add_named_tokens(const StateParts & parts, TokenMask & mask) const;
+    void  spend(size_t work);
     bool  is_spelled(int32_t token_id) const;
 
     static bool is_named(const GrammarSymbol & symbol, int32_t token_id);
@@ -132,6 +135,7 @@ class GrammarAutomaton {
     std::vector<std::shared_ptr<const TokenMask>>   masks_;         // of each state, where somebody asked
     std::vector<State>                              path_;          // scratch
     size_t                                          n_bytes_ = 0;
+    size_t                                          spent_   = 0;  // since the last call from outside
 };
 
 }  // namespace pyg

@@ -529,11 +529,16 @@ pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out,
 // Renders a conversation. `request_json` is an object:
 //   messages                array of {"role", "content", ...} as OpenAI's chat API has them
 //   tools                   array of {"type": "function", "function": {...}}; may be missing
-//   generic_tools           the same, for a template that knows no tools: it does not see them, but answers may call
-//   them tool_choice             "auto", "none" or "required" parallel_tool_calls, add_generation_prompt,
-//   enable_thinking    bools continue_final_message  bool: the answer goes on with the last message reasoning_format
-//   "auto": reasoning is told apart from content; "none": it stays in it json_schema, grammar    text that content must
-//   follow; may be missing template_kwargs         object of further variables of the template; may be missing
+//   generic_tools           as tools, for a template that knows none: answers may call them, and it does not see them
+//   tool_choice             "auto", "none" or "required"
+//   parallel_tool_calls     bool
+//   add_generation_prompt   bool
+//   enable_thinking         bool
+//   continue_final_message  bool: the answer goes on with the last message
+//   reasoning_format        "auto": reasoning is told apart from content; "none": it stays in it
+//   json_schema             text that content must follow; may be missing
+//   grammar                 the same
+//   template_kwargs         object of further variables of the template; may be missing
 // *prompt_json is *owned*: pyg_string_free. It is an object:
 //   text                    the prompt, without the BOS and EOS that tokenizing adds
 //   grammar                 GBNF that the answer must follow, or ""

@@ -171,6 +171,16 @@ def test_deeply_nested_arguments_do_no_harm(tiny: Model) -> None:
     assert len(parser.message.tool_calls) <= 1
 
 
+def test_an_answer_may_go_on_from_deeply_nested_arguments(tiny: Model) -> None:
+    begun = '<tool_call>\n{"name": "get_weather", "arguments": {"city": ' + "[" * 50_000
+    messages = [*USER, {"role": "assistant", "content": begun}]
+    with ChatTemplates(tiny, (TEMPLATES / "Qwen-Qwen3-0.6B.jinja").read_text(encoding="utf-8")) as templates:
+        parser = templates.render(messages, tools=TOOLS, continue_final_message=True).parser()
+    parser.feed("1")
+    parser.feed("]", last=True)
+    assert len(parser.message.tool_calls) <= 1
+
+
 def test_an_unpaired_surrogate_is_refused(tiny: Model) -> None:
     with pytest.raises(pyggml.InvalidParameterError, match="surrogate"):
         prompt_of(tiny, CASES[0]).parser().feed("\ud800")
@@ -222,3 +232,16 @@ def test_a_template_of_the_model_by_name(tmp_path: Path) -> None:
         assert own.names == ("other",)
         assert own.source == models.BYTE_CHAT_TEMPLATE
         assert other.render([{"role": "user", "content": "x"}]).text == "other: x"
+
+
+def test_a_trigger_that_may_be_spelled_with_other_tokens_is_waited_for_as_text() -> None:
+    template = (TEMPLATES / "fireworks-ai-llama-3-firefunction-v2.jinja").read_text(encoding="utf-8")
+    vocabulary = models.VOCABULARIES / "ggml-vocab-llama-bpe.gguf"
+    with Model(vocabulary, vocab_only=True) as model:
+        assert len(model.vocab.tokenize(">>>", add_special=False)) == 1
+        with ChatTemplates(model, template.replace("functools", ">>>")) as templates:
+            prompt = templates.render(USER, tools=TOOLS)
+        with ChatTemplates(model, template.replace("functools", "<|reserved_special_token_7|>")) as templates:
+            special = templates.render(USER, tools=TOOLS)
+    assert (prompt.trigger_patterns, prompt.trigger_tokens) == ((">>>",), ())
+    assert (special.trigger_patterns, len(special.trigger_tokens)) == ((), 1)

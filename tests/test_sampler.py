@@ -249,6 +249,14 @@ class TestGrammar:
             sampler.grammar(YES_NO)
         assert capfd.readouterr() == ("", "")  # upstream's own parser would print
 
+    def test_a_long_name_of_a_token(self) -> None:
+        """It is tokenized, which for this vocabulary recurses with the length of a word."""
+        path = models.VOCABULARIES / "ggml-vocab-deepseek-llm.gguf"
+        with Model(path, vocab_only=True) as model, Sampler(model) as sampler:
+            with pytest.raises(errors.GrammarError, match="invalid token"):
+                sampler.grammar("root ::= <" + "a" * 200_000 + ">")
+            assert len(sampler) == 0
+
     def test_other_roots(self, tiny: Model, context: Context) -> None:
         with Sampler(tiny).grammar('a ::= "x" b\nb ::= "y"', root="a").greedy() as sampler:
             assert generate(sampler, context) == "xy"

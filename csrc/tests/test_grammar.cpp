@@ -6,7 +6,9 @@
 #include "testing.hpp"
 
 #include <cmath>
+#include <cstdlib>
 #include <memory>
+#include <new>
 #include <random>
 
 namespace {
@@ -268,7 +270,95 @@ void test_tokens(const llama_vocab * vocab) {
     CHECK(named.is_complete());
 }
 
+// Tokens that there are none of can be named, and never come.
+void test_tokens_outside_the_vocabulary(const llama_vocab * vocab) {
+    pyg::GrammarCache cache;
+    const int32_t     n_vocab = llama_vocab_n_tokens(vocab);
+    const auto        allowed = [&](const std::string & text) {
+        int n = 0;
+        GrammarMatcher(cache.get(vocab, text, "root")).mask()->for_each([&](int32_t) { n++; });
+        return n;
+    };
+    CHECK(allowed("root ::= <[4294967295]> | <[" + std::to_string(n_vocab) + "]>") == 0);
+    CHECK(allowed("root ::= <[4294967295]> | <[7]>") == 1);
+    CHECK(allowed("root ::= !<[4294967295]>") == n_vocab);
+    CHECK(allowed("root ::= !<[7]>") == n_vocab - 1);
+    CHECK(allowed("root ::= !<[7]> | !<[8]>") == n_vocab);
+    CHECK(allowed("root ::= !<[7]> | <[7]>") == n_vocab);
+}
+
+// Thousands of stacks, in which nearly every text leads to a state of its own.
+std::string laborious_grammar() {
+    std::string alternatives;
+    for (char letter = 'a'; letter <= 'z'; letter++) {
+        for (int distance = 1; distance < 60; distance += 2) {
+            alternatives += std::string(alternatives.empty() ? "" : " | ") + "[a-z ]* \"" + letter + "\" [a-z ]{" +
+                            std::to_string(distance) + "} \"A\" root";
+        }
+    }
+    return "root ::= " + alternatives;
+}
+
+// What takes too long is given up, and what others do with the grammar goes on.
+void test_laborious_grammars(const llama_vocab * vocab) {
+    pyg::GrammarCache cache;
+    const auto        compiled = cache.get(vocab, laborious_grammar(), "root");
+    GrammarMatcher    matcher(compiled);
+    pyg_error         error;
+    CHECK(pyg::guard(&error, [&] { matcher.mask(); }) == PYG_ERR_GRAMMAR);
+    CHECK(std::string(error.message).find("too long") != std::string::npos);
+    CHECK(matcher.accept_text("abA"));
+    CHECK(!matcher.accept_text("B"));
+}
+
+thread_local int64_t t_allocations_left = INT64_MAX;
+
+// The allowed tokens of a few states, as a number.
+uint64_t fingerprint(GrammarMatcher & matcher) {
+    uint64_t hash = 0;
+    for (const char * text : {"", "[", "1", ",2", "]", "\xC3", "\xA9"}) {
+        CHECK(matcher.accept_text(text));
+        matcher.mask()->for_each([&](int32_t id) { hash = hash * 31 + static_cast<uint64_t>(id) + 1; });
+    }
+    return hash;
+}
+
+// Wherever memory runs out, the grammar can be used as before afterwards.
+void test_short_memory(const llama_vocab * vocab) {
+    const std::string text = "root ::= list [\\u00e0-\\u00ff]+\nlist ::= \"[\" ([0-9]+ (\",\" [0-9]+)*)? \"]\"";
+    pyg::GrammarCache cache;
+    GrammarMatcher    undisturbed(cache.get(vocab, text, "root"));
+    const uint64_t    expected = fingerprint(undisturbed);
+    bool              failed   = true;
+    int               n_failed = 0;
+    for (int64_t n = 0; failed; n++) {
+        pyg::GrammarCache other;
+        const auto        compiled = other.get(vocab, text, "root");
+        failed                     = false;
+        try {
+            GrammarMatcher disturbed(compiled);
+            t_allocations_left = n;
+            fingerprint(disturbed);
+        } catch (const std::bad_alloc &) {
+            failed = true;
+        }
+        t_allocations_left = INT64_MAX;
+        n_failed += failed;
+        GrammarMatcher again(compiled);
+        CHECK(fingerprint(again) == expected);
+    }
+    CHECK(n_failed > 100);
+}
+
 }  // namespace
+
+void * operator new(size_t size) {
+    void * memory = t_allocations_left-- > 0 ? std::malloc(size) : nullptr;
+    return memory ? memory : throw std::bad_alloc();
+}
+
+void operator delete(void * memory) noexcept { std::free(memory); }
+void operator delete(void * memory, size_t) noexcept { std::free(memory); }
 
 int main(int argc, char ** argv) try {
     CHECK(argc == 3);
@@ -281,6 +371,9 @@ int main(int argc, char ** argv) try {
     test_only_utf8(llama_model_get_vocab(small.get()));
     test_endless_states(llama_model_get_vocab(small.get()));
     test_tokens(llama_model_get_vocab(small.get()));
+    test_tokens_outside_the_vocabulary(llama_model_get_vocab(small.get()));
+    test_laborious_grammars(llama_model_get_vocab(large.get()));
+    test_short_memory(llama_model_get_vocab(small.get()));
     return 0;
 } catch (const pyg::Failure & failure) {
     std::fprintf(stderr, "%s\n", failure.message.c_str());
