@@ -471,7 +471,7 @@ def test_what_is_nested_too_deeply(llm: pyggml.LLM, depth: int) -> None:
     ):
         refused = ""
         try:
-            llm.chat(**asked, max_tokens=1)  # type: ignore[arg-type]
+            llm.chat(**asked, max_tokens=1)
         except InvalidParameterError as error:
             refused = str(error)
         assert not refused if depth <= 100 else re.search("^$|nested too deeply|recursion", refused)
