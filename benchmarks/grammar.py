@@ -37,7 +37,7 @@ GRAMMARS: dict[str, dict[str, Any]] = {
     "any JSON": {"json_schema": {"type": "array", "minItems": 1000}},
     "a person": {"json_schema": _PERSON},
     "500 characters": {"json_schema": {"type": "string", "minLength": 400, "maxLength": 500}},
-    "digits": {"grammar": "root ::= [0-9]+ \".\""},
+    "digits": {"grammar": 'root ::= [0-9]+ "."'},
 }
 
 

@@ -1,9 +1,8 @@
-// Chat templates: messages to a prompt, by upstream's llama-common. And JSON schemas to grammars.
+// Chat templates: messages to a prompt, by upstream's llama-common.
 #include "chat.hpp"
 
 #include "jinja/lexer.h"
 #include "jinja/parser.h"
-#include "json-schema-to-grammar.h"
 #include "llama.h"
 #include "sampling.h"
 
@@ -18,8 +17,60 @@ using pyg::with_recursion_over;
 constexpr const char * NOT_READABLE = "the chat template could not be read";
 constexpr const char * NOT_RENDERED = "the chat template could not be rendered";
 
+// Upstream's words for a template that is over while a block is open.
+const std::string NOTHING_LEFT = "Unexpected token type";
+
+// What upstream's parser has against the first `n_tokens` of a template; "" if nothing.
+std::string complaint(const jinja::lexer_result & whole, size_t n_tokens) {
+    jinja::lexer_result beginning{{whole.tokens.begin(), whole.tokens.begin() + static_cast<ptrdiff_t>(n_tokens)},
+                                  whole.source};
+    // Where it breaks off stands a word that begins no statement, for the break not to look like what is wrong.
+    beginning.tokens.push_back({jinja::token::identifier, "in", whole.source.size()});
+    try {
+        jinja::parse_from_tokens(beginning);
+        return "";
+    } catch (const std::exception & e) {
+        return e.what();
+    }
+}
+
+// Mostly the parser does not say where. It reads from front to back, so the shortest beginning that it has the same
+// against ends there.
+size_t place_of(const std::string & error, const jinja::lexer_result & template_) {
+    size_t low = 1, high = template_.tokens.size();
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (complaint(template_, middle) == error) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return template_.tokens[high - 1].pos;
+}
+
+std::string line_and_column(const std::string & source, size_t place) {
+    const std::string before     = source.substr(0, place);
+    const std::string line       = before.substr(before.rfind('\n') + 1);
+    const auto        n_lines    = std::count(before.begin(), before.end(), '\n');
+    const auto        characters = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
+    return "at line " + std::to_string(n_lines + 1) + ", column " + std::to_string(characters + 1);
+}
+
 // Upstream loses the reason on its way out, so it is asked for here.
-void require_readable(const std::string & source) { jinja::parse_from_tokens(jinja::lexer().tokenize(source)); }
+void require_readable(const std::string & source) {
+    const jinja::lexer_result read = jinja::lexer().tokenize(source);
+    try {
+        jinja::parse_from_tokens(read);
+    } catch (const jinja::parser_exception &) {
+        throw;  // it shows the place
+    } catch (const std::runtime_error & e) {
+        if (e.what() == NOTHING_LEFT) {
+            throw std::runtime_error("it ends within a block, such as a for or an if, that is not closed");
+        }
+        throw std::runtime_error(e.what() + (" " + line_and_column(read.source, place_of(e.what(), read))));
+    }
+}
 
 // The longest text that upstream may recurse over: the override, or any of the model's own templates.
 size_t longest_template(const pyg::Model & model, const char * chat_template) {
@@ -78,7 +129,6 @@ common_json about(const common_chat_templates & templates) {
     abilities["supports_tool_format"] = knows_how_to_call(templates);
     common_json out                   = common_json::object();
     out["source"]                     = common_chat_templates_source(&templates);
-    out["tool_use_source"]            = common_chat_templates_source(&templates, "tool_use");
     out["abilities"]                  = abilities;
     return out;
 }
@@ -155,18 +205,16 @@ std::string grammar_prefix(const common_chat_params & params, const common_chat_
 
 common_json prompt_json(const common_chat_params & params, const common_chat_templates_inputs & inputs,
                         const llama_vocab * vocab) {
-    common_json out          = common_json::object();
-    out["text"]              = params.prompt;
-    out["grammar"]           = params.grammar;
-    out["grammar_lazy"]      = params.grammar_lazy;
-    out["grammar_prefix"]    = grammar_prefix(params, inputs);
-    out["triggers"]          = triggers_of(params, vocab);
-    out["preserved_tokens"]  = params.preserved_tokens;
-    out["stop"]              = params.additional_stops;
-    out["supports_thinking"] = params.supports_thinking;
-    out["thinking_start"]    = params.thinking_start_tag;
-    out["thinking_ends"]     = params.thinking_end_tags;
-    out["opening"]           = params.generation_prompt;
+    common_json out         = common_json::object();
+    out["text"]             = params.prompt;
+    out["grammar"]          = params.grammar;
+    out["grammar_lazy"]     = params.grammar_lazy;
+    out["grammar_prefix"]   = grammar_prefix(params, inputs);
+    out["triggers"]         = triggers_of(params, vocab);
+    out["preserved_tokens"] = params.preserved_tokens;
+    out["stop"]             = params.additional_stops;
+    out["thinking_start"]   = params.thinking_start_tag;
+    out["thinking_ends"]    = params.thinking_end_tags;
     return out;
 }
 
@@ -249,16 +297,6 @@ pyg_status pyg_chat_templates_render(pyg_chat_templates * templates, const char 
                             [&] { rendered = render(*s.templates, s.model->vocab, request_json); });
         *prompt_json = pyg::owned_copy(rendered.json);
         *parser      = rendered.parser.release();
-    });
-}
-
-pyg_status pyg_json_schema_to_grammar(const char * schema_json, char ** out, pyg_error * err) {
-    return pyg::guard(err, [&] {
-        std::string grammar;
-        with_recursion_over(std::strlen(schema_json), PYG_ERR_GRAMMAR,
-                            "the JSON schema cannot be turned into a grammar",
-                            [&] { grammar = json_schema_to_grammar(common_json::parse(schema_json)); });
-        *out = pyg::owned_copy(grammar);
     });
 }
 

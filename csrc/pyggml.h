@@ -508,7 +508,7 @@ pyg_status pyg_sampler_apply(pyg_sampler * sampler, int32_t * token_ids, float *
                              int32_t * n_out, int32_t * selected, pyg_error * err);
 
 // ---------------------------------------------------------------------------------------------------------
-// Chat templates and grammars, by upstream's own code
+// Chat templates, by upstream's own code
 // ---------------------------------------------------------------------------------------------------------
 
 typedef struct pyg_chat_templates pyg_chat_templates;
@@ -516,13 +516,13 @@ typedef struct pyg_chat_parser    pyg_chat_parser;
 
 // Reads and analyses the model's chat templates (the default one, and the one named "tool_use", which serves prompts
 // with tools), or `chat_template` when it is not NULL: Jinja text. Nothing in the object changes afterwards.
-// PYG_ERR_INVALID_PARAMETER when there is no template or it cannot be read; the message names the place.
+// PYG_ERR_INVALID_PARAMETER when there is no template or it cannot be read; the message tells where.
 pyg_status pyg_chat_templates_new(pyg_model * model, const char * chat_template, pyg_chat_templates ** out,
                                   pyg_error * err);
 pyg_status pyg_chat_templates_close(pyg_chat_templates * templates, pyg_error * err);
 void       pyg_chat_templates_free(pyg_chat_templates * templates);
 
-// A JSON object: "source", "tool_use_source" ("" without one) and "abilities", an object of bools.
+// A JSON object: "source", and "abilities", an object of bools.
 // *out is *owned*: pyg_string_free.
 pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out, pyg_error * err);
 
@@ -547,8 +547,7 @@ pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out,
 //   triggers                {"patterns": regular expressions, "token_ids"}, for a lazy grammar
 //   preserved_tokens        special tokens whose text belongs into the answer's text, for the parser to see
 //   stop                    strings that end the answer
-//   supports_thinking, thinking_start, thinking_ends    how reasoning is marked
-//   opening                 how the assistant's turn began at the end of the prompt
+//   thinking_start, thinking_ends    how reasoning is marked
 // *parser reads one answer to this prompt.
 // PYG_ERR_INVALID_PARAMETER when the messages are malformed or the template refuses them.
 pyg_status pyg_chat_templates_render(pyg_chat_templates * templates, const char * request_json, char ** prompt_json,
@@ -566,9 +565,8 @@ void       pyg_chat_parser_free(pyg_chat_parser * parser);
 pyg_status pyg_chat_parser_feed(pyg_chat_parser * parser, const char * text, size_t n_bytes, bool last,
                                 char ** delta_json, pyg_error * err);
 
-// A JSON schema as a GBNF grammar. *out is *owned*: pyg_string_free. PYG_ERR_GRAMMAR.
-pyg_status pyg_json_schema_to_grammar(const char * schema_json, char ** out, pyg_error * err);
-void       pyg_string_free(char * string);
+// Text that was handed over as *owned*.
+void pyg_string_free(char * string);
 
 // ---------------------------------------------------------------------------------------------------------
 // Wakers: how an event loop, or one thread with many requests, learns which of them have news

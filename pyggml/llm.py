@@ -19,7 +19,7 @@ from pyggml.chat.messages import checked as checked_messages
 from pyggml.chat.tools import checked as checked_tools
 from pyggml.context import Context
 from pyggml.embedding import Embedder, Pooling, Text
-from pyggml.engine import Engine, TokenIds
+from pyggml.engine import Engine
 from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
 from pyggml.families import Family
 from pyggml.job import Job, Prompt, merge, prompt_ids, without_schema
@@ -213,7 +213,12 @@ class LLM(Chatting):
         **overrides: Any,
     ) -> list[Completion]:
         """As :meth:`generate_batch`, for coroutines; ``prompts`` and ``progress`` run in the event loop."""
-        jobs = self._numbered_jobs(prompts, merge(params, overrides))
+        import asyncio
+
+        params = merge(params, overrides)
+        if params.json_schema is not None:
+            params = await asyncio.to_thread(without_schema, params)
+        jobs = self._numbered_jobs(prompts, params)
         results = bulk.Results(_n_total(prompts), progress)
         await bulk.arun(jobs, 2 * self.n_parallel, results)
         return results.in_order()
@@ -240,7 +245,7 @@ class LLM(Chatting):
         Raises:
             As :meth:`generate`.
         """
-        jobs = self._same_jobs(prompt_ids(prompt, self.tokenizer), n, merge(params, overrides))
+        jobs = self._same_jobs(prompt, n, merge(params, overrides))
         results = bulk.Results(n, None, what="completion")
         bulk.run(self._engine, enumerate(jobs), 2 * self.n_parallel, results)
         return _with_prompt_logprobs(results.in_order())
@@ -251,8 +256,7 @@ class LLM(Chatting):
         """As :meth:`generate_n`, for coroutines. Cancelling the task cancels them all."""
         import asyncio
 
-        token_ids = await asyncio.to_thread(prompt_ids, prompt, self.tokenizer)
-        jobs = self._same_jobs(token_ids, n, merge(params, overrides))
+        jobs = await asyncio.to_thread(self._same_jobs, prompt, n, merge(params, overrides))
         results = bulk.Results(n, None, what="completion")
         await bulk.arun(enumerate(jobs), 2 * self.n_parallel, results)
         return _with_prompt_logprobs(results.in_order())
@@ -441,8 +445,8 @@ class LLM(Chatting):
         waits = self._waits if waits is None else waits
         return Job(self._engine, self.tokenizer, self.stop_tokens, prompt, params, waits=waits, whole=whole)
 
-    def _same_jobs(self, token_ids: TokenIds, n: int, params: SamplingParams) -> list[Job]:
-        params = without_schema(params)
+    def _same_jobs(self, prompt: Prompt, n: int, params: SamplingParams) -> list[Job]:
+        token_ids, params = prompt_ids(prompt, self.tokenizer), without_schema(params)
         all_params = [_nth(params, index) for index in range(integer("n", n, 1, INT32_MAX))]
         return [self._job(token_ids, each, whole=True, waits=True) for each in all_params]
 

@@ -99,15 +99,15 @@ class Grammar:
     trigger_tokens: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        c_string("grammar", self.text)
-        c_string("the grammar's root", self.root)
-        c_string("the grammar's prefix", self.prefix)
+        _require_text("grammar", self.text)
+        _require_text("the grammar's root", self.root)
+        _require_text("the grammar's prefix", self.prefix)
         if self.prefix and self.lazy:
             raise InvalidParameterError("a lazy grammar begins with its trigger, so it has no prefix")
         if isinstance(self.trigger_patterns, str) or not isinstance(self.trigger_patterns, Sequence):
             raise InvalidParameterError("trigger_patterns must be a sequence of regular expressions")
         for pattern in self.trigger_patterns:
-            c_string("a trigger pattern", pattern)
+            _require_text("a trigger pattern", pattern)
         object.__setattr__(self, "trigger_patterns", tuple(self.trigger_patterns))
         token_ids = tuple(int32_array("trigger_tokens", self.trigger_tokens).tolist())
         object.__setattr__(self, "trigger_tokens", token_ids)
@@ -249,7 +249,7 @@ class SamplingParams:
         if self.ignore_eos and (self.grammar is not None or self.json_schema is not None):
             raise InvalidParameterError("ignore_eos forbids the end that a grammar or json_schema asks for")
         if self.grammar is not None and not isinstance(self.grammar, Grammar):
-            c_string("grammar", self.grammar)
+            _require_text("grammar", self.grammar)
 
     def _require_consistent_samplers(self) -> None:
         """No sampler that is asked for and would have no effect."""
@@ -438,6 +438,12 @@ class EngineStats:
         """Share of all prompt tokens that needed no computing, 0 to 1."""
         n_tokens = self.n_prompt_tokens + self.n_cached_tokens
         return self.n_cached_tokens / n_tokens if n_tokens else 0.0
+
+
+def _require_text(name: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise InvalidParameterError(f"{name} must be text, not {type(text).__name__}")
+    c_string(name, text)
 
 
 def _number(name: str, value: float, low: float = -math.inf, high: float = math.inf) -> float:

@@ -22,6 +22,7 @@ import questions
 import pyggml
 from pyggml import lib
 from pyggml.engine import READ_TOKENS
+from pyggml.schema import grammar as schema_grammar
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -380,6 +381,31 @@ def test_the_loop_runs_while_a_long_text_is_tokenized(llm: pyggml.LLM, run: Run[
         assert n_ticks > 3
 
     run(main())
+
+
+@pytest.mark.parametrize("method", ["agenerate", "agenerate_n", "agenerate_batch", "achat"])
+def test_schemas_become_grammars_outside_the_loop(
+    llm: pyggml.LLM, run: Run[None], method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, threads = schema_grammar.grammar_of, set()
+
+    def grammar_of(schema: object) -> str:
+        threads.add(threading.get_ident())
+        return real(schema)
+
+    monkeypatch.setattr(schema_grammar, "grammar_of", grammar_of)
+    asked: dict[str, tuple[object, ...]] = {
+        "agenerate_n": (STORY, 2),
+        "agenerate_batch": ([STORY, STORY],),
+        "achat": ([{"role": "user", "content": STORY}],),
+    }
+
+    async def main() -> None:
+        await getattr(llm, method)(*asked.get(method, (STORY,)), json_schema={"type": "boolean"})
+
+    run(main())
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 def test_more_tokens_than_one_read_takes(llm: pyggml.LLM, run: Run[None]) -> None:

@@ -430,22 +430,51 @@ def test_no_template_lets_a_special_token_in(tagged: pyggml.LLM, path: Path) -> 
         assert special_ids(tagged, conversations(evil), chat_template=templates) == harmless
 
 
-def test_results_arguments_and_descriptions_are_quoted_too(tagged: pyggml.LLM) -> None:
-    template = TEMPLATES / "Qwen-Qwen2.5-7B-Instruct.jinja"
+@pytest.mark.parametrize(
+    "name", ["Qwen-Qwen2.5-7B-Instruct", "meta-llama-Llama-3.1-8B-Instruct", "llama-cpp-rwkv-world"]
+)
+def test_all_that_calls_and_tools_spell_is_quoted_too(tagged: pyggml.LLM, name: str) -> None:
+    template = TEMPLATES / f"{name}.jinja"
 
     def conversation(word: str) -> dict[str, Any]:
-        call = ToolCall("1", "get_weather", json.dumps({"city": word, "more": [word]}))
+        call = ToolCall("1", f"get_{word}", json.dumps({"city": word, "more": [word], word: {word: 1}}))
+        parameters = {
+            "type": "object",
+            "title": word,
+            "properties": {"city": {"enum": [word], "default": word}, word: {"type": "string", "pattern": "^[<|]x$"}},
+            "required": ["city", word],
+        }
         return {
             "messages": [
                 user(word),
                 ChatMessage("assistant", "", tool_calls=(call,)),
                 ChatMessage("tool", word, tool_call_id="1"),
             ],
-            "tools": [{"name": "get_weather", "description": word}],
+            "tools": [{"name": "get_weather", "description": word, "parameters": parameters}],
             "chat_template": template,
         }
 
     assert special_ids(tagged, **conversation("<|im_end|>")) == special_ids(tagged, **conversation("rain"))
+
+
+@pytest.mark.parametrize("depth", [100, 450, 900, 20000])
+def test_what_is_nested_too_deeply(llm: pyggml.LLM, depth: int) -> None:
+    """How deep is too deep depends on Python's version and stack; nothing but our own exception may come of it."""
+    nested: list[Any] = []
+    for _ in range(depth - 1):
+        nested = [nested]
+    call = {"function": {"name": "f", "arguments": f'{{"a": {"[" * depth}{"]" * depth}}}'}}
+    for asked in (
+        {"messages": [{"role": "assistant", "content": "<", "tool_calls": [call]}]},
+        {"messages": [user("<|im_end|>")], "template_kwargs": {"a": nested}},
+        {"messages": [user("<")], "tools": [{"name": "f", "parameters": {"default": nested}}]},
+    ):
+        refused = ""
+        try:
+            llm.chat(**asked, max_tokens=1)
+        except InvalidParameterError as error:
+            refused = str(error)
+        assert not refused if depth <= 100 else re.search("^$|nested too deeply|recursion", refused)
 
 
 # --- what is refused ----------------------------------------------------------------------------------------
@@ -467,6 +496,7 @@ def test_results_arguments_and_descriptions_are_quoted_too(tagged: pyggml.LLM) -
         ([{"role": "user", "content": [{"type": "image_url"}]}], r"messages\[0\].content\[0\] must be text"),
         ([{"role": "user", "content": [{"type": "text"}]}], r"messages\[0\].content\[0\].text must be a string"),
         ([{"role": "assistant", "tool_calls": 3}], r"messages\[0\].tool_calls must be a list of calls"),
+        ([ChatMessage(tool_calls=(3,))], r"messages\[0\].tool_calls\[0\] must be a ToolCall"),  # type: ignore[arg-type]
         ([{"role": "assistant", "tool_calls": [{"name": "f"}]}], r"messages\[0\].tool_calls\[0\] must be a ToolCall"),
         (
             [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],

@@ -11,7 +11,6 @@ import pytest
 
 import pyggml
 from pyggml.chat import ChatPrompt, ChatTemplates
-from pyggml.chat import templates as chat_templates
 from pyggml.chat.types import ChatDelta, ChatMessage
 from pyggml.model import Model
 
@@ -196,8 +195,65 @@ def test_an_unpaired_surrogate_is_refused(tiny: Model) -> None:
     ],
 )
 def test_bad_templates(tiny: Model, template: str, match: str) -> None:
-    with pytest.raises(pyggml.InvalidParameterError, match=match):
-        chat_templates.render(tiny, USER, template=template)
+    with (
+        pytest.raises(pyggml.InvalidParameterError, match=match),
+        pyggml.ChatTemplates(tiny, template) as templates,
+    ):
+        templates.render(USER)
+
+
+@pytest.mark.parametrize(
+    ("template", "place"),
+    [
+        ("{% for m in messages %}\n{{ m.content }}\n{% endif %}", "Unknown statement: endif at line 3, column 4"),
+        ("{% for m in messages %}\n{{ m.content + }}\n{% endfor %}", "Unexpected token: }}.*at line 2, column 16"),
+        ("{{ bos_token }}\n\n{% for m of messages %}{% endfor %}", "Expected 'in' at line 3, column"),
+        ("é\n日本 {% 3 %}", "Unknown statement at line 2, column 7"),
+        ("{% if messages %}\n{{ messages }}", "ends within a block"),
+        ("a {{ 'abc }}", r"unexpected end of input(.|\n)*\.\.\.a {{ 'abc }}"),
+        ("a {{", r"Unexpected EOF(.|\n)*\.\.\.a {{"),
+    ],
+)
+def test_syntax_errors_tell_the_place(tiny: Model, template: str, place: str) -> None:
+    with pytest.raises(pyggml.InvalidParameterError, match=place):
+        pyggml.ChatTemplates(tiny, template)
+
+
+@pytest.mark.parametrize(
+    ("template", "match"),
+    [
+        (
+            "{% for i in range(100000) %}{% for j in range(100000) %}{{ j }}{% endfor %}{% endfor %}",
+            "does not come to an end",
+        ),
+        ("{{ range(1000000000)|length }}", "range of more than 100000"),
+        ("{{ range(10, -1000000000, -1)|length }}", "range of more than 100000"),
+        ("{{ range(0, 9223372036854775807, 1000000000000000)|length }}", "too large to count with"),
+    ],
+)
+def test_templates_without_end(tiny: Model, template: str, match: str) -> None:
+    with (
+        pyggml.ChatTemplates(tiny, template) as templates,
+        pytest.raises(pyggml.InvalidParameterError, match=match),
+    ):
+        templates.render(USER)
+    with pyggml.ChatTemplates(tiny, "{{ range(100000)|length }} {{ range(3, 0, -1)|join }}") as templates:
+        assert templates.render(USER).text == "100000 321"
+
+
+@pytest.mark.parametrize("template", ["no_such_file.jinja", "default", ""])
+def test_templates_that_are_not_there(tiny: Model, template: str) -> None:
+    with pytest.raises(pyggml.InvalidParameterError, match="no Jinja text, no file that is there"):
+        pyggml.ChatTemplates(tiny, template)
+
+
+@pytest.mark.parametrize("tool_choice", [None, 5, [], {"type": "function"}])
+def test_tool_choice_of_another_type(tiny: Model, tool_choice: Any) -> None:
+    with (
+        templates_of(tiny, "Qwen-Qwen3-0.6B") as templates,
+        pytest.raises(pyggml.InvalidParameterError, match="tool_choice must be"),
+    ):
+        templates.render(USER, tools=TOOLS, tool_choice=tool_choice)
 
 
 def test_tool_choice(tiny: Model) -> None:

@@ -53,6 +53,7 @@ def test_a_grammar_that_begins_in_the_prompt(llm: pyggml.LLM) -> None:
     ("arguments", "said"),
     [
         ({"text": 5}, "grammar must be text"),
+        ({"text": b"root ::= []"}, "grammar must be text, not bytes"),
         ({"text": "a\0"}, "NUL"),
         ({"text": "", "root": None}, "root must be text"),
         ({"text": "", "lazy": True}, "lazy grammar waits for"),

@@ -199,6 +199,9 @@ def unknown_type(x: Callable[[], int]) -> None: ...
 def unresolved(x: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821, UP037
 
 
+def no_expression(x: "1 +") -> None: ...  # type: ignore[valid-type]  # noqa: F722
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -218,6 +221,8 @@ def unresolved(x: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa:
         ([anything], "cannot be given by name"),
         ([unknown_type], "the tool unknown_type cannot be described"),
         ([unresolved], "Nowhere"),
+        ([no_expression], "an annotation of the tool no_expression cannot be resolved"),
+        ([int], "what the tool int takes cannot be found out"),
     ],
 )
 def test_bad_tools(given: Any, message: str) -> None:

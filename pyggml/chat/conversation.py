@@ -65,13 +65,23 @@ class Conversation:
         return found
 
     def changed(self, change: Change) -> Conversation:
-        """The same with all those texts changed."""
-        return dataclasses.replace(
-            self,
-            messages=changed(self.messages, change),
-            tools={name: tool.described(change) for name, tool in self.tools.items()},
-            template_kwargs=changed_value(self.template_kwargs, change),
-        )
+        """The same with all those texts changed.
+
+        Raises:
+            InvalidParameterError: something in it is nested too deeply.
+        """
+        try:
+            return dataclasses.replace(
+                self,
+                messages=changed(self.messages, change),
+                tools={name: tool.described(change) for name, tool in self.tools.items()},
+                template_kwargs=changed_value(self.template_kwargs, change),
+            )
+        except RecursionError:
+            raise InvalidParameterError(
+                "the conversation is nested too deeply: look at the arguments of its tool calls, the schemas of its "
+                "tools, and template_kwargs"
+            ) from None
 
     def rendered(self, templates: ChatTemplates, **form: Any) -> ChatPrompt:
         """The prompt.

@@ -41,7 +41,7 @@ def checked(messages: Sequence[Message]) -> list[JSONMessage]:
 
 def _message(place: str, message: Message) -> JSONMessage:
     if isinstance(message, ChatMessage):
-        message = message.to_dict()
+        message = vars(message)
     if not isinstance(message, Mapping):
         raise InvalidParameterError(
             f"{place} must be a ChatMessage or a mapping with role and content, not {type(message).__name__}"
@@ -126,7 +126,7 @@ def _tool_call(place: str, call: object) -> JSONMessage:
 def _arguments(place: str, arguments: object) -> str:
     if isinstance(arguments, Mapping):
         try:
-            return json.dumps(dict(arguments), ensure_ascii=False)
+            return json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidParameterError(f"{place} must be made of JSON values: {error}") from None
     json_object(place, _text(place, arguments))
@@ -134,17 +134,18 @@ def _arguments(place: str, arguments: object) -> str:
 
 
 def changed(messages: Sequence[JSONMessage], change: Change) -> list[JSONMessage]:
-    """Copies of checked messages with every text in them changed, that inside a call's arguments too."""
+    """Copies of checked messages with every text in them changed: of calls also the names, and those of arguments."""
     return [_changed_message(message, change) for message in messages]
 
 
-def changed_value(value: Any, change: Change) -> Any:
-    """A copy of a JSON value with all strings in it changed, but for keys."""
+def changed_value(value: Any, change: Change, change_key: Change | None = None) -> Any:
+    """A copy of a JSON value with all strings in it changed, and perhaps its keys."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {key: changed_value(item, change) for key, item in value.items()}
-    return [changed_value(item, change) for item in value] if isinstance(value, (list, tuple)) else value
+        key_of = change_key or (lambda key: key)
+        return {key_of(key): changed_value(item, change, change_key) for key, item in value.items()}
+    return [changed_value(item, change, change_key) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _changed_message(message: JSONMessage, change: Change) -> JSONMessage:
@@ -156,7 +157,7 @@ def _changed_message(message: JSONMessage, change: Change) -> JSONMessage:
 def _changed_call(call: JSONMessage, change: Change) -> JSONMessage:
     function = call["function"]
     arguments = json.loads(function["arguments"])
-    new = changed_value(arguments, change)
-    if new == arguments:
-        return call
-    return {**call, "function": {**function, "arguments": json.dumps(new, ensure_ascii=False)}}
+    new = changed_value(arguments, change, change)
+    text = function["arguments"] if new == arguments else json.dumps(new, ensure_ascii=False)
+    ids = {"id": change(call["id"])} if "id" in call else {}
+    return {**call, **ids, "function": {"name": change(function["name"]), "arguments": text}}

@@ -1,4 +1,4 @@
-"""Messages to a prompt and generated text to a message, by the engine's own chat code; and schemas to grammars."""
+"""Messages to a prompt and generated text to a message, by the engine's own chat code."""
 
 from __future__ import annotations
 
@@ -54,12 +54,18 @@ class ChatTemplates:
                 one; the name of one of its templates; or Jinja text.
 
         Raises:
-            InvalidParameterError: the model has no template, or it cannot be read; the message names the place.
+            InvalidParameterError: the model has no template, or it cannot be read; the message tells
+                where.
             ClosedError: the model was closed.
         """
         self.names = tuple(key[len(_NAMED_TEMPLATE) :] for key in model.metadata if key.startswith(_NAMED_TEMPLATE))
         if template in self.names:
             template = model.chat_template(template)
+        elif isinstance(template, str) and "{" not in template:
+            raise InvalidParameterError(
+                f"the chat template {template!r} is no Jinja text, no file that is there, and none of the model's "
+                f"further templates ({', '.join(self.names) or 'it has none'})"
+            )
         text = ffi.NULL if template is None else c_string("the chat template", template)
         self._handle = errors.create(
             "pyg_chat_templates", lib.pyg_chat_templates_free, lib.pyg_chat_templates_new, model._handle, text
@@ -280,38 +286,6 @@ def template_text(template: str | os.PathLike[str]) -> str:
         raise InvalidParameterError(f"the chat template {os.fspath(template)!r} could not be read: {error}") from None
 
 
-def render(
-    model: Model,
-    messages: Sequence[Message],
-    *,
-    add_generation_prompt: bool = True,
-    template: str | None = None,
-) -> str:
-    """Renders messages with the model's chat template, or with ``template``.
-
-    The result lacks the BOS and EOS that tokenizing with ``add_special`` adds.
-
-    Raises:
-        InvalidParameterError: no template, malformed messages, or the template refuses them.
-        ClosedError: the model was closed.
-    """
-    with ChatTemplates(model, template) as templates:
-        return templates.render(messages, add_generation_prompt=add_generation_prompt).text
-
-
-def schema_to_grammar(schema: Mapping[str, Any] | str) -> str:
-    """A JSON schema, as a mapping or as JSON text, as a GBNF grammar.
-
-    Raises:
-        GrammarError: the text is no JSON, or a schema the engine cannot express.
-        InvalidParameterError: the mapping is no JSON, or the text holds a NUL.
-    """
-    text = c_string("the JSON schema", schema) if isinstance(schema, str) else _json("the JSON schema", schema)
-    out = ffi.new("char **")
-    errors.call(lib.pyg_json_schema_to_grammar, text, out)
-    return _take_string(out[0])
-
-
 def _is_file(path: str) -> bool:
     try:
         return Path(path).is_file()
@@ -362,12 +336,12 @@ class _Wanted:
 
 def _chosen_tools(tools: Sequence[Mapping[str, Any]] | None, choice: str | Mapping[str, Any]) -> _Wanted:
     shown = [_mapping("a tool", tool) for tool in tools or ()]
-    name = choice if isinstance(choice, str) else _function_name(choice)
+    name = _function_name(choice) if isinstance(choice, Mapping) else choice
     if name in _TOOL_CHOICES and isinstance(choice, str):
         if name == "required" and not shown:
             raise InvalidParameterError("tool_choice is 'required', but there are no tools")
         return _Wanted(shown, name)
-    only = [tool for tool in shown if _function_name(tool) == name]
+    only = [tool for tool in shown if name is not None and _function_name(tool) == name]
     if not only:
         names = ", ".join(repr(_function_name(tool)) for tool in shown) or "none"
         raise InvalidParameterError(
@@ -391,7 +365,7 @@ def _new_id() -> str:
 
 def _json(name: str, value: object) -> bytes:
     try:
-        return json.dumps(value).encode()
+        return json.dumps(value, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidParameterError(f"{name} must be made of JSON values: {error}") from None
 

@@ -7,7 +7,7 @@ import inspect
 import json
 import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from pyggml.chat.types import ToolCall
@@ -24,6 +24,8 @@ _SECTION = re.compile(
     r"^(Args|Arguments|Parameters|Attributes|Examples?|Notes?|Raises|Returns|Todo|Warnings?|Yields):\s*$", re.MULTILINE
 )
 _ARGUMENT_SECTIONS = ("Args", "Arguments", "Parameters")
+# Of a schema, what a grammar is made from: other text in its place would be another schema, or none.
+_NOT_TEXT = ("$ref", "type", "format", "pattern")
 _ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 
 
@@ -49,8 +51,8 @@ class Tool:
         return {"type": "function", "function": function}
 
     def described(self, change: Callable[[str], str]) -> Tool:
-        """The same with its descriptions changed, which may be other people's words."""
-        parameters = _with_descriptions(self.parameters, change)
+        """The same with all that it tells a model changed, which may be other people's words."""
+        parameters = _changed(self.parameters, change)
         return dataclasses.replace(self, description=change(self.description), parameters=parameters)
 
     def call(self, call_id: str, arguments_text: str) -> ToolCall:
@@ -100,7 +102,7 @@ def of_function(function: Callable[..., Any]) -> Tool:
     description, explained = _docstring(inspect.getdoc(function) or "")
     types = _types(name, function)
     fields: list[Any] = []
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in _parameters(name, function):
         annotation = _annotation(name, parameter, types)
         if parameter.name in explained:
             annotation = Annotated[annotation, explained[parameter.name]]
@@ -112,6 +114,13 @@ def of_function(function: Callable[..., Any]) -> Tool:
     except InvalidParameterError as error:
         raise InvalidParameterError(f"the tool {name} cannot be described: {error}") from None
     return Tool(_checked_name(name, name), description, parameters, types)
+
+
+def _parameters(name: str, function: Callable[..., Any]) -> Iterable[inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise InvalidParameterError(f"what the tool {name} takes cannot be found out: {error}") from None
 
 
 def _annotation(name: str, parameter: inspect.Parameter, types: Mapping[str, Any]) -> Any:
@@ -128,8 +137,8 @@ def _annotation(name: str, parameter: inspect.Parameter, types: Mapping[str, Any
 def _types(name: str, function: Callable[..., Any]) -> dict[str, Any]:
     try:
         hints = typing.get_type_hints(function, include_extras=True)
-    except NameError as error:
-        raise InvalidParameterError(f"an annotation of the tool {name} cannot be resolved: {error}") from None
+    except Exception as error:  # annotations that are strings are evaluated, and may raise anything
+        raise InvalidParameterError(f"an annotation of the tool {name} cannot be resolved: {error}") from error
     return {parameter: hint for parameter, hint in hints.items() if parameter != "return"}
 
 
@@ -156,15 +165,23 @@ def _explained(section: str) -> dict[str, str]:
     return found
 
 
-def _with_descriptions(schema: Any, change: Callable[[str], str]) -> Any:
+def _changed(schema: Any, change: Callable[[str], str]) -> Any:
+    """A schema with its texts and the names of its properties changed, and no keyword that is more than text."""
+    if isinstance(schema, str):
+        return change(schema)
     if isinstance(schema, list):
-        return [_with_descriptions(item, change) for item in schema]
+        return [_changed(item, change) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    return {
-        key: change(value) if key == "description" and isinstance(value, str) else _with_descriptions(value, change)
-        for key, value in schema.items()
-    }
+    return {key: _changed_keyword(key, value, change) for key, value in schema.items()}
+
+
+def _changed_keyword(key: str, value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str) and key in _NOT_TEXT:
+        return value
+    if isinstance(value, dict) and key == "properties":
+        return {change(name): _changed(schema, change) for name, schema in value.items()}
+    return _changed(value, change)
 
 
 def _tool(place: str, tool: object) -> Tool:
