@@ -4,6 +4,7 @@
 #include "llama-grammar.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -63,7 +64,24 @@ size_t skip_quoted(const std::string & text, size_t i, char closing) {
     return i;
 }
 
-void require_shallow(const std::string & text) {
+// Of "{5,2}" upstream would make rules until there is no memory left.
+void require_possible_repetition(const std::string & text, size_t brace) {
+    char *       end     = nullptr;
+    const char * numbers = skip_blank(text.c_str() + brace + 1);
+    const auto   least   = std::strtoull(numbers, &end, 10);
+    const char * comma   = skip_blank(end);
+    if (end == numbers || *comma != ',') {
+        return;
+    }
+    const char * second = skip_blank(comma + 1);
+    const auto   most   = std::strtoull(second, &end, 10);
+    if (end != second && most < least) {
+        throw failure_at(text, brace, "a repetition's maximum is less than its minimum");
+    }
+}
+
+// Refuses what upstream's parser would go down with.
+void require_harmless(const std::string & text) {
     int depth = 0;
     for (size_t i = 0; i < text.size(); i++) {
         switch (text[i]) {
@@ -75,6 +93,9 @@ void require_shallow(const std::string & text) {
             break;
         case '#':
             i = std::min(text.find('\n', i), text.size());
+            break;
+        case '{':
+            require_possible_repetition(text, i);
             break;
         case '(':
             depth++;
@@ -183,7 +204,7 @@ class LeftWalk {
 namespace pyg {
 
 llama_grammar_parser parsed_grammar(const llama_vocab * vocab, const std::string & text, const std::string & root) {
-    require_shallow(text);
+    require_harmless(text);
     llama_grammar_parser parser(vocab);
     parse_rules(parser, text);
     require_defined(parser);
