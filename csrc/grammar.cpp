@@ -78,6 +78,22 @@ uint64_t largest_in_braces(const std::string & text, size_t & i) {
     return largest;
 }
 
+// Of "{5,2}" upstream would make rules until there is no memory left.
+void require_possible_repetition(const std::string & text, size_t brace) {
+    char *       end     = nullptr;
+    const char * numbers = skip_blank(text.c_str() + brace + 1);
+    const auto   least   = std::strtoull(numbers, &end, 10);
+    const char * comma   = skip_blank(end);
+    if (end == numbers || *comma != ',') {
+        return;
+    }
+    const char * second = skip_blank(comma + 1);
+    const auto   most   = std::strtoull(second, &end, 10);
+    if (end != second && most < least) {
+        throw failure_at(text, brace, "a repetition's maximum is less than its minimum");
+    }
+}
+
 // Refuses what upstream would recurse over too deeply, or copy too often.
 void require_modest(const std::string & text) {
     int      depth    = 0;
@@ -93,6 +109,7 @@ void require_modest(const std::string & text) {
             n_quoted = std::min(i, text.size()) - begin;
             break;
         case '{':
+            require_possible_repetition(text, i);
             n_copied += n_quoted * std::min(largest_in_braces(text, i), MAX_COPIED);
             break;
         case '#':

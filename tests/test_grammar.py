@@ -49,6 +49,12 @@ def test_a_grammar_that_begins_in_the_prompt(llm: pyggml.LLM) -> None:
         Grammar('root ::= "a"', prefix="a", lazy=True, trigger_patterns=["a"])
 
 
+@pytest.mark.parametrize("count", ["{5,2}", "{ 5 , 2 }", "{5,\n2}", "{18446744073709551615,0}"])
+def test_a_repetition_that_cannot_be(llm: pyggml.LLM, count: str) -> None:
+    with pytest.raises(pyggml.GrammarError, match="line 2, column 13: a repetition's maximum is less"):
+        llm.generate(STORY, grammar=f'# {{5,2}}\nroot ::= "a"{count}')
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
