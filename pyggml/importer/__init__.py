@@ -1,0 +1,1 @@
+"""A Hugging Face directory becomes a GGUF file."""
