@@ -1,1 +1,1 @@
-"""From a Hugging Face directory to a GGUF file, without PyTorch."""
+"""A Hugging Face directory becomes a GGUF file."""

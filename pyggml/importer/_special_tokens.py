@@ -1,0 +1,122 @@
+"""Which tokens begin and end texts and turns, fill up, or stand for the unknown, by all the files that name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyggml._sentencepiece import PieceType as TokenType
+from pyggml.errors import TokenizerError
+from pyggml.importer._added_tokens import text_of
+from pyggml.importer._token_table import TokenTable
+from pyggml.importer._tokenizer_directory import TokenizerDirectory
+
+# Part -> the engine's key, whose spelling is upstream's.
+_KEYS = {
+    "bos": "tokenizer.ggml.bos_token_id",
+    "eos": "tokenizer.ggml.eos_token_id",
+    "eot": "tokenizer.ggml.eot_token_id",
+    "eom": "tokenizer.ggml.eom_token_id",
+    "unk": "tokenizer.ggml.unknown_token_id",
+    "sep": "tokenizer.ggml.seperator_token_id",
+    "pad": "tokenizer.ggml.padding_token_id",
+    "cls": "tokenizer.ggml.cls_token_id",
+    "mask": "tokenizer.ggml.mask_token_id",
+}
+_NAMED = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+
+# No file names the end of a turn; the most telling first.
+_TURN_ENDS = (
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|end_of_turn|>",
+    "<|eot|>",
+    "<EOT>",
+    "[EOT]",
+    "<end_of_utterance>",
+)
+_MESSAGE_ENDS = ("<|eom_id|>",)
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """Ids by part, and what ends a generation.
+
+    Attributes:
+        ids: such as ``{"bos": 1}``.
+        ends: all ids that files name as ends, ascending.
+    """
+
+    ids: Mapping[str, int]
+    ends: tuple[int, ...]
+
+    @property
+    def metadata(self) -> dict[str, object]:
+        """As keys of the vocabulary."""
+        return {key: self.ids[part] for part, key in _KEYS.items() if part in self.ids}
+
+
+def named_text(files: TokenizerDirectory, part: str) -> str | None:
+    """The text of the token that has a part, by the files that name it with its text."""
+    for source in (files.tokenizer_config, files.special_tokens):
+        text = text_of(source.get(f"{part}_token"))
+        if text:
+            return text
+    return None
+
+
+def special_tokens(files: TokenizerDirectory, tokens: TokenTable, known: Mapping[str, int]) -> SpecialTokens:
+    """Finds them.
+
+    Args:
+        files: of the directory.
+        tokens: the vocabulary.
+        known: parts that the tokenizer itself gives.
+
+    Raises:
+        TokenizerError: a file names what is no id, or no token ends a text.
+    """
+    ids = {part: found for part in _NAMED if (found := _id(files, tokens, part)) is not None} | dict(known)
+    ends = {*_listed(files, "eos", tokens), *(ids[part] for part in ("eos",) if part in ids)}
+    for part, texts in (("eot", _TURN_ENDS), ("eom", _MESSAGE_ENDS)):
+        found = _first_special(tokens, texts)
+        if found is not None:
+            ids[part] = found
+    if "eos" not in ids:
+        raise TokenizerError(
+            f"no file in {files.path} says which token ends a text: looked for eos_token in tokenizer_config.json and "
+            "special_tokens_map.json, and eos_token_id in generation_config.json and config.json"
+        )
+    # The engine takes some other model's token for one that is not named.
+    ids.setdefault("bos", ids["eos"])
+    return SpecialTokens(ids, tuple(sorted(ends)))
+
+
+def _id(files: TokenizerDirectory, tokens: TokenTable, part: str) -> int | None:
+    text = named_text(files, part)
+    if text is not None and text in tokens.ids:
+        return tokens.ids[text]
+    return next(iter(_listed(files, part, tokens)), None)
+
+
+def _listed(files: TokenizerDirectory, part: str, tokens: TokenTable) -> Iterator[int]:
+    """The ids that files about the model name; those of tokens that are not there, such as -1, name nothing."""
+    for name, source in (("generation_config.json", files.generation), ("config.json", files.config)):
+        value: Any = source.get(f"{part}_token_id")
+        for token_id in value if isinstance(value, list) else [value]:
+            if token_id is None:
+                continue
+            if not isinstance(token_id, int) or isinstance(token_id, bool):
+                raise TokenizerError(f'{files.path / name}: "{part}_token_id" is no id: {token_id!r:.80}')
+            if token_id in tokens.by_id:
+                yield token_id
+
+
+def _first_special(tokens: TokenTable, texts: Iterable[str]) -> int | None:
+    found = (tokens.ids.get(text) for text in texts)
+    special = (TokenType.CONTROL, TokenType.USER_DEFINED)
+    return next((i for i in found if i is not None and tokens.by_id[i].type in special), None)

@@ -1,0 +1,160 @@
+"""The tokenizer of a Hugging Face directory as the metadata of a GGUF file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyggml._sentencepiece import PieceType as TokenType
+from pyggml.errors import TokenizerError
+from pyggml.importer import _added_tokens, _byte_level
+from pyggml.importer._added_tokens import AddedToken
+from pyggml.importer._chat_templates import chat_templates
+from pyggml.importer._cut import Cut
+from pyggml.importer._post_processors import Surroundings, surroundings
+from pyggml.importer._special_tokens import SpecialTokens, named_text, special_tokens
+from pyggml.importer._token_table import MAX_TOKENS, Token, TokenTable
+from pyggml.importer._tokenizer_directory import TokenizerDirectory, read_directory
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A model's vocabulary, ready to be written.
+
+    Attributes:
+        metadata: all ``tokenizer.*`` keys of a GGUF file, with values as :meth:`pyggml.gguf.GGUFWriter.set` takes them.
+        n_tokens: how many tokens there are, those included that only fill up the embedding.
+        end_ids: the tokens that the directory's files name as ends of a text, ascending; the metadata has room for one.
+        needs_hf_tokenizer: None, or why the engine would cut some texts differently: there the Hugging Face tokenizer
+            must encode. Decoding is the same in any case.
+        tokenizer_files: what a Hugging Face tokenizer is made of; the first is the one to open.
+        notes: what was left out or filled up, for a report.
+    """
+
+    metadata: Mapping[str, object]
+    n_tokens: int
+    end_ids: tuple[int, ...]
+    needs_hf_tokenizer: str | None
+    tokenizer_files: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
+    """Reads the tokenizer of a directory, as transformers 4 or 5 wrote it.
+
+    Args:
+        directory: with a ``tokenizer.json`` or a SentencePiece ``tokenizer.model``, and what else describes it.
+        config: the model's ``config.json``: ``vocab_size``, the rows of the embedding, which get a token each, and
+            ids of special tokens. Where a model consists of several, the part about text.
+
+    Raises:
+        TokenizerNotFoundError: there is no tokenizer. It is also a FileNotFoundError.
+        TokenizerError: it is damaged, or does what the engine cannot; names the file and the place in it.
+    """
+    files = read_directory(directory, config)
+    added = _added_tokens.added_tokens(files)
+    cut = _cut(files, added)
+    n_vocab = _vocab_size(config, directory)
+    cut.tokens.require_whole(str(files.tokenizer_file))
+    dropped = _added_tokens.add_to(cut.tokens, added, n_vocab)
+    kept = [token for token in added if token not in dropped]
+    around = surroundings(files, named_text(files, "bos"), named_text(files, "eos"))
+    special = special_tokens(files, cut.tokens, _around_ids(around, cut.tokens, files))
+    _mark_special(cut.tokens, special)
+    tokens = _fitted(cut.tokens, n_vocab, files)
+    differences = [*cut.differences, *_added_tokens.differences(kept)]
+    return Vocabulary(
+        metadata={
+            "tokenizer.ggml.model": cut.model,
+            "tokenizer.ggml.pre": "default",
+            **_columns(tokens, cut.has_scores),
+            **cut.metadata,
+            **special.metadata,
+            "tokenizer.ggml.add_bos_token": around.before is not None,
+            "tokenizer.ggml.add_eos_token": around.after is not None,
+            **chat_templates(files),
+        },
+        n_tokens=len(tokens),
+        end_ids=special.ends,
+        needs_hf_tokenizer="; ".join(differences) or None,
+        tokenizer_files=tuple(_tokenizer_files(files)),
+        notes=tuple(_notes(dropped, tokens)),
+    )
+
+
+def _cut(files: TokenizerDirectory, added: list[AddedToken]) -> Cut:
+    where = str(files.tokenizer_file)
+    tokenizer = files.tokenizer_json
+    kind = tokenizer["model"].get("type") or ("BPE" if "merges" in tokenizer["model"] else None)
+    try:
+        if kind == "BPE" and _byte_level.is_byte_level(tokenizer):
+            return _byte_level.cut(tokenizer, added, where)
+    except TokenizerError as error:
+        raise TokenizerError(str(error) if where in str(error) else f"{where}: {error}") from None
+    raise TokenizerError(f"{where}: a tokenizer of the kind {kind!r} is none that is known here")
+
+
+def _vocab_size(config: Mapping[str, Any], directory: Path) -> int | None:
+    size = config.get("vocab_size")
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= MAX_TOKENS):
+        raise TokenizerError(f'{directory / "config.json"}: "vocab_size" is {size!r:.80}: 1 to {MAX_TOKENS} can be')
+    return size
+
+
+def _around_ids(around: Surroundings, tokens: TokenTable, files: TokenizerDirectory) -> dict[str, int]:
+    """What goes around texts, as the engine has it: BOS before them, EOS behind."""
+    ids: dict[str, int] = {}
+    for part, text in (("bos", around.before), ("eos", around.after)):
+        if text is not None and text not in tokens.ids:
+            raise TokenizerError(f"{files.tokenizer_file}: {text!r:.80}, which goes around a text, is no token")
+        if text is not None:
+            ids[part] = tokens.ids[text]
+    return ids
+
+
+def _mark_special(tokens: TokenTable, special: SpecialTokens) -> None:
+    """What has a part to play is never text, whatever the vocabulary says."""
+    for token_id in (*special.ids.values(), *special.ends):
+        token = tokens.by_id[token_id]
+        if token.type is TokenType.NORMAL:
+            tokens.by_id[token_id] = Token(token.text, TokenType.CONTROL, token.score)
+
+
+def _fitted(tokens: TokenTable, n_vocab: int | None, files: TokenizerDirectory) -> list[Token]:
+    largest = max(tokens.by_id)
+    if n_vocab is not None and largest >= n_vocab:
+        raise TokenizerError(
+            f"{files.tokenizer_file} has {tokens.by_id[largest].text!r:.80} with the id {largest}, and the model has "
+            f"{n_vocab} tokens ({files.path / 'config.json'})"
+        )
+    return tokens.fitted(largest + 1 if n_vocab is None else n_vocab)
+
+
+def _columns(tokens: list[Token], has_scores: bool) -> dict[str, object]:
+    columns: dict[str, object] = {
+        "tokenizer.ggml.tokens": [token.text for token in tokens],
+        "tokenizer.ggml.token_type": np.array([token.type for token in tokens], np.int32),
+    }
+    if has_scores:
+        columns["tokenizer.ggml.scores"] = np.array([token.score for token in tokens], np.float32)
+    return columns
+
+
+def _tokenizer_files(files: TokenizerDirectory) -> Iterable[Path]:
+    yield files.tokenizer_file
+    for name in ("tokenizer_config.json", "added_tokens.json"):
+        if (files.path / name).is_file():
+            yield files.path / name
+
+
+def _notes(dropped: list[AddedToken], tokens: list[Token]) -> Iterable[str]:
+    if dropped:
+        names = ", ".join(repr(token.text) for token in dropped[:3])
+        yield f"{len(dropped)} added tokens have no place in the model's embedding and were left out: {names}"
+    n_fillers = sum(token.type is TokenType.UNUSED for token in tokens)
+    if n_fillers:
+        yield f"{n_fillers} tokens of the model's embedding have no text and were given one"
