@@ -23,6 +23,7 @@ from pyggml.errors import (
     ClosedError,
     ContextOverflowError,
     DeviceError,
+    DiskFullError,
     EmptyPromptError,
     EngineError,
     GrammarError,
@@ -38,6 +39,7 @@ from pyggml.errors import (
     UnsupportedArchitectureError,
 )
 from pyggml.hf_tokenizer import open_tokenizer
+from pyggml.importer import Conversion, convert
 from pyggml.llm import LLM
 from pyggml.loading import load
 from pyggml.model import Model
@@ -60,8 +62,10 @@ __all__ = [
     "Completion",
     "Context",
     "ContextOverflowError",
+    "Conversion",
     "Device",
     "DeviceError",
+    "DiskFullError",
     "EmptyPromptError",
     "EngineError",
     "EngineStats",
@@ -84,6 +88,7 @@ __all__ = [
     "UnsupportedArchitectureError",
     "Vocab",
     "__version__",
+    "convert",
     "devices",
     "ffi",
     "lib",
