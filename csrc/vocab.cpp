@@ -1,9 +1,11 @@
 // Vocabularies: text to token ids and back. Upstream's functions are thread-safe, so no turn is taken.
 #include "deep_stack.hpp"
 #include "handles.hpp"
+#include "llama-vocab.h"
 
 #include <algorithm>
 #include <climits>
+#include <string>
 
 namespace {
 
@@ -140,6 +142,14 @@ pyg_status pyg_vocab_eog_ids(pyg_model * model, int32_t * token_ids, int32_t n_m
         if (*n_out <= n_max) {
             std::copy(found.begin(), found.end(), token_ids);
         }
+    });
+}
+
+pyg_status pyg_vocab_find(pyg_model * model, const char * text, size_t text_len, int32_t * out, pyg_error * err) {
+    return pyg::guard(err, [&] {
+        const auto shared = pyg::shared_model(model);
+        require_vocabulary(*shared);
+        *out = shared->vocab->text_to_token(std::string(text, text_len));
     });
 }
 

@@ -2188,6 +2188,7 @@ class Lib:
     def pyg_vocab_eog_ids(
         self, model: CData, token_ids: CData, n_max: int, n_out: CData, err: CData, /
     ) -> int: ...
+    def pyg_vocab_find(self, model: CData, text: _Bytes, text_len: int, out: CData, err: CData, /) -> int: ...
     def pyg_vocab_tokenize(
         self,
         model: CData,

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pyggml import bulk, chat
+from pyggml import bulk, chat, families
 from pyggml._native import UINT32_MAX, choice, integer
 from pyggml.context import Context
 from pyggml.engine import Engine
-from pyggml.errors import InvalidParameterError, TokenizerError
+from pyggml.errors import InvalidParameterError
+from pyggml.families import Family
 from pyggml.hf_tokenizer import tokenizer_for
 from pyggml.job import Job, Prompt, merge, prompt_ids, without_schema
 from pyggml.model import Model
-from pyggml.source import Source, identify
 from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import Completion, EngineStats, SamplingParams
@@ -40,90 +39,18 @@ _N_OUTPUTS_MAX = 32
 _MAX_PARALLEL = 256  # upstream's LLAMA_MAX_SEQ
 
 
-def load(
-    source: Source = None,
-    *,
-    device: str = "auto",
-    n_ctx: int | None = None,
-    n_parallel: int = 4,
-    n_batch: int = 2048,
-    n_ubatch: int = 512,
-    n_threads: int | None = None,
-    n_gpu_layers: int | None = None,
-    cache_type: str = "f16",
-    prefix_cache: bool = True,
-    max_queue: int | None = None,
-    queue_full: QueueFull = "raise",
-    progress: Callable[[float], bool | None] | None = None,
-) -> LLM:
-    """Loads a model, ready to generate.
-
-    With ``n_parallel=1, prefix_cache=False`` the same prompt gives the same bits whatever else was or is asked: each
-    generation is computed alone and from its beginning. Otherwise what shares a batch or was reused changes the order
-    of some sums, and now and then the last bit decides between two tokens.
-
-    Args:
-        source: path of a ``.gguf`` file (the first of a split set), or None for the small demonstration model
-            that ships with pyggml.
-        device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
-        n_ctx: cells of the context, each for one token, prompt or answer. All running requests share them, and one
-            that is alone may use them all. None: the model's training length, at most 8,192.
-        n_parallel: requests computed together, 1 to 256; the others wait their turn.
-        n_batch: tokens in one forward pass at most; at least n_parallel.
-        n_ubatch: of these, tokens computed at once.
-        n_threads: compute threads. None: the engine measures itself and chooses, anew when other programs want the
-            cores or leave them; in the bit-reproducible mode one per core, since another number adds up in another
-            order. A number is obeyed.
-        n_gpu_layers: layers on the GPU; None: all of them.
-        cache_type: element type of the key-value cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
-        prefix_cache: keep what finished requests computed, while there is room, for prompts that begin alike.
-        max_queue: requests that may wait; None: any number.
-        queue_full: what happens to a request when ``max_queue`` are waiting: "raise" QueueFullError, or "wait" until
-            there is room, for as long as its ``timeout_s`` allows.
-        progress: called with 0..1 while the weights load; returning False stops the load.
-
-    Raises:
-        ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file.
-        DeviceError: the device asked for is not there.
-        OutOfMemoryError: the context does not fit; names required and available bytes.
-        InvalidParameterError: an argument is out of range.
-        TokenizerError: the vocabulary has no token to stop at.
-    """
-    model = Model(
-        identify(source),
-        device=None if device == "auto" else device,
-        n_gpu_layers=-1 if n_gpu_layers is None else n_gpu_layers,
-        progress=progress,
-    )
-    try:
-        return LLM(
-            model,
-            n_ctx=n_ctx,
-            n_parallel=n_parallel,
-            n_batch=n_batch,
-            n_ubatch=n_ubatch,
-            n_threads=n_threads,
-            cache_type=cache_type,
-            prefix_cache=prefix_cache,
-            max_queue=max_queue,
-            queue_full=queue_full,
-        )
-    except BaseException:
-        model.close()
-        raise
-
-
 class LLM:
     """A loaded model that generates. Any thread and any task may call it; requests are computed together.
 
-    Make one with :func:`load`; close it, or use it as a context manager.
+    Make one with :func:`pyggml.load`; close it, or use it as a context manager.
 
     Attributes:
         model: the :class:`~pyggml.model.Model`.
         tokenizer: turns text to token ids and back: its vocabulary, unless another was given.
         n_ctx: cells of the context, which all running requests share.
         n_parallel: requests computed together.
-        stop_tokens: token id -> text of each token that ends a generation.
+        family: the :class:`~pyggml.families.Family` it was found to be of.
+        stop_tokens: token id -> text of each token that ends a generation, the family's most usual one first.
     """
 
     def __init__(
@@ -141,14 +68,15 @@ class LLM:
         queue_full: QueueFull = "raise",
         tokenizer: str | os.PathLike[str] | Tokenizer | HuggingFace | None = None,
     ) -> None:
-        """Takes a loaded model over and starts an engine for it; see :func:`load`.
+        """Takes a loaded model over and starts an engine for it; see :func:`pyggml.load`.
 
         Raises:
-            TokenizerError, TokenizerNotFoundError: as :func:`~pyggml.open_tokenizer`, and as :func:`load`.
+            TokenizerError, TokenizerNotFoundError: as :func:`~pyggml.open_tokenizer`, and as :func:`pyggml.load`.
         """
         self.model = model
+        self.family: Family = self._family()
+        self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family)
         self.tokenizer = tokenizer_for(model, tokenizer)
-        self.stop_tokens: dict[int, str] = _stop_tokens(model)
         self.n_ctx = _n_ctx(model, n_ctx)
         self.n_parallel = integer("n_parallel", n_parallel, 1, _MAX_PARALLEL)
         self._waits = bool(choice("queue_full", queue_full, {"raise": 0, "wait": 1}))
@@ -355,6 +283,9 @@ class LLM:
 
     # --- inside -------------------------------------------------------------------------------------------
 
+    def _family(self) -> Family:
+        return families.of_model(self.model).family
+
     def _job(self, prompt: Prompt, params: SamplingParams, *, whole: bool = False, waits: bool | None = None) -> Job:
         waits = self._waits if waits is None else waits
         return Job(self._engine, self.tokenizer, self.stop_tokens, prompt, params, waits=waits, whole=whole)
@@ -376,15 +307,3 @@ def _n_ctx(model: Model, n_ctx: int | None) -> int:
     if n_ctx is None:
         return min(model.n_ctx_train, _DEFAULT_N_CTX)
     return integer("n_ctx", n_ctx, 1, UINT32_MAX)
-
-
-def _stop_tokens(model: Model) -> dict[int, str]:
-    """The vocabulary's end-of-generation tokens, which include the file's own eos and eot."""
-    vocab = model.vocab
-    stop = {token_id: vocab.text(token_id) for token_id in vocab.eog_ids}
-    if not stop:
-        raise TokenizerError(
-            f"the vocabulary of {Path(model.path).name} marks no token as end of text or end of turn, so generation "
-            "would never stop: set tokenizer.ggml.eos_token_id in the file"
-        )
-    return stop

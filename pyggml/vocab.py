@@ -185,6 +185,22 @@ class Vocab:
         """The token as the vocabulary stores it, in the tokenizer's own spelling (``Ġthe``, ``▁the``)."""
         return ffi.string(self._token(token_id).text).decode(errors="replace")
 
+    def find(self, text: str) -> int | None:
+        """The token that the vocabulary stores as ``text``, in the spelling of :meth:`text`; None when there is none.
+
+        Raises:
+            InvalidParameterError: not text, or an unpaired surrogate.
+            ClosedError: the model was closed.
+        """
+        if not isinstance(text, str):
+            raise errors.InvalidParameterError(f"the text must be a string, not {type(text).__name__}")
+        if self.type == "none":
+            return None
+        data = utf8("the text", text)
+        out = ffi.new("int32_t *")
+        errors.call(lib.pyg_vocab_find, self._handle, data, len(data), out)
+        return _id_or_none(out[0])
+
     def score(self, token_id: SupportsIndex) -> float:
         """The token's score, which orders merges in some vocabularies."""
         return float(self._token(token_id).score)
@@ -194,7 +210,7 @@ class Vocab:
         return int(self._token(token_id).attr)
 
     def is_eog(self, token_id: SupportsIndex) -> bool:
-        """Whether the token ends a generation (EOS, EOT ...)."""
+        """Whether the engine takes the token for an end of a generation (EOS, EOT ...)."""
         return bool(self._token(token_id).is_eog)
 
     def is_control(self, token_id: SupportsIndex) -> bool:
@@ -203,7 +219,10 @@ class Vocab:
 
     @cached_property
     def eog_ids(self) -> tuple[int, ...]:
-        """Every token that ends a generation, ascending."""
+        """Every token that the engine takes for an end of a generation, ascending.
+
+        It goes by their texts, and now and then takes one that is plain text in this model (docs/families.md).
+        """
 
         def call(ids: CData, n_max: int, n_out: CData) -> None:
             errors.call(lib.pyg_vocab_eog_ids, self._handle, ids, n_max, n_out)

@@ -1,0 +1,236 @@
+"""Which family a model is of: by its architecture, then by what its vocabulary must have, then by what tells it apart.
+
+Of the families of an architecture those remain whose required tokens the vocabulary has. Of these the one wins that
+shows the strongest sign: its name, then its chat template, then its own tokens, then the size of its vocabulary. Where
+none shows more than another, the first in the list wins and the others are kept as rivals, so that somebody who knows
+better is not contradicted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pyggml._ffi import lib
+from pyggml.errors import InvalidParameterError
+from pyggml.families._family import Family, Signs
+from pyggml.families._stop import is_markup, named_ends
+from pyggml.model import Model
+
+_ATTR_NORMAL: int = lib.LLAMA_TOKEN_ATTR_NORMAL
+_TYPE_NORMAL: int = lib.LLAMA_TOKEN_TYPE_NORMAL
+
+_NAME_KEYS = ("general.name", "general.basename", "general.finetune")
+_CONFIG_NAME_KEYS = ("_name_or_path", "name_or_path")
+
+
+@dataclass(frozen=True)
+class Match:
+    """What a model was found to be.
+
+    Attributes:
+        architecture: as the file has it: of GGUF files, and otherwise what stands for it in a config.
+        family: the family.
+        reasons: what it was told by, each a clause: "its architecture is 'llama'".
+        rivals: families that fit it just as well.
+    """
+
+    architecture: str
+    family: Family
+    reasons: tuple[str, ...]
+    rivals: tuple[Family, ...] = ()
+
+    def among(self, families: Sequence[Family]) -> Family | None:
+        """The one of ``families`` that the model may well be; None when it is another."""
+        return next((family for family in families if family in (self.family, *self.rivals)), None)
+
+
+@dataclass(frozen=True)
+class _Traits:
+    """What a file shows of its model, beside its architecture; ``has_token`` is None where no vocabulary is known."""
+
+    names: str
+    template: str
+    n_vocab: int
+    has_token: Callable[[str], bool] | None
+
+
+class Detector:
+    """Tells the families of a list apart."""
+
+    def __init__(self, families: Sequence[Family], generic: Family) -> None:
+        """Takes the families, the likelier ones first, and the one for everything else."""
+        self._families = families
+        self._generic = generic
+
+    def of_model(self, model: Model) -> Match:
+        """The family of a loaded model.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        metadata, vocab = model.metadata, model.vocab
+        named = named_ends(metadata)
+
+        def has_token(text: str) -> bool:
+            token_id = vocab.find(text)
+            if token_id is None:
+                return False
+            return token_id in named or not is_markup(text, bool(vocab.attr(token_id) & _ATTR_NORMAL))
+
+        return self._of_architecture(
+            model.arch,
+            _Traits(
+                _words(metadata.get(key) for key in _NAME_KEYS),
+                model.chat_template() or "",
+                vocab.n_tokens,
+                has_token,
+            ),
+        )
+
+    def of_gguf(self, metadata: Mapping[str, object]) -> Match:
+        """The family of a GGUF file, by its metadata with the vocabulary in it.
+
+        Args:
+            metadata: as :attr:`GGUFReader.metadata <pyggml.gguf.GGUFReader.metadata>` gives it.
+        """
+        tokens = _sequence(metadata.get("tokenizer.ggml.tokens"))
+        types: Iterable[int] = _sequence(metadata.get("tokenizer.ggml.token_type"))
+        types = itertools.chain(types, itertools.repeat(_TYPE_NORMAL))
+        special = {text for text, kind in zip(tokens, types, strict=False) if not is_markup(text, kind == _TYPE_NORMAL)}
+        special |= {tokens[token_id] for token_id in named_ends(metadata) if 0 <= token_id < len(tokens)}
+        return self._of_architecture(
+            str(metadata.get("general.architecture", "")),
+            _Traits(
+                _words(metadata.get(key) for key in _NAME_KEYS),
+                str(metadata.get("tokenizer.chat_template", "")),
+                len(tokens),
+                special.__contains__,
+            ),
+        )
+
+    def of_config(self, config: Mapping[str, object], special_tokens: Collection[str] | None = None) -> Match:
+        """The family of a Hugging Face model, by its ``model_type``, or else by its ``architectures``.
+
+        Args:
+            config: the contents of its ``config.json``.
+            special_tokens: texts of the special tokens of its tokenizer; None: not known. Several families share
+                ``model_type`` "llama", and only their tokens tell them apart for sure.
+
+        Raises:
+            InvalidParameterError: the config is no mapping.
+        """
+        if not isinstance(config, Mapping):
+            raise InvalidParameterError(
+                f"a config must be a mapping, as config.json holds, not {type(config).__name__}"
+            )
+        traits = _Traits(
+            _words(config.get(key) for key in _CONFIG_NAME_KEYS),
+            "",
+            _vocab_size(config),
+            None if special_tokens is None else special_tokens.__contains__,
+        )
+        model_type = config.get("model_type")
+        names = [
+            (model_type, "model_type"),
+            *((name, "architecture") for name in _sequence(config.get("architectures"))),
+        ]
+        for name, kind in names:
+            candidates = self._of_name(_normal(name), kind)
+            if candidates:
+                return self._best(candidates, traits, str(name), kind)
+        return self._best([], traits, str(model_type), "model_type")
+
+    def _of_architecture(self, architecture: str, traits: _Traits) -> Match:
+        candidates = [family for family in self._families if architecture in family.architectures]
+        return self._best(candidates, traits, architecture, "architecture")
+
+    def _of_name(self, name: str, kind: str) -> list[Family]:
+        """The families with a name in their configs, compared as it is normalised."""
+        if kind == "model_type":
+            return [family for family in self._families if name in map(_normal, family.model_types)]
+        return [family for family in self._families if name in map(_normal, family.hf_architectures)]
+
+    def _best(self, candidates: Sequence[Family], traits: _Traits, name: str, kind: str) -> Match:
+        reason = f"its {kind} is {name!r}"
+        fitting = [family for family in candidates if _fits(family, traits)]
+        strengths = {family.name: _strength(family.signs, traits) for family in fitting}
+        shown = [family for family in fitting if any(strengths[family.name]) or not family.needs_sign]
+        if len(candidates) == 1:
+            shown = fitting  # nobody to mistake it for
+        if not shown:
+            return Match(name, self._generic, (reason, *_doubts(candidates, fitting)), tuple(fitting))
+        best = max(strengths[family.name] for family in shown)
+        first, *rivals = (family for family in shown if strengths[family.name] == best)
+        return Match(name, first, (reason, *_reasons(first, traits)), tuple(rivals))
+
+
+def _fits(family: Family, traits: _Traits) -> bool:
+    return traits.has_token is None or all(map(traits.has_token, family.required_tokens))
+
+
+def _doubts(candidates: Sequence[Family], fitting: Sequence[Family]) -> tuple[str, ...]:
+    if fitting:
+        return ("nothing tells which family of this architecture it is of",)
+    return ("its vocabulary is that of no family of this architecture",) if candidates else ()
+
+
+def _strength(signs: Signs, traits: _Traits) -> tuple[bool, ...]:
+    """Which signs are seen, the strongest first."""
+    return (
+        _name_in(signs, traits) is not None,
+        _template_in(signs, traits) is not None,
+        traits.has_token is not None and bool(signs.tokens) and all(map(traits.has_token, signs.tokens)),
+        traits.n_vocab in signs.n_vocab,
+    )
+
+
+def _reasons(family: Family, traits: _Traits) -> list[str]:
+    name, template = _name_in(family.signs, traits), _template_in(family.signs, traits)
+    clauses = []
+    if name is not None:
+        clauses.append(f"its name says {name!r}")
+    if template is not None:
+        clauses.append(f"its chat template has {template!r}")
+    if traits.has_token is not None:
+        clauses.append(f"its vocabulary has {', '.join(map(repr, family.required_tokens))}")
+    elif traits.n_vocab in family.signs.n_vocab:
+        clauses.append(f"its vocabulary has {traits.n_vocab} tokens")
+    return clauses
+
+
+def _name_in(signs: Signs, traits: _Traits) -> str | None:
+    return next((name for name in signs.names if f" {name} " in traits.names), None)
+
+
+def _template_in(signs: Signs, traits: _Traits) -> str | None:
+    return next((text for text in signs.template if text in traits.template), None)
+
+
+def _words(names: Iterable[object]) -> str:
+    """Names as lower-case words with a space around each."""
+    texts = (name.lower() for name in names if isinstance(name, str))
+    return f" {' '.join(re.findall('[a-z0-9]+', ' '.join(texts)))} "
+
+
+def _normal(name: object) -> str:
+    """A name as it is compared: without case and punctuation. What is no name equals none."""
+    return re.sub("[-_. ]", "", name).lower() if isinstance(name, str) else ""
+
+
+def _vocab_size(config: Mapping[str, object]) -> int:
+    text_config = config.get("text_config")  # of models that see or hear as well
+    inner = text_config.get("vocab_size") if isinstance(text_config, Mapping) else None
+    size = config.get("vocab_size", inner)
+    return size if isinstance(size, int) else 0
+
+
+def _sequence(value: object) -> Sequence[Any]:
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    return value if isinstance(value, (list, tuple)) else ()

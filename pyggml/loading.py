@@ -1,0 +1,147 @@
+"""From a path to a model that generates: the walk of a model file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from pyggml.errors import TokenizerNotFoundError
+from pyggml.llm import LLM, QueueFull
+from pyggml.model import Model
+from pyggml.source import Source, identify
+from pyggml.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as HuggingFace
+
+_Kind = TypeVar("_Kind", bound=LLM)
+
+
+class LoadOptions(TypedDict, total=False):
+    """The keywords of :func:`load` that say how to load, and not what or where to."""
+
+    n_ctx: int | None
+    n_parallel: int
+    n_batch: int
+    n_ubatch: int
+    n_threads: int | None
+    n_gpu_layers: int | None
+    cache_type: str
+    prefix_cache: bool
+    max_queue: int | None
+    queue_full: QueueFull
+    progress: Callable[[float], bool | None] | None
+
+
+def load(
+    source: Source = None,
+    *,
+    tokenizer: str | os.PathLike[str] | Tokenizer | HuggingFace | None = None,
+    device: str = "auto",
+    n_ctx: int | None = None,
+    n_parallel: int = 4,
+    n_batch: int = 2048,
+    n_ubatch: int = 512,
+    n_threads: int | None = None,
+    n_gpu_layers: int | None = None,
+    cache_type: str = "f16",
+    prefix_cache: bool = True,
+    max_queue: int | None = None,
+    queue_full: QueueFull = "raise",
+    progress: Callable[[float], bool | None] | None = None,
+) -> LLM:
+    """Loads a model, ready to generate.
+
+    With ``n_parallel=1, prefix_cache=False`` the same prompt gives the same bits whatever else was or is asked: each
+    generation is computed alone and from its beginning. Otherwise what shares a batch or was reused changes the order
+    of some sums, and now and then the last bit decides between two tokens.
+
+    Args:
+        source: path of a ``.gguf`` file (the first of a split set), or None for the small demonstration model
+            that ships with pyggml.
+        tokenizer: what turns text to token ids: path of a ``tokenizer.json`` or ``tokenizer.model``, or of a directory
+            with one; or a tokenizer that is there already. None: the vocabulary in the model's file.
+        device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
+        n_ctx: cells of the context, each for one token, prompt or answer. All running requests share them, and one
+            that is alone may use them all. None: the model's training length, at most 8,192.
+        n_parallel: requests computed together, 1 to 256; the others wait their turn.
+        n_batch: tokens in one forward pass at most; at least n_parallel.
+        n_ubatch: of these, tokens computed at once.
+        n_threads: compute threads. None: the engine measures itself and chooses, anew when other programs want the
+            cores or leave them; in the bit-reproducible mode one per core, since another number adds up in another
+            order. A number is obeyed.
+        n_gpu_layers: layers on the GPU; None: all of them.
+        cache_type: element type of the key-value cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
+        prefix_cache: keep what finished requests computed, while there is room, for prompts that begin alike.
+        max_queue: requests that may wait; None: any number.
+        queue_full: what happens to a request when ``max_queue`` are waiting: "raise" QueueFullError, or "wait" until
+            there is room, for as long as its ``timeout_s`` allows.
+        progress: called with 0..1 while the weights load; returning False stops the load.
+
+    Raises:
+        ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file.
+        DeviceError: the device asked for is not there.
+        OutOfMemoryError: the context does not fit; names required and available bytes.
+        InvalidParameterError: an argument is out of range.
+        TokenizerError: the vocabulary has no token to stop at, or ``tokenizer`` is not this model's.
+        TokenizerNotFoundError: no tokenizer at the path.
+    """
+    return open_llm(
+        LLM,
+        source,
+        device=device,
+        n_gpu_layers=n_gpu_layers,
+        progress=progress,
+        tokenizer=tokenizer,
+        n_ctx=n_ctx,
+        n_parallel=n_parallel,
+        n_batch=n_batch,
+        n_ubatch=n_ubatch,
+        n_threads=n_threads,
+        cache_type=cache_type,
+        prefix_cache=prefix_cache,
+        max_queue=max_queue,
+        queue_full=queue_full,
+    )
+
+
+def open_llm(
+    kind: type[_Kind],
+    source: Source,
+    *,
+    device: str = "auto",
+    n_gpu_layers: int | None = None,
+    progress: Callable[[float], bool | None] | None = None,
+    tokenizer: str | os.PathLike[str] | Tokenizer | HuggingFace | None = None,
+    **options: Any,
+) -> _Kind:
+    """Loads a model as ``kind``, a class of LLMs.
+
+    Args:
+        kind: the class to make.
+        source: as for :func:`load`, like the other arguments.
+        device: where the weights go.
+        n_gpu_layers: how many of them.
+        progress: called while they load.
+        tokenizer: in place of the vocabulary; looked for first, since the weights may take minutes.
+        **options: what else ``kind`` takes.
+
+    Raises:
+        As :func:`load`.
+    """
+    path = identify(source)
+    if isinstance(tokenizer, (str, os.PathLike)) and not Path(tokenizer).exists():
+        raise TokenizerNotFoundError(f"there is no tokenizer at {os.fspath(tokenizer)}")
+    model = Model(
+        path,
+        device=None if device == "auto" else device,
+        n_gpu_layers=-1 if n_gpu_layers is None else n_gpu_layers,
+        progress=progress,
+    )
+    try:
+        return kind(model, tokenizer=tokenizer, **options)
+    except BaseException:
+        model.close()
+        raise
