@@ -101,4 +101,5 @@ define sanitized
 		$(unrandomised) build/$(1)-venv/bin/python tests/stress.py --minutes 1 --threads 16
 endef
 unrandomised = $(shell setarch --addr-no-randomize true 2>/dev/null && echo setarch --addr-no-randomize)
-sanitizer_options = UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 TSAN_OPTIONS=second_deadlock_stack=1
+sanitizer_options = UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
+	TSAN_OPTIONS=second_deadlock_stack=1:suppressions=$(CURDIR)/csrc/tests/tsan.supp

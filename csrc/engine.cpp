@@ -113,8 +113,9 @@ pyg_engine_stats Engine::stats() const {
     stats.n_cells_cached              = scheduler_.n_cells_used() - stats.n_cells_running;
     stats.n_cached_tokens             = scheduler_.n_reused();
     stats.n_preemptions               = scheduler_.n_preemptions();
+    stats.n_grammars                  = context_->model->grammars.n_compiled();
     stats.n_queued                    = n_queued();
-    stats.n_running                   = static_cast<int32_t>(scheduler_.running().size());
+    stats.n_running                   = broken_ ? 0 : static_cast<int32_t>(scheduler_.running().size());
     return stats;
 }
 
@@ -308,6 +309,7 @@ void Engine::break_down(const pyg_error & error) {
     for (const auto & job : scheduler_.waiting()) {
         request_of(job).end(others);
     }
+    stats_.n_finished = stats_.n_requests;
     tell_room();
 }
 

@@ -182,16 +182,20 @@ class LeftWalk {
 
 namespace pyg {
 
-void require_grammar(const llama_vocab * vocab, const char * text, const char * root) {
-    const std::string source = text;
-    require_shallow(source);
+llama_grammar_parser parsed_grammar(const llama_vocab * vocab, const std::string & text, const std::string & root) {
+    require_shallow(text);
     llama_grammar_parser parser(vocab);
-    parse_rules(parser, source);
+    parse_rules(parser, text);
     require_defined(parser);
     if (parser.symbol_ids.find(root) == parser.symbol_ids.end()) {
-        throw fail(PYG_ERR_GRAMMAR, "the grammar has no rule \"%s\", where generation would start", root);
+        throw fail(PYG_ERR_GRAMMAR, "the grammar has no rule \"%s\", where generation would start", root.c_str());
     }
     LeftWalk(parser).require_finite();
+    return parser;
+}
+
+void require_grammar(const llama_vocab * vocab, const char * text, const char * root) {
+    parsed_grammar(vocab, text, root);
 }
 
 }  // namespace pyg

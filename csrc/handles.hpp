@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ggml-cpp.h"
+#include "grammar_cache.hpp"
 #include "guard.hpp"
 #include "llama.h"
 
@@ -21,6 +22,8 @@ struct Model {
     std::string         device;  // as asked for; "" for the default choice
     int32_t             n_gpu_layers = -1;
     bool                vocab_only   = false;
+
+    mutable GrammarCache grammars;  // a store of what can be worked out again
 
     Model() = default;
     ~Model();

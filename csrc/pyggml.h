@@ -598,11 +598,38 @@ typedef struct pyg_sampling {
     float           frequency_penalty;  // 0: off
     float           presence_penalty;   // 0: off
     int32_t         penalty_last_n;     // tokens the penalties look back; 0: off
+    float           dynatemp_range;     // how far entropy moves the temperature to either side; 0: off
+    float           dynatemp_exponent;
+    float           top_n_sigma;         // 0: off
+    float           xtc_probability;     // 0: off
+    float           xtc_threshold;
+    float           dry_multiplier;      // 0: off
+    float           dry_base;
+    int32_t         dry_allowed_length;
+    int32_t         dry_penalty_last_n;
+    int32_t         mirostat;            // 0: off, 1 or 2
+    float           mirostat_tau;
+    float           mirostat_eta;
+    float           adaptive_target;     // negative: off
+    float           adaptive_decay;
+    int32_t         min_keep;            // tokens that samplers which drop some have to leave; 0: no minimum
     uint32_t        seed;
-    const char *    grammar;         // GBNF with a rule "root", or NULL
+    const char * const * dry_breakers;   // (n_dry_breakers,) or NULL
+    const char * const * samplers;       // (n_samplers,) or NULL for the usual order: see sampler_chain.cpp
+    int32_t         n_dry_breakers;
+    int32_t         n_samplers;
     const int32_t * bias_token_ids;  // (n_bias,) or NULL
     const float *   bias_values;     // (n_bias,)
     int32_t         n_bias;
+    const char *    grammar;       // GBNF, or NULL
+    const char *    grammar_root;  // the rule it starts with
+    // A lazy grammar is followed from where a trigger appears: a token, or text that matches a regular expression
+    // (std::regex's ECMAScript). Then it begins with the first group of the match that is not empty, or all of it.
+    bool                 grammar_lazy;
+    const char * const * trigger_patterns;    // (n_trigger_patterns,) or NULL
+    const int32_t *      trigger_token_ids;   // (n_trigger_tokens,) or NULL
+    int32_t              n_trigger_patterns;
+    int32_t              n_trigger_tokens;
 } pyg_sampling;
 
 typedef struct pyg_request_options {
@@ -687,7 +714,8 @@ typedef struct pyg_engine_stats {
     uint64_t n_generated_tokens;
     uint64_t n_decode_steps;  // forward passes
     uint64_t n_preemptions;
-    double   prefill_s;  // in forward passes with prompt tokens among them
+    uint64_t n_grammars;  // compiled for the model, by this engine or another one
+    double   prefill_s;   // in forward passes with prompt tokens among them
     double   decode_s;   // in those without
     double   sample_s;
 } pyg_engine_stats;

@@ -37,7 +37,6 @@ namespace pyg {
 Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
                  const pyg_request_options & options)
     : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(options.max_tokens), logits(nullptr),
-      sampler_(std::in_place, model, n_ctx, options.sampling),
       stop_token_ids_(options.stop_token_ids, options.stop_token_ids + options.n_stop), submitted_(Clock::now()),
       deadline_(deadline_after(options.timeout_s)), waker_(shared_waker(options.waker)), tag_(options.tag) {
     tokens = checked_prompt(model, n_ctx, prompt, n_prompt);
@@ -48,6 +47,7 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
         model.require_token(options.stop_token_ids[i], i);
     }
     std::sort(stop_token_ids_.begin(), stop_token_ids_.end());
+    sampler_.emplace(model, n_ctx, options.sampling, stop_token_ids_);
     sampler_->accept_prompt(tokens);
 }
 

@@ -1,7 +1,5 @@
 #include "token_sampler.hpp"
 
-#include "grammar.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,82 +7,6 @@
 namespace {
 
 using pyg::fail;
-
-void require_finite(const char * name, double value) {
-    if (!std::isfinite(value)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%s must be a finite number, not %f", name, value);
-    }
-}
-
-void require_range(const char * name, double value, double low, double high) {
-    if (!(value >= low && value <= high)) {  // also refuses NaN
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%s must be between %g and %g, not %g", name, low, high, value);
-    }
-}
-
-void require_not_negative(const char * name, int64_t value) {
-    if (value < 0) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%s must be 0 or more, not %lld", name, static_cast<long long>(value));
-    }
-}
-
-void require_valid(const pyg_sampling & options) {
-    require_finite("temperature", options.temperature);
-    require_range("temperature", options.temperature, 0, std::numeric_limits<float>::max());
-    require_not_negative("top_k", options.top_k);
-    require_range("top_p", options.top_p, 0, 1);
-    require_range("min_p", options.min_p, 0, 1);
-    require_range("typical_p", options.typical_p, 0, 1);
-    require_finite("repeat_penalty", options.repeat_penalty);
-    if (!(options.repeat_penalty > 0)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "repeat_penalty must be above 0, not %g", options.repeat_penalty);
-    }
-    require_finite("frequency_penalty", options.frequency_penalty);
-    require_finite("presence_penalty", options.presence_penalty);
-    require_not_negative("penalty_last_n", options.penalty_last_n);
-}
-
-bool has_penalties(const pyg_sampling & options) {
-    return options.penalty_last_n != 0 &&
-           (options.repeat_penalty != 1.0f || options.frequency_penalty != 0.0f || options.presence_penalty != 0.0f);
-}
-
-bool suppresses_tokens(const llama_vocab * vocab) {
-    int32_t n = 0;
-    llama_vocab_get_suppress_tokens(vocab, &n);
-    return n > 0;
-}
-
-common_params_sampling upstream_params(const pyg::Model & model, uint32_t n_ctx, const pyg_sampling & options) {
-    common_params_sampling params;
-    params.no_perf = true;
-    params.seed    = options.seed;
-    params.temp    = options.temperature;
-    params.top_k   = options.top_k;
-    params.top_p   = options.top_p;
-    params.min_p   = options.min_p;
-    params.typ_p   = options.typical_p;
-    // Upstream makes a ring of this length, however few tokens there will be.
-    params.penalty_last_n =
-        has_penalties(options) ? static_cast<int32_t>(std::min<int64_t>(options.penalty_last_n, n_ctx)) : 0;
-    params.penalty_repeat  = options.repeat_penalty;
-    params.penalty_freq    = options.frequency_penalty;
-    params.penalty_present = options.presence_penalty;
-    for (int32_t i = 0; i < options.n_bias; i++) {
-        model.require_token(options.bias_token_ids[i], i);
-        const float bias = options.bias_values[i];
-        if (std::isnan(bias) || bias == INFINITY) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "the logit bias of token %d is %f; it must be a number or -inf",
-                       options.bias_token_ids[i], bias);
-        }
-        params.logit_bias.push_back({options.bias_token_ids[i], options.bias_values[i]});
-    }
-    if (options.grammar) {
-        pyg::require_grammar(model.vocab, options.grammar, "root");
-        params.grammar = common_grammar(COMMON_GRAMMAR_TYPE_USER, options.grammar);
-    }
-    return params;
-}
 
 // The largest of `n` floats, NaNs aside. Sixteen running maxima, since the compiler may not reorder a single one.
 float maximum(const float * values, int32_t n) {
@@ -129,58 +51,93 @@ void require_usable(const float * row, int32_t n) {
     }
 }
 
+// The stop tokens and those that the vocabulary marks as ends, sorted.
+std::vector<int32_t> all_ends(const pyg::Model & model, std::vector<int32_t> stop_token_ids) {
+    for (int32_t id = 0; id < model.n_vocab(); id++) {
+        if (llama_vocab_is_eog(model.vocab, id)) {
+            stop_token_ids.push_back(id);
+        }
+    }
+    std::sort(stop_token_ids.begin(), stop_token_ids.end());
+    stop_token_ids.erase(std::unique(stop_token_ids.begin(), stop_token_ids.end()), stop_token_ids.end());
+    return stop_token_ids;
+}
+
 }  // namespace
 
 namespace pyg {
 
-TokenSampler::TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampling & options)
-    : has_grammar_(options.grammar) {
-    require_valid(options);
-    const bool plain_greedy = options.temperature == 0.0f && options.n_bias == 0 && !options.grammar &&
-                              !has_penalties(options) && !suppresses_tokens(model.vocab);
-    if (plain_greedy) {
-        return;
-    }
-    common_params_sampling params = upstream_params(model, n_ctx, options);
-    try {
-        sampler_.reset(common_sampler_init(model.raw, params));
-    } catch (const std::exception & e) {
-        const std::string words = engine_words();
-        throw fail(options.grammar ? PYG_ERR_GRAMMAR : PYG_ERR_INVALID_PARAMETER, "%s%s%s", e.what(),
-                   words.empty() ? "" : ": ", words.c_str());
+TokenSampler::TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampling & options,
+                           const std::vector<int32_t> & stop_token_ids)
+    : chain_(make_sampler_chain(model, n_ctx, options)) {
+    if (options.grammar) {
+        follower_ = std::make_unique<GrammarFollower>(model, options, all_ends(model, stop_token_ids));
     }
 }
 
 int32_t TokenSampler::sample(llama_context * context, int32_t n_vocab, int32_t index) {
     const float * row = llama_get_logits_ith(context, index);
-    if (!sampler_) {
-        return argmax(row, n_vocab);
-    }
-    require_usable(row, n_vocab);
+    int32_t       token_id;
     try {
-        return choose(context, index);
+        token_id = chain_ ? choose(row, n_vocab) : likeliest(row, n_vocab);
     } catch (const EngineAbort & abort) {
-        // The sampler is in an unknown state and is leaked; the context was only read.
-        (void) sampler_.release();
+        // The chain is in an unknown state and is leaked; the context was only read.
+        (void) chain_.release();
         throw fail(PYG_ERR_ENGINE, "a check inside the sampler failed: %s", abort.message.c_str());
     }
-}
-
-int32_t TokenSampler::choose(llama_context * context, int32_t index) {
-    const int32_t                  token_id   = common_sampler_sample(sampler_.get(), context, index);
-    const llama_token_data_array * candidates = common_sampler_get_candidates(sampler_.get(), false);
-    const llama_token_data &       chosen     = candidates->data[candidates->selected];
-    if (!std::isfinite(chosen.logit) || std::isnan(chosen.p)) {
-        throw fail(has_grammar_ ? PYG_ERR_GRAMMAR : PYG_ERR_INVALID_PARAMETER,
-                   "grammar, logit_bias, penalties and temperature together leave no token to choose");
+    if (follower_) {
+        follower_->accept(token_id);
     }
-    common_sampler_accept(sampler_.get(), token_id, true);
     return token_id;
 }
 
+// Greedy. The model's favourite is asked for first: often it is allowed, and then nobody needs to know what else is.
+int32_t TokenSampler::likeliest(const float * row, int32_t n_vocab) {
+    const int32_t favourite = argmax(row, n_vocab);
+    if (!is_constrained() || follower_->allows(favourite)) {
+        return favourite;
+    }
+    require_usable(row, n_vocab);
+    collect(row, n_vocab);
+    return std::max_element(candidates_.begin(), candidates_.end(),
+                            [](const auto & a, const auto & b) { return a.logit < b.logit; })
+        ->id;
+}
+
+int32_t TokenSampler::choose(const float * row, int32_t n_vocab) {
+    require_usable(row, n_vocab);
+    collect(row, n_vocab);
+    llama_token_data_array candidates = {candidates_.data(), candidates_.size(), -1, false};
+    llama_sampler_apply(chain_.get(), &candidates);
+    const llama_token_data & chosen = candidates.data[candidates.selected];
+    if (!std::isfinite(chosen.logit) || std::isnan(chosen.p)) {
+        throw fail(follower_ ? PYG_ERR_GRAMMAR : PYG_ERR_INVALID_PARAMETER,
+                   "grammar, logit_bias, penalties and temperature together leave no token to choose");
+    }
+    llama_sampler_accept(chain_.get(), chosen.id);
+    return chosen.id;
+}
+
+// The tokens to choose from, and their logits.
+void TokenSampler::collect(const float * row, int32_t n_vocab) {
+    candidates_.clear();
+    const auto add = [&](int32_t id) { candidates_.push_back({id, row[id], 0}); };
+    if (!is_constrained()) {
+        candidates_.reserve(static_cast<size_t>(n_vocab));
+        for (int32_t id = 0; id < n_vocab; id++) {
+            add(id);
+        }
+        return;
+    }
+    follower_->for_each_allowed(add);
+    if (candidates_.empty()) {
+        throw fail(PYG_ERR_GRAMMAR, "no token of the vocabulary can go on from here as the grammar wants it");
+    }
+}
+
 void TokenSampler::accept_prompt(const std::vector<int32_t> & prompt) {
-    for (size_t i = 0; sampler_ && i < prompt.size(); i++) {
-        common_sampler_accept(sampler_.get(), prompt[i], false);
+    for (size_t i = 0; chain_ && i < prompt.size(); i++) {
+        llama_sampler_accept(chain_.get(), prompt[i]);
     }
 }
 

@@ -1,17 +1,19 @@
 // How the tokens of one request are chosen.
 #pragma once
 
-#include "handles.hpp"
-#include "sampling.h"
+#include "grammar_follower.hpp"
+#include "sampler_chain.hpp"
 
 namespace pyg {
 
-// What is sampled from each row of logits: upstream's sampler, or a plain argmax where that is all it would do.
+// What is sampled from each row of logits: the grammar says which tokens there are, and a chain of samplers chooses
+// among them. Where both have nothing to say it is a plain argmax.
 class TokenSampler {
   public:
+    // `n_ctx` bounds what the penalties can look back at. `stop_token_ids` end the generation.
     // PYG_ERR_GRAMMAR, PYG_ERR_INVALID_PARAMETER
-    // `n_ctx` bounds what the penalties can look back at.
-    TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampling & options);
+    TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampling & options,
+                 const std::vector<int32_t> & stop_token_ids);
 
     // Samples from the row of batch index `index` of the context's last decode.
     // PYG_ERR_GRAMMAR or PYG_ERR_INVALID_PARAMETER when the options together leave no token to choose.
@@ -21,10 +23,14 @@ class TokenSampler {
     void accept_prompt(const std::vector<int32_t> & prompt);
 
   private:
-    int32_t choose(llama_context * context, int32_t index);
+    bool    is_constrained() const { return follower_ && follower_->is_active(); }
+    int32_t likeliest(const float * row, int32_t n_vocab);
+    int32_t choose(const float * row, int32_t n_vocab);
+    void    collect(const float * row, int32_t n_vocab);
 
-    common_sampler_ptr sampler_;  // null: greedy without anything that changes the logits
-    bool               has_grammar_ = false;
+    SamplerChain                     chain_;  // null: greedy without anything that changes the logits
+    std::unique_ptr<GrammarFollower> follower_;
+    std::vector<llama_token_data>    candidates_;
 };
 
 }  // namespace pyg

@@ -38,15 +38,30 @@ from pyggml.errors import (
     TokenizerNotFoundError,
     UnsupportedArchitectureError,
 )
+from pyggml.families import Family
 from pyggml.hf_tokenizer import open_tokenizer
 from pyggml.importer import Conversion, convert
+from pyggml.inference import (
+    Gemma,
+    Inference,
+    Llama,
+    Llama31,
+    Mistral,
+    Phi,
+    Phi3,
+    Phi4,
+    Qwen2,
+    Qwen3,
+    SmolLM2,
+)
 from pyggml.llm import LLM
 from pyggml.loading import load
 from pyggml.model import Model
 from pyggml.sampler import Sampler
+from pyggml.schema import schema_of
 from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
-from pyggml.types import Chunk, Completion, EngineStats, SamplingParams, Timings
+from pyggml.types import Chunk, Completion, EngineStats, Grammar, SamplingParams, Timings
 from pyggml.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -69,17 +84,30 @@ __all__ = [
     "EmptyPromptError",
     "EngineError",
     "EngineStats",
+    "Family",
+    "Gemma",
+    "Grammar",
     "GrammarError",
     "InferError",
+    "Inference",
     "InvalidParameterError",
+    "Llama",
+    "Llama31",
+    "Mistral",
     "Model",
     "ModelLoadError",
     "ModelNotFoundError",
     "OutOfMemoryError",
+    "Phi",
+    "Phi3",
+    "Phi4",
     "QueueFullError",
+    "Qwen2",
+    "Qwen3",
     "RequestTimeout",
     "Sampler",
     "SamplingParams",
+    "SmolLM2",
     "Stream",
     "Timings",
     "Tokenizer",
@@ -94,6 +122,7 @@ __all__ = [
     "lib",
     "load",
     "open_tokenizer",
+    "schema_of",
 ]
 
 

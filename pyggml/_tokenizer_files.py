@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,20 +124,32 @@ def _with_added_pieces(model: SentencePieceModel, directory: Path) -> SentencePi
 
 def _added_pieces(directory: Path) -> dict[int, Piece]:
     """Of tokenizer_config.json, and of added_tokens.json, which came before it."""
-    older = _beside(directory / "added_tokens.json")
-    added = {int(token_id): Piece(text, 0.0, PieceType.USER_DEFINED) for text, token_id in older.items()}
-    for token_id, token in _beside(directory / "tokenizer_config.json").get("added_tokens_decoder", {}).items():
-        kind = PieceType.CONTROL if token.get("special") else PieceType.USER_DEFINED
-        added[int(token_id)] = Piece(token["content"], 0.0, kind)
-    return added
+    return _older_pieces(directory / "added_tokens.json") | _configured_pieces(directory / "tokenizer_config.json")
 
 
-def _beside(file: Path) -> dict[str, Any]:
-    """A JSON object that may be there."""
-    if not file.is_file():
-        return {}
+def _older_pieces(file: Path) -> dict[int, Piece]:
+    with _naming(file):
+        return {int(token_id): Piece(text, 0.0, PieceType.USER_DEFINED) for text, token_id in _beside(file).items()}
+
+
+def _configured_pieces(file: Path) -> dict[int, Piece]:
+    pieces = {}
+    with _naming(file):
+        for token_id, token in _beside(file).get("added_tokens_decoder", {}).items():
+            kind = PieceType.CONTROL if token.get("special") else PieceType.USER_DEFINED
+            pieces[int(token_id)] = Piece(token["content"], 0.0, kind)
+    return pieces
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """What is wrong with a file beside the tokenizer, or is not what it should be, is told with the file's name."""
     try:
-        content = _json(_data(file))
-    except TokenizerError as error:
+        yield
+    except (TokenizerError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise TokenizerError(f"{file.name} beside it: {error}") from None
-    return content if isinstance(content, dict) else {}
+
+
+def _beside(file: Path) -> Any:
+    """JSON that may be there."""
+    return _json(_data(file)) if file.is_file() else {}

@@ -1,9 +1,9 @@
-"""A SentencePiece model as the ``tokenizer.json`` that Hugging Face ``tokenizers`` reads."""
+"""What ``tokenizer.json`` holds, for Hugging Face ``tokenizers``: made of a SentencePiece model, and changed."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyggml._sentencepiece import Algorithm, Piece, PieceType, SentencePieceModel
@@ -35,6 +35,40 @@ def from_sentencepiece(model: SentencePieceModel) -> dict[str, Any]:
         "decoder": {"type": "Sequence", "decoders": _decoders(model)},
         "model": _model(model),
     }
+
+
+def without_special_tokens(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The same tokenizer with special tokens spelled as no text is, so that none can come out of any text.
+
+    ``tokenizers`` can be told not to look for them, but its algorithms find them all the same where they can put them
+    together: a unigram model takes ``</s>`` in a text for the token, since it is in its vocabulary. A NUL does it:
+    there is none in any text that gets here.
+    """
+    names = {token["content"]: f"\0{token['id']}" for token in content["added_tokens"] if token["special"]}
+
+    def name(text: str) -> str:
+        return names.get(text, text)
+
+    added = [
+        {**token, "content": names[token["content"]], "normalized": False} if token["content"] in names else token
+        for token in content["added_tokens"]
+    ]
+    model = dict(content["model"])
+    if isinstance(model["vocab"], Mapping):
+        model["vocab"] = {name(text): token_id for text, token_id in model["vocab"].items()}
+    else:
+        model["vocab"] = [[name(text), score] for text, score in model["vocab"]]
+    if model.get("unk_token") is not None:
+        model["unk_token"] = name(model["unk_token"])
+    if "merges" in model:
+        model["merges"] = [merge for merge in model["merges"] if names.keys().isdisjoint(_makes(merge))]
+    return {**content, "added_tokens": added, "model": model}
+
+
+def _makes(merge: str | Sequence[str]) -> tuple[str, str, str]:
+    """The halves of a merge, of which older files make one text, and what it makes of them."""
+    left, right = merge.split(" ") if isinstance(merge, str) else merge
+    return left, right, left + right
 
 
 def _added_token(token_id: int, piece: Piece) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pyggml._ffi import ffi, lib
 from pyggml._native import int32_array, pointer
 from pyggml._waker import SIGNAL_CHECK_S, Waker
 from pyggml.context import Context
-from pyggml.types import EngineStats, FinishReason, SamplingParams, Timings
+from pyggml.types import EngineStats, FinishReason, Grammar, SamplingParams, Timings
 
 if TYPE_CHECKING:
     from pyggml._ffi import CData
@@ -38,6 +38,33 @@ _FINISH_REASONS: dict[int, FinishReason] = {
     lib.PYG_FINISH_CANCELLED: "cancelled",
     lib.PYG_FINISH_TIMEOUT: "timeout",
 }
+
+# Parameters that go to the native side as they are.
+_SAMPLING_FIELDS = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "repeat_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "penalty_last_n",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "top_n_sigma",
+    "xtc_probability",
+    "xtc_threshold",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "adaptive_decay",
+    "min_keep",
+)
 
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -354,25 +381,40 @@ def _native_options(params: SamplingParams, stop_token_ids: Sequence[int]) -> tu
 
 
 def _fill_sampling(sampling: CData, params: SamplingParams) -> list[CData]:
-    sampling.temperature = params.temperature
-    sampling.top_k = params.top_k
-    sampling.top_p = params.top_p
-    sampling.min_p = params.min_p
-    sampling.typical_p = params.typical_p
-    sampling.repeat_penalty = params.repeat_penalty
-    sampling.frequency_penalty = params.frequency_penalty
-    sampling.presence_penalty = params.presence_penalty
-    sampling.penalty_last_n = params.penalty_last_n
+    for name in _SAMPLING_FIELDS:
+        setattr(sampling, name, getattr(params, name))
+    sampling.adaptive_target = -1.0 if params.adaptive_target is None else params.adaptive_target
     sampling.seed = _any_seed() if params.seed is None else params.seed
 
     bias = dict(params.logit_bias or {})
     ids, values = ffi.new("int32_t[]", list(bias)), ffi.new("float[]", list(bias.values()))
     sampling.bias_token_ids, sampling.bias_values, sampling.n_bias = ids, values, len(bias)
     borrowed = [ids, values]
-    if params.grammar is not None:
-        sampling.grammar = grammar = ffi.new("char[]", params.grammar.encode())
-        borrowed.append(grammar)
+    sampling.dry_breakers, sampling.n_dry_breakers = _strings(params.dry_sequence_breakers, borrowed)
+    if params.samplers is not None:
+        sampling.samplers, sampling.n_samplers = _strings(params.samplers, borrowed)
+    grammar = params.grammar
+    if grammar is None:
+        return borrowed
+    return [*borrowed, *_fill_grammar(sampling, Grammar(grammar) if isinstance(grammar, str) else grammar)]
+
+
+def _fill_grammar(sampling: CData, grammar: Grammar) -> list[CData]:
+    text, root = ffi.new("char[]", grammar.text.encode()), ffi.new("char[]", grammar.root.encode())
+    token_ids = ffi.new("int32_t[]", list(grammar.trigger_tokens))
+    borrowed = [text, root, token_ids]
+    sampling.grammar, sampling.grammar_root, sampling.grammar_lazy = text, root, grammar.lazy
+    sampling.trigger_patterns, sampling.n_trigger_patterns = _strings(grammar.trigger_patterns, borrowed)
+    sampling.trigger_token_ids, sampling.n_trigger_tokens = token_ids, len(grammar.trigger_tokens)
     return borrowed
+
+
+def _strings(texts: Sequence[str], borrowed: list[CData]) -> tuple[CData, int]:
+    """Texts as an array of C strings, and their number. What has to stay alive is added to ``borrowed``."""
+    strings = [ffi.new("char[]", text.encode()) for text in texts]
+    array = ffi.new("char *[]", strings)
+    borrowed += [*strings, array]
+    return array, len(strings)
 
 
 def _any_seed() -> int:

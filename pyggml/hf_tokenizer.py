@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyggml import _tokenizer_files
 from pyggml._ffi import lib
 from pyggml._pieces import bytes_of_tokens
-from pyggml.errors import InvalidParameterError, TokenizerError
+from pyggml._tokenizer_json import without_special_tokens
+from pyggml.errors import InferError, InvalidParameterError, TokenizerError
 from pyggml.model import Model
 from pyggml.tokenizer import Tokenizer
 from pyggml.vocab import Vocab
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SPECIAL = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN
+# Of added tokens, and the model's words for them.
+_PROPERTIES = {"special": _SPECIAL, "lstrip": lib.LLAMA_TOKEN_ATTR_LSTRIP, "rstrip": lib.LLAMA_TOKEN_ATTR_RSTRIP}
 _FILLER = lib.LLAMA_TOKEN_ATTR_UNUSED | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
 
 _WAY_OUT = "take the tokenizer that belongs to this model, or none, and the vocabulary in the model's file is used"
@@ -94,7 +97,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def _piece(self, token_id: int) -> bytes:
         own = super()._piece(token_id)
-        spelling = self._as_text.id_to_token(token_id)
+        spelling = self._as_tokens.id_to_token(token_id)
         if spelling is None or self.vocab.attr(token_id) & _SPECIAL:
             return own
         return self._spelled(spelling)
@@ -105,6 +108,8 @@ class HuggingFaceTokenizer(Tokenizer):
             return work()
         except TokenizerError as error:
             raise TokenizerError(f"{self._name}: {error}") from None
+        except InferError:
+            raise
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
@@ -116,7 +121,7 @@ class HuggingFaceTokenizer(Tokenizer):
         Raises:
             TokenizerError: one does not, the tokenizer has ids that the model has not, or lacks some.
         """
-        vocab, tokens = self.vocab, self._as_text
+        vocab, tokens = self.vocab, self._as_tokens
         largest = max(tokens.get_vocab(with_added_tokens=True).values(), default=-1)
         if largest >= vocab.n_tokens:
             raise self._mismatch(
@@ -152,26 +157,25 @@ class HuggingFaceTokenizer(Tokenizer):
         return TokenizerError(f"{self._name} is not this model's tokenizer: it {difference}; {_WAY_OUT}")
 
 
-def _adapted(content: Mapping[str, Any], vocab: Vocab) -> str:
-    """The tokenizer as it is needed here, as JSON.
+def _adapted(content: Mapping[str, Any], vocab: Vocab) -> dict[str, Any]:
+    """The tokenizer as it is needed here.
 
     What goes around a text is added by us, once; nothing is cut short or filled up; and what the model holds to be
-    special is special here too, so that both keep it out of users' text.
+    special, or to take the spaces beside it away, does so here too, so that both read a text alike.
     """
     added = [dict(token) for token in content.get("added_tokens") or ()]
     for token in added:
-        known = 0 <= token["id"] < vocab.n_tokens
-        token["special"] = bool(token["special"] or (known and vocab.attr(token["id"]) & _SPECIAL))
-    return json.dumps({**content, "added_tokens": added, "post_processor": None, "truncation": None, "padding": None})
+        attr = vocab.attr(token["id"]) if 0 <= token["id"] < vocab.n_tokens else 0
+        for property, bits in _PROPERTIES.items():
+            token[property] = bool(token.get(property) or attr & bits)
+    return {**content, "added_tokens": added, "post_processor": None, "truncation": None, "padding": None}
 
 
-def _build(text: str) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
+def _build(content: Mapping[str, Any]) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
     """One that takes special tokens in a text for text, and one that takes them for tokens.
 
-    Which it does is a property of the object, and threads share it: so there are two, and neither is ever changed.
+    Threads share both, and neither is ever changed.
     """
     from tokenizers import Tokenizer as Engine  # takes longer to import than all of pyggml
 
-    as_text, as_tokens = Engine.from_str(text), Engine.from_str(text)
-    as_text.encode_special_tokens = True
-    return as_text, as_tokens
+    return Engine.from_str(json.dumps(without_special_tokens(content))), Engine.from_str(json.dumps(content))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyggml import chat
+from pyggml import schema_grammar
 from pyggml._native import int32_array
 from pyggml._waker import Waker
 from pyggml.engine import Engine, Request, TokenIds
@@ -142,6 +142,9 @@ class Job:
             params = dataclasses.replace(params, logit_bias=bias)
         else:
             stop |= self._stop_tokens
+        if params.grammar is not None:
+            # Where its grammar is complete, the engine offers whatever it holds for an end, and nothing but that.
+            stop.update(self.tokenizer.vocab.eog_ids)
         return _Ready(ids, params, sorted(stop))
 
 
@@ -186,11 +189,11 @@ def without_schema(params: SamplingParams) -> SamplingParams:
     """The same sampling with the JSON schema, if there is one, as a grammar.
 
     Raises:
-        GrammarError, InvalidParameterError: as :func:`pyggml.chat.schema_to_grammar`.
+        GrammarError, InvalidParameterError: as :func:`pyggml.schema_grammar.grammar_of`.
     """
     if params.json_schema is None:
         return params
-    return dataclasses.replace(params, json_schema=None, grammar=chat.schema_to_grammar(params.json_schema))
+    return dataclasses.replace(params, json_schema=None, grammar=schema_grammar.grammar_of(params.json_schema))
 
 
 def _require_text(prompt: Prompt) -> None:

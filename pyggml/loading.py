@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from pyggml.errors import TokenizerNotFoundError
 from pyggml.llm import LLM, QueueFull
 from pyggml.model import Model
 from pyggml.source import Source, identify
+from pyggml.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as HuggingFace
 
 _Kind = TypeVar("_Kind", bound=LLM)
+
+
+class LoadOptions(TypedDict, total=False):
+    """The keywords of :func:`load` that say how to load, and not what or where to."""
+
+    n_ctx: int | None
+    n_parallel: int
+    n_batch: int
+    n_ubatch: int
+    n_threads: int | None
+    n_gpu_layers: int | None
+    cache_type: str
+    prefix_cache: bool
+    max_queue: int | None
+    queue_full: QueueFull
+    progress: Callable[[float], bool | None] | None
 
 
 def load(
     source: Source = None,
     *,
+    tokenizer: str | os.PathLike[str] | Tokenizer | HuggingFace | None = None,
     device: str = "auto",
     n_ctx: int | None = None,
     n_parallel: int = 4,
@@ -37,6 +61,8 @@ def load(
     Args:
         source: path of a ``.gguf`` file (the first of a split set), or None for the small demonstration model
             that ships with pyggml.
+        tokenizer: what turns text to token ids: path of a ``tokenizer.json`` or ``tokenizer.model``, or of a directory
+            with one; or a tokenizer that is there already. None: the vocabulary in the model's file.
         device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
         n_ctx: cells of the context, each for one token, prompt or answer. All running requests share them, and one
             that is alone may use them all. None: the model's training length, at most 8,192.
@@ -59,7 +85,8 @@ def load(
         DeviceError: the device asked for is not there.
         OutOfMemoryError: the context does not fit; names required and available bytes.
         InvalidParameterError: an argument is out of range.
-        TokenizerError: the vocabulary has no token to stop at.
+        TokenizerError: the vocabulary has no token to stop at, or ``tokenizer`` is not this model's.
+        TokenizerNotFoundError: no tokenizer at the path.
     """
     return open_llm(
         LLM,
@@ -67,6 +94,7 @@ def load(
         device=device,
         n_gpu_layers=n_gpu_layers,
         progress=progress,
+        tokenizer=tokenizer,
         n_ctx=n_ctx,
         n_parallel=n_parallel,
         n_batch=n_batch,
@@ -86,6 +114,7 @@ def open_llm(
     device: str = "auto",
     n_gpu_layers: int | None = None,
     progress: Callable[[float], bool | None] | None = None,
+    tokenizer: str | os.PathLike[str] | Tokenizer | HuggingFace | None = None,
     **options: Any,
 ) -> _Kind:
     """Loads a model as ``kind``, a class of LLMs.
@@ -96,19 +125,23 @@ def open_llm(
         device: where the weights go.
         n_gpu_layers: how many of them.
         progress: called while they load.
-        **options: what ``kind`` takes beside the model.
+        tokenizer: in place of the vocabulary; looked for first, since the weights may take minutes.
+        **options: what else ``kind`` takes.
 
     Raises:
         As :func:`load`.
     """
+    path = identify(source)
+    if isinstance(tokenizer, (str, os.PathLike)) and not Path(tokenizer).exists():
+        raise TokenizerNotFoundError(f"there is no tokenizer at {os.fspath(tokenizer)}")
     model = Model(
-        identify(source),
+        path,
         device=None if device == "auto" else device,
         n_gpu_layers=-1 if n_gpu_layers is None else n_gpu_layers,
         progress=progress,
     )
     try:
-        return kind(model, **options)
+        return kind(model, tokenizer=tokenizer, **options)
     except BaseException:
         model.close()
         raise

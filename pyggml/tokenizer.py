@@ -11,9 +11,13 @@ import codecs
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+from pyggml._ffi import lib
 from pyggml._native import int32_array, utf8
 from pyggml.errors import InvalidParameterError
 from pyggml.vocab import Vocab
+
+# What a file says of tokens that are text; the engine may have added that they are special.
+_TEXT: int = lib.LLAMA_TOKEN_ATTR_NORMAL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
 
 
 class Tokenizer:
@@ -76,7 +80,8 @@ class Tokenizer:
         return self.vocab.tokenize(text, add_special=False, parse_special=parse_special)
 
     def _piece(self, token_id: int) -> bytes:
-        return self.vocab.piece(token_id)
+        # The engine hides every token that ends some model, such as `</s>`, also from those whose text it is.
+        return self.vocab.piece(token_id, special=bool(self.vocab.attr(token_id) & _TEXT))
 
     def _surrounded(self, ids: list[int]) -> list[int]:
         """With what belongs around a text, which may have come with it: templates often write BOS themselves."""

@@ -14,6 +14,102 @@ FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "timeout"]
 
 _MAX_SEED = UINT32_MAX - 1  # the largest one means "choose one" to the engine
 
+#: The samplers in the order they work. Each does nothing until its parameter is set.
+DEFAULT_SAMPLERS = (
+    "penalties",
+    "dry",
+    "top_n_sigma",
+    "top_k",
+    "typical_p",
+    "top_p",
+    "min_p",
+    "xtc",
+    "temperature",
+)
+
+_MAX_BREAKER_BYTES = 40  # upstream would cut a longer one
+
+_INTEGERS = {
+    "max_tokens": (0, INT32_MAX),
+    "top_k": (0, INT32_MAX),
+    "penalty_last_n": (0, INT32_MAX),
+    "dry_allowed_length": (0, INT32_MAX),
+    "dry_penalty_last_n": (0, INT32_MAX),
+    "mirostat": (0, 2),
+    "min_keep": (0, INT32_MAX),
+}
+_NUMBERS = {
+    "temperature": (0.0, math.inf),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "typical_p": (0.0, 1.0),
+    "repeat_penalty": (0.0, math.inf),
+    "frequency_penalty": (-math.inf, math.inf),
+    "presence_penalty": (-math.inf, math.inf),
+    "dynatemp_range": (0.0, math.inf),
+    "dynatemp_exponent": (0.0, math.inf),
+    "top_n_sigma": (0.0, math.inf),
+    "xtc_probability": (0.0, 1.0),
+    "xtc_threshold": (0.0, 1.0),
+    "dry_multiplier": (0.0, math.inf),
+    "dry_base": (1.0, math.inf),
+    "mirostat_tau": (0.0, math.inf),
+    "mirostat_eta": (0.0, math.inf),
+    "adaptive_decay": (0.0, 0.99),
+}
+
+# What switches each sampler on: fields, and the values that leave it off.
+_SWITCHES: dict[str, dict[str, float]] = {
+    "penalties": {"repeat_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0},
+    "dry": {"dry_multiplier": 0.0},
+    "top_n_sigma": {"top_n_sigma": 0.0},
+    "top_k": {"top_k": 0},
+    "typical_p": {"typical_p": 1.0},
+    "top_p": {"top_p": 1.0},
+    "min_p": {"min_p": 0.0},
+    "xtc": {"xtc_probability": 0.0},
+    "temperature": {"dynatemp_range": 0.0},
+}
+_BESIDE_MIROSTAT = ("penalties", "dry", "temperature")
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A GBNF grammar that the output must match, from its beginning or from where a trigger appears.
+
+    Checked when made; raises InvalidParameterError naming the field. Compiled once for each model, when first used.
+
+    Attributes:
+        text: GBNF.
+        root: the rule to start with.
+        lazy: generate freely until a trigger appears, and only then begin to follow the grammar.
+        trigger_patterns: regular expressions (ECMAScript), with ``lazy``. The grammar begins where the first group
+            that is not empty begins, or the whole match; what was generated from there on must match it. One with
+            ``^`` and ``$`` around it is matched with the complete output so far, others are searched in it.
+        trigger_tokens: token ids, with ``lazy``; the grammar begins with the token itself.
+    """
+
+    text: str
+    root: str = "root"
+    lazy: bool = False
+    trigger_patterns: Sequence[str] = ()
+    trigger_tokens: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        c_string("grammar", self.text)
+        c_string("the grammar's root", self.root)
+        if isinstance(self.trigger_patterns, str) or not isinstance(self.trigger_patterns, Sequence):
+            raise InvalidParameterError("trigger_patterns must be a sequence of regular expressions")
+        for pattern in self.trigger_patterns:
+            c_string("a trigger pattern", pattern)
+        object.__setattr__(self, "trigger_patterns", tuple(self.trigger_patterns))
+        token_ids = tuple(int32_array("trigger_tokens", self.trigger_tokens).tolist())
+        object.__setattr__(self, "trigger_tokens", token_ids)
+        if bool(self.lazy) != bool(self.trigger_patterns or token_ids):
+            raise InvalidParameterError(
+                "a lazy grammar waits for trigger_patterns or trigger_tokens: give some of them, and lazy=True"
+            )
+
 
 @dataclass(frozen=True)
 class SamplingParams:
@@ -32,14 +128,38 @@ class SamplingParams:
         frequency_penalty: subtracted once per recent occurrence of a token; 0: off.
         presence_penalty: subtracted from each token that occurred recently; 0: off.
         penalty_last_n: how many tokens the three penalties look back, into the prompt too; 0 turns them off.
+        dynatemp_range: lets the temperature go so far to either side, up where the model is undecided and down where
+            it is sure (llama.cpp pull request 4972); 0: off.
+        dynatemp_exponent: bends the curve between the two.
+        top_n_sigma: keep tokens whose logits are within this many standard deviations of the best
+            (arXiv:2411.07641); 0: off.
+        xtc_probability: how often to drop all the likeliest tokens but the last that is above ``xtc_threshold``
+            (oobabooga/text-generation-webui pull request 6335); 0: off.
+        xtc_threshold: 0 to 1; above 0.5 there are never two such tokens.
+        dry_multiplier: strength of the DRY penalty on what would repeat a sequence (oobabooga/text-generation-webui
+            pull request 5677); 0: off.
+        dry_base: the penalty grows by this factor with each token of the repetition, 1 or more.
+        dry_allowed_length: repetitions up to this length are free.
+        dry_penalty_last_n: how many tokens it looks back; 0 turns it off.
+        dry_sequence_breakers: strings that no repetition reaches across, of at most 40 bytes.
+        mirostat: 1 or 2: choose tokens so that the surprise stays at ``mirostat_tau`` (arXiv:2007.14966), instead of
+            top_k, top_p and the like; 0: off.
+        mirostat_tau: the surprise aimed at, in bits.
+        mirostat_eta: how fast it is corrected.
+        adaptive_target: choose tokens near this probability, 0 to 1 (llama.cpp pull request 17927); None: off.
+        adaptive_decay: how slowly it adapts, 0 to 0.99.
+        min_keep: top_k, top_p, min_p, typical_p and xtc leave at least so many tokens; 0: no minimum.
+        samplers: names of samplers in the order they work, instead of ``DEFAULT_SAMPLERS``. One that is switched on
+            must be among them.
         seed: of the random numbers, 0 to 2**32 - 2; None chooses a new one each time.
         stop: strings that end generation; none of them, nor a part, appears in the text.
         stop_token_ids: token ids that end generation, beside the model's own.
         ignore_eos: never end on the model's own end-of-generation tokens, but go on to ``max_tokens``; not with
             ``grammar`` or ``json_schema``.
         logit_bias: token id -> number added to its logit; ``-inf`` forbids the token.
-        grammar: GBNF text with a rule ``root`` that the output must match.
-        json_schema: JSON schema (a dict, or its JSON text) that the output must match; not with ``grammar``.
+        grammar: what the output must match: GBNF text with a rule ``root``, or a Grammar.
+        json_schema: what JSON output must match: a JSON schema (a dict, or its JSON text), or a type that stands for
+            one (a pydantic model, a dataclass, ``list[int]`` ...; see :func:`schema_of`); not with ``grammar``.
         timeout_s: seconds from submission after which the request ends with what it has; None: no limit. Time spent
             waiting for room in a full queue counts (``queue_full="wait"``).
     """
@@ -54,35 +174,52 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     penalty_last_n: int = 64
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    top_n_sigma: float = 0.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = 64
+    dry_sequence_breakers: Sequence[str] = ("\n", ":", '"', "*")
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    adaptive_target: float | None = None
+    adaptive_decay: float = 0.9
+    min_keep: int = 0
+    samplers: Sequence[str] | None = None
     seed: int | None = None
     stop: str | Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
     logit_bias: Mapping[int, float] | None = None
-    grammar: str | None = None
-    json_schema: Mapping[str, Any] | str | None = None
+    grammar: str | Grammar | None = None
+    json_schema: Mapping[str, Any] | str | type | object | None = None
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        self._set(max_tokens=integer("max_tokens", self.max_tokens, 0, INT32_MAX))
-        self._set(top_k=integer("top_k", self.top_k, 0, INT32_MAX))
-        self._set(penalty_last_n=integer("penalty_last_n", self.penalty_last_n, 0, INT32_MAX))
-        self._set(temperature=_number("temperature", self.temperature, 0.0))
-        self._set(top_p=_number("top_p", self.top_p, 0.0, 1.0))
-        self._set(min_p=_number("min_p", self.min_p, 0.0, 1.0))
-        self._set(typical_p=_number("typical_p", self.typical_p, 0.0, 1.0))
-        self._set(repeat_penalty=_number("repeat_penalty", self.repeat_penalty, 0.0))
-        self._set(frequency_penalty=_number("frequency_penalty", self.frequency_penalty))
-        self._set(presence_penalty=_number("presence_penalty", self.presence_penalty))
+        for name, (least, most) in _INTEGERS.items():
+            self._set(**{name: integer(name, getattr(self, name), least, most)})
+        for name, (low, high) in _NUMBERS.items():
+            self._set(**{name: _number(name, getattr(self, name), low, high)})
         if self.seed is not None:
             self._set(seed=integer("seed", self.seed, 0, _MAX_SEED))
         if self.timeout_s is not None:
             self._set(timeout_s=_number("timeout_s", self.timeout_s, 0.0))
+        if self.adaptive_target is not None:
+            self._set(adaptive_target=_number("adaptive_target", self.adaptive_target, 0.0, 1.0))
+        self._set(dry_sequence_breakers=_breakers(self.dry_sequence_breakers))
+        if self.samplers is not None:
+            self._set(samplers=_sampler_names(self.samplers))
         self._set(stop=_stop_strings(self.stop))
         self._set(stop_token_ids=tuple(int32_array("stop_token_ids", self.stop_token_ids).tolist()))
         if self.logit_bias is not None:
             self._set(logit_bias=_logit_bias(self.logit_bias))
         self._require_one_form()
+        self._require_consistent_samplers()
 
     def _set(self, **fields: object) -> None:
         for name, value in fields.items():
@@ -96,12 +233,30 @@ class SamplingParams:
             raise InvalidParameterError("grammar and json_schema were both given; one output can follow only one")
         if self.ignore_eos and (self.grammar is not None or self.json_schema is not None):
             raise InvalidParameterError("ignore_eos forbids the end that a grammar or json_schema asks for")
-        if self.grammar is not None:
+        if self.grammar is not None and not isinstance(self.grammar, Grammar):
             c_string("grammar", self.grammar)
-        if self.json_schema is not None and not isinstance(self.json_schema, (str, Mapping)):
-            raise InvalidParameterError(
-                f"json_schema must be a mapping or JSON text, not {type(self.json_schema).__name__}"
-            )
+
+    def _require_consistent_samplers(self) -> None:
+        """No sampler that is asked for and would have no effect."""
+        if self.dynatemp_range > 0 and self.temperature == 0:
+            raise InvalidParameterError("dynatemp_range varies the temperature, which is 0: set temperature too")
+        on = [name for name, fields in _SWITCHES.items() if any(getattr(self, f) != off for f, off in fields.items())]
+        if self.mirostat and self.adaptive_target is not None:
+            raise InvalidParameterError("mirostat and adaptive_target each choose the token: give one of them")
+        if self.mirostat:
+            idle = [name for name in on if name not in _BESIDE_MIROSTAT]
+            if idle or self.samplers is not None:
+                raise InvalidParameterError(
+                    f"{', '.join(idle) or 'samplers'} would have no effect: mirostat takes their place"
+                )
+        if self.samplers is not None:
+            on += ["temperature"] if self.temperature not in (0.0, 1.0) else []
+            missing = [name for name in dict.fromkeys(on) if name not in self.samplers]
+            if missing:
+                raise InvalidParameterError(
+                    f"samplers leaves out {', '.join(missing)}, which other parameters switch on: name it, or leave "
+                    "those alone"
+                )
 
 
 @dataclass(frozen=True)
@@ -203,6 +358,7 @@ class EngineStats:
         n_generated_tokens: tokens produced.
         n_decode_steps: forward passes.
         n_preemptions: times that a request had to give its room to others and was computed again.
+        n_grammars: grammars compiled for the model; one that is used again is not compiled again.
         prefill_s: seconds in forward passes with prompt tokens among them.
         decode_s: seconds in those without.
         sample_s: seconds spent choosing tokens.
@@ -223,6 +379,7 @@ class EngineStats:
     n_generated_tokens: int
     n_decode_steps: int
     n_preemptions: int
+    n_grammars: int
     prefill_s: float
     decode_s: float
     sample_s: float
@@ -265,3 +422,25 @@ def _logit_bias(bias: Mapping[int, float]) -> dict[int, float]:
         integer("a token id of logit_bias", token_id, 0, INT32_MAX): real("a value of logit_bias", value)
         for token_id, value in bias.items()
     }
+
+
+def _breakers(breakers: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(breakers, str) or not isinstance(breakers, Sequence):
+        raise InvalidParameterError(f"dry_sequence_breakers must be a sequence of strings, not {breakers!r}")
+    for breaker in breakers:
+        if not 1 <= len(c_string("a string of dry_sequence_breakers", breaker)) <= _MAX_BREAKER_BYTES:
+            raise InvalidParameterError(
+                f"dry_sequence_breakers must have 1 to {_MAX_BREAKER_BYTES} bytes each, unlike {breaker!r}"
+            )
+    return tuple(breakers)
+
+
+def _sampler_names(names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise InvalidParameterError(f"samplers must be a sequence of names, not {names!r}")
+    for i, name in enumerate(names):
+        if name not in DEFAULT_SAMPLERS:
+            raise InvalidParameterError(f"there is no sampler {name!r}; there are {', '.join(DEFAULT_SAMPLERS)}")
+        if name in names[:i]:
+            raise InvalidParameterError(f"samplers names {name!r} twice")
+    return tuple(names)

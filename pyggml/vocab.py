@@ -210,7 +210,7 @@ class Vocab:
         return int(self._token(token_id).attr)
 
     def is_eog(self, token_id: SupportsIndex) -> bool:
-        """Whether the token ends a generation (EOS, EOT ...)."""
+        """Whether the engine takes the token for an end of a generation (EOS, EOT ...)."""
         return bool(self._token(token_id).is_eog)
 
     def is_control(self, token_id: SupportsIndex) -> bool:
@@ -219,7 +219,10 @@ class Vocab:
 
     @cached_property
     def eog_ids(self) -> tuple[int, ...]:
-        """Every token that ends a generation, ascending."""
+        """Every token that the engine takes for an end of a generation, ascending.
+
+        It goes by their texts, and now and then takes one that is plain text in this model (docs/families.md).
+        """
 
         def call(ids: CData, n_max: int, n_out: CData) -> None:
             errors.call(lib.pyg_vocab_eog_ids, self._handle, ids, n_max, n_out)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import models
 import pytest
+import tokenizer_files
 
 from pyggml import lib
 from pyggml.model import Model
@@ -82,6 +84,17 @@ def mamba_path(model_dir: Path) -> Path:
 def bert_path(model_dir: Path) -> Path:
     """A model that embeds, with a real vocabulary."""
     return models.write_bert(model_dir / "bert.gguf")
+
+
+@pytest.fixture(scope="session")
+def tokenizer_dir(model_dir: Path) -> Callable[[str], Path]:
+    """By the name of one of the engine's vocabularies, a directory with the same as a ``tokenizer.json``."""
+
+    @functools.cache
+    def make(name: str) -> Path:
+        return tokenizer_files.write_json(model_dir / name, models.real_vocabulary(name)).parent
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -62,14 +62,14 @@ def real_vocabulary(name: str) -> dict[str, object]:
 
 def llama_weights(n_vocab: int = N_BYTE_VOCAB, seed: int = 0) -> Weights:
     """Weights of a Llama of two layers; the output is tied to the embedding."""
-    draw = _Draw(seed)
+    draw = Draw(seed)
     weights = {"token_embd.weight": draw(n_vocab, N_EMBD, scale=1.0), "output_norm.weight": draw.near_1(N_EMBD)}
     for i in range(N_LAYER):
         weights |= _attention(draw, i) | _feed_forward(draw, i)
     return weights
 
 
-def _attention(draw: _Draw, i: int) -> Weights:
+def _attention(draw: Draw, i: int) -> Weights:
     return {
         f"blk.{i}.attn_norm.weight": draw.near_1(N_EMBD),
         f"blk.{i}.attn_q.weight": draw(N_HEAD * HEAD_DIM, N_EMBD),
@@ -79,7 +79,7 @@ def _attention(draw: _Draw, i: int) -> Weights:
     }
 
 
-def _feed_forward(draw: _Draw, i: int) -> Weights:
+def _feed_forward(draw: Draw, i: int) -> Weights:
     return {
         f"blk.{i}.ffn_norm.weight": draw.near_1(N_EMBD),
         f"blk.{i}.ffn_gate.weight": draw(N_FF, N_EMBD),
@@ -88,7 +88,7 @@ def _feed_forward(draw: _Draw, i: int) -> Weights:
     }
 
 
-def _state_space(draw: _Draw, i: int) -> Weights:
+def _state_space(draw: Draw, i: int) -> Weights:
     d_inner = 2 * N_EMBD
     return {
         f"blk.{i}.attn_norm.weight": draw.near_1(N_EMBD),
@@ -133,7 +133,7 @@ def write_llama(path: Path, vocabulary: Metadata | None = None, *, seed: int = 0
 
 def write_mamba(path: Path, seed: int = 0) -> Path:
     """A Mamba of two layers with the byte vocabulary: a recurrent model, whose memory is a state."""
-    draw = _Draw(seed)
+    draw = Draw(seed)
     weights = {
         "token_embd.weight": draw(N_BYTE_VOCAB, N_EMBD, scale=1.0),
         "output_norm.weight": draw.near_1(N_EMBD),
@@ -156,7 +156,7 @@ def write_mamba(path: Path, seed: int = 0) -> Path:
 
 def write_jamba(path: Path, seed: int = 0) -> Path:
     """A Jamba of a state-space and an attention layer: a hybrid model, with a memory of both kinds."""
-    draw = _Draw(seed)
+    draw = Draw(seed)
     weights = {
         "token_embd.weight": draw(N_BYTE_VOCAB, N_EMBD, scale=1.0),
         "output_norm.weight": draw.near_1(N_EMBD),
@@ -185,7 +185,7 @@ def write_jamba(path: Path, seed: int = 0) -> Path:
 
 def write_gemma2(path: Path, seed: int = 0, sliding_window: int = 16) -> Path:
     """A Gemma 2 of two layers, one of which looks back no further than its sliding window."""
-    draw = _Draw(seed)
+    draw = Draw(seed)
     weights = llama_weights(seed=seed)
     for i in range(N_LAYER):
         weights |= {
@@ -223,7 +223,7 @@ def _state_space_facts(architecture: str) -> dict[str, object]:
 def write_bert(path: Path, seed: int = 0) -> Path:
     """A BERT of two layers with a real vocabulary and mean pooling: it embeds, and remembers nothing."""
     vocabulary = real_vocabulary("bert-bge")
-    draw = _Draw(seed)
+    draw = Draw(seed)
     weights = {
         "token_embd.weight": draw(_n_tokens(vocabulary), N_EMBD, scale=1.0),
         "token_types.weight": draw(2, N_EMBD, scale=0.1),
@@ -276,7 +276,7 @@ def write(path: Path, metadata: Metadata, weights: Weights) -> Path:
     return path
 
 
-class _Draw:
+class Draw:
     """Random weights whose products stay near 1."""
 
     def __init__(self, seed: int) -> None:

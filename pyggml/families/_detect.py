@@ -34,11 +34,13 @@ class Match:
     """What a model was found to be.
 
     Attributes:
+        architecture: as the file has it: of GGUF files, and otherwise what stands for it in a config.
         family: the family.
         reasons: what it was told by, each a clause: "its architecture is 'llama'".
         rivals: families that fit it just as well.
     """
 
+    architecture: str
     family: Family
     reasons: tuple[str, ...]
     rivals: tuple[Family, ...] = ()
@@ -127,50 +129,55 @@ class Detector:
             raise InvalidParameterError(
                 f"a config must be a mapping, as config.json holds, not {type(config).__name__}"
             )
-        candidates, reason = self._of_model_type(config.get("model_type"))
-        if not candidates:
-            candidates, reason = self._of_hf_architectures(config.get("architectures"), reason)
         traits = _Traits(
             _words(config.get(key) for key in _CONFIG_NAME_KEYS),
             "",
             _vocab_size(config),
             None if special_tokens is None else special_tokens.__contains__,
         )
-        return self._best(candidates, traits, reason)
+        model_type = config.get("model_type")
+        names = [
+            (model_type, "model_type"),
+            *((name, "architecture") for name in _sequence(config.get("architectures"))),
+        ]
+        for name, kind in names:
+            candidates = self._of_name(_normal(name), kind)
+            if candidates:
+                return self._best(candidates, traits, str(name), kind)
+        return self._best([], traits, str(model_type), "model_type")
 
     def _of_architecture(self, architecture: str, traits: _Traits) -> Match:
         candidates = [family for family in self._families if architecture in family.architectures]
-        return self._best(candidates, traits, f"its architecture is {architecture!r}")
+        return self._best(candidates, traits, architecture, "architecture")
 
-    def _of_model_type(self, model_type: object) -> tuple[list[Family], str]:
-        wanted = _normal(model_type)
-        found = [family for family in self._families if wanted in map(_normal, family.model_types)]
-        return found, f"its model_type is {model_type!r}"
+    def _of_name(self, name: str, kind: str) -> list[Family]:
+        """The families with a name in their configs, compared as it is normalised."""
+        if kind == "model_type":
+            return [family for family in self._families if name in map(_normal, family.model_types)]
+        return [family for family in self._families if name in map(_normal, family.hf_architectures)]
 
-    def _of_hf_architectures(self, architectures: object, reason: str) -> tuple[list[Family], str]:
-        for architecture in _sequence(architectures):
-            wanted = _normal(architecture)
-            found = [family for family in self._families if wanted in map(_normal, family.hf_architectures)]
-            if found:
-                return found, f"its architecture is {architecture!r}"
-        return [], reason
-
-    def _best(self, candidates: Sequence[Family], traits: _Traits, reason: str) -> Match:
+    def _best(self, candidates: Sequence[Family], traits: _Traits, name: str, kind: str) -> Match:
+        reason = f"its {kind} is {name!r}"
         fitting = [family for family in candidates if _fits(family, traits)]
-        if not fitting:
-            why = ("its vocabulary is that of none of the families of this architecture",) if candidates else ()
-            return Match(self._generic, (reason, *why))
         strengths = {family.name: _strength(family.signs, traits) for family in fitting}
-        best = max(strengths.values())
-        first, *rivals = (family for family in fitting if strengths[family.name] == best)
-        return Match(first, (reason, *_reasons(first, traits)), tuple(rivals))
+        shown = [family for family in fitting if any(strengths[family.name]) or not family.needs_sign]
+        if len(candidates) == 1:
+            shown = fitting  # nobody to mistake it for
+        if not shown:
+            return Match(name, self._generic, (reason, *_doubts(candidates, fitting)), tuple(fitting))
+        best = max(strengths[family.name] for family in shown)
+        first, *rivals = (family for family in shown if strengths[family.name] == best)
+        return Match(name, first, (reason, *_reasons(first, traits)), tuple(rivals))
 
 
 def _fits(family: Family, traits: _Traits) -> bool:
-    has_token = traits.has_token
-    if has_token is not None and not all(map(has_token, family.required_tokens)):
-        return False
-    return not family.needs_sign or any(_strength(family.signs, traits))
+    return traits.has_token is None or all(map(traits.has_token, family.required_tokens))
+
+
+def _doubts(candidates: Sequence[Family], fitting: Sequence[Family]) -> tuple[str, ...]:
+    if fitting:
+        return ("nothing tells which family of this architecture it is of",)
+    return ("its vocabulary is that of no family of this architecture",) if candidates else ()
 
 
 def _strength(signs: Signs, traits: _Traits) -> tuple[bool, ...]:

@@ -20,11 +20,20 @@ LLAMA = Family(
     needs_sign=True,
 )
 
-QWEN = replace(
+QWEN2 = replace(
     LLAMA,
     name="deepseek-r1-distill-qwen",
     title="DeepSeek-R1-Distill-Qwen",
-    architectures=("qwen2", "qwen3"),
-    model_types=("qwen2", "qwen3"),
-    hf_architectures=("Qwen2ForCausalLM", "Qwen3ForCausalLM"),
+    architectures=("qwen2",),
+    model_types=("qwen2",),
+    hf_architectures=("Qwen2ForCausalLM",),
+)
+
+QWEN3 = replace(
+    LLAMA,
+    name="deepseek-r1-distill-qwen3",
+    title="DeepSeek-R1-0528-Qwen3",
+    architectures=("qwen3",),
+    model_types=("qwen3",),
+    hf_architectures=("Qwen3ForCausalLM",),
 )

@@ -2,4 +2,4 @@
 
 from pyggml.families._family import Family
 
-FAMILY = Family(name="generic", title="a model of another family", stop_tokens=())
+FAMILY = Family(name="generic", title="of no known family", stop_tokens=())

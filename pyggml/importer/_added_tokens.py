@@ -22,6 +22,7 @@ class AddedToken:
         id: of the token.
         text: found in texts as it is.
         is_special: not looked for in text that is to be taken as it is.
+        is_normalized: looked for after the text has been normalised.
         rules: what else is asked for where it is found, such as "lstrip".
         where: the place in the files.
     """
@@ -29,6 +30,7 @@ class AddedToken:
     id: Any
     text: str
     is_special: bool
+    is_normalized: bool
     rules: tuple[str, ...]
     where: str
 
@@ -59,7 +61,7 @@ def _named(files: TokenizerDirectory) -> Iterator[AddedToken]:
     special = set(_special_texts(files))
     where = str(files.path / "added_tokens.json")
     for text, token_id in files.added_tokens.items():
-        yield AddedToken(token_id, text, text in special, (), where)
+        yield AddedToken(token_id, text, text in special, False, (), where)
 
 
 def _listed(tokens: object, where: str) -> Iterator[AddedToken]:
@@ -80,7 +82,8 @@ def _added(token_id: object, token: object, where: str) -> AddedToken:
     if not isinstance(token, dict) or not isinstance(token.get("content"), str):
         raise TokenizerError(f'{where}: an object with a "content" was expected, not {token!r:.100}')
     rules = tuple(rule for rule in _WHITESPACE_RULES if token.get(rule))
-    return AddedToken(token_id, token["content"], bool(token.get("special")), rules, where)
+    is_special, is_normalized = bool(token.get("special")), bool(token.get("normalized"))
+    return AddedToken(token_id, token["content"], is_special, is_normalized, rules, where)
 
 
 def _special_texts(files: TokenizerDirectory) -> Iterator[str]:

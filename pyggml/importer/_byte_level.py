@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,14 @@ from pyggml.importer._cut import Cut
 from pyggml.importer._pre_tokenizers import flattened, word_cut
 from pyggml.importer._token_table import TokenTable
 
+_BYTE = {byte: character for character, byte in byte_level_alphabet().items()}
 # Bytes that no UTF-8 has.
 _NEVER = {0xC0, 0xC1, *range(0xF5, 0x100)}
 _ALPHABET = {character for character, byte in byte_level_alphabet().items() if byte not in _NEVER}
+
+
+# Tokens that go on after a long s. To a caseless "'s" in a regular expression it is an s, to the engine it is not.
+_AFTER_LONG_S = re.compile(f"(^|Å)¿[A-Za-z{re.escape(''.join(_BYTE[byte] for byte in range(0xC2, 0xF5)))}]")
 
 
 def is_byte_level(tokenizer: Mapping[str, Any]) -> bool:
@@ -76,6 +82,8 @@ def _differences(
     missing = _ALPHABET - tokens.ids.keys()
     if missing:
         yield f"{len(missing)} bytes have no token, which the engine leaves out"
+    if any(map(_AFTER_LONG_S.search, tokens.ids)):
+        yield "tokens with a long s (ſ) in them, which the engine does not take for an s after an apostrophe"
     if len(set(merges)) < len(merges):
         yield "some merges are listed twice"
     if model.get("ignore_merges"):

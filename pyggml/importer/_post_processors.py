@@ -28,7 +28,7 @@ class Surroundings:
 
 
 def surroundings(files: TokenizerDirectory, bos: str | None, eos: str | None) -> Surroundings:
-    """What goes around a text.
+    """What goes around a text: what the settings say plainly, else what the post-processor does.
 
     Args:
         files: of the tokenizer.
@@ -38,6 +38,27 @@ def surroundings(files: TokenizerDirectory, bos: str | None, eos: str | None) ->
     Raises:
         TokenizerError: more tokens than the engine can put there, or the file is damaged.
     """
+    settings = files.tokenizer_config
+    found = _post_processor(files)
+    if found is None:
+        name = str(settings.get("tokenizer_class", "" if files.tokenizer_json else "Llama"))
+        begins = name.removesuffix("Fast").removesuffix("Tokenizer") in _BEGIN_WITH_BOS
+        found = Surroundings(bos if begins else None)
+    return Surroundings(
+        _by_setting(settings.get("add_bos_token"), found.before, bos),
+        _by_setting(settings.get("add_eos_token"), found.after, eos),
+    )
+
+
+def _by_setting(setting: object, otherwise: str | None, token: str | None) -> str | None:
+    """What a setting asks for; where it says yes, the post-processor may still know better which token."""
+    if isinstance(setting, bool):
+        return (otherwise or token) if setting else None
+    return otherwise
+
+
+def _post_processor(files: TokenizerDirectory) -> Surroundings | None:
+    """What it puts around a text; None: there is none that puts anything anywhere."""
     where = f'{files.path / "tokenizer.json"}: "post_processor"'
     for step in flattened(files.tokenizer_json.get("post_processor"), "processors"):
         if step.get("type") == "TemplateProcessing":
@@ -46,16 +67,7 @@ def surroundings(files: TokenizerDirectory, bos: str | None, eos: str | None) ->
             return Surroundings(_first(step.get("cls"), where), _first(step.get("sep"), where))
         if step.get("type") != "ByteLevel":
             raise TokenizerError(f"{where}: {step.get('type')!r} is none that is known here")
-    return _by_settings(files, bos, eos)
-
-
-def _by_settings(files: TokenizerDirectory, bos: str | None, eos: str | None) -> Surroundings:
-    settings = files.tokenizer_config
-    name = str(settings.get("tokenizer_class", "" if files.tokenizer_json else "LlamaTokenizer"))
-    begins = settings.get("add_bos_token")
-    if begins is None:
-        begins = name.removesuffix("Fast").removesuffix("Tokenizer") in _BEGIN_WITH_BOS
-    return Surroundings(bos if begins else None, eos if settings.get("add_eos_token") else None)
+    return None
 
 
 def _template(step: Mapping[str, Any], where: str) -> Surroundings:

@@ -41,6 +41,21 @@ _TURN_ENDS = (
 )
 _MESSAGE_ENDS = ("<|eom_id|>",)
 
+# What the engine takes for special by its text alone, whatever the file says: ends, and parts of code to be filled in.
+_ENGINE_SPECIAL = """
+    <|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|>
+    </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|>
+    <|tool_response> <｜end▁of▁sentence｜> [e~[ <|ifm|im_end|> <|fim_prefix|> <fim-prefix> <fim_prefix>
+    <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|> <|prefix|> <|plamo:fim_prefix|> <|fim_suffix|>
+    <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|> <|suffix|> <|plamo:fim_suffix|>
+    <|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|> <|middle|>
+    <|plamo:fim_middle|> <|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|>
+    <fim-repo> <REPO> <reponame> <|file_sep|> <|plamo:file_separator|>
+"""
+ENGINE_SPECIAL = frozenset(_ENGINE_SPECIAL.split())
+# And what it takes for plain, though a part of users' text then.
+ENGINE_PLAIN = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"})
+
 
 @dataclass(frozen=True)
 class SpecialTokens:
@@ -81,7 +96,9 @@ def special_tokens(files: TokenizerDirectory, tokens: TokenTable, known: Mapping
         TokenizerError: a file names what is no id, or no token ends a text.
     """
     ids = {part: found for part in _NAMED if (found := _id(files, tokens, part)) is not None} | dict(known)
-    ends = {*_listed(files, "eos", tokens), *(ids[part] for part in ("eos",) if part in ids)}
+    if "eos" not in ids and "sep" in ids:
+        ids["eos"] = ids["sep"]  # BERT's texts end with it
+    ends = {*_listed(files, "eos", tokens), *([ids["eos"]] if "eos" in ids else [])}
     for part, texts in (("eot", _TURN_ENDS), ("eom", _MESSAGE_ENDS)):
         found = _first_special(tokens, texts)
         if found is not None:
@@ -94,6 +111,17 @@ def special_tokens(files: TokenizerDirectory, tokens: TokenTable, known: Mapping
     # The engine takes some other model's token for one that is not named.
     ids.setdefault("bos", ids["eos"])
     return SpecialTokens(ids, tuple(sorted(ends)))
+
+
+def differences(tokens: TokenTable) -> Iterator[str]:
+    """Tokens that the engine takes for something else."""
+    for text, token_id in tokens.ids.items():
+        type = tokens.by_id[token_id].type
+        if (text in ENGINE_SPECIAL and type is not TokenType.CONTROL) or (
+            text in ENGINE_PLAIN and type is not TokenType.USER_DEFINED
+        ):
+            yield f"the engine takes {text!r} for {'special' if text in ENGINE_SPECIAL else 'text'}, always"
+            return
 
 
 def _id(files: TokenizerDirectory, tokens: TokenTable, part: str) -> int | None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from pyggml._sentencepiece import Algorithm, SentencePieceModel
 from pyggml._sentencepiece import PieceType as TokenType
 from pyggml.errors import TokenizerError
-from pyggml.importer import _added_tokens, _byte_level
+from pyggml.importer import _added_tokens, _byte_level, _sentencepiece_bpe, _special_tokens, _unigram, _word_piece
 from pyggml.importer._added_tokens import AddedToken
 from pyggml.importer._chat_templates import chat_templates
 from pyggml.importer._cut import Cut
@@ -62,11 +63,17 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
     cut.tokens.require_whole(str(files.tokenizer_file))
     dropped = _added_tokens.add_to(cut.tokens, added, n_vocab)
     kept = [token for token in added if token not in dropped]
-    around = surroundings(files, named_text(files, "bos"), named_text(files, "eos"))
-    special = special_tokens(files, cut.tokens, _around_ids(around, cut.tokens, files))
+    given = _given_by_model(files)
+    around = surroundings(files, *(_text(part, given, cut.tokens, files) for part in ("bos", "eos")))
+    known = given | _around_ids(around, cut.tokens, files)
+    special = special_tokens(files, cut.tokens, known)
     _mark_special(cut.tokens, special)
     tokens = _fitted(cut.tokens, n_vocab, files)
-    differences = [*cut.differences, *_added_tokens.differences(kept)]
+    differences = [
+        *cut.differences,
+        *_added_tokens.differences(kept),
+        *_special_tokens.differences(cut.tokens),
+    ]
     return Vocabulary(
         metadata={
             "tokenizer.ggml.model": cut.model,
@@ -88,14 +95,35 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
 
 def _cut(files: TokenizerDirectory, added: list[AddedToken]) -> Cut:
     where = str(files.tokenizer_file)
-    tokenizer = files.tokenizer_json
-    kind = tokenizer["model"].get("type") or ("BPE" if "merges" in tokenizer["model"] else None)
     try:
-        if kind == "BPE" and _byte_level.is_byte_level(tokenizer):
-            return _byte_level.cut(tokenizer, added, where)
+        if files.sentencepiece is not None:
+            return _cut_of_model(files.sentencepiece, added, where)
+        return _cut_of_json(files.tokenizer_json, added, where)
     except TokenizerError as error:
         raise TokenizerError(str(error) if where in str(error) else f"{where}: {error}") from None
-    raise TokenizerError(f"{where}: a tokenizer of the kind {kind!r} is none that is known here")
+
+
+def _cut_of_json(tokenizer: Mapping[str, Any], added: list[AddedToken], where: str) -> Cut:
+    kind = tokenizer["model"].get("type") or ("BPE" if "merges" in tokenizer["model"] else None)
+    if kind == "BPE" and _byte_level.is_byte_level(tokenizer):
+        return _byte_level.cut(tokenizer, added, where)
+    if kind == "BPE" and _sentencepiece_bpe.uses_sentencepiece_spaces(tokenizer):
+        return _sentencepiece_bpe.cut(tokenizer, added, where)
+    if kind == "Unigram":
+        return _unigram.cut(tokenizer, where)
+    if kind == "WordPiece":
+        return _word_piece.cut(tokenizer, added, where)
+    name = "BPE that is neither byte-level nor SentencePiece's" if kind == "BPE" else repr(kind)
+    raise TokenizerError(f"a tokenizer of this kind cannot be read: {name}")
+
+
+def _cut_of_model(model: SentencePieceModel, added: list[AddedToken], where: str) -> Cut:
+    if model.algorithm is Algorithm.BPE and not model.space_is_suffix:
+        return _sentencepiece_bpe.cut_model(model, added, where)
+    if model.algorithm is Algorithm.UNIGRAM and not model.space_is_suffix:
+        return _unigram.cut_model(model, where)
+    suffix = " with spaces behind words" if model.space_is_suffix else ""
+    raise TokenizerError(f"a SentencePiece model of this kind cannot be read: {model.algorithm.name}{suffix}")
 
 
 def _vocab_size(config: Mapping[str, Any], directory: Path) -> int | None:
@@ -103,6 +131,21 @@ def _vocab_size(config: Mapping[str, Any], directory: Path) -> int | None:
     if size is not None and (not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= MAX_TOKENS):
         raise TokenizerError(f'{directory / "config.json"}: "vocab_size" is {size!r:.80}: 1 to {MAX_TOKENS} can be')
     return size
+
+
+def _given_by_model(files: TokenizerDirectory) -> dict[str, int]:
+    """What a ``tokenizer.model`` itself says."""
+    model = files.sentencepiece
+    if model is None:
+        return {}
+    ids = {"unk": model.unk_id, "bos": model.bos_id, "eos": model.eos_id, "pad": model.pad_id}
+    return {part: token_id for part, token_id in ids.items() if 0 <= token_id < len(model.pieces)}
+
+
+def _text(part: str, given: Mapping[str, int], tokens: TokenTable, files: TokenizerDirectory) -> str | None:
+    """The text of the token that has a part, where a file says which."""
+    named = named_text(files, part)
+    return tokens.by_id[given[part]].text if named is None and part in given else named
 
 
 def _around_ids(around: Surroundings, tokens: TokenTable, files: TokenizerDirectory) -> dict[str, int]:

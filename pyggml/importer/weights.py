@@ -130,8 +130,8 @@ class PlusOne(Weight):
 def widen(array: npt.NDArray[Any], type: GGMLType) -> Floats:
     """Numbers of a plain type as float32: a copy, exact but for F64 and large integers."""
     if type == GGMLType.BF16:
-        return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    floats: Floats = array.astype(np.float32)
+        array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    floats: Floats = array.astype(np.float32, copy=False)
     return floats
 
 

@@ -1,0 +1,205 @@
+"""Pieces of GBNF: literals, character classes, repetitions, and the numbers within a range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+#: Digits that numbers have at most before the point, and altogether: as many as a double keeps apart.
+MAX_DIGITS = 15
+_MAX_FRACTION = 6  # unless a bound has more
+
+_BLOCK = 100
+
+Ranges = list[tuple[int, int]]
+AddRule = Callable[[str], str]
+
+
+def literal(text: str) -> str:
+    """A text as it is."""
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def char_class(ranges: Ranges, *, negated: bool = False) -> str:
+    """One character of some ranges of code points, or none of them."""
+    inside = "".join(_code(low) if low == high else f"{_code(low)}-{_code(high)}" for low, high in ranges)
+    return f"[{'^' if negated else ''}{inside}]"
+
+
+def _escaped(char: str) -> str:
+    return f"\\{char}" if char in '"\\' else _code(ord(char)) if ord(char) < 0x20 else char
+
+
+def _code(code_point: int) -> str:
+    """A character in a class, or one that has to be spelled out."""
+    char = chr(code_point)
+    if char.isascii() and char.isalnum():
+        return char
+    return f"\\x{code_point:02X}" if code_point <= 0xFF else f"\\U{code_point:08X}"
+
+
+def any_of(alternatives: list[str]) -> str:
+    """One of several; there is at least one."""
+    return alternatives[0] if len(alternatives) == 1 else "(" + " | ".join(alternatives) + ")"
+
+
+def repeated(item: str, least: int, most: int | None, add_rule: AddRule) -> str:
+    """An item so many times; ``item`` is a rule's name.
+
+    Long repetitions are put together from blocks: the engine's parser writes each of them out.
+    """
+    if most is None:
+        start = repeated(item, least, least, add_rule)
+        return f"{start} {add_rule(f'{item}*')}".strip()
+    if most <= _BLOCK:
+        return add_rule(f"{item}{{{least},{most}}}") if most > 0 else ""
+    if least > 0:
+        blocks, rest = divmod(least, _BLOCK)
+        exact = repeated(item, rest, rest, add_rule)
+        if blocks:
+            block = add_rule(f"{item}{{{_BLOCK}}}")
+            exact = " ".join([*[block] * blocks, exact]).strip()
+        return f"{exact} {repeated(item, 0, most - least, add_rule)}".strip()
+    blocks, rest = divmod(most, _BLOCK)
+    block, short = add_rule(f"{item}{{{_BLOCK}}}"), add_rule(f"{item}{{0,{_BLOCK - 1}}}")
+    tail = add_rule(f"{item}{{0,{rest}}}") if rest else '""'
+    for _ in range(blocks):
+        tail = add_rule(f"{block} {tail} | {short}")
+    return tail
+
+
+def integers(low: int | None, high: int | None) -> str:
+    """Integers from ``low`` to ``high``, both included; None: as many digits as make sense.
+
+    Raises:
+        ValueError: there are none.
+    """
+    low, high = _open_ends(low, high)
+    if low > high:
+        raise ValueError(f"no integer is between {low} and {high}")
+    alternatives = []
+    if low < 0:
+        alternatives.append(f'"-" ({_naturals(max(1, -high), -low)})')
+    if high >= 0:
+        alternatives.append(_naturals(max(0, low), high))
+    return " | ".join(alternatives)
+
+
+def _open_ends(low: int | None, high: int | None) -> tuple[int, int]:
+    """Both bounds; one that is missing is replaced by one with more digits than the other."""
+    far = 10 ** max(MAX_DIGITS, *(len(str(abs(bound))) + 1 for bound in (low, high) if bound is not None), 0) - 1
+    return (-far if low is None else low, far if high is None else high)
+
+
+def _naturals(low: int, high: int) -> str:
+    alternatives = []
+    while low <= high:
+        last = min(high, 10 ** len(str(low)) - 1)  # the largest with as many digits
+        alternatives.append(_same_length(str(low), str(last)))
+        low = last + 1
+    return " | ".join(alternatives)
+
+
+def _same_length(low: str, high: str) -> str:
+    """Digit strings of one length from ``low`` to ``high``."""
+    if not low:
+        return '""'
+    rest = len(low) - 1
+    if set(low) == {"0"} and set(high) == {"9"}:
+        return _digits(len(low), len(low))
+    if low[0] == high[0]:
+        return f'"{low[0]}" ({_same_length(low[1:], high[1:])})'
+    first, last = int(low[0]), int(high[0])
+    alternatives = []
+    if set(low[1:]) - {"0"}:
+        alternatives.append(f'"{first}" ({_same_length(low[1:], "9" * rest)})')
+        first += 1
+    ends_full = not set(high[1:]) - {"9"}
+    if first <= (last if ends_full else last - 1):
+        alternatives.append(f"[{first}-{last if ends_full else last - 1}] {_digits(rest, rest)}")
+    if not ends_full:
+        alternatives.append(f'"{last}" ({_same_length("0" * rest, high[1:])})')
+    return " | ".join(alternatives)
+
+
+def _digits(least: int, most: int) -> str:
+    return f"[0-9]{{{least},{most}}}" if most else '""'
+
+
+def numbers(low: Fraction | None, high: Fraction | None, *, above: bool = False, below: bool = False) -> str:
+    """Decimal numbers from ``low`` to ``high``; ``above`` and ``below`` leave out the bound itself.
+
+    Raises:
+        ValueError: there are none.
+    """
+    n_digits = max(_MAX_FRACTION, *(_n_decimals(bound) for bound in (low, high) if bound is not None), 0)
+    scale = 10**n_digits
+    least = None if low is None else units(low * scale, above)
+    most = None if high is None else -units(-high * scale, below)
+    far = scale * (10**MAX_DIGITS)
+    least = min(-far, most or 0) if least is None else least
+    most = max(far, least) if most is None else most
+    if least > most:
+        raise ValueError("no number is possible")
+    alternatives = []
+    if least < 0:
+        alternatives.append(f'"-" ({_decimals(max(1, -most), -least, n_digits)})')
+    if most >= 0:
+        alternatives.append(_decimals(max(0, least), most, n_digits))
+    return " | ".join(alternatives)
+
+
+def units(bound: Fraction, beyond: bool) -> int:
+    """The least whole number from a bound on, or beyond it."""
+    whole = math.ceil(bound)
+    return whole + 1 if beyond and whole == bound else whole
+
+
+def _n_decimals(number: Fraction) -> int:
+    """Digits behind the point that it takes to tell numbers beside this one from it."""
+    n = 0
+    while n < MAX_DIGITS and (number * 10**n).denominator != 1:
+        n += 1
+    return n
+
+
+def _decimals(low: int, high: int, n_digits: int) -> str:
+    """Decimals from ``low`` to ``high``, none negative, in units of the last of ``n_digits`` digits."""
+    scale = 10**n_digits
+    first, first_rest = divmod(low, scale)
+    last, last_rest = divmod(high, scale)
+    low_digits, high_digits = f"{first_rest:0{n_digits}d}", f"{last_rest:0{n_digits}d}"
+    if first == last:
+        return f'"{first}" {_behind_point(low_digits, high_digits)}'
+    alternatives = [f'"{last}" {_behind_point("0" * n_digits, high_digits)}']
+    if first_rest:
+        alternatives.append(f'"{first}" {_behind_point(low_digits, "9" * n_digits)}')
+        first += 1
+    if first < last:
+        alternatives.append(f'({_naturals(first, last - 1)}) ("." {_digits(1, n_digits)})?')
+    return " | ".join(alternatives)
+
+
+def _behind_point(low: str, high: str) -> str:
+    """What may follow the digits before the point, for the rest to be from ``.low`` to ``.high``."""
+    some = '"." (' + " | ".join(_some_digits(low, high)) + ")"
+    return f"({some})?" if not set(low) - {"0"} else f"({some})"
+
+
+def _some_digits(low: str, high: str) -> list[str]:
+    """Strings of at least one digit, at most as many as ``low``, from ``.low`` to ``.high``."""
+    rest = len(low) - 1
+    alternatives, free = [], []
+    for digit in range(int(low[0]), int(high[0]) + 1):
+        next_low = low[1:] if digit == int(low[0]) else "0" * rest
+        next_high = high[1:] if digit == int(high[0]) else "9" * rest
+        may_end = not set(next_low) - {"0"}
+        if may_end and not set(next_high) - {"9"}:
+            free.append(digit)
+        else:
+            more = " | ".join(_some_digits(next_low, next_high))
+            alternatives.append(f'"{digit}" ({more})' + ("?" if may_end else ""))
+    if free:
+        alternatives.append(f"[{free[0]}-{free[-1]}] {_digits(0, rest)}")
+    return alternatives

@@ -1,0 +1,133 @@
+"""Regular expressions as grammars of the JSON strings that match them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from pyggml._gbnf import AddRule, Ranges, any_of, char_class, repeated
+
+if sys.version_info >= (3, 11):
+    from re import _constants as sre  # type: ignore[attr-defined]
+    from re import _parser as sre_parse  # type: ignore[attr-defined]
+else:
+    import sre_constants as sre
+    import sre_parse
+
+_LAST = 0x10FFFF
+# What a JSON string holds as itself, and how the rest is written.
+_PLAIN: Ranges = [(0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E), (0x80, 0xD7FF), (0xE000, _LAST)]
+_ESCAPES = {'"': '"', "\\": "\\", "\n": "n", "\t": "t", "\r": "r", "\b": "b", "\f": "f"}
+
+# Categories as far as ASCII goes: what Unicode adds to them differs between the engines of validators.
+_ASCII: Ranges = [(0, 0x7F)]
+_CATEGORIES: dict[Any, Ranges] = {
+    sre.CATEGORY_DIGIT: [(0x30, 0x39)],
+    sre.CATEGORY_WORD: [(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)],
+    sre.CATEGORY_SPACE: [(0x09, 0x0D), (0x20, 0x20)],
+}
+_NOT_CATEGORIES: dict[Any, Any] = {
+    sre.CATEGORY_NOT_DIGIT: sre.CATEGORY_DIGIT,
+    sre.CATEGORY_NOT_WORD: sre.CATEGORY_WORD,
+    sre.CATEGORY_NOT_SPACE: sre.CATEGORY_SPACE,
+}
+_NOT_SPACE_EITHER: Ranges = [(0x1C, 0x1F)]  # spaces to Python, not to others
+
+
+def pattern_rule(pattern: str, add_rule: AddRule) -> str:
+    """The inside of JSON strings that a pattern matches, as a grammar's expression.
+
+    As in JSON schema, the pattern may match anywhere unless it is anchored by ``^`` and ``$``.
+
+    Raises:
+        ValueError: it is no regular expression, or one that needs more than a grammar.
+    """
+    try:
+        tree: Any = sre_parse.parse(pattern)
+    except Exception as error:  # whatever Python's parser thinks of it, RecursionError too
+        raise ValueError(f"the pattern is no regular expression: {error}") from None
+    if tree.state.flags & ~sre.SRE_FLAG_UNICODE:
+        raise ValueError("a pattern with flags cannot be made a grammar")
+    return _Converter(add_rule).anywhere([*tree])
+
+
+class _Converter:
+    def __init__(self, add_rule: AddRule) -> None:
+        self._add_rule = add_rule
+
+    def anywhere(self, nodes: list[Any]) -> str:
+        if len(nodes) == 1 and nodes[0][0] is sre.BRANCH:
+            return any_of([self.anywhere([*branch]) for branch in nodes[0][1][1]])
+        begins = bool(nodes) and nodes[0] in ((sre.AT, sre.AT_BEGINNING), (sre.AT, sre.AT_BEGINNING_STRING))
+        nodes = nodes[begins:]
+        ends = bool(nodes) and nodes[-1] in ((sre.AT, sre.AT_END), (sre.AT, sre.AT_END_STRING))
+        nodes = nodes[: len(nodes) - ends]
+        anything = self._add_rule(f"{self._add_rule(chars([(0, _LAST)]))}*")
+        return " ".join([*([] if begins else [anything]), self._sequence(nodes), *([] if ends else [anything])])
+
+    def _sequence(self, nodes: Any) -> str:
+        return " ".join(map(self._node, nodes)) or '""'
+
+    def _node(self, node: Any) -> str:
+        kind, value = node
+        if kind in (sre.LITERAL, sre.NOT_LITERAL, sre.ANY, sre.IN):
+            return chars(_ranges(node))
+        if kind is sre.BRANCH:
+            return any_of([self._sequence(branch) for branch in value[1]])
+        if kind is sre.SUBPATTERN and not value[1] and not value[2]:
+            return f"({self._sequence(value[3])})"
+        if kind in (sre.MAX_REPEAT, sre.MIN_REPEAT):
+            least, most, body = value
+            most = None if most == sre.MAXREPEAT else most
+            return f"({repeated(self._add_rule(self._sequence(body)), least, most, self._add_rule)})"
+        what = "an anchor inside the pattern" if kind is sre.AT else str(kind).lower().replace("_", " ")
+        raise ValueError(f"the pattern uses {what}, which a grammar cannot express")
+
+
+def _ranges(node: Any) -> Ranges:
+    kind, value = node
+    if kind is sre.LITERAL:
+        return [(value, value)]
+    if kind is sre.NOT_LITERAL:
+        return _minus([(0, _LAST)], [(value, value)])
+    if kind is sre.ANY:
+        return _minus([(0, _LAST)], [(0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029)])
+    if kind is sre.RANGE:
+        return [value]
+    if kind is sre.CATEGORY:
+        if value in _CATEGORIES:
+            return _CATEGORIES[value]
+        return _minus(_ASCII, _CATEGORIES[_NOT_CATEGORIES[value]] + _NOT_SPACE_EITHER)
+    assert kind is sre.IN
+    negated = value[0][0] is sre.NEGATE
+    items = value[negated:]
+    inside = [one for item in items for one in _ranges(item)]
+    if not negated:
+        return inside
+    whole = _ASCII if any(item[0] is sre.CATEGORY for item in items) else [(0, _LAST)]
+    return _minus(whole, inside + (_NOT_SPACE_EITHER if whole is _ASCII else []))
+
+
+def _minus(whole: Ranges, without: Ranges) -> Ranges:
+    for low, high in without:
+        kept = [(first, min(last, low - 1)) for first, last in whole if first < low]
+        whole = kept + [(max(first, high + 1), last) for first, last in whole if last > high]
+    return sorted(whole)
+
+
+def chars(ranges: Ranges) -> str:
+    """One character out of ``ranges``, as a JSON string holds it.
+
+    Raises:
+        ValueError: there is none that a JSON string can hold.
+    """
+    plain = [
+        (max(a, low), min(b, high)) for low, high in sorted(ranges) for a, b in _PLAIN if max(a, low) <= min(b, high)
+    ]
+    escapes = [escape for char, escape in _ESCAPES.items() if any(low <= ord(char) <= high for low, high in ranges)]
+    alternatives = [char_class(plain)] if plain else []
+    if escapes:
+        alternatives.append('"\\\\" ' + char_class(sorted((ord(escape), ord(escape)) for escape in escapes)))
+    if not alternatives:
+        raise ValueError("the pattern asks for a character that a JSON string cannot hold")
+    return any_of(alternatives)

@@ -1,0 +1,90 @@
+"""Whether joining whatever makes a token of the best score is the same as following a list of merges.
+
+The engine cuts text for SentencePiece vocabularies by scores, ``tokenizers`` by merges. The two agree when every two
+symbols that the engine can come to join are a merge, and when the merges that make a token stand together in the list:
+a score is then as good as a rank. Runs of one character, such as spaces, are an exception that vocabularies make: what
+makes them is often listed in another order, which is harmless if it comes out the same for runs of any length.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+Merge = tuple[str, str]
+
+_MAX_RUN = 64  # tokens of runs are shorter than a quarter of it, or so long that longer ones do not matter
+
+
+def differences(
+    texts: Collection[str], normal: Collection[str], ranks: Mapping[Merge, int] | None = None
+) -> Iterator[str]:
+    """Where they do not agree; only the first place is told.
+
+    Args:
+        texts: of all tokens.
+        normal: those that merges may make.
+        ranks: of each merge, from 0; None: all that make a normal token are merges, of any rank.
+    """
+    by_token: defaultdict[str, list[int]] = defaultdict(list)
+    for left, right in _joins(texts):
+        rank = 0 if ranks is None else ranks.get((left, right))
+        if rank is None or left + right not in normal:
+            yield f"the engine would join {left!r} and {right!r}"
+            return
+        by_token[left + right].append(rank)
+    if ranks is not None:
+        yield from _rank_differences(by_token, ranks)
+
+
+def _joins(texts: Collection[str]) -> Iterator[Merge]:
+    """All two symbols that the engine can come to join: characters, and what it joined before."""
+    reachable = {character for text in texts for character in text}
+    for text in sorted(texts, key=len):
+        is_reachable = False
+        for n in range(1, len(text)):
+            left, right = text[:n], text[n:]
+            if left in reachable and right in reachable:
+                is_reachable = True
+                yield left, right
+        if is_reachable:
+            reachable.add(text)
+
+
+def _rank_differences(by_token: Mapping[str, list[int]], ranks: Mapping[Merge, int]) -> Iterator[str]:
+    token_of = {rank: text for text, those in by_token.items() for rank in those}
+    order = {rank: place for place, rank in enumerate(sorted(token_of))}
+    by_place = [token_of[rank] for rank in sorted(token_of)]
+    runs: set[str] = set()
+    for text, those in by_token.items():
+        first, last = order[min(those)], order[max(those)]
+        if last - first + 1 == len(those):
+            continue
+        if len({*"".join(by_place[first : last + 1])}) > 1:
+            yield f"the merges that make {text!r} are of different ranks"
+            return
+        runs.add(text[0])
+    for character in sorted(runs):
+        if not _runs_agree(character, by_token, ranks):
+            yield f"the merges that make runs of {character!r} are of different ranks"
+            return
+
+
+def _runs_agree(character: str, by_token: Mapping[str, list[int]], ranks: Mapping[Merge, int]) -> bool:
+    by_merges = {
+        (len(left), len(right)): rank for (left, right), rank in ranks.items() if {*left, *right} == {character}
+    }
+    by_score = {pair: min(by_token[character * sum(pair)]) for pair in by_merges}
+    return all(_joined(n, by_merges.get) == _joined(n, by_score.get) for n in range(2, _MAX_RUN + 1))
+
+
+def _joined(n_characters: int, rank_of: Callable[[tuple[int, int]], int | None]) -> list[int]:
+    """The lengths of the pieces that a run of a character ends up in."""
+    lengths = [1] * n_characters
+    while True:
+        pairs = zip(lengths, lengths[1:], range(n_characters), strict=False)
+        ranked = [(rank, at) for left, right, at in pairs if (rank := rank_of((left, right))) is not None]
+        if not ranked:
+            return lengths
+        _, at = min(ranked)
+        lengths[at : at + 2] = [lengths[at] + lengths[at + 1]]

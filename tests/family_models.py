@@ -1,0 +1,379 @@
+"""A small model of every family, with random weights in its architecture and its vocabulary, or the nearest there is.
+
+Tensor names and shapes are those that the engine asks for (`vendor/llama.cpp/src/models`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import models
+import numpy as np
+
+N_EMBD = 32
+N_LAYER = 2
+N_HEAD = 2
+N_HEAD_KV = 1
+HEAD_DIM = N_EMBD // N_HEAD
+N_KV = N_HEAD_KV * HEAD_DIM
+N_FF = 48
+N_EXPERT = 4
+N_CTX_TRAIN = 256
+
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which tensors an architecture has, where they differ.
+
+    Attributes:
+        norm_bias: norms have a bias.
+        fused_qkv: one tensor makes queries, keys and values.
+        qkv_bias: it, or they, have a bias.
+        out_bias: so has the output of attention.
+        qk_norm: queries and keys are normalised.
+        post_norms: so is what attention and feed-forward give.
+        ffn: "gated"; "fused", with gate and up in one; "plain", without a gate; "experts".
+        ffn_bias: feed-forward has a bias.
+        ffn_norm: it has a norm of its own.
+        output_bias: so have the logits.
+        output: "optional", and the embedding where it is left out; "required"; or "tied", always.
+    """
+
+    norm_bias: bool = False
+    fused_qkv: bool = False
+    qkv_bias: bool = False
+    out_bias: bool = False
+    qk_norm: bool = False
+    post_norms: bool = False
+    ffn: str = "gated"
+    ffn_bias: bool = False
+    ffn_norm: bool = True
+    output_bias: bool = False
+    output: str = "optional"
+
+
+LAYOUTS = {
+    "llama": Layout(),
+    "mixtral": Layout(ffn="experts"),
+    "mistral3": Layout(),
+    "phi2": Layout(
+        norm_bias=True,
+        qkv_bias=True,
+        out_bias=True,
+        ffn="plain",
+        ffn_bias=True,
+        ffn_norm=False,
+        output_bias=True,
+        output="required",
+    ),
+    "phi3": Layout(fused_qkv=True, ffn="fused"),
+    "qwen2": Layout(qkv_bias=True),
+    "qwen3": Layout(qk_norm=True),
+    "gemma2": Layout(post_norms=True, output="tied"),
+    "gemma3": Layout(qk_norm=True, post_norms=True),
+    "falcon": Layout(norm_bias=True, fused_qkv=True, ffn="plain", ffn_norm=False),
+    "stablelm": Layout(norm_bias=True, qkv_bias=True, output="required"),
+    "starcoder2": Layout(norm_bias=True, qkv_bias=True, out_bias=True, ffn="plain", ffn_bias=True),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model to make.
+
+    Attributes:
+        family: what it must be found to be.
+        stop: the tokens that must end it, all of them, in order of preference.
+        vocabulary: of the vendored tree.
+        architecture: of the file.
+        layout: the row of LAYOUTS; None: as the architecture.
+        name: ``general.name``.
+        rename: tokens of the vocabulary that get another text, and become control tokens.
+        append: control tokens behind the others.
+        types: tokens that get another type.
+        eos: the token that ``eos_token_id`` names.
+        template: its chat template.
+    """
+
+    family: str
+    stop: tuple[str, ...]
+    vocabulary: str
+    architecture: str = "llama"
+    layout: str | None = None
+    name: str = "a model"
+    rename: Mapping[str, str] = field(default_factory=dict)
+    append: tuple[str, ...] = ()
+    types: Mapping[str, int] = field(default_factory=dict)
+    eos: str | None = None
+    template: str | None = None
+
+
+_SMOLLM2_TOKENS = {
+    "<fim_prefix>": "<|im_start|>",
+    "<fim_middle>": "<|im_end|>",
+    "<fim_suffix>": "<repo_name>",
+    "<fim_pad>": "<reponame>",
+    "<repo_name>": "<filename>",
+    "<issue_start>": "<gh_stars>",
+}
+_R1_LLAMA_TOKENS = {
+    "<|begin_of_text|>": "<｜begin▁of▁sentence｜>",
+    "<|end_of_text|>": "<｜end▁of▁sentence｜>",
+    "<|reserved_special_token_6|>": "<｜User｜>",
+    "<|reserved_special_token_7|>": "<｜Assistant｜>",
+}
+_R1_QWEN_TOKENS = {
+    "<|endoftext|>": "<｜end▁of▁sentence｜>",
+    "<|im_start|>": "<｜User｜>",
+    "<|im_end|>": "<｜Assistant｜>",
+    "[PAD151646]": "<｜begin▁of▁sentence｜>",
+}
+# Beside the names, Gemma 4 has other tool tokens than its elders, and by them the engine knows that `</s>` is text.
+_GEMMA_TOKENS = {
+    "<|turn>": "<start_of_turn>",
+    "<turn|>": "<end_of_turn>",
+    "<|tool_response>": "<tool_response>",
+}
+
+CASES: dict[str, Case] = {
+    "llama 2": Case("llama2", ("</s>",), "llama-spm", name="LLaMA v2"),
+    "tinyllama": Case("llama2", ("</s>",), "llama-spm", name="TinyLlama_TinyLlama-1.1B-Chat-v1.0"),
+    "llama 3.1": Case(
+        "llama3",
+        ("<|eot_id|>", "<|end_of_text|>", "<|eom_id|>"),
+        "llama-bpe",
+        name="Meta-Llama-3.1-8B-Instruct",
+        rename={"<|reserved_special_token_4|>": "<|eom_id|>"},
+    ),
+    "smollm2": Case(
+        "smollm2",
+        ("<|im_end|>", "<|endoftext|>", "<reponame>"),  # the engine takes what names a repository for an end
+        "starcoder",
+        name="SmolLM2-135M-Instruct",
+        rename=_SMOLLM2_TOKENS,
+    ),
+    "deepseek r1 llama": Case(
+        "deepseek-r1-distill-llama",
+        ("<｜end▁of▁sentence｜>", "<|eot_id|>"),
+        "llama-bpe",
+        name="DeepSeek-R1-Distill-Llama-8B",
+        rename=_R1_LLAMA_TOKENS,
+    ),
+    "deepseek r1 qwen": Case(
+        "deepseek-r1-distill-qwen",
+        ("<｜end▁of▁sentence｜>",),
+        "qwen2",
+        "qwen2",
+        name="DeepSeek-R1-Distill-Qwen-1.5B",
+        rename=_R1_QWEN_TOKENS,
+    ),
+    "deepseek r1 qwen3": Case(
+        "deepseek-r1-distill-qwen3", ("<｜end▁of▁sentence｜>",), "qwen2", "qwen3", rename=_R1_QWEN_TOKENS
+    ),
+    "mistral": Case("mistral", ("</s>",), "llama-spm", name="mistralai_mistral-7b-instruct-v0.2"),
+    "mixtral": Case("mistral", ("</s>",), "llama-spm", layout="mixtral", name="mixtral-8x7b"),
+    "ministral 3": Case("mistral", ("</s>",), "llama-spm", "mistral3", append=("[INST]", "[/INST]")),
+    "phi 2": Case("phi2", ("<|endoftext|>",), "gpt-2", "phi2"),
+    "phi 3": Case("phi3", ("<|end|>", "<|endoftext|>", "</s>"), "phi-3", "phi3"),
+    "phi 4 mini": Case(
+        "phi4-mini",
+        ("<|end|>", "<|endoftext|>"),
+        "gpt-2",
+        "phi3",
+        name="Phi-4-mini-instruct",
+        append=("<|end|>", "<|user|>", "<|assistant|>", "<|system|>"),
+    ),
+    "phi 4": Case(
+        "phi4",
+        ("<|im_end|>", "<|endoftext|>"),
+        "gpt-2",
+        "phi3",
+        name="Phi 4",
+        append=("<|im_start|>", "<|im_end|>", "<|im_sep|>"),
+    ),
+    "qwen 2": Case("qwen2", ("<|im_end|>", "<|endoftext|>"), "qwen2", "qwen2"),
+    "qwen 3": Case("qwen3", ("<|im_end|>", "<|endoftext|>"), "qwen35", "qwen3"),
+    "gemma 2": Case(
+        "gemma",
+        ("<end_of_turn>", "<eos>"),
+        "llama-spm",
+        "gemma2",
+        rename={"<s>": "<bos>", "</s>": "<eos>"},
+        append=("<start_of_turn>", "<end_of_turn>", "</s>"),
+        types={"</s>": USER_DEFINED},  # as its conversions have it
+    ),
+    "gemma 3": Case("gemma", ("<end_of_turn>", "<eos>"), "gemma-4", "gemma3", rename=_GEMMA_TOKENS),
+    "falcon": Case("falcon", ("<|endoftext|>",), "falcon", "falcon"),
+    "stablelm": Case("stablelm", ("<|endoftext|>",), "gpt-neox", "stablelm"),
+    "yi": Case(
+        "yi",
+        ("<|im_end|>", "<|endoftext|>"),
+        "llama-spm",
+        name="Yi-1.5-9B-Chat",
+        rename={"<s>": "<|startoftext|>", "</s>": "<|endoftext|>"},
+        append=("<|im_start|>", "<|im_end|>", "<|im_sep|>"),
+    ),
+    "starcoder 2": Case("generic", ("<|endoftext|>", "<fim_pad>"), "starcoder", "starcoder2"),
+}
+
+
+def write_case(path: Path, case: Case) -> Path:
+    """The model of a case, its output tied to its embedding where its architecture allows that."""
+    layout = case.layout or case.architecture
+    return write(path, case.architecture, vocabulary_of(case), layout=layout, name=case.name)
+
+
+def write(
+    path: Path,
+    architecture: str,
+    vocabulary: models.Metadata,
+    *,
+    layout: str | None = None,
+    name: str = "a model",
+    tied: bool = True,
+) -> Path:
+    """A model of an architecture; without ``tied``, with output weights that are the embedding's all the same."""
+    shape = LAYOUTS[layout or architecture]
+    tokens = vocabulary["tokenizer.ggml.tokens"]
+    assert isinstance(tokens, list)
+    weights = _weights(shape, len(tokens))
+    if shape.output == "required" or (shape.output == "optional" and not tied):
+        weights["output.weight"] = weights["token_embd.weight"]
+    facts = {"general.architecture": architecture, "general.name": name, **_hyper_parameters(architecture, shape)}
+    return models.write(path, {**facts, **vocabulary}, weights)
+
+
+def vocabulary_of(case: Case) -> dict[str, object]:
+    """The ``tokenizer.*`` metadata of a case."""
+    vocabulary = models.real_vocabulary(case.vocabulary)
+    tokens = [*_texts(vocabulary["tokenizer.ggml.tokens"]), *case.append]
+    types = np.array([*_ints(vocabulary["tokenizer.ggml.token_type"]), *[CONTROL] * len(case.append)], np.int32)
+    for text in case.rename:
+        types[tokens.index(text)] = CONTROL
+    n_own = len(tokens) - len(case.append)
+    tokens = [case.rename.get(text, text) for text in tokens[:n_own]] + tokens[n_own:]
+    for text, kind in case.types.items():
+        types[tokens.index(text)] = kind
+    vocabulary |= {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": types}
+    if "tokenizer.ggml.scores" in vocabulary:
+        scores = [*_floats(vocabulary["tokenizer.ggml.scores"]), *[-1000.0] * len(case.append)]
+        vocabulary["tokenizer.ggml.scores"] = np.array(scores, np.float32)
+    vocabulary.pop("tokenizer.chat_template", None)
+    if case.template is not None:
+        vocabulary["tokenizer.chat_template"] = case.template
+    if case.eos is not None:
+        vocabulary["tokenizer.ggml.eos_token_id"] = tokens.index(case.eos)
+    return vocabulary
+
+
+def small_vocabulary(*special: str) -> dict[str, object]:
+    """Bytes and these control tokens, of which the first is eos: a family's vocabulary in miniature."""
+    vocabulary = models.byte_vocabulary()
+    tokens = vocabulary["tokenizer.ggml.tokens"]
+    assert isinstance(tokens, list)
+    tokens = [*tokens[:256], "th", *special]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": np.array([NORMAL] * 257 + [CONTROL] * len(special), np.int32),
+        "tokenizer.ggml.merges": ["t h"],
+        "tokenizer.ggml.eos_token_id": 257,
+        "tokenizer.ggml.add_bos_token": False,
+    }
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    assert isinstance(value, tuple)
+    return value
+
+
+def _ints(value: object) -> list[int]:
+    assert isinstance(value, np.ndarray)
+    return [int(number) for number in value]
+
+
+def _floats(value: object) -> list[float]:
+    assert isinstance(value, np.ndarray)
+    return [float(number) for number in value]
+
+
+def _hyper_parameters(architecture: str, layout: Layout) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "context_length": N_CTX_TRAIN,
+        "embedding_length": N_EMBD,
+        "block_count": N_LAYER,
+        "feed_forward_length": N_FF,
+        "attention.head_count": N_HEAD,
+        "attention.head_count_kv": N_HEAD_KV,
+        "attention.key_length": HEAD_DIM,
+        "attention.value_length": HEAD_DIM,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "attention.layer_norm_epsilon": 1e-5,
+        "rope.dimension_count": HEAD_DIM,
+        "rope.freq_base": 10_000.0,
+    }
+    if layout.ffn == "experts":
+        facts |= {"expert_count": N_EXPERT, "expert_used_count": 2}
+    return {f"{architecture}.{key}": value for key, value in facts.items()}
+
+
+def _weights(layout: Layout, n_vocab: int) -> models.Weights:
+    draw = models.Draw(0)
+    weights = {
+        "token_embd.weight": draw(n_vocab, N_EMBD, scale=1.0),
+        **_norm(draw, "output_norm", layout),
+    }
+    if layout.output_bias:
+        weights["output.bias"] = draw(n_vocab, scale=0.1)
+    for i in range(N_LAYER):
+        weights |= {f"blk.{i}.{name}": data for name, data in _layer(draw, layout).items()}
+    return weights
+
+
+def _layer(draw: models.Draw, layout: Layout) -> models.Weights:
+    weights = _norm(draw, "attn_norm", layout)
+    if layout.fused_qkv:
+        weights |= _linear(draw, "attn_qkv", N_EMBD + 2 * N_KV, N_EMBD, bias=layout.qkv_bias)
+    else:
+        for name, n_out in (("attn_q", N_EMBD), ("attn_k", N_KV), ("attn_v", N_KV)):
+            weights |= _linear(draw, name, n_out, N_EMBD, bias=layout.qkv_bias)
+    weights |= _linear(draw, "attn_output", N_EMBD, N_EMBD, bias=layout.out_bias)
+    if layout.qk_norm:
+        weights |= {f"attn_{which}_norm.weight": draw.near_1(HEAD_DIM) for which in "qk"}
+    if layout.post_norms:
+        weights |= {f"post_{which}_norm.weight": draw.near_1(N_EMBD) for which in ("attention", "ffw")}
+    if layout.ffn_norm:
+        weights |= _norm(draw, "ffn_norm", layout)
+    return weights | _feed_forward(draw, layout)
+
+
+def _feed_forward(draw: models.Draw, layout: Layout) -> models.Weights:
+    if layout.ffn == "experts":
+        return {
+            "ffn_gate_inp.weight": draw(N_EXPERT, N_EMBD),
+            "ffn_gate_exps.weight": draw(N_EXPERT, N_FF, N_EMBD),
+            "ffn_up_exps.weight": draw(N_EXPERT, N_FF, N_EMBD),
+            "ffn_down_exps.weight": draw(N_EXPERT, N_EMBD, N_FF),
+        }
+    n_up = 2 * N_FF if layout.ffn == "fused" else N_FF
+    gate = {"ffn_gate.weight": draw(N_FF, N_EMBD)} if layout.ffn == "gated" else {}
+    return {
+        **gate,
+        **_linear(draw, "ffn_up", n_up, N_EMBD, bias=layout.ffn_bias),
+        **_linear(draw, "ffn_down", N_EMBD, N_FF, bias=layout.ffn_bias),
+    }
+
+
+def _linear(draw: models.Draw, name: str, n_out: int, n_in: int, *, bias: bool) -> models.Weights:
+    weights = {f"{name}.weight": draw(n_out, n_in)}
+    return weights | ({f"{name}.bias": draw(n_out, scale=0.1)} if bias else {})
+
+
+def _norm(draw: models.Draw, name: str, layout: Layout) -> models.Weights:
+    weights = {f"{name}.weight": draw.near_1(N_EMBD)}
+    return weights | ({f"{name}.bias": draw(N_EMBD, scale=0.1)} if layout.norm_bias else {})
