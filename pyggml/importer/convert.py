@@ -25,6 +25,9 @@ from pyggml.quant import GGMLType
 #: Called with the part that is done, 0 to 1; False stops.
 Progress = Callable[[float], bool | None]
 
+#: Metadata key of ours: why the engine would cut some texts otherwise than the model's own tokenizer; most have none.
+NEEDS_HF_TOKENIZER = "pyggml.needs_hf_tokenizer"
+
 # For metadata, padding and what the file system itself takes.
 _SPARE_BYTES = 16 * 2**20
 _MAX_THREADS = 512
@@ -119,7 +122,10 @@ def _require_room(target: Path, plan: Plan, types: list[GGMLType]) -> None:
 
 
 def _declare(writer: GGUFWriter, plan: Plan, vocabulary: Vocabulary, types: list[GGMLType], file_type: int) -> None:
-    for key, value in {**plan.metadata, "general.file_type": file_type, **vocabulary.metadata}.items():
+    metadata: dict[str, Any] = {**plan.metadata, "general.file_type": file_type, **vocabulary.metadata}
+    if vocabulary.needs_hf_tokenizer is not None:
+        metadata[NEEDS_HF_TOKENIZER] = vocabulary.needs_hf_tokenizer
+    for key, value in metadata.items():
         writer.set(key, value, _value_type(value))
     for tensor, type in zip(plan.tensors, types, strict=True):
         writer.add_tensor(tensor.name, tensor.shape, type)
@@ -152,5 +158,11 @@ def _report(target: Path, plan: Plan, vocabulary: Vocabulary, types: list[GGMLTy
         types={name: names.count(name) for name in sorted(set(names))},
         n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors),
         n_bytes=target.stat().st_size,
-        notes=vocabulary.notes,
+        notes=(*_differences(vocabulary), *vocabulary.notes),
     )
+
+
+def _differences(vocabulary: Vocabulary) -> tuple[str, ...]:
+    if vocabulary.needs_hf_tokenizer is None:
+        return ()
+    return (f"load it with tokenizer=, the engine alone cuts some texts otherwise: {vocabulary.needs_hf_tokenizer}",)

@@ -124,7 +124,7 @@ class PlusOne(Weight):
 
     def floats(self, rows: Rows) -> Floats:
         """See :class:`Weight`."""
-        return self._source.floats(rows) + np.float32(1)
+        return np.add(self._source.floats(rows), 1, dtype=np.float32)
 
 
 def widen(array: npt.NDArray[Any], type: GGMLType) -> Floats:
