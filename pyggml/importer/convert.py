@@ -158,7 +158,21 @@ def _report(target: Path, plan: Plan, vocabulary: Vocabulary, types: list[GGMLTy
         types={name: names.count(name) for name in sorted(set(names))},
         n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors),
         n_bytes=target.stat().st_size,
-        notes=(*_differences(vocabulary), *vocabulary.notes),
+        notes=(*_losses(plan, types), *_differences(vocabulary), *vocabulary.notes),
+    )
+
+
+def _losses(plan: Plan, types: list[GGMLType]) -> tuple[str, ...]:
+    """How far quantised weights are from the checkpoint's where no type holds them exactly."""
+    errors = [
+        tensor.weight.error
+        for tensor, type in zip(plan.tensors, types, strict=True)
+        if tensor.weight.error and type == tensor.weight.type
+    ]
+    if not errors:
+        return ()
+    return (
+        f"{len(errors)} quantised tensors are not exact: their weights are off by {max(errors):.1e} of them at most",
     )
 
 

@@ -14,6 +14,7 @@ from pyggml.importer.layout import Layout, Sizes, Tensor
 from pyggml.importer.layouts import layout_of
 from pyggml.importer.rope import Rope, read_rope
 from pyggml.importer.safetensors import Checkpoint, read_json
+from pyggml.importer.schemes import IGNORED, scheme_of
 from pyggml.importer.tensors import Tensors
 from pyggml.importer.weights import Plain, Stacked, Weight
 from pyggml.quant import GGMLType
@@ -72,8 +73,9 @@ def read_plan(directory: Path) -> Plan:
     """
     config = read_config(directory)
     layout = layout_of(config)
+    scheme = scheme_of(config)  # which is beside the language model where that is part of a larger one
     config = _of_language_model(config, layout)
-    tensors = Tensors(Checkpoint(directory), layout.prefixes)
+    tensors = Tensors(Checkpoint(directory), layout.prefixes, scheme)
     sizes = _read_sizes(config, layout, tensors)
     rope = read_rope(config, layout, sizes)
     metadata = _metadata(directory, config, layout, sizes, rope)
@@ -262,7 +264,7 @@ def _plan_tensor(tensor: Tensor, sizes: Sizes, tensors: Tensors, i: int) -> Plan
 
 
 def _require_all_used(tensors: Tensors, layout: Layout) -> None:
-    unknown = [name for name in tensors.unused() if not layout.is_ignored(name)]
+    unknown = [name for name in tensors.unused() if not layout.is_ignored(name) and not re.fullmatch(IGNORED, name)]
     if unknown:
         listed = ", ".join(repr(name) for name in sorted(unknown, key=_natural)[:5])
         raise UnsupportedArchitectureError(

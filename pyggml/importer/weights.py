@@ -28,11 +28,13 @@ class Weight(ABC):
         n_rows: of it.
         n_cols: values in a row.
         type: the element type that holds it without loss, or with the least.
+        error: the largest relative one that this type makes.
     """
 
     n_rows: int
     n_cols: int
     type: GGMLType
+    error: float = 0.0
 
     @abstractmethod
     def floats(self, rows: Rows) -> Floats:
@@ -69,6 +71,7 @@ class Reordered(Weight):
         """Takes for each row the number of the row it is in ``source``."""
         self._source, self._order = source, order
         self.n_rows, self.n_cols, self.type = len(order), source.n_cols, source.type
+        self.error = source.error
 
     def floats(self, rows: Rows) -> Floats:
         """See :class:`Weight`."""
@@ -88,6 +91,7 @@ class Stacked(Weight):
         self.n_rows, self.n_cols = sum(part.n_rows for part in parts), parts[0].n_cols
         types = {part.type for part in parts}
         self.type = types.pop() if len(types) == 1 else GGMLType.F32
+        self.error = max(part.error for part in parts)
 
     def floats(self, rows: Rows) -> Floats:
         """See :class:`Weight`."""
