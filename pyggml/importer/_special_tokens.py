@@ -84,18 +84,22 @@ def named_text(files: TokenizerDirectory, part: str) -> str | None:
     return None
 
 
-def special_tokens(files: TokenizerDirectory, tokens: TokenTable, known: Mapping[str, int]) -> SpecialTokens:
+def special_tokens(
+    files: TokenizerDirectory, tokens: TokenTable, given: Mapping[str, int], around: Mapping[str, int]
+) -> SpecialTokens:
     """Finds them.
 
     Args:
         files: of the directory.
         tokens: the vocabulary.
-        known: parts that the tokenizer itself gives.
+        given: parts that the tokenizer itself gives, for where nothing else does.
+        around: parts of what goes around a text, which nothing else can change.
 
     Raises:
         TokenizerError: a file names what is no id, or no token ends a text.
     """
-    ids = {part: found for part in _NAMED if (found := _id(files, tokens, part)) is not None} | dict(known)
+    named = {part: found for part in _NAMED if (found := _id(files, tokens, part)) is not None}
+    ids = {**given, **named, **around}
     if "eos" not in ids and "sep" in ids:
         ids["eos"] = ids["sep"]  # BERT's texts end with it
     ends = {*_listed(files, "eos", tokens), *([ids["eos"]] if "eos" in ids else [])}

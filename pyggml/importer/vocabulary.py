@@ -65,8 +65,7 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
     kept = [token for token in added if token not in dropped]
     given = _given_by_model(files)
     around = surroundings(files, *(_text(part, given, cut.tokens, files) for part in ("bos", "eos")))
-    known = given | _around_ids(around, cut.tokens, files)
-    special = special_tokens(files, cut.tokens, known)
+    special = special_tokens(files, cut.tokens, given, _around_ids(around, cut.tokens, files))
     _mark_special(cut.tokens, special)
     tokens = _fitted(cut.tokens, n_vocab, files)
     differences = [
