@@ -350,7 +350,8 @@ def test_tokens_added_beside_a_tokenizer_model(tmp_path: Path) -> None:
 def test_unigram_and_word_piece_are_read_and_left_to_their_tokenizers(tmp_path: Path, name: str, kind: str) -> None:
     original = _first_tokens(models.real_vocabulary(name), 5000)
     tokenizer_files.write_json(tmp_path, original)
-    vocabulary = read_vocabulary(tmp_path, {"eos_token_id": 2})
+    write(tmp_path, tokenizer_config__json={"sep_token": "</s>" if kind == "t5" else "[SEP]"})
+    vocabulary = read_vocabulary(tmp_path, {})
     assert vocabulary.metadata["tokenizer.ggml.model"] == kind
     assert vocabulary.metadata["tokenizer.ggml.tokens"] == list(_texts(original["tokenizer.ggml.tokens"]))
     assert "in its own way" in str(vocabulary.needs_hf_tokenizer)
@@ -452,6 +453,27 @@ def test_the_tokenizers_settings_count_before_the_models(tmp_path: Path) -> None
         "tokenizer.ggml.padding_token_id": 0,
     }
     assert vocabulary.end_ids == (0, 1, 2)
+
+
+def test_ids_that_nobody_chose_name_nothing(tmp_path: Path) -> None:
+    """Of a config's own ids, 1 and 2, neither begins or ends a text of this vocabulary: they are `!` and `"`."""
+    write(tmp_path, small.byte_level(_GPT2), tokenizer_config__json={"eos_token": "<|endoftext|>"})
+    stale = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 7}
+    for copied in ({}, {"_from_model_config": True, **stale}):
+        write(tmp_path, generation_config__json=copied)
+        vocabulary = read_vocabulary(tmp_path, stale)
+        ids = {key: value for key, value in vocabulary.metadata.items() if key.endswith("token_id")}
+        assert ids == {"tokenizer.ggml.bos_token_id": 0, "tokenizer.ggml.eos_token_id": 0}
+        assert vocabulary.end_ids == (0,)
+        assert differing(vocabulary, tmp_path, 50) == []
+
+
+def test_an_end_that_is_plain_text_stays_plain_text(tmp_path: Path) -> None:
+    write(tmp_path, small.byte_level(_GPT2), generation_config__json={"eos_token_id": [0, 2]})
+    vocabulary = read_vocabulary(tmp_path, {})
+    types: Any = vocabulary.metadata["tokenizer.ggml.token_type"]
+    assert vocabulary.end_ids == (0, 2)
+    assert list(types[:3]) == [CONTROL, NORMAL, NORMAL]
 
 
 def template(before: list[str], after: list[str]) -> Json:

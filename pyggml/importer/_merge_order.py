@@ -26,8 +26,8 @@ def differences(
 
     Args:
         texts: of all tokens.
-        normal: those that merges may make.
-        ranks: of each merge, from 0; None: all that make a normal token are merges, of any rank.
+        normal: those that may be joined where there is no list of merges.
+        ranks: of each merge, from 0; None: all that make a normal token are merges, by their scores.
     """
     if sum(len(text) ** 2 for text in texts) > _MAX_WORK:
         yield "its tokens are too long to look at what joins to what"
@@ -35,7 +35,7 @@ def differences(
     by_token: defaultdict[str, list[int]] = defaultdict(list)
     for left, right in _joins(texts):
         rank = 0 if ranks is None else ranks.get((left, right))
-        if rank is None or left + right not in normal:
+        if rank is None or (ranks is None and left + right not in normal):
             yield f"the engine would join {left!r} and {right!r}"
             return
         by_token[left + right].append(rank)
