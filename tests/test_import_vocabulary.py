@@ -706,6 +706,7 @@ def test_broken_json(tmp_path: Path, data: bytes, message: str) -> None:
         ({"tokenizer_config__json": {"added_tokens_decoder": []}}, '"added_tokens_decoder": an object was expected'),
         ({"tokenizer_config__json": {"added_tokens_decoder": {"x": {"content": "y"}}}}, "'y' has the id 'x'"),
         ({"tokenizer_config__json": {"chat_template": 7}}, 'tokenizer_config.json: "chat_template": texts with names'),
+        ({"tokenizer_config__json": {"chat_template": "\ud800"}}, "'default' holds a NUL or half a character"),
         ({"added_tokens__json": {"y": 1.5}}, "added_tokens.json: 'y' has the id 1.5"),
         ({"generation_config__json": {"eos_token_id": ["x"]}}, 'generation_config.json: "eos_token_id" is no id'),
         ({"chat_template__jinja": b"\xff"}, "chat_template.jinja is not UTF-8"),
