@@ -23,6 +23,8 @@ def chat_templates(files: TokenizerDirectory) -> dict[str, object]:
     """
     templates: dict[str, str] = {}
     for name, text in _all(files):
+        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+            raise TokenizerError(f"{files.path}: the chat template {name!r:.80} holds a NUL or half a character")
         templates.setdefault(name, text)
     if len(templates) > _MAX_NAMED:
         raise TokenizerError(

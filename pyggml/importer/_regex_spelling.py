@@ -20,6 +20,7 @@ _CODE_POINT = re.compile(r"u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|x\{([0-9A-Fa-f]{1
 _PROPERTY = re.compile(r"([pP])\{(\^?)(\w+)\}")
 _QUANTIFIER = re.compile(r"([?*+]|\{\d*,?\d*\})([?+]?)")
 _QUANTIFIERS = {"{1}": "", "{1,1}": "", "{0,}": "*", "{1,}": "+", "{0,1}": "?"}
+_OPENING = frozenset("pPuxcCMkgo")  # of escapes that are longer than two characters, and were not recognised
 _SPECIAL = frozenset("\\^$.|?*+()[]{}-&")
 
 _LONG_NAMES = {"Letter": "L", "Number": "N", "Punctuation": "P", "Symbol": "S", "Mark": "M"}
@@ -136,6 +137,8 @@ class _Parser:
         if match := self._match(_CODE_POINT):
             return _escaped(chr(min(int(match[1] or match[2] or match[3], 16), 0x10FFFF)))
         character = self._take(re.compile(".", re.DOTALL))
+        if character in _OPENING:
+            raise _UnknownSyntaxError
         if character in _CHARACTERS:
             return _escaped(_CHARACTERS[character])
         return f"\\{character}" if character.isalnum() else _escaped(character)

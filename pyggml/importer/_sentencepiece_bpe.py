@@ -169,7 +169,7 @@ def _fallback_differences(bytes_known: Collection[str]) -> Iterator[str]:
 
 
 def _texts(tokens: TokenTable, added: Sequence[AddedToken]) -> tuple[set[str], set[str]]:
-    """The texts of all tokens, and of those that merges may make."""
+    """The texts of all tokens, and of those that are no special ones."""
     special = {token.text for token in added}
     normal = {token.text for token in tokens.by_id.values() if token.type is TokenType.NORMAL}
     return special | tokens.ids.keys(), normal - special

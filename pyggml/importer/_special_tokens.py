@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pyggml._sentencepiece import PieceType as TokenType
 from pyggml.errors import TokenizerError
 from pyggml.importer._added_tokens import text_of
 from pyggml.importer._token_table import TokenTable
-from pyggml.importer._tokenizer_directory import TokenizerDirectory
+from pyggml.importer._tokenizer_directory import Json, TokenizerDirectory
 
 # Part -> the engine's key, whose spelling is upstream's.
 _KEYS = {
@@ -84,18 +85,24 @@ def named_text(files: TokenizerDirectory, part: str) -> str | None:
     return None
 
 
-def special_tokens(files: TokenizerDirectory, tokens: TokenTable, known: Mapping[str, int]) -> SpecialTokens:
+def special_tokens(
+    files: TokenizerDirectory, tokens: TokenTable, given: Mapping[str, int], around: Mapping[str, int]
+) -> SpecialTokens:
     """Finds them.
 
     Args:
         files: of the directory.
         tokens: the vocabulary.
-        known: parts that the tokenizer itself gives.
+        given: parts that the tokenizer itself gives, for where nothing else does.
+        around: parts of what goes around a text, which nothing else can change.
 
     Raises:
         TokenizerError: a file names what is no id, or no token ends a text.
     """
-    ids = {part: found for part in _NAMED if (found := _id(files, tokens, part)) is not None} | dict(known)
+    by_text = {part: tokens.ids[text] for part in _NAMED if (text := named_text(files, part)) in tokens.ids}
+    by_id = {part: listed[0] for part in _NAMED if (listed := _listed(files, part, tokens))}
+    _mark_special(tokens, [*by_text.values(), *around.values()])
+    ids = {**given, **by_id, **by_text, **around}
     if "eos" not in ids and "sep" in ids:
         ids["eos"] = ids["sep"]  # BERT's texts end with it
     ends = {*_listed(files, "eos", tokens), *([ids["eos"]] if "eos" in ids else [])}
@@ -124,24 +131,35 @@ def differences(tokens: TokenTable) -> Iterator[str]:
             return
 
 
-def _id(files: TokenizerDirectory, tokens: TokenTable, part: str) -> int | None:
-    text = named_text(files, part)
-    if text is not None and text in tokens.ids:
-        return tokens.ids[text]
-    return next(iter(_listed(files, part, tokens)), None)
+def _listed(files: TokenizerDirectory, part: str, tokens: TokenTable) -> list[int]:
+    """The ids that files about the model name, of tokens that there are: -1 names nothing.
+
+    What ``generation_config.json`` says was meant. A ``config.json``, and what was copied from it, may hold ids that
+    nobody chose, such as 1 and 2, which are pieces of plain text in many vocabularies: of these only special tokens
+    count.
+    """
+    chosen = [i for i in _ids(files.generation, part, files.path / "generation_config.json") if i in tokens.by_id]
+    if chosen and not files.generation.get("_from_model_config"):
+        return chosen
+    ids = chosen or [i for i in _ids(files.config, part, files.path / "config.json") if i in tokens.by_id]
+    return [token_id for token_id in ids if tokens.by_id[token_id].type is not TokenType.NORMAL]
 
 
-def _listed(files: TokenizerDirectory, part: str, tokens: TokenTable) -> Iterator[int]:
-    """The ids that files about the model name; those of tokens that are not there, such as -1, name nothing."""
-    for name, source in (("generation_config.json", files.generation), ("config.json", files.config)):
-        value: Any = source.get(f"{part}_token_id")
-        for token_id in value if isinstance(value, list) else [value]:
-            if token_id is None:
-                continue
-            if not isinstance(token_id, int) or isinstance(token_id, bool):
-                raise TokenizerError(f'{files.path / name}: "{part}_token_id" is no id: {token_id!r:.80}')
-            if token_id in tokens.by_id:
-                yield token_id
+def _ids(source: Json, part: str, file: Path) -> list[int]:
+    value: Any = source.get(f"{part}_token_id")
+    found = [token_id for token_id in (value if isinstance(value, list) else [value]) if token_id is not None]
+    for token_id in found:
+        if not isinstance(token_id, int) or isinstance(token_id, bool):
+            raise TokenizerError(f'{file}: "{part}_token_id" is no id: {token_id!r:.80}')
+    return found
+
+
+def _mark_special(tokens: TokenTable, ids: Iterable[int]) -> None:
+    """What has a part to play is never text, whatever the vocabulary says."""
+    for token_id in ids:
+        token = tokens.by_id[token_id]
+        if token.type is TokenType.NORMAL:
+            tokens.by_id[token_id] = replace(token, type=TokenType.CONTROL)
 
 
 def _first_special(tokens: TokenTable, texts: Iterable[str]) -> int | None:

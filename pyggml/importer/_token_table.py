@@ -10,6 +10,7 @@ from pyggml._sentencepiece import PieceType as TokenType
 from pyggml.errors import TokenizerError
 
 MAX_TOKENS = 2**22  # the largest vocabularies known have a sixteenth
+_MAX_CHARACTERS = 2**14
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ def texts_by_id(vocab: object, where: str) -> Iterator[tuple[str, object]]:
 def _require_storable(text: str, where: str) -> None:
     if not text:
         raise TokenizerError(f"{where}: a token without a text")
+    if len(text) > _MAX_CHARACTERS:
+        raise TokenizerError(f"{where}: a token of {len(text)} characters; {_MAX_CHARACTERS} are the most that is read")
     if "\0" in text:
         raise TokenizerError(f"{where}: the token {text!r:.80} holds a NUL, at which the engine would cut it")
     try:

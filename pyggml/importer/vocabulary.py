@@ -17,7 +17,7 @@ from pyggml.importer._added_tokens import AddedToken
 from pyggml.importer._chat_templates import chat_templates
 from pyggml.importer._cut import Cut
 from pyggml.importer._post_processors import Surroundings, surroundings
-from pyggml.importer._special_tokens import SpecialTokens, named_text, special_tokens
+from pyggml.importer._special_tokens import named_text, special_tokens
 from pyggml.importer._token_table import MAX_TOKENS, Token, TokenTable
 from pyggml.importer._tokenizer_directory import TokenizerDirectory, read_directory
 
@@ -62,12 +62,10 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
     n_vocab = _vocab_size(config, directory)
     cut.tokens.require_whole(str(files.tokenizer_file))
     dropped = _added_tokens.add_to(cut.tokens, added, n_vocab)
-    kept = [token for token in added if token not in dropped]
+    kept = [token for token in added if token.text in cut.tokens.ids]
     given = _given_by_model(files)
     around = surroundings(files, *(_text(part, given, cut.tokens, files) for part in ("bos", "eos")))
-    known = given | _around_ids(around, cut.tokens, files)
-    special = special_tokens(files, cut.tokens, known)
-    _mark_special(cut.tokens, special)
+    special = special_tokens(files, cut.tokens, given, _around_ids(around, cut.tokens, files))
     tokens = _fitted(cut.tokens, n_vocab, files)
     differences = [
         *cut.differences,
@@ -157,14 +155,6 @@ def _around_ids(around: Surroundings, tokens: TokenTable, files: TokenizerDirect
         if text is not None:
             ids[part] = tokens.ids[text]
     return ids
-
-
-def _mark_special(tokens: TokenTable, special: SpecialTokens) -> None:
-    """What has a part to play is never text, whatever the vocabulary says."""
-    for token_id in (*special.ids.values(), *special.ends):
-        token = tokens.by_id[token_id]
-        if token.type is TokenType.NORMAL:
-            tokens.by_id[token_id] = Token(token.text, TokenType.CONTROL, token.score)
 
 
 def _fitted(tokens: TokenTable, n_vocab: int | None, files: TokenizerDirectory) -> list[Token]:
