@@ -52,5 +52,5 @@ def _directory_message(path: Path) -> str:
 
 def _is_hugging_face(path: Path) -> bool:
     """Whether a directory is a checkpoint, complete or not; those of GGUF files may have a config.json as well."""
-    has_config = (path / "config.json").exists()
+    has_config = (path / "config.json").exists() or (path / "params.json").exists()
     return has_config and (any(path.glob("*.safetensors*")) or not any(path.glob("*.gguf")))

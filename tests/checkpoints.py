@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,14 @@ def bf16_bits(values: npt.ArrayLike) -> npt.NDArray[np.uint16]:
 def bf16_values(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """Values as bfloat16 holds them."""
     return (bf16_bits(values).astype(np.uint32) << 16).view(np.float32)
+
+
+def drawn(name: str, shape: tuple[int, ...]) -> Stored:
+    """Random weights that depend on nothing but name and shape: norms near 1, matrices that keep their input's size."""
+    noise = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape)
+    if len(shape) == 1:
+        return bf16(0.1 * noise + (0 if name.endswith("bias") else 1))
+    return bf16(noise * (1.0 if "embed" in name else 1.5 * shape[-1] ** -0.5))
 
 
 def header(tensors: Tensors) -> dict[str, dict[str, Any]]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import checkpoints
 import numpy as np
 import pytest
 from hf_llama import N_VOCAB, HFLlama
@@ -130,6 +131,42 @@ def test_linear_rotations(tmp_path: Path) -> None:
     pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
     frequencies = 10_000.0 ** -(np.arange(0, 16, 2) / 16)
     require_close(computed(tmp_path / "model.gguf"), llama.logits(PROMPT, frequencies / 4), 1e-3)
+
+
+def test_what_meta_publishes(tmp_path: Path) -> None:
+    llama = HFLlama(n_ff=160)
+    names = {
+        "model.embed_tokens": "tok_embeddings",
+        "model.norm": "norm",
+        "lm_head": "output",
+        "model.layers": "layers",
+        "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "self_attn": "attention",
+        "mlp": "feed_forward",
+        "gate_proj": "w1",
+        "down_proj": "w2",
+        "up_proj": "w3",
+    } | {f"{letter}_proj": f"w{letter}" for letter in "qkvo"}
+    tensors: dict[str, Any] = {}
+    for name, weight in llama.weights.items():
+        if "q_proj" in name or "k_proj" in name:  # Meta rotates neighbours, Hugging Face halves
+            weight = weight.reshape(-1, 2, 8, 64).swapaxes(1, 2).reshape(-1, 64)
+        for theirs, metas in names.items():
+            name = name.replace(theirs, metas)
+        tensors[name] = checkpoints.bf16(weight)
+    hf = llama.write(tmp_path / "hf")
+    (hf / "model.safetensors").unlink()
+    (hf / "config.json").unlink()
+    checkpoints.write(hf / "consolidated.safetensors", tensors)
+    params = {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "norm_eps": 1e-5, "vocab_size": -1}
+    (hf / "params.json").write_text(json.dumps({**params, "multiple_of": 32, "ffn_dim_multiplier": 0.9}))
+    (hf / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
+    pyggml.convert(hf, tmp_path / "model.gguf", "f32")
+    require_close(computed(tmp_path / "model.gguf"), llama.logits(PROMPT), 1e-3)
+    (hf / "params.json").write_text(json.dumps({**params, "multiple_of": 32, "use_scaled_rope": True}))
+    with pytest.raises(ModelLoadError, match=r"no rope_scaling\.factor"):
+        pyggml.convert(hf, tmp_path / "model.gguf", "f32")
 
 
 # --- the types --------------------------------------------------------------------------------------------------

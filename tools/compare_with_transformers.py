@@ -27,6 +27,14 @@ from typing import Any
 
 import numpy as np
 
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+import checkpoints  # noqa: E402
+
+#: What the tests compare with, where there is no transformers.
+RECORD = ROOT / "tests" / "data" / "transformers.npz"
+
 N_POSITIONS, N_GREEDY = 200, 64
 N_CTX = 512
 N_VOCAB = 320
@@ -173,22 +181,20 @@ def make(directory: Path, names: set[str]) -> None:
 
 
 def make_case(directory: Path, case: Case, seed: int) -> None:
+    import safetensors
     import torch
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)  # more would only wait for each other over matrices this small
-    torch.manual_seed(seed)
     config = getattr(transformers, f"{case.config_kind or case.kind}Config")(**{**BASE, **case.config})
     kind = getattr(transformers, f"{case.kind}ForCausalLM")
-    model = kind(config)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(draw(name, parameter))
-    model.to(torch.bfloat16).save_pretrained(directory, max_shard_size="60KB" if seed % 2 else "1GB")
+    kind(config).save_pretrained(directory)
+    with safetensors.safe_open(directory / "model.safetensors", "np") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
+    write_weights(directory, shapes, is_sharded=bool(seed % 2))
     write_tokenizer(directory)
-    # Loaded anew: the tables of rotations were rounded to bfloat16 with the weights.
     model = kind.from_pretrained(directory, dtype=torch.float32).eval()
     prompt = np.random.default_rng(seed).integers(0, N_VOCAB, case.n_positions)
     with torch.no_grad():
@@ -198,17 +204,17 @@ def make_case(directory: Path, case: Case, seed: int) -> None:
             step = model(torch.tensor(greedy[-1:])[None], past_key_values=step.past_key_values, use_cache=True)
             greedy.append(int(step.logits[0, -1].argmax()))
     np.savez(directory / "expected.npz", prompt=prompt, logits=logits, greedy=greedy)
+    (directory / "shapes.json").write_text(json.dumps(shapes))
 
 
-def draw(name: str, parameter: Any) -> Any:
-    """Random weights, spread enough that first choices are distinct; those of norms near where they do nothing."""
-    import torch
-
-    noise = torch.randn_like(parameter)
-    if parameter.dim() == 1:
-        return parameter + 0.1 * noise
-    scale = 1.0 if "embed" in name else 1.5 * parameter.shape[-1] ** -0.5
-    return scale * noise
+def write_weights(directory: Path, shapes: dict[str, tuple[int, ...]], *, is_sharded: bool) -> None:
+    """Random weights in bfloat16 under the names that transformers gave, in one file or three."""
+    (directory / "model.safetensors").unlink()
+    tensors = {name: checkpoints.drawn(name, shape) for name, shape in shapes.items()}
+    if is_sharded:
+        checkpoints.write_shards(directory, tensors, 3)
+    else:
+        checkpoints.write(directory / "model.safetensors", tensors)
 
 
 def write_tokenizer(directory: Path) -> None:
@@ -270,6 +276,19 @@ def compare(directory: Path, case: Case, outtype: str) -> Result:
     return Result(largest, rms, float(same.mean()), n_greedy, bool(is_good))
 
 
+def record(directory: Path) -> None:
+    """Keeps configurations, shapes, prompts and the logits after some of their tokens: what tests cannot make alone."""
+    kept: dict[str, Any] = {}
+    for folder, case in chosen(directory, set()):
+        expected = np.load(folder / "expected.npz")
+        config = json.loads((folder / "config.json").read_text())
+        shapes = json.loads((folder / "shapes.json").read_text())
+        kept[f"{case.name}/model"] = json.dumps({"config": config, "shapes": shapes, "n_ctx": case.n_ctx})
+        kept[f"{case.name}/prompt"] = expected["prompt"].astype(np.int32)
+        kept[f"{case.name}/logits"] = expected["logits"][-2:].astype(np.float32)
+    np.savez_compressed(RECORD, **kept)
+
+
 def chosen(directory: Path, names: set[str]) -> Iterator[tuple[Path, Case]]:
     for number, case in enumerate(CASES):
         if not names or case.name in names:
@@ -280,6 +299,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--python", help="an interpreter with transformers and PyTorch")
     parser.add_argument("--make", type=Path, help="only write the checkpoints, with the interpreter that runs this")
+    parser.add_argument("--record", action="store_true", help=f"keep what the tests need in {RECORD.name}")
     parser.add_argument("cases", nargs="*", help="names of cases; all when none is given")
     args = parser.parse_args()
     names = set(args.cases)
@@ -289,6 +309,8 @@ def main() -> None:
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([args.python or sys.executable, __file__, "--make", folder, *args.cases], check=True)
+        if args.record:
+            record(Path(folder))
         print(f"{'case':34} {'weights':8} {'largest':>9} {'rms':>9} {'choices':>8} {'greedy':>7}")
         for directory, case in chosen(Path(folder), names):
             for outtype in ("f32", "auto"):

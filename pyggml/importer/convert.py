@@ -87,7 +87,7 @@ def convert(
     threads = None if n_threads is None else integer("n_threads", n_threads, 1, _MAX_THREADS)
     target = _target(out)
     plan = read_plan(_directory(hf_dir))
-    vocabulary = read_vocabulary(plan.config.path.parent, plan.config.values)
+    vocabulary = read_vocabulary(plan.config.path.parent, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
     types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors)
     _require_room(target, plan, types)
     with GGUFWriter(target) as writer:

@@ -20,6 +20,8 @@ from pyggml.importer.weights import Plain, Stacked, Weight
 from pyggml.quant import GGMLType
 
 CONFIG = "config.json"
+#: What Meta and Mistral write in its place.
+PARAMS = "params.json"
 
 #: Metadata key of ours: tokens beyond which the engine would compute something else than the model does.
 CONTEXT_LIMIT = "pyggml.context_limit"
@@ -86,7 +88,7 @@ def read_plan(directory: Path) -> Plan:
 
 
 def read_config(directory: Path) -> Config:
-    """The ``config.json`` of a directory.
+    """The ``config.json`` of a directory, or else its ``params.json``, whose model type is then its name.
 
     Raises:
         ModelNotFoundError: there is no such directory, or none in it.
@@ -97,7 +99,9 @@ def read_config(directory: Path) -> Config:
         raise ModelNotFoundError(f"there is no directory {directory}")
     if not directory.is_dir():
         raise InvalidParameterError(f"{directory} is no directory; that of a Hugging Face model was expected")
-    path = directory / CONFIG
+    path, params = directory / CONFIG, directory / PARAMS
+    if params.exists() and not path.exists():
+        return Config(params, {**read_json(params), "model_type": PARAMS})
     return Config(path, read_json(path))
 
 
@@ -130,7 +134,7 @@ def _read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
         n_head_kv=n_head_kv,
         head_dim=head_dim,
         n_ff=config.integer("intermediate_size"),
-        n_vocab=config.integer("vocab_size"),
+        n_vocab=config.integer("vocab_size", tensors.n_rows(_embedding(layout))),
         n_expert=config.integer("num_local_experts") if "num_local_experts" in layout.defaults else 0,
         flags=frozenset(flags),
     )

@@ -63,6 +63,14 @@ class Tensors:
         self._used.add(name)
         return self.checkpoint[stored_name]
 
+    def n_rows(self, name: str) -> int:
+        """How many rows a tensor has.
+
+        Raises:
+            ModelNotFoundError: there is none of this name.
+        """
+        return (*self.stored(name).shape, 0)[0]
+
     def is_same(self, name: str, other: str) -> bool:
         """Whether two tensors hold the same bytes; marks the first as used if they do."""
         first, second = (self._stored_names.get(each) for each in (name, other))

@@ -11,6 +11,7 @@ from pyggml.importer.layout import Layout
 from pyggml.importer.layouts.falcon import FALCON
 from pyggml.importer.layouts.gemma import GEMMA2, GEMMA3
 from pyggml.importer.layouts.llama import LLAMA, MISTRAL, MIXTRAL
+from pyggml.importer.layouts.meta import META
 from pyggml.importer.layouts.phi import PHI2, PHI3
 from pyggml.importer.layouts.qwen import QWEN2, QWEN3
 from pyggml.importer.layouts.stablelm import STABLELM
@@ -29,6 +30,7 @@ LAYOUTS: tuple[Layout, ...] = (
     GEMMA3,
     FALCON,
     STABLELM,
+    META,
 )
 
 
