@@ -24,6 +24,7 @@ SCRIPTS = (
     "prefix",
     "mixed",
     "cancel",
+    "grammar",
     "asyncio_load",
 )
 

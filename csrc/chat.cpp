@@ -1,9 +1,11 @@
-// Chat templates and JSON-schema grammars, by upstream's llama-common.
-#include "chat.h"
+// Chat templates: messages to a prompt, by upstream's llama-common. And JSON schemas to grammars.
+#include "chat.hpp"
 
-#include "deep_stack.hpp"
-#include "handles.hpp"
+#include "jinja/lexer.h"
+#include "jinja/parser.h"
 #include "json-schema-to-grammar.h"
+#include "llama.h"
+#include "sampling.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,8 +13,194 @@
 namespace {
 
 using pyg::fail;
+using pyg::with_recursion_over;
 
-char * owned_copy(const std::string & text) {
+constexpr const char * NOT_READABLE = "the chat template could not be read";
+constexpr const char * NOT_RENDERED = "the chat template could not be rendered";
+
+// Upstream loses the reason on its way out, so it is asked for here.
+void require_readable(const std::string & source) { jinja::parse_from_tokens(jinja::lexer().tokenize(source)); }
+
+// The longest text that upstream may recurse over: the override, or any of the model's own templates.
+size_t longest_template(const pyg::Model & model, const char * chat_template) {
+    if (chat_template) {
+        return std::strlen(chat_template);
+    }
+    size_t n = 0;
+    for (const char * name : {static_cast<const char *>(nullptr), "tool_use"}) {
+        const char * own = llama_model_chat_template(model.raw, name);
+        n                = std::max(n, own ? std::strlen(own) : 0);
+    }
+    if (n == 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s has no chat template: give one as chat_template", model.path.c_str());
+    }
+    return n;
+}
+
+std::shared_ptr<const common_chat_templates> read_templates(const pyg::Model & model, const char * chat_template) {
+    const char * source = chat_template ? chat_template : llama_model_chat_template(model.raw, nullptr);
+    if (source) {
+        require_readable(source);
+    }
+    return common_chat_templates_init(model.raw, chat_template ? chat_template : "");
+}
+
+bool thinks(const common_chat_templates & templates) {
+    try {
+        return common_chat_templates_support_enable_thinking(&templates);
+    } catch (const std::exception &) {
+        return false;  // a template that refuses the messages upstream tries it with
+    }
+}
+
+// Whether upstream finds out how tools are called in this template: it can then make a grammar that requires a call.
+bool knows_how_to_call(const common_chat_templates & templates) {
+    common_chat_msg user;
+    user.role    = "user";
+    user.content = "test";
+    common_chat_templates_inputs inputs;
+    inputs.messages    = {user};
+    inputs.tools       = {{"test", "test", R"({"type": "object", "properties": {}})"}};
+    inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
+    try {
+        return !common_chat_templates_apply(&templates, inputs).grammar.empty();
+    } catch (const std::exception &) {
+        return false;
+    }
+}
+
+common_json about(const common_chat_templates & templates) {
+    common_json abilities = common_json::object();
+    for (const auto & [name, able] : common_chat_templates_get_caps(&templates)) {
+        abilities[name] = able;
+    }
+    abilities["supports_thinking"]    = thinks(templates);
+    abilities["supports_tool_format"] = knows_how_to_call(templates);
+    common_json out                   = common_json::object();
+    out["source"]                     = common_chat_templates_source(&templates);
+    out["tool_use_source"]            = common_chat_templates_source(&templates, "tool_use");
+    out["abilities"]                  = abilities;
+    return out;
+}
+
+std::string text_or_empty(const common_json & request, const char * key) {
+    return request.contains(key) && !request.at(key).is_null() ? request.at(key).get<std::string>() : std::string();
+}
+
+common_chat_templates_inputs inputs_of(const common_json & request) {
+    common_chat_templates_inputs inputs;
+    inputs.use_jinja = true;
+    inputs.messages  = common_chat_msgs_parse_oaicompat(request.at("messages"));
+    if (request.contains("tools")) {
+        inputs.tools = common_chat_tools_parse_oaicompat(request.at("tools"));
+    }
+    inputs.tool_choice            = common_chat_tool_choice_parse_oaicompat(request.at("tool_choice"));
+    inputs.parallel_tool_calls    = request.at("parallel_tool_calls").get<bool>();
+    inputs.add_generation_prompt  = request.at("add_generation_prompt").get<bool>();
+    inputs.continue_final_message = common_chat_continuation_parse(request.at("continue_final_message"));
+    inputs.enable_thinking        = request.at("enable_thinking").get<bool>();
+    inputs.reasoning_format       = common_reasoning_format_from_name(request.at("reasoning_format"));
+    inputs.json_schema            = text_or_empty(request, "json_schema");
+    inputs.grammar                = text_or_empty(request, "grammar");
+    if (request.contains("template_kwargs")) {
+        for (const auto & [name, value] : request.at("template_kwargs").items()) {
+            inputs.chat_template_kwargs[name] = value.dump();
+        }
+    }
+    // Upstream leaves it undefined otherwise, and some templates ask whether it is.
+    inputs.chat_template_kwargs["add_generation_prompt"] = "false";
+    return inputs;
+}
+
+// What wakes a lazy grammar, as samplers take it: a word that is a single token is waited for as that token.
+common_json triggers_of(const common_chat_params & params, const llama_vocab * vocab) {
+    common_json patterns = common_json::array(), token_ids = common_json::array();
+    for (const common_grammar_trigger & trigger : params.grammar_triggers) {
+        const auto ids = common_tokenize(vocab, trigger.value, false, true);
+        switch (trigger.type) {
+        case COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN:
+            token_ids.push_back(trigger.token);
+            break;
+        case COMMON_GRAMMAR_TRIGGER_TYPE_WORD:
+            if (ids.size() == 1) {
+                token_ids.push_back(ids[0]);
+            } else {
+                patterns.push_back(regex_escape(trigger.value));
+            }
+            break;
+        case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN:
+            patterns.push_back(trigger.value);
+            break;
+        case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL:
+            patterns.push_back("^(?:" + trigger.value + ")$");
+            break;
+        }
+    }
+    common_json out  = common_json::object();
+    out["patterns"]  = patterns;
+    out["token_ids"] = token_ids;
+    return out;
+}
+
+// Grammars of upstream's making begin with the end of the prompt; the caller's own, and lazy ones, do not.
+std::string grammar_prefix(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
+    const bool made_upstream = !params.grammar.empty() && params.grammar != inputs.grammar;
+    return made_upstream && !params.grammar_lazy ? params.generation_prompt : "";
+}
+
+common_json prompt_json(const common_chat_params & params, const common_chat_templates_inputs & inputs,
+                        const llama_vocab * vocab) {
+    common_json out          = common_json::object();
+    out["text"]              = params.prompt;
+    out["grammar"]           = params.grammar;
+    out["grammar_lazy"]      = params.grammar_lazy;
+    out["grammar_prefix"]    = grammar_prefix(params, inputs);
+    out["triggers"]          = triggers_of(params, vocab);
+    out["preserved_tokens"]  = params.preserved_tokens;
+    out["stop"]              = params.additional_stops;
+    out["supports_thinking"] = params.supports_thinking;
+    out["thinking_start"]    = params.thinking_start_tag;
+    out["thinking_ends"]     = params.thinking_end_tags;
+    out["opening"]           = params.generation_prompt;
+    return out;
+}
+
+struct Rendered {
+    std::string                      json;
+    std::unique_ptr<pyg_chat_parser> parser;
+};
+
+Rendered render(const common_chat_templates & templates, const llama_vocab * vocab, const char * request_json) {
+    const common_json                  request = common_json::parse(request_json);
+    const common_chat_templates_inputs inputs  = inputs_of(request);
+    common_chat_params                 params  = common_chat_templates_apply(&templates, inputs);
+    if (request.contains("generic_tools")) {
+        pyg::give_tools(params, {request.at("generic_tools"), inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED,
+                                 inputs.parallel_tool_calls});
+    }
+
+    Rendered rendered;
+    rendered.json     = prompt_json(params, inputs, vocab).dump_safe();
+    rendered.parser   = std::make_unique<pyg_chat_parser>();
+    const auto format = std::make_shared<const pyg::AnswerFormat>(
+        pyg::AnswerFormat{params.format, std::move(params.generation_prompt), std::move(params.parser)});
+    rendered.parser->answer = std::make_unique<pyg::Answer>(format);
+    return rendered;
+}
+
+struct Shared {
+    std::shared_ptr<pyg::Model>                  model;
+    std::shared_ptr<const common_chat_templates> templates;
+};
+
+// What is behind the handle, for use outside its turn: nothing in it changes.
+Shared shared(pyg_chat_templates * handle) {
+    return pyg::take_turn(handle, [](pyg_chat_templates & h) { return Shared{h.model, h.templates}; });
+}
+
+}  // namespace
+
+char * pyg::owned_copy(const std::string & text) {
     char * copy = static_cast<char *>(std::malloc(text.size() + 1));
     if (!copy) {
         throw std::bad_alloc();
@@ -21,56 +209,41 @@ char * owned_copy(const std::string & text) {
     return copy;
 }
 
-std::string chosen_template(const pyg::Model & model, const char * chat_template) {
-    const char * chosen = chat_template ? chat_template : llama_model_chat_template(model.raw, nullptr);
-    if (!chosen) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%s has no chat template: give one as chat_template", model.path.c_str());
-    }
-    return chosen;
-}
-
-// Upstream's parsers recurse with the text they read, a few kilobytes of stack for each byte in the worst case, so
-// they run on a stack that suffices. What they throw becomes a failure of `code`.
-template <class Body>
-void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Body && body) {
-    constexpr size_t STACKS_OF_A_REGEX = 4;
-    pyg::with_stack_for(STACKS_OF_A_REGEX * text_bytes, [&] {
-        try {
-            body();
-        } catch (const std::bad_alloc &) {
-            throw;
-        } catch (const std::exception & e) {
-            throw fail(code, "%s: %s", what, e.what());
-        }
+pyg_status pyg_chat_templates_new(pyg_model * model, const char * chat_template, pyg_chat_templates ** out,
+                                  pyg_error * err) {
+    return pyg::guard(err, [&] {
+        auto handle   = std::make_unique<pyg_chat_templates>();
+        handle->model = pyg::shared_model(model);
+        with_recursion_over(longest_template(*handle->model, chat_template), PYG_ERR_INVALID_PARAMETER, NOT_READABLE,
+                            [&] {
+                                handle->templates = read_templates(*handle->model, chat_template);
+                                handle->about     = about(*handle->templates).dump_safe();
+                            });
+        *out = handle.release();
     });
 }
 
-std::string render(const pyg::Model & model, const std::string & source, const char * messages_json,
-                   bool add_generation_prompt) {
-    const auto templates = common_chat_templates_init(model.raw, source);
-
-    common_chat_templates_inputs inputs;
-    inputs.messages              = common_chat_msgs_parse_oaicompat(common_json::parse(messages_json));
-    inputs.add_generation_prompt = add_generation_prompt;
-    inputs.use_jinja             = true;
-    return common_chat_templates_apply(templates.get(), inputs).prompt;
+pyg_status pyg_chat_templates_close(pyg_chat_templates * templates, pyg_error * err) {
+    return pyg::close(templates, err);
 }
 
-}  // namespace
+void pyg_chat_templates_free(pyg_chat_templates * templates) { pyg::free_handle(templates); }
 
-pyg_status pyg_chat_render(pyg_model * model, const char * chat_template, const char * messages_json,
-                           bool add_generation_prompt, char ** out, pyg_error * err) {
+pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out, pyg_error * err) {
+    return pyg::with(templates, err, [&](pyg_chat_templates & h) { *out = pyg::owned_copy(h.about); });
+}
+
+pyg_status pyg_chat_templates_render(pyg_chat_templates * templates, const char * request_json, char ** prompt_json,
+                                     pyg_chat_parser ** parser, pyg_error * err) {
     return pyg::guard(err, [&] {
-        const auto        shared = pyg::shared_model(model);
-        const std::string source = chosen_template(*shared, chat_template);
-        std::string       text;
-        with_recursion_over(std::max(source.size(), std::strlen(messages_json)), PYG_ERR_INVALID_PARAMETER,
-                            "the chat template could not be rendered",
-                            [&] { text = render(*shared, source, messages_json, add_generation_prompt); });
-        if (text.find('\0') != std::string::npos) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "the rendered chat holds a NUL character");
-        }
-        *out = owned_copy(text);
+        const Shared s = shared(templates);
+        const auto   longest =
+            std::max(common_chat_templates_source(s.templates.get()).size(), std::strlen(request_json));
+        Rendered rendered;
+        with_recursion_over(longest, PYG_ERR_INVALID_PARAMETER, NOT_RENDERED,
+                            [&] { rendered = render(*s.templates, s.model->vocab, request_json); });
+        *prompt_json = pyg::owned_copy(rendered.json);
+        *parser      = rendered.parser.release();
     });
 }
 
@@ -80,7 +253,7 @@ pyg_status pyg_json_schema_to_grammar(const char * schema_json, char ** out, pyg
         with_recursion_over(std::strlen(schema_json), PYG_ERR_GRAMMAR,
                             "the JSON schema cannot be turned into a grammar",
                             [&] { grammar = json_schema_to_grammar(common_json::parse(schema_json)); });
-        *out = owned_copy(grammar);
+        *out = pyg::owned_copy(grammar);
     });
 }
 

@@ -12,6 +12,8 @@ constexpr size_t SHORT_TEXT     = 512;   // bytes that any thread's stack can ta
 constexpr size_t BYTES_PER_CHAR = 1024;  // measured: 200 to 400, whatever the pattern
 constexpr size_t BASE           = 1 << 20;
 
+thread_local const char * t_half = nullptr;  // the middle of the stack this thread was given; they grow downwards
+
 // Address space with memory behind what is touched only, and a page below that nobody may touch.
 class Stack {
   public:
@@ -39,11 +41,13 @@ class Stack {
 
 struct Job {
     const std::function<void()> & body;
+    const char *                  half;
     pyg_error                     error;
 };
 
 void * run(void * job) {
     auto & j = *static_cast<Job *>(job);
+    t_half   = j.half;
     pyg::guard(&j.error, j.body);
     return nullptr;
 }
@@ -74,13 +78,22 @@ void with_stack_for(size_t text_bytes, const std::function<void()> & body) {
         body();
         return;
     }
+    on_stack_for(text_bytes, body);
+}
+
+void on_stack_for(size_t text_bytes, const std::function<void()> & body) {
     const Stack stack(BASE + text_bytes * BYTES_PER_CHAR);
-    Job         job = {body, {}};
+    Job         job = {body, static_cast<const char *>(stack.low()) + stack.size() / 2, {}};
     run_on(stack, job);
     if (job.error.code != PYG_OK) {
         throw Failure{static_cast<pyg_code>(job.error.code), job.error.message, job.error.required_bytes,
                       job.error.available_bytes};
     }
+}
+
+bool deep_in_stack() noexcept {
+    const char here = 0;
+    return t_half && &here < t_half;
 }
 
 }  // namespace pyg

@@ -12,4 +12,10 @@ namespace pyg {
 // PYG_ERR_OUT_OF_MEMORY when there is no such stack.
 void with_stack_for(size_t text_bytes, const std::function<void()> & body);
 
+// The same, always on a stack of its own.
+void on_stack_for(size_t text_bytes, const std::function<void()> & body);
+
+// Whether this thread runs on such a stack and has used half of it.
+bool deep_in_stack() noexcept;
+
 }  // namespace pyg

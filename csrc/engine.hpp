@@ -64,7 +64,7 @@ class Engine {
     Outcome            compute(const Step & step);
     void               hand_out(const Step & step);
     std::optional<End> next_token(Request & request, int32_t row);
-    std::optional<End> copy_rows(Request & request, const Slice & slice);
+    std::optional<End> take_rows(Request & request, const Slice & slice);
 
     void    sweep();
     void    end(Request & request, const End & end);

@@ -63,6 +63,27 @@ pyg_engine_options pyg_engine_default_options(void) {
     return options;
 }
 
+pyg_request_options pyg_request_default_options(void) {
+    pyg_request_options options         = {};
+    options.max_tokens                  = 256;
+    options.timeout_s                   = -1;
+    options.sampling.top_p              = 1;
+    options.sampling.typical_p          = 1;
+    options.sampling.repeat_penalty     = 1;
+    options.sampling.penalty_last_n     = 64;
+    options.sampling.dynatemp_exponent  = 1;
+    options.sampling.xtc_threshold      = 0.1f;
+    options.sampling.dry_base           = 1.75f;
+    options.sampling.dry_allowed_length = 2;
+    options.sampling.dry_penalty_last_n = 64;
+    options.sampling.mirostat_tau       = 5;
+    options.sampling.mirostat_eta       = 0.1f;
+    options.sampling.adaptive_target    = -1;
+    options.sampling.adaptive_decay     = 0.9f;
+    options.sampling.grammar_root       = "root";
+    return options;
+}
+
 pyg_status pyg_engine_new(pyg_context * ctx, const pyg_engine_options * options, pyg_engine ** out, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         require_generative(*handle.context);

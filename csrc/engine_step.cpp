@@ -175,8 +175,9 @@ void Engine::hand_out(const Step & step) {
         const size_t       n_before = request.tokens.size();
         const pyg_status   status   = guard(&error, [&] {
             if (request.every_row) {
-                how = copy_rows(request, slice);
-            } else if (slice.ends()) {
+                how = take_rows(request, slice);
+            }
+            if (!how && slice.ends()) {
                 how = next_token(request, n_rows - 1);
             }
         });
@@ -206,17 +207,27 @@ std::optional<Engine::End> Engine::next_token(Request & request, int32_t row) {
     if (request.is_stop(token_id)) {
         return End{PYG_FINISH_STOP, token_id};
     }
+    if (request.wants_logprobs()) {
+        request.note_logprobs(llama_get_logits_ith(context_->raw, row), n_vocab_, token_id);
+    }
     const bool no_room_for_it = request.n_tokens() == n_ctx_;
     request.tokens.push_back(token_id);
     request.publish(token_id);
     return request.is_full() || no_room_for_it ? std::optional<End>(End{PYG_FINISH_LENGTH}) : std::nullopt;
 }
 
-std::optional<Engine::End> Engine::copy_rows(Request & request, const Slice & slice) {
-    const auto n_vocab = static_cast<size_t>(n_vocab_);
-    std::memcpy(request.logits + slice.first * n_vocab, llama_get_logits(context_->raw),
-                slice.n * n_vocab * sizeof(float));
-    return request.n_pending() == 0 ? std::optional<End>(End{PYG_FINISH_LENGTH}) : std::nullopt;
+// The rows of a piece of a prompt, of which each is wanted: the logits themselves, which is all then, or what they say
+// of the prompt, after which the request goes on like any other.
+std::optional<Engine::End> Engine::take_rows(Request & request, const Slice & slice) {
+    const auto    n_vocab = static_cast<size_t>(n_vocab_);
+    const float * rows    = llama_get_logits(context_->raw);
+    if (request.logits) {
+        std::memcpy(request.logits + slice.first * n_vocab, rows, slice.n * n_vocab * sizeof(float));
+        return request.n_pending() == 0 ? std::optional<End>(End{PYG_FINISH_LENGTH}) : std::nullopt;
+    }
+    request.note_prompt_logprobs(rows, n_vocab_, slice.first, slice.n);
+    request.every_row = request.n_pending() > 0;
+    return std::nullopt;
 }
 
 }  // namespace pyg

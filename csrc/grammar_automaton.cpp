@@ -74,8 +74,7 @@ GrammarAutomaton::GrammarAutomaton(const GrammarRules & rules, const TokenTrie &
 // --- stacks, sets and states, each of a kind once -------------------------------------------------------------
 
 uint32_t GrammarAutomaton::stack(uint32_t symbol, uint32_t below) {
-    const auto [found, is_new] =
-        stack_ids_.try_emplace(pair_of(symbol, below), static_cast<uint32_t>(stacks_.size()));
+    const auto [found, is_new] = stack_ids_.try_emplace(pair_of(symbol, below), static_cast<uint32_t>(stacks_.size()));
     if (is_new) {
         stacks_.push_back({symbol, below});
         n_bytes_ += sizeof(Stack) + 4 * sizeof(uint64_t);

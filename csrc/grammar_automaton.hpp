@@ -41,8 +41,8 @@ class TokenMask {
     std::vector<uint64_t> words_;
 };
 
-// Not for two threads at once; see GrammarMatcher, which sees to that. The rules, the trie and the set of special tokens
-// that may be told by their text must outlive it.
+// Not for two threads at once; see GrammarMatcher, which sees to that. The rules, the trie and the set of special
+// tokens that may be told by their text must outlive it.
 class GrammarAutomaton {
   public:
     using State = uint32_t;

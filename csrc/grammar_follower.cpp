@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
+#include <iterator>
 
 namespace {
 
@@ -39,6 +40,13 @@ std::regex compiled(const std::string & pattern) {
     return result;
 }
 
+std::vector<int32_t> united(const std::vector<int32_t> & a, const std::vector<int32_t> & b) {
+    std::vector<int32_t> both;
+    std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+    both.erase(std::unique(both.begin(), both.end()), both.end());
+    return both;
+}
+
 // Where the first group begins that is not empty, or the whole match.
 size_t start_of(const std::smatch & match) {
     for (size_t i = 1; i < match.size(); i++) {
@@ -53,10 +61,14 @@ size_t start_of(const std::smatch & match) {
 
 namespace pyg {
 
-GrammarFollower::GrammarFollower(const Model & model, const pyg_sampling & options, std::vector<int32_t> ends)
+GrammarFollower::GrammarFollower(const Model & model, const pyg_sampling & options,
+                                 const std::vector<int32_t> & stop_token_ids)
     : grammar_(model.grammars.get(model.vocab, options.grammar, options.grammar_root)), matcher_(grammar_),
-      ends_(std::move(ends)), waiting_(options.grammar_lazy),
+      ends_(united(grammar_->trie().ends(), stop_token_ids)), waiting_(options.grammar_lazy),
       trigger_token_ids_(options.trigger_token_ids, options.trigger_token_ids + options.n_trigger_tokens) {
+    if (options.grammar_prefix && !matcher_.accept_text(options.grammar_prefix)) {
+        throw fail(PYG_ERR_GRAMMAR, "the grammar's prefix does not match it: \"%s\"", options.grammar_prefix);
+    }
     for (int32_t i = 0; i < options.n_trigger_patterns; i++) {
         const std::string pattern = options.trigger_patterns[i];
         triggers_.push_back({pattern, literal_of(pattern), compiled(pattern)});

@@ -4,6 +4,7 @@
 #include "grammar_cache.hpp"
 #include "handles.hpp"
 
+#include <algorithm>
 #include <regex>
 
 namespace pyg {
@@ -11,9 +12,9 @@ namespace pyg {
 // One thread at a time.
 class GrammarFollower {
   public:
-    // `ends`: tokens that end generation, sorted; they may come where the grammar is complete, and nowhere else, and
-    // never stand for text. PYG_ERR_GRAMMAR, PYG_ERR_INVALID_PARAMETER.
-    GrammarFollower(const Model & model, const pyg_sampling & options, std::vector<int32_t> ends);
+    // `stop_token_ids`, sorted, end generation, as the vocabulary's own ends do: they may come where the grammar is
+    // complete, and nowhere else, and never stand for text. PYG_ERR_GRAMMAR, PYG_ERR_INVALID_PARAMETER.
+    GrammarFollower(const Model & model, const pyg_sampling & options, const std::vector<int32_t> & stop_token_ids);
 
     // False while a lazy grammar waits for its trigger: then anything goes.
     bool is_active() const { return !waiting_; }
@@ -55,13 +56,13 @@ class GrammarFollower {
     void watch(int32_t token_id);
     void begin_at(size_t start);
 
-    const std::shared_ptr<CompiledGrammar> grammar_;
-    GrammarMatcher                         matcher_;
-    const std::vector<int32_t>             ends_;
-    bool                                   waiting_;
-    std::vector<Trigger>                   triggers_;
-    std::vector<int32_t>                   trigger_token_ids_;
-    std::string                            text_;    // so far, while it waits
+    const std::shared_ptr<CompiledGrammar>  grammar_;
+    GrammarMatcher                          matcher_;
+    const std::vector<int32_t>              ends_;
+    bool                                    waiting_;
+    std::vector<Trigger>                    triggers_;
+    std::vector<int32_t>                    trigger_token_ids_;
+    std::string                             text_;    // so far, while it waits
     std::vector<std::pair<size_t, int32_t>> tokens_;  // of which it consists, each with where it begins
 };
 

@@ -1,5 +1,6 @@
 // Models: a file is looked at before the engine sees it, loaded under the guard, and shared by what is made of it.
 #include "handles.hpp"
+#include "llama-model.h"
 
 #include <sys/stat.h>
 
@@ -257,6 +258,7 @@ pyg_status pyg_model_get_info(pyg_model * model, pyg_model_info * out, pyg_error
         info.is_recurrent   = llama_model_is_recurrent(raw);
         info.is_hybrid      = llama_model_is_hybrid(raw);
         info.is_diffusion   = llama_model_is_diffusion(raw);
+        info.is_causal      = raw->hparams.causal_attn;
         if (info.n_layer > 0) {  // a vocabulary alone has none, and upstream asserts on that
             info.n_head    = llama_model_n_head(raw);
             info.n_head_kv = llama_model_n_head_kv(raw);

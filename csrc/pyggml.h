@@ -84,6 +84,8 @@ enum pyg_handle_kind {
     PYG_HANDLE_BACKEND,
     PYG_HANDLE_GGUF,
     PYG_HANDLE_WAKER,
+    PYG_HANDLE_CHAT_TEMPLATES,
+    PYG_HANDLE_CHAT_PARSER,
     PYG_HANDLE_KINDS,
 };
 
@@ -271,6 +273,7 @@ typedef struct pyg_model_info {
     bool     is_recurrent;
     bool     is_hybrid;
     bool     is_diffusion;
+    bool     is_causal;  // each token sees those before it, and not those after
     char     desc[128];  // such as "llama 1B Q4_K - Medium"
     char     arch[64];   // general.architecture
 } pyg_model_info;
@@ -325,6 +328,9 @@ pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info *
 // when it exceeds `n_max`: then nothing is written, and the caller comes back with more room.
 pyg_status pyg_vocab_eog_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out, pyg_error * err);
 
+// Every token that a text is read as only with `parse_special`, ascending. As above.
+pyg_status pyg_vocab_special_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out,
+                                 pyg_error * err);
 // The token that is stored as `text`, or -1.
 pyg_status pyg_vocab_find(pyg_model * model, const char * text, size_t text_len, int32_t * out, pyg_error * err);
 
@@ -531,11 +537,55 @@ pyg_status pyg_sampler_apply(pyg_sampler * sampler, int32_t * token_ids, float *
 // Chat templates and grammars, by upstream's own code
 // ---------------------------------------------------------------------------------------------------------
 
-// Renders messages with the model's chat template, or with `chat_template` when it is not NULL.
-// `messages_json` is a JSON array of {"role": ..., "content": ...}. *out is *owned*: pyg_string_free.
-// PYG_ERR_INVALID_PARAMETER when there is no template, the messages are malformed or the template refuses them.
-pyg_status pyg_chat_render(pyg_model * model, const char * chat_template, const char * messages_json,
-                           bool add_generation_prompt, char ** out, pyg_error * err);
+typedef struct pyg_chat_templates pyg_chat_templates;
+typedef struct pyg_chat_parser    pyg_chat_parser;
+
+// Reads and analyses the model's chat templates (the default one, and the one named "tool_use", which serves prompts
+// with tools), or `chat_template` when it is not NULL: Jinja text. Nothing in the object changes afterwards.
+// PYG_ERR_INVALID_PARAMETER when there is no template or it cannot be read; the message names the place.
+pyg_status pyg_chat_templates_new(pyg_model * model, const char * chat_template, pyg_chat_templates ** out,
+                                  pyg_error * err);
+pyg_status pyg_chat_templates_close(pyg_chat_templates * templates, pyg_error * err);
+void       pyg_chat_templates_free(pyg_chat_templates * templates);
+
+// A JSON object: "source", "tool_use_source" ("" without one) and "abilities", an object of bools.
+// *out is *owned*: pyg_string_free.
+pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out, pyg_error * err);
+
+// Renders a conversation. `request_json` is an object:
+//   messages                array of {"role", "content", ...} as OpenAI's chat API has them
+//   tools                   array of {"type": "function", "function": {...}}; may be missing
+//   generic_tools           the same, for a template that knows no tools: it does not see them, but answers may call
+//   them tool_choice             "auto", "none" or "required" parallel_tool_calls, add_generation_prompt,
+//   enable_thinking    bools continue_final_message  bool: the answer goes on with the last message reasoning_format
+//   "auto": reasoning is told apart from content; "none": it stays in it json_schema, grammar    text that content must
+//   follow; may be missing template_kwargs         object of further variables of the template; may be missing
+// *prompt_json is *owned*: pyg_string_free. It is an object:
+//   text                    the prompt, without the BOS and EOS that tokenizing adds
+//   grammar                 GBNF that the answer must follow, or ""
+//   grammar_lazy            the grammar starts where a trigger appears
+//   grammar_prefix          what the grammar must have read before the answer begins: the end of the prompt, or ""
+//   triggers                {"patterns": regular expressions, "token_ids"}, for a lazy grammar
+//   preserved_tokens        special tokens whose text belongs into the answer's text, for the parser to see
+//   stop                    strings that end the answer
+//   supports_thinking, thinking_start, thinking_ends    how reasoning is marked
+//   opening                 how the assistant's turn began at the end of the prompt
+// *parser reads one answer to this prompt.
+// PYG_ERR_INVALID_PARAMETER when the messages are malformed or the template refuses them.
+pyg_status pyg_chat_templates_render(pyg_chat_templates * templates, const char * request_json, char ** prompt_json,
+                                     pyg_chat_parser ** parser, pyg_error * err);
+
+// A parser for another answer to the same prompt, with nothing read yet.
+pyg_status pyg_chat_parser_clone(pyg_chat_parser * parser, pyg_chat_parser ** out, pyg_error * err);
+pyg_status pyg_chat_parser_close(pyg_chat_parser * parser, pyg_error * err);
+void       pyg_chat_parser_free(pyg_chat_parser * parser);
+
+// Reads more of the answer; with `last` it is complete, or was cut, and nothing is held back any longer. What is new in
+// the message comes as an object {"content", "reasoning_content", "tool_calls": [{"index", "id", "name",
+// "arguments"}]}: texts to append, where a call's id and name come once, with its first piece. Nothing told is ever
+// taken back. A text the template's format does not explain is content. *delta_json is *owned*: pyg_string_free.
+pyg_status pyg_chat_parser_feed(pyg_chat_parser * parser, const char * text, size_t n_bytes, bool last,
+                                char ** delta_json, pyg_error * err);
 
 // A JSON schema as a GBNF grammar. *out is *owned*: pyg_string_free. PYG_ERR_GRAMMAR.
 pyg_status pyg_json_schema_to_grammar(const char * schema_json, char ** out, pyg_error * err);
@@ -589,45 +639,46 @@ pyg_status pyg_engine_close(pyg_engine * engine, pyg_error * err);
 void       pyg_engine_free(pyg_engine * engine);
 
 typedef struct pyg_sampling {
-    float           temperature;        // 0: greedy
-    int32_t         top_k;              // 0: off
-    float           top_p;              // 1: off
-    float           min_p;              // 0: off
-    float           typical_p;          // 1: off
-    float           repeat_penalty;     // 1: off
-    float           frequency_penalty;  // 0: off
-    float           presence_penalty;   // 0: off
-    int32_t         penalty_last_n;     // tokens the penalties look back; 0: off
-    float           dynatemp_range;     // how far entropy moves the temperature to either side; 0: off
-    float           dynatemp_exponent;
-    float           top_n_sigma;         // 0: off
-    float           xtc_probability;     // 0: off
-    float           xtc_threshold;
-    float           dry_multiplier;      // 0: off
-    float           dry_base;
-    int32_t         dry_allowed_length;
-    int32_t         dry_penalty_last_n;
-    int32_t         mirostat;            // 0: off, 1 or 2
-    float           mirostat_tau;
-    float           mirostat_eta;
-    float           adaptive_target;     // negative: off
-    float           adaptive_decay;
-    int32_t         min_keep;            // tokens that samplers which drop some have to leave; 0: no minimum
-    uint32_t        seed;
-    const char * const * dry_breakers;   // (n_dry_breakers,) or NULL
-    const char * const * samplers;       // (n_samplers,) or NULL for the usual order: see sampler_chain.cpp
-    int32_t         n_dry_breakers;
-    int32_t         n_samplers;
-    const int32_t * bias_token_ids;  // (n_bias,) or NULL
-    const float *   bias_values;     // (n_bias,)
-    int32_t         n_bias;
-    const char *    grammar;       // GBNF, or NULL
-    const char *    grammar_root;  // the rule it starts with
+    float                temperature;        // 0: greedy
+    int32_t              top_k;              // 0: off
+    float                top_p;              // 1: off
+    float                min_p;              // 0: off
+    float                typical_p;          // 1: off
+    float                repeat_penalty;     // 1: off
+    float                frequency_penalty;  // 0: off
+    float                presence_penalty;   // 0: off
+    int32_t              penalty_last_n;     // tokens the penalties look back; 0: off
+    float                dynatemp_range;     // how far entropy moves the temperature to either side; 0: off
+    float                dynatemp_exponent;
+    float                top_n_sigma;      // 0: off
+    float                xtc_probability;  // 0: off
+    float                xtc_threshold;
+    float                dry_multiplier;  // 0: off
+    float                dry_base;
+    int32_t              dry_allowed_length;
+    int32_t              dry_penalty_last_n;
+    int32_t              mirostat;  // 0: off, 1 or 2
+    float                mirostat_tau;
+    float                mirostat_eta;
+    float                adaptive_target;  // negative: off
+    float                adaptive_decay;
+    int32_t              min_keep;  // tokens that samplers which drop some have to leave; 0: no minimum
+    uint32_t             seed;
+    const char * const * dry_breakers;  // (n_dry_breakers,) or NULL
+    const char * const * samplers;      // (n_samplers,) or NULL for the usual order: see sampler_chain.cpp
+    int32_t              n_dry_breakers;
+    int32_t              n_samplers;
+    const int32_t *      bias_token_ids;  // (n_bias,) or NULL
+    const float *        bias_values;     // (n_bias,)
+    int32_t              n_bias;
+    const char *         grammar;         // GBNF, or NULL
+    const char *         grammar_root;    // the rule it starts with
+    const char *         grammar_prefix;  // what it has read before the first token, or NULL; not with grammar_lazy
     // A lazy grammar is followed from where a trigger appears: a token, or text that matches a regular expression
     // (std::regex's ECMAScript). Then it begins with the first group of the match that is not empty, or all of it.
     bool                 grammar_lazy;
-    const char * const * trigger_patterns;    // (n_trigger_patterns,) or NULL
-    const int32_t *      trigger_token_ids;   // (n_trigger_tokens,) or NULL
+    const char * const * trigger_patterns;   // (n_trigger_patterns,) or NULL
+    const int32_t *      trigger_token_ids;  // (n_trigger_tokens,) or NULL
     int32_t              n_trigger_patterns;
     int32_t              n_trigger_tokens;
 } pyg_sampling;
@@ -640,7 +691,14 @@ typedef struct pyg_request_options {
     double          timeout_s;  // from submit; negative: none
     pyg_waker *     waker;      // told when there is news, or NULL
     uint64_t        tag;        // what it is told
+    // Likeliest alternatives of each new token to tell of, and of each token of the prompt, 0 to 1,000; 0: no logprobs
+    // at all. For the prompt's the whole prompt is computed, whatever could be reused of it.
+    int32_t n_logprobs;
+    int32_t n_prompt_logprobs;
 } pyg_request_options;
+
+// Greedy, up to 256 tokens; every sampler off, with the parameters it takes when it is switched on.
+pyg_request_options pyg_request_default_options(void);
 
 // Queues a request. Everything `options` and `prompt` point to is copied. Refused at once, with nothing queued:
 // PYG_ERR_EMPTY_PROMPT, PYG_ERR_CONTEXT_OVERFLOW when the prompt cannot fit, PYG_ERR_INVALID_PARAMETER,
@@ -682,6 +740,8 @@ typedef struct pyg_request_state {
     double  queue_s;        // from submit to start
     double  prefill_s;      // from start to the first token
     double  decode_s;       // from the first token to the last
+    // Tokens of the prompt, from the second on, whose logprobs there are so far.
+    int32_t n_prompt_logprobs;
 } pyg_request_state;
 
 // Waits until at least `min_tokens` unread tokens are there, or the request has ended, or `timeout_s` is over
@@ -690,6 +750,14 @@ typedef struct pyg_request_state {
 // Returns the request's own failure with PYG_FINISH_ERROR. One reader at a time.
 pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double timeout_s, int32_t * token_ids,
                             int32_t max_tokens, int32_t * n_out, pyg_request_state * state, pyg_error * err);
+
+// Log-probabilities of tokens [first, first + n): of the generated ones that pyg_request_wait has handed out, or, with
+// `of_prompt`, of the prompt's from its second on (`first` 0 is the second). They are the model's own, the log-softmax
+// of its logits before temperature, penalties, bias and grammar. logprobs: (n,), of the tokens themselves. top_ids and
+// top: (n, k), the k likeliest and theirs, likeliest first; k is what the request asked for, or all of the vocabulary
+// where that has fewer. PYG_ERR_INVALID_PARAMETER when there are not so many, or none were asked for.
+pyg_status pyg_request_logprobs(pyg_request * request, bool of_prompt, int32_t first, int32_t n, float * logprobs,
+                                int32_t * top_ids, float * top, pyg_error * err);
 
 // Ends the request at the engine's next opportunity, also inside prefill. Does not wait; may be repeated.
 void pyg_request_cancel(pyg_request * request);
@@ -716,7 +784,7 @@ typedef struct pyg_engine_stats {
     uint64_t n_preemptions;
     uint64_t n_grammars;  // compiled for the model, by this engine or another one
     double   prefill_s;   // in forward passes with prompt tokens among them
-    double   decode_s;   // in those without
+    double   decode_s;    // in those without
     double   sample_s;
 } pyg_engine_stats;
 

@@ -38,8 +38,11 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
                  const pyg_request_options & options)
     : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(options.max_tokens), logits(nullptr),
       stop_token_ids_(options.stop_token_ids, options.stop_token_ids + options.n_stop), submitted_(Clock::now()),
-      deadline_(deadline_after(options.timeout_s)), waker_(shared_waker(options.waker)), tag_(options.tag) {
-    tokens = checked_prompt(model, n_ctx, prompt, n_prompt);
+      deadline_(deadline_after(options.timeout_s)), waker_(shared_waker(options.waker)), tag_(options.tag),
+      logprobs_("logprobs", options.n_logprobs, model.n_vocab()),
+      prompt_logprobs_("prompt_logprobs", options.n_prompt_logprobs, model.n_vocab()) {
+    tokens    = checked_prompt(model, n_ctx, prompt, n_prompt);
+    every_row = prompt_logprobs_.wanted();
     if (max_tokens < 0) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "max_tokens must be 0 or more, not %d", max_tokens);
     }
@@ -71,6 +74,25 @@ bool Request::start() {
 void Request::prefilled(uint32_t n_tokens) {
     std::lock_guard<std::mutex> lock(mutex_);
     n_prefilled_ += n_tokens;
+}
+
+void Request::note_logprobs(const float * row, int32_t n_vocab, int32_t token_id) {
+    logprobs_of(row, n_vocab, token_id, logprobs_.n_top(), noted_);
+    std::lock_guard<std::mutex> lock(mutex_);
+    logprobs_.append(noted_);
+}
+
+void Request::note_prompt_logprobs(const float * rows, int32_t n_vocab, uint32_t first, uint32_t n) {
+    for (uint32_t i = first; i < first + n && i + 1 < n_prompt; i++) {
+        if (i < prompt_logprobs_.size()) {
+            continue;  // known since before a preemption
+        }
+        const size_t row = i - first;
+        logprobs_of(rows + row * static_cast<size_t>(n_vocab), n_vocab, tokens[i + 1], prompt_logprobs_.n_top(),
+                    noted_);
+        std::lock_guard<std::mutex> lock(mutex_);
+        prompt_logprobs_.append(noted_);
+    }
 }
 
 void Request::publish(int32_t token_id) {
@@ -202,6 +224,12 @@ pyg_status Request::wait(int32_t min_tokens, double timeout_s, int32_t * token_i
     return PYG_OK;
 }
 
+void Request::copy_logprobs(bool of_prompt, int32_t first, int32_t n, float * logprobs, int32_t * top_ids,
+                            float * top) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    (of_prompt ? prompt_logprobs_ : logprobs_).copy(first, n, logprobs, top_ids, top);
+}
+
 pyg_request_state Request::state_locked() const {
     const auto now         = Clock::now();
     const bool has_started = phase_ != Phase::WAITING;
@@ -216,6 +244,7 @@ pyg_request_state Request::state_locked() const {
     state.n_generated       = static_cast<int32_t>(generated_.size());
     state.n_read            = static_cast<int32_t>(n_read_);
     state.n_preemptions     = n_preemptions_seen_;
+    state.n_prompt_logprobs = static_cast<int32_t>(prompt_logprobs_.size());
     state.queue_s           = seconds(submitted_, has_started ? started_ : now);
     state.prefill_s         = has_started ? seconds(started_, has_tokens ? first_token_ : now) : 0;
     state.decode_s          = has_tokens ? seconds(first_token_, last_token_) : 0;
@@ -236,6 +265,13 @@ pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double ti
         status = request->request->wait(min_tokens, timeout_s, token_ids, max_tokens, n_out, state, err);
     });
     return outer != PYG_OK ? outer : status;
+}
+
+pyg_status pyg_request_logprobs(pyg_request * request, bool of_prompt, int32_t first, int32_t n, float * logprobs,
+                                int32_t * top_ids, float * top, pyg_error * err) {
+    return pyg::with(request, err, [&](pyg_request & handle) {
+        handle.request->copy_logprobs(of_prompt, first, n, logprobs, top_ids, top);
+    });
 }
 
 void pyg_request_cancel(pyg_request * request) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "deadline.hpp"
+#include "logprobs.hpp"
 #include "scheduler.hpp"
 #include "token_sampler.hpp"
 #include "waker.hpp"
@@ -29,12 +30,16 @@ class Request : public Job {
     // --- the engine's thread ---
     bool start();  // about to be computed; false: it has ended already
     void prefilled(uint32_t n_tokens);
+    void note_logprobs(const float * row, int32_t n_vocab, int32_t token_id);  // of the token published next
+    // `rows`: those of tokens [first, first + n), each of which tells of the token after it.
+    void note_prompt_logprobs(const float * rows, int32_t n_vocab, uint32_t first, uint32_t n);
     void publish(int32_t token_id);
     void end(pyg_finish finish, int32_t stop_token_id = -1);
     void end(const pyg_error & error);
 
     TokenSampler * sampler() { return sampler_ ? &*sampler_ : nullptr; }
     bool           is_stop(int32_t token_id) const;
+    bool           wants_logprobs() const { return logprobs_.wanted(); }
     bool           is_full() const { return n_tokens() - n_prompt >= static_cast<uint32_t>(max_tokens); }
     bool           in_prefill() const { return n_past < n_prompt; }
 
@@ -45,6 +50,8 @@ class Request : public Job {
     void       cancel();
     pyg_status wait(int32_t min_tokens, double timeout_s, int32_t * token_ids, int32_t max_tokens, int32_t * n_out,
                     pyg_request_state * state, pyg_error * err);
+    void       copy_logprobs(bool of_prompt, int32_t first, int32_t n, float * logprobs, int32_t * top_ids,
+                             float * top) const;
     bool       has_ended() const;
     void       await_end();
 
@@ -67,6 +74,7 @@ class Request : public Job {
     std::atomic<bool>                      cancelled_{false};
     std::shared_ptr<Waker>                 waker_;  // may be null
     const uint64_t                         tag_ = 0;
+    Logprobs                               noted_;  // the engine's thread's, to compute in
 
     mutable std::mutex      mutex_;
     std::condition_variable news_;
@@ -75,6 +83,8 @@ class Request : public Job {
     pyg_error               error_         = {};
     int32_t                 stop_token_id_ = -1;
     std::vector<int32_t>    generated_;
+    LogprobTable            logprobs_;         // of these; one more while the next is about to be published
+    LogprobTable            prompt_logprobs_;  // of the prompt's second token, its third ...
     size_t                  n_read_             = 0;
     size_t                  n_wanted_           = 0;      // the reader sleeps until this many are generated
     bool                    armed_              = false;  // the waker is to be told when they are

@@ -89,9 +89,9 @@ class Maker {
 
     llama_sampler * bias() const {
         const auto pairs = biases(model_, o_);
-        return pairs.empty() ? nullptr
-                             : llama_sampler_init_logit_bias(model_.n_vocab(), static_cast<int32_t>(pairs.size()),
-                                                             pairs.data());
+        return pairs.empty()
+                   ? nullptr
+                   : llama_sampler_init_logit_bias(model_.n_vocab(), static_cast<int32_t>(pairs.size()), pairs.data());
     }
 
     llama_sampler * named(const std::string & name) const {
@@ -145,10 +145,10 @@ class Maker {
     int32_t look_back(int32_t n) const { return static_cast<int32_t>(std::min<int64_t>(n, n_ctx_)); }
 
     llama_sampler * penalties() const {
-        return has_penalties(o_) ? llama_sampler_init_penalties(model_.n_vocab(), look_back(o_.penalty_last_n),
-                                                                o_.repeat_penalty, o_.frequency_penalty,
-                                                                o_.presence_penalty)
-                                 : nullptr;
+        return has_penalties(o_)
+                   ? llama_sampler_init_penalties(model_.n_vocab(), look_back(o_.penalty_last_n), o_.repeat_penalty,
+                                                  o_.frequency_penalty, o_.presence_penalty)
+                   : nullptr;
     }
 
     llama_sampler * dry() const {

@@ -51,18 +51,6 @@ void require_usable(const float * row, int32_t n) {
     }
 }
 
-// The stop tokens and those that the vocabulary marks as ends, sorted.
-std::vector<int32_t> all_ends(const pyg::Model & model, std::vector<int32_t> stop_token_ids) {
-    for (int32_t id = 0; id < model.n_vocab(); id++) {
-        if (llama_vocab_is_eog(model.vocab, id)) {
-            stop_token_ids.push_back(id);
-        }
-    }
-    std::sort(stop_token_ids.begin(), stop_token_ids.end());
-    stop_token_ids.erase(std::unique(stop_token_ids.begin(), stop_token_ids.end()), stop_token_ids.end());
-    return stop_token_ids;
-}
-
 }  // namespace
 
 namespace pyg {
@@ -71,7 +59,7 @@ TokenSampler::TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampli
                            const std::vector<int32_t> & stop_token_ids)
     : chain_(make_sampler_chain(model, n_ctx, options)) {
     if (options.grammar) {
-        follower_ = std::make_unique<GrammarFollower>(model, options, all_ends(model, stop_token_ids));
+        follower_ = std::make_unique<GrammarFollower>(model, options, stop_token_ids);
     }
 }
 

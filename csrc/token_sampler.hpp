@@ -10,7 +10,7 @@ namespace pyg {
 // among them. Where both have nothing to say it is a plain argmax.
 class TokenSampler {
   public:
-    // `n_ctx` bounds what the penalties can look back at. `stop_token_ids` end the generation.
+    // `n_ctx` bounds what the penalties can look back at. `stop_token_ids`, sorted, end the generation.
     // PYG_ERR_GRAMMAR, PYG_ERR_INVALID_PARAMETER
     TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampling & options,
                  const std::vector<int32_t> & stop_token_ids);

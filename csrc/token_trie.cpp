@@ -43,6 +43,9 @@ TokenTrie::TokenTrie(const llama_vocab * vocab) {
     for (int32_t token_id = 0; token_id < n_vocab; token_id++) {
         texts_.push_back(piece(vocab, token_id));
         special_.push_back(stands_for_itself(vocab, token_id));
+        if (llama_vocab_is_eog(vocab, token_id)) {
+            ends_.push_back(token_id);
+        }
     }
     build();
 }

@@ -30,9 +30,10 @@ class TokenTrie {
 
     explicit TokenTrie(const llama_vocab * vocab);
 
-    const std::vector<Node> &  nodes() const { return nodes_; }
-    const std::vector<Entry> & entries() const { return entries_; }
-    uint32_t                   max_depth() const { return max_depth_; }
+    const std::vector<Node> &    nodes() const { return nodes_; }
+    const std::vector<Entry> &   entries() const { return entries_; }
+    const std::vector<int32_t> & ends() const { return ends_; }  // tokens that the vocabulary ends generation with
+    uint32_t                     max_depth() const { return max_depth_; }
 
     int32_t             n_vocab() const { return static_cast<int32_t>(texts_.size()); }
     const std::string & text(int32_t token_id) const { return texts_[static_cast<size_t>(token_id)]; }
@@ -43,6 +44,7 @@ class TokenTrie {
 
     std::vector<std::string> texts_;
     std::vector<bool>        special_;
+    std::vector<int32_t>     ends_;  // sorted
     std::vector<Node>        nodes_;
     std::vector<Entry>       entries_;
     uint32_t                 max_depth_ = 0;

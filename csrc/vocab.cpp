@@ -86,6 +86,28 @@ void require_matchable(const char * text, size_t length) {
 // Upstream answers a buffer that is too small with the needed length, negated.
 int32_t needed(int32_t answer) { return answer < 0 ? -answer : answer; }
 
+// The ids that a property holds for, ascending, written when they fit; and how many there are.
+template <class Has>
+int32_t ids_of(pyg_model * model, int32_t * token_ids, int32_t n_max, Has && has) {
+    const auto           shared = pyg::shared_model(model);
+    std::vector<int32_t> found;
+    for (int32_t id = 0; id < shared->n_vocab(); id++) {
+        if (has(shared->vocab, id)) {
+            found.push_back(id);
+        }
+    }
+    if (found.size() <= static_cast<size_t>(n_max)) {
+        std::copy(found.begin(), found.end(), token_ids);
+    }
+    return static_cast<int32_t>(found.size());
+}
+
+// Those that llama_tokenize passes over without parse_special; what users defined, it reads either way.
+bool is_special(const llama_vocab * vocab, llama_token id) {
+    constexpr int SPECIAL = LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN;
+    return llama_vocab_type(vocab) != LLAMA_VOCAB_TYPE_NONE && (llama_vocab_get_attr(vocab, id) & SPECIAL) != 0;
+}
+
 }  // namespace
 
 pyg_status pyg_vocab_get_info(pyg_model * model, pyg_vocab_info * out, pyg_error * err) {
@@ -130,19 +152,12 @@ pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info *
 }
 
 pyg_status pyg_vocab_eog_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out, pyg_error * err) {
-    return pyg::guard(err, [&] {
-        const auto           shared = pyg::shared_model(model);
-        std::vector<int32_t> found;
-        for (int32_t id = 0; id < shared->n_vocab(); id++) {
-            if (llama_vocab_is_eog(shared->vocab, id)) {
-                found.push_back(id);
-            }
-        }
-        *n_out = static_cast<int32_t>(found.size());
-        if (*n_out <= n_max) {
-            std::copy(found.begin(), found.end(), token_ids);
-        }
-    });
+    return pyg::guard(err, [&] { *n_out = ids_of(model, token_ids, n_max, llama_vocab_is_eog); });
+}
+
+pyg_status pyg_vocab_special_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out,
+                                 pyg_error * err) {
+    return pyg::guard(err, [&] { *n_out = ids_of(model, token_ids, n_max, is_special); });
 }
 
 pyg_status pyg_vocab_find(pyg_model * model, const char * text, size_t text_len, int32_t * out, pyg_error * err) {

@@ -8,7 +8,7 @@ STORY = "Once upon a time, there was a little fox"
 QUESTION = "What colour is the sky?"
 
 
-def show(stream: pyggml.Stream) -> None:
+def show(stream: pyggml.Stream | pyggml.ChatStream) -> None:
     """Prints the text as it comes, then how fast it came."""
     for chunk in stream:
         print(chunk.text, end="", flush=True)
@@ -28,8 +28,7 @@ def main() -> None:
         show(llm.stream(STORY, max_tokens=200))
 
         print(f"User: {QUESTION}\nModel: ", end="")
-        prompt = llm.apply_chat_template([{"role": "user", "content": QUESTION}])
-        show(llm.stream(llm.tokenize(prompt, parse_special=True)))
+        show(llm.stream_chat([{"role": "user", "content": QUESTION}]))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,18 @@ from typing import TYPE_CHECKING
 from pyggml._ffi import ffi, lib
 from pyggml._version import __version__
 from pyggml.backend import Backend, Device, devices
+from pyggml.chat import ChatParser, ChatPrompt, ChatTemplates
+from pyggml.chat_types import (
+    ChatAbilities,
+    ChatChunk,
+    ChatCompletion,
+    ChatDelta,
+    ChatMessage,
+    ToolCall,
+    ToolCallDelta,
+)
 from pyggml.context import Context
+from pyggml.conversation import ChatStream
 from pyggml.errors import (
     ArchitectureMismatchError,
     ClosedError,
@@ -61,17 +72,37 @@ from pyggml.sampler import Sampler
 from pyggml.schema import schema_of
 from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
-from pyggml.types import Chunk, Completion, EngineStats, Grammar, SamplingParams, Timings
+from pyggml.types import (
+    Chunk,
+    Completion,
+    EngineStats,
+    Grammar,
+    SamplingParams,
+    Timings,
+    TokenLogprob,
+    TokenLogprobs,
+)
 from pyggml.vocab import Vocab
 
 if TYPE_CHECKING:
+    from pyggml.aconversation import AsyncChatStream
     from pyggml.astream import AsyncStream
 
 __all__ = [
     "LLM",
     "ArchitectureMismatchError",
+    "AsyncChatStream",
     "AsyncStream",
     "Backend",
+    "ChatAbilities",
+    "ChatChunk",
+    "ChatCompletion",
+    "ChatDelta",
+    "ChatMessage",
+    "ChatParser",
+    "ChatPrompt",
+    "ChatStream",
+    "ChatTemplates",
     "Chunk",
     "ClosedError",
     "Completion",
@@ -110,9 +141,13 @@ __all__ = [
     "SmolLM2",
     "Stream",
     "Timings",
+    "TokenLogprob",
+    "TokenLogprobs",
     "Tokenizer",
     "TokenizerError",
     "TokenizerNotFoundError",
+    "ToolCall",
+    "ToolCallDelta",
     "UnsupportedArchitectureError",
     "Vocab",
     "__version__",
@@ -127,9 +162,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """``AsyncStream`` when it is asked for: it loads asyncio, which takes half as long as all the rest."""
+    """``AsyncStream`` and its like when they are asked for: they load asyncio, half as long as all the rest."""
     if name == "AsyncStream":
         from pyggml.astream import AsyncStream
 
         return AsyncStream
+    if name == "AsyncChatStream":
+        from pyggml.aconversation import AsyncChatStream
+
+        return AsyncChatStream
     raise AttributeError(f"module 'pyggml' has no attribute {name!r}")

@@ -11,6 +11,7 @@ from typing import Any
 from pyggml import _gbnf, _schema_merge
 from pyggml._gbnf import any_of, literal
 from pyggml._regex_gbnf import pattern_rule
+from pyggml._schema_members import Members
 from pyggml._schema_merge import Schema
 from pyggml.errors import GrammarError
 
@@ -23,6 +24,8 @@ _COMMON = {
     "hex16": "[0-9a-ce-fA-CE-F] hex hex hex | [dD] [0-7] hex hex",  # without surrogates
     "hex": "[0-9a-fA-F]",
     "plain": r'[^"\\\x7F\x00-\x1F]',
+    "plains": "plain{0,40}",
+    "key": r'"\"" char{0,40} "\""',  # of a member whose name is free; the limit is ours
     "string": r'"\"" char* "\""',
     "integer": '"-"? ("0" | [1-9] [0-9]{0,14})',
     "number": 'integer ("." [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?',
@@ -31,7 +34,7 @@ _COMMON = {
     "value": "string | number | boolean | null | array | object",
     "array": '"[" space (value ("," space value)*)? space "]"',
     "object": '"{" space (member ("," space member)*)? space "}"',
-    "member": 'string ":" space value',
+    "member": 'key ":" space value',
 }
 
 _FORMATS = {
@@ -344,14 +347,14 @@ class Converter:
             members.append((self._add(f'{literal(_json(name))} ":" space {value}'), name in required))
         extra = None
         if additional is not False:
-            key = self._common("string") if not properties else self._other_key(list(properties))
+            key = self._common("key") if not properties else self._other_key(list(properties))
             extra = self._add(f'{key} ":" space {self._visit(additional, f"{place}/additionalProperties")}')
-        inside = _Members(members, extra, least, most, self._add, functools.partial(self._refuse, place)).text()
+        inside = Members(members, extra, least, most, self._add, functools.partial(self._refuse, place)).text()
         return f'"{{" space {inside} space "}}"' if inside else '"{" space "}"'
 
     def _other_key(self, names: list[str]) -> str:
         """A key that is none of these. It has no escapes, so that there is only one way to write each."""
-        self._common("plain")
+        self._common("plains")
         tree: dict[str, Any] = {}
         for name in names:
             node = tree
@@ -363,67 +366,11 @@ class Converter:
     def _not_in(self, tree: dict[str, Any]) -> str:
         chars = sorted(char for char in tree if char)
         excluded = [(ord(char), ord(char)) for char in chars] + [(0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x7F)]
-        alternatives = [f"{_gbnf.char_class(excluded, negated=True)} plain*"]
+        alternatives = [f"{_gbnf.char_class(excluded, negated=True)} plains"]
         alternatives += [f"{literal(char)} {self._not_in(tree[char])}" for char in chars if char not in '"\\']
         if "" not in tree:
             alternatives.append('""')
         return self._add(" | ".join(alternatives))
-
-
-class _Members:
-    """The members of an object in their order, with commas where they belong."""
-
-    def __init__(
-        self,
-        members: list[tuple[str, bool]],
-        extra: str | None,
-        least: int,
-        most: int | None,
-        add: Callable[[str], str],
-        refuse: Callable[[str], GrammarError],
-    ) -> None:
-        """``members``: rule of each, and whether it is required; ``extra``: rule of any others."""
-        self._members, self._extra, self._least, self._most = members, extra, least, most
-        self._add, self._refuse = add, refuse
-        # Counting on makes no difference once there are enough, unless there can be too many.
-        self._enough = len(members) + 1 if most is not None else max(1, least)
-
-    def text(self) -> str:
-        """What comes between the braces."""
-        n_required = sum(required for _, required in self._members)
-        if self._extra is not None and self._least > max(1, n_required):
-            raise self._refuse("minProperties above 1 cannot be expressed in a grammar where names are free")
-        tails: list[str | None] = [self._others(n) for n in range(self._enough + 1)]
-        for rule, required in reversed(self._members):
-            tails = [self._tail(rule, required, n, tails) for n in range(self._enough + 1)]
-        if tails[0] is None:
-            raise self._refuse("no value is possible here")
-        return tails[0]
-
-    def _tail(self, rule: str, required: bool, n: int, tails: list[str | None]) -> str | None:
-        """What may come from one member on, with ``n`` before it, given what may come after it; None: nothing can."""
-        after = tails[min(n + 1, self._enough)]
-        alternatives = []
-        if after is not None and (self._most is None or n < self._most):
-            comma = '"," space ' if n > 0 else ""
-            alternatives.append(f"{comma}{rule} {after}".strip())
-        if not required and tails[n] is not None:
-            alternatives.append(tails[n] or '""')
-        return self._add(" | ".join(alternatives)) if alternatives else None
-
-    def _others(self, n: int) -> str | None:
-        least = max(0, self._least - n)
-        most = None if self._most is None else self._most - n
-        if self._extra is None or most == 0:
-            return "" if least == 0 and (most is None or most >= 0) else None
-        if most is not None and most < 0:
-            return None
-        more = self._add(f'"," space {self._extra}')
-        if n > 0:
-            return _gbnf.repeated(more, least, most, self._add)
-        rest = _gbnf.repeated(more, max(0, least - 1), None if most is None else most - 1, self._add)
-        whole = f"{self._extra} {rest}".strip()
-        return whole if least > 0 else f"({whole})?"
 
 
 def _json(value: Any) -> str:

@@ -46,36 +46,49 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
         TokenizerError: it cannot be read; says why, and what to do.
         InvalidParameterError: not a path.
     """
-    file = _find(path)
+    file = find(path)
     data = _data(file)
     try:
         if data.lstrip()[:1] in (b"{", b"["):
             return file, _hugging_face(data)
         if _TIKTOKEN_LINE.match(data):
             raise TokenizerError(_UNREADABLE["*.tiktoken"])
-        model = _sentencepiece.parse(data)
-        return file, _tokenizer_json.from_sentencepiece(_with_added_pieces(model, file.parent))
+        return file, _tokenizer_json.from_sentencepiece(_with_added_pieces(_sentencepiece_model(data), file.parent))
     except TokenizerError as error:
         raise TokenizerError(f"{file}: {error}") from None
 
 
-def _find(path: str | os.PathLike[str]) -> Path:
+def find(path: str | os.PathLike[str]) -> Path:
+    """The file that :func:`read` would read.
+
+    Raises:
+        As :func:`read`, of what a look at names can tell.
+    """
     try:
         found = Path(path)
     except TypeError:
         raise InvalidParameterError(f"tokenizer must be a path or a tokenizer, not {type(path).__name__}") from None
     try:
-        if not found.is_dir():
-            return found
-        for name in _NAMES:
-            if (found / name).is_file():
-                return found / name
-        others = [(file, why) for pattern, why in _UNREADABLE.items() for file in sorted(found.glob(pattern))]
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path, before Python 3.13
+        if found.is_dir():
+            return _in_directory(found)
+        found.stat()
+    except TokenizerError:  # is also one of those below
+        raise
+    except FileNotFoundError:
+        raise TokenizerNotFoundError(f"there is no tokenizer at {found}") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise TokenizerError(f"the tokenizer {path!s} cannot be read: {error}") from None
-    if others:
-        raise TokenizerError(f"{others[0][0]}: {others[0][1]}")
-    raise TokenizerNotFoundError(f"there is no {' or '.join(_NAMES)} in {found}")
+    return found
+
+
+def _in_directory(directory: Path) -> Path:
+    for name in _NAMES:
+        if (directory / name).is_file():
+            return directory / name
+    for pattern, why in _UNREADABLE.items():
+        for file in sorted(directory.glob(pattern)):
+            raise TokenizerError(f"{file}: {why}")
+    raise TokenizerNotFoundError(f"there is no {' or '.join(_NAMES)} in {directory}")
 
 
 def _data(file: Path) -> bytes:
@@ -83,10 +96,15 @@ def _data(file: Path) -> bytes:
         if file.stat().st_size > _MAX_BYTES:
             raise TokenizerError(f"{file} has {file.stat().st_size} bytes, more than any tokenizer")
         return file.read_bytes()
-    except FileNotFoundError:
-        raise TokenizerNotFoundError(f"there is no tokenizer at {file}") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise TokenizerError(f"the tokenizer {file} cannot be read: {error}") from None
+
+
+def _sentencepiece_model(data: bytes) -> SentencePieceModel:
+    try:
+        return _sentencepiece.parse(data)
+    except TokenizerError as error:
+        raise TokenizerError(f"neither a tokenizer.json nor SentencePiece's tokenizer.model: {error}") from None
 
 
 def _hugging_face(data: bytes) -> dict[str, Any]:

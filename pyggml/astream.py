@@ -7,13 +7,13 @@ import functools
 import time
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, cast
 
 from pyggml._loops import Line
 from pyggml.engine import READ_TOKENS, Request, time_left
 from pyggml.errors import InvalidParameterError, QueueFullError
 from pyggml.job import Job
-from pyggml.stream import Assembly
+from pyggml.stream import Assembly, C, D
 from pyggml.types import Chunk, Completion
 
 if TYPE_CHECKING:
@@ -23,24 +23,20 @@ if TYPE_CHECKING:
 _AFTER_DEADLINE_S = 0.001  # the engine's deadline began a moment later than ours
 
 
-class AsyncStream(AsyncIterator[Chunk]):
-    """A generation as an asynchronous iterator of chunks; it begins when the first one is awaited.
+class BaseAsyncStream(AsyncIterator[C], Generic[C, D]):
+    """What asynchronous streams of all kinds of chunks have in common."""
 
-    One task iterates, in one event loop; any thread may :meth:`cancel`. Closing it, leaving its ``async with`` block,
-    dropping it, or cancelling the task that awaits a chunk cancels what still runs. After an exception it is over.
-    """
-
-    def __init__(self, job: Job) -> None:
-        """Keeps the job until it is wanted."""
+    def __init__(self, job: Job, assembly: Assembly) -> None:
+        """Keeps the job until it is wanted, and what makes chunks of it."""
         self._job = job
-        self._assembly = Assembly(job.tokenizer, job.stop)
+        self._assembly = assembly
         self._request: Request | None = None
         self._line: Line | None = None
         self._deadline: float | None = None
         self._is_awaited = False
         self._is_cancelled = False
 
-    async def __anext__(self) -> Chunk:
+    async def __anext__(self) -> C:
         if self._assembly.ended:
             raise StopAsyncIteration
         if self._is_awaited:
@@ -56,7 +52,7 @@ class AsyncStream(AsyncIterator[Chunk]):
             if self._assembly.ended:
                 self._hang_up()
 
-    async def finish(self) -> Completion:
+    async def finish(self) -> D:
         """Runs to the end, and returns everything generated, chunks already taken included.
 
         Raises:
@@ -67,13 +63,13 @@ class AsyncStream(AsyncIterator[Chunk]):
         return self.completion
 
     @property
-    def completion(self) -> Completion:
+    def completion(self) -> D:
         """The whole generation, once the last chunk has been taken.
 
         Raises:
             InvalidParameterError: it has not ended yet, or never began.
         """
-        return self._assembly.completion(self._request)
+        return cast("D", self._assembly.completion(self._request))
 
     def cancel(self) -> None:
         """Ends the generation soon; the iterator then ends with a chunk of ``finish_reason="cancelled"``."""
@@ -95,13 +91,13 @@ class AsyncStream(AsyncIterator[Chunk]):
     ) -> None:
         self._close()
 
-    async def _next(self) -> Chunk:
+    async def _next(self) -> C:
         line = self._line = self._line or Line()
         request = self._request or await self._submit(line)
         token_ids = [] if request is None else await self._read(request, line)
         if self._assembly.ended:  # closed while it was awaited
             raise StopAsyncIteration
-        return self._assembly.abandon() if request is None else self._assembly.add(request, token_ids)
+        return cast("C", self._assembly.abandon() if request is None else self._assembly.add(request, token_ids))
 
     async def _submit(self, line: Line) -> Request | None:
         """Queues the request, once there is room if the job waits for it. None when nobody wants it any more."""
@@ -164,3 +160,15 @@ class AsyncStream(AsyncIterator[Chunk]):
         if self._line is not None:
             self._line.close()
             self._line = None
+
+
+class AsyncStream(BaseAsyncStream[Chunk, Completion]):
+    """A generation as an asynchronous iterator of chunks; it begins when the first one is awaited.
+
+    One task iterates, in one event loop; any thread may :meth:`cancel`. Closing it, leaving its ``async with`` block,
+    dropping it, or cancelling the task that awaits a chunk cancels what still runs. After an exception it is over.
+    """
+
+    def __init__(self, job: Job) -> None:
+        """Keeps the job until it is wanted."""
+        super().__init__(job, Assembly(job.tokenizer, job.stop))

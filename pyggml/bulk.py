@@ -32,8 +32,9 @@ def jobs(prompts: Iterable[P], make_job: Callable[[P], Job]) -> NumberedJobs:
 class Results:
     """Completions by number of prompt, and word to the caller of how many there are."""
 
-    def __init__(self, n_total: int | None, progress: Progress | None) -> None:
-        """Starts with none."""
+    def __init__(self, n_total: int | None, progress: Progress | None, what: str = "prompt") -> None:
+        """Starts with none. ``what`` is the word for one of those that are counted."""
+        self.what = what
         self._n_total = n_total
         self._progress = progress
         self._completions: dict[int, Completion] = {}
@@ -80,7 +81,7 @@ async def arun(numbered: NumberedJobs, n_in_flight: int, results: Results) -> No
 
     async def work() -> None:
         for index, job in numbered:
-            with _named(index):
+            with _named(index, results.what):
                 completion = await AsyncStream(job).finish()
             results.add(index, completion)
 
@@ -107,7 +108,7 @@ class _Window:
 
     def add(self, index: int, job: Job) -> None:
         """Queues a job, once there is room."""
-        with _named(index):
+        with _named(index, self._results.what):
             self._streams[index] = Stream(job, self._queue(index, job))
         self._look(index)  # from then on the waker is told
 
@@ -140,7 +141,7 @@ class _Window:
         stream = self._streams.get(index)
         if stream is None:
             return
-        with _named(index):
+        with _named(index, self._results.what):
             if not stream.poll():
                 return
         del self._streams[index]
@@ -148,11 +149,11 @@ class _Window:
 
 
 @contextlib.contextmanager
-def _named(index: int) -> Iterator[None]:
-    """Notes on an exception which prompt it was about, where Python can."""
+def _named(index: int, what: str = "prompt") -> Iterator[None]:
+    """Notes on an exception which one it was about, where Python can."""
     try:
         yield
     except Exception as error:
         if sys.version_info >= (3, 11):
-            error.add_note(f"This was prompt {index} of the batch, counted from 0.")
+            error.add_note(f"This was {what} {index} of the batch, counted from 0.")
         raise

@@ -1,20 +1,287 @@
-"""Messages to a prompt, and schemas to grammars, by the engine's own chat code."""
+"""Messages to a prompt and generated text to a message, by the engine's own chat code; and schemas to grammars."""
 
 from __future__ import annotations
 
 import json
+import os
+import random
+import string
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
-from pyggml import errors
+from pyggml import errors, generic_tools
 from pyggml._ffi import ffi, lib
-from pyggml._native import c_string
+from pyggml._native import c_string, utf8
+from pyggml.chat_types import ChatAbilities, ChatDelta, ChatMessage, ToolCall, ToolCallDelta
+from pyggml.errors import InvalidParameterError
 from pyggml.model import Model
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from pyggml._ffi import CData
+
+Message = Mapping[str, Any] | ChatMessage
+
+_NAMED_TEMPLATE = "tokenizer.chat_template."
+_TOOL_CHOICES = ("auto", "none", "required")
+# Some templates refuse ids of any other length or alphabet than Mistral's.
+_ID_LENGTH = 9
+_ID_ALPHABET = string.ascii_letters + string.digits
+
+
+class ChatTemplates:
+    """The chat template of a model, read and analysed once.
+
+    Any thread may use it. It keeps its model alive by itself. Close it, or use it as a context manager.
+
+    Attributes:
+        names: the model's own further templates, such as "tool_use".
+        source: the Jinja text of the template in use.
+        supports: what it can express.
+    """
+
+    def __init__(self, model: Model, template: str | None = None) -> None:
+        """Reads a template.
+
+        Args:
+            model: whose template it is, or whose vocabulary.
+            template: None: the model's own, with its template called "tool_use" for prompts with tools where it has
+                one; the name of one of its templates; or Jinja text.
+
+        Raises:
+            InvalidParameterError: the model has no template, or it cannot be read; the message names the place.
+            ClosedError: the model was closed.
+        """
+        self.names = tuple(key[len(_NAMED_TEMPLATE) :] for key in model.metadata if key.startswith(_NAMED_TEMPLATE))
+        if template in self.names:
+            template = model.chat_template(template)
+        text = ffi.NULL if template is None else c_string("the chat template", template)
+        self._handle = errors.create(
+            "pyg_chat_templates", lib.pyg_chat_templates_free, lib.pyg_chat_templates_new, model._handle, text
+        )
+        about = _json_from(lib.pyg_chat_templates_about, self._handle)
+        self.source: str = about["source"]
+        self.supports = _abilities(about["abilities"])
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = False,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        thinking: bool | None = None,
+        split_reasoning: bool = True,
+        json_schema: Mapping[str, Any] | str | None = None,
+        grammar: str | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+    ) -> ChatPrompt:
+        """Renders a conversation as the model was trained to read it.
+
+        Args:
+            messages: each a mapping with "role" and "content" as OpenAI's API has them, or a ChatMessage.
+            tools: each ``{"type": "function", "function": {"name", "description", "parameters": JSON schema}}``.
+            tool_choice: "auto", "none", "required", or one tool, by name or as
+                ``{"type": "function", "function": {"name": ...}}``.
+            parallel_tool_calls: several calls in one answer are allowed.
+            add_generation_prompt: end with the opening of the assistant's turn.
+            continue_final_message: the answer goes on with the last message, instead of a turn of its own.
+            thinking: False asks the template to keep the model from reasoning. None: as the ``enable_thinking`` of
+                ``template_kwargs`` says, else True.
+            split_reasoning: tell reasoning apart from content; False leaves it in the content, with its tags.
+            json_schema: what content must follow.
+            grammar: GBNF that the whole answer must follow.
+            template_kwargs: further variables for the template; JSON values.
+
+        Raises:
+            InvalidParameterError: malformed messages or tools, an argument out of range, or the template refuses.
+            ClosedError: it was closed.
+        """
+        variables = dict(template_kwargs or {})
+        if thinking is None:
+            thinking = variables.pop("enable_thinking", True)
+        wanted = _chosen_tools(tools, tool_choice)
+        if wanted.tools and wanted.choice != "none" and (json_schema is not None or grammar is not None):
+            raise InvalidParameterError(
+                "tools cannot be called in an answer that follows a json_schema or a grammar: give only one of them, "
+                "or tool_choice='none'"
+            )
+        request: dict[str, Any] = {
+            "messages": [_message(message) for message in messages],
+            "tools": wanted.tools,
+            "tool_choice": wanted.choice,
+            "parallel_tool_calls": bool(parallel_tool_calls),
+            "add_generation_prompt": bool(add_generation_prompt),
+            "continue_final_message": bool(continue_final_message),
+            "enable_thinking": bool(thinking),
+            "reasoning_format": "auto" if split_reasoning else "none",
+            "json_schema": _schema_text(json_schema),
+            "grammar": grammar,
+            "template_kwargs": variables,
+        }
+        prompt = self._render(request)
+        if wanted.only is None:
+            return prompt
+        return replace(self._render({**request, "tools": [wanted.only], "tool_choice": "required"}), text=prompt.text)
+
+    def _render(self, request: dict[str, Any]) -> ChatPrompt:
+        if request["tools"] and request["tool_choice"] != "none" and not self.supports.tools:
+            request = _with_generic_tools(request)
+        out = ffi.new("char **")
+        try:
+            parser = errors.create(
+                "pyg_chat_parser",
+                lib.pyg_chat_parser_free,
+                lib.pyg_chat_templates_render,
+                self._handle,
+                _json("the conversation", request),
+                out,
+            )
+            prompt = json.loads(_decode(out[0]))
+        finally:
+            lib.pyg_string_free(out[0])
+        if "\0" in prompt["text"]:
+            raise InvalidParameterError("the rendered chat holds a NUL character")
+        return ChatPrompt(
+            text=prompt["text"],
+            grammar=prompt["grammar"] or None,
+            grammar_lazy=prompt["grammar_lazy"],
+            grammar_prefix=prompt["grammar_prefix"],
+            trigger_patterns=tuple(prompt["triggers"]["patterns"]),
+            trigger_tokens=tuple(prompt["triggers"]["token_ids"]),
+            preserved_tokens=tuple(prompt["preserved_tokens"]),
+            stop=tuple(prompt["stop"]),
+            thinking_start=prompt["thinking_start"],
+            thinking_ends=tuple(prompt["thinking_ends"]),
+            _format=parser,
+        )
+
+    def close(self) -> None:
+        """Frees it; prompts already rendered stay usable. May be repeated."""
+        errors.call(lib.pyg_chat_templates_close, self._handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class ChatPrompt:
+    """A rendered conversation, and how answers to it are written.
+
+    Attributes:
+        text: the prompt. Encode it with ``tokenize(text, parse_special=True)``; it lacks the BOS and EOS that this
+            adds.
+        grammar: GBNF that the answer must follow, or None.
+        grammar_lazy: the grammar is followed only from where a trigger appears.
+        grammar_prefix: text of the prompt's end that the grammar must have read before the answer begins; "" mostly.
+        trigger_patterns: regular expressions that start a lazy grammar.
+        trigger_tokens: token ids that start a lazy grammar.
+        preserved_tokens: special tokens whose text belongs into the text the parser is fed.
+        stop: strings that end the answer, besides the model's stop tokens.
+        thinking_start: how reasoning begins, such as "<think>"; "" when the template knows none.
+        thinking_ends: how it ends.
+    """
+
+    text: str
+    grammar: str | None
+    grammar_lazy: bool
+    grammar_prefix: str
+    trigger_patterns: tuple[str, ...]
+    trigger_tokens: tuple[int, ...]
+    preserved_tokens: tuple[str, ...]
+    stop: tuple[str, ...]
+    thinking_start: str
+    thinking_ends: tuple[str, ...]
+    _format: CData = field(repr=False, compare=False)
+
+    def parser(self) -> ChatParser:
+        """A parser for one answer to this prompt."""
+        return ChatParser(self._format)
+
+
+class ChatParser:
+    """Reads one answer, as it comes; see :meth:`ChatPrompt.parser`. One thread at a time."""
+
+    def __init__(self, answer_format: CData) -> None:
+        self._handle = errors.create(
+            "pyg_chat_parser", lib.pyg_chat_parser_free, lib.pyg_chat_parser_clone, answer_format
+        )
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[_Call] = []
+
+    def feed(self, text: str, *, last: bool = False) -> ChatDelta:
+        """Takes the next piece of generated text.
+
+        Args:
+            text: with the text of the prompt's ``preserved_tokens`` in it.
+            last: the answer ends here, or was cut here: nothing is held back any longer.
+
+        Returns:
+            What is new in the message. Nothing of it is ever taken back. Text that may still become part of a tag
+            or a tool call is held back; text that fits no format is content.
+
+        Raises:
+            InvalidParameterError: the text has an unpaired surrogate, or the answer has ended.
+        """
+        data = utf8("the text", text)
+        news = _json_from(lib.pyg_chat_parser_feed, self._handle, data, len(data), bool(last))
+        calls = tuple(map(self._grow_call, news["tool_calls"]))
+        self._content.append(news["content"])
+        self._reasoning.append(news["reasoning_content"])
+        return ChatDelta(news["content"], news["reasoning_content"], calls)
+
+    @property
+    def message(self) -> ChatMessage:
+        """The message as far as it has been told: what all deltas join to."""
+        calls = tuple(ToolCall(call.id, call.name, "".join(call.arguments)) for call in self._calls)
+        return ChatMessage("assistant", "".join(self._content), "".join(self._reasoning), calls)
+
+    def _grow_call(self, news: Mapping[str, Any]) -> ToolCallDelta:
+        index: int = news["index"]
+        if index == len(self._calls):
+            call = _Call(news["id"] or _new_id(), news["name"], [news["arguments"]])
+            self._calls.append(call)
+            return ToolCallDelta(index, call.id, call.name, news["arguments"])
+        self._calls[index].arguments.append(news["arguments"])
+        return ToolCallDelta(index, arguments_text=news["arguments"])
+
+
+@dataclass
+class _Call:
+    id: str
+    name: str
+    arguments: list[str]
+
+
+def template_text(template: str | os.PathLike[str]) -> str:
+    """What ChatTemplates takes for a template given as Jinja text, name, or path of a file, which is read.
+
+    Raises:
+        InvalidParameterError: a path that cannot be read.
+    """
+    if isinstance(template, str) and ("{" in template or not _is_file(template)):
+        return template
+    try:
+        return Path(template).read_text(encoding="utf-8")
+    except TypeError:
+        raise InvalidParameterError(f"chat_template must be text or a path, not {type(template).__name__}") from None
+    except (OSError, ValueError) as error:
+        raise InvalidParameterError(f"the chat template {os.fspath(template)!r} could not be read: {error}") from None
 
 
 def render(
     model: Model,
-    messages: Sequence[Mapping[str, Any]],
+    messages: Sequence[Message],
     *,
     add_generation_prompt: bool = True,
     template: str | None = None,
@@ -27,11 +294,8 @@ def render(
         InvalidParameterError: no template, malformed messages, or the template refuses them.
         ClosedError: the model was closed.
     """
-    messages_json = _json("messages", [_mapping(message) for message in messages])
-    template_text = ffi.NULL if template is None else c_string("the chat template", template)
-    out = ffi.new("char **")
-    errors.call(lib.pyg_chat_render, model._handle, template_text, messages_json, add_generation_prompt, out)
-    return _take_string(out[0])
+    with ChatTemplates(model, template) as templates:
+        return templates.render(messages, add_generation_prompt=add_generation_prompt).text
 
 
 def schema_to_grammar(schema: Mapping[str, Any] | str) -> str:
@@ -47,22 +311,104 @@ def schema_to_grammar(schema: Mapping[str, Any] | str) -> str:
     return _take_string(out[0])
 
 
-def _mapping(message: object) -> dict[str, Any]:
-    if not isinstance(message, Mapping):
-        raise errors.InvalidParameterError(f"a message must be a mapping, not {type(message).__name__}")
-    return dict(message)
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # too long for a path, or with a NUL in it
+        return False
+
+
+def _abilities(native: Mapping[str, bool]) -> ChatAbilities:
+    return ChatAbilities(
+        system=native["supports_system_role"],
+        tools=native["supports_tool_format"],
+        parallel_tool_calls=native["supports_parallel_tool_calls"],
+        thinking=native["supports_thinking"],
+        keeps_reasoning=native["supports_preserve_reasoning"],
+        reasoning_effort=native["supports_reasoning_effort"],
+    )
+
+
+def _message(message: object) -> dict[str, Any]:
+    if isinstance(message, ChatMessage):
+        return message.to_dict()
+    return _mapping("a message", message)
+
+
+def _mapping(name: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidParameterError(f"{name} must be a mapping, not {type(value).__name__}")
+    return dict(value)
+
+
+def _with_generic_tools(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The request for a template that is not to see the tools."""
+    tools, required = request["tools"], request["tool_choice"] == "required"
+    messages = generic_tools.with_tools(
+        request["messages"], tools, required=required, parallel=request["parallel_tool_calls"]
+    )
+    return {**request, "messages": messages, "tools": [], "generic_tools": tools}
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Tools the prompt shows, whether one is called, and the only one it may be."""
+
+    tools: list[dict[str, Any]]
+    choice: str
+    only: dict[str, Any] | None = None
+
+
+def _chosen_tools(tools: Sequence[Mapping[str, Any]] | None, choice: str | Mapping[str, Any]) -> _Wanted:
+    shown = [_mapping("a tool", tool) for tool in tools or ()]
+    name = choice if isinstance(choice, str) else _function_name(choice)
+    if name in _TOOL_CHOICES and isinstance(choice, str):
+        if name == "required" and not shown:
+            raise InvalidParameterError("tool_choice is 'required', but there are no tools")
+        return _Wanted(shown, name)
+    only = [tool for tool in shown if _function_name(tool) == name]
+    if not only:
+        names = ", ".join(repr(_function_name(tool)) for tool in shown) or "none"
+        raise InvalidParameterError(
+            f"tool_choice must be 'auto', 'none', 'required' or a tool of tools ({names}), not {choice!r}"
+        )
+    return _Wanted(shown, "required", only[0])
+
+
+def _function_name(tool: Mapping[str, Any]) -> object:
+    function = tool.get("function")
+    return function.get("name") if isinstance(function, Mapping) else None
+
+
+def _schema_text(schema: Mapping[str, Any] | str | None) -> str | None:
+    return _json("the JSON schema", schema).decode() if isinstance(schema, Mapping) else schema
+
+
+def _new_id() -> str:
+    return "".join(random.choices(_ID_ALPHABET, k=_ID_LENGTH))
 
 
 def _json(name: str, value: object) -> bytes:
     try:
         return json.dumps(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise errors.InvalidParameterError(f"{name} must be made of JSON values: {error}") from None
+        raise InvalidParameterError(f"{name} must be made of JSON values: {error}") from None
 
 
-def _take_string(owned: Any) -> str:
+def _json_from(function: Any, *args: object) -> Any:
+    """The JSON value that a native function hands over as text, through its last parameter but one."""
+    out = ffi.new("char **")
+    errors.call(function, *args, out)
+    return json.loads(_take_string(out[0]))
+
+
+def _take_string(owned: CData) -> str:
     """The text of a string that native code handed over; a template may have cut inside a character."""
     try:
-        return str(ffi.string(owned).decode("utf-8", "replace"))
+        return _decode(owned)
     finally:
         lib.pyg_string_free(owned)
+
+
+def _decode(text: CData) -> str:
+    return str(ffi.string(text).decode("utf-8", "replace"))

@@ -47,6 +47,7 @@ class Context:
         n_embd_out: width of an embedding.
         pooling: how embeddings of tokens become one of the sequence: "none", "mean", "cls", "last" or "rank".
         can_shift: whether positions can be moved, by :meth:`seq_add` and :meth:`seq_div`.
+        has_memory: whether it remembers what it has read; encoders do not.
     """
 
     def __init__(
@@ -150,6 +151,7 @@ class Context:
         self.n_embd_out: int = info.n_embd_out
         self.pooling: str = POOLING_NAMES[info.pooling]
         self.can_shift: bool = info.can_shift
+        self.has_memory: bool = lib.llama_get_memory(self.handle) != ffi.NULL
         _open_contexts.add(self)
 
     @property

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pyggml import errors
+from pyggml import _logprobs, errors
 from pyggml._ffi import ffi, lib
 from pyggml._native import int32_array, pointer
 from pyggml._waker import SIGNAL_CHECK_S, Waker
 from pyggml.context import Context
-from pyggml.types import EngineStats, FinishReason, Grammar, SamplingParams, Timings
+from pyggml.types import EngineStats, FinishReason, Grammar, SamplingParams, Timings, TokenLogprobs
 
 if TYPE_CHECKING:
     from pyggml._ffi import CData
@@ -73,12 +73,34 @@ class Request:
     """One generation in flight. One thread reads it; any thread may cancel it.
 
     Dropping it cancels it if it still runs.
+
+    Attributes:
+        logprobs: of the tokens of the last read; None unless asked for.
     """
 
-    def __init__(self, handle: CData, engine: Engine) -> None:
-        """Takes ownership of a native request, and keeps its engine alive."""
+    def __init__(
+        self,
+        handle: CData,
+        engine: Engine,
+        prompt: npt.NDArray[np.int32] | None = None,
+        n_logprobs: int = 0,
+        n_prompt_logprobs: int = 0,
+    ) -> None:
+        """Takes ownership of a native request, and keeps its engine alive.
+
+        Args:
+            handle: the request.
+            engine: where it runs.
+            prompt: its prompt; needed for logprobs of it only.
+            n_logprobs: alternatives of each token that it was asked for; 0: no logprobs.
+            n_prompt_logprobs: the same for its prompt.
+        """
         self._handle = handle
         self._engine = engine
+        self._prompt = prompt.copy() if prompt is not None and n_prompt_logprobs else None
+        self._n_logprobs = min(n_logprobs, engine.n_vocab)
+        self._n_prompt_logprobs = min(n_prompt_logprobs, engine.n_vocab)
+        self.logprobs: list[TokenLogprobs] | None = [] if n_logprobs else None
         self._buffer = ffi.new("int32_t[]", READ_TOKENS)
         self._state = ffi.new("pyg_request_state *")
         self._n_out = ffi.new("int32_t *")
@@ -125,7 +147,11 @@ class Request:
         )
         if self._state.finish == lib.PYG_FINISH_CLOSED:
             raise errors.ClosedError("the model was closed while this request was running")
-        return list(self._buffer[0 : self._n_out[0]])
+        token_ids = list(self._buffer[0 : self._n_out[0]])
+        if self.logprobs is not None:
+            first = self._state.n_read - len(token_ids)
+            self.logprobs = _logprobs.read(self._handle, token_ids, first, self._n_logprobs)
+        return token_ids
 
     def cancel(self) -> None:
         """Ends the request at the engine's next opportunity, also inside prefill. Does not wait."""
@@ -150,6 +176,14 @@ class Request:
     def cached_tokens(self) -> int:
         """Prompt tokens whose computation was reused."""
         return int(self._state.n_cached)
+
+    @property
+    def prompt_logprobs(self) -> list[TokenLogprobs | None] | None:
+        """Logprobs of the prompt, as far as it was computed at the last read; None unless asked for."""
+        if self._prompt is None:
+            return None
+        told = self._prompt[1 : 1 + self._state.n_prompt_logprobs].tolist()
+        return [None, *_logprobs.read(self._handle, told, 0, self._n_prompt_logprobs, of_prompt=True)]
 
     @property
     def timings(self) -> Timings:
@@ -251,7 +285,7 @@ class Engine:
             options,
         )
         del borrowed  # the native side has copied it
-        return Request(handle, self)
+        return Request(handle, self, prompt, params.logprobs, params.prompt_logprobs)
 
     def ask_for_room(self, waker: Waker, tag: int = 0) -> None:
         """Has the waker told once there is room in the queue, which may be at once. It is not kept for anybody.
@@ -373,8 +407,9 @@ def time_left(deadline: float | None) -> float | None:
 
 def _native_options(params: SamplingParams, stop_token_ids: Sequence[int]) -> tuple[CData, list[CData]]:
     """The request's options, and what they point to, which must live until the native call has copied it."""
-    options = ffi.new("pyg_request_options *")
+    options = ffi.new("pyg_request_options *", lib.pyg_request_default_options())
     options.max_tokens = params.max_tokens
+    options.n_logprobs, options.n_prompt_logprobs = params.logprobs, params.prompt_logprobs
     stop = ffi.new("int32_t[]", list(stop_token_ids))
     options.stop_token_ids, options.n_stop = stop, len(stop_token_ids)
     return options, [stop, *_fill_sampling(options.sampling, params)]
@@ -404,6 +439,9 @@ def _fill_grammar(sampling: CData, grammar: Grammar) -> list[CData]:
     token_ids = ffi.new("int32_t[]", list(grammar.trigger_tokens))
     borrowed = [text, root, token_ids]
     sampling.grammar, sampling.grammar_root, sampling.grammar_lazy = text, root, grammar.lazy
+    if grammar.prefix:
+        sampling.grammar_prefix = prefix = ffi.new("char[]", grammar.prefix.encode())
+        borrowed.append(prefix)
     sampling.trigger_patterns, sampling.n_trigger_patterns = _strings(grammar.trigger_patterns, borrowed)
     sampling.trigger_token_ids, sampling.n_trigger_tokens = token_ids, len(grammar.trigger_tokens)
     return borrowed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyggml import _tokenizer_files
@@ -90,6 +91,12 @@ class HuggingFaceTokenizer(Tokenizer):
         self._as_text, self._as_tokens = self._guarded(lambda: _build(_adapted(content, vocab)))
         self._spelled = self._guarded(lambda: bytes_of_tokens(content.get("decoder")))
         self._require_same_vocabulary()
+
+    @cached_property
+    def special_texts(self) -> Mapping[str, tuple[bool, bool]]:
+        """As of any tokenizer."""
+        added = self._as_tokens.get_added_tokens_decoder().values()
+        return {token.content: (token.lstrip, token.rstrip) for token in added if token.special}
 
     def _encode(self, text: str, parse_special: bool) -> list[int]:
         engine = self._as_tokens if parse_special else self._as_text

@@ -25,8 +25,8 @@ _LONG_TEXT = 4_000  # characters to tokenize
 _LONG_LIST = 8_000  # token ids to convert
 _LONG_BIAS = 1_000  # entries
 
-# With stop strings the text must be looked at while it grows; this many tokens at a time.
-_TOKENS_PER_LOOK = 8
+#: With stop strings the text must be looked at while it grows; this many tokens at a time.
+TOKENS_PER_LOOK = 8
 # Otherwise a whole generation is read in pieces that take an event loop no time worth mentioning.
 _TOKENS_PER_READ = 256
 
@@ -74,7 +74,7 @@ class Job:
         self.tokenizer = tokenizer
         self.params = params
         self.waits = waits
-        self.min_tokens = 1 if not whole else _TOKENS_PER_LOOK if params.stop else _TOKENS_PER_READ
+        self.min_tokens = 1 if not whole else TOKENS_PER_LOOK if params.stop else _TOKENS_PER_READ
         self._stop_tokens = frozenset(stop_tokens)
         self._prompt = prompt
         self._ready: _Ready | None = None
@@ -134,8 +134,8 @@ class Job:
         return None if self.params.timeout_s is None else time.monotonic() + self.params.timeout_s
 
     def _work_out(self) -> _Ready:
-        ids = int32_array("the prompt", prompt_ids(self._prompt, self.tokenizer))
-        params = without_schema(self.params)
+        token_ids, params = self._prompt_and_params()
+        ids, params = int32_array("the prompt", token_ids), without_schema(params)
         stop = set(params.stop_token_ids)
         if params.ignore_eos:
             bias = dict(params.logit_bias or {}) | dict.fromkeys(self._stop_tokens, float("-inf"))
@@ -146,6 +146,10 @@ class Job:
             # Where its grammar is complete, the engine offers whatever it holds for an end, and nothing but that.
             stop.update(self.tokenizer.vocab.eog_ids)
         return _Ready(ids, params, sorted(stop))
+
+    def _prompt_and_params(self) -> tuple[TokenIds, SamplingParams]:
+        """The prompt as token ids, and the sampling that it asks for."""
+        return prompt_ids(self._prompt, self.tokenizer), self.params
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,16 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import bulk, chat, families
-from pyggml._native import UINT32_MAX, choice, integer
+from pyggml._native import INT32_MAX, UINT32_MAX, choice, integer
+from pyggml.chat import ChatTemplates
+from pyggml.chatting import ChatTemplate, Chatting, Messages, Tools
 from pyggml.context import Context
-from pyggml.engine import Engine
-from pyggml.errors import InvalidParameterError
+from pyggml.embedding import Embedder, Pooling, Text
+from pyggml.engine import Engine, TokenIds
+from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
 from pyggml.families import Family
 from pyggml.hf_tokenizer import tokenizer_for
 from pyggml.job import Job, Prompt, merge, prompt_ids, without_schema
+from pyggml.messages import checked as checked_messages
 from pyggml.model import Model
 from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
+from pyggml.tools import checked as checked_tools
 from pyggml.types import Completion, EngineStats, SamplingParams
 
 if TYPE_CHECKING:
@@ -41,7 +47,7 @@ _CONTEXT_LIMIT = "pyggml.context_limit"
 _MAX_PARALLEL = 256  # upstream's LLAMA_MAX_SEQ
 
 
-class LLM:
+class LLM(Chatting):
     """A loaded model that generates. Any thread and any task may call it; requests are computed together.
 
     Make one with :func:`pyggml.load`; close it, or use it as a context manager.
@@ -77,8 +83,9 @@ class LLM:
         """
         self.model = model
         self.family: Family = self._family()
-        self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family)
+        self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family) if _generates(model) else {}
         self.tokenizer = tokenizer_for(model, tokenizer)
+        self._own_templates = _own_templates(model)
         self.n_ctx = _n_ctx(model, n_ctx)
         self.n_parallel = integer("n_parallel", n_parallel, 1, _MAX_PARALLEL)
         self._waits = bool(choice("queue_full", queue_full, {"raise": 0, "wait": 1}))
@@ -89,6 +96,10 @@ class LLM:
                 f"n_batch is {n_batch} and n_parallel is {n_parallel}: a forward pass takes one token of each running "
                 "request, so n_batch must be at least n_parallel"
             )
+        self._embedder = Embedder(model, self.tokenizer, n_ctx=self.n_ctx, n_threads=n_threads)
+        self._own_engine: Engine | None = None
+        if not _generates(model):
+            return
         context = Context(
             model,
             n_ctx=self.n_ctx,
@@ -102,7 +113,7 @@ class LLM:
         )
         reproducible = self.n_parallel == 1 and not prefix_cache
         try:
-            self._engine = Engine(
+            self._own_engine = Engine(
                 context,
                 self.n_ctx,
                 prefix_cache=bool(prefix_cache),
@@ -209,6 +220,45 @@ class LLM:
         await bulk.arun(jobs, 2 * self.n_parallel, results)
         return results.in_order()
 
+    def generate_n(
+        self, prompt: Prompt, n: int, params: SamplingParams | None = None, **overrides: Any
+    ) -> list[Completion]:
+        """Generates ``n`` completions of one prompt, which is computed once and shared.
+
+        The first computes the prompt, and the others start from its cache: their ``cached_tokens`` say so. A prompt of
+        some thirty tokens or fewer is not waited for but computed beside the first. With ``prefix_cache=False``, and
+        models whose memory cannot be shared (recurrent ones), each computes the prompt for itself.
+
+        Twice ``n_parallel`` of them are in flight at any time. It waits for room where other callers fill the queue,
+        whatever ``queue_full`` says; ``timeout_s`` counts for each from its submission.
+
+        Args:
+            prompt: as for :meth:`generate`.
+            n: how many, at least 1.
+            params: for all of them. With a ``seed`` they have this one, the next, and so on; without, each its own by
+                chance. Greedy ones are all alike.
+            **overrides: as for :meth:`generate`.
+
+        Raises:
+            As :meth:`generate`.
+        """
+        jobs = self._same_jobs(prompt_ids(prompt, self.tokenizer), n, merge(params, overrides))
+        results = bulk.Results(n, None, what="completion")
+        bulk.run(self._engine, enumerate(jobs), 2 * self.n_parallel, results)
+        return _with_prompt_logprobs(results.in_order())
+
+    async def agenerate_n(
+        self, prompt: Prompt, n: int, params: SamplingParams | None = None, **overrides: Any
+    ) -> list[Completion]:
+        """As :meth:`generate_n`, for coroutines. Cancelling the task cancels them all."""
+        import asyncio
+
+        token_ids = await asyncio.to_thread(prompt_ids, prompt, self.tokenizer)
+        jobs = self._same_jobs(token_ids, n, merge(params, overrides))
+        results = bulk.Results(n, None, what="completion")
+        await bulk.arun(enumerate(jobs), 2 * self.n_parallel, results)
+        return _with_prompt_logprobs(results.in_order())
+
     async def forward(self, prompt: str, sample_len: int) -> str:
         """Greedy text of at most ``sample_len`` tokens. Cancelling the task cancels the generation.
 
@@ -225,6 +275,68 @@ class LLM:
         """
         return self._engine.logits(prompt_ids(prompt, self.tokenizer), waits=self._waits)
 
+    # --- embeddings ---------------------------------------------------------------------------------------
+
+    def embed(
+        self, texts: str | Sequence[Text], *, normalize: bool = False, pooling: Pooling | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Vectors of texts, computed several at a time in a context of their own; the engine goes on beside it.
+
+        Calls from several threads take turns.
+
+        Args:
+            texts: one text, or a sequence of them: str (encoded with ``add_special``) or token ids.
+            normalize: give each the length 1, so that dot products are cosines.
+            pooling: how the embeddings of a text's tokens become one: their "mean", that of the first ("cls"), or of
+                the "last". None: as the file says (``<arch>.pooling_type``), and the mean where it says nothing.
+
+        Returns:
+            float32, (n_texts, model.n_embd_out), in the order of ``texts``; one text makes one row.
+
+        Raises:
+            EmptyPromptError: a text without tokens.
+            ContextOverflowError: a text longer than ``n_ctx``; names its index and both numbers.
+            InvalidParameterError: an argument, or a token id outside the vocabulary.
+            UnsupportedArchitectureError: a model with an encoder and a decoder.
+            OutOfMemoryError: the context does not fit; names required and available bytes.
+            ClosedError: the model was closed.
+        """
+        return self._embedder.embed(texts, normalize=normalize, pooling=pooling)
+
+    async def aembed(
+        self, texts: str | Sequence[Text], *, normalize: bool = False, pooling: Pooling | None = None
+    ) -> npt.NDArray[np.float32]:
+        """As :meth:`embed`, for coroutines. When the task is cancelled it ends with the forward pass it is in."""
+        embedder = self._embedder
+        return await embedder.in_background(embedder.embed, texts, normalize=normalize, pooling=pooling)
+
+    def rerank(self, query: str, documents: Sequence[str], *, normalize: bool = False) -> npt.NDArray[np.float32]:
+        """How well each document answers a query, by a model with a classifier head: higher is better.
+
+        Each pair is written as the model's template "rerank" says, or else as ``BOS query EOS SEP document EOS``, with
+        those of the special tokens that the vocabulary puts around texts.
+
+        Args:
+            query: the question.
+            documents: the texts to score.
+            normalize: the sigmoid of each score, 0 to 1; for heads with one output.
+
+        Returns:
+            float32, (n_documents,), in the order of ``documents``: the head's first output.
+
+        Raises:
+            InvalidParameterError: the model has no classifier head, or an argument.
+            Otherwise as :meth:`embed`; the length counts query and document together.
+        """
+        return self._embedder.rerank(query, documents, normalize=normalize)
+
+    async def arerank(
+        self, query: str, documents: Sequence[str], *, normalize: bool = False
+    ) -> npt.NDArray[np.float32]:
+        """As :meth:`rerank`, for coroutines. When the task is cancelled it ends with the forward pass it is in."""
+        embedder = self._embedder
+        return await embedder.in_background(embedder.rerank, query, documents, normalize=normalize)
+
     def reset(self) -> None:
         """Forgets what is kept for prompts that begin alike. Running requests are not disturbed."""
         self._engine.reset()
@@ -239,12 +351,30 @@ class LLM:
         """Token ids to text; see :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>`."""
         return self.tokenizer.decode(token_ids)
 
+    def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:
+        """The model's own chat template, which was read when it was loaded, or another one, which is read now.
+
+        Args:
+            chat_template: Jinja text, the path of a file with it, or the name of one of the model's further
+                templates. A ChatTemplates comes back as it is: make one where the same one is needed again.
+
+        Raises:
+            InvalidParameterError: no such template, or one that cannot be read.
+            ClosedError: the model was closed.
+        """
+        if isinstance(chat_template, ChatTemplates):
+            return chat_template
+        if chat_template is None:
+            return self._own_templates or ChatTemplates(self.model)
+        return ChatTemplates(self.model, chat.template_text(chat_template))
+
     def apply_chat_template(
         self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
+        messages: Messages,
+        tools: Tools | None = None,
         add_generation_prompt: bool = True,
-        chat_template: str | None = None,
+        chat_template: ChatTemplate | None = None,
+        **kwargs: Any,
     ) -> str:
         """Renders messages as the model was trained to read them.
 
@@ -252,14 +382,22 @@ class LLM:
         parse_special=True)``.
 
         Args:
-            messages: each a mapping with "role" and "content".
+            messages: as for :meth:`chat`.
+            tools: as for :meth:`chat`.
             add_generation_prompt: end with the opening of the assistant's turn.
-            chat_template: Jinja text to use instead of the model's own.
+            chat_template: instead of the model's own; as for :meth:`chat_templates`.
+            **kwargs: variables for the template, such as ``enable_thinking=False``.
 
         Raises:
             InvalidParameterError: no template, malformed messages, or the template refuses them.
         """
-        return chat.render(self.model, messages, add_generation_prompt=add_generation_prompt, template=chat_template)
+        templates = self.chat_templates(chat_template)
+        return templates.render(
+            checked_messages(messages),
+            tools=[tool.as_json() for tool in checked_tools(tools).values()],
+            add_generation_prompt=add_generation_prompt,
+            template_kwargs=kwargs,
+        ).text
 
     # --- about --------------------------------------------------------------------------------------------
 
@@ -274,7 +412,11 @@ class LLM:
 
     def close(self) -> None:
         """Ends what is running (its callers get ClosedError), and frees engine and model. May be repeated."""
-        self._engine.close()
+        if self._own_engine is not None:
+            self._own_engine.close()
+        self._embedder.close()
+        if self._own_templates is not None:
+            self._own_templates.close()
         self.model.close()
 
     def __enter__(self) -> Self:
@@ -288,9 +430,23 @@ class LLM:
     def _family(self) -> Family:
         return families.of_model(self.model).family
 
+    @property
+    def _engine(self) -> Engine:
+        if self._own_engine is None:
+            raise UnsupportedArchitectureError(
+                f"{self.model.desc} ({self.model.path}) does not generate text token by token. Encoders are for "
+                "embed() and rerank(); Context computes with any model"
+            )
+        return self._own_engine
+
     def _job(self, prompt: Prompt, params: SamplingParams, *, whole: bool = False, waits: bool | None = None) -> Job:
         waits = self._waits if waits is None else waits
         return Job(self._engine, self.tokenizer, self.stop_tokens, prompt, params, waits=waits, whole=whole)
+
+    def _same_jobs(self, token_ids: TokenIds, n: int, params: SamplingParams) -> list[Job]:
+        params = without_schema(params)
+        all_params = [_nth(params, index) for index in range(integer("n", n, 1, INT32_MAX))]
+        return [self._job(token_ids, each, whole=True, waits=True) for each in all_params]
 
     def _numbered_jobs(self, prompts: Iterable[Prompt], params: SamplingParams) -> bulk.NumberedJobs:
         if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Iterable):
@@ -301,8 +457,35 @@ class LLM:
         return bulk.jobs(prompts, lambda prompt: self._job(prompt, params, whole=True, waits=True))
 
 
+def _nth(params: SamplingParams, index: int) -> SamplingParams:
+    """For the completion ``index`` of one prompt: a seed of its own, and the prompt's logprobs only once."""
+    if index == 0:
+        return params
+    seed = None if params.seed is None else (params.seed + index) % UINT32_MAX
+    return dataclasses.replace(params, seed=seed, prompt_logprobs=0)
+
+
+def _with_prompt_logprobs(completions: list[Completion]) -> list[Completion]:
+    """The first one's, which are everybody's."""
+    logprobs = completions[0].prompt_logprobs
+    return completions if logprobs is None else [dataclasses.replace(c, prompt_logprobs=logprobs) for c in completions]
+
+
+def _own_templates(model: Model) -> ChatTemplates | None:
+    """None where the file has no template or an unreadable one, which only those who chat need to hear."""
+    try:
+        return ChatTemplates(model)
+    except InvalidParameterError:
+        return None
+
+
 def _n_total(prompts: Iterable[Prompt]) -> int | None:
     return len(prompts) if isinstance(prompts, Sized) else None
+
+
+def _generates(model: Model) -> bool:
+    """Whether it goes on with a text token by token, as encoders and models that fill in a text do not."""
+    return model.has_decoder and not model.has_encoder and model.is_causal
 
 
 def _n_ctx(model: Model, n_ctx: int | None) -> int:

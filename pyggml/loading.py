@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from pyggml.errors import TokenizerNotFoundError
+from pyggml import _tokenizer_files
 from pyggml.importer.cache import Imported, imported
 from pyggml.llm import LLM, QueueFull
 from pyggml.model import Model, Progress
@@ -145,8 +144,8 @@ def open_llm(
     Raises:
         As :func:`load`.
     """
-    if isinstance(tokenizer, (str, os.PathLike)) and not Path(tokenizer).exists():
-        raise TokenizerNotFoundError(f"there is no tokenizer at {os.fspath(tokenizer)}")
+    if isinstance(tokenizer, (str, os.PathLike)):
+        tokenizer = _tokenizer_files.find(tokenizer)
     files = model_files(source, progress)
     if tokenizer is None:
         tokenizer = files.tokenizer

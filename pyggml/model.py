@@ -51,6 +51,7 @@ class Model:
         is_recurrent: it remembers in a state instead of a cache (Mamba, RWKV ...).
         is_hybrid: some layers remember in a state, others in a cache.
         is_diffusion: it fills in a text rather than going on with it.
+        is_causal: each token sees those before it, and not those after.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Model:
         self.is_recurrent: bool = info.is_recurrent
         self.is_hybrid: bool = info.is_hybrid
         self.is_diffusion: bool = info.is_diffusion
+        self.is_causal: bool = info.is_causal
         self.vocab = Vocab(self._handle)
 
     @property

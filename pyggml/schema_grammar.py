@@ -1,8 +1,8 @@
 """JSON schemas to grammars, each text of which parses and validates.
 
 A grammar may allow less than its schema: members come in the schema's order, an object whose members are named has no
-others unless ``additionalProperties`` asks for them, and dates stop at the 28th of February. It never allows more: what
-a grammar cannot express is refused by name.
+others unless ``additionalProperties`` asks for them, free names have at most 40 characters, and dates stop at the 28th
+of February. It never allows more: what a grammar cannot express is refused by name.
 """
 
 from __future__ import annotations

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from pyggml.engine import Request
 from pyggml.errors import InvalidParameterError
 from pyggml.job import Job
 from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer
-from pyggml.types import Chunk, Completion, Timings
+from pyggml.types import Chunk, Completion, Timings, TokenLogprobs
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+C = TypeVar("C", bound=Chunk)
+D = TypeVar("D", bound=Completion)
 
 
 class Assembly:
@@ -25,6 +29,7 @@ class Assembly:
         self._stop = StopStrings(stop)
         self._texts: list[str] = []
         self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
         self._last: Chunk | None = None
 
     @property
@@ -35,6 +40,9 @@ class Assembly:
     def add(self, request: Request, token_ids: list[int]) -> Chunk:
         """The chunk that a read makes; cancels the request when a stop string is complete."""
         chunk = self._cut_at_stop(request, token_ids)
+        if request.logprobs is not None:
+            chunk = replace(chunk, logprobs=request.logprobs[: len(chunk.token_ids)])
+            self._logprobs += chunk.logprobs or []
         self._texts.append(chunk.text)
         self._token_ids += chunk.token_ids
         if chunk.finish_reason is not None:
@@ -63,6 +71,8 @@ class Assembly:
             prompt_tokens=request.prompt_tokens if request else 0,
             cached_tokens=request.cached_tokens if request else 0,
             timings=request.timings if request else Timings(),
+            logprobs=None if request is None or request.logprobs is None else list(self._logprobs),
+            prompt_logprobs=None if request is None else request.prompt_logprobs,
         )
 
     def _cut_at_stop(self, request: Request, token_ids: list[int]) -> Chunk:
@@ -83,24 +93,20 @@ class Assembly:
         return Chunk(text, token_ids, reason, request.stop_token_id)
 
 
-class Stream(Iterator[Chunk]):
-    """A running generation, as an iterator of chunks.
+class BaseStream(Iterator[C], Generic[C, D]):
+    """What streams of all kinds of chunks have in common."""
 
-    One thread iterates; any thread may :meth:`cancel`. Closing it, leaving its ``with`` block or dropping it
-    cancels what still runs. After an exception it is over.
-    """
-
-    def __init__(self, job: Job, request: Request) -> None:
-        """Takes over the request that the job became."""
+    def __init__(self, job: Job, request: Request, assembly: Assembly) -> None:
+        """Takes over the request that the job became, and what makes chunks of it."""
         self._request = request
         self._min_tokens = job.min_tokens
-        self._assembly = Assembly(job.tokenizer, job.stop)
+        self._assembly = assembly
 
-    def __next__(self) -> Chunk:
+    def __next__(self) -> C:
         if self._assembly.ended:
             raise StopIteration
         try:
-            return self._assembly.add(self._request, self._request.read(self._min_tokens))
+            return cast("C", self._assembly.add(self._request, self._request.read(self._min_tokens)))
         except BaseException:
             self.close()  # tokens may be lost with it, so there is no going on
             raise
@@ -120,7 +126,7 @@ class Stream(Iterator[Chunk]):
             self._assembly.add(self._request, token_ids)
         return True
 
-    def finish(self) -> Completion:
+    def finish(self) -> D:
         """Runs to the end, and returns everything generated, chunks already taken included.
 
         Raises:
@@ -131,13 +137,13 @@ class Stream(Iterator[Chunk]):
         return self.completion
 
     @property
-    def completion(self) -> Completion:
+    def completion(self) -> D:
         """The whole generation, once the last chunk has been taken.
 
         Raises:
             InvalidParameterError: it has not ended yet.
         """
-        return self._assembly.completion(self._request)
+        return cast("D", self._assembly.completion(self._request))
 
     def cancel(self) -> None:
         """Ends the generation soon; the iterator then ends with a chunk of ``finish_reason="cancelled"``."""
@@ -153,3 +159,15 @@ class Stream(Iterator[Chunk]):
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+class Stream(BaseStream[Chunk, Completion]):
+    """A running generation, as an iterator of chunks.
+
+    One thread iterates; any thread may :meth:`cancel`. Closing it, leaving its ``with`` block or dropping it
+    cancels what still runs. After an exception it is over.
+    """
+
+    def __init__(self, job: Job, request: Request) -> None:
+        """Takes over the request that the job became."""
+        super().__init__(job, request, Assembly(job.tokenizer, job.stop))

@@ -8,7 +8,7 @@ back whatever could still become one).
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from pyggml._ffi import lib
@@ -16,6 +16,7 @@ from pyggml._native import int32_array, utf8
 from pyggml.errors import InvalidParameterError
 from pyggml.vocab import Vocab
 
+_LSTRIP, _RSTRIP = lib.LLAMA_TOKEN_ATTR_LSTRIP, lib.LLAMA_TOKEN_ATTR_RSTRIP
 # What a file says of tokens that are text; the engine may have added that they are special.
 _TEXT: int = lib.LLAMA_TOKEN_ATTR_NORMAL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
 
@@ -52,6 +53,23 @@ class Tokenizer:
         """
         ids = self._encode(_checked(text), parse_special)
         return self._surrounded(ids) if add_special else ids
+
+    def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
+        """Token ids of a text in parts, with what the model wants around it.
+
+        Args:
+            parts: texts, in order, and whether special tokens in each are read as such.
+
+        Raises:
+            As :meth:`encode`.
+        """
+        return self._surrounded([i for text, is_read in parts for i in self._encode(_checked(text), is_read)])
+
+    @cached_property
+    def special_texts(self) -> Mapping[str, tuple[bool, bool]]:
+        """The texts that only ``parse_special`` reads as tokens, and whether each swallows blanks before and behind."""
+        attrs = {self.vocab.text(token_id): self.vocab.attr(token_id) for token_id in self.vocab.special_ids}
+        return {text: (bool(attr & _LSTRIP), bool(attr & _RSTRIP)) for text, attr in attrs.items()}
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Token ids to text, the inverse of :meth:`encode`.
@@ -118,14 +136,24 @@ def _checked(text: str) -> str:
 class StreamDecoder:
     """Tokens to text as they come: what each call returns is valid UTF-8, and nothing is lost between calls."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        """Starts an empty text."""
+    def __init__(self, tokenizer: Tokenizer, shown: Mapping[int, bytes] | None = None) -> None:
+        """Starts an empty text.
+
+        Args:
+            tokenizer: the model's.
+            shown: special tokens that add these bytes to the text; all others add none.
+        """
         self._tokenizer = tokenizer
+        self._shown = shown or {}
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token_ids: Iterable[int], *, last: bool = False) -> str:
         """The characters these tokens complete; with ``last``, also what is left of an incomplete one (U+FFFD)."""
-        return self._utf8.decode(b"".join(map(self._tokenizer.piece, token_ids)), last)
+        return self._utf8.decode(b"".join(map(self._piece, token_ids)), last)
+
+    def _piece(self, token_id: int) -> bytes:
+        shown = self._shown.get(token_id)
+        return self._tokenizer.piece(token_id) if shown is None else shown
 
 
 class StopStrings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pyggml._native import INT32_MAX, UINT32_MAX, c_string, int32_array, integer, real
 from pyggml.errors import InvalidParameterError
@@ -13,6 +13,7 @@ from pyggml.errors import InvalidParameterError
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "timeout"]
 
 _MAX_SEED = UINT32_MAX - 1  # the largest one means "choose one" to the engine
+_MAX_LOGPROBS = 1000
 
 #: The samplers in the order they work. Each does nothing until its parameter is set.
 DEFAULT_SAMPLERS = (
@@ -82,6 +83,7 @@ class Grammar:
     Attributes:
         text: GBNF.
         root: the rule to start with.
+        prefix: what of it was written before the output begins, such as the end of a chat's prompt; not with ``lazy``.
         lazy: generate freely until a trigger appears, and only then begin to follow the grammar.
         trigger_patterns: regular expressions (ECMAScript), with ``lazy``. The grammar begins where the first group
             that is not empty begins, or the whole match; what was generated from there on must match it. One with
@@ -91,6 +93,7 @@ class Grammar:
 
     text: str
     root: str = "root"
+    prefix: str = ""
     lazy: bool = False
     trigger_patterns: Sequence[str] = ()
     trigger_tokens: Sequence[int] = ()
@@ -98,6 +101,9 @@ class Grammar:
     def __post_init__(self) -> None:
         c_string("grammar", self.text)
         c_string("the grammar's root", self.root)
+        c_string("the grammar's prefix", self.prefix)
+        if self.prefix and self.lazy:
+            raise InvalidParameterError("a lazy grammar begins with its trigger, so it has no prefix")
         if isinstance(self.trigger_patterns, str) or not isinstance(self.trigger_patterns, Sequence):
             raise InvalidParameterError("trigger_patterns must be a sequence of regular expressions")
         for pattern in self.trigger_patterns:
@@ -162,6 +168,11 @@ class SamplingParams:
             one (a pydantic model, a dataclass, ``list[int]`` ...; see :func:`schema_of`); not with ``grammar``.
         timeout_s: seconds from submission after which the request ends with what it has; None: no limit. Time spent
             waiting for room in a full queue counts (``queue_full="wait"``).
+        logprobs: tell of each generated token how likely it was and which ``logprobs`` tokens, 1 to 1,000, were the
+            likeliest in its place; 0: off. They are the model's own distribution, the log-softmax of its logits before
+            temperature, penalties, bias, samplers and grammar.
+        prompt_logprobs: the same for the tokens of the prompt. All of it is computed then, a few rows at a time,
+            whatever a cached prefix could save.
     """
 
     max_tokens: int = 256
@@ -199,6 +210,8 @@ class SamplingParams:
     grammar: str | Grammar | None = None
     json_schema: Mapping[str, Any] | str | type | object | None = None
     timeout_s: float | None = None
+    logprobs: int = 0
+    prompt_logprobs: int = 0
 
     def __post_init__(self) -> None:
         for name, (least, most) in _INTEGERS.items():
@@ -216,6 +229,8 @@ class SamplingParams:
             self._set(samplers=_sampler_names(self.samplers))
         self._set(stop=_stop_strings(self.stop))
         self._set(stop_token_ids=tuple(int32_array("stop_token_ids", self.stop_token_ids).tolist()))
+        self._set(logprobs=integer("logprobs", self.logprobs, 0, _MAX_LOGPROBS))
+        self._set(prompt_logprobs=integer("prompt_logprobs", self.prompt_logprobs, 0, _MAX_LOGPROBS))
         if self.logit_bias is not None:
             self._set(logit_bias=_logit_bias(self.logit_bias))
         self._require_one_form()
@@ -295,6 +310,27 @@ class Timings:
         return 1.0 / self.itl_s if self.itl_s > 0 else 0.0
 
 
+class TokenLogprob(NamedTuple):
+    """A token and the natural logarithm of its probability; ``llm.tokenizer.piece(token_id)`` are its bytes."""
+
+    token_id: int
+    logprob: float
+
+
+class TokenLogprobs(NamedTuple):
+    """What the model thought of one token of a text, by log-softmax of its logits as they came.
+
+    Attributes:
+        token_id: the token that stands there.
+        logprob: the natural logarithm of its probability.
+        top: the likeliest tokens in its place, likeliest first; often it is one of them.
+    """
+
+    token_id: int
+    logprob: float
+    top: list[TokenLogprob]
+
+
 @dataclass(frozen=True)
 class Completion:
     """A finished generation.
@@ -308,6 +344,9 @@ class Completion:
         prompt_tokens: length of the prompt in tokens.
         cached_tokens: prompt tokens whose computation was reused.
         timings: where the time went.
+        logprobs: of each of ``token_ids``; None unless asked for.
+        prompt_logprobs: of each token of the prompt, None for the first, which follows nothing; shorter when it ended
+            inside the prompt; None unless asked for.
     """
 
     text: str
@@ -317,6 +356,8 @@ class Completion:
     prompt_tokens: int
     cached_tokens: int
     timings: Timings
+    logprobs: list[TokenLogprobs] | None = None
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -330,12 +371,14 @@ class Chunk:
         token_ids: the new tokens.
         finish_reason: None until the last chunk, then as in Completion.
         stop_reason: as in Completion.
+        logprobs: of the new tokens; None unless asked for.
     """
 
     text: str
     token_ids: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
+    logprobs: list[TokenLogprobs] | None = None
 
 
 @dataclass(frozen=True)

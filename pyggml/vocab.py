@@ -30,6 +30,7 @@ _TYPE_NAMES: dict[int, str] = {
 
 _PIECE_BYTES = 64
 _EOG_IDS = 64
+_SPECIAL_IDS = 1024
 
 
 class Vocab:
@@ -228,6 +229,15 @@ class Vocab:
             errors.call(lib.pyg_vocab_eog_ids, self._handle, ids, n_max, n_out)
 
         return tuple(_ids(call, _EOG_IDS))
+
+    @cached_property
+    def special_ids(self) -> tuple[int, ...]:
+        """Every token whose text is read as that token only with ``parse_special``, ascending."""
+
+        def call(ids: CData, n_max: int, n_out: CData) -> None:
+            errors.call(lib.pyg_vocab_special_ids, self._handle, ids, n_max, n_out)
+
+        return tuple(_ids(call, _SPECIAL_IDS))
 
     def _token(self, token_id: SupportsIndex) -> CData:
         out = ffi.new("pyg_token_info *")

@@ -28,6 +28,8 @@ _HANDLE_KINDS = {
     "Backend": lib.PYG_HANDLE_BACKEND,
     "GGUF": lib.PYG_HANDLE_GGUF,
     "Waker": lib.PYG_HANDLE_WAKER,
+    "ChatTemplates": lib.PYG_HANDLE_CHAT_TEMPLATES,
+    "ChatParser": lib.PYG_HANDLE_CHAT_PARSER,
 }
 
 _failed = pytest.StashKey[bool]()

@@ -6,7 +6,8 @@ with a few special tokens, or a real one out of the vendored engine's collection
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,14 +33,19 @@ N_FF = 96
 N_CTX_TRAIN = 512
 D_CONV, D_STATE, DT_RANK = 4, 16, 4  # of state-space layers
 HEAD_DIM = N_EMBD // N_HEAD
+N_T5_BUCKETS = 32  # of relative positions
 ROPE_BASE = 10_000.0
 RMS_EPS = 1e-5
 
 
-def byte_vocabulary() -> dict[str, object]:
-    """GPT-2 style byte-level BPE with two merges: id 0 to 255 are the bytes themselves."""
-    tokens = [*map(_visible, range(256)), "<|endoftext|>", "<|im_end|>", "<s>", "th", "the"]
-    types = [1] * 256 + [3] * 3 + [1] * 2  # normal and control
+def byte_vocabulary(*special: str, words: Sequence[str] = ()) -> dict[str, object]:
+    """GPT-2 style byte-level BPE with two merges: id 0 to 255 are the bytes themselves.
+
+    More special tokens come last, and before them words that nothing is encoded to.
+    """
+    words = ["".join(map(_visible, word.encode())) for word in words]
+    tokens = [*map(_visible, range(256)), "<|endoftext|>", "<|im_end|>", "<s>", "th", "the", *words, *special]
+    types = [1] * 256 + [3] * 3 + [1] * 2 + [1] * len(words) + [3] * len(special)  # normal and control
     return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
@@ -220,14 +226,24 @@ def _state_space_facts(architecture: str) -> dict[str, object]:
     }
 
 
-def write_bert(path: Path, seed: int = 0) -> Path:
-    """A BERT of two layers with a real vocabulary and mean pooling: it embeds, and remembers nothing."""
+def write_bert(
+    path: Path, seed: int = 0, *, ranks: bool = False, n_positions: int = N_CTX_TRAIN, **metadata: object
+) -> Path:
+    """A BERT of two layers with a real vocabulary and mean pooling: it embeds, and remembers nothing.
+
+    Args:
+        path: the file to write.
+        seed: of its weights.
+        ranks: with a classifier head of a dense layer and one output, instead of pooling.
+        n_positions: tokens that it can read.
+        metadata: more ``bert.*`` keys.
+    """
     vocabulary = real_vocabulary("bert-bge")
     draw = Draw(seed)
     weights = {
         "token_embd.weight": draw(_n_tokens(vocabulary), N_EMBD, scale=1.0),
         "token_types.weight": draw(2, N_EMBD, scale=0.1),
-        "position_embd.weight": draw(N_CTX_TRAIN, N_EMBD, scale=0.1),
+        "position_embd.weight": draw(n_positions, N_EMBD, scale=0.1),
         **draw.norm("token_embd_norm"),
     }
     for i in range(N_LAYER):
@@ -241,19 +257,88 @@ def write_bert(path: Path, seed: int = 0) -> Path:
             **draw.linear(f"blk.{i}.ffn_down", N_EMBD, N_FF),
             **draw.norm(f"blk.{i}.layer_output_norm"),
         }
+    if ranks:
+        weights |= draw.linear("cls", N_EMBD, N_EMBD) | draw.linear("cls.output", 1, N_EMBD)
     facts = {
         "general.architecture": "bert",
         "general.name": f"random bert {seed}",
-        "bert.context_length": N_CTX_TRAIN,
+        "bert.context_length": n_positions,
         "bert.embedding_length": N_EMBD,
         "bert.block_count": N_LAYER,
         "bert.feed_forward_length": N_FF,
         "bert.attention.head_count": N_HEAD,
         "bert.attention.layer_norm_epsilon": 1e-12,
         "bert.attention.causal": False,
-        "bert.pooling_type": 1,
+        "bert.pooling_type": 4 if ranks else 1,
     }
+    facts |= {f"bert.{key}": value for key, value in metadata.items()}
     return write(path, {**facts, **vocabulary}, weights)
+
+
+def write_qwen3_reranker(path: Path, seed: int = 0, **tokenizer: object) -> Path:
+    """A Qwen 3 of two layers that says yes or no to a query with a document.
+
+    Args:
+        path: the file to write.
+        seed: of its weights.
+        tokenizer: more ``tokenizer.*`` keys, with ``__`` for dots.
+    """
+    draw = Draw(seed)
+    weights = llama_weights(seed=seed) | {"cls.output.weight": draw(2, N_EMBD)}
+    for i in range(N_LAYER):
+        weights |= {
+            f"blk.{i}.attn_q_norm.weight": draw.near_1(HEAD_DIM),
+            f"blk.{i}.attn_k_norm.weight": draw.near_1(HEAD_DIM),
+        }
+    facts = {
+        "general.architecture": "qwen3",
+        "general.name": f"random qwen {seed}",
+        "qwen3.context_length": N_CTX_TRAIN,
+        "qwen3.embedding_length": N_EMBD,
+        "qwen3.block_count": N_LAYER,
+        "qwen3.feed_forward_length": N_FF,
+        "qwen3.attention.head_count": N_HEAD,
+        "qwen3.attention.head_count_kv": N_HEAD_KV,
+        "qwen3.attention.key_length": HEAD_DIM,
+        "qwen3.attention.value_length": HEAD_DIM,
+        "qwen3.attention.layer_norm_rms_epsilon": RMS_EPS,
+        "qwen3.rope.freq_base": ROPE_BASE,
+        "qwen3.pooling_type": 4,
+        "qwen3.classifier.output_labels": ["yes", "no"],
+    }
+    vocabulary = byte_vocabulary() | {f"tokenizer.{key.replace('__', '.')}": value for key, value in tokenizer.items()}
+    return write(path, {**facts, **vocabulary}, weights)
+
+
+def write_t5(path: Path, seed: int = 0, *, decoder: bool = True) -> Path:
+    """A T5 of two layers, or its encoder alone, with the byte vocabulary."""
+    draw = Draw(seed)
+    arch, parts = ("t5", ("enc", "dec")) if decoder else ("t5encoder", ("enc",))
+    weights = {"token_embd.weight": draw(N_BYTE_VOCAB, N_EMBD, scale=1.0)}
+    for part in parts:
+        weights[f"{part}.output_norm.weight"] = draw.near_1(N_EMBD)
+        weights[f"{part}.blk.0.attn_rel_b.weight"] = draw(N_T5_BUCKETS, N_HEAD)
+        for i, kind in itertools.product(range(N_LAYER), ("attn", "cross_attn") if part == "dec" else ("attn",)):
+            weights[f"{part}.blk.{i}.{kind}_norm.weight"] = draw.near_1(N_EMBD)
+            weights |= {f"{part}.blk.{i}.{kind}_{name}.weight": draw(N_EMBD, N_EMBD) for name in "qkvo"}
+        for i in range(N_LAYER):
+            weights |= {
+                f"{part}.blk.{i}.ffn_norm.weight": draw.near_1(N_EMBD),
+                f"{part}.blk.{i}.ffn_up.weight": draw(N_FF, N_EMBD),
+                f"{part}.blk.{i}.ffn_down.weight": draw(N_EMBD, N_FF),
+            }
+    facts = {
+        "general.architecture": arch,
+        "general.name": f"random t5 {seed}",
+        f"{arch}.context_length": N_CTX_TRAIN,
+        f"{arch}.embedding_length": N_EMBD,
+        f"{arch}.block_count": N_LAYER,
+        f"{arch}.feed_forward_length": N_FF,
+        f"{arch}.attention.head_count": N_HEAD,
+        f"{arch}.attention.layer_norm_rms_epsilon": RMS_EPS,
+        f"{arch}.attention.relative_buckets_count": N_T5_BUCKETS,
+    }
+    return write(path, {**facts, **byte_vocabulary()}, weights)
 
 
 def metadata_of(path: Path) -> dict[str, object]:

@@ -93,6 +93,21 @@ def batch_left_by_an_error(user: User, loaded: Loaded) -> None:
         loaded.llm.generate_batch(prompts, max_tokens=20, progress=lambda *_: 1 // 0)
 
 
+def several_of_one(user: User, loaded: Loaded) -> None:
+    ask = user.ask(loaded)
+    ask.repeatable = False  # their seeds differ
+    answers = loaded.llm.generate_n(ask.prompt, user.rng.randint(1, 6), **ask.params)
+    for answer in answers:
+        user.world.judge(loaded, ask, answer)
+
+
+def embedding(user: User, loaded: Loaded) -> None:
+    texts = [STORY[: user.rng.randint(1, len(STORY))] for _ in range(user.rng.randint(1, 5))]
+    vectors = loaded.llm.embed(texts, normalize=True)
+    if vectors.shape != (len(texts), loaded.llm.model.n_embd_out) or abs((vectors**2).sum(axis=1) - 1).max() > 1e-3:
+        user.world.fault(f"the embeddings of {texts} are {vectors}")
+
+
 def logits(user: User, loaded: Loaded) -> None:
     prompt = loaded.llm.tokenize(STORY)[: user.rng.choice([1, 5, 33, 60])]
     rows = loaded.llm.logits(prompt)
@@ -153,6 +168,8 @@ ACTIONS: list[tuple[float, Action]] = [
     (1, left_by_an_error),
     (2, batch),
     (1, batch_left_by_an_error),
+    (1, several_of_one),
+    (0.3, embedding),
     (1, logits),
     (3, stats),
     (1, reset),

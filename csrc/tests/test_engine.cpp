@@ -41,12 +41,9 @@ struct Loaded {
 };
 
 pyg_request_options greedy(int32_t max_tokens) {
-    pyg_request_options options     = {};
-    options.sampling.top_p          = 1;
-    options.sampling.typical_p      = 1;
-    options.sampling.repeat_penalty = 1;
-    options.max_tokens              = max_tokens;
-    options.timeout_s               = -1;
+    pyg_request_options options = pyg_request_default_options();
+    options.max_tokens          = max_tokens;
+    options.timeout_s           = -1;
     return options;
 }
 
@@ -295,6 +292,40 @@ void test_a_waker_may_go_first(const Loaded & loaded) {
     pyg_request_free(request);
 }
 
+// Several readers at once, each with its request, take what the engine's thread is writing.
+void test_logprobs_come_with_the_tokens(const Loaded & loaded) {
+    constexpr int32_t        K = 3, N_PROMPT = 70;
+    std::vector<std::thread> readers;
+    for (int32_t i = 0; i < 6; i++) {
+        readers.emplace_back([&loaded, i] {
+            pyg_request_options options = greedy(40);
+            options.n_logprobs          = K;
+            options.n_prompt_logprobs   = K;
+            pyg_request *     request   = submit(loaded, options, some_prompt(N_PROMPT, i));
+            pyg_request_state state     = {};
+            pyg_error         err;
+            int32_t           token_ids[4], top_ids[N_PROMPT * K], n = 0;
+            float             logprobs[N_PROMPT], top[N_PROMPT * K];
+            while (state.finish == PYG_FINISH_NONE) {
+                CHECK_OK(pyg_request_wait(request, 1, 0.02, token_ids, 4, &n, &state, &err), err);
+                CHECK_OK(pyg_request_logprobs(request, false, state.n_read - n, n, logprobs, top_ids, top, &err), err);
+                for (int32_t at = 0; at < n; at++) {
+                    CHECK(top_ids[at * K] == token_ids[at]);  // greedy takes the likeliest
+                    CHECK(top[at * K] == logprobs[at] && logprobs[at] <= 0 && top[at * K + 1] <= top[at * K]);
+                }
+            }
+            CHECK(state.n_read == 40 && state.n_prompt_logprobs == N_PROMPT - 1);
+            CHECK_OK(pyg_request_logprobs(request, true, 0, N_PROMPT - 1, logprobs, top_ids, top, &err), err);
+            CHECK(pyg_request_logprobs(request, true, 0, N_PROMPT, logprobs, top_ids, top, &err) ==
+                  PYG_ERR_INVALID_PARAMETER);
+            pyg_request_free(request);
+        });
+    }
+    for (auto & reader : readers) {
+        reader.join();
+    }
+}
+
 void test_close_with_work_in_flight(const char * path) {
     Loaded                     loaded(path);
     std::vector<pyg_request *> requests;
@@ -330,6 +361,9 @@ void test_bad_requests_are_refused(const Loaded & loaded) {
     const std::vector<int32_t> long_prompt(1000, 5);
     CHECK(pyg_engine_submit(loaded.engine, long_prompt.data(), 1000, &options, &request, &err) ==
           PYG_ERR_CONTEXT_OVERFLOW);
+    options.n_logprobs = 1001;
+    CHECK(pyg_engine_submit(loaded.engine, PROMPT.data(), 4, &options, &request, &err) == PYG_ERR_INVALID_PARAMETER);
+    options.n_logprobs       = 0;
     options.sampling.grammar = "root ::= (";
     CHECK(pyg_engine_submit(loaded.engine, PROMPT.data(), 4, &options, &request, &err) == PYG_ERR_GRAMMAR);
     CHECK(std::strstr(err.message, "line 1") != nullptr);
@@ -350,6 +384,7 @@ int main(int argc, char ** argv) {
         test_bad_requests_are_refused(loaded);
         test_a_waker_serves_many_requests(loaded);
         test_a_waker_may_go_first(loaded);
+        test_logprobs_come_with_the_tokens(loaded);
     }
     test_a_prefix_is_computed_once(argv[1]);
     test_too_little_room_is_shared_out(argv[1]);

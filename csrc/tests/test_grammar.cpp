@@ -51,9 +51,10 @@ std::string random_sequence(Random & random, int depth, const std::string & late
 }
 
 std::string random_symbol(Random & random, int depth, const std::string & later_rules) {
-    static const char * const TERMINALS[] = {"\"the\"", "\" a\"",    "[a-z]",    "[ ]",       "[^a-m]", "\"{\\\"\"",
-                                             "[0-9]",   "\"\\n\"",   "[^\"\\n]", "\"\\u00e9\"", ".",      "[\\u4e00-\\u9fff]",
-                                             "[e-t ]",  "[A-Z] [a-z]", "\"1\" [0-9]"};
+    static const char * const TERMINALS[] = {"\"the\"",  "\" a\"",      "[a-z]",      "[ ]",
+                                             "[^a-m]",   "\"{\\\"\"",   "[0-9]",      "\"\\n\"",
+                                             "[^\"\\n]", "\"\\u00e9\"", ".",          "[\\u4e00-\\u9fff]",
+                                             "[e-t ]",   "[A-Z] [a-z]", "\"1\" [0-9]"};
     static const char * const REPEATS[]   = {"", "", "", "?", "*", "+", "{2}", "{1,3}", "{2,}"};
     std::string               symbol;
     switch (depth > 0 ? below(random, 4) : 0) {

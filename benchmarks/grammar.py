@@ -1,0 +1,86 @@
+"""What a grammar costs: one stream that follows one beside a free one, on the same model with random weights.
+
+Such a model hardly ever likes what a grammar wants, so nearly every token has to be looked for. A grammar is new to the
+engine in round 0 only, as one that an application uses is. ``upstream`` is the same grammar through the sampler that
+llama.cpp brings, by way of ``pyggml.Sampler``, token by token from Python.
+
+    python benchmarks/grammar.py [--rounds 4] [--model smollm2-135m]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import measure
+from shapes import model_file
+
+import pyggml
+from pyggml.schema_grammar import grammar_of
+
+N_TOKENS = 128
+
+_PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+        "tags": {"type": "array", "items": {"enum": ["red", "green", "blue"]}, "minItems": 20},
+        "notes": {"type": "string", "minLength": 2000},
+    },
+    "required": ["name", "age", "tags", "notes"],
+}
+GRAMMARS: dict[str, dict[str, Any]] = {
+    "text": {"grammar": r'root ::= "\"" [^"\\]* "\"" " end"'},
+    "any JSON": {"json_schema": {"type": "array", "minItems": 1000}},
+    "a person": {"json_schema": _PERSON},
+    "500 characters": {"json_schema": {"type": "string", "minLength": 400, "maxLength": 500}},
+    "digits": {"grammar": "root ::= [0-9]+"},
+}
+
+
+def compare(name: str, rounds: int, temperature: float) -> list[measure.Claim]:
+    """Measures all grammars on one model."""
+    with pyggml.load(model_file(name), n_ctx=1024, n_parallel=1, n_threads=measure.n_cpus()) as llm:
+        n_vocab = llm.model.vocab.n_tokens
+
+        def side(**constraint: Any) -> Callable[[int], float]:
+            def run(n: int) -> float:
+                prompt = measure.prompts(1, 16, n_vocab, seed=n)[0]
+                done = llm.generate(prompt, temperature=temperature, seed=n, max_tokens=N_TOKENS, **constraint)
+                return done.timings.tokens_per_s
+
+            return run
+
+        print(f"{name}, {n_vocab} tokens in the vocabulary, temperature {temperature:g}: {N_TOKENS} tokens")
+        sides = {"free": side(), **{what: side(**constraint) for what, constraint in GRAMMARS.items()}}
+        figures = measure.interleaved(sides, rounds, "tok/s")
+    measure.table(figures, "tok/s")
+    return [
+        measure.at_least(
+            f"{name}, temperature {temperature:g}: {what}, of free", measure.ratio(figures, what, "free"), 0.75, "x"
+        )
+        for what in GRAMMARS
+    ]
+
+
+def upstream_seconds(name: str) -> None:
+    """Prints what upstream's own sampler takes for a token, which claims nothing."""
+    with pyggml.Model(model_file(name)) as model, pyggml.Context(model, n_ctx=256) as context:
+        text = grammar_of(_PERSON)
+        with pyggml.Sampler(model).grammar(text).greedy() as sampler:
+            context.decode([1000])
+            n, start = 20, time.perf_counter()
+            for _ in range(n):
+                sampler.sample(context)
+            per_token_ms = 1e3 * (time.perf_counter() - start) / n
+    print(f"{name}, a person: upstream's grammar sampler takes {per_token_ms:.3g} ms a token")
+
+
+if __name__ == "__main__":
+    chosen = measure.options(__doc__, rounds=4, models=["smollm2-135m"])
+    for model in chosen.model:
+        upstream_seconds(model)
+    sys.exit(measure.verdict([c for m in chosen.model for t in (0.0, 1.0) for c in compare(m, chosen.rounds, t)]))

@@ -1,0 +1,50 @@
+"""Logprobs of a native request, as Python's values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pyggml import errors
+from pyggml._ffi import lib
+from pyggml._native import pointer
+from pyggml.types import TokenLogprob, TokenLogprobs
+
+if TYPE_CHECKING:
+    from pyggml._ffi import CData
+
+
+def read(
+    request: CData, token_ids: Sequence[int], first: int, n_top: int, *, of_prompt: bool = False
+) -> list[TokenLogprobs]:
+    """What a request has to tell of tokens that it has handed out, or of those of its prompt.
+
+    Args:
+        request: the ``pyg_request *``.
+        token_ids: the tokens.
+        first: the first one's place among the generated ones; in the prompt, 0 is its second token.
+        n_top: alternatives of each, as the request was asked, at most the size of the vocabulary.
+        of_prompt: they are the prompt's.
+
+    Raises:
+        InvalidParameterError: it does not know so many.
+    """
+    n = len(token_ids)
+    if n == 0:
+        return []
+    logprobs = np.empty(n, np.float32)
+    top_ids, top = np.empty((n, n_top), np.int32), np.empty((n, n_top), np.float32)
+    errors.call(
+        lib.pyg_request_logprobs,
+        request,
+        of_prompt,
+        first,
+        n,
+        pointer("float[]", logprobs),
+        pointer("int32_t[]", top_ids.reshape(-1)),
+        pointer("float[]", top.reshape(-1)),
+    )
+    likeliest = [list(map(TokenLogprob, *row)) for row in zip(top_ids.tolist(), top.tolist(), strict=True)]
+    return list(map(TokenLogprobs, token_ids, logprobs.tolist(), likeliest))

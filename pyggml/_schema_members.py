@@ -1,0 +1,64 @@
+"""The members of a JSON object as a grammar: in their order, some of them optional, with commas where they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyggml import _gbnf
+from pyggml.errors import GrammarError
+
+
+class Members:
+    """The members of an object in their order, with commas where they belong."""
+
+    def __init__(
+        self,
+        members: list[tuple[str, bool]],
+        extra: str | None,
+        least: int,
+        most: int | None,
+        add: Callable[[str], str],
+        refuse: Callable[[str], GrammarError],
+    ) -> None:
+        """``members``: rule of each, and whether it is required; ``extra``: rule of any others."""
+        self._members, self._extra, self._least, self._most = members, extra, least, most
+        self._add, self._refuse = add, refuse
+        # Counting on makes no difference once there are enough, unless there can be too many.
+        self._enough = len(members) + 1 if most is not None else max(1, least)
+
+    def text(self) -> str:
+        """What comes between the braces."""
+        n_required = sum(required for _, required in self._members)
+        if self._extra is not None and self._least > max(1, n_required):
+            raise self._refuse("minProperties above 1 cannot be expressed in a grammar where names are free")
+        tails: list[str | None] = [self._others(n) for n in range(self._enough + 1)]
+        for rule, required in reversed(self._members):
+            tails = [self._tail(rule, required, n, tails) for n in range(self._enough + 1)]
+        if tails[0] is None:
+            raise self._refuse("no value is possible here")
+        return tails[0]
+
+    def _tail(self, rule: str, required: bool, n: int, tails: list[str | None]) -> str | None:
+        """What may come from one member on, with ``n`` before it, given what may come after it; None: nothing can."""
+        after = tails[min(n + 1, self._enough)]
+        alternatives = []
+        if after is not None and (self._most is None or n < self._most):
+            comma = '"," space ' if n > 0 else ""
+            alternatives.append(f"{comma}{rule} {after}".strip())
+        if not required and tails[n] is not None:
+            alternatives.append(tails[n] or '""')
+        return self._add(" | ".join(alternatives)) if alternatives else None
+
+    def _others(self, n: int) -> str | None:
+        least = max(0, self._least - n)
+        most = None if self._most is None else self._most - n
+        if self._extra is None or most == 0:
+            return "" if least == 0 and (most is None or most >= 0) else None
+        if most is not None and most < 0:
+            return None
+        more = self._add(f'"," space {self._extra}')
+        if n > 0:
+            return _gbnf.repeated(more, least, most, self._add)
+        rest = _gbnf.repeated(more, max(0, least - 1), None if most is None else most - 1, self._add)
+        whole = f"{self._extra} {rest}".strip()
+        return whole if least > 0 else f"({whole})?"

@@ -1,0 +1,15 @@
+"""An answer in an event loop. Importing this imports asyncio, so it is done when first needed."""
+
+from __future__ import annotations
+
+from pyggml.astream import BaseAsyncStream
+from pyggml.chat_types import ChatChunk, ChatCompletion
+from pyggml.conversation import ChatAssembly, ChatJob
+
+
+class AsyncChatStream(BaseAsyncStream[ChatChunk, ChatCompletion]):
+    """A running answer, as an asynchronous iterator of ChatChunks; otherwise as any :class:`~pyggml.AsyncStream`."""
+
+    def __init__(self, job: ChatJob) -> None:
+        """Keeps the job until it is wanted."""
+        super().__init__(job, ChatAssembly(job))

@@ -1,0 +1,233 @@
+"""The chat methods of LLM, which is complete without knowing about conversations."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from pyggml.chat import ChatTemplates
+from pyggml.chat_types import ChatCompletion
+from pyggml.conversation import ChatJob, ChatStream, Conversation
+from pyggml.engine import Engine
+from pyggml.errors import InvalidParameterError
+from pyggml.job import merge
+from pyggml.messages import Message
+from pyggml.messages import checked as checked_messages
+from pyggml.quoting import SpecialTexts
+from pyggml.tokenizer import Tokenizer
+from pyggml.tools import ToolLike
+from pyggml.tools import checked as checked_tools
+from pyggml.types import SamplingParams
+
+if TYPE_CHECKING:
+    from pyggml.aconversation import AsyncChatStream
+
+Messages = Sequence[Message]
+Tools = Sequence[ToolLike]
+ChatTemplate = str | os.PathLike[str] | ChatTemplates
+
+
+class Chatting(ABC):
+    """What answers in conversations."""
+
+    tokenizer: Tokenizer
+    stop_tokens: dict[int, str]
+    _waits: bool
+
+    @property
+    @abstractmethod
+    def _engine(self) -> Engine: ...
+
+    def chat(
+        self,
+        messages: Messages,
+        tools: Tools | None = None,
+        params: SamplingParams | None = None,
+        *,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = False,
+        thinking: bool | None = None,
+        chat_template: ChatTemplate | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        parse_special: bool = False,
+        **overrides: Any,
+    ) -> ChatCompletion:
+        """Answers a conversation.
+
+        Args:
+            messages: the conversation so far: ChatMessages, or mappings in OpenAI's form. The message of an earlier
+                answer can be passed back as it is.
+            tools: what the model may ask to have called: Python functions, or descriptions in OpenAI's form.
+            params: how to sample; None: greedy defaults. ``stop`` strings are looked for in all that the model writes.
+            tool_choice: "auto": call tools or answer; "none": only answer; "required": call one at least; or the one to
+                call, by its name.
+            parallel_tool_calls: allow several calls in one answer.
+            thinking: False asks a model that reasons first to answer at once. None: as its template has it.
+            chat_template: instead of the model's own; as for :meth:`LLM.chat_templates`.
+            template_kwargs: further variables for the template, such as ``{"reasoning_effort": "low"}``.
+            parse_special: read special tokens in messages as such. Off, a message that spells ``<|im_end|>`` holds just
+                these characters, and cannot end its turn.
+            **overrides: fields of SamplingParams that replace those of ``params``.
+
+        Returns:
+            The answer. One that was cut, by ``max_tokens`` say, has what there is of it, perhaps half a tool call.
+
+        Raises:
+            InvalidParameterError: messages, tools or parameters are not as they should be, or the template refuses
+                them.
+            InferError: as :meth:`LLM.generate`.
+        """
+        job = self._chat_job(
+            messages,
+            tools,
+            merge(params, overrides),
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            thinking=thinking,
+            chat_template=chat_template,
+            template_kwargs=template_kwargs,
+            parse_special=parse_special,
+            whole=True,
+        )
+        return ChatStream(job, job.queue()).finish()
+
+    def stream_chat(
+        self,
+        messages: Messages,
+        tools: Tools | None = None,
+        params: SamplingParams | None = None,
+        *,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = False,
+        thinking: bool | None = None,
+        chat_template: ChatTemplate | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        parse_special: bool = False,
+        **overrides: Any,
+    ) -> ChatStream:
+        """Answers a conversation, and hands out the answer as it comes.
+
+        Args and errors as :meth:`chat`; errors of the arguments are raised here, not at the first chunk.
+
+        Returns:
+            An iterator of ChatChunks. Closing or dropping it cancels the generation.
+        """
+        job = self._chat_job(
+            messages,
+            tools,
+            merge(params, overrides),
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            thinking=thinking,
+            chat_template=chat_template,
+            template_kwargs=template_kwargs,
+            parse_special=parse_special,
+        )
+        return ChatStream(job, job.queue())
+
+    async def achat(
+        self,
+        messages: Messages,
+        tools: Tools | None = None,
+        params: SamplingParams | None = None,
+        *,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = False,
+        thinking: bool | None = None,
+        chat_template: ChatTemplate | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        parse_special: bool = False,
+        **overrides: Any,
+    ) -> ChatCompletion:
+        """As :meth:`chat`, for coroutines. Cancelling the task cancels the generation."""
+        from pyggml.aconversation import AsyncChatStream  # loads asyncio
+
+        job = self._chat_job(
+            messages,
+            tools,
+            merge(params, overrides),
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            thinking=thinking,
+            chat_template=chat_template,
+            template_kwargs=template_kwargs,
+            parse_special=parse_special,
+            whole=True,
+        )
+        return await AsyncChatStream(job).finish()
+
+    def astream_chat(
+        self,
+        messages: Messages,
+        tools: Tools | None = None,
+        params: SamplingParams | None = None,
+        *,
+        tool_choice: str | Mapping[str, Any] = "auto",
+        parallel_tool_calls: bool = False,
+        thinking: bool | None = None,
+        chat_template: ChatTemplate | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        parse_special: bool = False,
+        **overrides: Any,
+    ) -> AsyncChatStream:
+        """As :meth:`stream_chat`, for coroutines; the conversation is rendered when the first chunk is awaited.
+
+        Messages, tools and parameters that are not as they should be are raised here, the rest at the first chunk.
+
+        Returns:
+            An asynchronous iterator of ChatChunks, and an asynchronous context manager. Closing or dropping it, or
+            cancelling the task that iterates, cancels the generation.
+        """
+        from pyggml.aconversation import AsyncChatStream
+
+        job = self._chat_job(
+            messages,
+            tools,
+            merge(params, overrides),
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            thinking=thinking,
+            chat_template=chat_template,
+            template_kwargs=template_kwargs,
+            parse_special=parse_special,
+        )
+        return AsyncChatStream(job)
+
+    @abstractmethod
+    def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:
+        """The model's own chat template, or another one."""
+
+    @cached_property
+    def _special_texts(self) -> SpecialTexts:
+        return SpecialTexts(self.tokenizer)
+
+    def _chat_job(
+        self,
+        messages: Messages,
+        tools: Tools | None,
+        params: SamplingParams,
+        *,
+        chat_template: ChatTemplate | None,
+        template_kwargs: Mapping[str, Any] | None,
+        whole: bool = False,
+        **options: Any,
+    ) -> ChatJob:
+        if not isinstance(template_kwargs, (Mapping, type(None))):
+            raise InvalidParameterError(f"template_kwargs must be a mapping, not {type(template_kwargs).__name__}")
+        conversation = Conversation(
+            checked_messages(messages), checked_tools(tools), template_kwargs=template_kwargs or {}, **options
+        )
+        return ChatJob(
+            conversation,
+            partial(self.chat_templates, chat_template),
+            lambda: self._special_texts,
+            engine=self._engine,
+            tokenizer=self.tokenizer,
+            stop_tokens=self.stop_tokens,
+            params=params,
+            waits=self._waits,
+            whole=whole,
+        )

@@ -1,0 +1,345 @@
+"""Texts to vectors, and pairs of texts to scores, in contexts of their own over a model's weights.
+
+Texts are computed several in one forward pass, one sequence each. The embeddings of their tokens are pooled here, so
+that one context serves every pooling and texts longer than a pass; scores come out of the model's own head.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml._native import choice, int32_array
+from pyggml.context import Context
+from pyggml.errors import (
+    ClosedError,
+    ContextOverflowError,
+    EmptyPromptError,
+    InvalidParameterError,
+    UnsupportedArchitectureError,
+)
+from pyggml.model import Model
+from pyggml.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+Pooling = Literal["mean", "cls", "last"]
+Text = str | Sequence[int] | npt.NDArray[np.integer[Any]]
+Floats = npt.NDArray[np.float32]
+_Ids = npt.NDArray[np.int32]
+T = TypeVar("T")
+
+# Tokens of a forward pass, unless one text that cannot be cut is longer. More would not compute faster, and each costs
+# n_vocab floats of scratch.
+_PASS_TOKENS = 512
+_CELL_PAD = 256  # as contexts round their cells
+# Texts in it. A recurrent model holds a state for each sequence there could be, so it gets one.
+_PASS_TEXTS = 32
+
+_POOL: dict[str, Callable[[Floats], Floats]] = {
+    "mean": lambda rows: rows.mean(axis=0, dtype=np.float64).astype(np.float32),
+    "cls": lambda rows: rows[0],
+    "last": lambda rows: rows[-1],
+}
+# What the metadata's numbers mean, by upstream's enum llama_pooling_type.
+_POOLING_OF_FILE = {"1": "mean", "2": "cls", "3": "last"}
+
+
+class Embedder:
+    """Embeds and ranks with one model. Any thread may call; calls take turns, one forward pass at a time.
+
+    Nothing is allocated before it is used.
+    """
+
+    def __init__(self, model: Model, tokenizer: Tokenizer, *, n_ctx: int, n_threads: int | None = None) -> None:
+        """Remembers what it will work with.
+
+        Args:
+            model: the model, which the caller keeps open.
+            tokenizer: the model's.
+            n_ctx: tokens of one text at most.
+            n_threads: compute threads; None: one per core.
+        """
+        self._model = model
+        self._tokenizer = tokenizer
+        self._n_ctx = n_ctx
+        self._lock = threading.Lock()  # held over a forward pass; the other one is not, and an event loop may take it
+        self._door = threading.Lock()
+        self._tokens = _GrowingContext(model, "none", n_ctx, n_threads)
+        self._head = _GrowingContext(model, "rank", n_ctx, n_threads)
+        self._executor: ThreadPoolExecutor | None = None
+        self._closed = False
+
+    def embed(
+        self,
+        texts: str | Sequence[Text],
+        *,
+        normalize: bool,
+        pooling: Pooling | None,
+        given_up: threading.Event | None = None,
+    ) -> Floats:
+        """See :meth:`LLM.embed <pyggml.llm.LLM.embed>`. Once ``given_up`` is set the rest is left out."""
+        self._require_single_stack()
+        pool = _POOL[self._pooling if pooling is None else _checked_pooling(pooling)]
+        rows = [self._ids(index, text) for index, text in enumerate(_as_list("texts", texts))]
+        vectors = np.zeros((len(rows), self._model.n_embd_out), np.float32)
+        for indices in self._tokens.passes([len(ids) for ids in rows]):
+            if given_up is not None and given_up.is_set():
+                break
+            with self._turn():
+                tokens = self._tokens.of_tokens([rows[index] for index in indices])
+            for index, matrix in zip(indices, tokens, strict=True):
+                vectors[index] = pool(matrix)
+        return _unit(vectors) if normalize else vectors
+
+    def rerank(
+        self, query: str, documents: Sequence[str], *, normalize: bool, given_up: threading.Event | None = None
+    ) -> Floats:
+        """See :meth:`LLM.rerank <pyggml.llm.LLM.rerank>`. Once ``given_up`` is set the rest is left out."""
+        self._require_single_stack()
+        self._require_head(normalize)
+        documents = _as_list("documents", documents)
+        rows = [self._pair(index, query, document) for index, document in enumerate(documents)]
+        scores = np.zeros(len(rows), np.float32)
+        for indices in self._head.passes([len(ids) for ids in rows]):
+            if given_up is not None and given_up.is_set():
+                break
+            with self._turn():
+                scores[indices] = self._head.of_sequences([rows[index] for index in indices])[:, 0]
+        return _sigmoid(scores) if normalize else scores
+
+    async def in_background(self, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Runs :meth:`embed` or :meth:`rerank` beside the event loop. A task that is cancelled gives it up."""
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+
+        given_up = threading.Event()
+        call = functools.partial(work, *args, given_up=given_up, **kwargs)
+        with self._door:
+            self._require_open()
+            self._executor = self._executor or ThreadPoolExecutor(1, "pyggml-embed")
+            result = asyncio.get_running_loop().run_in_executor(self._executor, call)
+        try:
+            return await result
+        finally:
+            given_up.set()
+
+    def close(self) -> None:
+        """Frees what was allocated, after a forward pass in flight. May be repeated."""
+        with self._door:
+            self._closed = True
+            if self._executor is not None:
+                self._executor.shutdown(wait=False)  # what is in it runs, and learns that this is closed
+        with self._lock:
+            self._tokens.close()
+            self._head.close()
+
+    # --- inside -------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        with self._lock:
+            self._require_open()
+            yield
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the model was closed")
+
+    def _require_single_stack(self) -> None:
+        if self._model.has_encoder and self._model.has_decoder:
+            raise UnsupportedArchitectureError(
+                f"{self._model.arch} models translate one text into another, with an encoder and a decoder; there are "
+                "no embeddings of them. Context.encode gives what their encoder makes of a text"
+            )
+
+    def _require_head(self, normalize: bool) -> None:
+        if self._model.n_cls_out == 0:
+            raise InvalidParameterError(
+                f"{self._model.desc} ({self._model.path}) has no classifier head (its {self._model.arch}.pooling_type "
+                "is not rank), so it cannot rerank: load a reranker, or compare embeddings by embed()"
+            )
+        if normalize and self._model.n_cls_out > 1:
+            raise InvalidParameterError(
+                f"normalize makes a probability of a single score, and this model's head has {self._model.n_cls_out} "
+                "outputs"
+            )
+
+    @functools.cached_property
+    def _pooling(self) -> str:
+        """What the file says; the mean where it says nothing."""
+        return _POOLING_OF_FILE.get(self._model.metadata.get(f"{self._model.arch}.pooling_type", ""), "mean")
+
+    def _ids(self, index: int, text: Text) -> _Ids:
+        ids = self._tokenizer.encode(text) if isinstance(text, str) else text
+        return self._checked(f"text {index}", int32_array(f"text {index}", ids))
+
+    def _checked(self, name: str, ids: _Ids) -> _Ids:
+        if len(ids) == 0:
+            raise EmptyPromptError(f"{name} has no tokens; give some text, or token ids")
+        if len(ids) > self._n_ctx:
+            raise ContextOverflowError(
+                f"{name} has {len(ids)} tokens and the context holds {self._n_ctx}: shorten it"
+                + (" or load with a larger n_ctx" if self._n_ctx < self._model.n_ctx_train else "")
+            )
+        outside = np.flatnonzero((ids < 0) | (ids >= self._model.vocab.n_tokens))
+        if len(outside) > 0:
+            raise InvalidParameterError(
+                f"token id {ids[outside[0]]} at index {outside[0]} of {name} is outside the vocabulary, 0 to "
+                f"{self._model.vocab.n_tokens - 1}"
+            )
+        return ids
+
+    def _pair(self, index: int, query: str, document: str) -> _Ids:
+        template = self._model.chat_template("rerank")
+        if template is not None:
+            ids = self._filled(template, {"{query}": query, "{document}": document})
+        else:
+            ids = self._joined(query, document)
+        return self._checked(f"the query with document {index}", int32_array("the pair", ids))
+
+    def _joined(self, query: str, document: str) -> list[int]:
+        """BOS query EOS SEP document EOS, as far as the vocabulary writes its texts so.
+
+        BERT's has no EOS, but ends a text with SEP: one between the two is enough for it.
+        """
+        vocab = self._model.vocab
+        around = self._tokenizer.encode("")
+        bos = around[:1] if vocab.add_bos else []
+        end = around[len(bos) :]
+        ends_with_sep = vocab.eos is None and end == [vocab.sep]
+        sep = [vocab.sep] if vocab.add_sep and vocab.sep is not None and not ends_with_sep else []
+        first, second = (self._tokenizer.encode(text, add_special=False) for text in (query, document))
+        return [*bos, *first, *end, *sep, *second, *end]
+
+    def _filled(self, template: str, values: dict[str, str]) -> list[int]:
+        """The template's special tokens are such, those spelled out in the caller's texts are not."""
+        vocab = self._model.vocab
+        pieces = self._tokenizer.encode(template, add_special=False, parse_special=True)
+        special = {vocab.text(token_id): token_id for token_id in pieces if vocab.is_control(token_id)}
+        ids = [vocab.bos] if vocab.add_bos and vocab.bos is not None and pieces[:1] != [vocab.bos] else []
+        longest_first = sorted(special, key=len, reverse=True)
+        for part in re.split("(" + "|".join(map(re.escape, longest_first)) + ")", template) if special else [template]:
+            if part in special:
+                ids.append(special[part])
+            elif part:
+                text = re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], part)
+                ids += self._tokenizer.encode(text, add_special=False)
+        return ids
+
+
+class _GrowingContext:
+    """A context that is made when first needed, and anew when a longer text comes. Not for two threads at once."""
+
+    def __init__(self, model: Model, pooling: Literal["none", "rank"], n_ctx: int, n_threads: int | None) -> None:
+        self._model = model
+        self._pooling = pooling
+        self._n_ctx = n_ctx
+        self._n_threads = n_threads
+        self._n_texts = 1 if model.is_recurrent or model.is_hybrid else _PASS_TEXTS
+        # Where a token sees those after it, and where the graph itself pools, a text must be computed at once.
+        self._whole = pooling == "rank" or not model.is_causal or model.has_encoder
+        self._context: Context | None = None
+
+    def passes(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Indices of texts to compute together, those of like lengths beside each other; all of them, once."""
+        batch: list[int] = []
+        n_tokens = 0
+        for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+            if batch and (n_tokens + lengths[index] > _PASS_TOKENS or len(batch) == self._n_texts):
+                yield batch
+                batch, n_tokens = [], 0
+            batch.append(index)
+            n_tokens += lengths[index]
+        if batch:
+            yield batch
+
+    def of_tokens(self, texts: Sequence[_Ids]) -> list[Floats]:
+        """The embeddings of each text's tokens: float32, (n_tokens, n_embd_out)."""
+        lengths = [len(text) for text in texts]
+        context = self._cleared(sum(lengths))
+        ids, seq_ids = np.concatenate(texts), np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
+        rows = []
+        for first in range(0, len(ids), context.n_batch):
+            part = slice(first, first + context.n_batch)
+            self._compute(context, ids[part], seq_ids[part])
+            rows.append(context.embeddings())
+        return np.split(np.concatenate(rows), np.cumsum(lengths)[:-1])
+
+    def of_sequences(self, texts: Sequence[_Ids]) -> Floats:
+        """What the head makes of each text: float32, (n_texts, n_cls_out)."""
+        lengths = [len(text) for text in texts]
+        context = self._cleared(sum(lengths))
+        self._compute(context, np.concatenate(texts), np.repeat(np.arange(len(texts), dtype=np.int32), lengths))
+        return np.stack([context.embeddings_seq(seq_id) for seq_id in range(len(texts))])
+
+    def close(self) -> None:
+        """Frees the context; the next call would make another."""
+        if self._context is not None:
+            self._context.close()
+            self._context = None
+
+    def _compute(self, context: Context, ids: _Ids, seq_ids: _Ids) -> None:
+        if self._model.has_encoder:
+            context.encode(ids, seq_id=seq_ids)
+        else:
+            context.decode(ids, seq_id=seq_ids, output="all")
+
+    def _cleared(self, n_tokens: int) -> Context:
+        """A context that has room for a pass of so many tokens, and has read nothing."""
+        if self._context is None or self._context.n_ctx < n_tokens:
+            self.close()
+            self._context = self._make(n_tokens)
+        if self._context.has_memory:
+            self._context.memory_clear(data=False)
+        return self._context
+
+    def _make(self, n_tokens: int) -> Context:
+        n_cells = _PASS_TOKENS
+        while n_cells < n_tokens:
+            n_cells *= 2
+        # What bounds it is rounded up: upstream rounds passes down to a multiple of the number of sequences.
+        n_cells = max(min(n_cells, -(-self._n_ctx // _CELL_PAD) * _CELL_PAD), _PASS_TOKENS)
+        n_batch = n_cells if self._whole else _PASS_TOKENS
+        return Context(
+            self._model,
+            n_ctx=n_cells,
+            n_batch=n_batch,
+            n_ubatch=n_batch,
+            n_seq_max=self._n_texts,
+            n_threads=self._n_threads,
+            embeddings=True,
+            pooling=self._pooling,
+            kv_unified=True,
+        )
+
+
+def _as_list(name: str, texts: str | Sequence[T]) -> list[Any]:
+    if isinstance(texts, str):
+        return [texts]
+    if isinstance(texts, bytes) or not isinstance(texts, (Sequence, np.ndarray)):
+        raise InvalidParameterError(f"{name} must be a text or a sequence of texts, not {type(texts).__name__}")
+    return list(texts)
+
+
+def _checked_pooling(pooling: str) -> str:
+    choice("pooling", pooling, dict.fromkeys(_POOL, 0))
+    return pooling
+
+
+def _unit(vectors: Floats) -> Floats:
+    """Each with length 1; one of zeros stays what it is."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.where(lengths == 0, 1, lengths), np.float32)
+
+
+def _sigmoid(scores: Floats) -> Floats:
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * scores)), np.float32)

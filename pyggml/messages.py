@@ -1,0 +1,162 @@
+"""Messages as callers write them, checked and brought into the one form that templates read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyggml.chat_types import ChatMessage, ToolCall, json_object
+from pyggml.errors import InvalidParameterError
+
+Message = ChatMessage | Mapping[str, Any]
+
+#: A message in OpenAI's form: "content" is text or a list of text parts, "arguments" of a call are JSON text.
+JSONMessage = dict[str, Any]
+
+#: What is done to a text.
+Change = Callable[[str], str]
+
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+_TEXTS = ("reasoning_content", "tool_call_id", "name")
+
+
+def checked(messages: Sequence[Message]) -> list[JSONMessage]:
+    """The messages in OpenAI's form, copied.
+
+    Args:
+        messages: ChatMessages or mappings in OpenAI's form. Keys that mean nothing to a template are left out.
+
+    Raises:
+        InvalidParameterError: something in them is not as it should be; names the message and the field.
+    """
+    if isinstance(messages, (str, bytes, Mapping, ChatMessage)) or not isinstance(messages, Sequence):
+        raise InvalidParameterError(
+            f"messages must be a sequence of messages, not {type(messages).__name__}; put a single one into a list"
+        )
+    if not messages:
+        raise InvalidParameterError("messages is empty: a chat needs one message at least")
+    return [_message(f"messages[{i}]", message) for i, message in enumerate(messages)]
+
+
+def _message(place: str, message: Message) -> JSONMessage:
+    if isinstance(message, ChatMessage):
+        message = message.to_dict()
+    if not isinstance(message, Mapping):
+        raise InvalidParameterError(
+            f"{place} must be a ChatMessage or a mapping with role and content, not {type(message).__name__}"
+        )
+    found: JSONMessage = {"role": _role(place, message.get("role"))}
+    calls = _tool_calls(f"{place}.tool_calls", message.get("tool_calls"))
+    if message.get("content") is not None:
+        found["content"] = _content(f"{place}.content", message["content"])
+    elif calls:
+        found["content"] = ""
+    else:
+        raise InvalidParameterError(f"{place} has no content, and no tool_calls in its place")
+    if calls:
+        found["tool_calls"] = calls
+    return found | {
+        name: _text(f"{place}.{name}", message[name]) for name in _TEXTS if message.get(name) not in (None, "")
+    }
+
+
+def _role(place: str, role: object) -> str:
+    if role in _ROLES:
+        return str(role)
+    what = "no role" if role is None else f"the role {role!r}"
+    raise InvalidParameterError(f"{place} has {what}; roles are {', '.join(_ROLES)}")
+
+
+def _content(place: str, content: object) -> str | list[JSONMessage]:
+    if isinstance(content, (list, tuple)):
+        return [_part(f"{place}[{i}]", part) for i, part in enumerate(content)]
+    return _text(place, content)
+
+
+def _part(place: str, part: object) -> JSONMessage:
+    if isinstance(part, str):
+        return {"type": "text", "text": _text(place, part)}
+    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    if kind != "text" or not isinstance(part, Mapping):
+        raise InvalidParameterError(f"{place} must be text, as {{'type': 'text', 'text': ...}}, not {kind!r}")
+    return {"type": "text", "text": _text(f"{place}.text", part.get("text"))}
+
+
+def _text(place: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise InvalidParameterError(f"{place} must be a string, not {type(text).__name__}")
+    if "\0" in text:
+        raise InvalidParameterError(f"{place} holds a NUL character at index {text.index(chr(0))}: remove it")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidParameterError(
+            f"{place} holds an unpaired surrogate at index {error.start}, which UTF-8 cannot express"
+        ) from None
+    return text
+
+
+def _tool_calls(place: str, calls: object) -> list[JSONMessage]:
+    if calls is None:
+        return []
+    if not isinstance(calls, (list, tuple)):
+        raise InvalidParameterError(f"{place} must be a list of calls, not {type(calls).__name__}")
+    return [_tool_call(f"{place}[{i}]", call) for i, call in enumerate(calls)]
+
+
+def _tool_call(place: str, call: object) -> JSONMessage:
+    if isinstance(call, ToolCall):
+        call = call.to_dict()
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(call, Mapping) or not isinstance(function, Mapping) or call.get("type", "function") != "function":
+        raise InvalidParameterError(
+            f"{place} must be a ToolCall or {{'type': 'function', 'function': {{'name': ..., 'arguments': ...}}}}"
+        )
+    found: JSONMessage = {
+        "type": "function",
+        "function": {
+            "name": _text(f"{place}.function.name", function.get("name")),
+            "arguments": _arguments(f"{place}.function.arguments", function.get("arguments", "{}")),
+        },
+    }
+    return found | ({"id": _text(f"{place}.id", call["id"])} if call.get("id") else {})
+
+
+def _arguments(place: str, arguments: object) -> str:
+    if isinstance(arguments, Mapping):
+        try:
+            return json.dumps(dict(arguments), ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidParameterError(f"{place} must be made of JSON values: {error}") from None
+    json_object(place, _text(place, arguments))
+    return str(arguments)
+
+
+def changed(messages: Sequence[JSONMessage], change: Change) -> list[JSONMessage]:
+    """Copies of checked messages with every text in them changed, that inside a call's arguments too."""
+    return [_changed_message(message, change) for message in messages]
+
+
+def changed_value(value: Any, change: Change) -> Any:
+    """A copy of a JSON value with all strings in it changed, but for keys."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {key: changed_value(item, change) for key, item in value.items()}
+    return [changed_value(item, change) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _changed_message(message: JSONMessage, change: Change) -> JSONMessage:
+    texts = {key: changed_value(value, change) for key, value in message.items() if key not in ("role", "tool_calls")}
+    calls = [_changed_call(call, change) for call in message.get("tool_calls", ())]
+    return {**message, **texts, **({"tool_calls": calls} if calls else {})}
+
+
+def _changed_call(call: JSONMessage, change: Change) -> JSONMessage:
+    function = call["function"]
+    arguments = json.loads(function["arguments"])
+    new = changed_value(arguments, change)
+    if new == arguments:
+        return call
+    return {**call, "function": {**function, "arguments": json.dumps(new, ensure_ascii=False)}}

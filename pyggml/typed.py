@@ -1,0 +1,127 @@
+"""JSON values as the Python types that stand for them: the way back from :func:`pyggml.schema.schema_of`."""
+
+from __future__ import annotations
+
+import collections.abc
+import contextlib
+import datetime as dt
+import enum
+import types
+import typing
+import uuid
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Union
+
+from pyggml.errors import InvalidParameterError
+
+_ANYTHING = (Any, object)
+_MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
+_FROM_TEXT: dict[object, Callable[[str], object]] = {
+    dt.datetime: dt.datetime.fromisoformat,
+    dt.date: dt.date.fromisoformat,
+    dt.time: dt.time.fromisoformat,
+    uuid.UUID: uuid.UUID,
+}
+
+
+def as_type(annotation: Any, value: Any) -> Any:
+    """A JSON value as the Python type that an annotation names.
+
+    Enumerations, dataclasses, pydantic models, tuples, dates, times and UUIDs are made, at any depth; everything else
+    is checked and stays what JSON made of it.
+
+    Args:
+        annotation: a type that :func:`pyggml.schema.schema_of` understands.
+        value: what :func:`json.loads` returned.
+
+    Raises:
+        InvalidParameterError: the value is not of that type.
+    """
+    if annotation in _ANYTHING:
+        return value
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is not None:
+        return _generic(annotation, origin, args, value)
+    for alias in ("__supertype__", "__value__"):  # NewType, and the type statement
+        if hasattr(annotation, alias) and not isinstance(annotation, type):
+            return as_type(getattr(annotation, alias), value)
+    return _plain(annotation, value)
+
+
+def _generic(annotation: Any, origin: Any, args: tuple[Any, ...], value: Any) -> Any:
+    if origin is Annotated or getattr(origin, "_name", None) in ("Required", "NotRequired", "ReadOnly"):
+        return as_type(args[0], value)
+    if origin in (Union, types.UnionType):
+        return _one_of(annotation, args, value)
+    if origin is Literal:
+        for arg in args:
+            plain = arg.value if isinstance(arg, enum.Enum) else arg
+            if plain == value and type(plain) is type(value):
+                return arg
+        raise _refused(annotation, value)
+    if origin in _MAPPINGS:
+        return {key: as_type(args[1], item) for key, item in _checked(dict, annotation, value).items()}
+    items = _checked(list, annotation, value)
+    if origin is not tuple:
+        return [as_type(args[0], item) for item in items]
+    if args[-1] is Ellipsis:
+        return tuple(as_type(args[0], item) for item in items)
+    if len(items) != len(args):
+        raise _refused(annotation, value)
+    return tuple(map(as_type, args, items))
+
+
+def _one_of(annotation: Any, members: tuple[Any, ...], value: Any) -> Any:
+    for member in members:
+        with contextlib.suppress(InvalidParameterError):
+            return as_type(member, value)
+    raise _refused(annotation, value)
+
+
+def _plain(cls: Any, value: Any) -> Any:
+    if cls is None or cls is type(None):
+        return _checked(type(None), cls, value)
+    if cls is float and type(value) is int:
+        return float(value)
+    if cls in (str, int, float, bool, list, dict):
+        return _checked(cls, cls, value)
+    if cls is tuple:
+        return tuple(_checked(list, cls, value))
+    try:
+        return _made(cls, value)
+    except InvalidParameterError:
+        raise
+    except Exception as error:  # a dataclass or a model may check itself, and raise what it likes
+        raise InvalidParameterError(f"{value!r} is no {cls.__name__}: {error}") from error
+
+
+def _made(cls: Any, value: Any) -> Any:
+    if cls in _FROM_TEXT:
+        return _FROM_TEXT[cls](_checked(str, cls, value))
+    if issubclass(cls, enum.Enum):
+        return cls(value)
+    if callable(getattr(cls, "model_validate", None)):
+        return cls.model_validate(value)
+    fields = _checked(dict, cls, value)
+    hints = typing.get_type_hints(cls, include_extras=True)
+    unknown = fields.keys() - hints.keys()
+    if unknown:
+        raise InvalidParameterError(f"{cls.__name__} has no {', '.join(map(repr, sorted(unknown)))}")
+    typed = {name: as_type(hints[name], item) for name, item in fields.items()}
+    if not typing.is_typeddict(cls):
+        return cls(**typed)
+    missing: set[str] = cls.__required_keys__ - typed.keys()
+    if missing:
+        raise InvalidParameterError(f"a {cls.__name__} needs {', '.join(map(repr, sorted(missing)))}")
+    return typed
+
+
+def _checked(kind: type, annotation: Any, value: Any) -> Any:
+    if type(value) is not kind:
+        raise _refused(annotation, value)
+    return value
+
+
+def _refused(annotation: Any, value: object) -> InvalidParameterError:
+    name = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return InvalidParameterError(f"{value!r} is no {name}")
