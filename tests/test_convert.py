@@ -326,7 +326,7 @@ def test_configurations_that_cannot_be_carried(tmp_path: Path, name: str) -> Non
 
 def test_tensors_that_nobody_knows_are_refused(tmp_path: Path) -> None:
     llama = HFLlama()
-    llama.weights["model.layers.1.self_attn.q_proj.bias"] = np.zeros(64, np.float32)
+    llama.weights["model.layers.1.self_attn.q_proj.bias"] = np.ones(64, np.float32)
     llama.write(tmp_path / "hf")
     with pytest.raises(UnsupportedArchitectureError, match=r"'model\.layers\.1\.self_attn\.q_proj\.bias'"):
         pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf")
@@ -335,6 +335,13 @@ def test_tensors_that_nobody_knows_are_refused(tmp_path: Path) -> None:
 def test_saved_tables_are_no_weights(tmp_path: Path) -> None:
     llama = HFLlama()
     llama.weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.zeros(8, np.float32)
+    pyggml.convert(llama.write(tmp_path / "hf"), tmp_path / "out.gguf")
+
+
+def test_biases_that_add_nothing_are_no_weights(tmp_path: Path) -> None:
+    """Some quantisers write them for every layer."""
+    llama = HFLlama()
+    llama.weights["model.layers.1.self_attn.q_proj.bias"] = np.zeros(64, np.float32)
     pyggml.convert(llama.write(tmp_path / "hf"), tmp_path / "out.gguf")
 
 

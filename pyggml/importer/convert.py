@@ -17,7 +17,7 @@ from pyggml._native import integer
 from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.importer import encoding
-from pyggml.importer.encoding import choose_types, encode_tensor, require_outtype
+from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
 from pyggml.importer.plan import Plan, read_plan
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
 from pyggml.quant import GGMLType
@@ -145,7 +145,7 @@ def _write_tensors(
     done = np.cumsum(sizes) / max(sum(sizes), 1)
     with ThreadPoolExecutor(encoding.n_threads(threads), "pyggml-convert") as executor:
         for tensor, type, fraction in zip(plan.tensors, types, done, strict=True):
-            writer.write_tensor(tensor.name, encode_tensor(tensor, type, executor))
+            writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor))
             if progress is not None and progress(float(fraction)) is False:
                 raise ModelLoadError(f"converting {plan.config.path.parent} was stopped by its progress callback")
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
-from pyggml import errors, quant
+from pyggml import errors
 from pyggml._ffi import ffi, lib
 from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.importer.layout import Layout, Sizes
 from pyggml.importer.plan import PlannedTensor
-from pyggml.importer.weights import Plain, encode
+from pyggml.importer.weights import encode
 from pyggml.quant import GGMLType
 
 _PLAIN = {"f32": GGMLType.F32, "f16": GGMLType.F16, "bf16": GGMLType.BF16}
@@ -70,29 +69,23 @@ def choose_types(
     return types, file_type
 
 
-def encode_tensor(tensor: PlannedTensor, type: GGMLType, executor: Executor) -> npt.NDArray[Any]:
-    """The data of a tensor as a type stores it, in the shape that the writer of GGUF files takes.
+def encoded_parts(tensor: PlannedTensor, type: GGMLType, executor: Executor) -> Iterator[npt.NDArray[Any]]:
+    """The data of a tensor as a type stores it, some rows at a time and in their order.
 
     Raises:
         ModelLoadError: a value that the type cannot hold; names the tensor.
     """
     weight = tensor.weight
-    if type == weight.type and isinstance(weight, Plain):
-        return weight.stored(slice(None)).reshape(quant.raw_shape(type, tensor.shape))
-    row = quant.raw_shape(type, (weight.n_cols,))
-    data = np.empty((weight.n_rows, *row), type.dtype)
     step = max(_CHUNK // weight.n_cols, 1)
 
-    def fill(start: int) -> None:
+    def encoded(start: int) -> npt.NDArray[Any]:
         rows = slice(start, min(start + step, weight.n_rows))
-        data[rows] = weight.stored(rows) if type == weight.type else _encoded(weight.floats(rows), type)
+        return weight.stored(rows) if type == weight.type else encode(weight.floats(rows), type)
 
     try:
-        for _ in executor.map(fill, range(0, weight.n_rows, step)):
-            pass
+        yield from executor.map(encoded, range(0, weight.n_rows, step))
     except InvalidParameterError as error:
         raise ModelLoadError(f"tensor {tensor.name!r} cannot be stored as {type.name}: {error}") from None
-    return data.reshape(quant.raw_shape(type, tensor.shape))
 
 
 def n_threads(given: int | None) -> int:
@@ -100,10 +93,6 @@ def n_threads(given: int | None) -> int:
     if given is not None:
         return given
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _encoded(values: npt.NDArray[np.float32], type: GGMLType) -> npt.NDArray[Any]:
-    return encode(values, type).view(type.dtype)
 
 
 def _kept(tensor: PlannedTensor, type: GGMLType) -> GGMLType:

@@ -49,7 +49,7 @@ class Tensors:
                 f"{stored.path}: tensor {stored.name!r} is of type {stored.dtype}, and nothing says how it is "
                 f"quantised; {', '.join(_TYPES)} were expected"
             )
-        return Plain(self.checkpoint.array(stored.name), type)
+        return Plain(self.checkpoint.array(stored.name), type, (stored.path, stored.offset))
 
     def stored(self, name: str) -> StoredTensor:
         """A tensor as it is in its file; asking for it is what marks it as used.
