@@ -491,3 +491,15 @@ def test_a_family_opens_its_directory(tmp_path: Path, cache: Path) -> None:
         assert llm.generate("a", max_tokens=1).prompt_tokens > 0
     assert json.loads((tmp_path / "smollm2" / "config.json").read_text())["model_type"] == "llama"
     assert list(cache.iterdir())
+
+
+def test_where_the_engine_would_cut_otherwise_the_own_tokenizer_encodes(tmp_path: Path, cache: Path) -> None:
+    path = HFLlama().write(tmp_path / "hf") / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "normalizer": {"type": "NFC"}}))
+    for _ in range(2):  # made, and found in the cache
+        with pyggml.load(tmp_path / "hf") as llm:
+            composed, combining = (llm.tokenize(text, add_special=False) for text in ("\u00e9", "e\u0301"))
+            assert composed == combining
+    assert len(list(cache.iterdir())) == 1
+    report = pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
+    assert any("tokenizer=" in note for note in report.notes)
