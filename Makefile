@@ -17,7 +17,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*.hpp csrc/*.cpp csrc/tests/*.hpp csrc/tes
 # and ninja know what is up to date; where nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]'
 
-.PHONY: help build demo test lint format stubs stress asan tsan wheel wheel-test portable portable-test bench clean
+.PHONY: help build demo test lint format stubs compare stress asan tsan wheel wheel-test portable portable-test bench clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -71,6 +71,9 @@ portable: $(BIN)/python ## a wheel with every CPU variant, in dist/portable/
 
 portable-test: portable ## the tests against that wheel, installed and then moved to another folder
 	.ci/test-wheel --move dist/portable $(PYTHONS)
+
+compare: build ## imported models beside transformers' own; TRANSFORMERS_PYTHON names an interpreter that has it
+	$(BIN)/python tools/compare_with_transformers.py --python $(TRANSFORMERS_PYTHON)
 
 bench: build ## every claim of docs/benchmarks.md beside its peers, about half an hour on two idle cores
 	$(BIN)/python benchmarks/run_all.py

@@ -36,20 +36,36 @@ def decode_speed(model: Path, n_tokens: int, n_threads: int) -> float:
     return float(json.loads(done.stdout)[0]["avg_ts"])
 
 
+def tree() -> Path:
+    """The whole of upstream's sources, fetched on the first call."""
+    path = SCRATCH / "llama.cpp"
+    if not path.exists():
+        _run(sys.executable, ROOT / "vendor" / "sync.py", "--full", path)
+    return path
+
+
+def quantize(source: Path, target: Path, file_type: int, n_threads: int) -> None:
+    """Upstream's quantiser, which is part of the engine, on a GGUF file; the numbers are those of ``llama_ftype``."""
+    code = (
+        "import sys; from pyggml import ffi, lib\n"
+        "params = ffi.new('llama_model_quantize_params *', lib.llama_model_quantize_default_params())\n"
+        "params.ftype, params.nthread = int(sys.argv[3]), int(sys.argv[4])\n"
+        "sys.exit(lib.llama_model_quantize(sys.argv[1].encode(), sys.argv[2].encode(), params))"
+    )
+    _run(sys.executable, "-c", code, source, target, file_type, n_threads)
+
+
 def _program(name: str) -> Path:
     program = SCRATCH / "build" / "bin" / name
     if program.exists():
         return program
-    tree = SCRATCH / "llama.cpp"
-    if not tree.exists():
-        _run(sys.executable, ROOT / "vendor" / "sync.py", "--full", tree)
     options = [
         "-DLLAMA_OPENSSL=OFF",
         "-DLLAMA_BUILD_TESTS=OFF",
         "-DLLAMA_BUILD_UI=OFF",
         "-DLLAMA_USE_PREBUILT_UI=OFF",
     ]
-    _run("cmake", "-S", tree, "-B", SCRATCH / "build", "-DCMAKE_BUILD_TYPE=Release", *options)
+    _run("cmake", "-S", tree(), "-B", SCRATCH / "build", "-DCMAKE_BUILD_TYPE=Release", *options)
     _run("cmake", "--build", SCRATCH / "build", "--target", name, "--parallel", "2")
     return program
 

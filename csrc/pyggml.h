@@ -166,6 +166,32 @@ pyg_status pyg_quantize(int32_t type, const float * src, int64_t n_rows, int64_t
 // are no data of that type, and `dst` holds nothing of use.
 pyg_status pyg_dequantize(int32_t type, const void * src, size_t src_size, int64_t n, float * dst, pyg_error * err);
 
+// What the engine's mixtures of types depend on.
+typedef struct pyg_mixture_model {
+    const char * architecture;  // as in a GGUF file
+    uint32_t     n_embd;
+    uint32_t     n_ff;
+    uint32_t     n_layer;
+    uint32_t     n_head;
+    uint32_t     n_head_kv;
+    uint32_t     n_expert;
+    uint32_t     n_embd_head;
+} pyg_mixture_model;
+
+// A tensor that is to be encoded. `type` is what it is now, and becomes what the mixture makes of it: the same for
+// tensors that are not quantised.
+typedef struct pyg_mixture_tensor {
+    const char * name;
+    int64_t      ne[4];  // rows first; 1 for dimensions it does not have
+    int32_t      type;   // enum ggml_type
+} pyg_mixture_tensor;
+
+// The types that the engine's quantiser would give to the tensors of a model, which must be all of them and in the
+// order in which they are stored. `ftype` is an enum llama_ftype. PYG_ERR_UNSUPPORTED_ARCH for an architecture that the
+// engine does not know, PYG_ERR_INVALID_PARAMETER for other values it has no rules for.
+pyg_status pyg_mixture_types(const pyg_mixture_model * model, int32_t ftype, pyg_mixture_tensor * tensors,
+                             size_t n_tensors, pyg_error * err);
+
 // ---------------------------------------------------------------------------------------------------------
 // GGUF files
 // ---------------------------------------------------------------------------------------------------------

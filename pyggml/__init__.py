@@ -34,6 +34,7 @@ from pyggml.errors import (
     ClosedError,
     ContextOverflowError,
     DeviceError,
+    DiskFullError,
     EmptyPromptError,
     EngineError,
     GrammarError,
@@ -49,6 +50,7 @@ from pyggml.errors import (
     UnsupportedArchitectureError,
 )
 from pyggml.families import Family
+from pyggml.importer import Conversion, convert
 from pyggml.inference import (
     Gemma,
     Inference,
@@ -106,8 +108,10 @@ __all__ = [
     "Completion",
     "Context",
     "ContextOverflowError",
+    "Conversion",
     "Device",
     "DeviceError",
+    "DiskFullError",
     "EmptyPromptError",
     "EngineError",
     "EngineStats",
@@ -147,6 +151,7 @@ __all__ = [
     "UnsupportedArchitectureError",
     "Vocab",
     "__version__",
+    "convert",
     "devices",
     "ffi",
     "lib",

@@ -78,6 +78,20 @@ class OutOfMemoryError(InferError, MemoryError):
         self.available_bytes = available_bytes
 
 
+class DiskFullError(InferError, OSError):
+    """The file would not fit on its disk; nothing was written.
+
+    Attributes:
+        required_bytes: what it would take.
+        available_bytes: what is left.
+    """
+
+    def __init__(self, message: str, required_bytes: int = 0, available_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.required_bytes = required_bytes
+        self.available_bytes = available_bytes
+
+
 class QueueFullError(InferError, RuntimeError):
     """As many requests are waiting as ``max_queue`` allows, and this one was not to wait for room."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -287,15 +287,35 @@ class GGUFWriter:
             ClosedError: the writer is finished or closed.
         """
         with self._lock:
-            handle = self._open_handle()
-            if name not in self._missing:
-                state = "has its data already" if name in self._declared else "was not declared"
-                raise errors.InvalidParameterError(f"tensor {name!r} {state}")
-            info = self._declared[name]
+            info, file = self._begin(name)
             _require_fitting(info, data)
-            if self._file is None:
-                self._file = PartialFile(self.path, _meta_data(handle))
-            self._file.write(info.offset, np.ascontiguousarray(data))
+            file.write(info.offset, np.ascontiguousarray(data))
+            self._missing.remove(name)
+
+    def write_tensor_parts(self, name: str, parts: Iterable[npt.NDArray[np.generic]]) -> None:
+        """Writes the data of a declared tensor piece by piece, so that memory never holds all of it.
+
+        Args:
+            name: of a tensor that has no data yet.
+            parts: arrays whose bytes, one after the other and in C order, are the data. What making them raises is
+                passed on, and the tensor still lacks its data.
+
+        Raises:
+            InvalidParameterError: no such tensor, data of it is there already, or the parts are too short or too long.
+            ClosedError: the writer is finished or closed.
+        """
+        with self._lock:
+            info, file = self._begin(name)
+            n_written = 0
+            for part in parts:
+                if n_written + part.nbytes > info.nbytes:
+                    raise errors.InvalidParameterError(f"the parts are more than the {info.nbytes} bytes of {name!r}")
+                file.write(info.offset + n_written, np.ascontiguousarray(part))
+                n_written += part.nbytes
+            if n_written != info.nbytes:
+                raise errors.InvalidParameterError(
+                    f"the parts are {n_written} bytes, and tensor {name!r} takes {info.nbytes}"
+                )
             self._missing.remove(name)
 
     def finish(self) -> None:
@@ -338,6 +358,16 @@ class GGUFWriter:
                 self.finish()
         finally:
             self.close()
+
+    def _begin(self, name: str) -> tuple[TensorInfo, PartialFile]:
+        """The tensor whose data comes next, and the file for it."""
+        handle = self._open_handle()
+        if name not in self._missing:
+            state = "has its data already" if name in self._declared else "was not declared"
+            raise errors.InvalidParameterError(f"tensor {name!r} {state}")
+        if self._file is None:
+            self._file = PartialFile(self.path, _meta_data(handle))
+        return self._declared[name], self._file
 
     def _open_handle(self) -> CData:
         if self._handle is None:

@@ -28,9 +28,10 @@ from pyggml.families import (
     yi,
 )
 from pyggml.gguf import GGUFReader
+from pyggml.importer.cache import Imported
 from pyggml.llm import LLM
-from pyggml.loading import LoadOptions, open_llm
-from pyggml.source import Source, identify
+from pyggml.loading import LoadOptions, model_files, open_llm
+from pyggml.source import Source
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -266,26 +267,34 @@ class Inference:
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
     ) -> LLM:
         """Any model: as one of the classes above where it is of their families, else as a plain LLM."""
-        path = identify(model_path)
-        return self._load(_kind_for(_match(path)) or LLM, path, tokenizer_path, load_options)
+        _require_known(load_options)
+        files = model_files(model_path, load_options.get("progress"))
+        return self._load(_kind_for(_match(files.path)) or LLM, files, tokenizer_path, load_options)
 
     def _open(
         self, kind: type[_Kind], model_path: Source, tokenizer_path: TokenizerPath, options: LoadOptions
     ) -> _Kind:
-        path = identify(model_path)
-        match = _match(path)
+        _require_known(options)
+        files = model_files(model_path, options.get("progress"))
+        match = _match(files.path)
         if match.architecture:  # else it is no model, and loading says what is wrong with it
-            kind.family_of(match, path)
-        return self._load(kind, path, tokenizer_path, options)
+            kind.family_of(match, files.path)
+        return self._load(kind, files, tokenizer_path, options)
 
-    def _load(self, kind: type[_AnyKind], path: Path, tokenizer_path: TokenizerPath, options: LoadOptions) -> _AnyKind:
-        unknown = options.keys() - LoadOptions.__annotations__.keys()
-        if unknown:
-            raise InvalidParameterError(_unknown_options(unknown))
-        return open_llm(kind, path, tokenizer=tokenizer_path, device=self.device, **options)
+    def _load(
+        self, kind: type[_AnyKind], files: Imported, tokenizer_path: TokenizerPath, options: LoadOptions
+    ) -> _AnyKind:
+        tokenizer = files.tokenizer if tokenizer_path is None else tokenizer_path
+        return open_llm(kind, files.path, tokenizer=tokenizer, device=self.device, **options)
 
     def __repr__(self) -> str:
         return f"Inference({self.device!r})"
+
+
+def _require_known(options: LoadOptions) -> None:
+    unknown = options.keys() - LoadOptions.__annotations__.keys()
+    if unknown:
+        raise InvalidParameterError(_unknown_options(unknown))
 
 
 def _match(path: Path) -> Match:

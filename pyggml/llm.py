@@ -42,6 +42,8 @@ QueueFull = Literal["raise", "wait"]
 _DEFAULT_N_CTX = 8192
 # Rows of logits that LLM.logits computes at once; each costs n_vocab floats of scratch for the whole session.
 _N_OUTPUTS_MAX = 32
+# Key that the importer writes: how long a context may be for the engine to compute what the model does.
+_CONTEXT_LIMIT = "pyggml.context_limit"
 _MAX_PARALLEL = 256  # upstream's LLAMA_MAX_SEQ
 
 
@@ -491,6 +493,17 @@ def _generates(model: Model) -> bool:
 
 
 def _n_ctx(model: Model, n_ctx: int | None) -> int:
+    metadata = model.metadata
     if n_ctx is None:
-        return min(model.n_ctx_train, _DEFAULT_N_CTX)
-    return integer("n_ctx", n_ctx, 1, UINT32_MAX)
+        # Beyond the original context a model with longrope rotates all positions otherwise, also those of short texts.
+        is_longrope = metadata.get(f"{model.arch}.rope.scaling.type") == "longrope"
+        original = metadata.get(f"{model.arch}.rope.scaling.original_context_length") if is_longrope else None
+        return min(model.n_ctx_train, _DEFAULT_N_CTX, *(() if original is None else (int(original),)))
+    n_ctx = integer("n_ctx", n_ctx, 1, UINT32_MAX)
+    limit = metadata.get(_CONTEXT_LIMIT)
+    if limit is not None and n_ctx > int(limit):
+        raise InvalidParameterError(
+            f"n_ctx is {n_ctx}; beyond {limit} tokens the engine would not compute what this model was made to: it "
+            "has no sliding window, or no dynamic rotations, for this architecture"
+        )
+    return n_ctx

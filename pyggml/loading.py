@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from pyggml.importer.cache import Imported, imported
 from pyggml.llm import LLM, QueueFull
-from pyggml.model import Model
+from pyggml.model import Model, Progress
 from pyggml.source import Source, identify
 from pyggml.tokenizer import Tokenizer, _files
 
@@ -30,7 +30,7 @@ class LoadOptions(TypedDict, total=False):
     prefix_cache: bool
     max_queue: int | None
     queue_full: QueueFull
-    progress: Callable[[float], bool | None] | None
+    progress: Progress | None
 
 
 def load(
@@ -48,7 +48,7 @@ def load(
     prefix_cache: bool = True,
     max_queue: int | None = None,
     queue_full: QueueFull = "raise",
-    progress: Callable[[float], bool | None] | None = None,
+    progress: Progress | None = None,
 ) -> LLM:
     """Loads a model, ready to generate.
 
@@ -57,8 +57,8 @@ def load(
     of some sums, and now and then the last bit decides between two tokens.
 
     Args:
-        source: path of a ``.gguf`` file (the first of a split set), or None for the small demonstration model
-            that ships with pyggml.
+        source: path of a ``.gguf`` file (the first of a split set), or of a Hugging Face directory, which is imported
+            the first time; or None for the small demonstration model that ships with pyggml.
         tokenizer: what turns text to token ids: path of a ``tokenizer.json`` or ``tokenizer.model``, or of a directory
             with one; or a tokenizer that is there already. None: the vocabulary in the model's file.
         device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
@@ -76,10 +76,12 @@ def load(
         max_queue: requests that may wait; None: any number.
         queue_full: what happens to a request when ``max_queue`` are waiting: "raise" QueueFullError, or "wait" until
             there is room, for as long as its ``timeout_s`` allows.
-        progress: called with 0..1 while the weights load; returning False stops the load.
+        progress: called with 0..1 while a directory is imported, and again while the weights load; returning False
+            stops it.
 
     Raises:
-        ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file.
+        ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory.
+        DiskFullError: no room for what is imported.
         DeviceError: the device asked for is not there.
         OutOfMemoryError: the context does not fit; names required and available bytes.
         InvalidParameterError: an argument is out of range.
@@ -105,13 +107,25 @@ def load(
     )
 
 
+def model_files(source: Source, progress: Progress | None = None) -> Imported:
+    """The GGUF file that ``source`` means; a Hugging Face directory is imported first, if it is not in the cache.
+
+    Raises:
+        As :func:`load`.
+    """
+    path = identify(source)
+    if path.is_dir():
+        return imported(path, progress=progress)
+    return Imported(path, None)
+
+
 def open_llm(
     kind: type[_Kind],
     source: Source,
     *,
     device: str = "auto",
     n_gpu_layers: int | None = None,
-    progress: Callable[[float], bool | None] | None = None,
+    progress: Progress | None = None,
     tokenizer: str | os.PathLike[str] | Tokenizer | HuggingFace | None = None,
     **options: Any,
 ) -> _Kind:
@@ -129,11 +143,13 @@ def open_llm(
     Raises:
         As :func:`load`.
     """
-    path = identify(source)
     if isinstance(tokenizer, (str, os.PathLike)):
         tokenizer = _files.find(tokenizer)
+    files = model_files(source, progress)
+    if tokenizer is None:
+        tokenizer = files.tokenizer
     model = Model(
-        path,
+        files.path,
         device=None if device == "auto" else device,
         n_gpu_layers=-1 if n_gpu_layers is None else n_gpu_layers,
         progress=progress,

@@ -1,4 +1,4 @@
-"""A path, or nothing, to the model file it means."""
+"""A path, or nothing, to the model file or Hugging Face directory it means."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ Source = str | os.PathLike[str] | None
 
 
 def identify(source: Source) -> Path:
-    """The GGUF file that ``source`` means.
+    """The GGUF file, or the Hugging Face directory, that ``source`` means.
 
     Args:
-        source: path of a ``.gguf`` file (the first of a split set), or None for the model that ships with pyggml.
+        source: path of a ``.gguf`` file (the first of a split set) or of a directory with a checkpoint, or None for the
+            model that ships with pyggml.
 
     Raises:
         ModelNotFoundError: nothing is there.
-        ModelLoadError: something is there, but no GGUF file.
+        ModelLoadError: something is there, but no model.
         InvalidParameterError: not a path.
     """
     if source is None:
@@ -32,7 +33,7 @@ def identify(source: Source) -> Path:
     if "\0" in str(path):
         raise InvalidParameterError("the path of the model holds a NUL character")
     try:
-        if path.is_dir():
+        if path.is_dir() and not _is_hugging_face(path):
             raise ModelLoadError(_directory_message(path))
         path.stat()
     except FileNotFoundError:
@@ -46,4 +47,10 @@ def _directory_message(path: Path) -> str:
     ggufs = sorted(file.name for file in path.glob("*.gguf"))
     if ggufs:
         return f"{path} is a directory; name one of the files in it: {', '.join(ggufs)}"
-    return f"{path} is a directory without a .gguf file; convert the checkpoint to GGUF first"
+    return f"{path} is a directory with neither a .gguf file nor a config.json and its checkpoint"
+
+
+def _is_hugging_face(path: Path) -> bool:
+    """Whether a directory is a checkpoint, complete or not; those of GGUF files may have a config.json as well."""
+    has_config = (path / "config.json").exists() or (path / "params.json").exists()
+    return has_config and (any(path.glob("*.safetensors*")) or not any(path.glob("*.gguf")))

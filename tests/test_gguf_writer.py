@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import handmade_gguf as handmade
@@ -492,3 +493,41 @@ def test_the_native_side_checks_for_itself() -> None:
             errors.call(use, ffi.NULL, *arguments)
     assert lib.pyg_gguf_get(ffi.NULL) == ffi.NULL
     lib.pyg_gguf_free(ffi.NULL)
+
+
+def test_a_tensor_can_come_in_parts(tmp_path: Path) -> None:
+    values = np.arange(64 * 32, dtype=np.float32).reshape(64, 32)
+    with GGUFWriter(tmp_path / "parts.gguf") as writer:
+        writer.add_tensor("before", (3,), GGMLType.F32)
+        writer.add_tensor("parts", values.shape, GGMLType.F32)
+        writer.write_tensor_parts("parts", (values[i : i + 10] for i in range(0, 64, 10)))
+        with pytest.raises(InvalidParameterError, match="has its data already"):
+            writer.write_tensor_parts("parts", [values])
+        writer.write_tensor("before", np.ones(3, np.float32))
+    with GGUFReader(tmp_path / "parts.gguf") as reader:
+        np.testing.assert_array_equal(reader.tensor("parts"), values)
+
+
+@pytest.mark.parametrize(("n", "message"), [(63, "are 8064 bytes, and tensor 'parts' takes 8192"), (65, "more than")])
+def test_parts_have_to_fit(tmp_path: Path, n: int, message: str) -> None:
+    rows = np.zeros((1, 32), np.float32)
+    with GGUFWriter(tmp_path / "parts.gguf") as writer:
+        writer.add_tensor("parts", (64, 32), GGMLType.F32)
+        with pytest.raises(InvalidParameterError, match=message):
+            writer.write_tensor_parts("parts", [rows] * n)
+        writer.write_tensor_parts("parts", [rows] * 64)
+
+
+def test_a_part_that_cannot_be_made_leaves_the_tensor_without_data(tmp_path: Path) -> None:
+    def parts() -> Iterator[npt.NDArray[np.float32]]:
+        yield np.zeros((1, 32), np.float32)
+        raise KeyError("no more")
+
+    def write() -> None:
+        with GGUFWriter(tmp_path / "parts.gguf") as writer:
+            writer.add_tensor("parts", (64, 32), GGMLType.F32)
+            writer.write_tensor_parts("parts", parts())
+
+    with pytest.raises(KeyError):
+        write()
+    assert names_in(tmp_path) == []

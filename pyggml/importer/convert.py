@@ -1,0 +1,182 @@
+"""A Hugging Face directory becomes a GGUF file: one tensor at a time, and the file appears when it is whole."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyggml import quant
+from pyggml._native import integer
+from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError
+from pyggml.gguf import GGUFWriter, ValueType
+from pyggml.importer import encoding
+from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
+from pyggml.importer.plan import Plan, read_plan
+from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
+from pyggml.quant import GGMLType
+
+#: Called with the part that is done, 0 to 1; False stops.
+Progress = Callable[[float], bool | None]
+
+#: Metadata key of ours: why the engine would cut some texts otherwise than the model's own tokenizer; most have none.
+NEEDS_HF_TOKENIZER = "pyggml.needs_hf_tokenizer"
+
+# For metadata, padding and what the file system itself takes.
+_SPARE_BYTES = 16 * 2**20
+_MAX_THREADS = 512
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What became of a directory.
+
+    Attributes:
+        path: of the GGUF file.
+        architecture: of the model, as the engine calls it.
+        types: element type -> how many tensors have it.
+        n_params: weights of the model.
+        n_bytes: of the file.
+        notes: what a user should know, such as where the engine's own tokenizer differs; most have none.
+    """
+
+    path: Path
+    architecture: str
+    types: dict[str, int]
+    n_params: int
+    n_bytes: int
+    notes: tuple[str, ...]
+
+
+def convert(
+    hf_dir: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    outtype: str = "auto",
+    progress: Progress | None = None,
+    *,
+    n_threads: int | None = None,
+) -> Conversion:
+    """Writes the model of a Hugging Face directory as a GGUF file. Needs no PyTorch.
+
+    Memory holds a few tensors, not the model. The file appears under its name when it is complete, and replaces what
+    is there; until then it grows under another name beside it, of which nothing is left if anything fails.
+
+    Args:
+        hf_dir: with ``config.json``, safetensors and a tokenizer.
+        out: the file to write.
+        outtype: "auto" keeps the precision of every weight; "f32", "f16", "bf16", or any mixture that the engine's
+            quantiser knows ("q8_0", "q4_0", "q4_k_m" ...), made in the same pass.
+        progress: called with the part that is done, 0 to 1, after each tensor; returning False stops.
+        n_threads: that encode; None: one for each core.
+
+    Raises:
+        ModelNotFoundError: the directory, a file or a tensor is missing.
+        ModelLoadError: a file is broken, or two contradict each other; the message names file and tensor.
+        UnsupportedArchitectureError: the engine could not compute this model as it was made.
+        TokenizerError: the tokenizer is missing or broken.
+        DiskFullError: the file would not fit. Nothing was written.
+        InvalidParameterError: an argument that cannot be.
+    """
+    outtype = require_outtype(outtype)
+    threads = None if n_threads is None else integer("n_threads", n_threads, 1, _MAX_THREADS)
+    target = _target(out)
+    plan = read_plan(_directory(hf_dir))
+    vocabulary = read_vocabulary(plan.config.path.parent, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
+    types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors)
+    _require_room(target, plan, types)
+    with GGUFWriter(target) as writer:
+        _declare(writer, plan, vocabulary, types, file_type)
+        _write_tensors(writer, plan, types, threads, progress)
+    return _report(target, plan, vocabulary, types)
+
+
+def _directory(hf_dir: object) -> Path:
+    if not isinstance(hf_dir, (str, os.PathLike)) or "\0" in os.fspath(hf_dir):
+        raise InvalidParameterError(f"the directory must be given as a path, not as {hf_dir!r}")
+    return Path(hf_dir)
+
+
+def _target(out: object) -> Path:
+    if not isinstance(out, (str, os.PathLike)) or "\0" in os.fspath(out):
+        raise InvalidParameterError(f"the file to write must be given as a path, not as {out!r}")
+    return Path(out)
+
+
+def _require_room(target: Path, plan: Plan, types: list[GGMLType]) -> None:
+    if not target.parent.is_dir():
+        raise InvalidParameterError(f"there is no directory {target.parent} to write {target.name} in")
+    required = _SPARE_BYTES + sum(
+        quant.nbytes(type, tensor.shape) for type, tensor in zip(types, plan.tensors, strict=True)
+    )
+    available = shutil.disk_usage(target.parent).free
+    if required > available:
+        raise DiskFullError(
+            f"{target} would take {required} bytes, and {target.parent} has room for {available}", required, available
+        )
+
+
+def _declare(writer: GGUFWriter, plan: Plan, vocabulary: Vocabulary, types: list[GGMLType], file_type: int) -> None:
+    metadata: dict[str, Any] = {**plan.metadata, "general.file_type": file_type, **vocabulary.metadata}
+    if vocabulary.needs_hf_tokenizer is not None:
+        metadata[NEEDS_HF_TOKENIZER] = vocabulary.needs_hf_tokenizer
+    for key, value in metadata.items():
+        writer.set(key, value, _value_type(value))
+    for tensor, type in zip(plan.tensors, types, strict=True):
+        writer.add_tensor(tensor.name, tensor.shape, type)
+
+
+def _value_type(value: Any) -> ValueType | None:
+    """What the writer would infer, except for what an empty list or the engine leaves open."""
+    if isinstance(value, (list, tuple)) and not value:
+        return ValueType.STRING
+    return None
+
+
+def _write_tensors(
+    writer: GGUFWriter, plan: Plan, types: list[GGMLType], threads: int | None, progress: Progress | None
+) -> None:
+    sizes = [tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors]
+    done = np.cumsum(sizes) / max(sum(sizes), 1)
+    with ThreadPoolExecutor(encoding.n_threads(threads), "pyggml-convert") as executor:
+        for tensor, type, fraction in zip(plan.tensors, types, done, strict=True):
+            writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor))
+            if progress is not None and progress(float(fraction)) is False:
+                raise ModelLoadError(f"converting {plan.config.path.parent} was stopped by its progress callback")
+
+
+def _report(target: Path, plan: Plan, vocabulary: Vocabulary, types: list[GGMLType]) -> Conversion:
+    names = [type.name for type in types]
+    return Conversion(
+        path=target,
+        architecture=plan.layout.architecture,
+        types={name: names.count(name) for name in sorted(set(names))},
+        n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors),
+        n_bytes=target.stat().st_size,
+        notes=(*_losses(plan, types), *_differences(vocabulary), *vocabulary.notes),
+    )
+
+
+def _losses(plan: Plan, types: list[GGMLType]) -> tuple[str, ...]:
+    """How far quantised weights are from the checkpoint's where no type holds them exactly."""
+    errors = [
+        tensor.weight.error
+        for tensor, type in zip(plan.tensors, types, strict=True)
+        if tensor.weight.error and type == tensor.weight.type
+    ]
+    if not errors:
+        return ()
+    return (
+        f"{len(errors)} quantised tensors are not exact: their weights are off by {max(errors):.1e} of them at most",
+    )
+
+
+def _differences(vocabulary: Vocabulary) -> tuple[str, ...]:
+    if vocabulary.needs_hf_tokenizer is None:
+        return ()
+    return (f"load it with tokenizer=, the engine alone cuts some texts otherwise: {vocabulary.needs_hf_tokenizer}",)

@@ -1,0 +1,120 @@
+"""Gemma 2, and the language models of Gemma 3."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyggml.errors import UnsupportedArchitectureError
+from pyggml.importer.config import Config
+from pyggml.importer.layout import Layout, Sizes, Tensor
+from pyggml.importer.layouts import _parts
+
+# The engine tells the largest models by their number of blocks, and divides by another width there.
+_N_LAYER_27B = {"gemma2": 46, "gemma3": 62}
+
+
+def _norm(target: str, source: str, width: str = "n_embd") -> Tensor:
+    return Tensor(target, source, (width,), _parts.plus_one)
+
+
+def _attention_scale(config: Config, sizes: Sizes, architecture: str) -> None:
+    """Refuses models whose attention scores are divided by something else than the engine divides them by."""
+    is_largest = sizes.n_layer == _N_LAYER_27B[architecture]
+    engine = sizes.n_embd // sizes.n_head if is_largest else sizes.head_dim
+    model = config.number("query_pre_attn_scalar", 256)
+    if not math.isclose(model, engine):
+        raise UnsupportedArchitectureError(
+            f"{config.path}: query_pre_attn_scalar is {model:g}, and the engine computes this model with {engine}"
+        )
+
+
+def _gemma2(config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    _attention_scale(config, sizes, "gemma2")
+    return {
+        "attn_logit_softcapping": config.number("attn_logit_softcapping"),
+        "final_logit_softcapping": config.number("final_logit_softcapping"),
+    }
+
+
+def _gemma3(config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    _attention_scale(config, sizes, "gemma3")
+    if config.get("final_logit_softcapping") is None:
+        return {}
+    return {"final_logit_softcapping": config.number("final_logit_softcapping")}
+
+
+GEMMA2 = Layout(
+    name="Gemma 2",
+    architecture="gemma2",
+    model_types=("gemma2",),
+    hf_architectures=("Gemma2ForCausalLM",),
+    tensors=(
+        _parts.EMBEDDING,
+        _norm("output_norm.weight", "model.norm.weight"),
+        _norm("blk.{i}.attn_norm.weight", "model.layers.{i}.input_layernorm.weight"),
+        _norm("blk.{i}.post_attention_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"),
+        _norm("blk.{i}.ffn_norm.weight", "model.layers.{i}.pre_feedforward_layernorm.weight"),
+        _norm("blk.{i}.post_ffw_norm.weight", "model.layers.{i}.post_feedforward_layernorm.weight"),
+        *_parts.attention(qkv_bias=None, out_bias=None),
+        *_parts.gated_feed_forward(),
+    ),
+    ignored=_parts.SAVED_TABLES,
+    required={
+        "hidden_activation": ("gelu_pytorch_tanh",),
+        "hidden_act": ("gelu_pytorch_tanh", "gelu"),  # of no effect beside the other
+        "attention_bias": (False,),
+        "use_bidirectional_attention": (False,),
+        "tie_word_embeddings": (True,),
+    },
+    defaults={
+        "head_dim": 256,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 2,
+    },
+    window="layers",
+    extra=_gemma2,
+)
+
+GEMMA3 = replace(
+    GEMMA2,
+    name="Gemma 3",
+    architecture="gemma3",
+    model_types=("gemma3_text", "gemma3"),
+    hf_architectures=("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+    tensors=(
+        *GEMMA2.tensors,
+        _parts.OUTPUT,
+        _norm("blk.{i}.attn_q_norm.weight", "model.layers.{i}.self_attn.q_norm.weight", "head_dim"),
+        _norm("blk.{i}.attn_k_norm.weight", "model.layers.{i}.self_attn.k_norm.weight", "head_dim"),
+    ),
+    ignored=(*_parts.SAVED_TABLES, r"(model\.)?(vision_tower|multi_modal_projector)\..*"),
+    required={
+        "hidden_activation": ("gelu_pytorch_tanh",),
+        "hidden_act": ("gelu_pytorch_tanh", "gelu"),  # of no effect beside the other
+        "attention_bias": (False,),
+        "use_bidirectional_attention": (False,),
+    },
+    defaults={
+        "head_dim": 256,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "vocab_size": 262_208,
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 6,
+    },
+    switches={"tie_word_embeddings": True},
+    rope=frozenset({"local"}),
+    text_config="text_config",
+    prefixes={
+        "language_model.model.": "model.",
+        "model.language_model.": "model.",
+        "language_model.lm_head.": "lm_head.",
+    },
+    extra=_gemma3,
+)

@@ -1,0 +1,73 @@
+"""Llama and Mistral as Meta and Mistral publish them: ``params.json``, other names, rows as the engine wants them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyggml.importer.layout import Layout, Tensor
+from pyggml.importer.layouts.llama import LLAMA
+
+_BLOCK = "layers.{i}."
+
+_NAMES = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "norm_eps": "rms_norm_eps",
+    "hidden_dim": "intermediate_size",
+    "max_seq_len": "max_position_embeddings",
+}
+# What the models with these bases were trained on at least; the files do not say it.
+_CONTEXTS = {10_000.0: 2048}
+_OTHER_CONTEXT = 8192
+
+
+def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The names of Hugging Face, and what follows from others."""
+    spelled = {_NAMES.get(key, key): value for key, value in values.items()}
+    if spelled.get("vocab_size") == -1:  # ask the embedding
+        del spelled["vocab_size"]
+    multiple, factor = spelled.pop("multiple_of", None), spelled.pop("ffn_dim_multiplier", None)
+    if "intermediate_size" not in spelled and type(spelled.get("hidden_size")) is int and type(multiple) is int:
+        width = int(8 * spelled["hidden_size"] / 3)
+        if factor is not None:
+            width = int(factor * width)
+        spelled["intermediate_size"] = -(-width // multiple) * multiple
+    spelled.setdefault("rope_theta", 10_000.0)
+    spelled.setdefault("max_position_embeddings", _CONTEXTS.get(spelled["rope_theta"], _OTHER_CONTEXT))
+    if spelled.pop("use_scaled_rope", False):
+        spelled["rope_scaling"] = {
+            "rope_type": "llama3",
+            # which differs between models, and older files do not say it
+            "factor": spelled.pop("rope_scaling_factor", None),
+            "low_freq_factor": 1.0,
+            "high_freq_factor": spelled.pop("rope_high_freq_factor", 4.0),
+            "original_max_position_embeddings": 8192,
+        }
+    return spelled
+
+
+META = Layout(
+    name="Llama (as Meta publishes it)",
+    architecture="llama",
+    model_types=("params.json",),
+    hf_architectures=(),
+    tensors=(
+        Tensor("token_embd.weight", "tok_embeddings.weight", ("n_vocab", "n_embd")),
+        Tensor("output_norm.weight", "norm.weight", ("n_embd",)),
+        Tensor("output.weight", "output.weight", ("n_vocab", "n_embd")),
+        Tensor("blk.{i}.attn_norm.weight", f"{_BLOCK}attention_norm.weight", ("n_embd",)),
+        Tensor("blk.{i}.attn_q.weight", f"{_BLOCK}attention.wq.weight", ("n_q", "n_embd")),
+        Tensor("blk.{i}.attn_k.weight", f"{_BLOCK}attention.wk.weight", ("n_kv", "n_embd")),
+        Tensor("blk.{i}.attn_v.weight", f"{_BLOCK}attention.wv.weight", ("n_kv", "n_embd")),
+        Tensor("blk.{i}.attn_output.weight", f"{_BLOCK}attention.wo.weight", ("n_embd", "n_q")),
+        Tensor("blk.{i}.ffn_norm.weight", f"{_BLOCK}ffn_norm.weight", ("n_embd",)),
+        Tensor("blk.{i}.ffn_gate.weight", f"{_BLOCK}feed_forward.w1.weight", ("n_ff", "n_embd")),
+        Tensor("blk.{i}.ffn_down.weight", f"{_BLOCK}feed_forward.w2.weight", ("n_embd", "n_ff")),
+        Tensor("blk.{i}.ffn_up.weight", f"{_BLOCK}feed_forward.w3.weight", ("n_ff", "n_embd")),
+    ),
+    ignored=(r"rope\.freqs",),
+    rope=LLAMA.rope,
+    window="limit",
+    spell=_spell,
+)

@@ -1,0 +1,281 @@
+"""From a directory to the contents of a GGUF file, of which not a byte of data has been read yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyggml.errors import InvalidParameterError, ModelLoadError, ModelNotFoundError, UnsupportedArchitectureError
+from pyggml.importer.config import Config
+from pyggml.importer.layout import Layout, Sizes, Tensor
+from pyggml.importer.layouts import layout_of
+from pyggml.importer.rope import Rope, read_rope
+from pyggml.importer.safetensors import Checkpoint, read_json
+from pyggml.importer.schemes import IGNORED, scheme_of
+from pyggml.importer.tensors import Tensors
+from pyggml.importer.weights import Plain, Stacked, Weight
+from pyggml.quant import GGMLType
+
+CONFIG = "config.json"
+#: What Meta and Mistral write in its place.
+PARAMS = "params.json"
+
+#: Metadata key of ours: tokens beyond which the engine would compute something else than the model does.
+CONTEXT_LIMIT = "pyggml.context_limit"
+
+
+@dataclass(frozen=True)
+class PlannedTensor:
+    """A tensor to write.
+
+    Attributes:
+        name: in the GGUF file.
+        shape: there, rows last.
+        weight: its rows.
+        is_float: kept as F32 by every output type.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    weight: Weight
+    is_float: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be written, but for the vocabulary and the types of the tensors.
+
+    Attributes:
+        layout: what kind of model it is.
+        config: of the language model.
+        sizes: of it.
+        metadata: everything but the vocabulary.
+        tensors: in the order in which they are written.
+        checkpoint: where they come from.
+    """
+
+    layout: Layout
+    config: Config
+    sizes: Sizes
+    metadata: Mapping[str, Any]
+    tensors: Sequence[PlannedTensor]
+    checkpoint: Checkpoint
+
+
+def read_plan(directory: Path) -> Plan:
+    """Reads what a directory holds, and checks that all of it can be carried.
+
+    Raises:
+        ModelNotFoundError: there is no such directory, or a file or a tensor is missing.
+        ModelLoadError: a file is broken, or two contradict each other.
+        UnsupportedArchitectureError: the engine cannot compute this model as it was made.
+    """
+    config = read_config(directory)
+    layout = layout_of(config)
+    scheme = scheme_of(config)  # which is beside the language model where that is part of a larger one
+    config = _of_language_model(config, layout)
+    tensors = Tensors(Checkpoint(directory), layout.prefixes, scheme)
+    sizes = _read_sizes(config, layout, tensors)
+    rope = read_rope(config, layout, sizes)
+    metadata = _metadata(directory, config, layout, sizes, rope)
+    planned = list(_planned(layout, sizes, tensors, rope))
+    config.require_all_known()
+    _require_all_used(tensors, layout)
+    return Plan(layout, config, sizes, metadata, planned, tensors.checkpoint)
+
+
+def read_config(directory: Path) -> Config:
+    """The ``config.json`` of a directory, or else its ``params.json``, whose model type is then its name.
+
+    Raises:
+        ModelNotFoundError: there is no such directory, or none in it.
+        ModelLoadError: it is broken.
+        InvalidParameterError: not a directory.
+    """
+    if not directory.exists():
+        raise ModelNotFoundError(f"there is no directory {directory}")
+    if not directory.is_dir():
+        raise InvalidParameterError(f"{directory} is no directory; that of a Hugging Face model was expected")
+    path, params = directory / CONFIG, directory / PARAMS
+    if params.exists() and not path.exists():
+        return Config(params, {**read_json(params), "model_type": PARAMS})
+    return Config(path, read_json(path))
+
+
+def _of_language_model(config: Config, layout: Layout) -> Config:
+    if layout.text_config is not None and layout.text_config in config.values:
+        section = config.section(layout.text_config)
+        if section is None:
+            raise config.error(layout.text_config, "an object")
+        config = section
+    values = config.values if layout.spell is None else layout.spell(config.values)
+    given = {key: value for key, value in values.items() if value is not None or key not in layout.defaults}
+    return Config(config.path, {**layout.defaults, **given})
+
+
+def _read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
+    n_embd, n_head = config.integer("hidden_size"), config.integer("num_attention_heads")
+    head_dim = _head_dim(config, layout, n_embd, n_head)
+    n_head_kv = config.integer("num_key_value_heads", n_head)
+    if n_head % n_head_kv:
+        raise ModelLoadError(f"{config.path}: {n_head} attention heads cannot share {n_head_kv} key and value heads")
+    flags = {key for key, default in layout.switches.items() if config.flag(key, default)}
+    is_written = "tie_word_embeddings" in flags and "lm_head.weight" in tensors
+    # As transformers 5 has it: weights that are there and differ are not tied, whatever the configuration says.
+    if is_written and not tensors.is_same("lm_head.weight", _embedding(layout)):
+        flags.remove("tie_word_embeddings")
+    return Sizes(
+        n_layer=config.integer("num_hidden_layers"),
+        n_embd=n_embd,
+        n_head=n_head,
+        n_head_kv=n_head_kv,
+        head_dim=head_dim,
+        n_ff=config.integer("intermediate_size"),
+        n_vocab=config.integer("vocab_size", tensors.n_rows(_embedding(layout))),
+        n_expert=config.integer("num_local_experts") if "num_local_experts" in layout.defaults else 0,
+        flags=frozenset(flags),
+    )
+
+
+def _embedding(layout: Layout) -> str:
+    return next(tensor.source for tensor in layout.tensors if tensor.target == "token_embd.weight")
+
+
+def _head_dim(config: Config, layout: Layout, n_embd: int, n_head: int) -> int:
+    if config.get("head_dim") is None and n_embd % n_head:
+        raise ModelLoadError(f"{config.path}: a width of {n_embd} cannot be divided among {n_head} heads")
+    head_dim = config.integer("head_dim", max(n_embd // n_head, 1))
+    if head_dim % 2:
+        raise ModelLoadError(f"{config.path}: a head of {head_dim} columns cannot be rotated in pairs")
+    if layout.is_head_dim_fixed and head_dim * n_head != n_embd:
+        raise UnsupportedArchitectureError(
+            f"{config.path}: {n_head} heads of {head_dim} columns do not make a width of {n_embd}, as they do in the "
+            f"{layout.name} models that the engine computes"
+        )
+    return head_dim
+
+
+def _metadata(directory: Path, config: Config, layout: Layout, sizes: Sizes, rope: Rope) -> dict[str, Any]:
+    for key, allowed in layout.required.items():
+        config.require(key, allowed)
+    window = _read_window(config, layout, sizes)
+    n_ctx = config.integer("max_position_embeddings")
+    limits = [limit for limit in (rope.context_limit, window.context_limit) if limit is not None]
+    own: dict[str, Any] = {
+        "vocab_size": sizes.n_vocab,
+        "context_length": min([n_ctx, *limits]),
+        "embedding_length": sizes.n_embd,
+        "block_count": sizes.n_layer,
+        "feed_forward_length": sizes.n_ff,
+        "attention.head_count": sizes.n_head,
+        "attention.head_count_kv": sizes.n_head_kv,
+        "attention.key_length": sizes.head_dim,
+        "attention.value_length": sizes.head_dim,
+        _EPSILONS[layout.norm]: config.number(layout.norm_eps, 1e-6 if layout.norm == "rms" else 1e-5),
+        **rope.metadata,
+        **window.metadata,
+        **({} if layout.extra is None else layout.extra(config, sizes)),
+    }
+    if sizes.n_expert:
+        own |= {"expert_count": sizes.n_expert, "expert_used_count": config.integer("num_experts_per_tok")}
+    return {
+        "general.architecture": layout.architecture,
+        "general.type": "model",
+        "general.name": _name(directory, config),
+        "general.quantization_version": 2,
+        **{f"{layout.architecture}.{key}": value for key, value in own.items()},
+        **({CONTEXT_LIMIT: min(limits)} if limits else {}),
+    }
+
+
+_EPSILONS = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.layer_norm_epsilon"}
+
+
+def _name(directory: Path, config: Config) -> str:
+    """What the model is called: by itself, or by where it lies, also in the cache of huggingface_hub."""
+    given = config.values.get("_name_or_path")
+    if isinstance(given, str) and given.strip("./"):
+        return Path(given).name
+    path = directory.resolve()
+    if path.parent.name == "snapshots":
+        return path.parent.parent.name.split("--")[-1]
+    return path.name
+
+
+@dataclass(frozen=True)
+class _Window:
+    metadata: Mapping[str, Any]
+    context_limit: int | None = None
+
+
+def _read_window(config: Config, layout: Layout, sizes: Sizes) -> _Window:
+    if layout.window == "none":
+        return _Window({})
+    has_window = _layers_with_window(config, sizes)
+    if not any(has_window):
+        config.get("sliding_window")
+        return _Window({})
+    width = config.integer("sliding_window")
+    if layout.window == "limit":
+        return _Window({}, width)
+    return _Window({"attention.sliding_window": width, "attention.sliding_window_pattern": has_window})
+
+
+def _layers_with_window(config: Config, sizes: Sizes) -> list[bool]:
+    types, pattern = config.get("layer_types"), config.get("sliding_window_pattern")
+    first = config.get("max_window_layers")
+    is_on = config.flag("use_sliding_window", True) and config.values.get("sliding_window") is not None
+    if types is not None:
+        if not isinstance(types, list) or len(types) != sizes.n_layer:
+            raise config.error("layer_types", f"a list of {sizes.n_layer}")
+        config.require_each("layer_types", ("full_attention", "sliding_attention"))
+        return [is_on and each == "sliding_attention" for each in types]
+    if pattern is not None:
+        every = config.integer("sliding_window_pattern")
+        return [is_on and bool((i + 1) % every) for i in range(sizes.n_layer)]
+    return [is_on and (first is None or i >= config.integer("max_window_layers")) for i in range(sizes.n_layer)]
+
+
+def _planned(layout: Layout, sizes: Sizes, tensors: Tensors, rope: Rope) -> Iterator[PlannedTensor]:
+    """The tensors outside of the blocks, then block by block, which is the order in which others write them."""
+    existing = [tensor for tensor in layout.tensors if tensor.exists(sizes)]
+    for name, factors in rope.tensors.items():
+        yield PlannedTensor(name, factors.shape, Plain(factors, GGMLType.F32), True)
+    for tensor in existing:
+        if "{i}" not in tensor.target:
+            yield _plan_tensor(tensor, sizes, tensors, 0)
+    for i in range(sizes.n_layer):
+        for tensor in existing:
+            if "{i}" in tensor.target:
+                yield _plan_tensor(tensor, sizes, tensors, i)
+
+
+def _plan_tensor(tensor: Tensor, sizes: Sizes, tensors: Tensors, i: int) -> PlannedTensor:
+    shape = tuple(getattr(sizes, name) for name in tensor.shape)
+    source = tensor.source.replace("{i}", str(i))
+    if tensor.each is None:
+        weight = tensors.weight(source, shape)
+    else:
+        n = getattr(sizes, tensor.each)
+        weight = Stacked([tensors.weight(source.replace("{e}", str(e)), shape) for e in range(n)])
+        shape = (n, *shape)
+    if tensor.transform is not None:
+        weight = tensor.transform(weight, sizes)
+    return PlannedTensor(tensor.target.replace("{i}", str(i)), shape, weight, tensor.is_float or len(shape) == 1)
+
+
+def _require_all_used(tensors: Tensors, layout: Layout) -> None:
+    unknown = [name for name in tensors.unused() if not layout.is_ignored(name) and not re.fullmatch(IGNORED, name)]
+    if unknown:
+        listed = ", ".join(repr(name) for name in sorted(unknown, key=_natural)[:5])
+        raise UnsupportedArchitectureError(
+            f"{tensors.checkpoint.files[0].parent} holds {len(unknown)} tensors that {layout.name} models of this "
+            f"configuration do not have, such as {listed}"
+        )
+
+
+def _natural(name: str) -> list[Any]:
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]

@@ -1,0 +1,266 @@
+"""Weights that a checkpoint stores quantised: integers with scales, and 8-bit floats with scales.
+
+Where a GGUF type has the same form (groups of whole blocks that share a scale), the integers are carried as they are:
+8 bits without a zero point are Q8_0, 4 bits Q4_0, and 4 bits with a zero point Q4_1. All of these hold their scale as
+float16; scales that do not fit keep their weights as floats.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml.importer.weights import Floats, Rows, Weight
+from pyggml.quant import GGMLType
+
+_BLOCK = 32
+# Half a unit in the last place of float16: a scale that is rounded no worse is carried.
+_ROUNDING = 2.0**-11
+#: The largest relative error of numbers stored as these types.
+ROUNDING = {GGMLType.F16: 2.0**-11, GGMLType.BF16: 2.0**-8}
+
+Codes = npt.NDArray[np.int16]
+
+
+class Affine(Weight):
+    """Integers with a scale, and perhaps a zero point, for each row and group of columns: (code - zero) * scale.
+
+    Codes are centred: -8 to 7 for 4 bits, whatever the checkpoint adds to them.
+    """
+
+    def __init__(
+        self,
+        n_rows: int,
+        n_cols: int,
+        bits: int,
+        scales: Floats,
+        zeros: Codes | None,
+        group_of_column: npt.NDArray[np.intp] | None = None,
+        float_type: GGMLType = GGMLType.BF16,
+    ) -> None:
+        """Describes them.
+
+        Args:
+            n_rows: of the matrix.
+            n_cols: of it.
+            bits: of a code, 4 or 8.
+            scales: (n_rows, n_groups), finite.
+            zeros: the same shape; None where all are 0.
+            group_of_column: (n_cols,); None: groups are runs of the same length.
+            float_type: for weights that no block type can hold.
+        """
+        self.n_rows, self.n_cols = n_rows, n_cols
+        self._bits, self._scales = bits, scales
+        self._zeros = None if zeros is None or not zeros.any() else zeros
+        self._group_of_column = group_of_column
+        self._scale_error = _scale_error(scales)
+        self.type = self._block_type() or float_type
+        self.error = self._block_error() if self.type.is_quantized else ROUNDING[self.type]
+
+    @abstractmethod
+    def codes(self, rows: Rows) -> Codes:
+        """Some rows of codes, (n, n_cols)."""
+
+    def floats(self, rows: Rows) -> Floats:
+        """See :class:`Weight`."""
+        scales = self._scales[rows]
+        groups = self._groups()
+        codes = self.codes(rows)
+        if self._zeros is not None:
+            codes = np.subtract(codes, self._zeros[rows][:, groups], dtype=np.int16)
+        return np.multiply(codes, scales[:, groups], dtype=np.float32)
+
+    def stored(self, rows: Rows) -> npt.NDArray[np.generic]:
+        """See :class:`Weight`."""
+        if not self.type.is_quantized:
+            return super().stored(rows)
+        codes = self.codes(rows).reshape(-1, self.n_cols // _BLOCK, _BLOCK)
+        scales = self._scales_of_blocks(self._scales[rows])
+        if self.type == GGMLType.Q8_0:
+            parts = [_as_bytes(scales), codes.astype(np.int8).view(np.uint8)]
+        else:
+            # 4 bits: the first half of a block in the low halves of its bytes, the second in the high ones
+            nibbles = (codes + 8).astype(np.uint8)
+            packed = nibbles[..., : _BLOCK // 2] | nibbles[..., _BLOCK // 2 :] << np.uint8(4)
+            parts = [_as_bytes(scales), *self._minima(rows), packed]
+        return np.concatenate(parts, axis=-1).reshape(len(codes), -1)
+
+    def _minima(self, rows: Rows) -> list[npt.NDArray[np.uint8]]:
+        if self._zeros is None:
+            return []
+        return [_as_bytes(self._scales_of_blocks(_smallest(self._zeros[rows], self._scales[rows])))]
+
+    def _block_error(self) -> float:
+        if self._zeros is None:
+            return self._scale_error
+        return max(self._scale_error, _scale_error(_smallest(self._zeros, self._scales)))
+
+    def _groups(self) -> npt.NDArray[np.intp]:
+        if self._group_of_column is not None:
+            return self._group_of_column
+        return np.repeat(np.arange(self._scales.shape[1]), self.n_cols // self._scales.shape[1])
+
+    def _scales_of_blocks(self, scales: Floats) -> Floats:
+        return np.repeat(scales, self.n_cols // self._scales.shape[1] // _BLOCK, axis=1)
+
+    def _block_type(self) -> GGMLType | None:
+        n_per_group = self.n_cols // self._scales.shape[1]
+        if self._group_of_column is not None or n_per_group % _BLOCK or self._scale_error > _ROUNDING:
+            return None
+        if self._zeros is None:
+            return {4: GGMLType.Q4_0, 8: GGMLType.Q8_0}[self._bits]
+        largest = np.abs(_smallest(self._zeros, self._scales)).max()
+        return GGMLType.Q4_1 if self._bits == 4 and largest < np.finfo(np.float16).max else None
+
+
+class Bytes(Affine):
+    """Codes of 8 bits, each a byte."""
+
+    def __init__(self, array: npt.NDArray[np.int8], scales: Floats, zeros: Codes | None, float_type: GGMLType) -> None:
+        """Takes (n_rows, n_cols) codes."""
+        self._array = array
+        super().__init__(array.shape[0], array.shape[1], 8, scales, zeros, float_type=float_type)
+
+    def codes(self, rows: Rows) -> Codes:
+        """See :class:`Affine`."""
+        return self._array[rows].astype(np.int16)
+
+
+class PackedAlongColumns(Affine):
+    """Codes of a row in 32-bit words, the first in the lowest bits (compressed-tensors)."""
+
+    def __init__(
+        self,
+        words: npt.NDArray[np.int32],
+        n_cols: int,
+        bits: int,
+        scales: Floats,
+        zeros: Codes | None,
+        group_of_column: npt.NDArray[np.intp] | None,
+        float_type: GGMLType,
+    ) -> None:
+        """Takes (n_rows, n_cols * bits / 32) words."""
+        self._words = words
+        super().__init__(len(words), n_cols, bits, scales, zeros, group_of_column, float_type)
+
+    def codes(self, rows: Rows) -> Codes:
+        """See :class:`Affine`."""
+        return unpack(self._words[rows], self._bits, self.n_cols)
+
+
+class PackedAlongRows(Affine):
+    """The transposed matrix, so many codes of a column in a word (GPTQ)."""
+
+    def __init__(
+        self,
+        words: npt.NDArray[np.int32],
+        bits: int,
+        scales: Floats,
+        zeros: Codes | None,
+        group_of_column: npt.NDArray[np.intp] | None,
+        float_type: GGMLType,
+    ) -> None:
+        """Takes (n_cols * bits / 32, n_rows) words."""
+        self._words = words
+        n_cols = words.shape[0] * 32 // bits
+        super().__init__(words.shape[1], n_cols, bits, scales, zeros, group_of_column, float_type)
+
+    def codes(self, rows: Rows) -> Codes:
+        """See :class:`Affine`."""
+        return unpack(np.ascontiguousarray(self._words[:, rows].T), self._bits, self.n_cols)
+
+
+class Interleaved(Affine):
+    """The transposed matrix, codes of 8 neighbouring rows in a word, even ones first (AWQ)."""
+
+    def __init__(self, words: npt.NDArray[np.int32], scales: Floats, zeros: Codes | None, float_type: GGMLType) -> None:
+        """Takes (n_cols, n_rows / 8) words."""
+        self._words = words
+        super().__init__(words.shape[1] * 8, words.shape[0], 4, scales, zeros, float_type=float_type)
+
+    def codes(self, rows: Rows) -> Codes:
+        """See :class:`Affine`."""
+        numbers = np.arange(self.n_rows)[rows]
+        words = np.ascontiguousarray(self._words[:, numbers // 8].T).view(np.uint32)
+        return _centred((words >> _AWQ_SHIFTS[numbers % 8][:, None]) & np.uint32(15), 4)
+
+
+#: Where in a word of AWQ the code of the n-th of 8 rows begins.
+_AWQ_SHIFTS = np.array([0, 16, 4, 20, 8, 24, 12, 28], np.uint32)
+
+
+class Float8(Weight):
+    """8-bit floats with 4 bits of exponent (E4M3), times a scale for each block of rows and columns.
+
+    BF16 holds the products to within 2^-8 of their value, and exactly where scales are powers of 2.
+    """
+
+    type = GGMLType.BF16
+
+    def __init__(self, array: npt.NDArray[np.uint8], scales: Floats) -> None:
+        """Takes (n_rows, n_cols) bytes and (n_row_blocks, n_col_blocks) scales; the last blocks may be cut."""
+        self._array, self._scales = array, scales
+        self.n_rows, self.n_cols = array.shape
+        are_powers_of_2 = bool((np.abs(np.frexp(scales)[0]) == 0.5).all())
+        self.error = 0.0 if are_powers_of_2 else ROUNDING[self.type]
+
+    def floats(self, rows: Rows) -> Floats:
+        """See :class:`Weight`."""
+        row_blocks = _block_numbers(self.n_rows, self._scales.shape[0])[rows]
+        col_blocks = _block_numbers(self.n_cols, self._scales.shape[1])
+        return np.multiply(_E4M3[self._array[rows]], self._scales[row_blocks][:, col_blocks], dtype=np.float32)
+
+
+def unpack(words: npt.NDArray[np.int32], bits: int, n_cols: int) -> Codes:
+    """Codes from words, (n, n_words) -> (n, n_cols), first those in the lowest bits, centred."""
+    shifts = np.arange(0, 32, bits, dtype=np.uint32)
+    codes = (words.view(np.uint32)[..., None] >> shifts) & np.uint32(2**bits - 1)
+    return _centred(codes.reshape(len(words), -1)[:, :n_cols], bits)
+
+
+def unpack_awq(words: npt.NDArray[np.int32]) -> Codes:
+    """Codes from words of AWQ, (n, n_words) -> (n, 8 * n_words), centred."""
+    codes = (words.view(np.uint32)[..., None] >> _AWQ_SHIFTS) & np.uint32(15)
+    return _centred(codes.reshape(len(words), -1), 4)
+
+
+def _centred(codes: npt.NDArray[np.uint32], bits: int) -> Codes:
+    centred: Codes = codes.astype(np.int16)
+    centred -= np.int16(2 ** (bits - 1))
+    return centred
+
+
+def _block_numbers(n: int, n_blocks: int) -> npt.NDArray[np.intp]:
+    return np.arange(n) // -(-n // n_blocks)
+
+
+def _smallest(zeros: Codes, scales: Floats) -> Floats:
+    """What Q4_1 adds to code times scale, codes counted from 0."""
+    return np.multiply(-8 - zeros, scales, dtype=np.float32)
+
+
+def _scale_error(scales: Floats) -> float:
+    """The largest relative error of scales as float16."""
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = scales.astype(np.float16).astype(np.float64)
+    exact = scales.astype(np.float64)
+    errors = np.abs(rounded - exact) / np.where(exact == 0, 1, np.abs(exact))
+    return float(errors.max(initial=0))
+
+
+def _as_bytes(scales: Floats) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(scales, "<f2")[..., None].view(np.uint8)
+
+
+def _e4m3_table() -> Floats:
+    """Every E4M3 number: https://arxiv.org/abs/2209.05433, section 3."""
+    code = np.arange(256)
+    exponent, mantissa = code >> 3 & 15, code & 7
+    magnitude = np.where(exponent == 0, mantissa / 8 * 2.0**-6, (1 + mantissa / 8) * 2.0 ** (exponent - 7.0))
+    magnitude[code & 127 == 127] = np.nan
+    return np.where(code & 128, -magnitude, magnitude).astype(np.float32)
+
+
+_E4M3 = _e4m3_table()

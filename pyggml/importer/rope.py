@@ -1,0 +1,252 @@
+"""Rotary position embeddings: from what ``config.json`` says to what the engine computes, or a refusal.
+
+``transformers`` 5 writes ``rope_parameters``, 4 wrote ``rope_scaling`` and ``rope_theta``; both are read. The formulas
+are those of the papers, in the form in which ``transformers`` has them (modeling_rope_utils.py): a frequency per pair
+of columns, and a factor on what is rotated. The engine has its own formulas for most of them, and divides the plain
+frequencies by a tensor of factors where it has not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
+from pyggml.importer.config import Config
+from pyggml.importer.layout import Layout, Sizes
+
+Factors = npt.NDArray[np.float64]
+
+_LONG, _SHORT, _FACTORS = "rope_factors_long.weight", "rope_factors_short.weight", "rope_freqs.weight"
+
+
+@dataclass
+class Rope:
+    """What a GGUF file says of its rotations.
+
+    Attributes:
+        metadata: keys without the architecture's prefix.
+        tensors: float32 vectors by name.
+        context_limit: tokens beyond which the engine would rotate otherwise than the model was made to; None: any.
+    """
+
+    metadata: dict[str, Any]
+    tensors: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
+    context_limit: int | None = None
+
+
+def read_rope(config: Config, layout: Layout, sizes: Sizes) -> Rope:
+    """The rotations of a model.
+
+    Raises:
+        UnsupportedArchitectureError: the engine has no such rotations for this architecture.
+        ModelLoadError: a value that cannot be.
+    """
+    parameters = _Parameters.read(config, layout)
+    local = parameters.local
+    rope = _scaled(parameters, layout, sizes)
+    if local is not None:
+        rope.metadata["rope.freq_base_swa"] = local.theta
+        local.require_plain()
+    return rope
+
+
+@dataclass
+class _Parameters:
+    """Both spellings made one.
+
+    Attributes:
+        section: the object that describes the scaling, empty where there is none.
+        kind: of scaling.
+        theta: base of the frequencies.
+        rotated: part of a head that is rotated.
+        n_ctx: positions the model was made for.
+        n_ctx_original: before its context was stretched.
+        local: of the layers with a window, where they have others.
+    """
+
+    section: Config
+    kind: str
+    theta: float
+    rotated: float
+    n_ctx: int
+    n_ctx_original: int
+    local: _Parameters | None = None
+
+    @classmethod
+    def read(cls, config: Config, layout: Layout) -> _Parameters:
+        theta = layout.defaults.get("rope_theta", 10_000.0)
+        nested = config.section("rope_parameters")
+        if nested is not None and isinstance(nested.get("full_attention"), dict):
+            main = cls._of(config, nested.section("full_attention"), theta)
+            if "local" in layout.rope:
+                main.local = cls._of(config, nested.section("sliding_attention"), 10_000.0)
+            nested.require_all_known()
+            return main
+        section = config.section("rope_scaling")
+        main = cls._of(config, nested or section, theta)
+        if "local" in layout.rope:
+            main.local = cls._of(config, None, config.number("rope_local_base_freq", 10_000.0), is_local=True)
+        return main
+
+    @classmethod
+    def _of(cls, config: Config, section: Config | None, theta: float, *, is_local: bool = False) -> _Parameters:
+        section = section or Config(config.path, {})
+        kind = section.get("rope_type") or section.get("type") or "default"
+        section.get("type")
+        n_ctx = config.integer("max_position_embeddings")
+        outer_original = config.get("original_max_position_embeddings")
+        inner = section.integer("original_max_position_embeddings", n_ctx)
+        return cls(
+            section,
+            str(kind),
+            theta if is_local else section.number("rope_theta", config.number("rope_theta", theta)),
+            section.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0)),
+            n_ctx,
+            inner if outer_original is None else config.integer("original_max_position_embeddings"),
+        )
+
+    def require_plain(self) -> None:
+        if self.kind != "default" or self.rotated != 1.0:
+            raise UnsupportedArchitectureError(
+                f"{self.section.path}: the rotations of the layers with a window are {self.kind!r}; the engine has "
+                "plain ones"
+            )
+
+
+def _scaled(parameters: _Parameters, layout: Layout, sizes: Sizes) -> Rope:
+    n_rot = int(sizes.head_dim * parameters.rotated)
+    if n_rot < 2 or n_rot % 2:
+        raise ModelLoadError(
+            f"{parameters.section.path}: {n_rot} of the {sizes.head_dim} columns of a head are rotated, which are not "
+            "pairs"
+        )
+    rope = Rope({"rope.dimension_count": n_rot, "rope.freq_base": parameters.theta})
+    scale = _SCALINGS.get(parameters.kind)
+    if scale is None:
+        raise UnsupportedArchitectureError(
+            f"{parameters.section.path}: rotations are scaled by {parameters.kind!r}; pyggml knows "
+            f"{', '.join(_SCALINGS)}"
+        )
+    scale(rope, parameters, layout, n_rot)
+    parameters.section.require_all_known()
+    return rope
+
+
+def _plain(_rope: Rope, _parameters: _Parameters, _layout: Layout, _n_rot: int) -> None:
+    pass
+
+
+def _linear(rope: Rope, parameters: _Parameters, _layout: Layout, _n_rot: int) -> None:
+    rope.metadata |= {"rope.scaling.type": "linear", "rope.scaling.factor": parameters.section.number("factor")}
+
+
+def _dynamic(rope: Rope, parameters: _Parameters, _layout: Layout, _n_rot: int) -> None:
+    """Plain up to the context the model was made for; beyond it the base would change with every token."""
+    parameters.section.number("factor")
+    rope.context_limit = parameters.n_ctx
+
+
+def _llama3(rope: Rope, parameters: _Parameters, layout: Layout, n_rot: int) -> None:
+    section = parameters.section
+    factor, low, high = (section.number(key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
+    frequencies = parameters.theta ** -(np.arange(0, n_rot, 2) / n_rot)
+    turns = parameters.n_ctx_original * frequencies / (2 * math.pi)  # in the original context
+    kept = np.clip((turns - low) / (high - low), 0, 1)
+    _divide_by(rope, 1 / (kept + (1 - kept) / factor), _FACTORS, parameters, layout)
+
+
+def _yarn(rope: Rope, parameters: _Parameters, layout: Layout, n_rot: int) -> None:
+    section = parameters.section
+    factor = section.number("factor", parameters.n_ctx / parameters.n_ctx_original)
+    fast, slow = section.number("beta_fast", 32), section.number("beta_slow", 1)
+    truncate = section.flag("truncate", True)
+    attention = _yarn_attention(section, factor)
+    if (fast, slow, truncate) != (32, 1, True):  # which the engine assumes
+        rope.metadata["rope.scaling.attn_factor"] = attention
+        kept = _yarn_kept(parameters, n_rot, fast, slow, truncate)
+        _divide_by(rope, 1 / (kept + (1 - kept) / factor), _FACTORS, parameters, layout)
+        return
+    rope.metadata |= {
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": factor,
+        "rope.scaling.original_context_length": parameters.n_ctx_original,
+        "rope.scaling.attn_factor": attention / _yarn_mscale(factor),
+    }
+
+
+def _yarn_mscale(factor: float, mscale: float = 1.0) -> float:
+    return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def _yarn_attention(section: Config, factor: float) -> float:
+    """The factor on what is rotated."""
+    mscale, all_dims = section.get("mscale"), section.get("mscale_all_dim")
+    default = _yarn_mscale(factor)
+    if mscale and all_dims:
+        default = _yarn_mscale(factor, section.number("mscale")) / _yarn_mscale(
+            factor, section.number("mscale_all_dim")
+        )
+    return section.number("attention_factor", default)
+
+
+def _yarn_kept(parameters: _Parameters, n_rot: int, fast: float, slow: float, truncate: bool) -> Factors:
+    """How much of each plain frequency is kept: 1 for those that turn fast, 0 for those that turn slowly."""
+
+    def dimension(n_turns: float) -> float:
+        length = parameters.n_ctx_original / (n_turns * 2 * math.pi)
+        return n_rot * math.log(length) / (2 * math.log(parameters.theta))
+
+    low, high = dimension(fast), dimension(slow)
+    if truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, n_rot - 1)
+    ramp = (np.arange(n_rot // 2) - low) / max(high - low, 0.001)
+    return np.asarray(1 - np.clip(ramp, 0, 1))
+
+
+def _longrope(rope: Rope, parameters: _Parameters, layout: Layout, n_rot: int) -> None:
+    section = parameters.section
+    factor = section.number("factor", parameters.n_ctx / parameters.n_ctx_original)
+    default = math.sqrt(1 + math.log(factor) / math.log(parameters.n_ctx_original)) if factor > 1 else 1.0
+    rope.metadata |= {
+        "rope.scaling.type": "longrope",
+        "rope.scaling.original_context_length": parameters.n_ctx_original,
+        "rope.scaling.attn_factor": section.number("attention_factor", default),
+    }
+    for key, tensor in (("long_factor", _LONG), ("short_factor", _SHORT)):
+        values = section.get(key)
+        if (
+            not isinstance(values, list)
+            or len(values) != n_rot // 2
+            or not all(type(f) in (int, float) for f in values)
+        ):
+            raise section.error(key, f"a list of {n_rot // 2} numbers")
+        _divide_by(rope, np.array(values, np.float64), tensor, parameters, layout)
+
+
+def _divide_by(rope: Rope, factors: Factors, tensor: str, parameters: _Parameters, layout: Layout) -> None:
+    needed = "factors" if tensor == _FACTORS else "longrope"
+    if needed not in layout.rope:
+        raise UnsupportedArchitectureError(
+            f"{parameters.section.path}: the engine has no rotations scaled by {parameters.kind!r} as they are here "
+            f"for {layout.name} models"
+        )
+    rope.tensors[tensor] = factors.astype(np.float32)
+
+
+_Scaling = Callable[[Rope, _Parameters, Layout, int], None]
+_SCALINGS: Mapping[str, _Scaling] = {
+    "default": _plain,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "llama3": _llama3,
+    "yarn": _yarn,
+    "longrope": _longrope,
+    "su": _longrope,  # what it was called first
+}

@@ -1,0 +1,142 @@
+"""The tensors of a checkpoint under the names that layouts know, as weights; and which of them nobody asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml.errors import ModelLoadError, ModelNotFoundError
+from pyggml.importer.safetensors import Checkpoint, StoredTensor
+from pyggml.importer.schemes import Scheme
+from pyggml.importer.weights import Plain, Weight
+from pyggml.quant import GGMLType
+
+_TYPES = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
+
+
+class Tensors:
+    """Weights by name. What is asked for is remembered, so that what is left over can be named."""
+
+    def __init__(self, checkpoint: Checkpoint, prefixes: Mapping[str, str], scheme: Scheme | None) -> None:
+        """Takes a checkpoint, what its names begin with -> what they are to begin with, and how it is quantised."""
+        self.checkpoint = checkpoint
+        self._scheme = scheme
+        self._stored_names = {_renamed(name, prefixes): name for name in checkpoint}
+        self._used: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._stored_names
+
+    def weight(self, name: str, shape: tuple[int, ...]) -> Weight:
+        """A weight of the expected shape.
+
+        Raises:
+            ModelNotFoundError: the checkpoint has no such tensor.
+            ModelLoadError: it has another shape, or no floats.
+        """
+        if self._scheme is not None and name.endswith(".weight") and len(shape) == 2:
+            weight = self._scheme(_Module(self, name.removesuffix("weight")), shape)
+            if weight is not None:
+                return weight
+        stored = self.stored(name)
+        require_shape(stored, shape)
+        type = _TYPES.get(stored.dtype)
+        if type is None:
+            raise ModelLoadError(
+                f"{stored.path}: tensor {stored.name!r} is of type {stored.dtype}, and nothing says how it is "
+                f"quantised; {', '.join(_TYPES)} were expected"
+            )
+        return Plain(self.checkpoint.array(stored.name), type, (stored.path, stored.offset))
+
+    def stored(self, name: str) -> StoredTensor:
+        """A tensor as it is in its file; asking for it is what marks it as used.
+
+        Raises:
+            ModelNotFoundError: there is none of this name.
+        """
+        stored_name = self._stored_names.get(name)
+        if stored_name is None:
+            raise ModelNotFoundError(f"{self._where()} has no tensor {name!r}")
+        self._used.add(name)
+        return self.checkpoint[stored_name]
+
+    def n_rows(self, name: str) -> int:
+        """How many rows a tensor has.
+
+        Raises:
+            ModelNotFoundError: there is none of this name.
+        """
+        return (*self.stored(name).shape, 0)[0]
+
+    def is_same(self, name: str, other: str) -> bool:
+        """Whether two tensors hold the same bytes; marks the first as used if they do."""
+        first, second = (self._stored_names.get(each) for each in (name, other))
+        if first is None or second is None:
+            return False
+        arrays = self.checkpoint.array(first), self.checkpoint.array(second)
+        same = arrays[0].dtype == arrays[1].dtype and np.array_equal(_bits(arrays[0]), _bits(arrays[1]))
+        if same:
+            self._used.add(name)
+        return same
+
+    def unused(self) -> list[str]:
+        """Names of the tensors that nobody asked for, but for biases that add nothing: tools write such."""
+        left = [name for name in self._stored_names if name not in self._used]
+        return [name for name in left if not (name.endswith(".bias") and self._is_zero(name))]
+
+    def _is_zero(self, name: str) -> bool:
+        return not _bits(self.checkpoint.array(self._stored_names[name])).any()
+
+    def _where(self) -> str:
+        files = self.checkpoint.files
+        return str(files[0]) if len(files) == 1 else f"none of the {len(files)} files of {files[0].parent}"
+
+
+class _Module:
+    """The tensors whose names begin alike; what schemes look at."""
+
+    def __init__(self, tensors: Tensors, prefix: str) -> None:
+        self._tensors, self._prefix = tensors, prefix
+
+    def has(self, suffix: str) -> bool:
+        return self._prefix + suffix in self._tensors
+
+    def dtype(self, suffix: str) -> str:
+        return self._tensors.stored(self._prefix + suffix).dtype
+
+    def shape(self, suffix: str) -> tuple[int, ...]:
+        return self._tensors.stored(self._prefix + suffix).shape
+
+    def array(self, suffix: str, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> npt.NDArray[Any]:
+        stored = self._tensors.stored(self._prefix + suffix)
+        require_shape(stored, shape)
+        if stored.dtype not in dtypes:
+            raise ModelLoadError(
+                f"{stored.path}: tensor {stored.name!r} is of type {stored.dtype}; {' or '.join(dtypes)} was expected"
+            )
+        return self._tensors.checkpoint.array(stored.name)
+
+    def error(self, what: str) -> ModelLoadError:
+        return ModelLoadError(f"{self._tensors.checkpoint.files[0].parent}: {self._prefix}{what}")
+
+
+def require_shape(stored: StoredTensor, shape: tuple[int, ...]) -> None:
+    """Raises ModelLoadError when a tensor has another shape than the configuration says."""
+    if stored.shape != shape:
+        raise ModelLoadError(
+            f"{stored.path}: tensor {stored.name!r} has shape {stored.shape}; config.json makes that {shape}"
+        )
+
+
+def _bits(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    return array.reshape(-1).view(np.uint8)  # NaN equals itself, and memory is saved
+
+
+def _renamed(name: str, prefixes: Mapping[str, str]) -> str:
+    for old, new in prefixes.items():
+        if name.startswith(old):
+            return new + name[len(old) :]
+    return name

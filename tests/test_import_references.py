@@ -1,0 +1,78 @@
+"""Imported models of every architecture compute what transformers computed of the same weights.
+
+``tools/compare_with_transformers.py --record`` wrote down what that was, with the configurations and tensor names that
+transformers gave. The weights follow from the names.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import checkpoints
+import models
+import numpy as np
+import pytest
+import tokenizer_files
+
+import pyggml
+from pyggml import Context, Model
+
+RECORD = np.load(Path(__file__).parent / "data" / "transformers.npz")
+CASES = [name.removesuffix("/model") for name in RECORD.files if name.endswith("/model")]
+
+
+def write(directory: Path, name: str) -> dict[str, Any]:
+    model: dict[str, Any] = json.loads(str(RECORD[f"{name}/model"]))
+    directory.mkdir()
+    tensors = {tensor: checkpoints.drawn(tensor, tuple(shape)) for tensor, shape in model["shapes"].items()}
+    checkpoints.write_shards(directory, tensors, 2)
+    (directory / "config.json").write_text(json.dumps(model["config"]))
+    tokenizer_files.write_json(directory, models.byte_vocabulary())
+    return model
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_computes_what_transformers_did(tmp_path: Path, name: str) -> None:
+    model = write(tmp_path / "hf", name)
+    pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf", "f32")
+    prompt, expected = RECORD[f"{name}/prompt"].tolist(), RECORD[f"{name}/logits"]
+    with (
+        Model(tmp_path / "model.gguf", device="cpu") as loaded,
+        Context(loaded, n_ctx=model["n_ctx"], flash_attn="off", cache_type="f32") as context,
+    ):
+        context.decode(prompt, output="all")
+        found = context.logits()[-len(expected) :]
+    # A few activations come out of tables of float16; everything else is float32.
+    assert np.abs(found - expected).max() <= 5e-3 * expected.std()
+    assert (found.argmax(-1) == expected.argmax(-1)).all()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_transformers_4_spelled_it_otherwise(tmp_path: Path, name: str) -> None:
+    """The same model with the keys of version 4 makes the same file."""
+    model = write(tmp_path / "new", name)
+    write(tmp_path / "old", name)
+    (tmp_path / "old" / "config.json").write_text(json.dumps(as_version_4(model["config"])))
+    for directory in ("new", "old"):
+        pyggml.convert(tmp_path / directory, tmp_path / f"{directory}.gguf", "auto")
+    new, old = (models.metadata_of(tmp_path / f"{directory}.gguf") for directory in ("new", "old"))
+    for metadata in (new, old):
+        del metadata["general.name"]
+    assert {key: str(value) for key, value in new.items()} == {key: str(value) for key, value in old.items()}
+
+
+def as_version_4(config: dict[str, Any]) -> dict[str, Any]:
+    old = {key: value for key, value in config.items() if key not in ("rope_parameters", "dtype", "layer_types")}
+    old["torch_dtype"] = config["dtype"]
+    rope = dict(config["rope_parameters"])
+    if "full_attention" in rope:
+        old["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = dict(rope["full_attention"])
+    old["rope_theta"] = rope.pop("rope_theta")
+    if "partial_rotary_factor" in rope:
+        old["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
+    if rope["rope_type"] != "default":
+        old["rope_scaling"] = rope
+    return old

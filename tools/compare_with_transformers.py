@@ -1,0 +1,329 @@
+"""Imported models beside transformers' own: logits, choices and greedy texts of the same stored weights.
+
+For each architecture that can be imported a tiny checkpoint with random weights is made and computed by transformers
+in float32, then imported and computed by the engine. Two interpreters take part, because transformers needs PyTorch and
+pyggml does not: this one has pyggml, and ``--python`` names one that has transformers::
+
+    make compare TRANSFORMERS_PYTHON=/path/to/python
+
+The table shows, per case: the largest and the root-mean-square difference of logits in units of their standard
+deviation, how many positions have the same first choice, and how many greedy tokens are equal before the first that is
+not. With float32 weights it fails where a logit is off by more than 2e-2, fewer than 98% of the choices agree, or a
+greedy text differs. The rows called "auto" keep the stored bfloat16 weights and show what that costs: beside such
+weights the engine rounds activations to bfloat16 as well, and small models with random weights are all near ties.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+import checkpoints  # noqa: E402
+
+#: What the tests compare with, where there is no transformers.
+RECORD = ROOT / "tests" / "data" / "transformers.npz"
+
+N_POSITIONS, N_GREEDY = 200, 64
+N_CTX = 512
+N_VOCAB = 320
+
+BASE = {
+    "vocab_size": N_VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": N_CTX,
+    "tie_word_embeddings": False,
+    "bos_token_id": 256,
+    "eos_token_id": 256,
+    "pad_token_id": 256,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A checkpoint to make: the model is ``<kind>ForCausalLM`` and its configuration ``<kind>Config``."""
+
+    name: str
+    kind: str
+    config: dict[str, Any] = field(default_factory=dict)
+    config_kind: str = ""
+    n_positions: int = N_POSITIONS
+    n_greedy: int = N_GREEDY
+    n_ctx: int = N_CTX
+
+
+def rope(kind: str, **parameters: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 10_000.0, **parameters}}
+
+
+LLAMA3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
+LONG = {"short_factor": [1.0 + i / 8 for i in range(8)], "long_factor": [1.0 + i for i in range(8)]}
+PARTLY = {"short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
+GEMMA = {"head_dim": 16, "query_pre_attn_scalar": 16, "tie_word_embeddings": True, "sliding_window": 32}
+
+CASES = (
+    Case("llama", "Llama"),
+    Case("llama, tied (TinyLlama, SmolLM2)", "Llama", {"tie_word_embeddings": True, "num_key_value_heads": 4}),
+    Case("llama, wide heads", "Llama", {"head_dim": 32}),
+    Case("llama, biases", "Llama", {"attention_bias": True, "mlp_bias": True}),
+    Case("llama, llama3 rope", "Llama", LLAMA3),
+    Case("llama, linear rope", "Llama", rope("linear", factor=4.0)),
+    Case("llama, dynamic rope", "Llama", rope("dynamic", factor=4.0)),
+    Case("llama, yarn rope", "Llama", rope("yarn", factor=4.0, original_max_position_embeddings=128)),
+    Case(
+        "llama, other yarn rope",
+        "Llama",
+        rope(
+            "yarn",
+            factor=8.0,
+            beta_fast=16.0,
+            beta_slow=2.0,
+            attention_factor=1.3,
+            truncate=False,
+            original_max_position_embeddings=64,
+        ),
+    ),
+    Case("llama, longrope", "Llama", rope("longrope", factor=4.0, original_max_position_embeddings=128, **LONG)),
+    Case("llama, yi shape", "Llama", {"num_key_value_heads": 1, **rope("default", rope_theta=5e6)}),
+    Case("mistral", "Mistral", {"head_dim": 24, "sliding_window": None}),
+    Case("mistral, window", "Mistral", {"sliding_window": 264}, n_ctx=264),
+    Case("mixtral", "Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    Case("qwen2", "Qwen2"),
+    Case("qwen2, tied", "Qwen2", {"tie_word_embeddings": True}),
+    Case("qwen2, yarn rope", "Qwen2", rope("yarn", factor=4.0, original_max_position_embeddings=128)),
+    Case("qwen3", "Qwen3", {"head_dim": 32}),
+    Case("qwen3, tied", "Qwen3", {"tie_word_embeddings": True, "head_dim": 16}),
+    Case(
+        "phi-2", "Phi", {"num_key_value_heads": 4, "rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}
+    ),
+    Case("phi-3", "Phi3", {"num_key_value_heads": 4}),
+    Case("phi-4", "Phi3", {**rope("default", rope_theta=250_000.0)}),
+    Case(
+        "phi-3, longrope, long",
+        "Phi3",
+        {**rope("longrope", original_max_position_embeddings=64, **LONG), "original_max_position_embeddings": 64},
+    ),
+    Case(
+        "phi-3, longrope, short",
+        "Phi3",
+        {
+            **rope("longrope", original_max_position_embeddings=512, **LONG),
+            "original_max_position_embeddings": 512,
+            "max_position_embeddings": 2048,
+        },
+    ),
+    Case(
+        "phi-4-mini",
+        "Phi3",
+        {
+            **rope("longrope", original_max_position_embeddings=64, partial_rotary_factor=0.75, **PARTLY),
+            "original_max_position_embeddings": 64,
+            "tie_word_embeddings": True,
+        },
+    ),
+    Case("gemma 2", "Gemma2", {**GEMMA, "num_hidden_layers": 4}),
+    Case("gemma 3", "Gemma3", {**GEMMA, "num_hidden_layers": 7}, config_kind="Gemma3Text"),
+    Case(
+        "gemma 3, linear rope",
+        "Gemma3",
+        {
+            **GEMMA,
+            "num_hidden_layers": 7,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+        config_kind="Gemma3Text",
+    ),
+    Case("falcon 7b", "Falcon", {"multi_query": True}),
+    Case("falcon 40b", "Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+    Case(
+        "falcon 11b",
+        "Falcon",
+        {
+            "new_decoder_architecture": True,
+            "num_kv_heads": 2,
+            "num_ln_in_parallel_attn": 1,
+            "tie_word_embeddings": True,
+        },
+    ),
+    Case("falcon, a key head each", "Falcon", {"multi_query": False}),
+    Case("stablelm", "StableLm", {"use_qkv_bias": True}),
+    Case("stablelm, parallel", "StableLm", {"use_parallel_residual": True, "qk_layernorm": True}),
+    Case("stablelm, tied", "StableLm", {"tie_word_embeddings": True}),
+)
+
+
+# --- with transformers ------------------------------------------------------------------------------------------
+
+
+def make(directory: Path, names: set[str]) -> None:
+    """Writes checkpoints, and what transformers computes of them."""
+    for number, case in enumerate(CASES):
+        if not names or case.name in names:
+            make_case(directory / f"{number:02}", case, number)
+
+
+def make_case(directory: Path, case: Case, seed: int) -> None:
+    import safetensors
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(1)  # more would only wait for each other over matrices this small
+    config = getattr(transformers, f"{case.config_kind or case.kind}Config")(**{**BASE, **case.config})
+    kind = getattr(transformers, f"{case.kind}ForCausalLM")
+    kind(config).save_pretrained(directory)
+    with safetensors.safe_open(directory / "model.safetensors", "np") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
+    write_weights(directory, shapes, is_sharded=bool(seed % 2))
+    write_tokenizer(directory)
+    model = kind.from_pretrained(directory, dtype=torch.float32).eval()
+    prompt = np.random.default_rng(seed).integers(0, N_VOCAB, case.n_positions)
+    with torch.no_grad():
+        step = model(torch.tensor(prompt)[None], use_cache=True)
+        logits, greedy = step.logits[0].numpy(), [int(step.logits[0, -1].argmax())]
+        while len(greedy) < case.n_greedy:
+            step = model(torch.tensor(greedy[-1:])[None], past_key_values=step.past_key_values, use_cache=True)
+            greedy.append(int(step.logits[0, -1].argmax()))
+    np.savez(directory / "expected.npz", prompt=prompt, logits=logits, greedy=greedy)
+    (directory / "shapes.json").write_text(json.dumps(shapes))
+
+
+def write_weights(directory: Path, shapes: dict[str, tuple[int, ...]], *, is_sharded: bool) -> None:
+    """Random weights in bfloat16 under the names that transformers gave, in one file or three."""
+    (directory / "model.safetensors").unlink()
+    tensors = {name: checkpoints.drawn(name, shape) for name, shape in shapes.items()}
+    if is_sharded:
+        checkpoints.write_shards(directory, tensors, 3)
+    else:
+        checkpoints.write(directory / "model.safetensors", tensors)
+
+
+def write_tokenizer(directory: Path) -> None:
+    """Every byte a token, as GPT-2 spells them, and one special token."""
+    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    spelled = {chr(byte) if byte in shown else chr(256 + hidden.index(byte)): byte for byte in range(256)}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    end = {"id": 256, "content": "<|endoftext|>", "special": True}
+    end |= {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    content = {
+        "version": "1.0",
+        "added_tokens": [end],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": {**spelled, "<|endoftext|>": 256}, "merges": []},
+    }
+    (directory / "tokenizer.json").write_text(json.dumps(content), "utf-8")
+    (directory / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}), "utf-8")
+
+
+# --- with pyggml ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Result:
+    largest: float
+    rms: float
+    same_choice: float
+    n_greedy: int
+    is_good: bool
+
+
+def compare(directory: Path, case: Case, outtype: str) -> Result:
+    import pyggml
+
+    expected = np.load(directory / "expected.npz")
+    gguf = directory / f"{outtype}.gguf"
+    pyggml.convert(directory, gguf, outtype)
+    prompt = expected["prompt"].tolist()
+    # Flash attention computes with float16, which is not what is to be measured here.
+    with (
+        pyggml.Model(gguf, device="cpu") as model,
+        pyggml.Context(model, n_ctx=case.n_ctx, flash_attn="off", cache_type="f32", n_threads=1) as context,
+    ):
+        context.decode(prompt, output="all")
+        logits = context.logits()
+        greedy = [int(logits[-1].argmax())]
+        while len(greedy) < case.n_greedy:
+            context.decode(greedy[-1:])
+            greedy.append(int(context.logits()[-1].argmax()))
+    difference = (logits - expected["logits"]) / expected["logits"].std()
+    same = logits.argmax(-1) == expected["logits"].argmax(-1)
+    n_greedy = next((i for i, (a, b) in enumerate(zip(greedy, expected["greedy"], strict=True)) if a != b), len(greedy))
+    largest, rms = float(abs(difference).max()), float(np.sqrt((difference**2).mean()))
+    is_good = outtype == "auto" or (largest <= 2e-2 and same.mean() >= 0.98 and n_greedy == case.n_greedy)
+    return Result(largest, rms, float(same.mean()), n_greedy, bool(is_good))
+
+
+def record(directory: Path) -> None:
+    """Keeps configurations, shapes, prompts and the logits after some of their tokens: what tests cannot make alone."""
+    kept: dict[str, Any] = {}
+    for folder, case in chosen(directory, set()):
+        expected = np.load(folder / "expected.npz")
+        config = json.loads((folder / "config.json").read_text())
+        shapes = json.loads((folder / "shapes.json").read_text())
+        kept[f"{case.name}/model"] = json.dumps({"config": config, "shapes": shapes, "n_ctx": case.n_ctx})
+        kept[f"{case.name}/prompt"] = expected["prompt"].astype(np.int32)
+        kept[f"{case.name}/logits"] = expected["logits"][-2:].astype(np.float32)
+    np.savez_compressed(RECORD, **kept)
+
+
+def chosen(directory: Path, names: set[str]) -> Iterator[tuple[Path, Case]]:
+    for number, case in enumerate(CASES):
+        if not names or case.name in names:
+            yield directory / f"{number:02}", case
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--python", help="an interpreter with transformers and PyTorch")
+    parser.add_argument("--make", type=Path, help="only write the checkpoints, with the interpreter that runs this")
+    parser.add_argument("--record", action="store_true", help=f"keep what the tests need in {RECORD.name}")
+    parser.add_argument("cases", nargs="*", help="names of cases; all when none is given")
+    args = parser.parse_args()
+    names = set(args.cases)
+    if args.make:
+        make(args.make, names)
+        return
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([args.python or sys.executable, __file__, "--make", folder, *args.cases], check=True)
+        if args.record:
+            record(Path(folder))
+        print(f"{'case':34} {'weights':8} {'largest':>9} {'rms':>9} {'choices':>8} {'greedy':>7}")
+        for directory, case in chosen(Path(folder), names):
+            for outtype in ("f32", "auto"):
+                result = compare(directory, case, outtype)
+                failed += not result.is_good
+                print(
+                    f"{case.name:34} {outtype:8} {result.largest:9.1e} {result.rms:9.1e} {result.same_choice:8.1%} "
+                    f"{result.n_greedy:4}/{case.n_greedy}{'' if result.is_good else '  DIFFERS'}",
+                    flush=True,
+                )
+    if failed:
+        sys.exit(f"{failed} comparisons failed")
+
+
+if __name__ == "__main__":
+    main()
