@@ -156,7 +156,7 @@ def test_bad_load_options(options: dict[str, Any]) -> None:
         ({"stop_token_ids": [1.5]}, "stop_token_ids"),
         ({"logit_bias": {"a": 1}}, "logit_bias"),
         ({"logit_bias": [1, 2]}, "logit_bias"),
-        ({"json_schema": {"a": object()}}, "JSON"),
+        ({"json_schema": {"a": 1j}}, "JSON"),
         ({"json_schema": '{"type": "string"}\0'}, "NUL"),
         ({"grammar": "root ::= \ud800"}, "surrogate"),
         ({"grammar": 'root ::= "a"', "ignore_eos": True}, "ignore_eos"),
