@@ -443,6 +443,18 @@ def test_a_directory_just_loads(tmp_path: Path, cache: Path) -> None:
     assert len(list(cache.iterdir())) == 1
 
 
+@pytest.mark.usefixtures("cache")
+def test_every_end_that_the_directory_names_ends(tmp_path: Path) -> None:
+    """GGUF has room for three; lists are longer in some ``generation_config.json``, and name ordinary tokens too."""
+    ends = [2, 99, 100, 101]
+    HFLlama().write(tmp_path / "hf")
+    (tmp_path / "hf" / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    with pyggml.load(tmp_path / "hf") as llm:
+        assert llm.stop_tokens.keys() >= set(ends)
+        for token_id in ends:
+            assert llm.generate("a", logit_bias={token_id: 1e6}, max_tokens=5).stop_reason == token_id
+
+
 def test_the_cache_notices_changes(tmp_path: Path, cache: Path) -> None:
     for seed in (0, 1):
         llama = HFLlama(seed=seed)

@@ -25,9 +25,20 @@ from pyggml.families import (
 )
 from pyggml.families._detect import Detector, Match
 from pyggml.families._family import Family, Signs
-from pyggml.families._stop import stop_tokens
+from pyggml.families._stop import STOP_TOKEN_IDS, stop_tokens
 
-__all__ = ["FAMILIES", "GENERIC", "Family", "Match", "Signs", "of_config", "of_gguf", "of_model", "stop_tokens"]
+__all__ = [
+    "FAMILIES",
+    "GENERIC",
+    "STOP_TOKEN_IDS",
+    "Family",
+    "Match",
+    "Signs",
+    "of_config",
+    "of_gguf",
+    "of_model",
+    "stop_tokens",
+]
 
 #: Of families that fit a model equally well, the first is taken.
 FAMILIES: tuple[Family, ...] = (

@@ -17,6 +17,8 @@ from pyggml.model import Model
 from pyggml.vocab import Vocab
 
 _NAMED_ENDS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
+#: All the ends that a Hugging Face directory named, as text with commas between: GGUF itself has room for three.
+STOP_TOKEN_IDS = "pyggml.stop_token_ids"
 _SPECIAL: int = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
 _NORMAL: int = lib.LLAMA_TOKEN_ATTR_NORMAL
 
@@ -32,7 +34,7 @@ def is_markup(text: str, typed_normal: bool) -> bool:
 
 def named_ends(metadata: Mapping[str, object]) -> set[int]:
     """The ids that a file names as ends, by its metadata, as text or as numbers."""
-    values = (str(metadata.get(key)) for key in _NAMED_ENDS)
+    values = [str(metadata.get(key)) for key in _NAMED_ENDS] + str(metadata.get(STOP_TOKEN_IDS)).split(",")
     return {int(value) for value in values if value.isdecimal()}
 
 
@@ -45,8 +47,8 @@ def stop_tokens(model: Model, family: Family) -> dict[int, str]:
     """
     vocab = model.vocab
     found = (vocab.find(text) for text in family.stop_tokens)
-    ids = {*vocab.eog_ids, *(token_id for token_id in found if token_id is not None)}
-    named = named_ends(model.metadata)
+    named = {token_id for token_id in named_ends(model.metadata) if token_id < vocab.n_tokens}
+    ids = {*vocab.eog_ids, *named, *(token_id for token_id in found if token_id is not None)}
     ends = {
         token_id: vocab.text(token_id)
         for token_id in sorted(ids)

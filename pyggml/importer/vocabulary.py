@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pyggml.errors import TokenizerError
+from pyggml.families import STOP_TOKEN_IDS
 from pyggml.importer import _added_tokens, _byte_level, _sentencepiece_bpe, _special_tokens, _unigram, _word_piece
 from pyggml.importer._added_tokens import AddedToken
 from pyggml.importer._chat_templates import chat_templates
@@ -27,9 +28,10 @@ class Vocabulary:
     """A model's vocabulary, ready to be written.
 
     Attributes:
-        metadata: all ``tokenizer.*`` keys of a GGUF file, with values as :meth:`pyggml.gguf.GGUFWriter.set` takes them.
+        metadata: all ``tokenizer.*`` keys of a GGUF file and the tokens that end a text, with values as
+            :meth:`pyggml.gguf.GGUFWriter.set` takes them.
         n_tokens: how many tokens there are, those included that only fill up the embedding.
-        end_ids: the tokens that the directory's files name as ends of a text, ascending; the metadata has room for one.
+        end_ids: the tokens that the directory's files name as ends of a text, ascending.
         needs_hf_tokenizer: None, or why the engine would cut some texts differently: there the Hugging Face tokenizer
             must encode. Decoding is the same in any case.
         tokenizer_files: what a Hugging Face tokenizer is made of; the first is the one to open.
@@ -79,6 +81,7 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
             **_columns(tokens, cut.has_scores),
             **cut.metadata,
             **special.metadata,
+            STOP_TOKEN_IDS: ",".join(map(str, special.ends)),
             "tokenizer.ggml.add_bos_token": around.before is not None,
             "tokenizer.ggml.add_eos_token": around.after is not None,
             **chat_templates(files),
