@@ -12,163 +12,33 @@ process, as it does in C.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from typing import TYPE_CHECKING
 
-from pyggml._ffi import ffi, lib
-from pyggml._version import __version__
-from pyggml.backend import Backend, Device, devices
-from pyggml.chat import ChatParser, ChatPrompt, ChatTemplates
-from pyggml.chat.conversation import ChatStream
-from pyggml.chat.types import (
-    ChatAbilities,
-    ChatChunk,
-    ChatCompletion,
-    ChatDelta,
-    ChatMessage,
-    ToolCall,
-    ToolCallDelta,
-)
-from pyggml.context import Context
-from pyggml.errors import (
-    ArchitectureMismatchError,
-    ClosedError,
-    ContextOverflowError,
-    DeviceError,
-    DiskFullError,
-    EmptyPromptError,
-    EngineError,
-    GrammarError,
-    InferError,
-    InvalidParameterError,
-    ModelLoadError,
-    ModelNotFoundError,
-    OutOfMemoryError,
-    QueueFullError,
-    RequestTimeout,
-    TokenizerError,
-    TokenizerNotFoundError,
-    UnsupportedArchitectureError,
-)
-from pyggml.families import Family
-from pyggml.importer import Conversion, convert
-from pyggml.inference import (
-    Gemma,
-    Inference,
-    Llama,
-    Llama31,
-    Mistral,
-    Phi,
-    Phi3,
-    Phi4,
-    Qwen2,
-    Qwen3,
-    SmolLM2,
-)
-from pyggml.llm import LLM
-from pyggml.loading import load
-from pyggml.model import Model
-from pyggml.sampler import Sampler
-from pyggml.schema import schema_of
-from pyggml.stream import Stream
-from pyggml.tokenizer import Tokenizer
-from pyggml.tokenizer.hugging_face import open_tokenizer
-from pyggml.types import (
-    Chunk,
-    Completion,
-    EngineStats,
-    Grammar,
-    SamplingParams,
-    Timings,
-    TokenLogprob,
-    TokenLogprobs,
-)
-from pyggml.vocab import Vocab
-
 if TYPE_CHECKING:
-    from pyggml.astream import AsyncStream
-    from pyggml.chat.aconversation import AsyncChatStream
+    from pyggml._api import *  # noqa: F403
+    from pyggml._api import __all__ as __all__
 
-__all__ = [
-    "LLM",
-    "ArchitectureMismatchError",
-    "AsyncChatStream",
-    "AsyncStream",
-    "Backend",
-    "ChatAbilities",
-    "ChatChunk",
-    "ChatCompletion",
-    "ChatDelta",
-    "ChatMessage",
-    "ChatParser",
-    "ChatPrompt",
-    "ChatStream",
-    "ChatTemplates",
-    "Chunk",
-    "ClosedError",
-    "Completion",
-    "Context",
-    "ContextOverflowError",
-    "Conversion",
-    "Device",
-    "DeviceError",
-    "DiskFullError",
-    "EmptyPromptError",
-    "EngineError",
-    "EngineStats",
-    "Family",
-    "Gemma",
-    "Grammar",
-    "GrammarError",
-    "InferError",
-    "Inference",
-    "InvalidParameterError",
-    "Llama",
-    "Llama31",
-    "Mistral",
-    "Model",
-    "ModelLoadError",
-    "ModelNotFoundError",
-    "OutOfMemoryError",
-    "Phi",
-    "Phi3",
-    "Phi4",
-    "QueueFullError",
-    "Qwen2",
-    "Qwen3",
-    "RequestTimeout",
-    "Sampler",
-    "SamplingParams",
-    "SmolLM2",
-    "Stream",
-    "Timings",
-    "TokenLogprob",
-    "TokenLogprobs",
-    "Tokenizer",
-    "TokenizerError",
-    "TokenizerNotFoundError",
-    "ToolCall",
-    "ToolCallDelta",
-    "UnsupportedArchitectureError",
-    "Vocab",
-    "__version__",
-    "convert",
-    "devices",
-    "ffi",
-    "lib",
-    "load",
-    "open_tokenizer",
-    "schema_of",
-]
+# These load asyncio, which takes half as long as all the rest.
+_ASYNC = {"AsyncStream": "pyggml.astream", "AsyncChatStream": "pyggml.chat.aconversation"}
 
 
 def __getattr__(name: str) -> object:
-    """``AsyncStream`` and its like when they are asked for: they load asyncio, half as long as all the rest."""
-    if name == "AsyncStream":
-        from pyggml.astream import AsyncStream
+    """What is public is imported when it is first asked for, modules one by one: a command's ``--help`` needs none."""
+    if name in _ASYNC:
+        return getattr(importlib.import_module(_ASYNC[name]), name)
+    if not name.startswith("__") and importlib.util.find_spec(f"{__name__}.{name}"):
+        return importlib.import_module(f"{__name__}.{name}")
+    api = importlib.import_module("pyggml._api")
+    if name == "__all__":
+        return api.__all__
+    if name not in api.__all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(api, name)
+    return value
 
-        return AsyncStream
-    if name == "AsyncChatStream":
-        from pyggml.chat.aconversation import AsyncChatStream
 
-        return AsyncChatStream
-    raise AttributeError(f"module 'pyggml' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    """What editors and ``help`` offer."""
+    return [*globals(), *importlib.import_module("pyggml._api").__all__]

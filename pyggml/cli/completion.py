@@ -1,0 +1,23 @@
+"""``pyggml completion``: what makes a shell complete the command."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from pyggml.cli.program import Command, program
+
+
+@click.command("completion", cls=Command)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> None:
+    r"""Print what makes a shell complete this command.
+
+    \b
+    bash:  eval "$(pyggml completion bash)"          in ~/.bashrc
+    zsh:   eval "$(pyggml completion zsh)"           in ~/.zshrc
+    fish:  pyggml completion fish | source           in ~/.config/fish/config.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(program, {}, "pyggml", "_PYGGML_COMPLETE").source())

@@ -1,0 +1,118 @@
+"""The command itself: its subcommands, found when they are asked for, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from typing import Any, NoReturn
+
+import click
+
+from pyggml._version import __version__
+
+#: Subcommand -> what it does. The module of the same name in this package has it as ``command``.
+COMMANDS = {
+    "completion": "Print what makes a shell complete this command.",
+}
+
+_INTERRUPTED = 130  # 128 + SIGINT, as shells count
+
+
+class Program(click.Group):
+    """Imports a subcommand when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """The names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The subcommand of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"pyggml.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list of subcommands in the help, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def run() -> NoReturn:
+    """Runs the command line of this process. See :func:`pyggml.cli.main` for the exit codes."""
+    try:
+        code = program.main(prog_name="pyggml", standalone_mode=False)
+        sys.stdout.flush()  # while what a closed pipe raises can still be caught
+    except Exception as error:
+        raise SystemExit(_report(error, "--debug" in sys.argv)) from None
+    except KeyboardInterrupt:
+        raise SystemExit(_INTERRUPTED) from None
+    raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _report(error: Exception, debug: bool) -> int:
+    """Says what happened, and returns the exit code that says it too."""
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, click.Abort):
+        return _INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        # What is still buffered would raise again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, click.ClickException):
+        click.echo(f"{_command_path(error)}: {' '.join(error.format_message().split())}", err=True)
+        return error.exit_code
+    click.echo(f"pyggml: {_one_line(error)}", err=True)
+    return 1
+
+
+def _command_path(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return context.command_path if context is not None else "pyggml"
+
+
+def _one_line(error: Exception) -> str:
+    from pyggml.errors import InferError
+
+    if isinstance(error, InferError):
+        return " ".join(str(error).split())
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"this is a mistake in pyggml, --debug shows where: {type(error).__name__}: {error}"
+
+
+class Command(click.Command):
+    """A subcommand: takes ``--debug``, as all of them do."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(_debug_option())
+
+
+def _debug_option() -> click.Option:
+    # Looked for in the arguments themselves, since parsing may be what fails.
+    return click.Option(
+        ["--debug"], is_flag=True, expose_value=False, help="Show where in the code an error came from."
+    )
+
+
+@click.group(cls=Program, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", message="pyggml %(version)s")
+@click.pass_context
+def program(ctx: click.Context) -> None:
+    """Local language models: ask them, look into them, convert and measure them.
+
+    Without a model, commands use the small one that ships with pyggml. PYGGML_CACHE names the folder in which
+    imported models are kept.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+program.params.append(_debug_option())

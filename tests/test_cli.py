@@ -1,0 +1,67 @@
+"""What all subcommands have in common: help, errors, exit codes, completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from command import fails, pyggml
+
+from pyggml._version import __version__
+from pyggml.cli.program import COMMANDS
+
+
+def test_help_names_every_command() -> None:
+    for arguments in ([], ["--help"], ["-h"]):
+        done = pyggml(*arguments)
+        assert (done.code, done.err) == (0, "")
+        assert all(f"  {name} " in done.out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in COMMANDS)], ids=" ".join)
+def test_help_does_not_import_the_library(arguments: list[str]) -> None:
+    program = (
+        "import sys; from pyggml.cli import main\n"
+        "try: main()\n"
+        "finally: print({'numpy', 'pyggml._pyggml', 'rich', 'prompt_toolkit'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_version() -> None:
+    assert pyggml("--version").out == f"pyggml {__version__}\n"
+
+
+def test_usage_errors_are_one_line_and_exit_with_2() -> None:
+    assert "No such command 'nope'" in fails(2, "nope")
+    assert "--bogus" in fails(2, "--bogus")
+    assert fails(2, "completion").startswith("pyggml completion: ")
+
+
+def test_debug_shows_where_an_error_came_from() -> None:
+    assert "Traceback" in pyggml("completion", "csh", "--debug").err
+
+
+def test_without_the_extra_it_says_how_to_get_it() -> None:
+    program = "import sys; sys.modules['click'] = None; from pyggml.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "pyggml: the command needs click: pip install 'pyggml[cli]'\n"
+
+
+def test_completion_in_bash() -> None:
+    assert "_PYGGML_COMPLETE=bash_complete" in pyggml("completion", "bash").out
+    words = {"_PYGGML_COMPLETE": "bash_complete", "COMP_WORDS": "pyggml comp", "COMP_CWORD": "1"}
+    assert pyggml(env=words).out == "plain,completion\n"
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -m pyggml --help; echo $? >&2"
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(["sh", "-c", command], stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert done.stderr == "1\n"
