@@ -9,6 +9,7 @@ from pyggml._version import __version__
 from pyggml.backend import Backend, Device, devices
 from pyggml.chat import ChatParser, ChatPrompt, ChatTemplates
 from pyggml.chat.conversation import ChatStream
+from pyggml.chat.messages import Message
 from pyggml.chat.types import (
     ChatAbilities,
     ChatChunk,
@@ -114,6 +115,7 @@ __all__ = [
     "InvalidParameterError",
     "Llama",
     "Llama31",
+    "Message",
     "Mistral",
     "Model",
     "ModelLoadError",

@@ -429,6 +429,10 @@ class LLM(Chatting):
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        shape = f"n_ctx={self.n_ctx}, n_parallel={self.n_parallel}"
+        return f"{type(self).__name__}({self.family.name}, {shape}, {self.model!r})"
+
     # --- inside -------------------------------------------------------------------------------------------
 
     def _family(self) -> Family:
