@@ -24,7 +24,7 @@ from pyggml.errors import InvalidParameterError
 from pyggml.gguf import GGUFReader
 from pyggml.importer.convert import NEEDS_HF_TOKENIZER, Progress, convert
 from pyggml.importer.encoding import require_outtype
-from pyggml.importer.plan import read_config
+from pyggml.importer.plan import place_name, read_config
 
 _DEFAULT_LIMIT_GB = 64.0
 _SUFFIXES = (".json", ".safetensors", ".model", ".jinja", ".txt")
@@ -122,7 +122,7 @@ def _file_name(directory: Path, outtype: str) -> str:
                 status = file.stat()
                 identity.append(f"{file.name} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", place.name)[:64]
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", place_name(place))[:64]
     return f"{readable}-{outtype}-{digest}.gguf"
 
 

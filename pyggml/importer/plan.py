@@ -195,10 +195,15 @@ _EPSILONS = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.laye
 
 
 def _name(directory: Path, config: Config) -> str:
-    """What the model is called: by itself, or by where it lies, also in the cache of huggingface_hub."""
+    """What the model is called: by itself, or by where it lies."""
     given = config.values.get("_name_or_path")
     if isinstance(given, str) and given.strip("./"):
         return Path(given).name
+    return place_name(directory)
+
+
+def place_name(directory: Path) -> str:
+    """What a directory is called; one in the cache of huggingface_hub by its repository, and not by its commit."""
     path = directory.resolve()
     if path.parent.name == "snapshots":
         return path.parent.parent.name.split("--")[-1]
