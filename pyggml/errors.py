@@ -92,6 +92,22 @@ class DiskFullError(InferError, OSError):
         self.available_bytes = available_bytes
 
 
+class DownloadError(InferError, ConnectionError):
+    """A model could not be downloaded: the hub cannot be reached, refuses, or is not to be asked.
+
+    Attributes:
+        is_temporary: the same may work later; what has come by then is kept.
+    """
+
+    def __init__(self, message: str, is_temporary: bool = False) -> None:
+        super().__init__(message)
+        self.is_temporary = is_temporary
+
+
+class MissingPackageError(InferError, ImportError):
+    """A package that is not installed with pyggml unless asked for; the message says how."""
+
+
 class QueueFullError(InferError, RuntimeError):
     """As many requests are waiting as ``max_queue`` allows, and this one was not to wait for room."""
 

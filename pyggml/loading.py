@@ -58,7 +58,8 @@ def load(
 
     Args:
         source: path of a ``.gguf`` file (the first of a split set), or of a Hugging Face directory, which is imported
-            the first time; or None for the small demonstration model that ships with pyggml.
+            the first time; a reference, ``hf:org/repo`` or ``hf:org/repo:file.gguf``, which is downloaded the first
+            time; or None for the small demonstration model that ships with pyggml.
         tokenizer: what turns text to token ids: path of a ``tokenizer.json`` or ``tokenizer.model``, or of a directory
             with one; or a tokenizer that is there already. None: the vocabulary in the model's file.
         device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
@@ -76,12 +77,14 @@ def load(
         max_queue: requests that may wait; None: any number.
         queue_full: what happens to a request when ``max_queue`` are waiting: "raise" QueueFullError, or "wait" until
             there is room, for as long as its ``timeout_s`` allows.
-        progress: called with 0..1 while a directory is imported, and again while the weights load; returning False
-            stops it.
+        progress: called with 0..1 while files are downloaded, again while a directory is imported, and again while the
+            weights load; returning False stops it.
 
     Raises:
         ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory.
-        DiskFullError: no room for what is imported.
+        DownloadError: what is referred to cannot be downloaded.
+        MissingPackageError: that takes ``pip install 'pyggml[hub]'``.
+        DiskFullError: no room for what is downloaded or imported.
         DeviceError: the device asked for is not there.
         OutOfMemoryError: the context does not fit; names required and available bytes.
         InvalidParameterError: an argument is out of range.
@@ -113,7 +116,7 @@ def model_files(source: Source, progress: Progress | None = None) -> Imported:
     Raises:
         As :func:`load`.
     """
-    path = identify(source)
+    path = identify(source, progress)
     if path.is_dir():
         return imported(path, progress=progress)
     return Imported(path, None)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pyggml import quant
+from pyggml import hub, quant
 from pyggml._native import integer
 from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGUFWriter, ValueType
@@ -21,6 +21,7 @@ from pyggml.importer.encoding import choose_types, encoded_parts, require_outtyp
 from pyggml.importer.plan import Plan, read_plan
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
 from pyggml.quant import GGMLType
+from pyggml.source import identify
 
 #: Called with the part that is done, 0 to 1; False stops.
 Progress = Callable[[float], bool | None]
@@ -68,11 +69,12 @@ def convert(
     is there; until then it grows under another name beside it, of which nothing is left if anything fails.
 
     Args:
-        hf_dir: with ``config.json``, safetensors and a tokenizer.
+        hf_dir: with ``config.json``, safetensors and a tokenizer; or a reference to such a repository, ``hf:org/repo``.
         out: the file to write.
         outtype: "auto" keeps the precision of every weight; "f32", "f16", "bf16", or any mixture that the engine's
             quantiser knows ("q8_0", "q4_0", "q4_k_m" ...), made in the same pass.
-        progress: called with the part that is done, 0 to 1, after each tensor; returning False stops.
+        progress: called with the part that is done, 0 to 1, after each tensor, and before that while files are
+            downloaded; returning False stops.
         n_threads: that encode; None: one for each core.
 
     Raises:
@@ -81,12 +83,13 @@ def convert(
         UnsupportedArchitectureError: the engine could not compute this model as it was made.
         TokenizerError: the tokenizer is missing or broken.
         DiskFullError: the file would not fit. Nothing was written.
+        DownloadError, MissingPackageError: as :func:`~pyggml.load`, of a reference.
         InvalidParameterError: an argument that cannot be.
     """
     outtype = require_outtype(outtype)
     threads = None if n_threads is None else integer("n_threads", n_threads, 1, _MAX_THREADS)
     target = _target(out)
-    plan = read_plan(_directory(hf_dir))
+    plan = read_plan(_directory(hf_dir, progress))
     vocabulary = read_vocabulary(plan.config.path.parent, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
     types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors)
     _require_room(target, plan, types)
@@ -96,10 +99,10 @@ def convert(
     return _report(target, plan, vocabulary, types)
 
 
-def _directory(hf_dir: object) -> Path:
+def _directory(hf_dir: object, progress: Progress | None) -> Path:
     if not isinstance(hf_dir, (str, os.PathLike)) or "\0" in os.fspath(hf_dir):
         raise InvalidParameterError(f"the directory must be given as a path, not as {hf_dir!r}")
-    return Path(hf_dir)
+    return identify(hf_dir, progress) if hub.is_reference(hf_dir) else Path(hf_dir)
 
 
 def _target(out: object) -> Path:
