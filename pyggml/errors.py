@@ -82,8 +82,8 @@ class DiskFullError(InferError, OSError):
     """The file would not fit on its disk; nothing was written.
 
     Attributes:
-        required_bytes: what it would take.
-        available_bytes: what is left.
+        required_bytes: what it would take, 0 when unknown.
+        available_bytes: what is left, 0 when unknown.
     """
 
     def __init__(self, message: str, required_bytes: int = 0, available_bytes: int = 0) -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -384,6 +385,11 @@ def test_errors_that_do_not_pass(gguf: HubServer, cache: Path) -> None:
         identify("hf:tiny/stories")
     assert raised.value.is_temporary
     assert not list(cache.rglob("*.gguf"))
+    del gguf.requests[:]
+    gguf.faults.answers[f"/cdn/tiny/stories/{gguf.repositories['tiny/stories'].refs['main']}/{NAME}"] = [403] * 99
+    with pytest.raises(DownloadError, match="access to tiny/stories is restricted"):
+        identify("hf:tiny/stories")
+    assert gguf.starts(NAME) == [0]
 
 
 def test_what_comes_otherwise_is_not_kept(gguf: HubServer, cache: Path, tmp_path: Path) -> None:
@@ -409,7 +415,7 @@ def test_two_at_once_download_once(gguf: HubServer) -> None:
     with ThreadPoolExecutor() as executor:
         first = executor.submit(identify, "hf:tiny/stories")
         while not gguf.starts(NAME):
-            pass
+            time.sleep(0.01)
         second = executor.submit(identify, "hf:tiny/stories", tell)
         assert waits.wait(30)
         gguf.faults.go_on.set()
@@ -425,6 +431,17 @@ def test_a_disk_that_is_too_small(gguf: HubServer, cache: Path) -> None:
     assert raised.value.required_bytes == 10**18
     assert raised.value.available_bytes == pytest.approx(shutil.disk_usage(cache.parent.parent).free, rel=0.1)
     assert not gguf.starts(NAME)
+
+
+def test_a_disk_that_gets_full(gguf: HubServer, cache: Path) -> None:
+    program = (
+        "import resource; from pyggml.source import identify;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000)); identify('hf:tiny/stories')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert f"DiskFullError: the disk of {cache} is full; what has come of hf:tiny/stories is kept" in done.stderr
+    assert identify("hf:tiny/stories").read_bytes() == SHIPPED
+    assert gguf.starts(NAME) == [0, 1_000_000]
 
 
 @pytest.mark.usefixtures("gguf")
@@ -560,6 +577,10 @@ def test_offline(gguf: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         identify("hf:tiny/llama")
     assert not gguf.requests
     monkeypatch.delenv("HF_HUB_OFFLINE")
+    with monkeypatch.context() as when_it_was_imported:
+        when_it_was_imported.setattr(constants, "HF_HUB_OFFLINE", True)
+        with pytest.raises(DownloadError, match="HF_HUB_OFFLINE is set, and hf:tiny/nothing"):
+            identify("hf:tiny/nothing")
     assert text_of("hf:tiny/llama") == expected  # the missing file is downloaded again
 
 

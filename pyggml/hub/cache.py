@@ -20,6 +20,9 @@ from pyggml.hub.reference import Reference
 #: What the hub calls a commit. Nothing else is made part of a path.
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
+# What systems call it: the disk is full, a user's share of it is, or its files can be no larger.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @contextlib.contextmanager
 def in_cache(cache: Path, reference: Reference) -> Iterator[None]:
@@ -29,7 +32,7 @@ def in_cache(cache: Path, reference: Reference) -> Iterator[None]:
     except InferError:
         raise
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in _NO_ROOM:
             raise DiskFullError(
                 f"the disk of {cache} is full; what has come of {reference} is kept there; HF_HOME says where else to "
                 "keep models"
