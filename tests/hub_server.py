@@ -10,6 +10,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -49,7 +50,7 @@ class Repository:
         commits: hash -> path -> content.
         refs: branch or tag -> commit.
         token: the only one that may read it; None: everybody may.
-        is_gated: others are told that it exists.
+        is_gated: everybody may see what there is, and only whoever has the token may read it.
     """
 
     commits: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
@@ -158,6 +159,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._hub = hub
         super().__init__(*arguments)  # type: ignore[arg-type]
 
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # who stops a download hangs up
+            super().handle()
+
     def do_HEAD(self) -> None:
         self._answer()
 
@@ -187,6 +192,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _tell(self, path: str, token: str | None) -> None:
         repo_id, _, revision = path.partition("/revision/")
+        repository = self._hub.repositories.get(repo_id)
+        if repository is not None and repository.is_gated:
+            token = repository.token
         found = self._find(repo_id, revision or "main", token)
         if found is not None:
             commit, files = found

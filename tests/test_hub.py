@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -402,6 +403,16 @@ def test_what_comes_otherwise_is_not_kept(gguf: HubServer, cache: Path, tmp_path
     gguf.faults.corrupted.clear()
     assert identify("hf:tiny/stories").read_bytes() == SHIPPED
     assert gguf.starts(NAME) == [0, 0]
+
+
+def test_more_than_was_said_is_not_taken(gguf: HubServer, cache: Path) -> None:
+    gguf.faults.large_size = 1000
+    with pytest.raises(DownloadError, match=r"describes it: (\d+) bytes .* where 1000 with") as raised:
+        identify("hf:tiny/stories")
+    n_taken = re.search(r": (\d+) bytes", str(raised.value))
+    assert n_taken is not None
+    assert 1000 < int(n_taken[1]) < len(SHIPPED)
+    assert not list(cache.rglob("*.gguf"))
 
 
 def test_two_at_once_download_once(gguf: HubServer) -> None:

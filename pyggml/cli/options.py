@@ -13,7 +13,8 @@ model_option = click.option(
     "-m",
     "--model",
     metavar="MODEL",
-    help="A .gguf file or a Hugging Face directory. Without it: the small model that ships with pyggml.",
+    help="A .gguf file, a Hugging Face directory, or a reference to the hub: hf:org/repo[@revision][:file]. "
+    "Without it: the small model that ships with pyggml.",
 )
 
 

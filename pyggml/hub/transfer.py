@@ -115,7 +115,9 @@ def _go_on(partial: _Partial, file: RemoteFile) -> Iterator[int]:
             headers = build_hf_headers(library_name="pyggml", library_version=__version__)
             headers |= {"Accept-Encoding": "identity", "Range": f"bytes={partial.n_bytes}-"}
             timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-            response = stack.enter_context(get_session().stream("GET", file.url, headers=headers, timeout=timeout))
+            response = stack.enter_context(
+                get_session().stream("GET", file.url, headers=headers, timeout=timeout, follow_redirects=True)
+            )
             hf_raise_for_status(response)
             pieces = response.iter_bytes()
         if response.status_code != 206:
@@ -123,6 +125,8 @@ def _go_on(partial: _Partial, file: RemoteFile) -> Iterator[int]:
         while piece := _next(pieces, file):
             partial.write(piece)
             yield partial.n_bytes
+            if partial.n_bytes > file.n_bytes:  # and perhaps without end
+                return
 
 
 def _next(pieces: Iterator[bytes], file: RemoteFile) -> bytes:
