@@ -93,23 +93,54 @@ def convert(
     """
     outtype = require_outtype(outtype)
     threads = None if n_threads is None else integer("n_threads", n_threads, 1, _MAX_THREADS)
-    return write_model(_directory(hf_dir), _target(out), outtype, progress, threads)
+    recipe = read_recipe(_directory(hf_dir), outtype)
+    return write_model(recipe, _target(out), progress, threads)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that is to be written, but for the data of the tensors, of which not a byte has been read yet.
+
+    Attributes:
+        plan: tensors and metadata.
+        vocabulary: more metadata.
+        types: of the tensors.
+        file_type: the number that describes these as a whole.
+    """
+
+    plan: Plan
+    vocabulary: Vocabulary
+    types: list[GGMLType]
+    file_type: int
+
+
+def read_recipe(directory: Path, outtype: str) -> Recipe:
+    """Reads what a directory holds, and checks that all of it can be carried.
+
+    Args:
+        directory: of a model.
+        outtype: spelled as the engine does.
+
+    Raises:
+        InferError: as :func:`convert`.
+    """
+    plan = read_plan(directory)
+    vocabulary = read_vocabulary(plan.config.path.parent, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
+    return Recipe(plan, vocabulary, *choose_types(outtype, plan.layout, plan.sizes, plan.tensors))
 
 
 def write_model(
-    directory: Path,
+    recipe: Recipe,
     target: Path,
-    outtype: str,
     progress: Progress | None,
     n_threads: int | None = None,
     file: PartialFile | None = None,
 ) -> Conversion:
-    """What :func:`convert` does, with arguments that have been checked.
+    """Writes a model.
 
     Args:
-        directory: the model's.
-        target: the file to write.
-        outtype: spelled as the engine does.
+        recipe: what to write.
+        target: the file.
         progress: as for :func:`convert`.
         n_threads: as for :func:`convert`.
         file: what becomes the target; tensors that are there already are not made again. None: a new one.
@@ -118,24 +149,29 @@ def write_model(
         StoppedError: the progress callback said so.
         InferError: as :func:`convert`.
     """
-    plan = read_plan(directory)
-    vocabulary = read_vocabulary(plan.config.path.parent, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
-    types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors)
     required = _SPARE_BYTES + sum(
-        quant.nbytes(type, tensor.shape) for type, tensor in zip(types, plan.tensors, strict=True)
+        quant.nbytes(type, tensor.shape) for type, tensor in zip(recipe.types, recipe.plan.tensors, strict=True)
     )
     _require_room(target, required, 0 if file is None else file.n_allocated)
     try:
         with GGUFWriter(target, file=file) as writer:
-            _declare(writer, plan, vocabulary, types, file_type)
-            _write_tensors(writer, plan, types, n_threads, progress)
+            _set(writer, recipe)
+            for tensor, type in zip(recipe.plan.tensors, recipe.types, strict=True):
+                writer.add_tensor(tensor.name, tensor.shape, type)
+            _write_tensors(writer, recipe, n_threads, progress)
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
         available = shutil.disk_usage(target.parent).free
         message = f"{target} takes {required} bytes, and while it was written there was no more room: {error.strerror}"
         raise DiskFullError(message, required, available) from None
-    return _report(target, plan, vocabulary, types)
+    return _report(target, recipe)
+
+
+def write_vocabulary(recipe: Recipe, target: Path) -> None:
+    """Writes a GGUF file with everything but the weights."""
+    with GGUFWriter(target) as writer:
+        _set(writer, recipe)
 
 
 def report_progress(progress: Progress | None, fraction: float, directory: Path) -> None:
@@ -170,14 +206,17 @@ def _require_room(target: Path, required: int, allocated: int) -> None:
         )
 
 
-def _declare(writer: GGUFWriter, plan: Plan, vocabulary: Vocabulary, types: list[GGMLType], file_type: int) -> None:
-    metadata: dict[str, Any] = {**plan.metadata, "general.file_type": file_type, **vocabulary.metadata}
+def _set(writer: GGUFWriter, recipe: Recipe) -> None:
+    vocabulary = recipe.vocabulary
+    metadata: dict[str, Any] = {
+        **recipe.plan.metadata,
+        "general.file_type": recipe.file_type,
+        **vocabulary.metadata,
+    }
     if vocabulary.needs_hf_tokenizer is not None:
         metadata[NEEDS_HF_TOKENIZER] = vocabulary.needs_hf_tokenizer
     for key, value in metadata.items():
         writer.set(key, value, _value_type(value))
-    for tensor, type in zip(plan.tensors, types, strict=True):
-        writer.add_tensor(tensor.name, tensor.shape, type)
 
 
 def _value_type(value: Any) -> ValueType | None:
@@ -187,29 +226,29 @@ def _value_type(value: Any) -> ValueType | None:
     return None
 
 
-def _write_tensors(
-    writer: GGUFWriter, plan: Plan, types: list[GGMLType], threads: int | None, progress: Progress | None
-) -> None:
+def _write_tensors(writer: GGUFWriter, recipe: Recipe, threads: int | None, progress: Progress | None) -> None:
+    plan = recipe.plan
     sizes = [tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors]
     done = np.cumsum(sizes) / max(sum(sizes), 1)
     missing = writer.missing()
     with ThreadPoolExecutor(encoding.n_threads(threads), "pyggml-convert") as executor:
-        for tensor, type, fraction in zip(plan.tensors, types, done, strict=True):
+        for tensor, type, fraction in zip(plan.tensors, recipe.types, done, strict=True):
             if tensor.name not in missing:
                 continue
             writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor))
             report_progress(progress, float(fraction), plan.config.path.parent)
 
 
-def _report(target: Path, plan: Plan, vocabulary: Vocabulary, types: list[GGMLType]) -> Conversion:
-    names = [type.name for type in types]
+def _report(target: Path, recipe: Recipe) -> Conversion:
+    plan, vocabulary = recipe.plan, recipe.vocabulary
+    names = [type.name for type in recipe.types]
     return Conversion(
         path=target,
         architecture=plan.layout.architecture,
         types={name: names.count(name) for name in sorted(set(names))},
         n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors),
         n_bytes=target.stat().st_size,
-        notes=(*_losses(plan, types), *_differences(vocabulary), *vocabulary.notes),
+        notes=(*_losses(plan, recipe.types), *_differences(vocabulary), *vocabulary.notes),
     )
 
 
