@@ -307,6 +307,8 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], type[InferError], str]] = {
     "absurd width": ({"hidden_size": 10**12}, ModelLoadError, "hidden_size is 1000000000000"),
     "odd heads": ({"head_dim": 15}, ModelLoadError, "15 columns"),
     "heads": ({"num_key_value_heads": 3}, ModelLoadError, "4 attention heads cannot share 3"),
+    "epsilon of nothing": ({"rms_norm_eps": 1e-60}, ModelLoadError, "rms_norm_eps is 1e-60"),
+    "endless rotations": ({"rope_theta": 1e60}, ModelLoadError, r"rope_theta is 1e\+60"),
     "epsilon": ({"rms_norm_eps": -1e-5}, ModelLoadError, "rms_norm_eps is -1e-05"),
     "more blocks": ({"num_hidden_layers": 3}, ModelNotFoundError, r"no tensor 'model\.layers\.2\."),
     "absurdly many blocks": ({"num_hidden_layers": 10**9}, ModelNotFoundError, r"no tensor 'model\.layers\.2\."),
@@ -386,7 +388,7 @@ def write_huge_model(directory: Path) -> None:
     shapes: dict[str, list[int]] = {}
     for name, weight in llama.weights.items():
         for i in range(n_layer if ".layers." in name else 1):
-            shapes[name.replace(".0.", f".{i}.")] = [widths.get(n, n) for n in weight.shape]
+            shapes[name.replace(".0.", f".{i}.")] = [widths.get(int(n), int(n)) for n in weight.shape]
     for i in range(n_layer):
         shapes[f"model.layers.{i}.self_attn.k_proj.weight"] = [1024, n_embd]
         shapes[f"model.layers.{i}.self_attn.v_proj.weight"] = [1024, n_embd]

@@ -160,7 +160,7 @@ BROKEN_SHARDS: dict[str, tuple[Callable[[Path], object], type[InferError], str]]
     "too much": (lambda d: change_index(d, lambda i: i["weight_map"].pop("c")), ModelLoadError, "holds tensor 'c'"),
     "a loop": (lambda d: link_to_itself(d / "model-00002-of-00002.safetensors"), ModelLoadError, "cannot be read"),
     "cut": (lambda d: cut(d / "model-00002-of-00002.safetensors"), ModelLoadError, "is cut short"),
-    "a long name": (
+    "long": (
         lambda d: change_index(d, lambda i: i["weight_map"].update(a="x" * 9999)),
         ModelLoadError,
         "no file",

@@ -76,9 +76,9 @@ class Config:
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A finite number above 0; arguments and errors as :meth:`integer`."""
+        """A number above 0 that float32 can hold; arguments and errors as :meth:`integer`."""
         value = self._or_default(key, default)
-        if type(value) not in (int, float) or not 0 < value < float("inf"):
+        if type(value) not in (int, float) or not 2.0**-126 <= value < 2.0**127:
             raise self.error(key, "a number above 0")
         return float(value)
 
