@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import tokenizer_files
 from hf_llama import HFLlama
 
 import pyggml
+from pyggml import _resumable_file
 from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError, TokenizerError
 from pyggml.gguf import GGUFReader
 from pyggml.importer import cache_entries, clear_cache, imported
@@ -140,6 +142,38 @@ def test_a_disk_that_is_full_in_the_middle(hf: Path, reference: bytes, monkeypat
         with pytest.raises(DiskFullError, match="No space left") as raised:
             imported(hf)
     assert raised.value.required_bytes > len(reference)
+    assert imported(hf).path.read_bytes() == reference
+
+
+def test_a_disk_that_loses_what_was_written(
+    cache: Path, hf: Path, reference: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so once. Nothing may count as written that came before."""
+    n_syncs = 0
+
+    def sync(descriptor: int) -> None:
+        nonlocal n_syncs
+        n_syncs += 1
+        time.sleep(0.001)
+        if n_syncs == 2:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        os.fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_resumable_file, "_sync_data", sync)
+        with pytest.raises(ModelLoadError, match=r"could not be written.*Input/output error"):
+            imported(hf)
+    assert names_in(cache) == [".part"]
+    assert imported(hf).path.read_bytes() == reference
+
+
+def test_a_cache_that_is_removed_meanwhile(cache: Path, hf: Path, reference: bytes) -> None:
+    def remove(part: float) -> None:
+        if part > 0.5:
+            shutil.rmtree(cache, ignore_errors=True)
+
+    with pytest.raises(ModelLoadError, match="could not be written"):
+        imported(hf, progress=remove)
     assert imported(hf).path.read_bytes() == reference
 
 
@@ -419,6 +453,16 @@ def test_its_own_leftover_is_used_however_old(cache: Path, hf: Path) -> None:
     told: list[float] = []
     imported(hf, progress=told.append)
     assert len(told) == N_TENSORS - 10
+
+
+@pytest.mark.parametrize("limit", ["a lot", "-1", "nan"])
+def test_a_limit_that_is_none_is_refused_before_the_import(
+    cache: Path, hf: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setenv("PYGGML_CACHE_GB", limit)
+    with pytest.raises(InvalidParameterError, match=f"PYGGML_CACHE_GB is '{limit}'"):
+        imported(hf)
+    assert not cache.exists()
 
 
 def test_leftovers_count_and_can_be_cleared(

@@ -23,7 +23,7 @@ from pathlib import Path
 from pyggml import _resumable_file
 from pyggml._partial_file import PartialFile
 from pyggml._version import __version__
-from pyggml.errors import DiskFullError, InferError, InvalidParameterError
+from pyggml.errors import DiskFullError, InferError, InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGUFReader
 from pyggml.importer.convert import (
     NEEDS_HF_TOKENIZER,
@@ -96,13 +96,14 @@ def imported(
     read_config(directory)  # says what is wrong with something that is no such directory
     path = cache_dir() / _file_name(directory, outtype)
     if not path.exists():
+        limit = _limit_bytes()
         recipe = read_recipe(directory, outtype)
         _require_tokenizer(recipe, directory, tokenizer)
         file = _claim(path, lambda: report_progress(progress, 0.0, directory))
         if file is not None:
             _remove_leftovers()
             _make(file, recipe, path, progress)
-            _shrink(keep=path)
+            _shrink(limit, keep=path)
     with contextlib.suppress(OSError):  # others may keep a cache that this user only reads
         os.utime(path)
     with GGUFReader(path) as reader:
@@ -171,6 +172,8 @@ def _make(file: PartialFile, recipe: Recipe, path: Path, progress: Progress | No
         file.discard()
         _resumable_file.remove(_resumable_file.part_path(path))
         raise
+    except OSError as error:
+        raise ModelLoadError(f"{path} could not be written: {error}") from error
     finally:
         file.discard()
 
@@ -194,8 +197,7 @@ def _file_name(directory: Path, outtype: str) -> str:
     return f"{readable}-{outtype}-{digest}.gguf"
 
 
-def _shrink(keep: Path) -> None:
-    limit = _limit_bytes()
+def _shrink(limit: float, keep: Path) -> None:
     total = 0
     for entry in cache_entries():
         total += entry.n_bytes
@@ -216,7 +218,9 @@ def _limit_bytes() -> float:
     try:
         limit = float(given or _DEFAULT_LIMIT_GB)
     except ValueError:
-        raise InvalidParameterError(f"PYGGML_CACHE_GB is {given!r}; a number of gigabytes was expected") from None
+        limit = -1
+    if not limit >= 0:
+        raise InvalidParameterError(f"PYGGML_CACHE_GB is {given!r}; a number of gigabytes was expected")
     return limit * 1e9
 
 
