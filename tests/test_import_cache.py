@@ -232,6 +232,19 @@ def test_a_changed_directory_begins_anew(cache: Path, hf: Path) -> None:
     assert path.read_bytes() == (cache.parent / "new.gguf").read_bytes()
 
 
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    "name", ["chat_template.jinja", "additional_chat_templates/tools.jinja", "generation_config.json"]
+)
+def test_every_file_that_is_read_makes_a_difference(hf: Path, name: str) -> None:
+    paths = [imported(hf).path]
+    for content in ("{}", "{ }"):
+        (hf / name).parent.mkdir(exist_ok=True)
+        (hf / name).write_text(content)
+        paths.append(imported(hf).path)
+    assert len(set(paths)) == 3
+
+
 def test_what_cannot_be_imported_leaves_nothing(cache: Path, tmp_path: Path) -> None:
     llama = HFLlama()
     llama.weights["model.layers.1.mlp.up_proj.weight"][3, 5] = 1e6

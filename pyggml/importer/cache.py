@@ -187,11 +187,11 @@ def _remove_leftovers() -> None:
 def _file_name(directory: Path, outtype: str) -> str:
     place = directory.resolve()
     identity = [__version__, str(place), outtype]
-    for file in sorted(place.iterdir()):
+    for file in sorted([*place.iterdir(), *place.glob("*/*.jinja")]):
         if file.suffix in _SUFFIXES:
             with contextlib.suppress(OSError):  # what cannot be read is named by who reads it
                 status = file.stat()
-                identity.append(f"{file.name} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
+                identity.append(f"{file.relative_to(place)} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]
     readable = re.sub(r"[^A-Za-z0-9._-]+", "_", place.name)[:64]
     return f"{readable}-{outtype}-{digest}.gguf"
