@@ -120,8 +120,8 @@ class Config:
         if not any(value == each and type(value) is type(each) for each in allowed):
             listed = " or ".join(repr(each) for each in allowed)
             raise UnsupportedArchitectureError(
-                f"{self.path}: {self._where}{key} is {_short(value)}, and the engine computes models of this architecture "
-                f"with {listed}"
+                f"{self.path}: {self._where}{key} is {_short(value)}, and the engine computes models of this "
+                f"architecture with {listed}"
             )
 
     def require_each(self, key: str, allowed: tuple[str, ...]) -> None:
@@ -129,7 +129,8 @@ class Config:
         for value in self.get(key):
             if value not in allowed:
                 raise UnsupportedArchitectureError(
-                    f"{self.path}: {self._where}{key} names {_short(value)}, and the engine has {' and '.join(allowed)} here"
+                    f"{self.path}: {self._where}{key} names {_short(value)}, and the engine has "
+                    f"{' and '.join(allowed)} here"
                 )
 
     def require_all_known(self) -> None:
