@@ -110,15 +110,20 @@ def load(
     )
 
 
-def model_files(source: Source, progress: Progress | None = None) -> Imported:
+def model_files(source: Source, progress: Progress | None = None, tokenizer: object = None) -> Imported:
     """The GGUF file that ``source`` means; a Hugging Face directory is imported first, if it is not in the cache.
+
+    Args:
+        source: as for :func:`load`, like the other arguments.
+        progress: called while a directory is imported.
+        tokenizer: what will encode; one that is not this model's is noticed before the import, which may take minutes.
 
     Raises:
         As :func:`load`.
     """
     path = identify(source, progress)
     if path.is_dir():
-        return imported(path, progress=progress)
+        return imported(path, progress=progress, tokenizer=tokenizer)
     return Imported(path, None)
 
 
@@ -148,7 +153,7 @@ def open_llm(
     """
     if isinstance(tokenizer, (str, os.PathLike)):
         tokenizer = _files.find(tokenizer)
-    files = model_files(source, progress)
+    files = model_files(source, progress, tokenizer)
     if tokenizer is None:
         tokenizer = files.tokenizer
     model = Model(

@@ -275,7 +275,7 @@ def _plan_tensor(tensor: Tensor, sizes: Sizes, tensors: Tensors, i: int) -> Plan
 def _require_all_used(tensors: Tensors, layout: Layout) -> None:
     unknown = [name for name in tensors.unused() if not layout.is_ignored(name) and not re.fullmatch(IGNORED, name)]
     if unknown:
-        listed = ", ".join(repr(name) for name in sorted(unknown, key=_natural)[:5])
+        listed = ", ".join(f"{name!r:.100}" for name in sorted(unknown, key=_natural)[:5])
         raise UnsupportedArchitectureError(
             f"{tensors.checkpoint.files[0].parent} holds {len(unknown)} tensors that {layout.name} models of this "
             f"configuration do not have, such as {listed}"
