@@ -14,6 +14,8 @@ from pyggml._version import __version__
 
 #: Subcommand -> what it does. The module of the same name in this package has it as ``command``.
 COMMANDS = {
+    "bench": "Measure how fast models are, side by side.",
+    "doctor": "Tell what this installation and this machine can do, and what is wrong.",
     "completion": "Print what makes a shell complete this command.",
 }
 
@@ -92,6 +94,8 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.help is not None:
+            self.help = self.help.replace("\\b", "\b")  # docstrings are raw: click's mark for "do not rewrap"
         self.params.append(_debug_option())
 
 
