@@ -68,6 +68,7 @@ OUTPUT = strict(
         "cpu": {"type": "string"},
         "n_cores": SOME,
         "devices": {"type": "array", "minItems": 1},
+        "load_average": {"type": "number", "minimum": 0},
         "interrupted": {"type": "boolean"},
         "results": {"type": "array", "items": strict(RESULT)},
     }

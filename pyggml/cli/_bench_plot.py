@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyggml.cli._bench_report import labels
+from pyggml.cli._bench_report import labels, model_names
 from pyggml.cli._measure import Case, Result
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ class Plot:
         for axes, kind in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
             axes.set_title(_TITLES[kind])
             _draw(axes, [result for result in results if result.case.kind == kind])
-        about = {result.about: result.about for result in results}
-        figure.suptitle(" | ".join(each.description for each in about), fontsize="medium")
+        names = model_names([result.side for result in results])
+        models = {f"{names[result.side.model]} ({result.about.description})": None for result in results}
+        figure.suptitle(", ".join(models), fontsize="medium")
         figure.savefig(self._path, dpi=_DPI)
 
 
@@ -58,23 +59,34 @@ def _draw(axes: Axes, results: Sequence[Result]) -> None:
     along = max(_AXES, key=lambda name: len({getattr(result.case, name) for result in results}))
     values = sorted({getattr(result.case, along) for result in results})
     names = _line_names(results, along)
-    for label in dict.fromkeys(names):
+    for index, label in enumerate(dict.fromkeys(names)):
         line = [result for result, name in zip(results, names, strict=True) if name == label]
         medians = [result.median for result in line]
         below = [result.median - min(result.speeds) for result in line]
         above = [max(result.speeds) - result.median for result in line]
-        positions = [getattr(result.case, along) for result in line]
-        axes.errorbar(positions, medians, [below, above], marker="o", capsize=4, label=label)
+        if len(values) == 1:
+            axes.bar([index], medians, yerr=[below, above], capsize=4, label=label)
+        else:
+            positions = [getattr(result.case, along) for result in line]
+            axes.errorbar(positions, medians, [below, above], marker="o", capsize=4, label=label)
+    if len(values) == 1:
+        axes.set_xticks([])
+        axes.set_xlabel(f"{_named(results[0].case, along)}, {_named(results[0].case, 'n_tokens')}")
+    else:
+        _count_along(axes, values)
+        axes.set_xlabel(_AXES[along])
+    axes.set_ylabel("tokens per second, all requests together")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3, axis="both" if len(values) > 1 else "y")
+    axes.legend(fontsize="small")
+
+
+def _count_along(axes: Axes, values: Sequence[int]) -> None:
     if values[0] > 0 and values[-1] >= _WIDE * values[0]:
         axes.set_xscale("log", base=2)
     axes.set_xticks(values, [str(value) for value in values])
     axes.minorticks_off()
     axes.margins(x=0.1)
-    axes.set_xlabel(_AXES[along])
-    axes.set_ylabel("tokens per second, all requests together")
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
 
 
 def _line_names(results: Sequence[Result], along: str) -> list[str]:

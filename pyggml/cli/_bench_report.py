@@ -27,8 +27,10 @@ _SETTINGS = {
     "n_ubatch": ("n_ubatch", ""),
 }
 
+_BUSY = 0.5  # programs per core
 
-def as_json(results: Sequence[Result], *, interrupted: bool) -> dict[str, Any]:
+
+def as_json(results: Sequence[Result], load_average: float | None, *, interrupted: bool) -> dict[str, Any]:
     """What ``--json`` prints; ``samples_s`` are the seconds of each repetition."""
     return {
         "pyggml": pyggml.__version__,
@@ -36,6 +38,7 @@ def as_json(results: Sequence[Result], *, interrupted: bool) -> dict[str, Any]:
         "cpu": _cpu(),
         "n_cores": pyggml.lib.pyg_cpu_count(),
         "devices": [dataclasses.asdict(device) for device in pyggml.devices()],
+        "load_average": load_average,
         "interrupted": interrupted,
         "results": [{**_row(result), "samples_s": result.seconds} for result in results],
     }
@@ -52,7 +55,7 @@ def as_csv(results: Sequence[Result]) -> str:
     return text.getvalue()
 
 
-def show(results: Sequence[Result], *, interrupted: bool) -> None:
+def show(results: Sequence[Result], load_average: float | None, *, interrupted: bool) -> None:
     """Prints them for a person."""
     terminal = console()
     if not results:
@@ -67,6 +70,8 @@ def show(results: Sequence[Result], *, interrupted: bool) -> None:
     terminal.print("\n".join(lines), soft_wrap=True, markup=False)
     terminal.print(_table(results))
     lines = ["", f"Median, least and most of {times} repetitions; tokens of all requests together."]
+    if load_average is not None and load_average > _BUSY * pyggml.lib.pyg_cpu_count():
+        lines.append(f"Other programs were busy (load average {load_average:.1f}): figures of an idle machine differ.")
     if interrupted:
         lines.append("Interrupted: this is what was measured so far.")
     terminal.print("\n".join(lines), soft_wrap=True)

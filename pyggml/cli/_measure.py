@@ -8,6 +8,7 @@ machine whose speed drifts disturbs all alike.
 from __future__ import annotations
 
 import math
+import os
 import random
 import statistics
 import time
@@ -113,10 +114,15 @@ class About:
 
 
 class Bench:
-    """Measures cases on sides. :attr:`results` has what is measured so far, also when it was interrupted."""
+    """Measures cases on sides. :attr:`results` has what is measured so far, also when it was interrupted.
+
+    Attributes:
+        load_average: how many programs wanted a core before it began; None where the system does not tell.
+    """
 
     def __init__(self, sides: Sequence[Side], cases: Sequence[Case]) -> None:
         """Measures nothing yet: :meth:`load`, :meth:`warm_up` and :meth:`run` do, one after the other."""
+        self.load_average = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
         self._sides = list(sides)
         self._pairs = [(case, side) for case in cases for side in sides]
         self._costs = dict.fromkeys(self._pairs, 1.0)

@@ -113,11 +113,11 @@ def command(
         interrupted = _run(bench, repetitions, warm_up=not no_warm_up)
         results = bench.results
     if as_json:
-        print_json(report.as_json(results, interrupted=interrupted))
+        print_json(report.as_json(results, bench.load_average, interrupted=interrupted))
     elif as_csv:
         click.echo(report.as_csv(results), nl=False)
     else:
-        report.show(results, interrupted=interrupted)
+        report.show(results, bench.load_average, interrupted=interrupted)
     if drawing is not None and results:
         drawing.draw(results)
     if interrupted:
