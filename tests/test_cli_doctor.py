@@ -339,6 +339,14 @@ class TestFindingGpus:
         made_up.pci("0x8086", "0x9a49", "0x030000", "i915", "0000:00:02.0")
         assert made_up.gpus() == [Gpu("Intel", "Intel GPU (PCI 8086:9a49)", "PCI 0000:00:02.0, driver i915")]
 
+    def test_jetson(self, made_up: Machine) -> None:
+        """Its GPU is no PCI device."""
+        made_up.file("etc/nv_tegra_release", "# R36 (release), REVISION: 4.0")
+        assert "libcuda.so.1" in (made_up.gpus()[0].missing or "")
+        made_up.file("usr/lib/aarch64-linux-gnu/nvidia/libcuda.so.1")
+        made_up.file("proc/device-tree/model", "NVIDIA Jetson Orin Nano\0")
+        assert made_up.gpus() == [Gpu("NVIDIA", "NVIDIA Jetson Orin Nano", "/etc/nv_tegra_release")]
+
     def test_apple(self, made_up: Machine) -> None:
         assert [gpu.vendor for gpu in find_gpus(made_up.root, "Darwin", "arm64")] == ["Apple"]
         assert find_gpus(made_up.root, "Darwin", "x86_64") == []
@@ -382,7 +390,18 @@ class TestGpusAndTheBuild:
         for backend, name in (("CUDA", "CUDA0"), ("Vulkan", "Vulkan0")):
             facts = told(build__backends=["CPU", backend], devices=[{**CUDA0, "name": name}])
             check = judged(facts, [NVIDIA])["GPU"]
-            assert (check.status, check.text) == ("ok", f"the engine uses {name}: NVIDIA H200")
+            assert (check.status, check.text) == ("ok", f"the engine sees {name} (NVIDIA H200)")
+
+    def test_one_of_two(self) -> None:
+        check = judged(told(build__backends=["CPU", "CUDA"], devices=[CUDA0]), [NVIDIA, NVIDIA])["GPU"]
+        assert (check.status, check.text) == ("note", "the engine sees CUDA0 (NVIDIA H200), of 2 NVIDIA GPUs")
+
+    def test_one_of_another_vendor(self) -> None:
+        """Vulkan serves them all: that it has one device does not mean it has this one."""
+        intel = {**CUDA0, "name": "Vulkan0", "description": "Intel(R) Graphics"}
+        check = judged(told(build__backends=["CPU", "Vulkan"], devices=[intel]), [NVIDIA])["GPU"]
+        assert check.status == "failed"
+        assert "vulkaninfo" in (check.advice or "") or "GGML_VULKAN" in (check.advice or "")
 
     def test_one_that_the_engine_does_not_see(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

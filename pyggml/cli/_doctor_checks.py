@@ -25,6 +25,13 @@ _BACKENDS = {
     "Intel": {"SYCL": "sycl", "Vulkan": "vulkan"},
     "Apple": {"MTL": "mtl"},
 }
+# What descriptions of their devices say, for backends of several vendors.
+_WORDS = {
+    "NVIDIA": ("nvidia", "geforce", "quadro", "tesla"),
+    "AMD": ("amd", "radeon"),
+    "Intel": ("intel",),
+    "Apple": ("apple",),
+}
 # What makes a vendor's backend see fewer devices.
 _HIDING = {"NVIDIA": "CUDA_VISIBLE_DEVICES", "AMD": "HIP_VISIBLE_DEVICES", "Intel": "ONEAPI_DEVICE_SELECTOR"}
 
@@ -130,9 +137,11 @@ def _of_vendor(facts: dict[str, Any], gpus: Sequence[Gpu], *, has_rocm: bool) ->
             yield Check("GPU", "note", f"{names} is there; first the engine has to start")
         return
     backends = [backend for backend in _BACKENDS[vendor] if backend in facts["build"]["backends"]]
-    in_use = [device for device in facts["devices"] if device["name"].rstrip("0123456789") in backends]
+    in_use = [device for device in facts["devices"] if _is_of(device, vendor, backends)]
     if in_use:
-        yield Check("GPU", "ok", f"the engine uses {_list([device['name'] for device in in_use])}: {names}")
+        used = _list([f"{device['name']} ({device['description']})" for device in in_use])
+        of_all = f", of {len(ready)} {vendor} GPUs" if len(ready) > len(in_use) else ""
+        yield Check("GPU", "note" if of_all else "ok", f"the engine sees {used}{of_all}")
     elif backends:
         yield _unseen(facts, vendor, backends[0], names)
     else:
@@ -140,6 +149,13 @@ def _of_vendor(facts: dict[str, Any], gpus: Sequence[Gpu], *, has_rocm: bool) ->
         status = "note" if vendor == "Intel" else "warning"
         text = f"{names} is there, and this build cannot use it: it was built for {_list(facts['build']['backends'])}"
         yield Check("GPU", status, text, _to_build(facts["advice"], vendor, has_rocm=has_rocm))
+
+
+def _is_of(device: dict[str, Any], vendor: str, backends: Sequence[str]) -> bool:
+    """Whether a device is one of the vendor's. Vulkan serves all of them: there only the description tells."""
+    kind = device["name"].rstrip("0123456789")
+    description = device["description"].lower()
+    return kind in backends and (kind != "Vulkan" or any(word in description for word in _WORDS[vendor]))
 
 
 def _unseen(facts: dict[str, Any], vendor: str, backend: str, names: str) -> Check:

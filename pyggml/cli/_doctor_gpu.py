@@ -23,6 +23,8 @@ _ACCELERATORS_OF = {"NVIDIA", "AMD"}
 _LIBRARY_DIRS = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu/nvidia",
+    "usr/lib/aarch64-linux-gnu/tegra",
     "usr/lib64",
     "usr/lib",
     "usr/local/nvidia/lib64",
@@ -31,6 +33,12 @@ _LIBRARY_DIRS = (
 )
 _PROGRAM_DIRS = ("usr/bin", "usr/local/bin", "usr/local/nvidia/bin", "usr/lib/wsl/lib")
 _SMI_TIMEOUT_S = 20
+
+_LIBCUDA = "libcuda.so.1"
+_NO_LIBCUDA = (
+    f"the driver's library {_LIBCUDA} is not found",
+    "in a container: start it with NVIDIA's runtime (docker run --gpus all); else install NVIDIA's driver anew",
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,7 @@ def find_gpus(root: Path = Path("/"), system: str | None = None, processor: str 
     pci = list(_pci_devices(root))
     return [
         *_nvidia(root, [device for device in pci if device.vendor == "NVIDIA"]),
+        *_jetson(root),
         *_amd(root, [device for device in pci if device.vendor == "AMD"]),
         *(Gpu("Intel", _pci_name(device), _pci_place(device)) for device in pci if device.vendor == "Intel"),
     ]
@@ -93,6 +102,17 @@ def _nvidia(root: Path, pci: list[_PciDevice]) -> Iterator[Gpu]:
         yield Gpu("NVIDIA", name, _pci_place(device), *_nvidia_missing(root, device))
 
 
+def _jetson(root: Path) -> Iterator[Gpu]:
+    """NVIDIA's boards, whose GPU is no PCI device."""
+    if not (root / "etc/nv_tegra_release").exists():
+        return
+    name = _text(root / "proc/device-tree/model").strip(" \n\0") or "NVIDIA Jetson"
+    if _has_library(root, _LIBCUDA):
+        yield Gpu("NVIDIA", name, "/etc/nv_tegra_release")
+    else:
+        yield Gpu("NVIDIA", name, "/etc/nv_tegra_release", *_NO_LIBCUDA)
+
+
 def _nvidia_missing(root: Path, device: _PciDevice | None) -> tuple[str | None, str | None]:
     if device is not None and not (root / "proc/driver/nvidia/version").exists():
         return _no_driver(device, "nvidia", "NVIDIA's driver")
@@ -108,12 +128,7 @@ def _nvidia_missing(root: Path, device: _PciDevice | None) -> tuple[str | None, 
     closed = [node for node in nodes if not os.access(node, os.R_OK | os.W_OK)]
     if closed:
         return f"/{closed[0].relative_to(root)} may not be opened by this user", "ask for access to it"
-    if not _has_library(root, "libcuda.so.1"):
-        return (
-            "the driver's library libcuda.so.1 is not found",
-            "in a container: start it with NVIDIA's runtime (docker run --gpus all); else install NVIDIA's driver anew",
-        )
-    return None, None
+    return (None, None) if _has_library(root, _LIBCUDA) else _NO_LIBCUDA
 
 
 def _no_driver(device: _PciDevice, wanted: str, called: str) -> tuple[str, str]:
