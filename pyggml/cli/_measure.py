@@ -13,7 +13,7 @@ import random
 import statistics
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +22,8 @@ import pyggml
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from pyggml.model import Progress
 
 Kind = Literal["prompt", "generate"]
 
@@ -136,24 +138,29 @@ class Bench:
         """Those with figures, by case and then by side."""
         return [self._measured[pair] for pair in self._pairs if pair in self._measured]
 
-    def load(self) -> Iterator[float]:
+    def load(self, progress: Callable[[float], object] | None = None) -> None:
         """Loads every side, so that one that cannot be loaded is known before anything is measured.
 
-        Yields:
-            After each, the part that is done, 0 to 1.
+        Args:
+            progress: called with the part that is done, 0 to 1.
 
         Raises:
             As :func:`pyggml.load`.
         """
-        for n_loaded, side in enumerate(self._sides, 1):
-            self._memory.llm(side)
-            yield n_loaded / len(self._sides)
+        for n_loaded, side in enumerate(self._sides):
+
+            def tell(part: float, n_loaded: int = n_loaded) -> None:
+                if progress is not None:
+                    progress((n_loaded + part) / len(self._sides))
+
+            self._memory.llm(side, tell)
+            tell(1.0)
 
     def warm_up(self) -> Iterator[float]:
         """Measures everything once, which does not count.
 
         Yields:
-            As :meth:`load`.
+            After each measurement, the part that is done, 0 to 1.
 
         Raises:
             As :meth:`run`.
@@ -268,12 +275,12 @@ class _Memory:
         has_gpu = any("gpu" in device.type for device in pyggml.devices())
         self._room = math.inf if has_gpu or not cpus else cpus[0].memory_free
 
-    def llm(self, side: Side) -> pyggml.LLM:
+    def llm(self, side: Side, progress: Progress | None = None) -> pyggml.LLM:
         """The engine of a side; models that were not used for the longest time make room for it."""
         key = (side.model, side.device, side.n_gpu_layers)
         while True:
             try:
-                self._models[key] = self._with(self._models.pop(key, None), side)  # the last one now
+                self._models[key] = self._with(self._models.pop(key, None), side, progress)  # the last one now
                 self._make_room()
                 return self._models[key].llms[side]
             except pyggml.OutOfMemoryError:
@@ -285,7 +292,7 @@ class _Memory:
         while self._models:
             self._close_oldest()
 
-    def _with(self, model: _Model | None, side: Side) -> _Model:
+    def _with(self, model: _Model | None, side: Side, progress: Progress | None) -> _Model:
         engine: dict[str, Any] = {
             "n_threads": side.n_threads,
             "cache_type": side.cache_type,
@@ -294,7 +301,9 @@ class _Memory:
             **self._options,
         }
         if model is None:
-            llm = pyggml.load(side.model, device=side.device, n_gpu_layers=side.n_gpu_layers, **engine)
+            llm = pyggml.load(
+                side.model, device=side.device, n_gpu_layers=side.n_gpu_layers, progress=progress, **engine
+            )
             return _Model(llm, {side: llm})
         if side not in model.llms:
             try:

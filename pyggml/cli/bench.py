@@ -126,10 +126,10 @@ def command(
 
 def _run(bench: Bench, repetitions: int, *, warm_up: bool) -> bool:
     """Measures, with a bar for each phase; whether it was interrupted."""
-    phases = [("loading", bench.load()), ("warming up", bench.warm_up()), ("measuring", bench.run(repetitions))]
-    if not warm_up:
-        del phases[1]
+    phases = [("warming up", bench.warm_up())] * warm_up + [("measuring", bench.run(repetitions))]
     try:
+        with progress("loading") as show:
+            bench.load(show)
         for what, parts in phases:
             with progress(what) as show:
                 for part in parts:
