@@ -80,9 +80,8 @@ def _command_path(error: click.ClickException) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    from pyggml.errors import InferError
-
-    if isinstance(error, InferError):
+    errors = sys.modules.get("pyggml.errors")  # not there, or not even possible to import: then this is none of them
+    if (errors is not None and isinstance(error, errors.InferError)) or type(error) is ImportError:
         return " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
