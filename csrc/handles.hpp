@@ -99,6 +99,9 @@ Function cpu_function_as(const char * name) {
     return reinterpret_cast<Function>(cpu_function(name));
 }
 
+// The device of that name, which may be a bare kind ("cuda"): its first. PYG_ERR_DEVICE.
+ggml_backend_dev_t find_device(const std::string & name);
+
 }  // namespace pyg
 
 struct pyg_model : pyg::Handle {

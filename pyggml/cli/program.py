@@ -14,6 +14,8 @@ from pyggml._version import __version__
 
 #: Subcommand -> what it does. The module of the same name in this package has it as ``command``.
 COMMANDS = {
+    "bench": "Measure how fast models are, side by side.",
+    "doctor": "Tell what this installation and this machine can do, and what is wrong.",
     "completion": "Print what makes a shell complete this command.",
 }
 
@@ -78,9 +80,8 @@ def _command_path(error: click.ClickException) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    from pyggml.errors import InferError
-
-    if isinstance(error, InferError):
+    errors = sys.modules.get("pyggml.errors")  # not there, or not even possible to import: then this is none of them
+    if (errors is not None and isinstance(error, errors.InferError)) or type(error) is ImportError:
         return " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
@@ -92,6 +93,8 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.help is not None:
+            self.help = self.help.replace("\\b", "\b")  # docstrings are raw: click's mark for "do not rewrap"
         self.params.append(_debug_option())
 
 
