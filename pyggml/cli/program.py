@@ -14,6 +14,7 @@ from pyggml._version import __version__
 
 #: Subcommand -> what it does. The module of the same name in this package has it as ``command``.
 COMMANDS = {
+    "convert": "Make a GGUF file of a Hugging Face directory.",
     "completion": "Print what makes a shell complete this command.",
 }
 

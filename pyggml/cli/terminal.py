@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyggml.cli._units import scaled
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -29,29 +31,33 @@ def print_json(value: Any) -> None:
 
 
 @contextmanager
-def progress(what: str, n_bytes: int | None = None) -> Iterator[Callable[[float], None]]:
-    """A bar with rate and time left, on standard error where that is a terminal, else nothing.
+def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterator[Callable[[float], None]]:
+    """A bar with rate and time left on one line of standard error where that is a terminal, else nothing.
 
     Args:
         what: is done; stands before the bar.
-        n_bytes: that all of it is, if known: the rate is then in bytes per second.
+        n_units: that all of it is, for the rate; None: the rate is not shown.
+        unit: of which.
 
     Yields:
         What is to be called with the part that is done, 0 to 1.
     """
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
     terminal = console(stderr=True)
-    rate = [DownloadColumn(), TransferSpeedColumn()] if n_bytes else [TaskProgressColumn(show_speed=True)]
-    columns = [TextColumn("{task.description}"), BarColumn(), *rate, TimeRemainingColumn()]
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(table_column=Column(ratio=1, max_width=40)),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+    ]
     with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
-        task = bar.add_task(what, total=n_bytes or 1.0)
-        yield lambda part: bar.update(task, completed=part * (n_bytes or 1.0))
+        task = bar.add_task(what, total=1.0, rate="")
+
+        def report(part: float) -> None:
+            speed = bar.tasks[task].speed
+            bar.update(task, completed=part, rate=f"{scaled(speed * n_units)}{unit}/s" if speed and n_units else "")
+
+        yield report

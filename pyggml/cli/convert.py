@@ -1,0 +1,62 @@
+"""``pyggml convert``: a Hugging Face directory becomes a GGUF file."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import pyggml
+from pyggml.cli._file_types import OUTTYPES, TYPES_EPILOG, type_choice
+from pyggml.cli._output_file import force_option, output_file
+from pyggml.cli._units import bytes_text, count_text, seconds_text
+from pyggml.cli.program import Command
+from pyggml.cli.terminal import json_option, print_json, progress
+
+if TYPE_CHECKING:
+    from pyggml import Conversion
+
+
+@click.command("convert", cls=Command, epilog=TYPES_EPILOG)
+@click.argument("directory")
+@click.argument("out")
+@click.option(
+    "--outtype",
+    type=type_choice(OUTTYPES),
+    metavar="TYPE",
+    default="auto",
+    show_default=True,
+    help="What the weights become; auto keeps their precision.",
+)
+@click.option("-t", "--n-threads", type=click.IntRange(1, 512), help="Threads that encode. Without it: one per core.")
+@force_option
+@json_option
+def command(directory: str, out: str, outtype: str, n_threads: int | None, force: bool, as_json: bool) -> None:
+    """Write the model of a Hugging Face DIRECTORY as the GGUF file OUT.
+
+    DIRECTORY has config.json, safetensors and a tokenizer. OUT appears when it is whole: interrupted, the command
+    leaves nothing behind.
+    """
+    target = output_file(out, directory, force=force)
+    began = time.monotonic()
+    with progress("converting", _checkpoint_bytes(Path(directory))) as report:
+        done = pyggml.convert(directory, target, outtype, report, n_threads=n_threads)
+    if as_json:
+        print_json(dataclasses.asdict(done))
+    else:
+        _print(done, time.monotonic() - began)
+
+
+def _checkpoint_bytes(directory: Path) -> int | None:
+    return sum(file.stat().st_size for file in directory.glob("*.safetensors")) or None
+
+
+def _print(done: Conversion, seconds: float) -> None:
+    weights = f"{done.architecture}, {count_text(done.n_params)} weights"
+    click.echo(f"{done.path}: {weights}, {bytes_text(done.n_bytes)}, in {seconds_text(seconds)}")
+    click.echo(f"tensors: {', '.join(f'{n} {name}' for name, n in done.types.items())}")
+    for note in done.notes:
+        click.echo(f"note: {note}")
