@@ -41,6 +41,7 @@ from pyggml.errors import (
     UnsupportedArchitectureError,
 )
 from pyggml.families import Family
+from pyggml.imatrix import ImportanceMatrix
 from pyggml.importer import Conversion, convert
 from pyggml.inference import (
     Gemma,
@@ -58,6 +59,7 @@ from pyggml.inference import (
 from pyggml.llm import LLM
 from pyggml.loading import load
 from pyggml.model import Model
+from pyggml.quantization import Perplexity, compute_imatrix, perplexity, quantize
 from pyggml.sampler import Sampler
 from pyggml.schema import schema_of
 from pyggml.stream import Stream
@@ -110,6 +112,7 @@ __all__ = [
     "Gemma",
     "Grammar",
     "GrammarError",
+    "ImportanceMatrix",
     "InferError",
     "Inference",
     "InvalidParameterError",
@@ -121,6 +124,7 @@ __all__ = [
     "ModelLoadError",
     "ModelNotFoundError",
     "OutOfMemoryError",
+    "Perplexity",
     "Phi",
     "Phi3",
     "Phi4",
@@ -143,11 +147,14 @@ __all__ = [
     "UnsupportedArchitectureError",
     "Vocab",
     "__version__",
+    "compute_imatrix",
     "convert",
     "devices",
     "ffi",
     "lib",
     "load",
     "open_tokenizer",
+    "perplexity",
+    "quantize",
     "schema_of",
 ]
