@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 import pyggml
+from pyggml.cli._conversion import run_and_tell
 from pyggml.cli._file_types import OUTTYPES, TYPES_EPILOG, type_choice
 from pyggml.cli._output_file import force_option, output_file
-from pyggml.cli._units import bytes_text, count_text, seconds_text
 from pyggml.cli.program import Command
-from pyggml.cli.terminal import json_option, print_json, progress
-
-if TYPE_CHECKING:
-    from pyggml import Conversion
+from pyggml.cli.terminal import json_option
 
 
 @click.command("convert", cls=Command, epilog=TYPES_EPILOG)
@@ -41,22 +35,13 @@ def command(directory: str, out: str, outtype: str, n_threads: int | None, force
     leaves nothing behind.
     """
     target = output_file(out, directory, force=force)
-    began = time.monotonic()
-    with progress("converting", _checkpoint_bytes(Path(directory))) as report:
-        done = pyggml.convert(directory, target, outtype, report, n_threads=n_threads)
-    if as_json:
-        print_json(dataclasses.asdict(done))
-    else:
-        _print(done, time.monotonic() - began)
+    run_and_tell(
+        "converting",
+        _checkpoint_bytes(Path(directory)),
+        lambda report: pyggml.convert(directory, target, outtype, report, n_threads=n_threads),
+        as_json=as_json,
+    )
 
 
 def _checkpoint_bytes(directory: Path) -> int | None:
     return sum(file.stat().st_size for file in directory.glob("*.safetensors")) or None
-
-
-def _print(done: Conversion, seconds: float) -> None:
-    weights = f"{done.architecture}, {count_text(done.n_params)} weights"
-    click.echo(f"{done.path}: {weights}, {bytes_text(done.n_bytes)}, in {seconds_text(seconds)}")
-    click.echo(f"tensors: {', '.join(f'{n} {name}' for name, n in done.types.items())}")
-    for note in done.notes:
-        click.echo(f"note: {note}")

@@ -14,7 +14,12 @@ from pyggml._version import __version__
 
 #: Subcommand -> what it does. The module of the same name in this package has it as ``command``.
 COMMANDS = {
+    "inspect": "Show what a model is, what is wrong with it, and whether it fits.",
     "convert": "Make a GGUF file of a Hugging Face directory.",
+    "quantize": "Make a GGUF file smaller.",
+    "imatrix": "Find out which weights of a model matter, for quantize.",
+    "perplexity": "Measure how well a model predicts a text.",
+    "cache": "Show or clear the folder of imported models.",
     "completion": "Print what makes a shell complete this command.",
 }
 
