@@ -79,7 +79,7 @@ class OutOfMemoryError(InferError, MemoryError):
 
 
 class DiskFullError(InferError, OSError):
-    """The file would not fit on its disk; nothing was written.
+    """The file does not fit on its disk; nothing is left under its name.
 
     Attributes:
         required_bytes: what it would take.

@@ -32,6 +32,15 @@ def seconds_text(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
+def ago_text(seconds: float) -> str:
+    """``7300`` is "2 hours ago"."""
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        n = int(seconds // size)
+        if n:
+            return f"{n} {unit}{'s' if n > 1 else ''} ago"
+    return "just now"
+
+
 def _three_digits(n: float, n_powers: int) -> tuple[str, int]:
     """Three digits of it, and the power of a thousand that they are to be multiplied by."""
     power = 0

@@ -101,6 +101,10 @@ class Command(click.Command):
         self.params.append(_debug_option())
 
 
+class CommandGroup(Command, click.Group):
+    """A subcommand with subcommands of its own."""
+
+
 def _debug_option() -> click.Option:
     # Looked for in the arguments themselves, since parsing may be what fails.
     return click.Option(

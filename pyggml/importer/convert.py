@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import numpy as np
 
 from pyggml import quant
 from pyggml._native import integer
+from pyggml._partial_file import PartialFile
 from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.importer import encoding
@@ -31,6 +33,12 @@ NEEDS_HF_TOKENIZER = "pyggml.needs_hf_tokenizer"
 # For metadata, padding and what the file system itself takes.
 _SPARE_BYTES = 16 * 2**20
 _MAX_THREADS = 512
+# What systems call it: the disk is full, a user's share of it is, or its files can be no larger.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class StoppedError(ModelLoadError):
+    """A progress callback stopped a conversion."""
 
 
 @dataclass(frozen=True)
@@ -80,20 +88,64 @@ def convert(
         ModelLoadError: a file is broken, or two contradict each other; the message names file and tensor.
         UnsupportedArchitectureError: the engine could not compute this model as it was made.
         TokenizerError: the tokenizer is missing or broken.
-        DiskFullError: the file would not fit. Nothing was written.
+        DiskFullError: the file does not fit. Nothing is left of it.
         InvalidParameterError: an argument that cannot be.
     """
     outtype = require_outtype(outtype)
     threads = None if n_threads is None else integer("n_threads", n_threads, 1, _MAX_THREADS)
-    target = _target(out)
-    plan = read_plan(_directory(hf_dir))
+    return write_model(_directory(hf_dir), _target(out), outtype, progress, threads)
+
+
+def write_model(
+    directory: Path,
+    target: Path,
+    outtype: str,
+    progress: Progress | None,
+    n_threads: int | None = None,
+    file: PartialFile | None = None,
+) -> Conversion:
+    """What :func:`convert` does, with arguments that have been checked.
+
+    Args:
+        directory: the model's.
+        target: the file to write.
+        outtype: spelled as the engine does.
+        progress: as for :func:`convert`.
+        n_threads: as for :func:`convert`.
+        file: what becomes the target; tensors that are there already are not made again. None: a new one.
+
+    Raises:
+        StoppedError: the progress callback said so.
+        InferError: as :func:`convert`.
+    """
+    plan = read_plan(directory)
     vocabulary = read_vocabulary(plan.config.path.parent, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
     types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors)
-    _require_room(target, plan, types)
-    with GGUFWriter(target) as writer:
-        _declare(writer, plan, vocabulary, types, file_type)
-        _write_tensors(writer, plan, types, threads, progress)
+    required = _SPARE_BYTES + sum(
+        quant.nbytes(type, tensor.shape) for type, tensor in zip(types, plan.tensors, strict=True)
+    )
+    _require_room(target, required, 0 if file is None else file.n_allocated)
+    try:
+        with GGUFWriter(target, file=file) as writer:
+            _declare(writer, plan, vocabulary, types, file_type)
+            _write_tensors(writer, plan, types, n_threads, progress)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        available = shutil.disk_usage(target.parent).free
+        message = f"{target} takes {required} bytes, and while it was written there was no more room: {error.strerror}"
+        raise DiskFullError(message, required, available) from None
     return _report(target, plan, vocabulary, types)
+
+
+def report_progress(progress: Progress | None, fraction: float, directory: Path) -> None:
+    """Tells how far the conversion of a directory is.
+
+    Raises:
+        StoppedError: the callback said so.
+    """
+    if progress is not None and progress(fraction) is False:
+        raise StoppedError(f"converting {directory} was stopped by its progress callback")
 
 
 def _directory(hf_dir: object) -> Path:
@@ -108,13 +160,10 @@ def _target(out: object) -> Path:
     return Path(out)
 
 
-def _require_room(target: Path, plan: Plan, types: list[GGMLType]) -> None:
+def _require_room(target: Path, required: int, allocated: int) -> None:
     if not target.parent.is_dir():
         raise InvalidParameterError(f"there is no directory {target.parent} to write {target.name} in")
-    required = _SPARE_BYTES + sum(
-        quant.nbytes(type, tensor.shape) for type, tensor in zip(types, plan.tensors, strict=True)
-    )
-    available = shutil.disk_usage(target.parent).free
+    available = allocated + shutil.disk_usage(target.parent).free
     if required > available:
         raise DiskFullError(
             f"{target} would take {required} bytes, and {target.parent} has room for {available}", required, available
@@ -143,11 +192,13 @@ def _write_tensors(
 ) -> None:
     sizes = [tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors]
     done = np.cumsum(sizes) / max(sum(sizes), 1)
+    missing = writer.missing()
     with ThreadPoolExecutor(encoding.n_threads(threads), "pyggml-convert") as executor:
         for tensor, type, fraction in zip(plan.tensors, types, done, strict=True):
+            if tensor.name not in missing:
+                continue
             writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor))
-            if progress is not None and progress(float(fraction)) is False:
-                raise ModelLoadError(f"converting {plan.config.path.parent} was stopped by its progress callback")
+            report_progress(progress, float(fraction), plan.config.path.parent)
 
 
 def _report(target: Path, plan: Plan, vocabulary: Vocabulary, types: list[GGMLType]) -> Conversion:
