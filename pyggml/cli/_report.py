@@ -10,7 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from pyggml.cli._tables import bars, facts, heading, plain, print_all, ranges
-from pyggml.cli._units import bytes_text, count_text
+from pyggml.cli._units import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
     from pyggml import LayerReport, ModelReport, Problem, TensorShare, VocabularyReport
@@ -42,9 +42,9 @@ def _parts(report: ModelReport) -> Iterator[RenderableType]:
 
 def _model(report: ModelReport) -> Iterator[tuple[str, str]]:
     yield "file" if report.format == "gguf" else "directory", str(report.path)
-    yield "format", f"{_FORMATS[report.format]}, {_count(len(report.files), 'file')}, {bytes_text(report.n_bytes)}"
+    yield "format", f"{_FORMATS[report.format]}, {counted(len(report.files), 'file')}, {bytes_text(report.n_bytes)}"
     yield "model", _joined(report.variant, report.architecture and f"architecture {report.architecture}")
-    yield "weights", f"{count_text(report.n_params)} in {_count(report.n_tensors, 'tensor')}"
+    yield "weights", f"{count_text(report.n_params)} in {counted(report.n_tensors, 'tensor')}"
     quantization = report.quantization
     yield "stored as", f"{quantization.name}, {quantization.bits_per_weight:.3g} bits each"
     yield "layers", f"{report.n_layer}, {report.n_embd:,} wide, feed-forward {report.n_ff:,}" if report.n_layer else ""
@@ -54,7 +54,7 @@ def _model(report: ModelReport) -> Iterator[tuple[str, str]]:
     yield "context", f"{report.n_ctx_train:,} tokens" if report.n_ctx_train else ""
     yield "output", "shares the embedding's weights" if report.tied_embeddings else "has weights of its own"
     for name, values in report.per_layer.items():
-        yield name, ", ".join(f"{value} in {_count(n, 'layer')}" for value, n in Counter(values).most_common())
+        yield name, ", ".join(f"{value} in {counted(n, 'layer')}" for value, n in Counter(values).most_common())
 
 
 _FORMATS = {"gguf": "GGUF", "huggingface": "Hugging Face directory"}
@@ -152,11 +152,7 @@ def _problems(problems: Sequence[Problem]) -> RenderableType:
         )
         for problem in problems
     ]
-    return Group(heading(_count(len(problems), "problem")), facts(rows))
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+    return Group(heading(counted(len(problems), "problem")), facts(rows))
 
 
 def _joined(*parts: object) -> str:

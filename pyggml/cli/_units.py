@@ -23,6 +23,11 @@ def count_text(n: float) -> str:
     return f"{digits}{_COUNTS[power]}"
 
 
+def counted(n: int, what: str) -> str:
+    """``2, "file"`` is "2 files"."""
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
 def seconds_text(seconds: float) -> str:
     """``83.2`` is "1 min 23 s"."""
     if seconds < 59.5:
@@ -36,8 +41,8 @@ def ago_text(seconds: float) -> str:
     """``7300`` is "2 hours ago"."""
     for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         n = int(seconds // size)
-        if n:
-            return f"{n} {unit}{'s' if n > 1 else ''} ago"
+        if n > 0:
+            return f"{counted(n, unit)} ago"
     return "just now"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 import pyggml
-from pyggml.cli._units import ago_text, bytes_text
+from pyggml.cli._units import ago_text, bytes_text, counted
 from pyggml.cli.program import Command, CommandGroup
 from pyggml.cli.terminal import json_option, print_json
 
@@ -38,24 +38,24 @@ def clear(yes: bool) -> None:
     entries = pyggml.importer.cache_entries()
     if entries and not yes:
         _confirm(entries)
-    click.echo(f"{bytes_text(pyggml.importer.clear_cache())} are free")
+    click.echo(f"{bytes_text(pyggml.importer.clear_cache())} freed")
 
 
-@command.command("remove", cls=Command)
+@command.command("remove", cls=Command, short_help="Remove one model.")
 @click.argument("name")
 def remove(name: str) -> None:
     """Remove what was imported from directories of that NAME, or the file of that NAME."""
     entries = [entry for entry in pyggml.importer.cache_entries() if name in (entry.model, entry.path.name)]
     if not entries:
         raise click.ClickException(f"nothing called {name} is in {pyggml.importer.cache_dir()}")
-    click.echo(f"{bytes_text(sum(map(pyggml.importer.remove_entry, entries)))} are free")
+    click.echo(f"{bytes_text(sum(map(pyggml.importer.remove_entry, entries)))} freed")
 
 
 def _confirm(entries: list[CacheEntry]) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError("there is nobody to ask: --yes removes them", click.get_current_context())
     total = bytes_text(sum(entry.n_bytes for entry in entries))
-    if not click.confirm(f"Remove {len(entries)} models, {total}, from {pyggml.importer.cache_dir()}?"):
+    if not click.confirm(f"Remove {counted(len(entries), 'model')}, {total}, from {pyggml.importer.cache_dir()}?"):
         raise click.ClickException("nothing was removed")
 
 
@@ -67,7 +67,7 @@ def _print(entries: list[CacheEntry]) -> None:
         click.echo(f"  {entry.path.name}")
     total = bytes_text(sum(entry.n_bytes for entry in entries))
     limit = bytes_text(pyggml.importer.cache_limit())
-    click.echo(f"{len(entries)} models, {total} of at most {limit}, in {pyggml.importer.cache_dir()}")
+    click.echo(f"{counted(len(entries), 'model')}, {total} of at most {limit}, in {pyggml.importer.cache_dir()}")
 
 
 def _print_json(entries: list[CacheEntry]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import sys
@@ -146,11 +147,13 @@ def cache_limit() -> int:
     Raises:
         InvalidParameterError: that is no number.
     """
-    given = os.environ.get("PYGGML_CACHE_GB", "")
+    given = os.environ.get("PYGGML_CACHE_GB") or _DEFAULT_LIMIT_GB
     try:
-        limit = float(given or _DEFAULT_LIMIT_GB)
+        limit = float(given)
     except ValueError:
-        raise InvalidParameterError(f"PYGGML_CACHE_GB is {given!r}; a number of gigabytes was expected") from None
+        limit = math.nan
+    if not 0 <= limit < math.inf:
+        raise InvalidParameterError(f"PYGGML_CACHE_GB is {given!r}; a number of gigabytes was expected")
     return round(limit * 1e9)
 
 
