@@ -29,7 +29,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def sizes(cache: Path) -> dict[str, int]:
+def sizes() -> dict[str, int]:
     """Model and type -> bytes."""
     return {f"{entry.model} {entry.outtype}": entry.n_bytes for entry in cache_entries()}
 
@@ -48,8 +48,8 @@ def test_it_is_listed_as_json(cache: Path) -> None:
     found = json.loads(pyggml("cache", "--json", env={"PYGGML_CACHE_GB": "1.5"}).out)
     assert (found["path"], found["limit_bytes"]) == (str(cache), 1_500_000_000)
     models = {f"{model['model']} {model['outtype']}": model for model in found["models"]}
-    assert {name: model["n_bytes"] for name, model in models.items()} == sizes(cache)
-    assert found["n_bytes"] == sum(sizes(cache).values())
+    assert {name: model["n_bytes"] for name, model in models.items()} == sizes()
+    assert found["n_bytes"] == sum(sizes().values())
     assert not models["first-model q4_k_m"]["is_complete"]
     assert Path(models["second q8_0"]["path"]).is_file()
     assert models["first-model auto"]["used"] == pytest.approx(time.time() - 7300, abs=200)
@@ -63,20 +63,20 @@ def test_an_empty_one_is_no_error(tmp_path: Path) -> None:
 
 
 def test_one_is_removed_by_the_name_of_its_directory(cache: Path) -> None:
-    before = sizes(cache)
+    before = sizes()
     assert pyggml("cache", "remove", "first-model").code == 0
-    assert sizes(cache) == {"second q8_0": before["second q8_0"]}
+    assert sizes() == {"second q8_0": before["second q8_0"]}
 
 
 def test_one_is_removed_by_its_own_name(cache: Path) -> None:
     name = next(entry.path.name for entry in cache_entries() if entry.outtype == "auto")
     assert pyggml("cache", "remove", name).out == "200 kB freed\n"
-    assert sorted(sizes(cache)) == ["first-model q4_k_m", "second q8_0"]
+    assert sorted(sizes()) == ["first-model q4_k_m", "second q8_0"]
 
 
 def test_it_is_cleared(cache: Path) -> None:
     assert "nobody to ask: --yes" in fails(2, "cache", "clear")
-    assert len(sizes(cache)) == 3
+    assert len(sizes()) == 3
     assert pyggml("cache", "clear", "--yes").out.endswith(" freed\n")
     assert list(cache.iterdir()) == []
 
@@ -87,7 +87,7 @@ def test_it_asks_before_it_is_cleared(cache: Path, answer: str, code: int, n_lef
         terminal.until(r"Remove 3 models, [\d.]+ kB, from [^?]*\? \[y/N\]")
         terminal.press(answer)
         assert terminal.end() == code
-    assert len(sizes(cache)) == n_left
+    assert len(sizes()) == n_left
 
 
 def test_it_refuses_in_one_line(cache: Path) -> None:
@@ -97,7 +97,7 @@ def test_it_refuses_in_one_line(cache: Path) -> None:
     assert "--json" in fails(2, "cache", "--json", "clear", "--yes")
     for limit in ("many", "inf", "nan", "-1"):
         assert f"PYGGML_CACHE_GB is '{limit}'" in fails(1, "cache", env={"PYGGML_CACHE_GB": limit})
-    assert len(sizes(cache)) == 3
+    assert len(sizes()) == 3
 
 
 def test_other_files_are_named_as_they_are() -> None:
