@@ -252,10 +252,10 @@ pyg_model_options pyg_model_default_options(void);
 // PYG_ERR_OUT_OF_MEMORY when the engine finds no room, or weights that are read instead of mapped cannot fit.
 pyg_status pyg_model_new(const char * path, const pyg_model_options * options, pyg_model ** out, pyg_error * err);
 
-// What the engine makes of a model by its metadata alone: a load that reads no weights, and goes on after what is wrong.
-// `ggufs` are a model's files in their order; of all but the first only the tensors count. `path` is any file there is.
-// *out is the model with its vocabulary and without weights, or NULL where the vocabulary cannot be read. *about is
-// *owned*: pyg_string_free. It is an object:
+// What the engine makes of a model by its metadata alone: a load that reads no weights, and goes on after what is
+// wrong. `ggufs` are a model's files in their order; of all but the first only the tensors count. `path` is any file
+// there is. *out is the model with its vocabulary and without weights, or NULL where the vocabulary cannot be read.
+// *about is *owned*: pyg_string_free. It is an object:
 //   failed    the step that the engine does not get over: "architecture", "sizes", "vocabulary" or "tensors"; or ""
 //   words     what it says there
 //   sizes     of the model as the engine reads them; empty before that step
