@@ -203,6 +203,9 @@ struct gguf_context;
 // PYG_ERR_MODEL_LOAD.
 pyg_status pyg_gguf_open(const char * path, pyg_gguf ** out, pyg_error * err);
 
+// The same of a file whose data may be missing, in part or all of it.
+pyg_status pyg_gguf_open_header(const char * path, pyg_gguf ** out, pyg_error * err);
+
 // An empty one to fill, through the raw API's setters, and write.
 pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err);
 void       pyg_gguf_free(pyg_gguf * gguf);
@@ -248,6 +251,19 @@ pyg_model_options pyg_model_default_options(void);
 // PYG_ERR_MODEL_NOT_FOUND, PYG_ERR_MODEL_LOAD, PYG_ERR_UNSUPPORTED_ARCH, PYG_ERR_DEVICE,
 // PYG_ERR_OUT_OF_MEMORY when the engine finds no room, or weights that are read instead of mapped cannot fit.
 pyg_status pyg_model_new(const char * path, const pyg_model_options * options, pyg_model ** out, pyg_error * err);
+
+// What the engine makes of a model by its metadata alone: a load that reads no weights, and goes on after what is
+// wrong. `ggufs` are a model's files in their order; of all but the first only the tensors count. `path` is any file
+// there is. *out is the model with its vocabulary and without weights, or NULL where the vocabulary cannot be read.
+// *about is *owned*: pyg_string_free. It is an object:
+//   failed    the step that the engine does not get over: "architecture", "sizes", "vocabulary" or "tensors"; or ""
+//   words     what it says there
+//   sizes     of the model as the engine reads them; empty before that step
+//   findings  tensors that are missing (without "found") or have another shape: {"name", "expected", "found"}, the
+//             shapes innermost first; the first 256
+//   unknown   names of tensors that models of this kind do not have
+pyg_status pyg_model_survey(pyg_gguf * const * ggufs, size_t n_ggufs, const char * path, char ** about,
+                            pyg_model ** out, pyg_error * err);
 pyg_status pyg_model_close(pyg_model * model, pyg_error * err);
 void       pyg_model_free(pyg_model * model);
 

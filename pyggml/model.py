@@ -100,6 +100,18 @@ class Model:
             vocab_only=bool(vocab_only),
             check_tensors=bool(check_tensors),
         )
+        self._read_facts()
+
+    @classmethod
+    def of_handle(cls, path: str | os.PathLike[str], handle: CData) -> Self:
+        """Takes ownership of a ``pyg_model *`` that something else made."""
+        model = cls.__new__(cls)
+        model.path = os.fsdecode(path)
+        model._handle = handle
+        model._read_facts()
+        return model
+
+    def _read_facts(self) -> None:
         info = ffi.new("pyg_model_info *")
         errors.call(lib.pyg_model_get_info, self._handle, info)
         self.arch: str = ffi.string(info.arch).decode(errors="replace")
