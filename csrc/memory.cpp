@@ -26,14 +26,22 @@ struct ContextDeleter {
 };
 using UniqueContext = std::unique_ptr<llama_context, ContextDeleter>;
 
+// Rows of the embedding, 0 where there is none under the usual name.
+int64_t n_vocab_of(const gguf_context * gguf) {
+    const int64_t tensor = gguf_find_tensor(gguf, "token_embd.weight");
+    return tensor < 0 ? 0 : gguf_get_tensor_ne(gguf, tensor)[1];
+}
+
 uint64_t array_length(const gguf_context * gguf, const char * key) {
     const int64_t id = gguf_find_key(gguf, key);
     return id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_ARRAY ? gguf_get_arr_n(gguf, id) : 0;
 }
 
-uint64_t vocabulary_bytes(const gguf_context * gguf) {
-    return VOCABULARY_ENTRY_BYTES *
-           (array_length(gguf, "tokenizer.ggml.tokens") + array_length(gguf, "tokenizer.ggml.merges"));
+// Of a file that is laid out without a vocabulary it is taken to have as many merges as tokens, as most have.
+uint64_t vocabulary_bytes(const gguf_context * gguf, uint64_t n_vocab) {
+    const uint64_t n_tokens = array_length(gguf, "tokenizer.ggml.tokens");
+    const uint64_t n_merges = array_length(gguf, "tokenizer.ggml.merges");
+    return VOCABULARY_ENTRY_BYTES * (n_tokens ? n_tokens + n_merges : 2 * n_vocab);
 }
 
 llama_model_kv_override override_of(const std::string & key, llama_model_kv_override_type tag) {
@@ -45,17 +53,16 @@ llama_model_kv_override override_of(const std::string & key, llama_model_kv_over
 
 // Metadata that has the engine leave the vocabulary out, which takes most of the time, and still know its size. Empty
 // where the file does not tell that.
-std::vector<llama_model_kv_override> without_vocabulary(const gguf_context * gguf) {
-    const int64_t arch   = gguf_find_key(gguf, "general.architecture");
-    const int64_t tensor = gguf_find_tensor(gguf, "token_embd.weight");
-    if (arch < 0 || gguf_get_kv_type(gguf, arch) != GGUF_TYPE_STRING || tensor < 0) {
+std::vector<llama_model_kv_override> without_vocabulary(const gguf_context * gguf, int64_t n_vocab) {
+    const int64_t arch = gguf_find_key(gguf, "general.architecture");
+    if (arch < 0 || gguf_get_kv_type(gguf, arch) != GGUF_TYPE_STRING || n_vocab == 0) {
         return {};
     }
     llama_model_kv_override kind = override_of("tokenizer.ggml.model", LLAMA_KV_OVERRIDE_TYPE_STR);
     std::snprintf(kind.val_str, sizeof(kind.val_str), "no_vocab");
     llama_model_kv_override size =
         override_of(gguf_get_val_str(gguf, arch) + std::string(".vocab_size"), LLAMA_KV_OVERRIDE_TYPE_INT);
-    size.val_i64 = gguf_get_tensor_ne(gguf, tensor)[1];
+    size.val_i64 = n_vocab;
     return {kind, size, {}};  // upstream reads up to an empty key
 }
 
@@ -165,6 +172,8 @@ namespace pyg {
 Shape::~Shape() { llama_model_free(raw); }
 
 Shape::Shape(const std::string & path, const std::string & device, int32_t n_gpu_layers) {
+    LogHeld                         held;   // the model's own warnings are said when it is loaded in earnest,
+    const GuardScope                words;  // and that it has no vocabulary is nobody's concern
     std::vector<ggml_backend_dev_t> devices;
     llama_model_params              params = model_params(device, n_gpu_layers, devices);
     params.no_alloc                        = true;
@@ -173,14 +182,16 @@ Shape::Shape(const std::string & path, const std::string & device, int32_t n_gpu
     std::vector<llama_model_kv_override> overrides;
     const gguf_context_ptr gguf(gguf_init_from_file(path.c_str(), {/*no_alloc =*/true, /*ctx =*/nullptr}));
     if (gguf) {
-        overrides           = without_vocabulary(gguf.get());
-        vocabulary_bytes    = ::vocabulary_bytes(gguf.get());
-        params.kv_overrides = overrides.empty() ? nullptr : overrides.data();
+        const int64_t n_vocab = n_vocab_of(gguf.get());
+        overrides             = without_vocabulary(gguf.get(), n_vocab);
+        vocabulary_bytes      = ::vocabulary_bytes(gguf.get(), static_cast<uint64_t>(n_vocab));
+        params.kv_overrides   = overrides.empty() ? nullptr : overrides.data();
     }
     raw = llama_model_load_from_file(path.c_str(), params);
     if (!raw) {
         throw load_failure(path.c_str());
     }
+    held.drop();
 }
 
 pyg_memory estimate_memory(const Model & model, const llama_context_params & params) {

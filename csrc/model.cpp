@@ -1,7 +1,6 @@
 // Models: a file is looked at before the engine sees it, loaded under the guard, and shared by what is made of it.
 #include "handles.hpp"
 #include "llama-model.h"
-#include "log.hpp"
 
 #include <sys/stat.h>
 
@@ -128,7 +127,6 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
     model->vocab_only   = options.vocab_only;
 
     if (options.shape_only) {
-        const pyg::LogMuted quietly;
         model->shape = std::make_shared<pyg::Shape>(model->path, model->device, model->n_gpu_layers);
         model->raw   = model->shape->raw;
         model->vocab = llama_model_get_vocab(model->raw);

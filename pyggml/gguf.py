@@ -336,7 +336,19 @@ class GGUFWriter:
                 )
             if self._file is None:
                 self._file = PartialFile(self.path, _meta_data(handle))
-            self._file.publish(max((_padded(info.offset + info.nbytes) for info in self._declared.values()), default=0))
+            self._file.publish(self._data_bytes())
+            self._is_finished = True
+            self._handle = None
+
+    def finish_without_data(self) -> None:
+        """Makes the metadata appear as a file whose data reads as zeros, and takes no room on most disks.
+
+        Raises:
+            ClosedError: the writer is finished or closed.
+        """
+        with self._lock:
+            file = PartialFile(self.path, _meta_data(self._declaring()))
+            file.publish(self._data_bytes(), is_lasting=False)
             self._is_finished = True
             self._handle = None
 
@@ -358,6 +370,9 @@ class GGUFWriter:
                 self.finish()
         finally:
             self.close()
+
+    def _data_bytes(self) -> int:
+        return max((_padded(info.offset + info.nbytes) for info in self._declared.values()), default=0)
 
     def _begin(self, name: str) -> tuple[TensorInfo, PartialFile]:
         """The tensor whose data comes next, and the file for it."""
