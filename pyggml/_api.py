@@ -33,6 +33,7 @@ from pyggml.diagnostics import (
     TensorShare,
     VocabularyReport,
 )
+from pyggml.diagnostics.estimate import DeviceMemory, MemoryEstimate, Suggestions
 from pyggml.errors import (
     ArchitectureMismatchError,
     ClosedError,
@@ -117,6 +118,7 @@ __all__ = [
     "Conversion",
     "Device",
     "DeviceError",
+    "DeviceMemory",
     "DiskFullError",
     "EmptyPromptError",
     "EngineError",
@@ -134,6 +136,7 @@ __all__ = [
     "Llama",
     "Llama31",
     "LoadPlan",
+    "MemoryEstimate",
     "Message",
     "Mistral",
     "Model",
@@ -157,6 +160,7 @@ __all__ = [
     "SmolLM2",
     "SpecialToken",
     "Stream",
+    "Suggestions",
     "TemplateReport",
     "TensorShare",
     "Timings",

@@ -110,10 +110,10 @@ class ResumableFile(PartialFile):
         """As of any."""
         self._marks.add(part)
 
-    def publish(self) -> None:
+    def publish(self, *, is_lasting: bool = True) -> None:
         """As of any."""
         self._marks.stop()
-        super().publish()
+        super().publish(is_lasting=is_lasting)
 
 
 class _Marks:

@@ -378,6 +378,17 @@ class GGUFWriter:
             self._is_finished = True
             self._handle = None
 
+    def finish_without_data(self) -> None:
+        """Makes the metadata appear as a file whose data reads as zeros, and takes no room on most disks.
+
+        Raises:
+            ClosedError: the writer is finished or closed.
+        """
+        with self._lock:
+            self._begun().publish(is_lasting=False)
+            self._is_finished = True
+            self._handle = None
+
     def close(self) -> None:
         """Discards what is not finished. May be repeated."""
         with self._lock:

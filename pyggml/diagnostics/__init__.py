@@ -1,5 +1,6 @@
-"""What a model is, before it is loaded."""
+"""What a model is, and whether it will fit, before its weights are read."""
 
+from pyggml.diagnostics.estimate import DeviceMemory, MemoryEstimate, Suggestions, estimate
 from pyggml.diagnostics.report import (
     FileReport,
     LayerReport,
@@ -15,15 +16,19 @@ from pyggml.diagnostics.report import (
 )
 
 __all__ = [
+    "DeviceMemory",
     "FileReport",
     "LayerReport",
     "LoadPlan",
+    "MemoryEstimate",
     "ModelReport",
     "Problem",
     "QuantizationReport",
     "RopeReport",
     "SpecialToken",
+    "Suggestions",
     "TemplateReport",
     "TensorShare",
     "VocabularyReport",
+    "estimate",
 ]
