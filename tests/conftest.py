@@ -30,6 +30,7 @@ _HANDLE_KINDS = {
     "Waker": lib.PYG_HANDLE_WAKER,
     "ChatTemplates": lib.PYG_HANDLE_CHAT_TEMPLATES,
     "ChatParser": lib.PYG_HANDLE_CHAT_PARSER,
+    "Imatrix": lib.PYG_HANDLE_IMATRIX,
 }
 
 _failed = pytest.StashKey[bool]()
