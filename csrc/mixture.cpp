@@ -81,11 +81,16 @@ ggml_tensor * add_tensor(ggml_context * ctx, const pyg_mixture_tensor & tensor) 
 // The type of one of the tensors. To be asked for each in its turn: some rules count.
 ggml_type choose(quantize_state_impl & state, const ggml_tensor * tensor, ggml_type default_type,
                  const tensor_metadata & about, int32_t wanted) {
-    if (wanted < 0) {
-        return llama_tensor_get_type(state, state.params, tensor, default_type, about);
+    try {
+        if (wanted < 0) {
+            return llama_tensor_get_type(state, state.params, tensor, default_type, about);
+        }
+        require_known_type(wanted);
+        return tensor_type_fallback(state, tensor, static_cast<ggml_type>(wanted));
+    } catch (const std::runtime_error & error) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "tensor '%s' has rows of %lld values: %s", tensor->name,
+                   static_cast<long long>(tensor->ne[0]), error.what());
     }
-    require_known_type(wanted);
-    return tensor_type_fallback(state, tensor, static_cast<ggml_type>(wanted));
 }
 
 void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_mixture_tensor * tensors, size_t n_tensors) {

@@ -16,6 +16,7 @@ from pyggml import quant
 from pyggml._native import integer
 from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGUFWriter, ValueType
+from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml.importer import encoding
 from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
 from pyggml.importer.plan import Plan, read_plan
@@ -60,6 +61,7 @@ def convert(
     outtype: str = "auto",
     progress: Progress | None = None,
     *,
+    imatrix: ImportanceMatrix | str | os.PathLike[str] | None = None,
     n_threads: int | None = None,
 ) -> Conversion:
     """Writes the model of a Hugging Face directory as a GGUF file. Needs no PyTorch.
@@ -73,6 +75,7 @@ def convert(
         outtype: "auto" keeps the precision of every weight; "f32", "f16", "bf16", or any mixture that the engine's
             quantiser knows ("q8_0", "q4_0", "q4_k_m" ...), made in the same pass.
         progress: called with the part that is done, 0 to 1, after each tensor; returning False stops.
+        imatrix: what matters in the weights, for mixtures: from :func:`pyggml.compute_imatrix`, or the path of a file.
         n_threads: that encode; None: one for each core.
 
     Raises:
@@ -86,13 +89,14 @@ def convert(
     outtype = require_outtype(outtype)
     threads = None if n_threads is None else integer("n_threads", n_threads, 1, _MAX_THREADS)
     target = _target(out)
+    matrix = open_imatrix(imatrix)
     plan = read_plan(_directory(hf_dir))
     vocabulary = read_vocabulary(plan.config.path.parent, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
-    types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors)
+    types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors, matrix)
     _require_room(target, plan, types)
     with GGUFWriter(target) as writer:
-        _declare(writer, plan, vocabulary, types, file_type)
-        _write_tensors(writer, plan, types, threads, progress)
+        _declare(writer, plan, vocabulary, types, file_type, matrix)
+        _write_tensors(writer, plan, types, threads, progress, matrix)
     return _report(target, plan, vocabulary, types)
 
 
@@ -121,14 +125,23 @@ def _require_room(target: Path, plan: Plan, types: list[GGMLType]) -> None:
         )
 
 
-def _declare(writer: GGUFWriter, plan: Plan, vocabulary: Vocabulary, types: list[GGMLType], file_type: int) -> None:
+def _declare(
+    writer: GGUFWriter,
+    plan: Plan,
+    vocabulary: Vocabulary,
+    types: list[GGMLType],
+    file_type: int,
+    imatrix: ImportanceMatrix | None,
+) -> None:
     metadata: dict[str, Any] = {**plan.metadata, "general.file_type": file_type, **vocabulary.metadata}
     if vocabulary.needs_hf_tokenizer is not None:
         metadata[NEEDS_HF_TOKENIZER] = vocabulary.needs_hf_tokenizer
     for key, value in metadata.items():
         writer.set(key, value, _value_type(value))
-    for tensor, type in zip(plan.tensors, types, strict=True):
-        writer.add_tensor(tensor.name, tensor.shape, type)
+    for key, (value, type) in ({} if imatrix is None else quantizer_metadata(imatrix)).items():
+        writer.set(key, value, type)
+    for tensor, element in zip(plan.tensors, types, strict=True):
+        writer.add_tensor(tensor.name, tensor.shape, element)
 
 
 def _value_type(value: Any) -> ValueType | None:
@@ -139,13 +152,18 @@ def _value_type(value: Any) -> ValueType | None:
 
 
 def _write_tensors(
-    writer: GGUFWriter, plan: Plan, types: list[GGMLType], threads: int | None, progress: Progress | None
+    writer: GGUFWriter,
+    plan: Plan,
+    types: list[GGMLType],
+    threads: int | None,
+    progress: Progress | None,
+    imatrix: ImportanceMatrix | None,
 ) -> None:
     sizes = [tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors]
     done = np.cumsum(sizes) / max(sum(sizes), 1)
     with ThreadPoolExecutor(encoding.n_threads(threads), "pyggml-convert") as executor:
         for tensor, type, fraction in zip(plan.tensors, types, done, strict=True):
-            writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor))
+            writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor, imatrix))
             if progress is not None and progress(float(fraction)) is False:
                 raise ModelLoadError(f"converting {plan.config.path.parent} was stopped by its progress callback")
 
