@@ -4,6 +4,7 @@
 #include "ggml-cpp.h"
 #include "grammar_cache.hpp"
 #include "guard.hpp"
+#include "imatrix.hpp"
 #include "llama.h"
 
 #include <atomic>
@@ -64,6 +65,8 @@ struct Context {
     int32_t                n_reserved    = 0;      // rows there is a buffer for; it only grows
     bool                   has_logits    = false;  // whether those rows have logits
     std::atomic<bool>      cancelled{false};       // read by the abort callback
+
+    std::shared_ptr<ImatrixCollector> imatrix;  // or null
 
     Context() = default;
     ~Context();
@@ -146,6 +149,14 @@ struct pyg_context : pyg::Handle {
     pyg_context() : Handle(PYG_HANDLE_CONTEXT) {}
     void release() { context.reset(); }
     void leak() { new std::shared_ptr<pyg::Context>(std::move(context)); }
+};
+
+struct pyg_imatrix : pyg::Handle {
+    std::shared_ptr<pyg::ImatrixCollector> collector;
+
+    pyg_imatrix() : Handle(PYG_HANDLE_IMATRIX) {}
+    void release() { collector.reset(); }
+    void leak() { collector.reset(); }
 };
 
 struct pyg_sampler : pyg::Handle {

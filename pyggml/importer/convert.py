@@ -18,6 +18,7 @@ from pyggml._native import integer
 from pyggml._partial_file import PartialFile
 from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGUFWriter, ValueType
+from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml.importer import encoding
 from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
 from pyggml.importer.plan import Plan, read_plan
@@ -68,6 +69,7 @@ def convert(
     outtype: str = "auto",
     progress: Progress | None = None,
     *,
+    imatrix: ImportanceMatrix | str | os.PathLike[str] | None = None,
     n_threads: int | None = None,
 ) -> Conversion:
     """Writes the model of a Hugging Face directory as a GGUF file. Needs no PyTorch.
@@ -81,6 +83,7 @@ def convert(
         outtype: "auto" keeps the precision of every weight; "f32", "f16", "bf16", or any mixture that the engine's
             quantiser knows ("q8_0", "q4_0", "q4_k_m" ...), made in the same pass.
         progress: called with the part that is done, 0 to 1, after each tensor; returning False stops.
+        imatrix: what matters in the weights, for mixtures: from :func:`pyggml.compute_imatrix`, or the path of a file.
         n_threads: that encode; None: one for each core.
 
     Raises:
@@ -93,7 +96,7 @@ def convert(
     """
     outtype = require_outtype(outtype)
     threads = None if n_threads is None else integer("n_threads", n_threads, 1, _MAX_THREADS)
-    return write_model(_directory(hf_dir), _target(out), outtype, progress, threads)
+    return write_model(_directory(hf_dir), _target(out), outtype, progress, threads, imatrix=open_imatrix(imatrix))
 
 
 def write_model(
@@ -103,6 +106,7 @@ def write_model(
     progress: Progress | None,
     n_threads: int | None = None,
     file: PartialFile | None = None,
+    imatrix: ImportanceMatrix | None = None,
 ) -> Conversion:
     """What :func:`convert` does, with arguments that have been checked.
 
@@ -113,6 +117,7 @@ def write_model(
         progress: as for :func:`convert`.
         n_threads: as for :func:`convert`.
         file: what becomes the target; tensors that are there already are not made again. None: a new one.
+        imatrix: as for :func:`convert`.
 
     Raises:
         StoppedError: the progress callback said so.
@@ -120,15 +125,15 @@ def write_model(
     """
     plan = read_plan(directory)
     vocabulary = read_vocabulary(plan.config.path.parent, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
-    types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors)
+    types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors, imatrix)
     required = _SPARE_BYTES + sum(
         quant.nbytes(type, tensor.shape) for type, tensor in zip(types, plan.tensors, strict=True)
     )
     _require_room(target, required, 0 if file is None else file.n_allocated)
     try:
         with GGUFWriter(target, file=file) as writer:
-            _declare(writer, plan, vocabulary, types, file_type)
-            _write_tensors(writer, plan, types, n_threads, progress)
+            _declare(writer, plan, vocabulary, types, file_type, imatrix)
+            _write_tensors(writer, plan, types, n_threads, progress, imatrix)
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
@@ -170,14 +175,23 @@ def _require_room(target: Path, required: int, allocated: int) -> None:
         )
 
 
-def _declare(writer: GGUFWriter, plan: Plan, vocabulary: Vocabulary, types: list[GGMLType], file_type: int) -> None:
+def _declare(
+    writer: GGUFWriter,
+    plan: Plan,
+    vocabulary: Vocabulary,
+    types: list[GGMLType],
+    file_type: int,
+    imatrix: ImportanceMatrix | None,
+) -> None:
     metadata: dict[str, Any] = {**plan.metadata, "general.file_type": file_type, **vocabulary.metadata}
     if vocabulary.needs_hf_tokenizer is not None:
         metadata[NEEDS_HF_TOKENIZER] = vocabulary.needs_hf_tokenizer
     for key, value in metadata.items():
         writer.set(key, value, _value_type(value))
-    for tensor, type in zip(plan.tensors, types, strict=True):
-        writer.add_tensor(tensor.name, tensor.shape, type)
+    for key, (value, type) in ({} if imatrix is None else quantizer_metadata(imatrix)).items():
+        writer.set(key, value, type)
+    for tensor, element in zip(plan.tensors, types, strict=True):
+        writer.add_tensor(tensor.name, tensor.shape, element)
 
 
 def _value_type(value: Any) -> ValueType | None:
@@ -188,7 +202,12 @@ def _value_type(value: Any) -> ValueType | None:
 
 
 def _write_tensors(
-    writer: GGUFWriter, plan: Plan, types: list[GGMLType], threads: int | None, progress: Progress | None
+    writer: GGUFWriter,
+    plan: Plan,
+    types: list[GGMLType],
+    threads: int | None,
+    progress: Progress | None,
+    imatrix: ImportanceMatrix | None,
 ) -> None:
     sizes = [tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors]
     done = np.cumsum(sizes) / max(sum(sizes), 1)
@@ -197,7 +216,7 @@ def _write_tensors(
         for tensor, type, fraction in zip(plan.tensors, types, done, strict=True):
             if tensor.name not in missing:
                 continue
-            writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor))
+            writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor, imatrix))
             report_progress(progress, float(fraction), plan.config.path.parent)
 
 

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from pyggml.imatrix import ImportanceMatrix
+from pyggml._collector import Collector
+from pyggml.context import Context
+from pyggml.imatrix import Importance, ImportanceMatrix
 from pyggml.importer.convert import Progress
 from pyggml.llm import LLM
+from pyggml.quantization.reading import PASS_TOKENS, Text, chunks_of, n_together, opened, passes
 from pyggml.source import Source
-
-#: A text, the path of a file that holds one, or token ids.
-Text = str | os.PathLike[str] | Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
 def compute_imatrix(
@@ -46,4 +41,25 @@ def compute_imatrix(
         InvalidParameterError: the text has too few tokens, or an argument cannot be.
         EngineError: ``progress`` stopped, or an activation was no number.
     """
-    raise NotImplementedError
+    collector = Collector(process_output=process_output)
+    with opened(source, device) as (model, tokenizer):
+        chunks = chunks_of(text, model, tokenizer, n_ctx, n_chunks)
+        # All tokens are output: what the last layer and the output meet is left out for others.
+        with Context(
+            model,
+            n_ctx=n_together(chunks) * chunks.shape[1],
+            n_batch=PASS_TOKENS,
+            n_seq_max=n_together(chunks),
+            n_threads=n_threads,
+            collector=collector,
+        ) as context:
+            for each in passes(chunks, progress, "computing an importance matrix"):
+                if each.is_first:
+                    context.memory_clear(data=False)
+                context.decode(each.token_ids.reshape(-1), seq_id=each.seq_ids, output="all")
+    entries = {
+        name: Importance(squares, counts, activations)
+        for name, (squares, activations, counts) in collector.sums().items()
+    }
+    datasets = (os.fsdecode(text),) if isinstance(text, os.PathLike) else ()
+    return ImportanceMatrix(entries, datasets, chunks.shape[1], len(chunks))

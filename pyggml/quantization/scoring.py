@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
+from pyggml.context import Context
 from pyggml.importer.convert import Progress
 from pyggml.llm import LLM
-from pyggml.quantization.collecting import Text
+from pyggml.quantization.reading import PASS_TOKENS, Ids, Pass, Text, chunks_of, n_together, opened, passes
 from pyggml.source import Source
 
 
@@ -46,7 +51,7 @@ def perplexity(
 
     Args:
         source: as for :func:`pyggml.load`; or a loaded model.
-        text: at least two chunks; a path (not a str) means the file.
+        text: at least ``n_ctx`` tokens; a path (not a str) means the file.
         n_ctx: tokens of a chunk.
         n_chunks: chunks to read; None: all.
         device: as for :func:`pyggml.load`; a loaded model stays where it is.
@@ -58,4 +63,33 @@ def perplexity(
         InvalidParameterError: the text has too few tokens, or an argument cannot be.
         EngineError: ``progress`` stopped.
     """
-    raise NotImplementedError
+    with opened(source, device) as (model, tokenizer):
+        chunks = chunks_of(text, model, tokenizer, n_ctx, n_chunks)
+        with Context(
+            model,
+            n_ctx=n_together(chunks) * chunks.shape[1],
+            n_batch=PASS_TOKENS,
+            n_seq_max=n_together(chunks),
+            n_threads=n_threads,
+        ) as context:
+            logprobs = [_logprobs(context, chunks, each) for each in passes(chunks, progress, "computing a perplexity")]
+    return _perplexity(-np.concatenate(logprobs).astype(np.float64), chunks)
+
+
+def _logprobs(context: Context, chunks: Ids, each: Pass) -> npt.NDArray[np.float32]:
+    """Of the tokens that follow those of a pass, as far as they are scored."""
+    n_ctx = chunks.shape[1]
+    positions = np.arange(each.positions.start, each.positions.stop)
+    is_scored = (positions >= n_ctx // 2) & (positions < n_ctx - 1)
+    if each.is_first:
+        context.memory_clear(data=False)
+    context.decode(each.token_ids.reshape(-1), seq_id=each.seq_ids, output=np.tile(is_scored, len(each.token_ids)))
+    if not is_scored.any():
+        return np.empty(0, np.float32)
+    return context.logprobs(chunks[each.chunks][:, positions[is_scored] + 1].reshape(-1))
+
+
+def _perplexity(losses: npt.NDArray[np.float64], chunks: Ids) -> Perplexity:
+    value = math.exp(losses.mean())
+    stderr = math.sqrt(losses.var() / (len(losses) - 1)) * value if len(losses) > 1 else math.nan
+    return Perplexity(value, stderr, len(losses), len(chunks), chunks.shape[1])
