@@ -73,6 +73,18 @@ def bars(rows: Sequence[tuple[str, float, str]], colour: str) -> RenderableType:
     return _indented(table)
 
 
+def columns(names: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]]) -> RenderableType:
+    """A table of a few columns of short texts."""
+    table = Table.grid(padding=(0, 2), pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    for _ in names:
+        table.add_column(justify="right", no_wrap=True)
+    table.add_row("", *(Text(plain(name), style="bold") for name in names))
+    for name, texts in rows:
+        table.add_row(name, *texts)
+    return _indented(table)
+
+
 def _percent(share: float) -> str:
     if 0 < share < 0.005:
         return "<1%"

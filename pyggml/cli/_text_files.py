@@ -11,7 +11,7 @@ import click
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-text_argument = click.argument("text")
+text_argument = click.argument("text", type=click.Path(allow_dash=True))
 
 
 def chunk_options(function: _Function) -> _Function:

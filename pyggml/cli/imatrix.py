@@ -17,11 +17,13 @@ from pyggml.cli.terminal import json_option, print_json, progress
 
 @click.command("imatrix", cls=Command)
 @text_argument
-@click.argument("out")
+@click.argument("out", type=click.Path())
 @model_option
 @chunk_options
 @click.option("--process-output", is_flag=True, help="Also for the output matrix, which most types leave out.")
-@click.option("--merge", multiple=True, metavar="FILE", help="Add what another such file has. May be repeated.")
+@click.option(
+    "--merge", type=click.Path(), multiple=True, metavar="FILE", help="Add what another such file has. May be repeated."
+)
 @force_option
 @json_option
 def command(

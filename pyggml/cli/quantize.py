@@ -16,10 +16,10 @@ from pyggml.cli.terminal import json_option
 
 
 @click.command("quantize", cls=Command, epilog=TYPES_EPILOG)
-@click.argument("source")
-@click.argument("out")
+@click.argument("source", type=click.Path())
+@click.argument("out", type=click.Path())
 @click.argument("type", type=type_choice(FILE_TYPES), metavar="TYPE")
-@click.option("--imatrix", metavar="FILE", help="What matters in the weights, from `pyggml imatrix`.")
+@click.option("--imatrix", type=click.Path(), metavar="FILE", help="What matters in the weights: `pyggml imatrix`.")
 @click.option(
     "--tensor-type",
     "tensor_types",

@@ -42,10 +42,17 @@ def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterat
     Yields:
         What is to be called with the part that is done, 0 to 1.
     """
+    from rich.constrain import Constrain
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.table import Column
 
     terminal = console(stderr=True)
+
+    class Line(Progress):
+        # The terminal echoes ^C behind it, which would begin a new line if there were no room, and leave this one there.
+        def get_renderable(self) -> Constrain:
+            return Constrain(super().get_renderable(), terminal.width - len("^C"))
+
     columns = [
         TextColumn("{task.description}"),
         BarColumn(table_column=Column(ratio=1, max_width=40)),
@@ -53,7 +60,7 @@ def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterat
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
     ]
-    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
+    with Line(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
         task = bar.add_task(what, total=1.0, rate="")
 
         def report(part: float) -> None:
