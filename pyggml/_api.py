@@ -31,6 +31,7 @@ from pyggml.diagnostics import (
     TemplateReport,
     TensorShare,
     VocabularyReport,
+    inspect,
 )
 from pyggml.errors import (
     ArchitectureMismatchError,
@@ -168,6 +169,7 @@ __all__ = [
     "convert",
     "devices",
     "ffi",
+    "inspect",
     "lib",
     "load",
     "open_tokenizer",

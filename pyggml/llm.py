@@ -83,7 +83,7 @@ class LLM(Chatting):
         """
         self.model = model
         self.family: Family = self._family()
-        self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family) if _generates(model) else {}
+        self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family) if generates(model) else {}
         self.tokenizer = tokenizer_for(model, tokenizer)
         self._own_templates = _own_templates(model)
         self.n_ctx = _n_ctx(model, n_ctx)
@@ -98,7 +98,7 @@ class LLM(Chatting):
             )
         self._embedder = Embedder(model, self.tokenizer, n_ctx=self.n_ctx, n_threads=n_threads)
         self._own_engine: Engine | None = None
-        if not _generates(model):
+        if not generates(model):
             return
         context = Context(
             model,
@@ -487,21 +487,32 @@ def _n_total(prompts: Iterable[Prompt]) -> int | None:
     return len(prompts) if isinstance(prompts, Sized) else None
 
 
-def _generates(model: Model) -> bool:
+def generates(model: Model) -> bool:
     """Whether it goes on with a text token by token, as encoders and models that fill in a text do not."""
     return model.has_decoder and not model.has_encoder and model.is_causal
 
 
-def _n_ctx(model: Model, n_ctx: int | None) -> int:
+def default_n_ctx(model: Model) -> int:
+    """Cells of the context without a say of the caller."""
     metadata = model.metadata
+    # Beyond the original context a model with longrope rotates all positions otherwise, also those of short texts.
+    is_longrope = metadata.get(f"{model.arch}.rope.scaling.type") == "longrope"
+    original = metadata.get(f"{model.arch}.rope.scaling.original_context_length") if is_longrope else None
+    return min(model.n_ctx_train, _DEFAULT_N_CTX, *(() if original is None else (int(original),)))
+
+
+def n_ctx_limit(model: Model) -> int | None:
+    """The longest context in which the engine computes what the model was made to; None: nothing limits it."""
+    limit = model.metadata.get(_CONTEXT_LIMIT)
+    return None if limit is None else int(limit)
+
+
+def _n_ctx(model: Model, n_ctx: int | None) -> int:
     if n_ctx is None:
-        # Beyond the original context a model with longrope rotates all positions otherwise, also those of short texts.
-        is_longrope = metadata.get(f"{model.arch}.rope.scaling.type") == "longrope"
-        original = metadata.get(f"{model.arch}.rope.scaling.original_context_length") if is_longrope else None
-        return min(model.n_ctx_train, _DEFAULT_N_CTX, *(() if original is None else (int(original),)))
+        return default_n_ctx(model)
     n_ctx = integer("n_ctx", n_ctx, 1, UINT32_MAX)
-    limit = metadata.get(_CONTEXT_LIMIT)
-    if limit is not None and n_ctx > int(limit):
+    limit = n_ctx_limit(model)
+    if limit is not None and n_ctx > limit:
         raise InvalidParameterError(
             f"n_ctx is {n_ctx}; beyond {limit} tokens the engine would not compute what this model was made to: it "
             "has no sliding window, or no dynamic rotations, for this architecture"

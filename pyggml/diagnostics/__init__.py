@@ -1,5 +1,6 @@
 """What a model is, before it is loaded."""
 
+from pyggml.diagnostics.inspection import inspect
 from pyggml.diagnostics.report import (
     FileReport,
     LayerReport,
@@ -26,4 +27,5 @@ __all__ = [
     "TemplateReport",
     "TensorShare",
     "VocabularyReport",
+    "inspect",
 ]
