@@ -271,6 +271,7 @@ pyg_status pyg_model_new(const char * path, const pyg_model_options * options, p
 //   findings  tensors that are missing (without "found") or have another shape: {"name", "expected", "found"}, the
 //             shapes innermost first; the first 256
 //   unknown   names of tensors that models of this kind do not have
+// Files without a single tensor are taken for vocabularies, and nothing is found missing in them.
 pyg_status pyg_model_survey(pyg_gguf * const * ggufs, size_t n_ggufs, const char * path, char ** about,
                             pyg_model ** out, pyg_error * err);
 pyg_status pyg_model_close(pyg_model * model, pyg_error * err);

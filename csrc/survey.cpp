@@ -200,6 +200,9 @@ class Survey {
     }
 
     void load_tensors() {
+        if (loader_.weights_map.empty()) {
+            return;  // a vocabulary alone
+        }
         std::string words = try_tensors();
         while (!words.empty() && !aborted_ && findings_.size() < MAX_FINDINGS && mend(words)) {
             words = try_tensors();

@@ -32,6 +32,7 @@ from pyggml.diagnostics import (
     TemplateReport,
     TensorShare,
     VocabularyReport,
+    inspect,
 )
 from pyggml.diagnostics.estimate import DeviceMemory, MemoryEstimate, Suggestions
 from pyggml.errors import (
@@ -179,6 +180,7 @@ __all__ = [
     "convert",
     "devices",
     "ffi",
+    "inspect",
     "lib",
     "load",
     "open_tokenizer",

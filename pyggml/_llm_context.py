@@ -23,10 +23,25 @@ def generates(model: Model) -> bool:
     return model.has_decoder and not model.has_encoder and model.is_causal
 
 
+def default_n_ctx(model: Model) -> int:
+    """Cells of the context without a say of the caller."""
+    metadata = model.metadata
+    # Beyond the original context a model with longrope rotates all positions otherwise, also those of short texts.
+    is_longrope = metadata.get(f"{model.arch}.rope.scaling.type") == "longrope"
+    original = metadata.get(f"{model.arch}.rope.scaling.original_context_length") if is_longrope else None
+    return min(model.n_ctx_train, _DEFAULT_N_CTX, *(() if original is None else (int(original),)))
+
+
+def n_ctx_limit(model: Model) -> int | None:
+    """The longest context in which the engine computes what the model was made to; None: nothing limits it."""
+    limit = model.metadata.get(_CONTEXT_LIMIT)
+    return None if limit is None else int(limit)
+
+
 def longest_n_ctx(model: Model) -> int:
     """Cells that a lone request can make use of: as many tokens as the model was trained to look back on."""
-    limit = model.metadata.get(_CONTEXT_LIMIT)
-    return model.n_ctx_train if limit is None else min(model.n_ctx_train, int(limit))
+    limit = n_ctx_limit(model)
+    return model.n_ctx_train if limit is None else min(model.n_ctx_train, limit)
 
 
 def checked_n_ctx(model: Model, n_ctx: int | None) -> int:
@@ -35,15 +50,11 @@ def checked_n_ctx(model: Model, n_ctx: int | None) -> int:
     Raises:
         InvalidParameterError: more than the engine computes as the model does, or not a number of cells.
     """
-    metadata = model.metadata
     if n_ctx is None:
-        # Beyond the original context a model with longrope rotates all positions otherwise, also those of short texts.
-        is_longrope = metadata.get(f"{model.arch}.rope.scaling.type") == "longrope"
-        original = metadata.get(f"{model.arch}.rope.scaling.original_context_length") if is_longrope else None
-        return min(model.n_ctx_train, _DEFAULT_N_CTX, *(() if original is None else (int(original),)))
+        return default_n_ctx(model)
     n_ctx = integer("n_ctx", n_ctx, 1, UINT32_MAX)
-    limit = metadata.get(_CONTEXT_LIMIT)
-    if limit is not None and n_ctx > int(limit):
+    limit = n_ctx_limit(model)
+    if limit is not None and n_ctx > limit:
         raise InvalidParameterError(
             f"n_ctx is {n_ctx}; beyond {limit} tokens the engine would not compute what this model was made to: it "
             "has no sliding window, or no dynamic rotations, for this architecture"

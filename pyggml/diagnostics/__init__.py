@@ -1,6 +1,7 @@
 """What a model is, and whether it will fit, before its weights are read."""
 
 from pyggml.diagnostics.estimate import DeviceMemory, MemoryEstimate, Suggestions, estimate
+from pyggml.diagnostics.inspection import inspect
 from pyggml.diagnostics.report import (
     FileReport,
     LayerReport,
@@ -31,4 +32,5 @@ __all__ = [
     "TensorShare",
     "VocabularyReport",
     "estimate",
+    "inspect",
 ]
