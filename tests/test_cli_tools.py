@@ -24,7 +24,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One that one thread converts to IQ3_XXS for seconds."""
+    """One that one thread converts to IQ3_S for seconds."""
     sizes = {"n_embd": 256, "n_ff": 1024, "n_layer": 4, "n_head": 4, "n_head_kv": 4, "head_dim": 64}
     return HFLlama(**sizes).write(tmp_path_factory.mktemp("long") / "long-hf", stored="BF16")
 
@@ -82,7 +82,7 @@ def test_convert_shows_how_far_it_is_on_a_terminal(long: Path, tmp_path: Path) -
 
 
 def test_convert_stops_at_ctrl_c_and_leaves_nothing(long: Path, tmp_path: Path) -> None:
-    arguments = ("convert", long, tmp_path / "out.gguf", "--outtype", "iq3_xxs", "--n-threads", 1)
+    arguments = ("convert", long, tmp_path / "out.gguf", "--outtype", "iq3_s", "--n-threads", 1)
     done = interrupted(*arguments, once=lambda: list(tmp_path.iterdir()))
     assert (done.code, done.out, done.err.strip()) == (130, "", "")
     assert list(tmp_path.iterdir()) == []

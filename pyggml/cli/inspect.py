@@ -51,7 +51,7 @@ _ESTIMATE_OPTIONS = [
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, model: str | None, estimate: bool, outtype: tuple[str, ...], as_json: bool, **settings: Any
+    ctx: click.Context, /, model: str | None, estimate: bool, outtype: tuple[str, ...], as_json: bool, **settings: Any
 ) -> None:
     """Show what MODEL is, where its bytes are, what is wrong with it, and whether it fits.
 

@@ -49,7 +49,7 @@ def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterat
     terminal = console(stderr=True)
 
     class Line(Progress):
-        # The terminal echoes ^C behind it, which would begin a new line if there were no room, and leave this one there.
+        # The terminal echoes ^C behind it, which without room there would begin a new line and leave this one.
         def get_renderable(self) -> Constrain:
             return Constrain(super().get_renderable(), terminal.width - len("^C"))
 

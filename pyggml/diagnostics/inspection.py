@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyggml import families
+from pyggml._llm_context import default_n_ctx, generates, n_ctx_limit
 from pyggml.diagnostics._evidence import Evidence, Problems
 from pyggml.diagnostics._gguf import read_gguf
 from pyggml.diagnostics._hugging_face import read_hugging_face
@@ -11,7 +12,6 @@ from pyggml.diagnostics._template import template_of
 from pyggml.diagnostics._variants import Traits, variant_of
 from pyggml.diagnostics._weights import by_layer, by_part, by_type
 from pyggml.diagnostics.report import LoadPlan, ModelReport, Problem, QuantizationReport, TemplateReport
-from pyggml._llm_context import default_n_ctx, generates, n_ctx_limit
 from pyggml.source import Source, identify
 
 # Errors with which a model loads all the same: it generates, and does not chat or does not stop as it should.
