@@ -62,13 +62,15 @@ def test_an_empty_one_is_no_error(tmp_path: Path) -> None:
     assert not (tmp_path / "nothing").exists()
 
 
-def test_one_is_removed_by_the_name_of_its_directory(cache: Path) -> None:
+@pytest.mark.usefixtures("cache")
+def test_one_is_removed_by_the_name_of_its_directory() -> None:
     before = sizes()
     assert pyggml("cache", "remove", "first-model").code == 0
     assert sizes() == {"second q8_0": before["second q8_0"]}
 
 
-def test_one_is_removed_by_its_own_name(cache: Path) -> None:
+@pytest.mark.usefixtures("cache")
+def test_one_is_removed_by_its_own_name() -> None:
     name = next(entry.path.name for entry in cache_entries() if entry.outtype == "auto")
     assert pyggml("cache", "remove", name).out == "200 kB freed\n"
     assert sorted(sizes()) == ["first-model q4_k_m", "second q8_0"]
@@ -81,8 +83,9 @@ def test_it_is_cleared(cache: Path) -> None:
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize(("answer", "code", "n_left"), [("y\r", 0, 0), ("n\r", 1, 3), ("\x03", 130, 3)])
-def test_it_asks_before_it_is_cleared(cache: Path, answer: str, code: int, n_left: int) -> None:
+def test_it_asks_before_it_is_cleared(answer: str, code: int, n_left: int) -> None:
     with Terminal("cache", "clear") as terminal:
         terminal.until(r"Remove 3 models, [\d.]+ kB, from [^?]*\? \[y/N\]")
         terminal.press(answer)

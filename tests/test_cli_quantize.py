@@ -104,7 +104,7 @@ def test_what_imatrix_writes_is_what_quantize_needs(floats: Path, text: Path, tm
     assert pyggml("convert", hf, tmp_path / "same.gguf", "--outtype", "iq2_xs", "--imatrix", matrix).code == 0
     more = json.loads(
         pyggml(
-            "imatrix", "-", tmp_path / "both.gguf", "-m", floats, "-c", 64, "--merge", matrix, "--json", stdin=TEXT
+            "imatrix", "-", tmp_path / "both.gguf", "-m", floats, "-c", 64, "--merge", matrix, "--json", stdin=TEXT * 4
         ).out
     )
     assert more["n_chunks"] > 3
