@@ -16,6 +16,7 @@ from pyggml._version import __version__
 #: Subcommand -> what it does. The module of the same name in this package has it as ``command``.
 COMMANDS = {
     "generate": "Go on with a text, and show it as it comes.",
+    "chat": "Talk with a model.",
     "completion": "Print what makes a shell complete this command.",
 }
 
