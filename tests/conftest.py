@@ -53,6 +53,15 @@ def bert_path(model_dir: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def thinking_path(model_dir: Path) -> Path:
+    """A Llama whose template has it reason before it answers."""
+    vocabulary = models.byte_vocabulary("<think>", "</think>")
+    template = models.VOCABULARIES / "templates" / "deepseek-ai-DeepSeek-R1-Distill-Llama-8B.jinja"
+    vocabulary["tokenizer.chat_template"] = template.read_text()
+    return models.write_llama(model_dir / "thinking.gguf", vocabulary)
+
+
+@pytest.fixture(scope="session")
 def tokenizer_dir(model_dir: Path) -> Callable[[str], Path]:
     """By the name of one of the engine's vocabularies, a directory with the same as a ``tokenizer.json``."""
 

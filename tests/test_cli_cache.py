@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from command import Terminal, fails, pyggml
+from command import fails, pyggml
 from hf_llama import HFLlama
+from terminal import Terminal
 
 from pyggml.cli._units import ago_text
 from pyggml.importer import CacheEntry, cache_entries, imported
@@ -87,9 +88,10 @@ def test_it_is_cleared(cache: Path) -> None:
 @pytest.mark.parametrize(("answer", "code", "n_left"), [("y\r", 0, 0), ("n\r", 1, 3), ("\x03", 130, 3)])
 def test_it_asks_before_it_is_cleared(answer: str, code: int, n_left: int) -> None:
     with Terminal("cache", "clear") as terminal:
-        terminal.until(r"Remove 3 models, [\d.]+ kB, from [^?]*\? \[y/N\]")
-        terminal.press(answer)
-        assert terminal.end() == code
+        terminal.wait_for("? [y/N]:")
+        assert terminal.rows[0].startswith("Remove 3 models, ")
+        terminal.send(answer)
+        assert terminal.wait_for_exit() == code
     assert len(sizes()) == n_left
 
 

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from command import Terminal, fails, pyggml
+from command import fails, pyggml
 from hf_llama import HFLlama
+from terminal import Terminal
 
 import pyggml as library
 from pyggml.gguf import GGUFReader
@@ -66,9 +67,9 @@ def test_quantize_takes_what_the_library_does(floats: Path, tmp_path: Path) -> N
 def test_quantize_shows_how_far_it_is_and_stops_at_ctrl_c(floats: Path, tmp_path: Path) -> None:
     arguments = ("quantize", floats, tmp_path / "out.gguf", "iq3_s", "--n-threads", 1)
     with Terminal(*arguments, columns=60) as terminal:
-        terminal.until(r"quantising [━╸╺]+ +[1-9]\d?% [\d.]+ [kM]B/s \d\d:\d\d")
-        terminal.press("\x03")
-        assert terminal.end() == 130
+        terminal.wait_for_match(r"quantising [━╸╺]+ +[1-9]\d?% [\d.]+ [kM]B/s \d\d:\d\d")
+        terminal.send("\x03")
+        assert terminal.wait_for_exit() == 130
         assert "quantising" not in terminal.text
         assert terminal.shows_cursor
     assert list(tmp_path.iterdir()) == []
@@ -119,9 +120,9 @@ def test_imatrix_uses_the_shipped_model_and_says_so(text: Path, tmp_path: Path) 
 
 def test_imatrix_stops_at_ctrl_c_and_leaves_nothing(long_text: Path, tmp_path: Path) -> None:
     with Terminal("imatrix", long_text, tmp_path / "i.gguf", columns=60) as terminal:
-        terminal.until(r"reading [━╸╺]+ +\d+% [\d.]+ [kM]?B/s \d\d:\d\d")
-        terminal.press("\x03")
-        assert terminal.end() == 130
+        terminal.wait_for_match(r"reading [━╸╺]+ +\d+% [\d.]+ [kM]?B/s \d\d:\d\d")
+        terminal.send("\x03")
+        assert terminal.wait_for_exit() == 130
         assert "reading" not in terminal.text
         assert terminal.shows_cursor
     assert list(tmp_path.iterdir()) == []
@@ -159,9 +160,9 @@ def test_perplexity_is_the_librarys(text: Path) -> None:
 
 def test_perplexity_stops_at_ctrl_c(long_text: Path) -> None:
     with Terminal("perplexity", long_text, columns=60) as terminal:
-        terminal.until("reading")
-        terminal.press("\x03")
-        assert terminal.end() == 130
+        terminal.wait_for_match("reading")
+        terminal.send("\x03")
+        assert terminal.wait_for_exit() == 130
         assert "reading" not in terminal.text
         assert terminal.shows_cursor
 

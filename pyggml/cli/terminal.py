@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -42,6 +44,9 @@ def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterat
     Yields:
         What is to be called with the part that is done, 0 to 1.
     """
+    if not _has_bars():
+        yield lambda _part: None
+        return
     from rich.constrain import Constrain
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
     from rich.table import Column
@@ -60,7 +65,7 @@ def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterat
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
     ]
-    with Line(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
+    with Line(*columns, console=terminal, transient=True) as bar:
         task = bar.add_task(what, total=1.0, rate="")
 
         def report(part: float) -> None:
@@ -68,3 +73,8 @@ def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterat
             bar.update(task, completed=part, rate=f"{scaled(speed * n_units)}{unit}/s" if speed and n_units else "")
 
         yield report
+
+
+def _has_bars() -> bool:
+    """Whether standard error is a terminal that can erase a line again."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
