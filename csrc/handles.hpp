@@ -112,6 +112,9 @@ llama_model_params model_params(const std::string & device, int32_t n_gpu_layers
 // Upstream's ways of saying no to a file, sorted into ours.
 Failure load_failure(const char * path);
 
+// The device of that name, which may be a bare kind ("cuda"): its first. PYG_ERR_DEVICE.
+ggml_backend_dev_t find_device(const std::string & name);
+
 // A function the CPU backend exports by name; it may live in a loaded module, where the linker cannot see it.
 void * cpu_function(const char * name);
 

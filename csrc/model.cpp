@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -75,41 +74,6 @@ void require_room(const char * path) {
     if (size > available) {
         throw pyg::fail_out_of_memory(std::string("reading ") + path + " without mmap", size, available);
     }
-}
-
-// "cuda:1" and "CUDA1" are the same device; upper case without the colon is upstream's spelling.
-std::string upstream_device_name(const std::string & name) {
-    std::string result;
-    for (const char c : name) {
-        if (c != ':') {
-            result += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-        }
-    }
-    return result;
-}
-
-std::string device_names() {
-    std::string names;
-    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
-        names += (i ? ", " : "") + std::string(ggml_backend_dev_name(ggml_backend_dev_get(i)));
-    }
-    return names;
-}
-
-// A bare kind ("cuda") means its first device.
-ggml_backend_dev_t find_device(const std::string & name) {
-    const std::string wanted = upstream_device_name(name);
-    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
-        const ggml_backend_dev_t device = ggml_backend_dev_get(i);
-        const std::string        own    = upstream_device_name(ggml_backend_dev_name(device));
-        if (own == wanted || own == wanted + "0") {
-            return device;
-        }
-    }
-    throw fail(PYG_ERR_DEVICE,
-               "there is no device \"%s\"; this build sees: %s. A GPU needs a build with its backend, such as "
-               "pip install pyggml -C cmake.define.GGML_CUDA=ON, and a working driver",
-               name.c_str(), device_names().c_str());
 }
 
 llama_load_mode load_mode(const pyg_model_options & options) {
@@ -210,7 +174,7 @@ llama_model_params model_params(const std::string & device, int32_t n_gpu_layers
     if (device.empty()) {
         return params;
     }
-    const ggml_backend_dev_t found = find_device(device);
+    const ggml_backend_dev_t found = pyg::find_device(device);
     if (ggml_backend_dev_type(found) == GGML_BACKEND_DEVICE_TYPE_CPU) {
         params.n_gpu_layers = 0;  // upstream's list names offload devices only: an empty one is the CPU alone
     } else {

@@ -75,6 +75,10 @@ pyg_status pyg_init(const char * module_dir, pyg_error * err);
 const char * pyg_version(void);       // of the package this module was built for; static
 const char * pyg_engine_build(void);  // upstream's build, such as "b11549"; static
 
+// How this module was built, as lines "name=value": the compiler, the kind of build, each option of the engine that is
+// on. Static.
+const char * pyg_build_info(void);
+
 enum pyg_handle_kind {
     PYG_HANDLE_MODEL,
     PYG_HANDLE_CONTEXT,
@@ -125,13 +129,35 @@ typedef struct pyg_device {
 int32_t    pyg_device_count(void);
 pyg_status pyg_device_get(int32_t index, pyg_device * out, pyg_error * err);
 
+// What to do where there is no device of that name ("cuda", "CUDA1", "vulkan:0" ..., in any case): the command that
+// builds pyggml with its backend, or where this build has the backend, what may hide the device. Static.
+const char * pyg_device_advice(const char * name);
+
 // Bytes of main memory this process may still take: the least of the machine's available memory, what each
 // cgroup above the process leaves, and what its address space limit (ulimit -v) leaves.
 uint64_t pyg_memory_available(void);
 
+// The same limits one by one, in bytes; UINT64_MAX where there is none.
+typedef struct pyg_memory_limits {
+    uint64_t machine;        // what the machine has left
+    uint64_t groups;         // what the cgroups above the process leave
+    uint64_t address_space;  // what ulimit -v leaves
+} pyg_memory_limits;
+
+void pyg_memory_get_limits(pyg_memory_limits * out);
+
 // Cores worth computing on: physical cores, cut to the process's CPU affinity and the whole cores of its cgroups'
 // quotas; at least 1.
 int32_t pyg_cpu_count(void);
+
+// What that is the least of.
+typedef struct pyg_cpu_limits {
+    int32_t n_processors;  // that the process may run on; 0 where the system does not tell
+    int32_t n_cores;       // physical ones among them
+    int32_t n_quota;       // whole cores of the cgroups' quotas; INT32_MAX without any
+} pyg_cpu_limits;
+
+void pyg_cpu_get_limits(pyg_cpu_limits * out);
 
 typedef struct pyg_backend pyg_backend;
 struct ggml_backend;

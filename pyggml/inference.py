@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from pyggml import families
 from pyggml._native import INT32_MAX, integer
-from pyggml.backend import devices
+from pyggml.backend import device_advice, devices
 from pyggml.errors import ArchitectureMismatchError, DeviceError, InvalidParameterError, TokenizerError
 from pyggml.families import Family, Kind, Match, _kinds
 from pyggml.gguf import GGUFReader
@@ -316,10 +316,7 @@ def _no_cuda(index: int, names: list[str]) -> str:
     found = f"there is no CUDA device {index}; this build sees: {', '.join(names)}. "
     if any(name.startswith("CUDA") for name in names):
         return found + "Indices count from 0, among the GPUs that CUDA_VISIBLE_DEVICES leaves"
-    return found + (
-        "A GPU needs a build with its backend, pip install pyggml -C cmake.define.GGML_CUDA=ON, and a working driver; "
-        "Inference.auto() takes what there is"
-    )
+    return f"{found}Inference.auto() takes what there is; to have one, {device_advice('cuda')}"
 
 
 def _unknown_options(unknown: Collection[str]) -> str:

@@ -23,6 +23,8 @@ COMMANDS = {
     "imatrix": "Find out which weights of a model matter, for quantize.",
     "perplexity": "Measure how well a model predicts a text.",
     "cache": "Show or clear the folder of imported models.",
+    "bench": "Measure how fast models are, side by side.",
+    "doctor": "Tell what this installation and this machine can do, and what is wrong.",
     "completion": "Print what makes a shell complete this command.",
 }
 
@@ -103,6 +105,8 @@ class Command(click.Command):
         self.help = (self.help or "").replace(
             "\\b\n", "\b\n"
         )  # click's mark for lines to keep, as raw docstrings have it
+        if self.help is not None:
+            self.help = self.help.replace("\\b", "\b")  # docstrings are raw: click's mark for "do not rewrap"
         self.params.append(_debug_option())
 
 
