@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hf_llama import HFLlama
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -21,8 +22,10 @@ LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda page: page.name)
-def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = "\n".join(BLOCK.findall(page.read_text()))
+    monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "cache"))
+    HFLlama().write(tmp_path / "my-model")
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, f"{program}\n{done.stderr}"
 
