@@ -24,8 +24,7 @@ def _parts(estimate: MemoryEstimate) -> Iterator[RenderableType]:
     weights = "" if estimate.outtype == "auto" else f" as {estimate.outtype}"
     yield heading(f"Memory{weights}, {estimate.n_ctx:,} cells of {estimate.cache_type} for {estimate.n_parallel}")
     yield columns([device.name for device in estimate.devices], list(_memory(estimate.devices)))
-    yield _verdict(estimate)
-    yield facts(_suggestions(estimate))
+    yield facts([("fits", _verdict(estimate)), *_suggestions(estimate)])
 
 
 def _memory(devices: tuple[DeviceMemory, ...]) -> Iterator[tuple[str, list[str]]]:
@@ -40,13 +39,13 @@ def _memory(devices: tuple[DeviceMemory, ...]) -> Iterator[tuple[str, list[str]]
 def _verdict(estimate: MemoryEstimate) -> Text:
     lacking = [device for device in estimate.devices if not device.fits]
     if not lacking:
-        return Text("  It fits.", style="green")
+        return Text("yes", style="green")
     missing = ", ".join(f"{bytes_text(each.total_bytes - each.available_bytes)} on {each.name}" for each in lacking)
-    return Text(f"  It does not fit: there is too little by {missing}.", style="bold red")
+    return Text(f"no: too little by {missing}", style="bold red")
 
 
 def _suggestions(estimate: MemoryEstimate) -> Iterator[tuple[str, str]]:
-    """What would fit with everything else as it is."""
+    """What would fit with everything else as it is, and a tenth of the memory to spare."""
     found = estimate.suggestions
     yield "longest context", "none" if found.n_ctx is None else f"{found.n_ctx:,} cells (--n-ctx {found.n_ctx})"
     if found.cache_type is not None:

@@ -33,10 +33,13 @@ def text_or_file(text: str) -> str | Path:
     """What the library takes for it: the file of that name, or what standard input has for ``-``.
 
     Raises:
-        click.ClickException: there is no such file.
+        click.ClickException: there is no such file, or standard input is not UTF-8.
     """
     if text == "-":
-        return sys.stdin.read()
+        try:
+            return sys.stdin.buffer.read().decode()
+        except UnicodeDecodeError as error:
+            raise click.ClickException(f"standard input is no UTF-8 text: byte {error.start} is wrong") from None
     path = Path(text)
     if not path.is_file():
         raise click.ClickException(f"there is no text file at {path}")
