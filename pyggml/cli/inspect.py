@@ -20,7 +20,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _estimate_options(function: _Function) -> _Function:
-    """The options that belong to --estimate, named as the parameters of :func:`pyggml.diagnostics.estimate`."""
+    """The options that belong to --estimate, named as the parameters of :func:`pyggml.diagnostics.estimate.estimate`."""
     for option in reversed(_ESTIMATE_OPTIONS):
         function = option(function)
     return function
@@ -62,8 +62,7 @@ def command(
     say_which(model)
     report = pyggml.inspect(model)
     is_asked = estimate or bool(settings) or bool(outtype)
-    outtypes = outtype or ("auto",) if is_asked and report.plan.loads else ()
-    estimates = [pyggml.diagnostics.estimate(model, outtype=each, **settings) for each in outtypes]
+    estimates = _estimated(model, outtype or ("auto",), settings) if is_asked and report.plan.loads else []
     if as_json:
         print_json(report.to_dict() | ({"estimates": [_plain(each) for each in estimates]} if is_asked else {}))
     else:
@@ -80,6 +79,12 @@ def _number(name: str, value: Any) -> Any:
     except ValueError:
         option = f"'--{name.replace('_', '-')}'"
         raise click.BadParameter(f"{value!r} is neither a number nor auto", param_hint=option) from None
+
+
+def _estimated(model: str | None, outtypes: tuple[str, ...], settings: dict[str, Any]) -> list[MemoryEstimate]:
+    from pyggml.diagnostics.estimate import estimate
+
+    return [estimate(model, outtype=outtype, **settings) for outtype in outtypes]
 
 
 def _plain(estimate: MemoryEstimate) -> dict[str, Any]:
