@@ -17,7 +17,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*.hpp csrc/*.cpp csrc/tests/*.hpp csrc/tes
 # and ninja know what is up to date; where nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]'
 
-.PHONY: help build demo test lint format stubs compare stress fuzz asan tsan wheel wheel-test portable portable-test bench clean
+.PHONY: help build demo test lint format stubs reference compare stress fuzz asan tsan wheel wheel-test portable portable-test bench clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -49,6 +49,9 @@ format: $(BIN)/python ## Python and C++ in the house style
 
 stubs: build ## the type stubs of the compiled module
 	$(BIN)/python tools/make_stubs.py
+
+reference: build ## docs/command-reference.md, from the help of the commands
+	$(BIN)/python tools/make_command_help.py
 
 stress: build ## ten minutes of everything at once: threads, tasks, cancels, closes
 	$(BIN)/python tests/stress.py --minutes 10 --threads 32

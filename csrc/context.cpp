@@ -1,6 +1,7 @@
 // Contexts: options are checked before upstream can assert on them, memory is planned before it is taken.
 #include "ggml-cpu.h"
 #include "handles.hpp"
+#include "logprobs.hpp"
 #include "threads.hpp"
 
 #include <algorithm>
@@ -133,14 +134,20 @@ pyg::Failure creation_failure() {
 }
 
 std::shared_ptr<Context> create(std::shared_ptr<Model> model, const pyg_context_options & options) {
+    model->require_weights();
     llama_context_params params = pyg::context_params(*model, options);
     pyg::require_memory(pyg::estimate_memory(*model, params),
                         "a context of " + std::to_string(params.n_ctx) + " cells");
     auto context               = std::make_shared<Context>();
     params.abort_callback      = is_cancelled;
     params.abort_callback_data = context.get();
-    context->model             = std::move(model);
-    context->raw               = llama_init_from_model(context->model->raw, params);
+    if (options.imatrix) {
+        context->imatrix         = pyg::take_turn(options.imatrix, [](pyg_imatrix & h) { return h.collector; });
+        params.cb_eval           = pyg::ImatrixCollector::on_node;
+        params.cb_eval_user_data = context->imatrix.get();
+    }
+    context->model = std::move(model);
+    context->raw   = llama_init_from_model(context->model->raw, params);
     if (!context->raw) {
         throw creation_failure();
     }
@@ -159,6 +166,13 @@ void require_rows(const Context & context, int32_t first, int32_t n_rows) {
     if (first < 0 || n_rows < 0 || n_rows > context.n_outputs - first) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "rows %d to %lld were asked for, and the last batch left rows 0 to %d",
                    first, static_cast<long long>(first) + n_rows - 1, context.n_outputs - 1);
+    }
+}
+
+void require_logits(const Context & context, int32_t first, int32_t n_rows) {
+    require_rows(context, first, n_rows);
+    if (!context.has_logits) {
+        throw fail(PYG_ERR_ENGINE, "this model computes embeddings, not logits");
     }
 }
 
@@ -219,7 +233,7 @@ void Context::require_seq(int32_t seq_id) const {
 bool Context::shares_cells() const { return llama_n_ctx_seq(raw) == llama_n_ctx(raw); }
 
 llama_context_params context_params(const Model & model, const pyg_context_options & options) {
-    model.require_weights();
+    model.require_shape();
     require_sizes(options);
     require_kinds(model, options);
 
@@ -320,13 +334,25 @@ pyg_status pyg_context_set_threads(pyg_context * ctx, int32_t n_threads, int32_t
 pyg_status pyg_context_logits(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         const Context & context = *handle.context;
-        require_rows(context, first, n_rows);
-        if (!context.has_logits) {
-            throw fail(PYG_ERR_ENGINE, "this model computes embeddings, not logits");
-        }
+        require_logits(context, first, n_rows);
         if (n_rows) {
             const float * rows = llama_get_logits_ith(context.raw, first - context.n_outputs);
             std::copy_n(rows, n_floats(n_rows, context.model->n_vocab()), dst);
+        }
+    });
+}
+
+pyg_status pyg_context_logprobs(pyg_context * ctx, int32_t first, int32_t n_rows, const int32_t * token_ids,
+                                float * dst, pyg_error * err) {
+    return pyg::with(ctx, err, [&](pyg_context & handle) {
+        const Context & context = *handle.context;
+        require_logits(context, first, n_rows);
+        pyg::Logprobs one;
+        for (int32_t i = 0; i < n_rows; i++) {
+            context.model->require_token(token_ids[i], i);
+            const float * row = llama_get_logits_ith(context.raw, first + i - context.n_outputs);
+            pyg::logprobs_of(row, context.model->n_vocab(), token_ids[i], 0, one);
+            dst[i] = one.logprob;
         }
     });
 }

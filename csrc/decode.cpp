@@ -196,6 +196,9 @@ void run(pyg_context & handle, const Batch & batch, Compute compute, bool gives_
         context.edit_pending = false;
     }
     require_decoded(context, answer, batch.raw.n_tokens);
+    if (context.imatrix) {
+        context.imatrix->require_sound();
+    }
     context.n_outputs  = batch.n_outputs;
     context.n_reserved = std::max(context.n_reserved, batch.n_outputs);
     context.has_logits = gives_logits;

@@ -75,7 +75,7 @@ class Best {
     explicit Best(int32_t n) : n_(static_cast<size_t>(n)) { heap_.reserve(n_); }
 
     // Whether a value can be among them. One that comes later loses against an equal.
-    bool takes(float value) const { return heap_.size() < n_ || value > heap_.front().first; }
+    bool takes(float value) const { return heap_.size() < n_ || (!heap_.empty() && value > heap_.front().first); }
 
     void add(float value, int32_t id) {
         if (heap_.size() == n_) {

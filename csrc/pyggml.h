@@ -90,6 +90,7 @@ enum pyg_handle_kind {
     PYG_HANDLE_WAKER,
     PYG_HANDLE_CHAT_TEMPLATES,
     PYG_HANDLE_CHAT_PARSER,
+    PYG_HANDLE_IMATRIX,
     PYG_HANDLE_KINDS,
 };
 
@@ -204,19 +205,26 @@ typedef struct pyg_mixture_model {
     uint32_t     n_embd_head;
 } pyg_mixture_model;
 
-// A tensor that is to be encoded. `type` is what it is now, and becomes what the mixture makes of it: the same for
-// tensors that are not quantised.
+// A tensor that is to be encoded.
 typedef struct pyg_mixture_tensor {
     const char * name;
-    int64_t      ne[4];  // rows first; 1 for dimensions it does not have
-    int32_t      type;   // enum ggml_type
+    int64_t      ne[4];          // rows first; 1 for dimensions it does not have
+    int32_t      type;           // enum ggml_type: what it is now, and then what the mixture makes of it
+    int32_t      wanted;         // the type to have in place of the mixture's choice, if it is mixed; -1: none
+    bool         is_mixed;       // out: false for vectors and the like, which keep their type
+    bool         needs_imatrix;  // out: without importances nothing of use would be left of it
 } pyg_mixture_tensor;
 
 // The types that the engine's quantiser would give to the tensors of a model, which must be all of them and in the
-// order in which they are stored. `ftype` is an enum llama_ftype. PYG_ERR_UNSUPPORTED_ARCH for an architecture that the
-// engine does not know, PYG_ERR_INVALID_PARAMETER for other values it has no rules for.
-pyg_status pyg_mixture_types(const pyg_mixture_model * model, int32_t ftype, pyg_mixture_tensor * tensors,
-                             size_t n_tensors, pyg_error * err);
+// order in which they are stored. `ftype` is an enum llama_ftype; some mixtures spend fewer bits where there are
+// importances. What a type's blocks do not divide gets another one. PYG_ERR_UNSUPPORTED_ARCH for an architecture that
+// the engine does not know, PYG_ERR_INVALID_PARAMETER for other values it has no rules for.
+pyg_status pyg_mixture_types(const pyg_mixture_model * model, int32_t ftype, bool has_imatrix,
+                             pyg_mixture_tensor * tensors, size_t n_tensors, pyg_error * err);
+
+// The same for the model in a GGUF file, of a split set the first, whose metadata is read. PYG_ERR_MODEL_LOAD.
+pyg_status pyg_mixture_types_of_file(const char * path, int32_t ftype, bool has_imatrix, pyg_mixture_tensor * tensors,
+                                     size_t n_tensors, pyg_error * err);
 
 // ---------------------------------------------------------------------------------------------------------
 // GGUF files
@@ -228,6 +236,9 @@ struct gguf_context;
 // Reads a file's metadata; no tensor data is read, but all of it has to be there. PYG_ERR_MODEL_NOT_FOUND,
 // PYG_ERR_MODEL_LOAD.
 pyg_status pyg_gguf_open(const char * path, pyg_gguf ** out, pyg_error * err);
+
+// The same of a file whose data may be missing, in part or all of it.
+pyg_status pyg_gguf_open_header(const char * path, pyg_gguf ** out, pyg_error * err);
 
 // An empty one to fill, through the raw API's setters, and write.
 pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err);
@@ -263,6 +274,7 @@ typedef struct pyg_model_options {
     bool            use_mmap;
     bool            use_mlock;
     bool            vocab_only;     // vocabulary and metadata, no weights
+    bool            shape_only;     // metadata and the shapes of the weights, for pyg_context_estimate; quick
     bool            check_tensors;  // validate every block of the weights while loading
     pyg_progress_fn progress;       // or NULL
     void *          progress_data;
@@ -274,6 +286,20 @@ pyg_model_options pyg_model_default_options(void);
 // PYG_ERR_MODEL_NOT_FOUND, PYG_ERR_MODEL_LOAD, PYG_ERR_UNSUPPORTED_ARCH, PYG_ERR_DEVICE,
 // PYG_ERR_OUT_OF_MEMORY when the engine finds no room, or weights that are read instead of mapped cannot fit.
 pyg_status pyg_model_new(const char * path, const pyg_model_options * options, pyg_model ** out, pyg_error * err);
+
+// What the engine makes of a model by its metadata alone: a load that reads no weights, and goes on after what is
+// wrong. `ggufs` are a model's files in their order; of all but the first only the tensors count. `path` is any file
+// there is. *out is the model with its vocabulary and without weights, or NULL where the vocabulary cannot be read.
+// *about is *owned*: pyg_string_free. It is an object:
+//   failed    the step that the engine does not get over: "architecture", "sizes", "vocabulary" or "tensors"; or ""
+//   words     what it says there
+//   sizes     of the model as the engine reads them; empty before that step
+//   findings  tensors that are missing (without "found") or have another shape: {"name", "expected", "found"}, the
+//             shapes innermost first; the first 256
+//   unknown   names of tensors that models of this kind do not have
+// Files without a single tensor are taken for vocabularies, and nothing is found missing in them.
+pyg_status pyg_model_survey(pyg_gguf * const * ggufs, size_t n_ggufs, const char * path, char ** about,
+                            pyg_model ** out, pyg_error * err);
 pyg_status pyg_model_close(pyg_model * model, pyg_error * err);
 void       pyg_model_free(pyg_model * model);
 
@@ -379,47 +405,58 @@ pyg_status pyg_vocab_detokenize(pyg_model * model, const int32_t * token_ids, in
 
 typedef struct pyg_context pyg_context;
 typedef struct pyg_sampler pyg_sampler;
+typedef struct pyg_imatrix pyg_imatrix;
 struct llama_context;
 
 typedef struct pyg_context_options {
-    uint32_t n_ctx;     // cells, rounded up to a multiple of 256; 0: the model's training length
-    uint32_t n_batch;   // tokens in one decode call at most
-    uint32_t n_ubatch;  // tokens computed at once
-    uint32_t n_seq_max;
-    uint32_t n_outputs_max;    // rows of logits in one decode call at most; 0: n_batch
-    int32_t  n_threads;        // 0: pyg_cpu_count()
-    int32_t  n_threads_batch;  // 0: as n_threads
-    int32_t  type_k;           // enum ggml_type of the K cache
-    int32_t  type_v;           // enum ggml_type of the V cache
-    int32_t  flash_attn;       // enum llama_flash_attn_type
-    int32_t  pooling;          // enum llama_pooling_type
-    int32_t  attention;        // enum llama_attention_type
-    int32_t  rope_scaling;     // enum llama_rope_scaling_type
-    float    rope_freq_base;   // 0: from the model
-    float    rope_freq_scale;  // 0: from the model
-    bool     embeddings;       // compute embeddings beside logits, of every token: n_outputs_max is taken as 0, and
-                               // n_ubatch is rounded down to a multiple of n_seq_max
-    bool     offload_kqv;      // keep the cache on the GPU with the layers
-    bool     op_offload;
-    bool     swa_full;    // full-size cache for sliding-window layers
-    bool     kv_unified;  // one buffer of cells shared by all sequences
+    uint32_t      n_ctx;     // cells, rounded up to a multiple of 256; 0: the model's training length
+    uint32_t      n_batch;   // tokens in one decode call at most
+    uint32_t      n_ubatch;  // tokens computed at once
+    uint32_t      n_seq_max;
+    uint32_t      n_outputs_max;    // rows of logits in one decode call at most; 0: n_batch
+    int32_t       n_threads;        // 0: pyg_cpu_count()
+    int32_t       n_threads_batch;  // 0: as n_threads
+    int32_t       type_k;           // enum ggml_type of the K cache
+    int32_t       type_v;           // enum ggml_type of the V cache
+    int32_t       flash_attn;       // enum llama_flash_attn_type
+    int32_t       pooling;          // enum llama_pooling_type
+    int32_t       attention;        // enum llama_attention_type
+    int32_t       rope_scaling;     // enum llama_rope_scaling_type
+    float         rope_freq_base;   // 0: from the model
+    float         rope_freq_scale;  // 0: from the model
+    bool          embeddings;   // compute embeddings beside logits, of every token: n_outputs_max is taken as 0, and
+                                // n_ubatch is rounded down to a multiple of n_seq_max
+    bool          offload_kqv;  // keep the cache on the GPU with the layers
+    bool          op_offload;
+    bool          swa_full;    // full-size cache for sliding-window layers
+    bool          kv_unified;  // one buffer of cells shared by all sequences
+    pyg_imatrix * imatrix;     // adds up what the weights meet, or NULL; the context keeps what it needs of it
 } pyg_context_options;
 
 pyg_context_options pyg_context_default_options(void);
 
-typedef struct pyg_memory_estimate {
-    uint64_t weights_bytes;         // in main memory
-    uint64_t context_bytes;         // caches and recurrent states, in main memory
-    uint64_t compute_bytes;         // scratch, in main memory
-    uint64_t device_weights_bytes;  // the same three, on GPUs
-    uint64_t device_context_bytes;
-    uint64_t device_compute_bytes;
-    uint64_t available_bytes;  // main memory left: pyg_memory_available()
-    uint64_t device_available_bytes;
-} pyg_memory_estimate;
+enum { PYG_MAX_GPUS = 16 };  // of one model; upstream's limit
 
-// What a context of `options` would take, found by the engine's own planning without allocating it.
-pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * options, pyg_memory_estimate * out,
+// What one memory would hold, or holds.
+typedef struct pyg_memory_share {
+    char     name[128];         // upstream's name of the device: "CPU" for main memory
+    uint64_t weights_bytes;     // all of them, also those mapped from the file
+    uint64_t repacked_bytes;    // of these, copies that compute faster; their originals stay mapped beside them for as
+                                // long as the system has no other use for the room
+    uint64_t vocabulary_bytes;  // as far as it is in memory beside the weights
+    uint64_t context_bytes;     // caches and recurrent states, and the engine's account of the cells
+    uint64_t compute_bytes;     // scratch and rows of output
+    uint64_t available_bytes;   // left: pyg_memory_available(), or the device's free memory
+} pyg_memory_share;
+
+typedef struct pyg_memory {
+    int32_t          n_shares;
+    pyg_memory_share shares[PYG_MAX_GPUS + 1];  // main memory first
+} pyg_memory;
+
+// What the model and a context of `options` would take, found by the engine's own planning without allocating it. The
+// model may be a loaded one, or one of its shape only.
+pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * options, pyg_memory * out,
                                 pyg_error * err);
 
 // Estimates first: PYG_ERR_OUT_OF_MEMORY, with both numbers, instead of an allocation that the kernel would
@@ -427,6 +464,10 @@ pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * o
 pyg_status pyg_context_new(pyg_model * model, const pyg_context_options * options, pyg_context ** out, pyg_error * err);
 pyg_status pyg_context_close(pyg_context * ctx, pyg_error * err);
 void       pyg_context_free(pyg_context * ctx);
+
+// What the model and the context take in the engine's buffers; of mapped weights, the part of the file that stays
+// mapped.
+pyg_status pyg_context_memory(pyg_context * ctx, pyg_memory * out, pyg_error * err);
 
 // The upstream object, *borrowed until close*, for use with the raw API.
 pyg_status pyg_context_get(pyg_context * ctx, struct llama_context ** out, pyg_error * err);
@@ -475,6 +516,10 @@ void pyg_context_cancel(pyg_context * ctx);
 pyg_status pyg_context_logits(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err);
 pyg_status pyg_context_embeddings(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err);
 
+// What the model thought of one token for each of those rows, the log-softmax of its logits: dst, token_ids: (n_rows,).
+pyg_status pyg_context_logprobs(pyg_context * ctx, int32_t first, int32_t n_rows, const int32_t * token_ids,
+                                float * dst, pyg_error * err);
+
 // The pooled embedding of a sequence of the last batch. dst: (n_embd_out,), or (n_cls_out,) for rank pooling.
 pyg_status pyg_context_embeddings_seq(pyg_context * ctx, int32_t seq_id, float * dst, int32_t n, pyg_error * err);
 
@@ -501,6 +546,28 @@ pyg_status pyg_context_state_size(pyg_context * ctx, int32_t seq_id, size_t * ou
 pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, size_t size, size_t * written,
                                  pyg_error * err);
 pyg_status pyg_context_state_set(pyg_context * ctx, int32_t seq_id, const void * src, size_t size, pyg_error * err);
+
+// ---------------------------------------------------------------------------------------------------------
+// Importance matrices: what meets the weights while contexts that were made with one decode
+// ---------------------------------------------------------------------------------------------------------
+
+// Empty. `process_output`: also for the output matrix, where all tokens are output.
+pyg_status pyg_imatrix_new(bool process_output, pyg_imatrix ** out, pyg_error * err);
+void       pyg_imatrix_free(pyg_imatrix * imatrix);
+
+// One tensor's sums: (n_counts, n_values / n_counts). *borrowed until the next decode, or until the handle is freed*
+typedef struct pyg_imatrix_entry {
+    const char *    name;
+    const float *   squares;      // of the activations of each column
+    const float *   activations;  // of the activations themselves
+    const int64_t * counts;       // rows of activations: one number, or one for each expert
+    size_t          n_values;
+    size_t          n_counts;
+} pyg_imatrix_entry;
+
+// Entries are in the order of their names. PYG_ERR_ENGINE once an activation was no finite number.
+pyg_status pyg_imatrix_count(pyg_imatrix * imatrix, size_t * out, pyg_error * err);
+pyg_status pyg_imatrix_get(pyg_imatrix * imatrix, size_t index, pyg_imatrix_entry * out, pyg_error * err);
 
 // ---------------------------------------------------------------------------------------------------------
 // Samplers: chains of upstream's samplers

@@ -20,6 +20,21 @@ from pyggml.chat.types import (
     ToolCallDelta,
 )
 from pyggml.context import Context
+from pyggml.diagnostics import (
+    FileReport,
+    LayerReport,
+    LoadPlan,
+    ModelReport,
+    Problem,
+    QuantizationReport,
+    RopeReport,
+    SpecialToken,
+    TemplateReport,
+    TensorShare,
+    VocabularyReport,
+    inspect,
+)
+from pyggml.diagnostics.estimate import DeviceMemory, MemoryEstimate, Suggestions
 from pyggml.errors import (
     ArchitectureMismatchError,
     ClosedError,
@@ -43,6 +58,7 @@ from pyggml.errors import (
     UnsupportedArchitectureError,
 )
 from pyggml.families import Family
+from pyggml.imatrix import ImportanceMatrix
 from pyggml.importer import Conversion, convert
 from pyggml.inference import (
     Gemma,
@@ -60,6 +76,7 @@ from pyggml.inference import (
 from pyggml.llm import LLM
 from pyggml.loading import load
 from pyggml.model import Model
+from pyggml.quantization import Perplexity, compute_imatrix, perplexity, quantize
 from pyggml.sampler import Sampler
 from pyggml.schema import schema_of
 from pyggml.stream import Stream
@@ -104,38 +121,53 @@ __all__ = [
     "Conversion",
     "Device",
     "DeviceError",
+    "DeviceMemory",
     "DiskFullError",
     "DownloadError",
     "EmptyPromptError",
     "EngineError",
     "EngineStats",
     "Family",
+    "FileReport",
     "Gemma",
     "Grammar",
     "GrammarError",
+    "ImportanceMatrix",
     "InferError",
     "Inference",
     "InvalidParameterError",
+    "LayerReport",
     "Llama",
     "Llama31",
+    "LoadPlan",
+    "MemoryEstimate",
     "Message",
     "MissingPackageError",
     "Mistral",
     "Model",
     "ModelLoadError",
     "ModelNotFoundError",
+    "ModelReport",
     "OutOfMemoryError",
+    "Perplexity",
     "Phi",
     "Phi3",
     "Phi4",
+    "Problem",
+    "QuantizationReport",
     "QueueFullError",
     "Qwen2",
     "Qwen3",
     "RequestTimeout",
+    "RopeReport",
     "Sampler",
     "SamplingParams",
     "SmolLM2",
+    "SpecialToken",
     "Stream",
+    "Suggestions",
+    "TemplateReport",
+    "TensorShare",
     "Timings",
     "TokenLogprob",
     "TokenLogprobs",
@@ -146,12 +178,17 @@ __all__ = [
     "ToolCallDelta",
     "UnsupportedArchitectureError",
     "Vocab",
+    "VocabularyReport",
     "__version__",
+    "compute_imatrix",
     "convert",
     "devices",
     "ffi",
+    "inspect",
     "lib",
     "load",
     "open_tokenizer",
+    "perplexity",
+    "quantize",
     "schema_of",
 ]

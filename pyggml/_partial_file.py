@@ -55,14 +55,19 @@ class PartialFile:
     def complete(self, part: int) -> None:
         """To be called when all data of a part has been written."""
 
-    def publish(self) -> None:
-        """Makes what was written appear under the target's name."""
+    def publish(self, *, is_lasting: bool = True) -> None:
+        """Makes what was written, padded with zeros, appear under the target's name.
+
+        What is lasting survives a power cut, for which the disk has to be waited for.
+        """
         os.ftruncate(self._descriptor, self._head_size + self._n_body)
-        os.fsync(self._descriptor)
+        if is_lasting:
+            os.fsync(self._descriptor)
         self._path.replace(self._target)
         self._let_go.detach()
         os.close(self._descriptor)
-        _sync_directory(self._target.parent)
+        if is_lasting:
+            _sync_directory(self._target.parent)
 
     def discard(self) -> None:
         """Removes the file, unless it has been published. May be repeated."""

@@ -110,10 +110,10 @@ class ResumableFile(PartialFile):
         """As of any."""
         self._marks.add(part)
 
-    def publish(self) -> None:
+    def publish(self, *, is_lasting: bool = True) -> None:
         """As of any. All is on the disk before the marks go, so that little can be lost between the two."""
         self._marks.flush()
-        super().publish()
+        super().publish(is_lasting=is_lasting)
 
 
 class _Marks:

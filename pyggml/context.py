@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from pyggml import _log, errors
 from pyggml._batch import Batch, Output, seq_number
+from pyggml._collector import Collector
 from pyggml._context_options import POOLING_NAMES, native_options, threads
 from pyggml._ffi import ffi, lib
-from pyggml._native import INT32_MAX, integer, pointer
+from pyggml._native import INT32_MAX, int32_array, integer, pointer
 from pyggml.model import Model
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Context:
         swa_full: bool = False,
         offload_kqv: bool = True,
         op_offload: bool = True,
+        collector: Collector | None = None,
     ) -> None:
         """Plans the memory, and takes it if it is there.
 
@@ -107,6 +109,7 @@ class Context:
             swa_full: layers with a sliding window keep all positions, so that sequences can be cut back.
             offload_kqv: keep the cache on the GPU, with the layers that are there.
             op_offload: let the GPU compute large batches of layers that are not there.
+            collector: adds up what meets the weights; for :func:`pyggml.compute_imatrix`.
 
         Raises:
             OutOfMemoryError: what this would take is not there; names required and available bytes.
@@ -123,8 +126,9 @@ class Context:
             n_outputs_max=n_outputs_max,
             n_threads=n_threads,
             n_threads_batch=n_threads_batch,
-            type_k=cache_type if type_k is None else type_k,
-            type_v=cache_type if type_v is None else type_v,
+            cache_type=cache_type,
+            type_k=type_k,
+            type_v=type_v,
             flash_attn=flash_attn,
             embeddings=embeddings,
             pooling=pooling,
@@ -137,6 +141,8 @@ class Context:
             offload_kqv=offload_kqv,
             op_offload=op_offload,
         )
+        if collector is not None:
+            options.imatrix = collector._handle
         _log.sync_level()
         self._handle = errors.create("pyg_context", lib.pyg_context_free, lib.pyg_context_new, model._handle, options)
         self.model = model
@@ -237,6 +243,26 @@ class Context:
             ClosedError: the context was closed.
         """
         return self._rows(lib.pyg_context_logits, first, n, self.n_vocab)
+
+    def logprobs(self, token_ids: npt.ArrayLike, first: int = 0) -> npt.NDArray[np.float32]:
+        """What the model thought of one token for each row of the last batch: the log-softmax of its logits.
+
+        Args:
+            token_ids: the tokens, (n,), the first of them for row ``first``.
+            first: the first row.
+
+        Returns:
+            float32, (n,). No logits are copied.
+
+        Raises:
+            As :meth:`logits`, and InvalidParameterError for tokens that the vocabulary has not.
+        """
+        ids = int32_array("token_ids", token_ids)
+        thoughts = np.empty(len(ids), np.float32)
+        start = integer("first", first, 0, INT32_MAX)
+        native_ids, out = pointer("int32_t[]", ids), pointer("float[]", thoughts)
+        errors.call(lib.pyg_context_logprobs, self._handle, start, len(ids), native_ids, out)
+        return thoughts
 
     def embeddings(self, first: int = 0, n: int | None = None) -> npt.NDArray[np.float32]:
         """Embeddings of the last batch's tokens, in a context with ``embeddings`` that does not pool.

@@ -62,20 +62,28 @@ class GGUFReader:
         version: of the format.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, header_only: bool = False) -> None:
         """Reads the names of all there is, and maps the data without reading it.
+
+        Args:
+            path: of the file.
+            header_only: the data may be missing, in part or all of it, and is not given out.
 
         Raises:
             ModelNotFoundError: there is no such file.
             ModelLoadError: it is no GGUF file, of another version or byte order, inconsistent, or cut short.
         """
         self.path = Path(path)
-        handle = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_open, _path_bytes(path))
+        opens = lib.pyg_gguf_open_header if header_only else lib.pyg_gguf_open
+        handle = errors.create("pyg_gguf", lib.pyg_gguf_free, opens, _path_bytes(path))
         raw = lib.pyg_gguf_get(handle)
         self.version = lib.gguf_get_version(raw)
         self._metadata = _Metadata(handle, self.path)
         self._tensors = MappingProxyType({info.name: info for info in _tensor_infos(raw)})
-        self._data: npt.NDArray[np.uint8] | None = np.memmap(self.path, np.uint8, "r").view(np.ndarray)
+        self._has_data = not header_only
+        self._data: npt.NDArray[np.uint8] | None = None
+        if self._has_data:
+            self._data = np.memmap(self.path, np.uint8, "r").view(np.ndarray)
 
     @property
     def metadata(self) -> Mapping[str, MetadataValue]:
@@ -91,6 +99,15 @@ class GGUFReader:
     def tensors(self) -> Mapping[str, TensorInfo]:
         """The tensors by name, in the file's order; read-only, and of use after :meth:`close` as well."""
         return self._tensors
+
+    @property
+    def handle(self) -> CData:
+        """The ``pyg_gguf *``, *borrowed* while a reference to it is held.
+
+        Raises:
+            ClosedError: the reader is closed.
+        """
+        return self._metadata.handle
 
     def value_type(self, key: str) -> ValueType:
         """The type a metadata value is stored as, or an array's elements.
@@ -110,10 +127,12 @@ class GGUFReader:
             shape. Quantised types: uint8, ``(*shape[:-1], bytes of a row)``.
 
         Raises:
-            InvalidParameterError: there is no such tensor.
+            InvalidParameterError: there is no such tensor, or only the header was opened.
             ClosedError: the reader is closed.
         """
         info, data = self._find(name), self._data
+        if not self._has_data:
+            raise errors.InvalidParameterError(f"only the header of {self.path} was opened, so it gives out no data")
         if data is None:
             raise errors.ClosedError(f"the reader of {self.path} has been closed")
         raw = data[info.offset : info.offset + info.nbytes]
@@ -180,6 +199,10 @@ class _Metadata(Mapping[str, MetadataValue]):
     def value_type(self, key: str) -> ValueType:
         handle = self._open_handle()
         return value_type(lib.pyg_gguf_get(handle), self._key_ids[key])
+
+    @property
+    def handle(self) -> CData:
+        return self._open_handle()
 
     def close(self) -> None:
         self._handle = None
@@ -352,6 +375,17 @@ class GGUFWriter:
                     f"{len(self._missing)} of {len(self._declared)} tensors have no data: {first} ..."
                 )
             file.publish()
+            self._is_finished = True
+            self._handle = None
+
+    def finish_without_data(self) -> None:
+        """Makes the metadata appear as a file whose data reads as zeros, and takes no room on most disks.
+
+        Raises:
+            ClosedError: the writer is finished or closed.
+        """
+        with self._lock:
+            self._begun().publish(is_lasting=False)
             self._is_finished = True
             self._handle = None
 

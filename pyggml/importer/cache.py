@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import sys
@@ -43,6 +44,7 @@ from pyggml.tokenizer.hugging_face import tokenizer_for
 _DEFAULT_LIMIT_GB = 64.0
 _SUFFIXES = (".json", ".safetensors", ".model", ".jinja", ".txt")
 _PART = ".part"
+_NAME = re.compile(r"(?P<model>.+)-(?P<outtype>[a-z0-9_]+)-[0-9a-f]{24}\.gguf(\.part)?")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,18 @@ class CacheEntry:
     used: float
     is_complete: bool = True
 
+    @property
+    def model(self) -> str:
+        """Name of the directory that it was made of."""
+        match = _NAME.fullmatch(self.path.name)
+        return match["model"] if match else self.path.stem
+
+    @property
+    def outtype(self) -> str:
+        """What was asked for, as :func:`pyggml.convert` takes it; "" where the name does not tell."""
+        match = _NAME.fullmatch(self.path.name)
+        return match["outtype"] if match else ""
+
 
 def imported(
     directory: Path, outtype: str = "auto", progress: Progress | None = None, tokenizer: object = None
@@ -96,7 +110,7 @@ def imported(
     read_config(directory)  # says what is wrong with something that is no such directory
     path = cache_dir() / _file_name(directory, outtype)
     if not path.exists():
-        limit = _limit_bytes()
+        limit = cache_limit()
         recipe = read_recipe(directory, outtype)
         _require_tokenizer(recipe, directory, tokenizer)
         file = _claim(path, lambda: report_progress(progress, 0.0, directory))
@@ -135,7 +149,31 @@ def cache_entries() -> list[CacheEntry]:
 
 def clear_cache() -> int:
     """Empties the cache, and returns how many bytes that freed. Loaded models stay usable, running imports go on."""
-    return sum(_remove(entry) for entry in cache_entries())
+    return sum(map(remove_entry, cache_entries()))
+
+
+def remove_entry(entry: CacheEntry) -> int:
+    """Removes a file from the cache, unless it is being made, and returns how many bytes that freed."""
+    if not entry.is_complete:
+        return _resumable_file.remove(entry.path)
+    entry.path.unlink(missing_ok=True)
+    return entry.n_bytes
+
+
+def cache_limit() -> int:
+    """How many bytes the cache may take, by ``PYGGML_CACHE_GB``.
+
+    Raises:
+        InvalidParameterError: that is no number.
+    """
+    given = os.environ.get("PYGGML_CACHE_GB") or _DEFAULT_LIMIT_GB
+    try:
+        limit = float(given)
+    except ValueError:
+        limit = math.nan
+    if not 0 <= limit < math.inf:
+        raise InvalidParameterError(f"PYGGML_CACHE_GB is {given!r}; a number of gigabytes was expected")
+    return round(limit * 1e9)
 
 
 def _require_tokenizer(recipe: Recipe, directory: Path, tokenizer: object) -> None:
@@ -181,7 +219,7 @@ def _make(file: PartialFile, recipe: Recipe, path: Path, progress: Progress | No
 def _remove_leftovers() -> None:
     for entry in cache_entries():
         if not entry.is_complete and entry.used < time.time() - _resumable_file.STALE_S:
-            _remove(entry)
+            remove_entry(entry)
 
 
 def _file_name(directory: Path, outtype: str) -> str:
@@ -197,31 +235,12 @@ def _file_name(directory: Path, outtype: str) -> str:
     return f"{readable}-{outtype}-{digest}.gguf"
 
 
-def _shrink(limit: float, keep: Path) -> None:
+def _shrink(limit: int, keep: Path) -> None:
     total = 0
     for entry in cache_entries():
         total += entry.n_bytes
         if total > limit and entry.path != keep:
-            _remove(entry)
-
-
-def _remove(entry: CacheEntry) -> int:
-    """Removes a file, unless it is being made, and returns how many bytes that freed."""
-    if not entry.is_complete:
-        return _resumable_file.remove(entry.path)
-    entry.path.unlink(missing_ok=True)
-    return entry.n_bytes
-
-
-def _limit_bytes() -> float:
-    given = os.environ.get("PYGGML_CACHE_GB", "")
-    try:
-        limit = float(given or _DEFAULT_LIMIT_GB)
-    except ValueError:
-        limit = -1
-    if not limit >= 0:
-        raise InvalidParameterError(f"PYGGML_CACHE_GB is {given!r}; a number of gigabytes was expected")
-    return limit * 1e9
+            remove_entry(entry)
 
 
 def _files(directory: Path) -> Iterator[Path]:

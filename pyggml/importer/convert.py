@@ -18,6 +18,7 @@ from pyggml._native import integer
 from pyggml._partial_file import PartialFile
 from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGUFWriter, ValueType
+from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml.importer import encoding
 from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
 from pyggml.importer.plan import Plan, read_plan
@@ -69,6 +70,7 @@ def convert(
     outtype: str = "auto",
     progress: Progress | None = None,
     *,
+    imatrix: ImportanceMatrix | str | os.PathLike[str] | None = None,
     n_threads: int | None = None,
 ) -> Conversion:
     """Writes the model of a Hugging Face directory as a GGUF file. Needs no PyTorch.
@@ -83,6 +85,7 @@ def convert(
             quantiser knows ("q8_0", "q4_0", "q4_k_m" ...), made in the same pass.
         progress: called with the part that is done, 0 to 1, after each tensor, and before that while files are
             downloaded; returning False stops.
+        imatrix: what matters in the weights, for mixtures: from :func:`pyggml.compute_imatrix`, or the path of a file.
         n_threads: that encode; None: one for each core.
 
     Raises:
@@ -97,7 +100,7 @@ def convert(
     outtype = require_outtype(outtype)
     threads = None if n_threads is None else integer("n_threads", n_threads, 1, _MAX_THREADS)
     target = _target(out)
-    recipe = read_recipe(_directory(hf_dir, progress), outtype)
+    recipe = read_recipe(_directory(hf_dir, progress), outtype, open_imatrix(imatrix))
     return write_model(recipe, target, progress, threads)
 
 
@@ -108,29 +111,33 @@ class Recipe:
     Attributes:
         plan: tensors and metadata.
         vocabulary: more metadata.
+        imatrix: what matters in the weights, if that is known.
         types: of the tensors.
         file_type: the number that describes these as a whole.
     """
 
     plan: Plan
     vocabulary: Vocabulary
+    imatrix: ImportanceMatrix | None
     types: list[GGMLType]
     file_type: int
 
 
-def read_recipe(directory: Path, outtype: str) -> Recipe:
+def read_recipe(directory: Path, outtype: str, imatrix: ImportanceMatrix | None = None) -> Recipe:
     """Reads what a directory holds, and checks that all of it can be carried.
 
     Args:
         directory: of a model.
         outtype: spelled as the engine does.
+        imatrix: what matters in the weights.
 
     Raises:
         InferError: as :func:`convert`.
     """
     plan = read_plan(directory)
     vocabulary = read_vocabulary(plan.config.path.parent, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
-    return Recipe(plan, vocabulary, *choose_types(outtype, plan.layout, plan.sizes, plan.tensors))
+    types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors, imatrix)
+    return Recipe(plan, vocabulary, imatrix, types, file_type)
 
 
 def write_model(
@@ -221,6 +228,8 @@ def _set(writer: GGUFWriter, recipe: Recipe) -> None:
         metadata[NEEDS_HF_TOKENIZER] = vocabulary.needs_hf_tokenizer
     for key, value in metadata.items():
         writer.set(key, value, _value_type(value))
+    for key, (value, type) in ({} if recipe.imatrix is None else quantizer_metadata(recipe.imatrix)).items():
+        writer.set(key, value, type)
 
 
 def _value_type(value: Any) -> ValueType | None:
@@ -239,7 +248,7 @@ def _write_tensors(writer: GGUFWriter, recipe: Recipe, threads: int | None, prog
         for tensor, type, fraction in zip(plan.tensors, recipe.types, done, strict=True):
             if tensor.name not in missing:
                 continue
-            writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor))
+            writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor, recipe.imatrix))
             report_progress(progress, float(fraction), plan.config.path.parent)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,23 +11,26 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pyggml import errors
-from pyggml._ffi import ffi, lib
+from pyggml._ffi import lib
 from pyggml.errors import InvalidParameterError, ModelLoadError
+from pyggml.imatrix import ImportanceMatrix
+from pyggml.importer import mixture
 from pyggml.importer.layout import Layout, Sizes
+from pyggml.importer.mixture import Choice, Mixable
 from pyggml.importer.plan import PlannedTensor
-from pyggml.importer.weights import encode
+from pyggml.importer.weights import Floats, Weight, encode
 from pyggml.quant import GGMLType
 
 _PLAIN = {"f32": GGMLType.F32, "f16": GGMLType.F16, "bf16": GGMLType.BF16}
-_FILE_TYPES: dict[str, int] = {
+#: Mixtures by name, and their numbers in ``general.file_type``.
+FILE_TYPES: dict[str, int] = {
     name.removeprefix("LLAMA_FTYPE_").removeprefix("MOSTLY_").removeprefix("ALL_").lower(): getattr(lib, name)
     for name in dir(lib)
     if name.startswith(("LLAMA_FTYPE_MOSTLY_", "LLAMA_FTYPE_ALL_"))
 }
 
 #: What may be asked for: "auto" keeps what the checkpoint has, the others are the engine's names.
-OUTTYPES: tuple[str, ...] = ("auto", *sorted(_FILE_TYPES))
+OUTTYPES: tuple[str, ...] = ("auto", *sorted(FILE_TYPES))
 
 # Values that one thread encodes at a time: enough to outweigh the switch, few enough that their float32 form stays in
 # the cache and the memory of all threads is small.
@@ -46,46 +50,87 @@ def require_outtype(outtype: object) -> str:
 
 
 def choose_types(
-    outtype: str, layout: Layout, sizes: Sizes, tensors: Sequence[PlannedTensor]
+    outtype: str,
+    layout: Layout,
+    sizes: Sizes,
+    tensors: Sequence[PlannedTensor],
+    imatrix: ImportanceMatrix | None = None,
 ) -> tuple[list[GGMLType], int]:
     """The element type of each tensor, and the number that describes them as a whole (``general.file_type``).
 
     Raises:
-        InvalidParameterError: the type needs importances, which are not to be had here.
+        InvalidParameterError: a type needs importances, and there are none.
     """
     if outtype == "auto":
         types = [_kept(tensor, tensor.weight.type) for tensor in tensors]
         return types, _file_type(types, tensors)
     if outtype in _PLAIN:
-        return [_kept(tensor, _PLAIN[outtype]) for tensor in tensors], _FILE_TYPES[outtype]
-    file_type = _FILE_TYPES[outtype]
-    types = _mixture(file_type, layout, sizes, tensors)
-    for tensor, type in zip(tensors, types, strict=True):
-        if type.needs_imatrix:
+        return [_kept(tensor, _PLAIN[outtype]) for tensor in tensors], FILE_TYPES[outtype]
+    choices = mixture.of_layout(FILE_TYPES[outtype], layout, sizes, _unquantized(tensors), imatrix is not None)
+    require_importances(outtype, choices, tensors, imatrix)
+    types = [_kept(tensor, choice.type) for tensor, choice in zip(tensors, choices, strict=True)]
+    return types, FILE_TYPES[outtype]
+
+
+def require_importances(
+    outtype: str, choices: Sequence[Choice], tensors: Sequence[PlannedTensor], imatrix: ImportanceMatrix | None
+) -> None:
+    """Raises InvalidParameterError when a tensor is to get a type that needs importances, and it has none."""
+    for tensor, choice in zip(tensors, choices, strict=True):
+        if choice.needs_imatrix and importances(tensor, imatrix) is None:
             raise InvalidParameterError(
-                f"outtype {outtype} makes tensor {tensor.name!r} a {type.name}, which needs an importance matrix; "
-                "convert to bf16 and quantise that file with one"
+                f"{outtype} makes tensor {tensor.name!r} a {choice.type.name}, which needs importances: "
+                + ("give an importance matrix" if imatrix is None else "the importance matrix knows nothing of it")
             )
-    return types, file_type
 
 
-def encoded_parts(tensor: PlannedTensor, type: GGMLType, executor: Executor) -> Iterator[npt.NDArray[Any]]:
+def importances(tensor: PlannedTensor, imatrix: ImportanceMatrix | None) -> Floats | None:
+    """How much the columns of a tensor matter: (n_matrices, n_columns), or None when nothing is known of it.
+
+    Raises:
+        InvalidParameterError: the matrix is of another model.
+    """
+    weights = None if imatrix is None else imatrix.weights(tensor.name)
+    shape = (math.prod(tensor.shape[:-2]), tensor.shape[-1])
+    if weights is None or weights.size == math.prod(shape):
+        return None if weights is None else weights.reshape(shape)
+    if tensor.name == "token_embd.weight":  # rows of it are looked up; what met them was the output, with others
+        return None
+    raise InvalidParameterError(
+        f"the importance matrix is of another model: it has {weights.size} importances of tensor {tensor.name!r}, "
+        f"whose shape {tensor.shape} makes that {math.prod(shape)}"
+    )
+
+
+def encoded_parts(
+    tensor: PlannedTensor, type: GGMLType, executor: Executor, imatrix: ImportanceMatrix | None = None
+) -> Iterator[npt.NDArray[Any]]:
     """The data of a tensor as a type stores it, some rows at a time and in their order.
 
     Raises:
         ModelLoadError: a value that the type cannot hold; names the tensor.
     """
     weight = tensor.weight
-    step = max(_CHUNK // weight.n_cols, 1)
+    matter = importances(tensor, imatrix) if type.is_quantized and type != weight.type else None
 
-    def encoded(start: int) -> npt.NDArray[Any]:
-        rows = slice(start, min(start + step, weight.n_rows))
-        return weight.stored(rows) if type == weight.type else encode(weight.floats(rows), type)
+    def encoded(block: tuple[int, slice]) -> npt.NDArray[Any]:
+        matrix, rows = block
+        if type == weight.type:
+            return weight.stored(rows)
+        return encode(weight.floats(rows), type, None if matter is None else matter[matrix])
 
     try:
-        yield from executor.map(encoded, range(0, weight.n_rows, step))
+        yield from executor.map(encoded, _blocks(weight, 1 if matter is None else len(matter)))
     except InvalidParameterError as error:
         raise ModelLoadError(f"tensor {tensor.name!r} cannot be stored as {type.name}: {error}") from None
+
+
+def _blocks(weight: Weight, n_matrices: int) -> Iterator[tuple[int, slice]]:
+    """Rows to encode at a time, and which of the matrices below each other they are of."""
+    step, n_rows = max(_CHUNK // weight.n_cols, 1), weight.n_rows // n_matrices
+    for matrix in range(n_matrices):
+        for start in range(0, n_rows, step):
+            yield matrix, slice(matrix * n_rows + start, matrix * n_rows + min(start + step, n_rows))
 
 
 def n_threads(given: int | None) -> int:
@@ -100,24 +145,12 @@ def _kept(tensor: PlannedTensor, type: GGMLType) -> GGMLType:
     return GGMLType.F32 if tensor.is_float else type
 
 
-def _mixture(file_type: int, layout: Layout, sizes: Sizes, tensors: Sequence[PlannedTensor]) -> list[GGMLType]:
-    model = ffi.new("pyg_mixture_model *")
-    architecture = ffi.new("char[]", layout.architecture.encode())
-    model.architecture = architecture
-    model.n_embd, model.n_ff, model.n_layer = sizes.n_embd, sizes.n_ff, sizes.n_layer
-    model.n_head, model.n_head_kv, model.n_embd_head = sizes.n_head, sizes.n_head_kv, sizes.head_dim
-    model.n_expert = sizes.n_expert
-    rows = ffi.new("pyg_mixture_tensor[]", len(tensors))
-    names = [ffi.new("char[]", tensor.name.encode()) for tensor in tensors]  # borrowed by the rows
-    for row, name, tensor in zip(rows, names, tensors, strict=True):
-        row.name, row.type = name, _kept(tensor, _unquantized(tensor.weight.type))
-        row.ne = [*reversed(tensor.shape), *[1] * (4 - len(tensor.shape))]
-    errors.call(lib.pyg_mixture_types, model, file_type, rows, len(tensors))
-    return [_kept(tensor, GGMLType(row.type)) for row, tensor in zip(rows, tensors, strict=True)]
-
-
-def _unquantized(type: GGMLType) -> GGMLType:
-    return GGMLType.F16 if type.is_quantized else type
+def _unquantized(tensors: Sequence[PlannedTensor]) -> list[Mixable]:
+    """The tensors as the quantiser would find them in a file of floats."""
+    return [
+        Mixable(t.name, t.shape, _kept(t, GGMLType.F16 if t.weight.type.is_quantized else t.weight.type))
+        for t in tensors
+    ]
 
 
 def _file_type(types: Iterable[GGMLType], tensors: Iterable[PlannedTensor]) -> int:
@@ -126,4 +159,4 @@ def _file_type(types: Iterable[GGMLType], tensors: Iterable[PlannedTensor]) -> i
     for type, tensor in zip(types, tensors, strict=True):
         if not tensor.is_float:
             sizes[type] += tensor.weight.n_rows * tensor.weight.n_cols
-    return _FILE_TYPES[sizes.most_common(1)[0][0].name.lower()]
+    return FILE_TYPES[sizes.most_common(1)[0][0].name.lower()]

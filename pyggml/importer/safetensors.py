@@ -61,6 +61,10 @@ DTYPES: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
 )
 
 
+class CutShortError(ModelLoadError):
+    """A file ends before what its header says."""
+
+
 @dataclass(frozen=True)
 class StoredTensor:
     """A tensor in a file of a checkpoint.
@@ -238,7 +242,7 @@ def _header(file: _OpenFile) -> bytes:
             "that pyggml reads"
         )
     if n > file.size - 8:
-        raise ModelLoadError(f"{file.path} is cut short: its header has {n} bytes, and the file {file.size}")
+        raise CutShortError(f"{file.path} is cut short: its header has {n} bytes, and the file {file.size}")
     return file.read(8, n)
 
 
@@ -275,8 +279,11 @@ def _require_gapless(path: Path, tensors: list[StoredTensor], data_offset: int, 
             raise ModelLoadError(f"{path}: tensor {tensor.name!r} {flaw} {previous}")
         end, previous = tensor.offset + tensor.nbytes, f"tensor {tensor.name!r}"
     if end != data_offset + n_data:
-        flaw = "is cut short" if end > data_offset + n_data else "has bytes that belong to no tensor"
-        raise ModelLoadError(f"{path} {flaw}: its tensors end at byte {end}, and the file at {data_offset + n_data}")
+        is_cut = end > data_offset + n_data
+        flaw, kind = (
+            ("is cut short", CutShortError) if is_cut else ("has bytes that belong to no tensor", ModelLoadError)
+        )
+        raise kind(f"{path} {flaw}: its tensors end at byte {end}, and the file at {data_offset + n_data}")
 
 
 def _single_file(directory: Path) -> Path:

@@ -21,6 +21,10 @@ _CHUNK = 2**20
 _TYPES = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
 
 
+class WrongShapeError(ModelLoadError):
+    """A tensor has another shape than the configuration makes it."""
+
+
 class Tensors:
     """Weights by name. What is asked for is remembered, so that what is left over can be named."""
 
@@ -130,9 +134,9 @@ class _Module:
 
 
 def require_shape(stored: StoredTensor, shape: tuple[int, ...]) -> None:
-    """Raises ModelLoadError when a tensor has another shape than the configuration says."""
+    """Raises WrongShapeError when a tensor has another shape than the configuration says."""
     if stored.shape != shape:
-        raise ModelLoadError(
+        raise WrongShapeError(
             f"{stored.path}: tensor {stored.name!r:.100} has shape {stored.shape}; config.json makes that {shape}"
         )
 

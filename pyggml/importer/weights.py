@@ -161,13 +161,13 @@ def widen(array: npt.NDArray[Any], type: GGMLType) -> Floats:
     return floats
 
 
-def encode(values: Floats, type: GGMLType) -> npt.NDArray[np.generic]:
-    """Floats as a type stores them; F32 is no copy.
+def encode(values: Floats, type: GGMLType, importances: Floats | None = None) -> npt.NDArray[np.generic]:
+    """Floats as a type stores them, by how much their columns matter; F32 is no copy.
 
     Raises:
         InvalidParameterError: the type cannot hold one of them.
     """
     if type == GGMLType.F32:
         return values
-    encoded = quant.quantize(values, type)
+    encoded = quant.quantize(values, type, importances)
     return encoded if type.is_quantized else encoded.view(type.dtype)

@@ -1,0 +1,55 @@
+// What meets each column of the weights while a context computes: the sums behind an importance matrix.
+#pragma once
+
+#include "ggml.h"
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pyg {
+
+// Any thread may call; a context calls on the thread that decodes.
+class ImatrixCollector {
+  public:
+    // Of one tensor; (n_counts, n_columns), or (1, n_matrices * n_columns) for matrices that all rows meet.
+    struct Sums {
+        std::vector<float>   squares;
+        std::vector<float>   activations;
+        std::vector<int64_t> counts;  // rows: one number, or one for each expert
+    };
+
+    // `process_output`: also for the output matrix.
+    explicit ImatrixCollector(bool process_output) : process_output_(process_output) {}
+
+    // A ggml_backend_sched_eval_callback; `self` is an ImatrixCollector.
+    static bool on_node(ggml_tensor * node, bool ask, void * self);
+
+    // PYG_ERR_ENGINE once an activation was no finite number, or did not fit what came before.
+    void require_sound() const;
+
+    size_t size() const;
+
+    // The entry at `index`, by name. Valid as long as the collector lives, and unchanged until the next decode.
+    // PYG_ERR_INVALID_PARAMETER past the end.
+    std::pair<const std::string *, const Sums *> entry(size_t index) const;
+
+  private:
+    bool   wants(const ggml_tensor & node) const;
+    void   collect(const ggml_tensor & node);
+    void   add_matrices(const std::string & name, const ggml_tensor & weight, const ggml_tensor & rows);
+    void   add_experts(const std::string & name, const ggml_tensor & node);
+    Sums * sums_of(const std::string & name, size_t n_values, size_t n_counts);
+
+    bool                        process_output_;
+    mutable std::mutex          mutex_;
+    std::map<std::string, Sums> entries_;
+    std::string                 failure_;  // "" while all is well
+    std::vector<char>           copied_;   // activations that were on a device
+    std::vector<char>           ids_;
+};
+
+}  // namespace pyg

@@ -1,0 +1,151 @@
+"""A model reads a text in chunks, each by itself, several together where they are short."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml._native import INT32_MAX, int32_array, integer
+from pyggml.errors import EngineError, InvalidParameterError, ModelNotFoundError, UnsupportedArchitectureError
+from pyggml.importer.convert import Progress
+from pyggml.importer.plan import CONTEXT_LIMIT
+from pyggml.llm import LLM
+from pyggml.loading import model_files
+from pyggml.model import Model
+from pyggml.source import Source
+from pyggml.tokenizer import Tokenizer
+from pyggml.tokenizer.hugging_face import tokenizer_for
+
+#: A text, the path of a file that holds one, or token ids.
+Text = str | os.PathLike[str] | Sequence[int] | npt.NDArray[np.integer[Any]]
+Ids = npt.NDArray[np.int32]
+
+#: Tokens of a forward pass. More would not compute faster, and each may cost n_vocab floats.
+PASS_TOKENS = 512
+
+# Fewer tokens than this are no text, and upstream collects nothing of them.
+_LEAST_N_CTX = 16
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Some positions of some chunks, to be computed at once.
+
+    Attributes:
+        chunks: which; they are sequences 0 to one below their number.
+        positions: which of their tokens.
+        token_ids: (n_chunks, n_positions).
+        is_first: whether what was computed before is to be forgotten.
+    """
+
+    chunks: slice
+    positions: slice
+    token_ids: Ids
+    is_first: bool
+
+    @property
+    def seq_ids(self) -> Ids:
+        """The sequence of each token, (n_chunks * n_positions,)."""
+        return np.repeat(np.arange(len(self.token_ids), dtype=np.int32), self.token_ids.shape[1])
+
+
+@contextlib.contextmanager
+def opened(source: Source | LLM, device: str) -> Iterator[tuple[Model, Tokenizer]]:
+    """The model and the tokenizer of a source; a loaded model stays open.
+
+    Raises:
+        As :func:`pyggml.load`.
+        UnsupportedArchitectureError: it does not go on with texts.
+    """
+    if isinstance(source, LLM):
+        _require_generating(source.model)
+        yield source.model, source.tokenizer
+        return
+    files = model_files(source)
+    with Model(files.path, device=None if device == "auto" else device) as model:
+        _require_generating(model)
+        yield model, tokenizer_for(model, files.tokenizer)
+
+
+def chunks_of(text: Text, model: Model, tokenizer: Tokenizer, n_ctx: int, n_chunks: int | None) -> Ids:
+    """A text in whole chunks, (n_chunks, n_ctx), each with BOS for its first token where the vocabulary has it so.
+
+    Raises:
+        InvalidParameterError: there are no ``n_ctx`` tokens, or an argument cannot be.
+        ModelNotFoundError: there is no such file.
+    """
+    n_ctx = _checked_n_ctx(model, n_ctx)
+    wanted = INT32_MAX if n_chunks is None else integer("n_chunks", n_chunks, 1, INT32_MAX)
+    ids = _token_ids(text, tokenizer)
+    if len(ids) < n_ctx:
+        raise InvalidParameterError(
+            f"the text has {len(ids)} tokens, which do not fill a chunk of n_ctx={n_ctx}: give a longer text, or a "
+            f"smaller n_ctx (of {_LEAST_N_CTX} or more)"
+        )
+    n = min(len(ids) // n_ctx, wanted)
+    chunks: Ids = ids[: n * n_ctx].reshape(n, n_ctx).copy()
+    if model.vocab.add_bos and model.vocab.bos is not None:
+        chunks[:, 0] = model.vocab.bos
+    return chunks
+
+
+def n_together(chunks: Ids) -> int:
+    """How many chunks are computed together."""
+    return min(max(PASS_TOKENS // int(chunks.shape[1]), 1), len(chunks))
+
+
+def passes(chunks: Ids, progress: Progress | None, what: str) -> Iterator[Pass]:
+    """All of the chunks in passes; reports after each that its taker has dealt with it.
+
+    Raises:
+        EngineError: ``progress`` stopped.
+    """
+    n_chunks, n_ctx = chunks.shape
+    step = n_together(chunks)
+    for first in range(0, n_chunks, step):
+        together = slice(first, min(first + step, n_chunks))
+        for start in range(0, n_ctx, PASS_TOKENS):
+            positions = slice(start, min(start + PASS_TOKENS, n_ctx))
+            yield Pass(together, positions, chunks[together, positions], is_first=start == 0)
+            done = first * n_ctx + (together.stop - first) * positions.stop
+            if progress is not None and progress(done / chunks.size) is False:
+                raise EngineError(f"{what} was stopped by its progress callback")
+
+
+def _require_generating(model: Model) -> None:
+    if model.has_encoder or not model.has_decoder or not model.is_causal:
+        raise UnsupportedArchitectureError(
+            f"{model.path} is a {model.arch} model, which does not predict a text token by token"
+        )
+
+
+def _checked_n_ctx(model: Model, n_ctx: int) -> int:
+    n_ctx = integer("n_ctx", n_ctx, _LEAST_N_CTX, INT32_MAX)
+    limit = model.metadata.get(CONTEXT_LIMIT)
+    if limit is not None and n_ctx > int(limit):
+        raise InvalidParameterError(
+            f"n_ctx is {n_ctx}; beyond {limit} tokens the engine would not compute what this model was made to"
+        )
+    return n_ctx
+
+
+def _token_ids(text: Text, tokenizer: Tokenizer) -> Ids:
+    if isinstance(text, os.PathLike):
+        text = _read(Path(text))
+    return int32_array("the text", tokenizer.encode(text) if isinstance(text, str) else text)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ModelNotFoundError(f"there is no text at {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidParameterError(f"{path} cannot be read as text: {error}") from None
