@@ -231,6 +231,14 @@ def test_ctrl_c_keeps_json_whole() -> None:
     assert json.loads(done.stdout)["finish_reason"] == "cancelled"
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_closed_output_is_none(closed: str, story: str) -> None:
+    command = f'"{sys.executable}" -m pyggml generate "{GREEDY}" --max-tokens 20 {closed}'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "" if closed == ">&-" else story + "\n")
+    assert "Traceback" not in done.stderr
+
+
 def test_an_output_that_has_not_every_character(tmp_path: Path) -> None:
     path = models.write_llama(tmp_path / "tiny.gguf")
     grammar = tmp_path / "grammar.gbnf"
