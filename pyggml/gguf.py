@@ -70,7 +70,7 @@ class GGUFReader:
             ModelLoadError: it is no GGUF file, of another version or byte order, inconsistent, or cut short.
         """
         self.path = Path(path)
-        handle = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_open, _path_bytes(path))
+        handle = _opened(path)
         raw = lib.pyg_gguf_get(handle)
         self.version = lib.gguf_get_version(raw)
         self._metadata = _Metadata(handle, self.path)
@@ -150,6 +150,16 @@ class GGUFReader:
                 f"{self.path} has no tensor {name!r}; it has {len(self._tensors)} others"
             )
         return info
+
+
+def read_head(path: str | os.PathLike[str]) -> tuple[Mapping[str, MetadataValue], list[TensorInfo]]:
+    """The key-value pairs and the tensors of a file, without its data, for which there may be no room.
+
+    Raises:
+        As :class:`GGUFReader`.
+    """
+    handle = _opened(path)
+    return _Metadata(handle, Path(path)), list(_tensor_infos(lib.pyg_gguf_get(handle)))
 
 
 class _Metadata(Mapping[str, MetadataValue]):
@@ -397,6 +407,10 @@ class GGUFWriter:
                 "the metadata is written: set all keys and add all tensors before the first write_tensor()"
             )
         return handle
+
+
+def _opened(path: str | os.PathLike[str]) -> CData:
+    return errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_open, _path_bytes(path))
 
 
 def _meta_data(handle: CData) -> bytes:

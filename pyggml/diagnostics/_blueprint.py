@@ -12,7 +12,7 @@ import numpy as np
 
 from pyggml import errors
 from pyggml._ffi import ffi, lib
-from pyggml.gguf import GGUFReader, GGUFWriter
+from pyggml.gguf import GGUFWriter, read_head
 from pyggml.importer.encoding import choose_types, require_outtype
 from pyggml.importer.plan import read_plan
 from pyggml.quant import GGMLType
@@ -74,9 +74,9 @@ def of_file(path: Path, outtype: str) -> Blueprint:
     metadata: dict[str, Any] = {}
     tensors: list[Tensor] = []
     for part in _parts(path):
-        with GGUFReader(part) as reader:
-            metadata |= {key: reader.metadata[key] for key in reader.metadata if not _is_left_out(key, metadata)}
-            tensors += [Tensor(info.name, info.shape, info.type) for info in reader.tensors.values()]
+        pairs, infos = read_head(part)
+        metadata |= {key: pairs[key] for key in pairs if not _is_left_out(key, metadata)}
+        tensors += [Tensor(info.name, info.shape, info.type) for info in infos]
     file_type = _file_type(outtype)
     metadata = {key: value for key, value in metadata.items() if not _is_empty(value)}
     return Blueprint({**metadata, "general.file_type": file_type}, _quantized(metadata, tensors, file_type))
