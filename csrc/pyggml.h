@@ -237,6 +237,7 @@ typedef struct pyg_model_options {
     bool            use_mmap;
     bool            use_mlock;
     bool            vocab_only;     // vocabulary and metadata, no weights
+    bool            shape_only;     // metadata and the shapes of the weights, for pyg_context_estimate; quick
     bool            check_tensors;  // validate every block of the weights while loading
     pyg_progress_fn progress;       // or NULL
     void *          progress_data;
@@ -381,19 +382,28 @@ typedef struct pyg_context_options {
 
 pyg_context_options pyg_context_default_options(void);
 
-typedef struct pyg_memory_estimate {
-    uint64_t weights_bytes;         // in main memory
-    uint64_t context_bytes;         // caches and recurrent states, in main memory
-    uint64_t compute_bytes;         // scratch, in main memory
-    uint64_t device_weights_bytes;  // the same three, on GPUs
-    uint64_t device_context_bytes;
-    uint64_t device_compute_bytes;
-    uint64_t available_bytes;  // main memory left: pyg_memory_available()
-    uint64_t device_available_bytes;
-} pyg_memory_estimate;
+enum { PYG_MAX_GPUS = 16 };  // of one model; upstream's limit
 
-// What a context of `options` would take, found by the engine's own planning without allocating it.
-pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * options, pyg_memory_estimate * out,
+// What one memory would hold, or holds.
+typedef struct pyg_memory_share {
+    char     name[128];         // upstream's name of the device: "CPU" for main memory
+    uint64_t weights_bytes;     // all of them, also those mapped from the file
+    uint64_t repacked_bytes;    // of these, copies that compute faster; their originals stay mapped beside them for as
+                                // long as the system has no other use for the room
+    uint64_t vocabulary_bytes;  // as far as it is in memory beside the weights
+    uint64_t context_bytes;     // caches and recurrent states, and the engine's account of the cells
+    uint64_t compute_bytes;     // scratch and rows of output
+    uint64_t available_bytes;   // left: pyg_memory_available(), or the device's free memory
+} pyg_memory_share;
+
+typedef struct pyg_memory {
+    int32_t          n_shares;
+    pyg_memory_share shares[PYG_MAX_GPUS + 1];  // main memory first
+} pyg_memory;
+
+// What the model and a context of `options` would take, found by the engine's own planning without allocating it. The
+// model may be a loaded one, or one of its shape only.
+pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * options, pyg_memory * out,
                                 pyg_error * err);
 
 // Estimates first: PYG_ERR_OUT_OF_MEMORY, with both numbers, instead of an allocation that the kernel would
@@ -401,6 +411,10 @@ pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * o
 pyg_status pyg_context_new(pyg_model * model, const pyg_context_options * options, pyg_context ** out, pyg_error * err);
 pyg_status pyg_context_close(pyg_context * ctx, pyg_error * err);
 void       pyg_context_free(pyg_context * ctx);
+
+// What the model and the context take in the engine's buffers; of mapped weights, the part of the file that stays
+// mapped.
+pyg_status pyg_context_memory(pyg_context * ctx, pyg_memory * out, pyg_error * err);
 
 // The upstream object, *borrowed until close*, for use with the raw API.
 pyg_status pyg_context_get(pyg_context * ctx, struct llama_context ** out, pyg_error * err);

@@ -19,6 +19,7 @@ from pyggml.chat.types import (
     ToolCallDelta,
 )
 from pyggml.context import Context
+from pyggml.diagnostics.estimate import DeviceMemory, MemoryEstimate, Suggestions
 from pyggml.errors import (
     ArchitectureMismatchError,
     ClosedError,
@@ -101,6 +102,7 @@ __all__ = [
     "Conversion",
     "Device",
     "DeviceError",
+    "DeviceMemory",
     "DiskFullError",
     "EmptyPromptError",
     "EngineError",
@@ -114,6 +116,7 @@ __all__ = [
     "InvalidParameterError",
     "Llama",
     "Llama31",
+    "MemoryEstimate",
     "Mistral",
     "Model",
     "ModelLoadError",
@@ -130,6 +133,7 @@ __all__ = [
     "SamplingParams",
     "SmolLM2",
     "Stream",
+    "Suggestions",
     "Timings",
     "TokenLogprob",
     "TokenLogprobs",

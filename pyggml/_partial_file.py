@@ -33,14 +33,19 @@ class PartialFile:
         """Writes a C-contiguous array; what is skipped reads as zeros."""
         _write_all(self._descriptor, data.reshape(-1).view(np.uint8).data, self._body_offset + offset)
 
-    def publish(self, n_bytes: int) -> None:
-        """Makes ``n_bytes`` of what was written, padded with zeros, appear under the target's name."""
+    def publish(self, n_bytes: int, *, is_lasting: bool = True) -> None:
+        """Makes ``n_bytes`` of what was written, padded with zeros, appear under the target's name.
+
+        What is lasting survives a power cut, for which the disk has to be waited for.
+        """
         os.ftruncate(self._descriptor, self._body_offset + n_bytes)
-        os.fsync(self._descriptor)
+        if is_lasting:
+            os.fsync(self._descriptor)
         self._path.replace(self._target)
         self._close.detach()
         os.close(self._descriptor)
-        _sync_directory(self._target.parent)
+        if is_lasting:
+            _sync_directory(self._target.parent)
 
     def discard(self) -> None:
         """Removes the file, unless it has been published. May be repeated."""

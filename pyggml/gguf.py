@@ -70,7 +70,7 @@ class GGUFReader:
             ModelLoadError: it is no GGUF file, of another version or byte order, inconsistent, or cut short.
         """
         self.path = Path(path)
-        handle = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_open, _path_bytes(path))
+        handle = _opened(path)
         raw = lib.pyg_gguf_get(handle)
         self.version = lib.gguf_get_version(raw)
         self._metadata = _Metadata(handle, self.path)
@@ -150,6 +150,16 @@ class GGUFReader:
                 f"{self.path} has no tensor {name!r}; it has {len(self._tensors)} others"
             )
         return info
+
+
+def read_head(path: str | os.PathLike[str]) -> tuple[Mapping[str, MetadataValue], list[TensorInfo]]:
+    """The key-value pairs and the tensors of a file, without its data, for which there may be no room.
+
+    Raises:
+        As :class:`GGUFReader`.
+    """
+    handle = _opened(path)
+    return _Metadata(handle, Path(path)), list(_tensor_infos(lib.pyg_gguf_get(handle)))
 
 
 class _Metadata(Mapping[str, MetadataValue]):
@@ -336,7 +346,19 @@ class GGUFWriter:
                 )
             if self._file is None:
                 self._file = PartialFile(self.path, _meta_data(handle))
-            self._file.publish(max((_padded(info.offset + info.nbytes) for info in self._declared.values()), default=0))
+            self._file.publish(self._data_bytes())
+            self._is_finished = True
+            self._handle = None
+
+    def finish_without_data(self) -> None:
+        """Makes the metadata appear as a file whose data reads as zeros, and takes no room on most disks.
+
+        Raises:
+            ClosedError: the writer is finished or closed.
+        """
+        with self._lock:
+            file = PartialFile(self.path, _meta_data(self._declaring()))
+            file.publish(self._data_bytes(), is_lasting=False)
             self._is_finished = True
             self._handle = None
 
@@ -358,6 +380,9 @@ class GGUFWriter:
                 self.finish()
         finally:
             self.close()
+
+    def _data_bytes(self) -> int:
+        return max((_padded(info.offset + info.nbytes) for info in self._declared.values()), default=0)
 
     def _begin(self, name: str) -> tuple[TensorInfo, PartialFile]:
         """The tensor whose data comes next, and the file for it."""
@@ -382,6 +407,10 @@ class GGUFWriter:
                 "the metadata is written: set all keys and add all tensors before the first write_tensor()"
             )
         return handle
+
+
+def _opened(path: str | os.PathLike[str]) -> CData:
+    return errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_open, _path_bytes(path))
 
 
 def _meta_data(handle: CData) -> bytes:

@@ -63,6 +63,7 @@ class Model:
         use_mmap: bool = True,
         use_mlock: bool = False,
         vocab_only: bool = False,
+        shape_only: bool = False,
         check_tensors: bool = False,
         progress: Progress | None = None,
     ) -> None:
@@ -76,6 +77,8 @@ class Model:
                 processes.
             use_mlock: keep the weights in main memory, never swapped out.
             vocab_only: load vocabulary and facts only; such a model makes no contexts.
+            shape_only: load facts and the shapes of the weights only, neither weights nor vocabulary: takes
+                milliseconds, and is enough to plan memory with. Such a model makes no contexts either.
             check_tensors: look at every block of the weights for impossible values while loading.
             progress: called on this thread with a fraction from 0 to 1. Returning False stops the load; so
                 does an exception, which comes out of here.
@@ -98,6 +101,7 @@ class Model:
             use_mmap=bool(use_mmap),
             use_mlock=bool(use_mlock),
             vocab_only=bool(vocab_only),
+            shape_only=bool(shape_only),
             check_tensors=bool(check_tensors),
         )
         info = ffi.new("pyg_model_info *")

@@ -1,0 +1,1 @@
+"""What a model is, and whether it will fit, before its weights are read."""
