@@ -238,6 +238,11 @@ def test_commands_work_there_and_speak_on_standard_error() -> None:
     assert done.err.splitlines() == [f"Forgotten: {SKY}", "max_tokens 2", "[cut at max_tokens 2]"]
 
 
+def test_an_empty_answer_is_told_of() -> None:
+    done = chat(f"{SKY}\n", "-m", SHIPPED_MODEL, "--stop", "The sky")
+    assert done == Run(0, "", "[an empty answer, which the conversation leaves out]\n")
+
+
 def test_the_shipped_model_is_named() -> None:
     assert "demonstration model" in chat("/exit\n").err
 

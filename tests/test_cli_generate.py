@@ -98,6 +98,10 @@ def test_every_sampling_parameter_is_an_option_with_its_default() -> None:
         assert option.default == getattr(defaults, name), name
 
 
+def test_as_much_context_as_fits(story: str) -> None:
+    assert generate(GREEDY, "-m", SHIPPED_MODEL, "-c", "auto", "--n-gpu-layers", "auto").out == story + "\n"
+
+
 def test_zero_is_a_value() -> None:
     assert generate(GREEDY, "--max-tokens", 0, "-m", SHIPPED_MODEL).out == ""
 
@@ -255,5 +259,6 @@ def test_completion_of_options() -> None:
 
     assert completed("pyggml generate -m ") == ["file,"]
     assert completed("pyggml generate --cache-type q8") == ["plain,q8_0"]
+    assert completed("pyggml chat --n-ctx a") == ["plain,auto"]
     assert completed("pyggml chat --device cp") == ["plain,cpu"]
     assert "plain,--temperature" in completed("pyggml generate --temp")

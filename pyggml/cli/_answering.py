@@ -104,6 +104,8 @@ class Chat:
             return "[stopped]"
         if done.finish_reason == "timeout":
             return "[timeout_s is over]"
+        if done.finish_reason == "stop" and not (done.message.content or done.message.reasoning_content):
+            return "[an empty answer, which the conversation leaves out]"
         if done.finish_reason != "length":
             return ""
         if len(done.token_ids) >= self.session.params.max_tokens:
