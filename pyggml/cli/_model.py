@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyggml
-from pyggml.cli._screen import obeys_escapes
 from pyggml.cli.options import say_which
 from pyggml.cli.terminal import progress
 
@@ -27,7 +25,7 @@ def opened(model: str | None, **options: Any) -> Iterator[LLM]:
     """
     say_which(model)
     what = "" if model is None else f" {Path(model).name}"
-    with progress(f"Loading{what}") if obeys_escapes(sys.stderr) else nullcontext() as show:
+    with progress(f"Loading{what}") as show:
         llm = pyggml.load(model, progress=show, **options)
     with llm:
         yield llm

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -39,6 +41,9 @@ def progress(what: str, n_bytes: int | None = None) -> Iterator[Callable[[float]
     Yields:
         What is to be called with the part that is done, 0 to 1.
     """
+    if not _has_bars():
+        yield lambda _part: None
+        return
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -49,9 +54,13 @@ def progress(what: str, n_bytes: int | None = None) -> Iterator[Callable[[float]
         TransferSpeedColumn,
     )
 
-    terminal = console(stderr=True)
     rate = [DownloadColumn(), TransferSpeedColumn()] if n_bytes else [TaskProgressColumn(show_speed=True)]
     columns = [TextColumn("{task.description}"), BarColumn(), *rate, TimeRemainingColumn()]
-    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=n_bytes or 1.0)
         yield lambda part: bar.update(task, completed=part * (n_bytes or 1.0))
+
+
+def _has_bars() -> bool:
+    """Whether standard error is a terminal that can erase a line again."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
