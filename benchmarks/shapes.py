@@ -1,6 +1,6 @@
-"""Models for measuring: random weights in the shapes of real ones, with real vocabularies, as Q4_K_M.
+"""Models for measuring: random weights in the shapes of real ones, with real vocabularies, as Q4_K_M unless asked.
 
-    python benchmarks/shapes.py       makes all of them now (some minutes, 1.2 GB; 2.3 GB more while it works)
+    python benchmarks/shapes.py       makes all of them now (some minutes, 2 GB; 2.5 GB more while it works)
 
 Made once into a scratch folder, from the vocabularies in the vendored engine. The weights mean nothing; the time
 and memory they take are those of the real thing.
@@ -52,19 +52,24 @@ SHAPES = {
         Shape("smollm2-135m", "llama", "starcoder", 576, 30, 1536, 9, 3, 64, 8192, 1e5, 1e-5, tied=True),
         Shape("tinyllama-1.1b", "llama", "llama-spm", 2048, 22, 5632, 32, 4, 64, 2048, 1e4, 1e-5, tied=False),
         Shape("qwen3-0.6b", "qwen3", "qwen2", 1024, 28, 3072, 16, 8, 128, 40960, 1e6, 1e-6, tied=True, head_norms=True),
+        Shape("llama-3.2-1b", "llama", "llama-bpe", 2048, 16, 8192, 32, 8, 64, 131072, 5e5, 1e-5, tied=True),
     )
 }
 
 
-def model_file(name: str) -> Path:
-    """Path of the Q4_K_M file of one of SHAPES, made on the first call."""
-    path = SCRATCH / f"{name}-q4_k_m.gguf"
+def model_file(name: str, ftype: str = "q4_k_m") -> Path:
+    """Path of one of SHAPES with its weights in a type ("f16", "q8_0", "q4_0" ...), made on the first call."""
+    path = SCRATCH / f"{name}-{ftype}.gguf"
     if not path.exists():
         SCRATCH.mkdir(parents=True, exist_ok=True)
         full = SCRATCH / f"{name}-f16.gguf"
-        _write(full, SHAPES[name])
-        _quantize(full, path)
-        full.unlink()
+        is_kept = full.exists() or ftype == "f16"
+        if not full.exists():
+            _write(full, SHAPES[name])
+        if ftype != "f16":
+            _quantize(full, path, ftype)
+        if not is_kept:
+            full.unlink()
     return path
 
 
@@ -143,9 +148,9 @@ def _tensor_shapes(shape: Shape, n_vocab: int) -> dict[str, tuple[int, ...]]:
     return tensors
 
 
-def _quantize(source: Path, destination: Path) -> None:
+def _quantize(source: Path, destination: Path, ftype: str) -> None:
     params = ffi.new("llama_model_quantize_params *", lib.llama_model_quantize_default_params())
-    params.ftype = lib.LLAMA_FTYPE_MOSTLY_Q4_K_M
+    params.ftype = getattr(lib, f"LLAMA_FTYPE_MOSTLY_{ftype.upper()}")
     partial = destination.with_suffix(".partial")
     if lib.llama_model_quantize(os.fsencode(source), os.fsencode(partial), params) != 0:
         raise RuntimeError(f"the engine could not quantize {source}")

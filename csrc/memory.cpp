@@ -16,9 +16,11 @@ namespace {
 
 constexpr uint32_t PLANNED_CELLS = 1 << 18;  // planning takes real memory for each cell, so larger ones are computed
 
-// What the engine keeps beside the buffers that it plans. Both are measured: of a cell 52 bytes from the beginning and
-// the rest when it is used, and of vocabularies 123 to 145 for each token and merge.
+// What the engine keeps beside the buffers that it plans, all of it measured: of a cell 52 bytes from the beginning and
+// the rest when it is used; of a context 1.6 to 4.7 MB, graphs and their schedule; of vocabularies 123 to 145 bytes for
+// each token and merge.
 constexpr uint64_t CELL_BYTES             = 144;
+constexpr uint64_t CONTEXT_BYTES          = 2 << 20;
 constexpr uint64_t VOCABULARY_ENTRY_BYTES = 132;
 
 struct ContextDeleter {
@@ -145,7 +147,7 @@ pyg_memory plan(llama_model * model, const llama_context_params & params) {
     if (llama_get_memory(context.get())) {
         memory.shares[0].context_bytes += params.n_ctx * CELL_BYTES;
     }
-    memory.shares[0].compute_bytes += output_bytes(context.get(), params);
+    memory.shares[0].compute_bytes += output_bytes(context.get(), params) + CONTEXT_BYTES;
     return memory;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -179,6 +180,12 @@ def test_set_what_cannot_be(session: Session, line: str) -> None:
     assert session.params == SamplingParams()
 
 
+@pytest.mark.parametrize("line", ["/save", "/load", "/save ~nobody-of-that-name/x", "/load a\0b"])
+def test_files_that_cannot_be(session: Session, line: str) -> None:
+    with pytest.raises(click.ClickException):
+        understood(session, line)
+
+
 def test_stats(session: Session) -> None:
     assert understood(session, "/stats").say.startswith("9 prompt tokens (3 cached), 2 generated")
     with pytest.raises(click.ClickException):
@@ -231,6 +238,11 @@ def test_commands_work_there_and_speak_on_standard_error() -> None:
     assert done.err.splitlines() == [f"Forgotten: {SKY}", "max_tokens 2", "[cut at max_tokens 2]"]
 
 
+def test_an_empty_answer_is_told_of() -> None:
+    done = chat(f"{SKY}\n", "-m", SHIPPED_MODEL, "--stop", "The sky")
+    assert done == Run(0, "", "[an empty answer, which the conversation leaves out]\n")
+
+
 def test_the_shipped_model_is_named() -> None:
     assert "demonstration model" in chat("/exit\n").err
 
@@ -278,6 +290,19 @@ def test_what_cannot_be_asked() -> None:
     done = subprocess.run(command, input=b"\n\xff\n", capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr == b"pyggml: line 2 of standard input is not UTF-8 text: invalid start byte at byte 0\n"
+
+
+def test_ctrl_c_ends_a_chat_that_nobody_watches() -> None:
+    command = [sys.executable, "-m", "pyggml", "chat", "-m", str(SHIPPED_MODEL), "-c", "50000", "--ignore-eos"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdin is not None
+        assert run.stdout is not None
+        run.stdin.write(b"Tell me a story\n")
+        run.stdin.flush()
+        assert len(run.stdout.read(100)) == 100
+        run.send_signal(signal.SIGINT)
+        _, err = run.communicate()
+    assert (run.returncode, err.strip()) == (130, b"")
 
 
 def test_a_closed_pipe_is_no_traceback() -> None:

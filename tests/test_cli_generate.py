@@ -98,6 +98,10 @@ def test_every_sampling_parameter_is_an_option_with_its_default() -> None:
         assert option.default == getattr(defaults, name), name
 
 
+def test_as_much_context_as_fits(story: str) -> None:
+    assert generate(GREEDY, "-m", SHIPPED_MODEL, "-c", "auto", "--n-gpu-layers", "auto").out == story + "\n"
+
+
 def test_zero_is_a_value() -> None:
     assert generate(GREEDY, "--max-tokens", 0, "-m", SHIPPED_MODEL).out == ""
 
@@ -231,6 +235,14 @@ def test_ctrl_c_keeps_json_whole() -> None:
     assert json.loads(done.stdout)["finish_reason"] == "cancelled"
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_closed_output_is_none(closed: str, story: str) -> None:
+    command = f'"{sys.executable}" -m pyggml generate "{GREEDY}" --max-tokens 20 {closed}'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "" if closed == ">&-" else story + "\n")
+    assert "Traceback" not in done.stderr
+
+
 def test_an_output_that_has_not_every_character(tmp_path: Path) -> None:
     path = models.write_llama(tmp_path / "tiny.gguf")
     grammar = tmp_path / "grammar.gbnf"
@@ -247,5 +259,6 @@ def test_completion_of_options() -> None:
 
     assert completed("pyggml generate -m ") == ["file,"]
     assert completed("pyggml generate --cache-type q8") == ["plain,q8_0"]
+    assert completed("pyggml chat --n-ctx a") == ["plain,auto"]
     assert completed("pyggml chat --device cp") == ["plain,cpu"]
     assert "plain,--temperature" in completed("pyggml generate --temp")

@@ -13,7 +13,7 @@ from pyggml.cli import _commands
 from pyggml.cli._interrupts import Interrupts
 from pyggml.cli._screen import Screen, stats_line
 from pyggml.cli._session import Session
-from pyggml.cli.program import INTERRUPTED, one_line
+from pyggml.cli.program import one_line
 
 if TYPE_CHECKING:
     from pyggml import LLM, ChatCompletion, ChatStream
@@ -76,8 +76,6 @@ class Chat:
             self.screen.note(remark)
         if self.stats:
             click.echo(stats_line(done), err=True)
-        if done.finish_reason == "cancelled" and not self.is_interactive:
-            raise click.exceptions.Exit(INTERRUPTED)
 
     def _streamed(self, question: str) -> ChatCompletion:
         try:
@@ -106,6 +104,8 @@ class Chat:
             return "[stopped]"
         if done.finish_reason == "timeout":
             return "[timeout_s is over]"
+        if done.finish_reason == "stop" and not (done.message.content or done.message.reasoning_content):
+            return "[an empty answer, which the conversation leaves out]"
         if done.finish_reason != "length":
             return ""
         if len(done.token_ids) >= self.session.params.max_tokens:

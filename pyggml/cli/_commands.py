@@ -139,9 +139,12 @@ def _exit(session: Session, argument: str) -> Outcome:  # noqa: ARG001
 
 
 def _path(argument: str) -> Path:
-    if not argument:
+    if not argument or "\0" in argument:
         raise click.ClickException("name a file")
-    return Path(argument).expanduser()
+    try:
+        return Path(argument).expanduser()
+    except RuntimeError as error:  # nobody's home
+        raise click.ClickException(f"{argument}: {error}") from None
 
 
 def _is_conversation(path: Path) -> bool:

@@ -16,6 +16,8 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.output import Output, create_output
+from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
 
 from pyggml.cli._commands import COMMANDS
@@ -42,13 +44,14 @@ class Editor:
             PROMPT,
             multiline=Condition(lambda: is_open(self._prompt.default_buffer.text)),
             prompt_continuation=lambda width, _line, wrapped: " " * width if wrapped else "... ",
-            history=_history(history_path()),
+            history=_history(),
             completer=_Completer(),
             complete_style=CompleteStyle.READLINE_LIKE,
             complete_while_typing=False,
             key_bindings=_new_line_keys(),
             enable_open_in_editor=True,
             enable_suspend=True,
+            output=_output(),
         )
 
     def __enter__(self) -> Self:
@@ -86,11 +89,12 @@ def _send(sequence: str) -> None:
     sys.stdout.flush()
 
 
-def history_path() -> Path:
-    """Where it is kept between chats."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    folder = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
-    return folder / "pyggml" / "chat_history"
+def _output() -> Output:
+    """The terminal, which is not asked where its cursor is: only menus need to know, and not all terminals answer."""
+    output = create_output()
+    if isinstance(output, Vt100_Output):
+        output.enable_cpr = False
+    return output
 
 
 class _KeptHistory(FileHistory):
@@ -103,14 +107,21 @@ class _KeptHistory(FileHistory):
             return
 
 
-def _history(path: Path) -> History:
-    """In the file, or just for this chat where there can be none."""
+def _history() -> History:
+    """That of all chats, or just of this one where there is no place for a file."""
     try:
+        path = _history_path()
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # what people ask is their own business
-    except OSError:
+    except (OSError, RuntimeError):  # the latter when there is no home
         return InMemoryHistory()
     return _KeptHistory(path)
+
+
+def _history_path() -> Path:
+    state = os.environ.get("XDG_STATE_HOME", "")
+    folder = Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state"
+    return folder / "pyggml" / "chat_history"
 
 
 def _new_line_keys() -> KeyBindings:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 import pyggml
+from pyggml.cli.options import ParamType
 
 if TYPE_CHECKING:
     from pyggml import SamplingParams
@@ -22,10 +23,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 TO_THE_END = 2**31 - 1
 
 
-class _List(click.ParamType[Any]):
+class _List(ParamType):
     """Values with commas between them."""
 
-    def __init__(self, name: str, item: click.ParamType[Any]) -> None:
+    def __init__(self, name: str, item: ParamType) -> None:
         self.name = name
         self._item = item
 
@@ -34,7 +35,7 @@ class _List(click.ParamType[Any]):
         return tuple(self._item.convert(item.strip(), param, ctx) for item in value.split(","))
 
 
-class _Bias(click.ParamType[Any]):
+class _Bias(ParamType):
     """A token id and what is added to its logit."""
 
     name = "id=number"
@@ -68,7 +69,7 @@ class SamplingOption:
     """
 
     name: str
-    type: click.ParamType[Any]
+    type: ParamType
     default: object
     help: str
     many: bool = False
@@ -185,7 +186,7 @@ def _schema_of(path: str) -> Any:
     return schema
 
 
-def _option(name: str, kind: click.ParamType[Any], default: object, text: str, **more: Any) -> SamplingOption:
+def _option(name: str, kind: ParamType, default: object, text: str, **more: Any) -> SamplingOption:
     return SamplingOption(name, kind, default, text, **more)
 
 

@@ -23,9 +23,9 @@ _HARMLESS = (
 )
 
 
-def obeys_escapes() -> bool:
-    """Whether standard output is a terminal that does more than print."""
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+def obeys_escapes(stream: TextIO) -> bool:
+    """Whether it goes to a terminal that does more than print."""
+    return stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
 class Screen:
@@ -39,7 +39,7 @@ class Screen:
         """Writes to standard output."""
         self._file: TextIO = sys.stdout
         self.is_terminal = self._file.isatty()
-        self._has_dim = obeys_escapes() and not os.environ.get("NO_COLOR")
+        self._has_dim = obeys_escapes(self._file) and not os.environ.get("NO_COLOR")
         self._at_line_start = True
 
     def write(self, text: str, *, dim: bool = False) -> None:

@@ -66,7 +66,7 @@ def command(
 
 
 def _reader(screen: Screen, interrupts: Interrupts) -> AbstractContextManager[Reader]:
-    if not obeys_escapes():
+    if not obeys_escapes(sys.stdout):
         return nullcontext(PlainReader(screen, interrupts))
     from pyggml.cli._editor import Editor
 

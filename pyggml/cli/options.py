@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # which became generic after the version that will do
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -26,6 +32,23 @@ def load_options(function: _Function) -> _Function:
     return function
 
 
+class _CountOrAuto(ParamType):
+    """A number, or "auto" for as many as fit into memory."""
+
+    name = "n|auto"
+
+    def __init__(self, least: int) -> None:
+        self._count = click.IntRange(least)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or "auto"."""
+        return value if value == "auto" else self._count.convert(value, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
+        """The one word."""
+        return [CompletionItem("auto")] if "auto".startswith(incomplete) else []
+
+
 _LOAD_OPTIONS = [
     click.option(
         "--tokenizer",
@@ -40,9 +63,22 @@ _LOAD_OPTIONS = [
         shell_complete=lambda _ctx, _param, begun: [name for name in ("auto", "cpu", "cuda") if name.startswith(begun)],
         help="auto, cpu, cuda, cuda:1 ...",
     ),
-    click.option("-c", "--n-ctx", type=click.IntRange(1), help="Cells of the context, each for one token."),
-    click.option("-t", "--n-threads", type=click.IntRange(1), help="Compute threads. Without it they adapt."),
-    click.option("--n-gpu-layers", type=click.IntRange(0), help="Layers on the GPU. Without it: all of them."),
+    click.option(
+        "-c",
+        "--n-ctx",
+        type=_CountOrAuto(1),
+        metavar="N|auto",
+        help="Cells of the context, each for one token; auto: what fits.",
+    ),
+    click.option(
+        "-t", "--n-threads", type=click.IntRange(1), metavar="N", help="Compute threads. Without it they adapt."
+    ),
+    click.option(
+        "--n-gpu-layers",
+        type=_CountOrAuto(0),
+        metavar="N|auto",
+        help="Layers on the GPU; auto: what fits. Without it: all of them.",
+    ),
     click.option(
         "--cache-type",
         type=click.Choice(["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]),

@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -55,6 +56,9 @@ class Program(click.Group):
 
 def run() -> NoReturn:
     """Runs the command line of this process. See :func:`pyggml.cli.main` for the exit codes."""
+    # A closed one (">&-") is None.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has every character
     try:

@@ -74,8 +74,9 @@ def of_file(path: Path, outtype: str) -> Blueprint:
     metadata: dict[str, Any] = {}
     tensors: list[Tensor] = []
     for part in _parts(path):
-        with GGUFReader(part) as reader:
-            metadata |= {key: reader.metadata[key] for key in reader.metadata if not _is_left_out(key, metadata)}
+        with GGUFReader(part, header_only=True) as reader:
+            pairs = reader.metadata
+            metadata |= {key: pairs[key] for key in pairs if not _is_left_out(key, metadata)}
             tensors += [Tensor(info.name, info.shape, info.type) for info in reader.tensors.values()]
     file_type = _file_type(outtype)
     metadata = {key: value for key, value in metadata.items() if not _is_empty(value)}

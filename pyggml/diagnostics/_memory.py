@@ -168,11 +168,15 @@ def _fits(settings: Settings, plan: Plan, **change: Any) -> bool:
 
 def _first(candidates: Sequence[_T], is_good: Callable[[_T], bool]) -> _T | None:
     """The first good one of candidates that need less and less: once one is good, so are all after it."""
-    low, high = 0, len(candidates)
-    while low < high:
-        middle = (low + high) // 2
+    if not candidates or not is_good(candidates[-1]):
+        return None  # most often none is good, or all are: looked at first
+    if is_good(candidates[0]):
+        return candidates[0]
+    bad, good = 0, len(candidates) - 1
+    while good - bad > 1:
+        middle = (bad + good) // 2
         if is_good(candidates[middle]):
-            high = middle
+            good = middle
         else:
-            low = middle + 1
-    return candidates[low] if low < len(candidates) else None
+            bad = middle
+    return candidates[good]
