@@ -53,6 +53,8 @@ from pyggml.source import SHIPPED_MODEL
 
 MB = 10**6
 
+needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc/self/status")
+
 
 def taken(context: Context) -> DeviceMemory:
     """What the engine says that a context and its model take in main memory."""
@@ -195,7 +197,7 @@ with pyggml.load(sys.argv[1], **options) as llm:
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell what is resident")
+@needs_proc
 def test_the_process_grows_as_much(lay_wide: Callable[[str], Path]) -> None:
     done = subprocess.run([sys.executable, "-c", GROWTH, lay_wide("q4_0")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -557,11 +559,13 @@ with pyggml.load(path, n_ctx=planned.suggestions.n_ctx, n_threads=1) as llm:
 }
 
 
+@needs_proc
 @pytest.mark.parametrize("case", IN_LIMITS)
 def test_where_memory_is_short(long_path: Path, case: str) -> None:
     run_limited(IN_LIMITS[case], long_path, 120 * MB)
 
 
+@needs_proc
 def test_where_there_is_no_memory(lay_wide: Callable[[str], Path]) -> None:
     program = """
 try:
