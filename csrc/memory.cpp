@@ -28,6 +28,15 @@ struct ContextDeleter {
 };
 using UniqueContext = std::unique_ptr<llama_context, ContextDeleter>;
 
+// The metadata of a file; null where it has none, of which the engine speaks when it loads the file.
+gguf_context_ptr head_of(const std::string & path) {
+    pyg::LogHeld          held;
+    const pyg::GuardScope words;
+    gguf_context_ptr      gguf(gguf_init_from_file(path.c_str(), {/*no_alloc =*/true, /*ctx =*/nullptr}));
+    held.drop();
+    return gguf;
+}
+
 // Rows of the embedding, 0 where there is none under the usual name.
 int64_t n_vocab_of(const gguf_context * gguf) {
     const int64_t tensor = gguf_find_tensor(gguf, "token_embd.weight");
@@ -174,21 +183,20 @@ namespace pyg {
 Shape::~Shape() { llama_model_free(raw); }
 
 Shape::Shape(const std::string & path, const std::string & device, int32_t n_gpu_layers) {
-    LogHeld                         held;   // the model's own warnings are said when it is loaded in earnest,
-    const GuardScope                words;  // and that it has no vocabulary is nobody's concern
     std::vector<ggml_backend_dev_t> devices;
     llama_model_params              params = model_params(device, n_gpu_layers, devices);
     params.no_alloc                        = true;
     params.load_mode                       = LLAMA_LOAD_MODE_NONE;
 
     std::vector<llama_model_kv_override> overrides;
-    const gguf_context_ptr gguf(gguf_init_from_file(path.c_str(), {/*no_alloc =*/true, /*ctx =*/nullptr}));
-    if (gguf) {
+    if (const gguf_context_ptr gguf = head_of(path)) {
         const int64_t n_vocab = n_vocab_of(gguf.get());
         overrides             = without_vocabulary(gguf.get(), n_vocab);
         vocabulary_bytes      = ::vocabulary_bytes(gguf.get(), static_cast<uint64_t>(n_vocab));
         params.kv_overrides   = overrides.empty() ? nullptr : overrides.data();
     }
+    LogHeld          held;   // the model's own warnings are said when it is loaded in earnest,
+    const GuardScope words;  // and that it has no vocabulary is nobody's concern
     raw = llama_model_load_from_file(path.c_str(), params);
     if (!raw) {
         throw load_failure(path.c_str());
