@@ -285,6 +285,11 @@ class ModelReport:
         """Whether some layers are stored in other types than others."""
         return len({frozenset(layer.types) for layer in self.layers}) > 1
 
+    def __str__(self) -> str:
+        from pyggml.diagnostics._text import text_of
+
+        return text_of(self)
+
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON values; ids become keys as text."""
         values = {each.name: _plain(getattr(self, each.name)) for each in dataclasses.fields(self)}
