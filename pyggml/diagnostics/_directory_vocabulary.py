@@ -40,7 +40,7 @@ class DirectoryVocabulary:
         pre_tokenizer: see :class:`VocabularyReport`.
         n_tokens: with those that fill up the embedding.
         metadata: of a GGUF file with the tokens only that have a part to play.
-        special_texts: the texts of these.
+        types: text -> type, of these.
         ids: text -> real id, of all tokens.
         roles: what parts there are.
     """
@@ -49,16 +49,21 @@ class DirectoryVocabulary:
     pre_tokenizer: str
     n_tokens: int
     metadata: Mapping[str, object]
-    special_texts: frozenset[str]
+    types: Mapping[str, TokenType]
     ids: Mapping[str, int]
     roles: Roles
 
     def sparse_tokens(self) -> tuple[list[str], list[int]]:
         """Texts and types by real id, of tokens without a part "" and NORMAL, as families are told by."""
         texts, types = [""] * self.n_tokens, [int(TokenType.NORMAL)] * self.n_tokens
-        for text in self.special_texts:
-            texts[self.ids[text]], types[self.ids[text]] = text, int(TokenType.CONTROL)
+        for text, type in self.types.items():
+            texts[self.ids[text]], types[self.ids[text]] = text, int(type)
         return texts, types
+
+    @property
+    def special_texts(self) -> set[str]:
+        """The texts of tokens that are more than text."""
+        return {text for text, type in self.types.items() if type is not TokenType.NORMAL}
 
     def with_real_ids(self, report: VocabularyReport) -> VocabularyReport:
         """The report on the tokens that the engine was shown, as one on the whole vocabulary."""
@@ -110,13 +115,13 @@ def _read(directory: Path, config: Mapping[str, Any], problems: Problems) -> Dir
             f"{len(roles.dropped)} added tokens have no row in the embedding of {n_vocab}, and will be left out: "
             f"{listed([token.text for token in roles.dropped])}",
         )
-    special = _with_parts(tokens, roles)
+    types = _with_parts(tokens, roles)
     return DirectoryVocabulary(
         type=texts.type,
         pre_tokenizer=texts.pre_tokenizer,
         n_tokens=n_vocab or largest + 1,
-        metadata={**_shown(special, tokens, roles), **chat_templates(files)},
-        special_texts=frozenset(special),
+        metadata={**_shown(types, tokens, roles), **chat_templates(files)},
+        types=types,
         ids=ids,
         roles=roles,
     )
@@ -208,27 +213,27 @@ def _require_merges(model: Mapping[str, Any], ids: Mapping[str, int], files: Tok
         raise TokenizerError(f"{files.tokenizer_file}: merges of what is no token: {listed(sorted(unknown))}")
 
 
-def _with_parts(tokens: TokenTable, roles: Roles) -> list[str]:
-    """The texts of tokens that the engine or a family may take for more than text."""
+def _with_parts(tokens: TokenTable, roles: Roles) -> dict[str, TokenType]:
+    """The tokens that the engine or a family may take for more than text, and their types."""
     changed = {token.text for token in tokens.by_id.values()}
     named = {tokens.by_id[token_id].text for token_id in (*roles.special.ids.values(), *roles.special.ends)}
-    return sorted(changed | named | (ENGINE_SPECIAL & tokens.ids.keys()), key=tokens.ids.__getitem__)
+    texts = sorted(changed | named | (ENGINE_SPECIAL & tokens.ids.keys()), key=tokens.ids.__getitem__)
+    return {text: tokens.by_id[tokens.ids[text]].type for text in texts}
 
 
-def _shown(special: list[str], tokens: TokenTable, roles: Roles) -> dict[str, object]:
+def _shown(types: Mapping[str, TokenType], tokens: TokenTable, roles: Roles) -> dict[str, object]:
     """The metadata for these tokens, which are numbered anew."""
-    number = {tokens.ids[text]: i for i, text in enumerate(special)}
+    number = {tokens.ids[text]: i for i, text in enumerate(types)}
     metadata = {
         key: number[value] if key.endswith(_NAMED_IDS) and isinstance(value, int) else value
         for key, value in roles.metadata.items()
     }
-    types = [int(tokens.by_id[tokens.ids[text]].type) for text in special]
     return {
         **metadata,
         STOP_TOKEN_IDS: ",".join(str(number[token_id]) for token_id in roles.special.ends),
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
-        "tokenizer.ggml.tokens": special,
-        "tokenizer.ggml.token_type": np.array(types, np.int32),
+        "tokenizer.ggml.tokens": list(types),
+        "tokenizer.ggml.token_type": np.array(list(map(int, types.values())), np.int32),
         "tokenizer.ggml.merges": ["a b"],
     }
