@@ -6,13 +6,15 @@ and checked as a whole, and the engine is shown those tokens only that have a pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pyggml import families
 from pyggml.diagnostics._evidence import Problems, listed
 from pyggml.diagnostics.report import SpecialToken, VocabularyReport
 from pyggml.errors import TokenizerError, TokenizerNotFoundError
@@ -53,12 +55,13 @@ class DirectoryVocabulary:
     ids: Mapping[str, int]
     roles: Roles
 
-    def sparse_tokens(self) -> tuple[list[str], list[int]]:
-        """Texts and types by real id, of tokens without a part "" and NORMAL, as families are told by."""
-        texts, types = [""] * self.n_tokens, [int(TokenType.NORMAL)] * self.n_tokens
-        for text, type in self.types.items():
-            texts[self.ids[text]], types[self.ids[text]] = text, int(type)
-        return texts, types
+    def has_special(self, text: str) -> bool:
+        """Whether a text is a token that is more than text."""
+        token_id = self.ids.get(text)
+        if token_id is None:
+            return False
+        is_normal = self.types.get(text, TokenType.NORMAL) is TokenType.NORMAL
+        return token_id in self.roles.special.ends or not families.is_markup(text, is_normal)
 
     @property
     def special_texts(self) -> set[str]:
@@ -142,10 +145,10 @@ class _Texts:
             pieces = files.sentencepiece.pieces
             types = {i: piece.type for i, piece in enumerate(pieces) if piece.type is not TokenType.NORMAL}
             kind = "ugm" if files.sentencepiece.algorithm is Algorithm.UNIGRAM else "spm"
-            return cls(kind, "", _checked([(piece.text, i) for i, piece in enumerate(pieces)], files), types)
+            return cls(kind, "", _numbered([piece.text for piece in pieces], files), types)
         tokenizer = files.tokenizer_json
         model = tokenizer["model"]
-        ids = _checked(list(_entries(model.get("vocab"), files)), files)
+        ids = _checked(_entries(model.get("vocab"), files), files)
         _require_merges(model, ids, files)
         unknown = model.get("unk_id", ids.get(model.get("unk_token") or "", -1))
         types = {unknown: TokenType.UNKNOWN} if isinstance(unknown, int) else {}
@@ -180,23 +183,26 @@ class _LazyTokens(dict[int, Token]):
             return default
 
 
-def _entries(vocab: object, files: TokenizerDirectory) -> Iterator[tuple[str, int]]:
+def _entries(vocab: object, files: TokenizerDirectory) -> dict[str, int]:
     if isinstance(vocab, dict):
-        yield from vocab.items()
-    elif isinstance(vocab, list) and all(isinstance(entry, list) and len(entry) == 2 for entry in vocab):
-        yield from ((text, i) for i, (text, _) in enumerate(vocab))
-    else:
+        return vocab
+    if not isinstance(vocab, list) or not all(isinstance(entry, list) and len(entry) == 2 for entry in vocab):
         raise TokenizerError(f'{files.tokenizer_file}: "model"["vocab"] is neither an object nor a list of pairs')
+    return _numbered([text for text, _ in vocab], files)
 
 
-def _checked(entries: list[tuple[str, int]], files: TokenizerDirectory) -> dict[str, int]:
-    """Texts with their ids, of which each is there once, and none is left out."""
-    ids = dict(entries)
+def _numbered(texts: list[str], files: TokenizerDirectory) -> dict[str, int]:
+    ids = {text: i for i, text in enumerate(texts)}
+    if len(ids) < len(texts):
+        raise TokenizerError(f"{files.tokenizer_file}: {len(texts) - len(ids)} tokens are there twice")
+    return ids
+
+
+def _checked(ids: Mapping[str, int], files: TokenizerDirectory) -> Mapping[str, int]:
+    """Ids of which each is there once, and none is left out."""
     if not ids:
         raise TokenizerError(f"{files.tokenizer_file}: a vocabulary without tokens")
-    if len(ids) < len(entries):
-        raise TokenizerError(f"{files.tokenizer_file}: {len(entries) - len(ids)} tokens are there twice")
-    if not all(type(i) is int for i in ids.values()) or set(ids.values()) != set(range(len(ids))):
+    if set(map(type, ids.values())) != {int} or set(ids.values()) != set(range(len(ids))):
         raise TokenizerError(
             f"{files.tokenizer_file}: the ids of its {len(ids)} tokens do not run from 0 without a hole"
         )
@@ -204,13 +210,16 @@ def _checked(entries: list[tuple[str, int]], files: TokenizerDirectory) -> dict[
 
 
 def _require_merges(model: Mapping[str, Any], ids: Mapping[str, int], files: TokenizerDirectory) -> None:
-    merges = model.get("merges")
-    if not isinstance(merges, list):
-        return
-    halves = {half for merge in merges for half in (merge.split(" ") if isinstance(merge, str) else merge)}
-    unknown = halves - ids.keys()
+    """That all merges are of tokens. There are hundreds of thousands, so they are looked at together."""
+    merges = model.get("merges") or []
+    try:
+        spelled = set(map(type, merges)) == {str}
+        halves = set(" ".join(merges).split(" ") if spelled else itertools.chain.from_iterable(merges))
+    except TypeError:
+        raise TokenizerError(f"{files.tokenizer_file}: merges that are none: {merges!r:.100}") from None
+    unknown = halves - ids.keys() if merges else set()
     if unknown:
-        raise TokenizerError(f"{files.tokenizer_file}: merges of what is no token: {listed(sorted(unknown))}")
+        raise TokenizerError(f"{files.tokenizer_file}: merges of what is no token: {listed(sorted(map(str, unknown)))}")
 
 
 def _with_parts(tokens: TokenTable, roles: Roles) -> dict[str, TokenType]:

@@ -11,14 +11,17 @@ import numpy as np
 
 from pyggml import families
 from pyggml._ffi import ffi, lib
-from pyggml.diagnostics import _vocabulary
 from pyggml.diagnostics._engine import Finding, Survey, survey
 from pyggml.diagnostics._evidence import Evidence, Problems, Storage, StoredTensor, listed
 from pyggml.diagnostics._neighbours import check_neighbours
+from pyggml.diagnostics._vocabulary import vocabulary_of
 from pyggml.diagnostics._weights import main_type
-from pyggml.diagnostics.report import FileReport
+from pyggml.diagnostics.report import FileReport, VocabularyReport
 from pyggml.errors import InferError
+from pyggml.families import Family
 from pyggml.gguf import GGMLType, GGUFReader, TensorInfo
+from pyggml.importer.convert import NEEDS_HF_TOKENIZER
+from pyggml.model import Model
 
 _SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 _MERGES = b"tokenizer.ggml.merges"
@@ -55,7 +58,6 @@ def read_gguf(path: Path) -> Evidence:
         if model is not None:
             _check_ids(metadata, model.vocab.n_tokens, problems)
             check_neighbours(path, model.vocab, problems)
-    pre = str(metadata.get("tokenizer.ggml.pre", "")) if model is not None and model.vocab.type == "bpe" else ""
     return Evidence(
         path=path,
         format="gguf",
@@ -66,12 +68,18 @@ def read_gguf(path: Path) -> Evidence:
         metadata=metadata,
         match=match,
         survey=surveyed,
-        vocabulary=None if model is None else _vocabulary.vocabulary_of(model, match.family, pre),
+        vocabulary=None if model is None else _vocabulary_of(model, match.family, metadata),
         storage=_storage(metadata, tensors),
         is_tied=bool(tensors) and not any(tensor.name == "output.weight" for tensor in tensors),
         rope=_rope(readers),
         problems=problems,
     )
+
+
+def _vocabulary_of(model: Model, family: Family, metadata: Mapping[str, object]) -> VocabularyReport:
+    pre = str(metadata.get("tokenizer.ggml.pre", "")) if model.vocab.type == "bpe" else ""
+    reason = metadata.get(NEEDS_HF_TOKENIZER)
+    return vocabulary_of(model, family, pre, None if reason is None else str(reason))
 
 
 def _shorten_merges(reader: GGUFReader) -> None:

@@ -198,9 +198,7 @@ def _match(
 ) -> Match:
     if plan is None or vocabulary is None:
         return families.of_config(config.values, None if vocabulary is None else vocabulary.special_texts)
-    texts, types = vocabulary.sparse_tokens()
-    named = {key: value for key, value in vocabulary.metadata.items() if "chat_template" in key}
-    return families.of_gguf({**metadata, **named, "tokenizer.ggml.tokens": texts, "tokenizer.ggml.token_type": types})
+    return families.of_vocabulary({**metadata, **_texts_of(vocabulary)}, vocabulary.n_tokens, vocabulary.has_special)
 
 
 def _report_on(vocabulary: DirectoryVocabulary | None, surveyed: Survey, match: Match) -> VocabularyReport | None:

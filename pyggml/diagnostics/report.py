@@ -126,7 +126,8 @@ class VocabularyReport:
         stop_tokens: token id -> text of what ends a generation, as :func:`pyggml.load` would have it.
         add_bos: texts begin with BOS.
         add_eos: texts end with EOS.
-        tokenizer: why the engine's own tokenizer does not do, and the checkpoint's encodes; None: it does.
+        tokenizer: why the engine's own tokenizer does not do for an imported file, so that the checkpoint's encodes;
+            None: it does, or that is not known yet.
     """
 
     type: str
