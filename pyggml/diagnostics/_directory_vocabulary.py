@@ -6,13 +6,15 @@ and checked as a whole, and the engine is shown those tokens only that have a pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pyggml import families
 from pyggml.diagnostics._evidence import Problems, listed
 from pyggml.diagnostics.report import SpecialToken, VocabularyReport
 from pyggml.errors import TokenizerError, TokenizerNotFoundError
@@ -40,7 +42,7 @@ class DirectoryVocabulary:
         pre_tokenizer: see :class:`VocabularyReport`.
         n_tokens: with those that fill up the embedding.
         metadata: of a GGUF file with the tokens only that have a part to play.
-        special_texts: the texts of these.
+        types: text -> type, of these.
         ids: text -> real id, of all tokens.
         roles: what parts there are.
     """
@@ -49,16 +51,22 @@ class DirectoryVocabulary:
     pre_tokenizer: str
     n_tokens: int
     metadata: Mapping[str, object]
-    special_texts: frozenset[str]
+    types: Mapping[str, TokenType]
     ids: Mapping[str, int]
     roles: Roles
 
-    def sparse_tokens(self) -> tuple[list[str], list[int]]:
-        """Texts and types by real id, of tokens without a part "" and NORMAL, as families are told by."""
-        texts, types = [""] * self.n_tokens, [int(TokenType.NORMAL)] * self.n_tokens
-        for text in self.special_texts:
-            texts[self.ids[text]], types[self.ids[text]] = text, int(TokenType.CONTROL)
-        return texts, types
+    def has_special(self, text: str) -> bool:
+        """Whether a text is a token that is more than text."""
+        token_id = self.ids.get(text)
+        if token_id is None:
+            return False
+        is_normal = self.types.get(text, TokenType.NORMAL) is TokenType.NORMAL
+        return token_id in self.roles.special.ends or not families.is_markup(text, is_normal)
+
+    @property
+    def special_texts(self) -> set[str]:
+        """The texts of tokens that are more than text."""
+        return {text for text, type in self.types.items() if type is not TokenType.NORMAL}
 
     def with_real_ids(self, report: VocabularyReport) -> VocabularyReport:
         """The report on the tokens that the engine was shown, as one on the whole vocabulary."""
@@ -110,13 +118,13 @@ def _read(directory: Path, config: Mapping[str, Any], problems: Problems) -> Dir
             f"{len(roles.dropped)} added tokens have no row in the embedding of {n_vocab}, and will be left out: "
             f"{listed([token.text for token in roles.dropped])}",
         )
-    special = _with_parts(tokens, roles)
+    types = _with_parts(tokens, roles)
     return DirectoryVocabulary(
         type=texts.type,
         pre_tokenizer=texts.pre_tokenizer,
         n_tokens=n_vocab or largest + 1,
-        metadata={**_shown(special, tokens, roles), **chat_templates(files)},
-        special_texts=frozenset(special),
+        metadata={**_shown(types, tokens, roles), **chat_templates(files)},
+        types=types,
         ids=ids,
         roles=roles,
     )
@@ -137,10 +145,10 @@ class _Texts:
             pieces = files.sentencepiece.pieces
             types = {i: piece.type for i, piece in enumerate(pieces) if piece.type is not TokenType.NORMAL}
             kind = "ugm" if files.sentencepiece.algorithm is Algorithm.UNIGRAM else "spm"
-            return cls(kind, "", _checked([(piece.text, i) for i, piece in enumerate(pieces)], files), types)
+            return cls(kind, "", _numbered([piece.text for piece in pieces], files), types)
         tokenizer = files.tokenizer_json
         model = tokenizer["model"]
-        ids = _checked(list(_entries(model.get("vocab"), files)), files)
+        ids = _checked(_entries(model.get("vocab"), files), files)
         _require_merges(model, ids, files)
         unknown = model.get("unk_id", ids.get(model.get("unk_token") or "", -1))
         types = {unknown: TokenType.UNKNOWN} if isinstance(unknown, int) else {}
@@ -175,23 +183,26 @@ class _LazyTokens(dict[int, Token]):
             return default
 
 
-def _entries(vocab: object, files: TokenizerDirectory) -> Iterator[tuple[str, int]]:
+def _entries(vocab: object, files: TokenizerDirectory) -> dict[str, int]:
     if isinstance(vocab, dict):
-        yield from vocab.items()
-    elif isinstance(vocab, list) and all(isinstance(entry, list) and len(entry) == 2 for entry in vocab):
-        yield from ((text, i) for i, (text, _) in enumerate(vocab))
-    else:
+        return vocab
+    if not isinstance(vocab, list) or not all(isinstance(entry, list) and len(entry) == 2 for entry in vocab):
         raise TokenizerError(f'{files.tokenizer_file}: "model"["vocab"] is neither an object nor a list of pairs')
+    return _numbered([text for text, _ in vocab], files)
 
 
-def _checked(entries: list[tuple[str, int]], files: TokenizerDirectory) -> dict[str, int]:
-    """Texts with their ids, of which each is there once, and none is left out."""
-    ids = dict(entries)
+def _numbered(texts: list[str], files: TokenizerDirectory) -> dict[str, int]:
+    ids = {text: i for i, text in enumerate(texts)}
+    if len(ids) < len(texts):
+        raise TokenizerError(f"{files.tokenizer_file}: {len(texts) - len(ids)} tokens are there twice")
+    return ids
+
+
+def _checked(ids: Mapping[str, int], files: TokenizerDirectory) -> Mapping[str, int]:
+    """Ids of which each is there once, and none is left out."""
     if not ids:
         raise TokenizerError(f"{files.tokenizer_file}: a vocabulary without tokens")
-    if len(ids) < len(entries):
-        raise TokenizerError(f"{files.tokenizer_file}: {len(entries) - len(ids)} tokens are there twice")
-    if not all(type(i) is int for i in ids.values()) or set(ids.values()) != set(range(len(ids))):
+    if set(map(type, ids.values())) != {int} or set(ids.values()) != set(range(len(ids))):
         raise TokenizerError(
             f"{files.tokenizer_file}: the ids of its {len(ids)} tokens do not run from 0 without a hole"
         )
@@ -199,36 +210,39 @@ def _checked(entries: list[tuple[str, int]], files: TokenizerDirectory) -> dict[
 
 
 def _require_merges(model: Mapping[str, Any], ids: Mapping[str, int], files: TokenizerDirectory) -> None:
-    merges = model.get("merges")
-    if not isinstance(merges, list):
-        return
-    halves = {half for merge in merges for half in (merge.split(" ") if isinstance(merge, str) else merge)}
-    unknown = halves - ids.keys()
+    """That all merges are of tokens. There are hundreds of thousands, so they are looked at together."""
+    merges = model.get("merges") or []
+    try:
+        spelled = set(map(type, merges)) == {str}
+        halves = set(" ".join(merges).split(" ") if spelled else itertools.chain.from_iterable(merges))
+    except TypeError:
+        raise TokenizerError(f"{files.tokenizer_file}: merges that are none: {merges!r:.100}") from None
+    unknown = halves - ids.keys() if merges else set()
     if unknown:
-        raise TokenizerError(f"{files.tokenizer_file}: merges of what is no token: {listed(sorted(unknown))}")
+        raise TokenizerError(f"{files.tokenizer_file}: merges of what is no token: {listed(sorted(map(str, unknown)))}")
 
 
-def _with_parts(tokens: TokenTable, roles: Roles) -> list[str]:
-    """The texts of tokens that the engine or a family may take for more than text."""
+def _with_parts(tokens: TokenTable, roles: Roles) -> dict[str, TokenType]:
+    """The tokens that the engine or a family may take for more than text, and their types."""
     changed = {token.text for token in tokens.by_id.values()}
     named = {tokens.by_id[token_id].text for token_id in (*roles.special.ids.values(), *roles.special.ends)}
-    return sorted(changed | named | (ENGINE_SPECIAL & tokens.ids.keys()), key=tokens.ids.__getitem__)
+    texts = sorted(changed | named | (ENGINE_SPECIAL & tokens.ids.keys()), key=tokens.ids.__getitem__)
+    return {text: tokens.by_id[tokens.ids[text]].type for text in texts}
 
 
-def _shown(special: list[str], tokens: TokenTable, roles: Roles) -> dict[str, object]:
+def _shown(types: Mapping[str, TokenType], tokens: TokenTable, roles: Roles) -> dict[str, object]:
     """The metadata for these tokens, which are numbered anew."""
-    number = {tokens.ids[text]: i for i, text in enumerate(special)}
+    number = {tokens.ids[text]: i for i, text in enumerate(types)}
     metadata = {
         key: number[value] if key.endswith(_NAMED_IDS) and isinstance(value, int) else value
         for key, value in roles.metadata.items()
     }
-    types = [int(tokens.by_id[tokens.ids[text]].type) for text in special]
     return {
         **metadata,
         STOP_TOKEN_IDS: ",".join(str(number[token_id]) for token_id in roles.special.ends),
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
-        "tokenizer.ggml.tokens": special,
-        "tokenizer.ggml.token_type": np.array(types, np.int32),
+        "tokenizer.ggml.tokens": list(types),
+        "tokenizer.ggml.token_type": np.array(list(map(int, types.values())), np.int32),
         "tokenizer.ggml.merges": ["a b"],
     }

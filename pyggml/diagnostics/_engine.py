@@ -71,7 +71,7 @@ def survey(ggufs: Sequence[CData], path: Path) -> Survey:
     return Survey(
         model=None if handle == ffi.NULL else Model.of_handle(path, handle),
         failed=told["failed"],
-        words=told["words"],
+        words=told["words"].strip(),
         sizes=told["sizes"],
         findings=tuple(map(_finding, told["findings"])),
         unknown=tuple(told["unknown"]),

@@ -11,16 +11,20 @@ import numpy as np
 
 from pyggml import families
 from pyggml._ffi import ffi, lib
-from pyggml.diagnostics import _vocabulary
 from pyggml.diagnostics._engine import Finding, Survey, survey
 from pyggml.diagnostics._evidence import Evidence, Problems, Storage, StoredTensor, listed
 from pyggml.diagnostics._neighbours import check_neighbours
+from pyggml.diagnostics._vocabulary import vocabulary_of
 from pyggml.diagnostics._weights import main_type
-from pyggml.diagnostics.report import FileReport
+from pyggml.diagnostics.report import FileReport, VocabularyReport
 from pyggml.errors import InferError
+from pyggml.families import Family
 from pyggml.gguf import GGMLType, GGUFReader, TensorInfo
+from pyggml.importer.convert import NEEDS_HF_TOKENIZER
+from pyggml.model import Model
 
 _SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+_MERGES = b"tokenizer.ggml.merges"
 _NAMES = ("general.name", "general.basename", "general.finetune")
 _TOKEN_ID = re.compile(r"tokenizer\.ggml\.(\w+)_token_id")
 _IMPORTANT_IDS = ("bos", "eos", "eot", "eom")
@@ -46,14 +50,14 @@ def read_gguf(path: Path) -> Evidence:
             _check_length(reader, problems)
         metadata = dict(_told(readers[0].metadata))
         tensors = [_stored(info) for reader in readers for info in reader.tensors.values()]
+        _shorten_merges(readers[0])
         surveyed = survey([reader.handle for reader in readers], path)
         model = surveyed.model
-        match = families.of_gguf(readers[0].metadata) if model is None else families.of_model(model)
+        match = families.of_gguf(metadata) if model is None else families.of_model(model)
         _check_engine(surveyed, tensors, problems)
         if model is not None:
             _check_ids(metadata, model.vocab.n_tokens, problems)
             check_neighbours(path, model.vocab, problems)
-    pre = str(metadata.get("tokenizer.ggml.pre", "")) if model is not None and model.vocab.type == "bpe" else ""
     return Evidence(
         path=path,
         format="gguf",
@@ -64,12 +68,30 @@ def read_gguf(path: Path) -> Evidence:
         metadata=metadata,
         match=match,
         survey=surveyed,
-        vocabulary=None if model is None else _vocabulary.vocabulary_of(model, match.family, pre),
+        vocabulary=None if model is None else _vocabulary_of(model, match.family, metadata),
         storage=_storage(metadata, tensors),
         is_tied=bool(tensors) and not any(tensor.name == "output.weight" for tensor in tensors),
         rope=_rope(readers),
         problems=problems,
     )
+
+
+def _vocabulary_of(model: Model, family: Family, metadata: Mapping[str, object]) -> VocabularyReport:
+    pre = str(metadata.get("tokenizer.ggml.pre", "")) if model.vocab.type == "bpe" else ""
+    reason = metadata.get(NEEDS_HF_TOKENIZER)
+    return vocabulary_of(model, family, pre, None if reason is None else str(reason))
+
+
+def _shorten_merges(reader: GGUFReader) -> None:
+    """Leaves one of the merges, which only cutting text needs, and which are most of the work of reading a vocabulary.
+
+    From here on the reader's metadata is not what is in the file.
+    """
+    raw = lib.pyg_gguf_get(reader.handle)
+    key = lib.gguf_find_key(raw, _MERGES)
+    if key >= 0 and lib.gguf_get_kv_type(raw, key) == lib.GGUF_TYPE_ARRAY and lib.gguf_get_arr_n(raw, key) > 1:
+        merge = ffi.new("char[]", b"a b")
+        lib.gguf_set_arr_str(raw, _MERGES, [merge], 1)
 
 
 def _rope(readers: Sequence[GGUFReader]) -> dict[str, object]:

@@ -69,7 +69,7 @@ def read_hugging_face(path: Path) -> Evidence:
     metadata = _sizes(config) if plan is None else dict(plan.metadata)
     surveyed = survey([_gguf(metadata, vocabulary)], config.path)
     match = _match(config, plan, metadata, vocabulary)
-    if plan is not None and surveyed.failed:
+    if plan is not None and vocabulary is not None and surveyed.failed:
         problems.error("engine-refuses", f"the engine cannot read the model's {surveyed.failed}: {surveyed.words}")
     tensors = [
         StoredTensor(tensor.name, tensor.dtype, math.prod(tensor.shape), tensor.nbytes)
@@ -185,10 +185,12 @@ def _gguf(metadata: Mapping[str, object], vocabulary: DirectoryVocabulary | None
 def _sizes(config: Config) -> dict[str, object]:
     """As much as can be said of a model that pyggml does not import."""
     architecture = str(config.values.get("model_type", "unknown"))
-    sizes = {f"{architecture}.{key}": config.values.get(name) for name, key in _SIZES.items()}
-    return {"general.architecture": architecture} | {
-        key: value for key, value in sizes.items() if isinstance(value, (int, float)) and not isinstance(value, bool)
-    }
+    sizes: dict[str, object] = {"general.architecture": architecture}
+    for name, key in _SIZES.items():
+        value = config.values.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            sizes[f"{architecture}.{key}"] = value
+    return sizes
 
 
 def _match(
@@ -196,9 +198,7 @@ def _match(
 ) -> Match:
     if plan is None or vocabulary is None:
         return families.of_config(config.values, None if vocabulary is None else vocabulary.special_texts)
-    texts, types = vocabulary.sparse_tokens()
-    named = {key: value for key, value in vocabulary.metadata.items() if "chat_template" in key}
-    return families.of_gguf({**metadata, **named, "tokenizer.ggml.tokens": texts, "tokenizer.ggml.token_type": types})
+    return families.of_vocabulary({**metadata, **_texts_of(vocabulary)}, vocabulary.n_tokens, vocabulary.has_special)
 
 
 def _report_on(vocabulary: DirectoryVocabulary | None, surveyed: Survey, match: Match) -> VocabularyReport | None:

@@ -26,8 +26,8 @@ _PARTS = (
 )
 
 
-def vocabulary_of(model: Model, family: Family, pre_tokenizer: str) -> VocabularyReport:
-    """The vocabulary of a model that the engine has read."""
+def vocabulary_of(model: Model, family: Family, pre_tokenizer: str, tokenizer: str | None = None) -> VocabularyReport:
+    """The vocabulary of a model that the engine has read; the rest as in the report."""
     vocab = model.vocab
     return VocabularyReport(
         type=vocab.type,
@@ -37,6 +37,7 @@ def vocabulary_of(model: Model, family: Family, pre_tokenizer: str) -> Vocabular
         stop_tokens=stop_tokens(model, family),
         add_bos=vocab.add_bos,
         add_eos=vocab.add_eos,
+        tokenizer=tokenizer,
     )
 
 

@@ -50,13 +50,14 @@ def _report(evidence: Evidence) -> ModelReport:
         _check_stop_tokens(evidence, problems)
     sizes = sizes_of(evidence.survey.sizes, evidence.metadata, evidence.rope)
     n_bytes = sum(tensor.n_bytes for tensor in evidence.tensors)
+    architecture = str(evidence.metadata.get("general.architecture", ""))
     ordered = tuple(sorted(problems, key=lambda problem: problem.severity))  # errors come before warnings
     return ModelReport(
         path=evidence.path,
         format=evidence.format,
         files=tuple(evidence.files),
         name=next(iter(evidence.names), ""),
-        architecture=evidence.match.architecture,
+        architecture=architecture,
         family=evidence.match.family.name,
         variant=variant_of(evidence.match.family, _traits(evidence, sizes, template)),
         n_params=evidence.n_params,
@@ -96,7 +97,7 @@ def _traits(evidence: Evidence, sizes: Sizes, template: TemplateReport | None) -
         sizes={
             **values,
             "n_ctx": values["n_ctx_train"],
-            "architecture": evidence.match.architecture,
+            "architecture": evidence.metadata.get("general.architecture"),
             "n_vocab": 0 if evidence.vocabulary is None else evidence.vocabulary.n_tokens,
             "rope_base": sizes.rope.base,
             "is_grouped": values["n_head_kv"] < values["n_head"],

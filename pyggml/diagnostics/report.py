@@ -126,7 +126,8 @@ class VocabularyReport:
         stop_tokens: token id -> text of what ends a generation, as :func:`pyggml.load` would have it.
         add_bos: texts begin with BOS.
         add_eos: texts end with EOS.
-        tokenizer: why the engine's own tokenizer does not do, and the checkpoint's encodes; None: it does.
+        tokenizer: why the engine's own tokenizer does not do for an imported file, so that the checkpoint's encodes;
+            None: it does, or that is not known yet.
     """
 
     type: str
@@ -284,6 +285,11 @@ class ModelReport:
     def layers_differ(self) -> bool:
         """Whether some layers are stored in other types than others."""
         return len({frozenset(layer.types) for layer in self.layers}) > 1
+
+    def __str__(self) -> str:
+        from pyggml.diagnostics._text import text_of
+
+        return text_of(self)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON values; ids become keys as text."""

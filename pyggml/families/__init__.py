@@ -26,7 +26,7 @@ from pyggml.families import (
 from pyggml.families._detect import Detector, Match
 from pyggml.families._family import Family, Signs
 from pyggml.families._kinds import KINDS, Kind, kind_of
-from pyggml.families._stop import STOP_TOKEN_IDS, stop_tokens
+from pyggml.families._stop import STOP_TOKEN_IDS, is_markup, stop_tokens
 
 __all__ = [
     "FAMILIES",
@@ -37,10 +37,12 @@ __all__ = [
     "Kind",
     "Match",
     "Signs",
+    "is_markup",
     "kind_of",
     "of_config",
     "of_gguf",
     "of_model",
+    "of_vocabulary",
     "stop_tokens",
 ]
 
@@ -71,4 +73,5 @@ GENERIC: Family = generic.FAMILY
 _DETECTOR = Detector(FAMILIES, GENERIC)
 of_model = _DETECTOR.of_model
 of_gguf = _DETECTOR.of_gguf
+of_vocabulary = _DETECTOR.of_vocabulary
 of_config = _DETECTOR.of_config

@@ -104,13 +104,23 @@ class Detector:
         types = itertools.chain(types, itertools.repeat(_TYPE_NORMAL))
         special = {text for text, kind in zip(tokens, types, strict=False) if not is_markup(text, kind == _TYPE_NORMAL)}
         special |= {tokens[token_id] for token_id in named_ends(metadata) if 0 <= token_id < len(tokens)}
+        return self.of_vocabulary(metadata, len(tokens), special.__contains__)
+
+    def of_vocabulary(self, metadata: Mapping[str, object], n_vocab: int, has_token: Callable[[str], bool]) -> Match:
+        """The family of a GGUF file, or of what would be one, whose vocabulary somebody else has read.
+
+        Args:
+            metadata: as for :meth:`of_gguf`; of ``tokenizer.*`` only the chat template counts.
+            n_vocab: how many tokens there are.
+            has_token: whether a text is a token that is more than text, as :func:`is_markup` has it.
+        """
         return self._of_architecture(
             str(metadata.get("general.architecture", "")),
             _Traits(
                 _words(metadata.get(key) for key in _NAME_KEYS),
                 str(metadata.get("tokenizer.chat_template", "")),
-                len(tokens),
-                special.__contains__,
+                n_vocab,
+                has_token,
             ),
         )
 
