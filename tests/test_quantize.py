@@ -72,6 +72,7 @@ def test_every_mixture_is_upstreams(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert set(compare(tmp_path, src, None)) == NEED_IMPORTANCES
 
 
+@pytest.mark.slow  # upstream fills tables for the smallest types
 @pytest.mark.parametrize("layout", ["llama", "mixtral", "phi3", "gemma2", "falcon"])
 def test_every_mixture_with_importances_is_upstreams(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, layout: str
