@@ -409,28 +409,30 @@ typedef struct pyg_imatrix pyg_imatrix;
 struct llama_context;
 
 typedef struct pyg_context_options {
-    uint32_t      n_ctx;     // cells, rounded up to a multiple of 256; 0: the model's training length
-    uint32_t      n_batch;   // tokens in one decode call at most
-    uint32_t      n_ubatch;  // tokens computed at once
-    uint32_t      n_seq_max;
-    uint32_t      n_outputs_max;    // rows of logits in one decode call at most; 0: n_batch
-    int32_t       n_threads;        // 0: pyg_cpu_count()
-    int32_t       n_threads_batch;  // 0: as n_threads
-    int32_t       type_k;           // enum ggml_type of the K cache
-    int32_t       type_v;           // enum ggml_type of the V cache
-    int32_t       flash_attn;       // enum llama_flash_attn_type
-    int32_t       pooling;          // enum llama_pooling_type
-    int32_t       attention;        // enum llama_attention_type
-    int32_t       rope_scaling;     // enum llama_rope_scaling_type
-    float         rope_freq_base;   // 0: from the model
-    float         rope_freq_scale;  // 0: from the model
-    bool          embeddings;   // compute embeddings beside logits, of every token: n_outputs_max is taken as 0, and
-                                // n_ubatch is rounded down to a multiple of n_seq_max
-    bool          offload_kqv;  // keep the cache on the GPU with the layers
-    bool          op_offload;
-    bool          swa_full;    // full-size cache for sliding-window layers
-    bool          kv_unified;  // one buffer of cells shared by all sequences
-    pyg_imatrix * imatrix;     // adds up what the weights meet, or NULL; the context keeps what it needs of it
+    uint32_t n_ctx;     // cells, rounded up to a multiple of 256; 0: the model's training length
+    uint32_t n_batch;   // tokens in one decode call at most
+    uint32_t n_ubatch;  // tokens computed at once
+    uint32_t n_seq_max;
+    uint32_t n_outputs_max;    // rows of logits in one decode call at most; 0: n_batch
+    int32_t  n_threads;        // 0: pyg_cpu_count()
+    int32_t  n_threads_batch;  // 0: as n_threads
+    int32_t  type_k;           // enum ggml_type of the K cache
+    int32_t  type_v;           // enum ggml_type of the V cache
+    int32_t  flash_attn;       // enum llama_flash_attn_type
+    int32_t  pooling;          // enum llama_pooling_type
+    int32_t  attention;        // enum llama_attention_type
+    int32_t  rope_scaling;     // enum llama_rope_scaling_type
+    float    rope_freq_base;   // 0: from the model
+    float    rope_freq_scale;  // 0: from the model
+    bool     embeddings;       // compute embeddings beside logits, of every token: n_outputs_max is taken as 0, and
+                               // n_ubatch is rounded down to a multiple of n_seq_max
+    bool     offload_kqv;      // keep the cache on the GPU with the layers
+    bool     op_offload;
+    bool     swa_full;    // full-size cache for sliding-window layers
+    bool     kv_unified;  // one buffer of cells shared by all sequences
+
+    // Adds up what the weights meet, or NULL. The context keeps what it needs of it.
+    pyg_imatrix * imatrix;
 } pyg_context_options;
 
 pyg_context_options pyg_context_default_options(void);
