@@ -411,7 +411,7 @@ def write_looping_index(directory: Path) -> None:
 
 def write_many_tensors(directory: Path) -> None:
     empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
-    content = checkpoints.file({f"tensor.{i}": empty for i in range(20_000)}, b"")
+    content = checkpoints.file({f"tensor.{i}": empty for i in range(10_000)}, b"")
     (directory / "model.safetensors").write_bytes(content)
 
 

@@ -118,10 +118,10 @@ BROKEN_FILES: dict[str, tuple[bytes, str]] = {
 def require_quick_error(call: Callable[[], object], kind: type[InferError], match: str, directory: Path) -> None:
     """The error is clear, fast, and leaves the directory as it was."""
     before = sorted(directory.rglob("*"))
-    start = time.perf_counter()
+    start = time.process_time()  # other processes may keep this one waiting
     with pytest.raises(kind, match=match) as raised:
         call()
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert len(str(raised.value)) < 1000
     assert sorted(directory.rglob("*")) == before
 
