@@ -20,7 +20,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _estimate_options(function: _Function) -> _Function:
-    """The options that belong to --estimate, named as the parameters of :func:`pyggml.diagnostics.estimate.estimate`."""
+    """The options that belong to --estimate, named as the parameters of ``estimate``."""
     for option in reversed(_ESTIMATE_OPTIONS):
         function = option(function)
     return function
