@@ -109,12 +109,6 @@ void require_memory(const pyg_memory & memory, const std::string & what);
 llama_model_params model_params(const std::string & device, int32_t n_gpu_layers,
                                 std::vector<ggml_backend_dev_t> & devices);
 
-// Upstream's ways of saying no to a file, sorted into ours.
-Failure load_failure(const char * path);
-
-// The device of that name, which may be a bare kind ("cuda"): its first. PYG_ERR_DEVICE.
-ggml_backend_dev_t find_device(const std::string & name);
-
 // A function the CPU backend exports by name; it may live in a loaded module, where the linker cannot see it.
 void * cpu_function(const char * name);
 
@@ -122,6 +116,9 @@ template <class Function>
 Function cpu_function_as(const char * name) {
     return reinterpret_cast<Function>(cpu_function(name));
 }
+
+// The device of that name, which may be a bare kind ("cuda"): its first. PYG_ERR_DEVICE.
+ggml_backend_dev_t find_device(const std::string & name);
 
 }  // namespace pyg
 

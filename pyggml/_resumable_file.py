@@ -111,8 +111,8 @@ class ResumableFile(PartialFile):
         self._marks.add(part)
 
     def publish(self, *, is_lasting: bool = True) -> None:
-        """As of any."""
-        self._marks.stop()
+        """As of any. All is on the disk before the marks go, so that little can be lost between the two."""
+        self._marks.flush()
         super().publish(is_lasting=is_lasting)
 
 
@@ -152,18 +152,15 @@ class _Marks:
         parts, self._complete = self._complete, []
         self._sync = self._thread.submit(self._write, parts)
 
-    def stop(self) -> None:
-        """Waits for the sync that is under way."""
-        if self._thread is not None:
-            self._thread.shutdown()
-
     def flush(self) -> None:
         """Marks everything that is complete."""
-        self.stop()
+        if self._thread is not None:
+            self._thread.shutdown()
         if self._sync is not None:
-            self._sync.result()  # what a disk has lost once it may not name again
-        if self._complete:
-            self._write(self._complete)
+            self._sync.result()  # a disk tells of what it has lost only once
+        parts, self._complete = self._complete, []
+        if parts:
+            self._write(parts)
 
     def _write(self, parts: list[int]) -> None:
         _sync_data(self._descriptor)
@@ -190,8 +187,9 @@ def _locked(target: Path, path: Path) -> ResumableFile | None:
         if _try_lock(descriptor) and _is_at(descriptor, path):
             return ResumableFile(target, path, descriptor)
     except _NoLocks:
+        if not os.fstat(descriptor).st_size:
+            path.unlink(missing_ok=True)
         os.close(descriptor)
-        path.unlink(missing_ok=True)
         raise
     except BaseException:  # Ctrl-C: nobody could have the lock again
         os.close(descriptor)

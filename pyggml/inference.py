@@ -249,14 +249,14 @@ class Inference:
     ) -> LLM:
         """Any model: as one of the classes above where it is of their families, else as a plain LLM."""
         _require_known(load_options)
-        files = model_files(model_path, load_options.get("progress"))
+        files = model_files(model_path, load_options.get("progress"), tokenizer_path)
         return self._load(_kind_for(_match(files.path)) or LLM, files, tokenizer_path, load_options)
 
     def _open(
         self, kind: type[_Kind], model_path: Source, tokenizer_path: TokenizerPath, options: LoadOptions
     ) -> _Kind:
         _require_known(options)
-        files = model_files(model_path, options.get("progress"))
+        files = model_files(model_path, options.get("progress"), tokenizer_path)
         match = _match(files.path)
         if match.architecture:  # else it is no model, and loading says what is wrong with it
             kind.family_of(match, files.path)

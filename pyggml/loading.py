@@ -60,7 +60,8 @@ def load(
 
     Args:
         source: path of a ``.gguf`` file (the first of a split set), or of a Hugging Face directory, which is imported
-            the first time; or None for the small demonstration model that ships with pyggml.
+            the first time; a reference, ``hf:org/repo`` or ``hf:org/repo:file.gguf``, which is downloaded the first
+            time; or None for the small demonstration model that ships with pyggml.
         tokenizer: what turns text to token ids: path of a ``tokenizer.json`` or ``tokenizer.model``, or of a directory
             with one; or a tokenizer that is there already. None: the vocabulary in the model's file.
         device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
@@ -80,12 +81,14 @@ def load(
         max_queue: requests that may wait; None: any number.
         queue_full: what happens to a request when ``max_queue`` are waiting: "raise" QueueFullError, or "wait" until
             there is room, for as long as its ``timeout_s`` allows.
-        progress: called with 0..1 while a directory is imported, and again while the weights load; returning False
-            stops it.
+        progress: called with 0..1 while files are downloaded, again while a directory is imported, and again while the
+            weights load; returning False stops it.
 
     Raises:
         ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory.
-        DiskFullError: no room for what is imported.
+        DownloadError: what is referred to cannot be downloaded.
+        MissingPackageError: that takes ``pip install 'pyggml[hub]'``.
+        DiskFullError: no room for what is downloaded or imported.
         DeviceError: the device asked for is not there.
         OutOfMemoryError: it does not fit; names required and available bytes, and what would fit. Raised before the
             weights are read.
@@ -112,15 +115,20 @@ def load(
     )
 
 
-def model_files(source: Source, progress: Progress | None = None) -> Imported:
+def model_files(source: Source, progress: Progress | None = None, tokenizer: object = None) -> Imported:
     """The GGUF file that ``source`` means; a Hugging Face directory is imported first, if it is not in the cache.
+
+    Args:
+        source: as for :func:`load`, like the other arguments.
+        progress: called while a directory is imported.
+        tokenizer: what will encode; one that is not this model's is noticed before the import, which may take minutes.
 
     Raises:
         As :func:`load`.
     """
-    path = identify(source)
+    path = identify(source, progress)
     if path.is_dir():
-        return imported(path, progress=progress)
+        return imported(path, progress=progress, tokenizer=tokenizer)
     return Imported(path, None)
 
 
@@ -152,7 +160,7 @@ def open_llm(
     """
     if isinstance(tokenizer, (str, os.PathLike)):
         tokenizer = _files.find(tokenizer)
-    files = model_files(source, progress)
+    files = model_files(source, progress, tokenizer)
     if tokenizer is None:
         tokenizer = files.tokenizer
     settings = _planned(files.path, device, n_ctx=n_ctx, n_gpu_layers=n_gpu_layers, **options)

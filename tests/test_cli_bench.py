@@ -140,6 +140,10 @@ class TestOutput:
     def test_what_is_listed_twice_counts_once(self) -> None:
         assert len(results("-p", "8, 8,8", "-n", "none", "-r", 1, "--no-warm-up")) == 1
 
+    def test_depths(self, tiny_path: Path, mamba_path: Path) -> None:
+        rows = results("-m", tiny_path, "-m", mamba_path, "-p", 8, "-n", 4, "-d", "0,32", "-t", 1, "-r", 2)
+        assert [row["n_depth"] for row in rows] == [0, 0, 32, 32] * 2
+
     def test_csv(self) -> None:
         done = pyggml("bench", *QUICK, "--csv")
         assert (done.code, done.err) == (0, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -90,7 +91,7 @@ class TestHere:
     def test_all_is_well(self, tmp_path: Path) -> None:
         done = pyggml("doctor", env={"PYGGML_CACHE": str(tmp_path)})
         assert (done.code, done.err) == (0, "")
-        assert f"pyggml      {library.__version__}" in done.out
+        assert re.search(rf"^  pyggml +{re.escape(library.__version__)}$", done.out, re.MULTILINE)
         assert "the shipped model answers 'The sky is blue.'" in done.out
         assert "\x1b" not in done.out
         assert done.out.splitlines()[-1] in ("All is well.", "Everything works; see the warnings.")
@@ -159,6 +160,18 @@ class TestEnginesThatFail:
         assert "pip install" in (engine.advice or "")
         assert "first the engine has to start" in gpu.text
 
+    def test_the_whole_report_of_one(self, tmp_path: Path) -> None:
+        """Python runs this at every start, so neither the command nor its engine finds the compiled module."""
+        (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pyggml._pyggml'] = None\n")
+        done = pyggml("doctor", env={"PYTHONPATH": str(tmp_path)})
+        assert (done.code, done.err) == (1, "")
+        assert "failed  engine: the engine failed when it started: pyggml's compiled module could not" in done.out
+        assert "-> build pyggml here: pip install" in done.out
+        assert done.out.splitlines()[-1].startswith("1 of ")
+        printed = json.loads(pyggml("doctor", "--json", env={"PYTHONPATH": str(tmp_path)}).out)
+        assert (printed["ok"], printed["build"], printed["devices"]) == (False, {}, [])
+        assert printed["versions"]["numpy"]
+
     def test_an_instruction_that_the_processor_does_not_know(self) -> None:
         """What was told before counts; a line that was cut off does not."""
         program = (
@@ -175,6 +188,7 @@ class TestEnginesThatFail:
         assert self.failing("import os; os.abort()").failure == "it was ended by SIGABRT"
         assert self.failing("raise SystemExit('no disk')").failure == "no disk"
         assert self.failing("raise SystemExit(3)").failure == "it gave no reason"
+        assert self.failing("pass").failure == "it gave no reason"
         result = self.failing("""print('{"build": 1}', flush=True); import time; time.sleep(60)""", timeout_s=2)
         assert result == Probe({"build": 1}, "it did not end within 2 seconds")
 

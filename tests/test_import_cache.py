@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +17,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import models
 import numpy as np
 import pytest
+import tokenizer_files
 from hf_llama import HFLlama
 
 import pyggml
-from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError
+from pyggml import _resumable_file
+from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError, TokenizerError
 from pyggml.gguf import GGUFReader
 from pyggml.importer import cache_entries, clear_cache, imported
 
@@ -140,6 +145,38 @@ def test_a_disk_that_is_full_in_the_middle(hf: Path, reference: bytes, monkeypat
     assert imported(hf).path.read_bytes() == reference
 
 
+def test_a_disk_that_loses_what_was_written(
+    cache: Path, hf: Path, reference: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so once. Nothing may count as written that came before."""
+    n_syncs = 0
+
+    def sync(descriptor: int) -> None:
+        nonlocal n_syncs
+        n_syncs += 1
+        time.sleep(0.001)
+        if n_syncs == 2:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        os.fsync(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_resumable_file, "_sync_data", sync)
+        with pytest.raises(ModelLoadError, match=r"could not be written.*Input/output error"):
+            imported(hf)
+    assert names_in(cache) == [".part"]
+    assert imported(hf).path.read_bytes() == reference
+
+
+def test_a_cache_that_is_removed_meanwhile(cache: Path, hf: Path, reference: bytes) -> None:
+    def remove(part: float) -> None:
+        if part > 0.5:
+            shutil.rmtree(cache, ignore_errors=True)
+
+    with pytest.raises(ModelLoadError, match="could not be written"):
+        imported(hf, progress=remove)
+    assert imported(hf).path.read_bytes() == reference
+
+
 def test_only_what_is_proven_is_kept(cache: Path, hf: Path, reference: bytes) -> None:
     """Whatever a crash of the machine makes of the file: the next import is right."""
     random = np.random.default_rng(0)
@@ -195,6 +232,19 @@ def test_a_changed_directory_begins_anew(cache: Path, hf: Path) -> None:
     assert path.read_bytes() == (cache.parent / "new.gguf").read_bytes()
 
 
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    "name", ["chat_template.jinja", "additional_chat_templates/tools.jinja", "generation_config.json"]
+)
+def test_every_file_that_is_read_makes_a_difference(hf: Path, name: str) -> None:
+    paths = [imported(hf).path]
+    for content in ("{}", "{ }"):
+        (hf / name).parent.mkdir(exist_ok=True)
+        (hf / name).write_text(content)
+        paths.append(imported(hf).path)
+    assert len(set(paths)) == 3
+
+
 def test_what_cannot_be_imported_leaves_nothing(cache: Path, tmp_path: Path) -> None:
     llama = HFLlama()
     llama.weights["model.layers.1.mlp.up_proj.weight"][3, 5] = 1e6
@@ -215,7 +265,7 @@ def test_killed_after_any_tensor(cache: Path, hf: Path, reference: bytes, n: int
             if i + 1 < n:
                 tell(process)
         if not n:  # somewhere in between
-            while not list(cache.glob("*")):
+            while process.poll() is None and not list(cache.glob("*")):
                 time.sleep(0.001)
         process.kill()
     assert not list(cache.glob("*.gguf")) or not n
@@ -227,20 +277,22 @@ def test_killed_after_any_tensor(cache: Path, hf: Path, reference: bytes, n: int
 def test_killed_at_any_moment(tmp_path: Path, cache: Path, hf: Path, reference: bytes, to_cache: bool) -> None:
     """One process after the other is killed a little later in its import, until one is done."""
     code = """
+        print("ready", flush=True)
         sys.stdin.readline()
         (imported if sys.argv[2] == "True" else lambda d: pyggml.convert(d, d.parent / "out.gguf"))(Path(sys.argv[1]))
     """
     out, delay_s = tmp_path / "out.gguf", 0.0
     while True:
         with start(code, hf, to_cache) as process:
+            assert line_of(process) == "ready\n"
             tell(process)
             time.sleep(delay_s)
             process.kill()
+        assert process.returncode in (0, -signal.SIGKILL)
         finished = [path for path in (*cache.glob("*.gguf"), out) if path.exists()]
         if finished:
             break
-        delay_s += 0.01
-    assert delay_s > 0.05
+        delay_s = 0.01 + 1.3 * delay_s
     assert [path.read_bytes() for path in finished] == [reference]
     if not to_cache:
         pyggml.convert(hf, out)
@@ -269,8 +321,13 @@ def test_the_second_process_waits_for_the_first(cache: Path, hf: Path, reference
     with start("imported(Path(sys.argv[1]), progress=wait)", hf) as process:
         line_of(process)
         told: list[float] = []
+
+        def stop(part: float) -> bool:
+            told.append(part)
+            return len(told) < 3
+
         with pytest.raises(ModelLoadError, match="stopped"):
-            imported(hf, progress=lambda part: told.append(part) or len(told) < 3)
+            imported(hf, progress=stop)
         assert told == [0, 0, 0]
         assert names_in(cache) == [".part"]
 
@@ -411,6 +468,16 @@ def test_its_own_leftover_is_used_however_old(cache: Path, hf: Path) -> None:
     assert len(told) == N_TENSORS - 10
 
 
+@pytest.mark.parametrize("limit", ["a lot", "-1", "nan"])
+def test_a_limit_that_is_none_is_refused_before_the_import(
+    cache: Path, hf: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setenv("PYGGML_CACHE_GB", limit)
+    with pytest.raises(InvalidParameterError, match=f"PYGGML_CACHE_GB is '{limit}'"):
+        imported(hf)
+    assert not cache.exists()
+
+
 def test_leftovers_count_and_can_be_cleared(
     cache: Path, hf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -441,7 +508,7 @@ def test_clearing_leaves_a_running_import_alone(cache: Path, hf: Path, reference
 def test_a_leftover_is_no_model(cache: Path, hf: Path) -> None:
     with pytest.raises(ModelLoadError, match="stopped"):
         imported(hf, progress=stop_after(10))
-    with pytest.raises(ModelLoadError, match="neither a .gguf file"):
+    with pytest.raises(ModelLoadError, match=r"neither a \.gguf file"):
         pyggml.load(cache)
     assert not list(cache.glob("*.gguf"))
 
@@ -467,7 +534,7 @@ def test_a_cache_that_is_no_directory_is_named(hf: Path, tmp_path: Path, monkeyp
 
 def test_descriptors_are_closed(cache: Path, hf: Path) -> None:
     def n_open() -> int:
-        return len(os.listdir("/proc/self/fd"))
+        return len(list(Path("/proc/self/fd").iterdir()))
 
     before = n_open()
     for _ in range(3):
@@ -477,3 +544,61 @@ def test_descriptors_are_closed(cache: Path, hf: Path) -> None:
         pass
     assert n_open() == before
     assert names_in(cache) == [".gguf"]
+
+
+# --- the tokenizer ----------------------------------------------------------------------------------------------
+
+
+def other_tokenizer(directory: Path) -> Path:
+    """The same tokens, and two of them have changed places."""
+    path = tokenizer_files.write_json(directory, models.byte_vocabulary())
+    content = json.loads(path.read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    path.write_text(json.dumps(content))
+    return path
+
+
+def damaged_tokenizer(directory: Path) -> Path:
+    (directory / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": 1}}')
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda d: d / "nothing", "no tokenizer at"),
+        (lambda d: d, r"no tokenizer\.json or tokenizer\.model in"),
+        (other_tokenizer, "not this model's tokenizer"),
+        (damaged_tokenizer, r"tokenizer\.json"),
+        (lambda _d: 7, "must be a path or a tokenizer, not int"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["load", "use_llama", "use_auto"])
+def test_a_wrong_tokenizer_is_noticed_before_the_import(
+    tmp_path: Path, cache: Path, hf: Path, kind: str, make: Callable[[Path], Any], said: str
+) -> None:
+    (tmp_path / "other").mkdir()
+    tokenizer = make(tmp_path / "other")
+    load = pyggml.load if kind == "load" else getattr(pyggml.Inference.cpu(), kind)
+    argument = {"tokenizer" if kind == "load" else "tokenizer_path": tokenizer}
+    with pytest.raises((TokenizerError, InvalidParameterError), match=said):
+        load(hf, **argument)
+    assert not cache.exists()
+
+
+def test_the_right_tokenizer_is_taken(tmp_path: Path, cache: Path, hf: Path) -> None:
+    path = tokenizer_files.write_json(tmp_path, models.byte_vocabulary())
+    with pyggml.load(hf, tokenizer=path) as llm:
+        assert llm.tokenize("the", add_special=False) == [260]
+    assert names_in(cache) == [".gguf"]
+
+
+def test_the_own_tokenizer_is_looked_at_where_it_will_be_needed(cache: Path, hf: Path) -> None:
+    """Where only it cuts every text as the model was taught, what cannot be opened is no use."""
+    content = json.loads((hf / "tokenizer.json").read_text())
+    content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Unheard-of"}]}
+    (hf / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
+        pyggml.load(hf)
+    assert not cache.exists()

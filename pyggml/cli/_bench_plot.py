@@ -65,18 +65,19 @@ def _draw(axes: Axes, results: Sequence[Result]) -> None:
         below = [result.median - min(result.speeds) for result in line]
         above = [max(result.speeds) - result.median for result in line]
         if len(values) == 1:
-            axes.bar([index], medians, yerr=[below, above], capsize=4, label=label)
+            axes.bar([index], medians, 0.6, yerr=[below, above], capsize=4, label=label)
         else:
             positions = [getattr(result.case, along) for result in line]
             axes.errorbar(positions, medians, [below, above], marker="o", capsize=4, label=label)
     if len(values) == 1:
         axes.set_xticks([])
-        axes.set_xlabel(f"{_named(results[0].case, along)}, {_named(results[0].case, 'n_tokens')}")
+        axes.set_xlabel(f"{results[0].case.name}, {_named(results[0].case, 'n_parallel')}")
     else:
         _count_along(axes, values)
         axes.set_xlabel(_AXES[along])
     axes.set_ylabel("tokens per second, all requests together")
     axes.set_ylim(bottom=0)
+    axes.set_axisbelow(True)
     axes.grid(alpha=0.3, axis="both" if len(values) > 1 else "y")
     axes.legend(fontsize="small")
 

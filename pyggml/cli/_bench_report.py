@@ -131,7 +131,8 @@ def _table(results: Sequence[Result]) -> Table:
         cells += [str(result.case.n_parallel) if is_first else ""] * show_parallel
         cells += [names[result.side.model]] * show_model
         cells += [setting(result.side, name) for name in varying]
-        cells += [_figure(result.median), _figure(min(result.speeds)), _figure(max(result.speeds))]
+        n_digits = 0 if result.median >= 1000 else 1
+        cells += [f"{speed:.{n_digits}f}" for speed in (result.median, min(result.speeds), max(result.speeds))]
         cells += [f"{result.median / first.median:.2f}"] * (len(sides) > 1)
         table.add_row(*cells)
     return table
@@ -183,7 +184,3 @@ def _cpu() -> str:
 
 def _size(about: About) -> str:
     return f"{about.size_bytes / 1e9:.2f} GB" if about.size_bytes >= 1e9 else f"{about.size_bytes / 1e6:.3g} MB"
-
-
-def _figure(speed: float) -> str:
-    return f"{speed:.1f}" if speed < 1000 else f"{speed:.0f}"

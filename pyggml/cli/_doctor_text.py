@@ -61,9 +61,11 @@ def report(facts: dict[str, Any], checks: Sequence[Check]) -> Text:
 
 
 def _lines(fact: Any) -> list[str]:
+    if not fact:
+        return ["none"]
     if isinstance(fact, list):
-        return ["; ".join(_members(member)) for member in fact] or ["none"]
-    width = max((len(key) for key in fact), default=0)
+        return ["; ".join(_members(member)) for member in fact]
+    width = max(len(_heading(key)) for key in fact)
     return [f"{_heading(key):{width}}  {_value(key, value)}" for key, value in fact.items()]
 
 

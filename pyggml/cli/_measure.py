@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["prompt", "generate"]
 
-# Fewer than two sequences would be the bit-reproducible mode's, in which the engine chooses no number of threads.
-_LEAST_PARALLEL = 2
 _SEED = 1
 
 
@@ -268,7 +266,7 @@ class _Memory:
     """Sides in memory: as many models as fit, the ones used last. The settings of one model share its weights."""
 
     def __init__(self, n_ctx: int, n_parallel: int) -> None:
-        self._options: dict[str, Any] = {"n_ctx": n_ctx, "n_parallel": max(n_parallel, _LEAST_PARALLEL)}
+        self._options: dict[str, Any] = {"n_ctx": n_ctx, "n_parallel": n_parallel}
         self._models: dict[tuple[object, ...], _Model] = {}
         cpus = [device for device in pyggml.devices() if device.type == "cpu"]
         # Weights that are mapped are never refused for want of memory: they would be read anew all the time.

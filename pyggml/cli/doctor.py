@@ -30,7 +30,7 @@ def command(as_json: bool) -> None:
         told = probe()
     gpus = find_gpus()
     facts = _facts(told.facts)
-    found = checks({**told.facts, **facts}, gpus, told.failure, has_rocm=has_rocm())
+    found = checks({**told.facts, "processor": facts["processor"]}, gpus, told.failure, has_rocm=has_rocm())
     facts["gpus"] = [dataclasses.asdict(gpu) for gpu in gpus]
     failed = any(check.status == "failed" for check in found)
     if as_json:

@@ -14,7 +14,8 @@ model_option = click.option(
     "--model",
     metavar="MODEL",
     type=click.Path(),  # for the completion of file names; what is there is said when it is loaded
-    help="A .gguf file or a Hugging Face directory. Without it: the small model that ships with pyggml.",
+    help="A .gguf file, a Hugging Face directory, or a reference to the hub: hf:org/repo[@revision][:file]. "
+    "Without it: the small model that ships with pyggml.",
 )
 
 

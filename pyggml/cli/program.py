@@ -86,11 +86,10 @@ def _report(error: Exception, debug: bool) -> int:
 
 def one_line(error: Exception) -> str:
     """What an error says, in one line."""
-    from pyggml.errors import InferError
-
     if isinstance(error, click.ClickException):
         return " ".join(error.format_message().split())
-    if isinstance(error, InferError):
+    errors = sys.modules.get("pyggml.errors")  # not there, or not even possible to import: then this is none of them
+    if (errors is not None and isinstance(error, errors.InferError)) or type(error) is ImportError:
         return " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -15,6 +15,7 @@ import math
 import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,11 +24,22 @@ from pathlib import Path
 from pyggml import _resumable_file
 from pyggml._partial_file import PartialFile
 from pyggml._version import __version__
-from pyggml.errors import DiskFullError, InferError, InvalidParameterError
+from pyggml.errors import DiskFullError, InferError, InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGUFReader
-from pyggml.importer.convert import NEEDS_HF_TOKENIZER, Progress, StoppedError, report_progress, write_model
+from pyggml.importer.convert import (
+    NEEDS_HF_TOKENIZER,
+    Progress,
+    Recipe,
+    StoppedError,
+    read_recipe,
+    report_progress,
+    write_model,
+    write_vocabulary,
+)
 from pyggml.importer.encoding import require_outtype
-from pyggml.importer.plan import read_config
+from pyggml.importer.plan import place_name, read_config
+from pyggml.model import Model
+from pyggml.tokenizer.hugging_face import tokenizer_for
 
 _DEFAULT_LIMIT_GB = 64.0
 _SUFFIXES = (".json", ".safetensors", ".model", ".jinja", ".txt")
@@ -77,7 +89,9 @@ class CacheEntry:
         return match["outtype"] if match else ""
 
 
-def imported(directory: Path, outtype: str = "auto", progress: Progress | None = None) -> Imported:
+def imported(
+    directory: Path, outtype: str = "auto", progress: Progress | None = None, tokenizer: object = None
+) -> Imported:
     """The model of a Hugging Face directory as a GGUF file: the one in the cache, made first where it is not there.
 
     What another thread or process is making is waited for. What was stopped, in whatever way, goes on from there.
@@ -86,19 +100,24 @@ def imported(directory: Path, outtype: str = "auto", progress: Progress | None =
         directory: with ``config.json``, safetensors and a tokenizer.
         outtype: as for :func:`~pyggml.importer.convert.convert`.
         progress: called with 0..1 while the file is made, and with 0 while it is waited for; returning False stops.
+        tokenizer: what the caller is going to encode with; looked at before a file is made.
 
     Raises:
+        TokenizerError, TokenizerNotFoundError: also where ``tokenizer`` is not this model's.
         As :func:`~pyggml.importer.convert.convert`.
     """
     outtype = require_outtype(outtype)
     read_config(directory)  # says what is wrong with something that is no such directory
     path = cache_dir() / _file_name(directory, outtype)
     if not path.exists():
+        limit = cache_limit()
+        recipe = read_recipe(directory, outtype)
+        _require_tokenizer(recipe, directory, tokenizer)
         file = _claim(path, lambda: report_progress(progress, 0.0, directory))
         if file is not None:
             _remove_leftovers()
-            _make(file, directory, path, outtype, progress)
-            _shrink(keep=path)
+            _make(file, recipe, path, progress)
+            _shrink(limit, keep=path)
     with contextlib.suppress(OSError):  # others may keep a cache that this user only reads
         os.utime(path)
     with GGUFReader(path) as reader:
@@ -157,6 +176,17 @@ def cache_limit() -> int:
     return round(limit * 1e9)
 
 
+def _require_tokenizer(recipe: Recipe, directory: Path, tokenizer: object) -> None:
+    """Raises now what would be raised when the model is there."""
+    if tokenizer is None and recipe.vocabulary.needs_hf_tokenizer is None:
+        return
+    with tempfile.TemporaryDirectory(prefix="pyggml-") as folder:
+        path = Path(folder) / "vocabulary.gguf"
+        write_vocabulary(recipe, path)
+        with Model(path, device="cpu", vocab_only=True) as model:
+            tokenizer_for(model, directory if tokenizer is None else tokenizer)
+
+
 def _claim(path: Path, waiting: Callable[[], None]) -> PartialFile | None:
     """The file to make; None when another has made it."""
     try:
@@ -171,15 +201,17 @@ def _claim(path: Path, waiting: Callable[[], None]) -> PartialFile | None:
         ) from None
 
 
-def _make(file: PartialFile, directory: Path, path: Path, outtype: str, progress: Progress | None) -> None:
+def _make(file: PartialFile, recipe: Recipe, path: Path, progress: Progress | None) -> None:
     try:
-        write_model(directory, path, outtype, progress, file=file)
+        write_model(recipe, path, progress, file=file)
     except (StoppedError, DiskFullError):
         raise
     except InferError:  # the same would come of it the next time
         file.discard()
         _resumable_file.remove(_resumable_file.part_path(path))
         raise
+    except OSError as error:
+        raise ModelLoadError(f"{path} could not be written: {error}") from error
     finally:
         file.discard()
 
@@ -193,18 +225,17 @@ def _remove_leftovers() -> None:
 def _file_name(directory: Path, outtype: str) -> str:
     place = directory.resolve()
     identity = [__version__, str(place), outtype]
-    for file in sorted(place.iterdir()):
+    for file in sorted([*place.iterdir(), *place.glob("*/*.jinja")]):
         if file.suffix in _SUFFIXES:
             with contextlib.suppress(OSError):  # what cannot be read is named by who reads it
                 status = file.stat()
-                identity.append(f"{file.name} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
+                identity.append(f"{file.relative_to(place)} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", place.name)[:64]
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", place_name(place))[:64]
     return f"{readable}-{outtype}-{digest}.gguf"
 
 
-def _shrink(keep: Path) -> None:
-    limit = cache_limit()
+def _shrink(limit: int, keep: Path) -> None:
     total = 0
     for entry in cache_entries():
         total += entry.n_bytes

@@ -225,10 +225,15 @@ _EPSILONS = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.laye
 
 
 def _name(directory: Path, config: Config) -> str:
-    """What the model is called: by itself, or by where it lies, also in the cache of huggingface_hub."""
+    """What the model is called: by itself, or by where it lies."""
     given = config.values.get("_name_or_path")
     if isinstance(given, str) and given.strip("./"):
         return Path(given).name
+    return place_name(directory)
+
+
+def place_name(directory: Path) -> str:
+    """What a directory is called; one in the cache of huggingface_hub by its repository, and not by its commit."""
     path = directory.resolve()
     if path.parent.name == "snapshots":
         return path.parent.parent.name.split("--")[-1]
@@ -300,7 +305,7 @@ def _plan_tensor(tensor: Tensor, sizes: Sizes, tensors: Tensors, i: int) -> Plan
 def _require_all_used(tensors: Tensors, layout: Layout) -> None:
     unknown = [name for name in tensors.unused() if not layout.is_ignored(name) and not re.fullmatch(IGNORED, name)]
     if unknown:
-        listed = ", ".join(repr(name) for name in sorted(unknown, key=_natural)[:5])
+        listed = ", ".join(f"{name!r:.100}" for name in sorted(unknown, key=_natural)[:5])
         raise UnsupportedArchitectureError(
             f"{tensors.checkpoint.files[0].parent} holds {len(unknown)} tensors that {layout.name} models of this "
             f"configuration do not have, such as {listed}"

@@ -82,7 +82,7 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
         },
         n_tokens=len(tokens),
         end_ids=roles.special.ends,
-        needs_hf_tokenizer="; ".join(differences) or None,
+        needs_hf_tokenizer=_shown("; ".join(differences)) or None,
         tokenizer_files=tuple(_tokenizer_files(files)),
         notes=tuple(_notes(roles.dropped, tokens)),
     )
@@ -216,6 +216,11 @@ def _tokenizer_files(files: TokenizerDirectory) -> Iterable[Path]:
     for name in ("tokenizer_config.json", "added_tokens.json"):
         if (files.path / name).is_file():
             yield files.path / name
+
+
+def _shown(text: str) -> str:
+    """What can be written and read: names of unknown things may be anything."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:1000])
 
 
 def _notes(dropped: list[AddedToken], tokens: list[Token]) -> Iterable[str]:
