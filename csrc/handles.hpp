@@ -109,6 +109,9 @@ void require_memory(const pyg_memory & memory, const std::string & what);
 llama_model_params model_params(const std::string & device, int32_t n_gpu_layers,
                                 std::vector<ggml_backend_dev_t> & devices);
 
+// Upstream's ways of saying no to a file, sorted into ours.
+Failure load_failure(const char * path);
+
 // A function the CPU backend exports by name; it may live in a loaded module, where the linker cannot see it.
 void * cpu_function(const char * name);
 
