@@ -93,7 +93,8 @@ def _tokens(report: ModelReport) -> Iterator[tuple[str, str]]:
         yield "vocabulary", "none that can be read"
     template = report.chat_template
     if template is None:
-        yield "chat template", "none that can be read"
+        is_bad = any(problem.code.startswith("template") for problem in report.problems)
+        yield "chat template", "cannot be read" if is_bad else "none"
     else:
         able = template.supports
         can = {
@@ -136,7 +137,8 @@ def _plan(report: ModelReport) -> Iterator[tuple[str, str]]:
     if not plan.loads:
         yield "loads", f"no: {plan.refusal}"
         return
-    yield "loads", f"as {plan.family}, by load() or Inference.{plan.factory}()"
+    yield "loads", f"by load() or Inference.{plan.factory}()"
+    yield "family", plan.family
     limit = f"at most {plan.n_ctx_limit:,}" if plan.n_ctx_limit is not None else ""
     yield "context", _joined(f"{plan.n_ctx:,} cells unless told otherwise", limit)
     yield "imported as", plan.import_type or "" if plan.imports else ""

@@ -34,8 +34,8 @@ def command(
 ) -> None:
     """Write the model of a Hugging Face DIRECTORY as the GGUF file OUT.
 
-    DIRECTORY has config.json, safetensors and a tokenizer. OUT appears when it is whole: interrupted, the command
-    leaves nothing behind.
+    DIRECTORY has config.json, safetensors and a tokenizer, or is a reference to the hub: hf:org/repo. OUT appears when
+    it is whole: interrupted, the command leaves nothing behind.
     """
     target = output_file(out, directory, imatrix, force=force)
     run_and_tell(

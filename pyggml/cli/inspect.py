@@ -20,7 +20,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _estimate_options(function: _Function) -> _Function:
-    """The options that belong to --estimate, named as the parameters of :func:`pyggml.diagnostics.estimate`."""
+    """The options that belong to --estimate, named as the parameters of ``ModelReport.estimate``."""
     for option in reversed(_ESTIMATE_OPTIONS):
         function = option(function)
     return function
@@ -55,14 +55,15 @@ def command(
 ) -> None:
     """Show what MODEL is, where its bytes are, what is wrong with it, and whether it fits.
 
-    MODEL is a .gguf file or a Hugging Face directory, of which only the metadata is read; without it, the small model
-    that ships with pyggml. The exit code is 1 when it cannot be used.
+    MODEL is a .gguf file, a Hugging Face directory or a reference to the hub (hf:org/repo); only metadata is read.
+    Without it: the small model that ships with pyggml. The exit code is 1 when it cannot be used.
     """
     settings = {name: _number(name, value) for name, value in settings.items() if value is not None}
     say_which(model)
     report = pyggml.inspect(model)
     is_asked = estimate or bool(settings) or bool(outtype)
-    estimates = _estimated(model, outtype or ("auto",), settings) if is_asked and report.plan.loads else []
+    outtypes = outtype or ("auto",) if is_asked and report.plan.loads else ()
+    estimates = [report.estimate(outtype=each, **settings) for each in outtypes]
     if as_json:
         print_json(report.to_dict() | ({"estimates": [_plain(each) for each in estimates]} if is_asked else {}))
     else:
@@ -79,12 +80,6 @@ def _number(name: str, value: Any) -> Any:
     except ValueError:
         option = f"'--{name.replace('_', '-')}'"
         raise click.BadParameter(f"{value!r} is neither a number nor auto", param_hint=option) from None
-
-
-def _estimated(model: str | None, outtypes: tuple[str, ...], settings: dict[str, Any]) -> list[MemoryEstimate]:
-    from pyggml.diagnostics.estimate import estimate
-
-    return [estimate(model, outtype=outtype, **settings) for outtype in outtypes]
 
 
 def _plain(estimate: MemoryEstimate) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from pyggml import errors
-from pyggml._ffi import ffi, lib
+from pyggml._ffi import lib
 from pyggml.gguf import GGUFReader, GGUFWriter
+from pyggml.importer import mixture
 from pyggml.importer.encoding import choose_types, require_outtype
+from pyggml.importer.mixture import Mixable
 from pyggml.importer.plan import read_plan
 from pyggml.quant import GGMLType
 
@@ -80,7 +81,7 @@ def of_file(path: Path, outtype: str) -> Blueprint:
             tensors += [Tensor(info.name, info.shape, info.type) for info in reader.tensors.values()]
     file_type = _file_type(outtype)
     metadata = {key: value for key, value in metadata.items() if not _is_empty(value)}
-    return Blueprint({**metadata, "general.file_type": file_type}, _quantized(metadata, tensors, file_type))
+    return Blueprint({**metadata, "general.file_type": file_type}, _quantized(path, tensors, file_type))
 
 
 def _is_left_out(key: str, known: Mapping[str, Any]) -> bool:
@@ -106,28 +107,11 @@ def _file_type(outtype: str) -> int:
     return int(getattr(lib, prefix + name))
 
 
-def _quantized(metadata: Mapping[str, Any], tensors: Sequence[Tensor], file_type: int) -> list[Tensor]:
+def _quantized(path: Path, tensors: Sequence[Tensor], file_type: int) -> list[Tensor]:
     """The tensors with the types that the engine's quantiser would give them."""
-    rows = ffi.new("pyg_mixture_tensor[]", len(tensors))
-    names = [ffi.new("char[]", tensor.name.encode()) for tensor in tensors]  # borrowed by the rows
-    for row, name, tensor in zip(rows, names, tensors, strict=True):
-        row.name, row.type = name, GGMLType.F16 if tensor.type.is_quantized else tensor.type
-        row.ne = [*reversed(tensor.shape), *[1] * (4 - len(tensor.shape))]
-    architecture = ffi.new("char[]", str(metadata["general.architecture"]).encode())
-    errors.call(lib.pyg_mixture_types, _mixture_model(metadata, architecture), file_type, rows, len(tensors))
-    return [Tensor(tensor.name, tensor.shape, GGMLType(row.type)) for row, tensor in zip(rows, tensors, strict=True)]
-
-
-def _mixture_model(metadata: Mapping[str, Any], architecture: Any) -> Any:
-    def fact(key: str, default: int = 0) -> int:
-        value = metadata.get(f"{metadata['general.architecture']}.{key}", default)
-        return int(np.max(value))  # one number, or one for each layer
-
-    model = ffi.new("pyg_mixture_model *")
-    model.architecture = architecture
-    model.n_embd, model.n_ff, model.n_layer = fact("embedding_length"), fact("feed_forward_length"), fact("block_count")
-    model.n_head = max(fact("attention.head_count"), 1)
-    model.n_head_kv = fact("attention.head_count_kv", model.n_head)
-    model.n_expert = fact("expert_count")
-    model.n_embd_head = fact("attention.key_length", model.n_embd // model.n_head)
-    return model
+    floats = [
+        Mixable(tensor.name, tensor.shape, GGMLType.F16 if tensor.type.is_quantized else tensor.type)
+        for tensor in tensors
+    ]
+    choices = mixture.of_file(path, file_type, floats, has_imatrix=False)
+    return [Tensor(tensor.name, tensor.shape, choice.type) for tensor, choice in zip(tensors, choices, strict=True)]

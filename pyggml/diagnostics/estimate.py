@@ -25,6 +25,7 @@ from pyggml.source import Source, identify
 __all__ = [
     "Auto",
     "DeviceMemory",
+    "EstimateOptions",
     "MemoryEstimate",
     "PlanOptions",
     "Planner",
@@ -49,6 +50,13 @@ class PlanOptions(TypedDict, total=False):
     n_ubatch: int
     cache_type: str
     n_gpu_layers: int | Auto | None
+
+
+class EstimateOptions(PlanOptions, total=False):
+    """The keywords of :func:`estimate`."""
+
+    device: str
+    outtype: str
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyggml.chat.types import ChatAbilities
+from pyggml.diagnostics.estimate import EstimateOptions, MemoryEstimate, estimate
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Severity = Literal["error", "warning"]
 Format = Literal["gguf", "huggingface"]
@@ -285,6 +289,14 @@ class ModelReport:
     def layers_differ(self) -> bool:
         """Whether some layers are stored in other types than others."""
         return len({frozenset(layer.types) for layer in self.layers}) > 1
+
+    def estimate(self, **options: Unpack[EstimateOptions]) -> MemoryEstimate:
+        """What :func:`pyggml.load` of this model would take, and what would fit.
+
+        Args:
+            options: the keywords of :func:`pyggml.diagnostics.estimate.estimate`, which raises what is wrong with them.
+        """
+        return estimate(self.path, **options)
 
     def __str__(self) -> str:
         from pyggml.diagnostics._text import text_of
