@@ -2,6 +2,7 @@
 #include "handles.hpp"
 #include "machine.hpp"
 
+#include <cctype>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -29,11 +30,69 @@ std::string device_names() {
     return names;
 }
 
+// Wheels have no such backend, installed packages are not built again by themselves, and pip keeps what it once built
+// without a thought for the options.
+#define BUILD_WITH(option)                                                                                             \
+    "build pyggml with it: CMAKE_ARGS=\"-D" option "=ON\" pip install --force-reinstall --no-deps "                    \
+    "--no-cache-dir --no-binary pyggml pyggml (in a checkout, \".\" in place of the last word); that needs "
+
+// A kind of GPU: how upstream's names of its devices begin, and what to do where there are none.
+struct GpuKind {
+    const char * name;
+    const char * backend;  // as upstream registers it
+    const char * to_build;
+    const char * to_see;
+};
+
+const GpuKind GPU_KINDS[] = {
+    {"CUDA", "CUDA", BUILD_WITH("GGML_CUDA") "NVIDIA's CUDA toolkit, and its driver to run",
+     "this build has CUDA: see that nvidia-smi lists the GPU, that CUDA_VISIBLE_DEVICES does not hide it, and that the "
+     "driver is as new as the toolkit of the build"},
+    {"ROCM", "ROCm", BUILD_WITH("GGML_HIP") "AMD's ROCm with its HIP SDK, and the amdgpu driver to run",
+     "this build has ROCm: see that rocminfo lists the GPU, that HIP_VISIBLE_DEVICES does not hide it, and that "
+     "/dev/kfd may be opened"},
+    {"VULKAN", "Vulkan", BUILD_WITH("GGML_VULKAN") "Vulkan's headers and glslc, and a Vulkan driver to run",
+     "this build has Vulkan: see that vulkaninfo lists the GPU"},
+    {"SYCL", "SYCL", BUILD_WITH("GGML_SYCL") "Intel's oneAPI compiler, and its GPU driver to run",
+     "this build has SYCL: see that sycl-ls lists the GPU"},
+    {"MTL", "MTL", BUILD_WITH("GGML_METAL") "a Mac with Xcode's command line tools",
+     "this build has Metal, and this Mac no GPU that it can use"},
+};
+
+const char * const ANY_GPU = "a GPU needs a build with its backend (GGML_CUDA, GGML_HIP, GGML_VULKAN, GGML_SYCL or "
+                             "GGML_METAL), and its driver; \"pyggml doctor\" tells which";
+
+bool begins_with(const std::string & text, const char * beginning) { return text.rfind(beginning, 0) == 0; }
+
+const char * advice(const std::string & upper_case_name) {
+    for (const GpuKind & kind : GPU_KINDS) {
+        if (begins_with(upper_case_name, kind.name)) {
+            return ggml_backend_reg_by_name(kind.backend) ? kind.to_see : kind.to_build;
+        }
+    }
+    return ANY_GPU;
+}
+
+// "cuda:1" and "CUDA1" are the same device; upper case without the colon is upstream's spelling.
+std::string upstream_device_name(const std::string & name) {
+    std::string result;
+    for (const char c : name) {
+        if (c != ':') {
+            result += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+        }
+    }
+    return result;
+}
+
+pyg::Failure no_device(const char * name) {
+    return fail(PYG_ERR_DEVICE, "there is no device \"%s\"; this build sees: %s; %s", name, device_names().c_str(),
+                pyg_device_advice(name));
+}
+
 ggml_backend_dev_t require_device(const char * name) {
     const ggml_backend_dev_t device = name ? ggml_backend_dev_by_name(name) : nullptr;
     if (!device) {
-        throw fail(PYG_ERR_DEVICE, "there is no device \"%s\"; this build sees: %s", name ? name : "",
-                   device_names().c_str());
+        throw no_device(name ? name : "");
     }
     return device;
 }
@@ -97,6 +156,18 @@ void require_success(ggml_status status) {
 
 namespace pyg {
 
+ggml_backend_dev_t find_device(const std::string & name) {
+    const std::string wanted = upstream_device_name(name);
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        const ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        const std::string        own    = upstream_device_name(ggml_backend_dev_name(device));
+        if (own == wanted || own == wanted + "0") {
+            return device;
+        }
+    }
+    throw no_device(name.c_str());
+}
+
 void * cpu_function(const char * name) {
     const ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     void * found = cpu ? ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(cpu), name) : nullptr;
@@ -127,6 +198,14 @@ pyg_status pyg_device_get(int32_t index, pyg_device * out, pyg_error * err) {
         out->memory_total = total;
         out->memory_free  = is_cpu(device) ? pyg::memory_available() : free;
     });
+}
+
+const char * pyg_device_advice(const char * name) {
+    try {
+        return advice(upstream_device_name(name ? name : ""));
+    } catch (...) {
+        return ANY_GPU;  // no room for a copy of the name
+    }
 }
 
 pyg_status pyg_backend_new(const char * device_name, int32_t n_threads, pyg_backend ** out, pyg_error * err) {

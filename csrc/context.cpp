@@ -134,6 +134,7 @@ pyg::Failure creation_failure() {
 }
 
 std::shared_ptr<Context> create(std::shared_ptr<Model> model, const pyg_context_options & options) {
+    model->require_weights();
     llama_context_params params = pyg::context_params(*model, options);
     pyg::require_memory(pyg::estimate_memory(*model, params),
                         "a context of " + std::to_string(params.n_ctx) + " cells");
@@ -232,7 +233,7 @@ void Context::require_seq(int32_t seq_id) const {
 bool Context::shares_cells() const { return llama_n_ctx_seq(raw) == llama_n_ctx(raw); }
 
 llama_context_params context_params(const Model & model, const pyg_context_options & options) {
-    model.require_weights();
+    model.require_shape();
     require_sizes(options);
     require_kinds(model, options);
 

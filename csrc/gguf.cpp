@@ -172,6 +172,15 @@ pyg_status pyg_gguf_open(const char * path, pyg_gguf ** out, pyg_error * err) {
     });
 }
 
+pyg_status pyg_gguf_open_header(const char * path, pyg_gguf ** out, pyg_error * err) {
+    *out = nullptr;
+    return pyg::guard(err, [&] {
+        uint64_t         size = 0;
+        const UniqueFile file = open_file(path, &size);
+        *out                  = new_handle(read_metadata(path, file.get()));
+    });
+}
+
 pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err) {
     *out = nullptr;
     return pyg::guard(err, [&] { *out = new_handle(UniqueGguf(gguf_init_empty())); });

@@ -15,14 +15,28 @@
 
 namespace pyg {
 
+// A model with neither weights nor vocabulary, which the engine plans with.
+struct Shape {
+    llama_model * raw              = nullptr;
+    uint64_t      vocabulary_bytes = 0;  // that the vocabulary would take
+
+    // Reads a file. PYG_ERR_DEVICE, and as load_failure says.
+    Shape(const std::string & path, const std::string & device, int32_t n_gpu_layers);
+    ~Shape();
+    Shape(const Shape &)             = delete;
+    Shape & operator=(const Shape &) = delete;
+};
+
 // Weights and vocabulary. Shared by the model's handle and everything made from it.
 struct Model {
-    llama_model *       raw   = nullptr;
+    llama_model *       raw   = nullptr;  // that of `shape`, where there is one
     const llama_vocab * vocab = nullptr;
     std::string         path;
     std::string         device;  // as asked for; "" for the default choice
     int32_t             n_gpu_layers = -1;
     bool                vocab_only   = false;
+
+    std::shared_ptr<Shape> shape;  // of a model that was loaded as such; else null
 
     mutable GrammarCache grammars;  // a store of what can be worked out again
 
@@ -34,7 +48,8 @@ struct Model {
     int32_t n_vocab() const { return llama_vocab_n_tokens(vocab); }
     bool    has_token(int32_t id) const { return id >= 0 && id < n_vocab(); }
     void    require_token(int32_t id, int32_t index) const;  // PYG_ERR_INVALID_PARAMETER
-    void    require_weights() const;                         // PYG_ERR_INVALID_PARAMETER for vocab_only
+    void    require_shape() const;                           // PYG_ERR_INVALID_PARAMETER for vocab_only
+    void    require_weights() const;                         // and for a shape alone
 };
 
 // A llama_context with what it needs to live, and compute threads of its own: ggml would otherwise start and
@@ -84,10 +99,10 @@ llama_context_params context_params(const Model & model, const pyg_context_optio
 pyg_context_info context_info(const Context & context);
 
 // What upstream would plan for a context of these parameters; see pyg_context_estimate.
-pyg_memory_estimate estimate_memory(const Model & model, const llama_context_params & params);
+pyg_memory estimate_memory(const Model & model, const llama_context_params & params);
 
-// PYG_ERR_OUT_OF_MEMORY unless the estimate's caches and scratch fit beside the weights already loaded.
-void require_memory(const pyg_memory_estimate & estimate, const std::string & what);
+// PYG_ERR_OUT_OF_MEMORY unless caches and scratch fit beside the weights already loaded.
+void require_memory(const pyg_memory & memory, const std::string & what);
 
 // llama_model_params for a device name and number of layers. The arrays they point to are static or owned by
 // `devices`, which must outlive the call they are used in. PYG_ERR_DEVICE.
@@ -101,6 +116,9 @@ template <class Function>
 Function cpu_function_as(const char * name) {
     return reinterpret_cast<Function>(cpu_function(name));
 }
+
+// The device of that name, which may be a bare kind ("cuda"): its first. PYG_ERR_DEVICE.
+ggml_backend_dev_t find_device(const std::string & name);
 
 }  // namespace pyg
 

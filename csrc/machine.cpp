@@ -1,7 +1,5 @@
 #include "machine.hpp"
 
-#include "pyggml.h"
-
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -226,7 +224,12 @@ int32_t cores_left_by_groups(const std::string & root) {
 namespace pyg {
 
 uint64_t memory_available(const std::string & root) {
-    return std::min({memory_of_machine(root), memory_left_by_groups(root), address_space_left(root)});
+    const pyg_memory_limits limits = memory_limits(root);
+    return std::min({limits.machine, limits.groups, limits.address_space});
+}
+
+pyg_memory_limits memory_limits(const std::string & root) {
+    return {memory_of_machine(root), memory_left_by_groups(root), address_space_left(root)};
 }
 
 std::vector<int> allowed_processors() {
@@ -250,9 +253,14 @@ std::vector<int> allowed_processors() {
 }
 
 int32_t cpu_count(const std::vector<int> & processors, const std::string & root) {
+    const pyg_cpu_limits limits = cpu_limits(processors, root);
+    return std::max(1, std::min(limits.n_cores, limits.n_quota));
+}
+
+pyg_cpu_limits cpu_limits(const std::vector<int> & processors, const std::string & root) {
     const int32_t cores = processors.empty() ? static_cast<int32_t>(std::thread::hardware_concurrency())
                                              : physical_cores(processors, root);
-    return std::max(1, std::min(cores, cores_left_by_groups(root)));
+    return {static_cast<int32_t>(processors.size()), cores, cores_left_by_groups(root)};
 }
 
 }  // namespace pyg
@@ -265,10 +273,26 @@ uint64_t pyg_memory_available(void) {
     }
 }
 
+void pyg_memory_get_limits(pyg_memory_limits * out) {
+    try {
+        *out = pyg::memory_limits();
+    } catch (...) {
+        *out = {0, 0, 0};  // as above
+    }
+}
+
 int32_t pyg_cpu_count(void) {
     try {
         return pyg::cpu_count(pyg::allowed_processors());
     } catch (...) {
         return 1;
+    }
+}
+
+void pyg_cpu_get_limits(pyg_cpu_limits * out) {
+    try {
+        *out = pyg::cpu_limits(pyg::allowed_processors());
+    } catch (...) {
+        *out = {0, 1, INT32_MAX};
     }
 }

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -77,55 +76,6 @@ void require_room(const char * path) {
     }
 }
 
-// "cuda:1" and "CUDA1" are the same device; upper case without the colon is upstream's spelling.
-std::string upstream_device_name(const std::string & name) {
-    std::string result;
-    for (const char c : name) {
-        if (c != ':') {
-            result += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-        }
-    }
-    return result;
-}
-
-std::string device_names() {
-    std::string names;
-    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
-        names += (i ? ", " : "") + std::string(ggml_backend_dev_name(ggml_backend_dev_get(i)));
-    }
-    return names;
-}
-
-// A bare kind ("cuda") means its first device.
-ggml_backend_dev_t find_device(const std::string & name) {
-    const std::string wanted = upstream_device_name(name);
-    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
-        const ggml_backend_dev_t device = ggml_backend_dev_get(i);
-        const std::string        own    = upstream_device_name(ggml_backend_dev_name(device));
-        if (own == wanted || own == wanted + "0") {
-            return device;
-        }
-    }
-    throw fail(PYG_ERR_DEVICE,
-               "there is no device \"%s\"; this build sees: %s. A GPU needs a build with its backend, such as "
-               "pip install pyggml -C cmake.define.GGML_CUDA=ON, and a working driver",
-               name.c_str(), device_names().c_str());
-}
-
-// Sorts upstream's ways of saying no into ours.
-pyg::Failure load_failure(const char * path) {
-    const std::string words = pyg::engine_words();
-    const char *      said  = words.empty() ? "the engine gave no reason" : words.c_str();
-    if (words.find("unknown model architecture") != std::string::npos) {
-        return fail(PYG_ERR_UNSUPPORTED_ARCH, "%s: this engine (%s) does not know the architecture: %s", path,
-                    pyg_engine_build(), said);
-    }
-    if (words.find("out of memory") != std::string::npos || words.find("unable to allocate") != std::string::npos) {
-        return fail(PYG_ERR_OUT_OF_MEMORY, "the weights of %s do not fit: %s", path, said);
-    }
-    return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, said);
-}
-
 llama_load_mode load_mode(const pyg_model_options & options) {
     if (options.use_mlock) {
         return options.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK;
@@ -140,6 +90,12 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
     model->n_gpu_layers = options.n_gpu_layers;
     model->vocab_only   = options.vocab_only;
 
+    if (options.shape_only) {
+        model->shape = std::make_shared<pyg::Shape>(model->path, model->device, model->n_gpu_layers);
+        model->raw   = model->shape->raw;
+        model->vocab = llama_model_get_vocab(model->raw);
+        return model;
+    }
     std::vector<ggml_backend_dev_t> devices;
     if (!options.use_mmap && !options.vocab_only) {
         require_room(path);
@@ -153,7 +109,7 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
 
     model->raw = llama_model_load_from_file(path, params);
     if (!model->raw) {
-        throw load_failure(path);
+        throw pyg::load_failure(path);
     }
     model->vocab = llama_model_get_vocab(model->raw);
     return model;
@@ -170,7 +126,11 @@ void copy_string(char * dst, size_t size, const std::string & text) { dst[text.c
 
 namespace pyg {
 
-Model::~Model() { llama_model_free(raw); }
+Model::~Model() {
+    if (!shape) {
+        llama_model_free(raw);
+    }
+}
 
 void Model::require_token(int32_t id, int32_t index) const {
     if (!has_token(id)) {
@@ -179,11 +139,32 @@ void Model::require_token(int32_t id, int32_t index) const {
     }
 }
 
-void Model::require_weights() const {
+void Model::require_shape() const {
     if (vocab_only) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "%s was loaded with vocab_only, so it has no weights to compute with",
                    path.c_str());
     }
+}
+
+void Model::require_weights() const {
+    require_shape();
+    if (shape) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s was loaded with shape_only, so it has no weights to compute with",
+                   path.c_str());
+    }
+}
+
+Failure load_failure(const char * path) {
+    const std::string words = engine_words();
+    const char *      said  = words.empty() ? "the engine gave no reason" : words.c_str();
+    if (words.find("unknown model architecture") != std::string::npos) {
+        return fail(PYG_ERR_UNSUPPORTED_ARCH, "%s: this engine (%s) does not know the architecture: %s", path,
+                    pyg_engine_build(), said);
+    }
+    if (words.find("out of memory") != std::string::npos || words.find("unable to allocate") != std::string::npos) {
+        return fail(PYG_ERR_OUT_OF_MEMORY, "the weights of %s do not fit: %s", path, said);
+    }
+    return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, said);
 }
 
 llama_model_params model_params(const std::string & device, int32_t n_gpu_layers,
@@ -193,7 +174,7 @@ llama_model_params model_params(const std::string & device, int32_t n_gpu_layers
     if (device.empty()) {
         return params;
     }
-    const ggml_backend_dev_t found = find_device(device);
+    const ggml_backend_dev_t found = pyg::find_device(device);
     if (ggml_backend_dev_type(found) == GGML_BACKEND_DEVICE_TYPE_CPU) {
         params.n_gpu_layers = 0;  // upstream's list names offload devices only: an empty one is the CPU alone
     } else {

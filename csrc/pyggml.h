@@ -75,6 +75,10 @@ pyg_status pyg_init(const char * module_dir, pyg_error * err);
 const char * pyg_version(void);       // of the package this module was built for; static
 const char * pyg_engine_build(void);  // upstream's build, such as "b11549"; static
 
+// How this module was built, as lines "name=value": the compiler, the kind of build, each option of the engine that is
+// on. Static.
+const char * pyg_build_info(void);
+
 enum pyg_handle_kind {
     PYG_HANDLE_MODEL,
     PYG_HANDLE_CONTEXT,
@@ -125,13 +129,35 @@ typedef struct pyg_device {
 int32_t    pyg_device_count(void);
 pyg_status pyg_device_get(int32_t index, pyg_device * out, pyg_error * err);
 
+// What to do where there is no device of that name ("cuda", "CUDA1", "vulkan:0" ..., in any case): the command that
+// builds pyggml with its backend, or where this build has the backend, what may hide the device. Static.
+const char * pyg_device_advice(const char * name);
+
 // Bytes of main memory this process may still take: the least of the machine's available memory, what each
 // cgroup above the process leaves, and what its address space limit (ulimit -v) leaves.
 uint64_t pyg_memory_available(void);
 
+// The same limits one by one, in bytes; UINT64_MAX where there is none.
+typedef struct pyg_memory_limits {
+    uint64_t machine;        // what the machine has left
+    uint64_t groups;         // what the cgroups above the process leave
+    uint64_t address_space;  // what ulimit -v leaves
+} pyg_memory_limits;
+
+void pyg_memory_get_limits(pyg_memory_limits * out);
+
 // Cores worth computing on: physical cores, cut to the process's CPU affinity and the whole cores of its cgroups'
 // quotas; at least 1.
 int32_t pyg_cpu_count(void);
+
+// What that is the least of.
+typedef struct pyg_cpu_limits {
+    int32_t n_processors;  // that the process may run on; 0 where the system does not tell
+    int32_t n_cores;       // physical ones among them
+    int32_t n_quota;       // whole cores of the cgroups' quotas; INT32_MAX without any
+} pyg_cpu_limits;
+
+void pyg_cpu_get_limits(pyg_cpu_limits * out);
 
 typedef struct pyg_backend pyg_backend;
 struct ggml_backend;
@@ -211,6 +237,9 @@ struct gguf_context;
 // PYG_ERR_MODEL_LOAD.
 pyg_status pyg_gguf_open(const char * path, pyg_gguf ** out, pyg_error * err);
 
+// The same of a file whose data may be missing, in part or all of it.
+pyg_status pyg_gguf_open_header(const char * path, pyg_gguf ** out, pyg_error * err);
+
 // An empty one to fill, through the raw API's setters, and write.
 pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err);
 void       pyg_gguf_free(pyg_gguf * gguf);
@@ -245,6 +274,7 @@ typedef struct pyg_model_options {
     bool            use_mmap;
     bool            use_mlock;
     bool            vocab_only;     // vocabulary and metadata, no weights
+    bool            shape_only;     // metadata and the shapes of the weights, for pyg_context_estimate; quick
     bool            check_tensors;  // validate every block of the weights while loading
     pyg_progress_fn progress;       // or NULL
     void *          progress_data;
@@ -256,6 +286,20 @@ pyg_model_options pyg_model_default_options(void);
 // PYG_ERR_MODEL_NOT_FOUND, PYG_ERR_MODEL_LOAD, PYG_ERR_UNSUPPORTED_ARCH, PYG_ERR_DEVICE,
 // PYG_ERR_OUT_OF_MEMORY when the engine finds no room, or weights that are read instead of mapped cannot fit.
 pyg_status pyg_model_new(const char * path, const pyg_model_options * options, pyg_model ** out, pyg_error * err);
+
+// What the engine makes of a model by its metadata alone: a load that reads no weights, and goes on after what is
+// wrong. `ggufs` are a model's files in their order; of all but the first only the tensors count. `path` is any file
+// there is. *out is the model with its vocabulary and without weights, or NULL where the vocabulary cannot be read.
+// *about is *owned*: pyg_string_free. It is an object:
+//   failed    the step that the engine does not get over: "architecture", "sizes", "vocabulary" or "tensors"; or ""
+//   words     what it says there
+//   sizes     of the model as the engine reads them; empty before that step
+//   findings  tensors that are missing (without "found") or have another shape: {"name", "expected", "found"}, the
+//             shapes innermost first; the first 256
+//   unknown   names of tensors that models of this kind do not have
+// Files without a single tensor are taken for vocabularies, and nothing is found missing in them.
+pyg_status pyg_model_survey(pyg_gguf * const * ggufs, size_t n_ggufs, const char * path, char ** about,
+                            pyg_model ** out, pyg_error * err);
 pyg_status pyg_model_close(pyg_model * model, pyg_error * err);
 void       pyg_model_free(pyg_model * model);
 
@@ -393,19 +437,28 @@ typedef struct pyg_context_options {
 
 pyg_context_options pyg_context_default_options(void);
 
-typedef struct pyg_memory_estimate {
-    uint64_t weights_bytes;         // in main memory
-    uint64_t context_bytes;         // caches and recurrent states, in main memory
-    uint64_t compute_bytes;         // scratch, in main memory
-    uint64_t device_weights_bytes;  // the same three, on GPUs
-    uint64_t device_context_bytes;
-    uint64_t device_compute_bytes;
-    uint64_t available_bytes;  // main memory left: pyg_memory_available()
-    uint64_t device_available_bytes;
-} pyg_memory_estimate;
+enum { PYG_MAX_GPUS = 16 };  // of one model; upstream's limit
 
-// What a context of `options` would take, found by the engine's own planning without allocating it.
-pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * options, pyg_memory_estimate * out,
+// What one memory would hold, or holds.
+typedef struct pyg_memory_share {
+    char     name[128];         // upstream's name of the device: "CPU" for main memory
+    uint64_t weights_bytes;     // all of them, also those mapped from the file
+    uint64_t repacked_bytes;    // of these, copies that compute faster; their originals stay mapped beside them for as
+                                // long as the system has no other use for the room
+    uint64_t vocabulary_bytes;  // as far as it is in memory beside the weights
+    uint64_t context_bytes;     // caches and recurrent states, and the engine's account of the cells
+    uint64_t compute_bytes;     // scratch and rows of output
+    uint64_t available_bytes;   // left: pyg_memory_available(), or the device's free memory
+} pyg_memory_share;
+
+typedef struct pyg_memory {
+    int32_t          n_shares;
+    pyg_memory_share shares[PYG_MAX_GPUS + 1];  // main memory first
+} pyg_memory;
+
+// What the model and a context of `options` would take, found by the engine's own planning without allocating it. The
+// model may be a loaded one, or one of its shape only.
+pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * options, pyg_memory * out,
                                 pyg_error * err);
 
 // Estimates first: PYG_ERR_OUT_OF_MEMORY, with both numbers, instead of an allocation that the kernel would
@@ -413,6 +466,10 @@ pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * o
 pyg_status pyg_context_new(pyg_model * model, const pyg_context_options * options, pyg_context ** out, pyg_error * err);
 pyg_status pyg_context_close(pyg_context * ctx, pyg_error * err);
 void       pyg_context_free(pyg_context * ctx);
+
+// What the model and the context take in the engine's buffers; of mapped weights, the part of the file that stays
+// mapped.
+pyg_status pyg_context_memory(pyg_context * ctx, pyg_memory * out, pyg_error * err);
 
 // The upstream object, *borrowed until close*, for use with the raw API.
 pyg_status pyg_context_get(pyg_context * ctx, struct llama_context ** out, pyg_error * err);

@@ -164,6 +164,8 @@ const char * pyg_version(void) { return PYGGML_VERSION; }
 
 const char * pyg_engine_build(void) { return PYGGML_ENGINE_BUILD; }
 
+const char * pyg_build_info(void) { return PYGGML_BUILD_INFO; }
+
 int64_t pyg_live_handles(enum pyg_handle_kind kind) {
     return kind >= 0 && kind < PYG_HANDLE_KINDS ? g_live[kind].load() : 0;
 }

@@ -10,7 +10,7 @@ from pyggml._native import UINT32_MAX, choice, integer, real
 if TYPE_CHECKING:
     from pyggml._ffi import CData
 
-_CACHE_TYPES: dict[str, int] = {
+CACHE_TYPES: dict[str, int] = {
     "f32": lib.GGML_TYPE_F32,
     "f16": lib.GGML_TYPE_F16,
     "bf16": lib.GGML_TYPE_BF16,
@@ -53,22 +53,23 @@ def native_options(
     n_batch: int,
     n_ubatch: int,
     n_seq_max: int,
-    n_outputs_max: int,
-    n_threads: int | None,
-    n_threads_batch: int | None,
-    type_k: str,
-    type_v: str,
-    flash_attn: str,
-    embeddings: bool,
-    pooling: str | None,
-    attention: str | None,
-    rope_scaling: str | None,
-    rope_freq_base: float,
-    rope_freq_scale: float,
-    kv_unified: bool,
-    swa_full: bool,
-    offload_kqv: bool,
-    op_offload: bool,
+    n_outputs_max: int = 0,
+    n_threads: int | None = None,
+    n_threads_batch: int | None = None,
+    cache_type: str = "f16",
+    type_k: str | None = None,
+    type_v: str | None = None,
+    flash_attn: str = "auto",
+    embeddings: bool = False,
+    pooling: str | None = None,
+    attention: str | None = None,
+    rope_scaling: str | None = None,
+    rope_freq_base: float = 0.0,
+    rope_freq_scale: float = 0.0,
+    kv_unified: bool = True,
+    swa_full: bool = False,
+    offload_kqv: bool = True,
+    op_offload: bool = True,
 ) -> CData:
     """A ``pyg_context_options *`` of the constructor's arguments; see :class:`pyggml.context.Context`.
 
@@ -84,8 +85,8 @@ def native_options(
     options.n_outputs_max = integer("n_outputs_max", n_outputs_max, 0, UINT32_MAX)
     options.n_threads = threads("n_threads", n_threads)
     options.n_threads_batch = threads("n_threads_batch", n_threads_batch)
-    options.type_k = choice("type_k", type_k, _CACHE_TYPES)
-    options.type_v = choice("type_v", type_v, _CACHE_TYPES)
+    options.type_k = choice(*_named("type_k", type_k, cache_type), CACHE_TYPES)
+    options.type_v = choice(*_named("type_v", type_v, cache_type), CACHE_TYPES)
     options.flash_attn = choice("flash_attn", flash_attn, _FLASH_ATTN)
     options.embeddings = bool(embeddings)
     options.pooling = _FROM_MODEL if pooling is None else choice("pooling", pooling, _POOLING)
@@ -98,6 +99,11 @@ def native_options(
     options.offload_kqv = bool(offload_kqv)
     options.op_offload = bool(op_offload)
     return options
+
+
+def _named(name: str, type: str | None, cache_type: str) -> tuple[str, str]:
+    """The type of one of the two, and the argument that says so."""
+    return ("cache_type", cache_type) if type is None else (name, type)
 
 
 def threads(name: str, n: int | None) -> int:

@@ -49,6 +49,15 @@ def devices() -> list[Device]:
     return [_device(index) for index in range(lib.pyg_device_count())]
 
 
+def device_advice(name: str) -> str:
+    """What to do where there is no device of that name: the command that builds pyggml with its backend, mostly.
+
+    What a DeviceError ends with.
+    """
+    advice: str = ffi.string(lib.pyg_device_advice(name.encode())).decode()
+    return advice
+
+
 def _device(index: int) -> Device:
     found = ffi.new("pyg_device *")
     errors.call(lib.pyg_device_get, index, found)

@@ -244,9 +244,7 @@ class _GrowingContext:
         self._pooling = pooling
         self._n_ctx = n_ctx
         self._n_threads = n_threads
-        self._n_texts = 1 if model.is_recurrent or model.is_hybrid else _PASS_TEXTS
-        # Where a token sees those after it, and where the graph itself pools, a text must be computed at once.
-        self._whole = pooling == "rank" or not model.is_causal or model.has_encoder
+        self._n_texts = _n_texts(model)
         self._context: Context | None = None
 
     def passes(self, lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -303,23 +301,36 @@ class _GrowingContext:
         return self._context
 
     def _make(self, n_tokens: int) -> Context:
-        n_cells = _PASS_TOKENS
-        while n_cells < n_tokens:
-            n_cells *= 2
-        # What bounds it is rounded up: upstream rounds passes down to a multiple of the number of sequences.
-        n_cells = max(min(n_cells, -(-self._n_ctx // _CELL_PAD) * _CELL_PAD), _PASS_TOKENS)
-        n_batch = n_cells if self._whole else _PASS_TOKENS
-        return Context(
-            self._model,
-            n_ctx=n_cells,
-            n_batch=n_batch,
-            n_ubatch=n_batch,
-            n_seq_max=self._n_texts,
-            n_threads=self._n_threads,
-            embeddings=True,
-            pooling=self._pooling,
-            kv_unified=True,
-        )
+        arguments = context_arguments(self._model, self._pooling, self._n_ctx, n_tokens)
+        return Context(self._model, n_threads=self._n_threads, **arguments)
+
+
+def context_arguments(model: Model, pooling: Literal["none", "rank"], n_ctx: int, n_tokens: int) -> dict[str, Any]:
+    """What a context is asked for that computes passes of so many tokens, of texts of n_ctx tokens at most."""
+    n_cells = _PASS_TOKENS
+    while n_cells < n_tokens:
+        n_cells *= 2
+    # What bounds it is rounded up: upstream rounds passes down to a multiple of the number of sequences.
+    n_cells = max(min(n_cells, -(-n_ctx // _CELL_PAD) * _CELL_PAD), _PASS_TOKENS)
+    n_batch = n_cells if _is_whole(model, pooling) else _PASS_TOKENS
+    return {
+        "n_ctx": n_cells,
+        "n_batch": n_batch,
+        "n_ubatch": n_batch,
+        "n_seq_max": _n_texts(model),
+        "embeddings": True,
+        "pooling": pooling,
+        "kv_unified": True,
+    }
+
+
+def _is_whole(model: Model, pooling: Literal["none", "rank"]) -> bool:
+    """Where a token sees those after it, and where the graph itself pools, a text must be computed at once."""
+    return pooling == "rank" or not model.is_causal or model.has_encoder
+
+
+def _n_texts(model: Model) -> int:
+    return 1 if model.is_recurrent or model.is_hybrid else _PASS_TEXTS
 
 
 def _as_list(name: str, texts: str | Sequence[T]) -> list[Any]:

@@ -79,17 +79,33 @@ class OutOfMemoryError(InferError, MemoryError):
 
 
 class DiskFullError(InferError, OSError):
-    """The file would not fit on its disk; nothing was written.
+    """The file does not fit on its disk; nothing is left under its name.
 
     Attributes:
-        required_bytes: what it would take.
-        available_bytes: what is left.
+        required_bytes: what it would take, 0 when unknown.
+        available_bytes: what is left, 0 when unknown.
     """
 
     def __init__(self, message: str, required_bytes: int = 0, available_bytes: int = 0) -> None:
         super().__init__(message)
         self.required_bytes = required_bytes
         self.available_bytes = available_bytes
+
+
+class DownloadError(InferError, ConnectionError):
+    """A model could not be downloaded: the hub cannot be reached, refuses, or is not to be asked.
+
+    Attributes:
+        is_temporary: the same may work later; what has come by then is kept.
+    """
+
+    def __init__(self, message: str, is_temporary: bool = False) -> None:
+        super().__init__(message)
+        self.is_temporary = is_temporary
+
+
+class MissingPackageError(InferError, ImportError):
+    """A package that is not installed with pyggml unless asked for; the message says how."""
 
 
 class QueueFullError(InferError, RuntimeError):

@@ -62,20 +62,28 @@ class GGUFReader:
         version: of the format.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, header_only: bool = False) -> None:
         """Reads the names of all there is, and maps the data without reading it.
+
+        Args:
+            path: of the file.
+            header_only: the data may be missing, in part or all of it, and is not given out.
 
         Raises:
             ModelNotFoundError: there is no such file.
             ModelLoadError: it is no GGUF file, of another version or byte order, inconsistent, or cut short.
         """
         self.path = Path(path)
-        handle = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_open, _path_bytes(path))
+        opens = lib.pyg_gguf_open_header if header_only else lib.pyg_gguf_open
+        handle = errors.create("pyg_gguf", lib.pyg_gguf_free, opens, _path_bytes(path))
         raw = lib.pyg_gguf_get(handle)
         self.version = lib.gguf_get_version(raw)
         self._metadata = _Metadata(handle, self.path)
         self._tensors = MappingProxyType({info.name: info for info in _tensor_infos(raw)})
-        self._data: npt.NDArray[np.uint8] | None = np.memmap(self.path, np.uint8, "r").view(np.ndarray)
+        self._has_data = not header_only
+        self._data: npt.NDArray[np.uint8] | None = None
+        if self._has_data:
+            self._data = np.memmap(self.path, np.uint8, "r").view(np.ndarray)
 
     @property
     def metadata(self) -> Mapping[str, MetadataValue]:
@@ -91,6 +99,15 @@ class GGUFReader:
     def tensors(self) -> Mapping[str, TensorInfo]:
         """The tensors by name, in the file's order; read-only, and of use after :meth:`close` as well."""
         return self._tensors
+
+    @property
+    def handle(self) -> CData:
+        """The ``pyg_gguf *``, *borrowed* while a reference to it is held.
+
+        Raises:
+            ClosedError: the reader is closed.
+        """
+        return self._metadata.handle
 
     def value_type(self, key: str) -> ValueType:
         """The type a metadata value is stored as, or an array's elements.
@@ -110,10 +127,12 @@ class GGUFReader:
             shape. Quantised types: uint8, ``(*shape[:-1], bytes of a row)``.
 
         Raises:
-            InvalidParameterError: there is no such tensor.
+            InvalidParameterError: there is no such tensor, or only the header was opened.
             ClosedError: the reader is closed.
         """
         info, data = self._find(name), self._data
+        if not self._has_data:
+            raise errors.InvalidParameterError(f"only the header of {self.path} was opened, so it gives out no data")
         if data is None:
             raise errors.ClosedError(f"the reader of {self.path} has been closed")
         raw = data[info.offset : info.offset + info.nbytes]
@@ -181,6 +200,10 @@ class _Metadata(Mapping[str, MetadataValue]):
         handle = self._open_handle()
         return value_type(lib.pyg_gguf_get(handle), self._key_ids[key])
 
+    @property
+    def handle(self) -> CData:
+        return self._open_handle()
+
     def close(self) -> None:
         self._handle = None
 
@@ -210,8 +233,12 @@ class GGUFWriter:
         path: where the file will appear, replacing what is there.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, file: PartialFile | None = None) -> None:
         """Prepares a file; nothing is written yet.
+
+        Args:
+            path: where the file will appear.
+            file: what becomes it; the writer publishes or discards it. None: a new one of the usual kind.
 
         Raises:
             InvalidParameterError: the path is a directory, or its directory does not exist.
@@ -225,8 +252,10 @@ class GGUFWriter:
         self._handle: CData | None = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
         self._lock = threading.Lock()
         self._declared: dict[str, TensorInfo] = {}
+        self._numbers: dict[str, int] = {}
         self._missing: set[str] = set()
-        self._file: PartialFile | None = None
+        self._file = file
+        self._has_begun = False
         self._is_finished = False
 
     def set(self, key: str, value: object, type: ValueType | None = None) -> None:
@@ -271,8 +300,19 @@ class GGUFWriter:
             errors.call(lib.pyg_gguf_add_tensor, handle, encoded, type, ne, len(ne))
             raw = lib.pyg_gguf_get(handle)
             offset = lib.gguf_get_tensor_offset(raw, lib.gguf_get_n_tensors(raw) - 1)  # within the data section
+            self._numbers[name] = len(self._numbers)
             self._declared[name] = TensorInfo(name, type, tuple(reversed(ne)), offset, nbytes)
             self._missing.add(name)
+
+    def missing(self) -> frozenset[str]:
+        """Names of the declared tensors that have no data yet. Nothing can be declared any more.
+
+        Raises:
+            ClosedError: the writer is finished or closed.
+        """
+        with self._lock:
+            self._begun()
+            return frozenset(self._missing)
 
     def write_tensor(self, name: str, data: npt.NDArray[np.generic]) -> None:
         """Writes the data of a declared tensor, as it is.
@@ -290,7 +330,7 @@ class GGUFWriter:
             info, file = self._begin(name)
             _require_fitting(info, data)
             file.write(info.offset, np.ascontiguousarray(data))
-            self._missing.remove(name)
+            self._complete(name, file)
 
     def write_tensor_parts(self, name: str, parts: Iterable[npt.NDArray[np.generic]]) -> None:
         """Writes the data of a declared tensor piece by piece, so that memory never holds all of it.
@@ -316,7 +356,7 @@ class GGUFWriter:
                 raise errors.InvalidParameterError(
                     f"the parts are {n_written} bytes, and tensor {name!r} takes {info.nbytes}"
                 )
-            self._missing.remove(name)
+            self._complete(name, file)
 
     def finish(self) -> None:
         """Completes the file and makes it appear under its name, in one step. Does nothing when that is done.
@@ -328,15 +368,24 @@ class GGUFWriter:
         with self._lock:
             if self._is_finished:
                 return
-            handle = self._open_handle()
+            file = self._begun()
             if self._missing:
                 first = ", ".join(sorted(self._missing)[:5])
                 raise errors.InvalidParameterError(
                     f"{len(self._missing)} of {len(self._declared)} tensors have no data: {first} ..."
                 )
-            if self._file is None:
-                self._file = PartialFile(self.path, _meta_data(handle))
-            self._file.publish(max((_padded(info.offset + info.nbytes) for info in self._declared.values()), default=0))
+            file.publish()
+            self._is_finished = True
+            self._handle = None
+
+    def finish_without_data(self) -> None:
+        """Makes the metadata appear as a file whose data reads as zeros, and takes no room on most disks.
+
+        Raises:
+            ClosedError: the writer is finished or closed.
+        """
+        with self._lock:
+            self._begun().publish(is_lasting=False)
             self._is_finished = True
             self._handle = None
 
@@ -361,13 +410,27 @@ class GGUFWriter:
 
     def _begin(self, name: str) -> tuple[TensorInfo, PartialFile]:
         """The tensor whose data comes next, and the file for it."""
-        handle = self._open_handle()
+        file = self._begun()
         if name not in self._missing:
             state = "has its data already" if name in self._declared else "was not declared"
             raise errors.InvalidParameterError(f"tensor {name!r} {state}")
+        return self._declared[name], file
+
+    def _complete(self, name: str, file: PartialFile) -> None:
+        self._missing.remove(name)
+        file.complete(self._numbers[name])
+
+    def _begun(self) -> PartialFile:
+        """The file for the data; the first call ends the declaring."""
+        handle = self._open_handle()
         if self._file is None:
-            self._file = PartialFile(self.path, _meta_data(handle))
-        return self._declared[name], self._file
+            self._file = PartialFile(self.path)
+        if not self._has_begun:
+            n_body = max((_padded(info.offset + info.nbytes) for info in self._declared.values()), default=0)
+            there = self._file.begin(_meta_data(handle), n_body, len(self._declared))
+            self._missing -= {name for name, number in self._numbers.items() if number in there}
+            self._has_begun = True
+        return self._file
 
     def _open_handle(self) -> CData:
         if self._handle is None:
@@ -377,7 +440,7 @@ class GGUFWriter:
 
     def _declaring(self) -> CData:
         handle = self._open_handle()
-        if self._file is not None:
+        if self._has_begun:
             raise errors.InvalidParameterError(
                 "the metadata is written: set all keys and add all tensors before the first write_tensor()"
             )

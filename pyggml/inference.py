@@ -9,24 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from pyggml import families
 from pyggml._native import INT32_MAX, integer
-from pyggml.backend import devices
+from pyggml.backend import device_advice, devices
 from pyggml.errors import ArchitectureMismatchError, DeviceError, InvalidParameterError, TokenizerError
-from pyggml.families import (
-    Family,
-    Match,
-    deepseek_r1_distill,
-    gemma,
-    llama2,
-    llama3,
-    mistral,
-    phi2,
-    phi3,
-    phi4,
-    qwen2,
-    qwen3,
-    smollm2,
-    yi,
-)
+from pyggml.families import Family, Kind, Match, _kinds
 from pyggml.gguf import GGUFReader
 from pyggml.importer.cache import Imported
 from pyggml.llm import LLM
@@ -45,12 +30,18 @@ class FamilyModel(LLM):
     """An LLM of certain families, and of no other: what the classes below are.
 
     Attributes:
+        kind: which families, and how they are called.
         families: those it may be of.
         factory: the method of :class:`Inference` that loads it.
     """
 
+    kind: ClassVar[Kind]
     families: ClassVar[tuple[Family, ...]]
     factory: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        """Spells the kind out."""
+        cls.families, cls.factory = cls.kind.families, cls.kind.factory
 
     @classmethod
     def family_of(cls, match: Match, path: Path) -> Family:
@@ -82,71 +73,61 @@ _Kind = TypeVar("_Kind", bound=FamilyModel)
 class Qwen3(FamilyModel):
     """Qwen3, dense or mixture of experts, and what DeepSeek made of it."""
 
-    families = (qwen3.FAMILY, deepseek_r1_distill.QWEN3)
-    factory = "use_qwen3"
+    kind = _kinds.QWEN3
 
 
 class Phi3(FamilyModel):
     """Phi-3, Phi-3.5 or Phi-4-mini."""
 
-    families = (phi3.FAMILY, phi3.PHI4_MINI)
-    factory = "use_phi3"
+    kind = _kinds.PHI3
 
 
 class Phi4(FamilyModel):
     """Phi-4 or Phi-4-mini."""
 
-    families = (phi4.FAMILY, phi3.PHI4_MINI)
-    factory = "use_phi4"
+    kind = _kinds.PHI4
 
 
 class Llama(FamilyModel):
     """Llama of any generation, TinyLlama, Yi, or DeepSeek-R1-Distill-Llama."""
 
-    families = (llama2.FAMILY, llama3.FAMILY, deepseek_r1_distill.LLAMA, yi.FAMILY)
-    factory = "use_llama"
+    kind = _kinds.LLAMA
 
 
 class Llama31(FamilyModel):
     """Llama 3, 3.1, 3.2 or 3.3."""
 
-    families = (llama3.FAMILY,)
-    factory = "use_llama31"
+    kind = _kinds.LLAMA31
 
 
 class SmolLM2(FamilyModel):
     """SmolLM or SmolLM2."""
 
-    families = (smollm2.FAMILY,)
-    factory = "use_smollm2"
+    kind = _kinds.SMOLLM2
 
 
 class Mistral(FamilyModel):
     """Mistral, Mixtral and their siblings."""
 
-    families = (mistral.FAMILY,)
-    factory = "use_mistral"
+    kind = _kinds.MISTRAL
 
 
 class Phi(FamilyModel):
     """Phi-1, Phi-1.5 or Phi-2."""
 
-    families = (phi2.FAMILY,)
-    factory = "use_phi"
+    kind = _kinds.PHI
 
 
 class Qwen2(FamilyModel):
     """Qwen1.5, Qwen2 or Qwen2.5, dense or mixture of experts, or DeepSeek-R1-Distill-Qwen."""
 
-    families = (qwen2.FAMILY, deepseek_r1_distill.QWEN2)
-    factory = "use_qwen2"
+    kind = _kinds.QWEN2
 
 
 class Gemma(FamilyModel):
     """Gemma 1, 2 or 3."""
 
-    families = (gemma.FAMILY,)
-    factory = "use_gemma"
+    kind = _kinds.GEMMA
 
 
 _KINDS: tuple[type[FamilyModel], ...] = (Qwen3, Phi3, Phi4, Llama, Llama31, SmolLM2, Mistral, Phi, Qwen2, Gemma)
@@ -268,14 +249,14 @@ class Inference:
     ) -> LLM:
         """Any model: as one of the classes above where it is of their families, else as a plain LLM."""
         _require_known(load_options)
-        files = model_files(model_path, load_options.get("progress"))
+        files = model_files(model_path, load_options.get("progress"), tokenizer_path)
         return self._load(_kind_for(_match(files.path)) or LLM, files, tokenizer_path, load_options)
 
     def _open(
         self, kind: type[_Kind], model_path: Source, tokenizer_path: TokenizerPath, options: LoadOptions
     ) -> _Kind:
         _require_known(options)
-        files = model_files(model_path, options.get("progress"))
+        files = model_files(model_path, options.get("progress"), tokenizer_path)
         match = _match(files.path)
         if match.architecture:  # else it is no model, and loading says what is wrong with it
             kind.family_of(match, files.path)
@@ -305,8 +286,8 @@ def _match(path: Path) -> Match:
 
 def _kind_for(match: Match) -> type[FamilyModel] | None:
     """The class that is for this family before others."""
-    fitting = [kind for kind in _KINDS if match.family in kind.families]
-    return min(fitting, key=lambda kind: kind.families.index(match.family), default=None)
+    found = families.kind_of(match.family)
+    return next((kind for kind in _KINDS if kind.kind is found), None)
 
 
 def _mismatch(kind: type[FamilyModel], match: Match, file: str) -> str:
@@ -335,10 +316,7 @@ def _no_cuda(index: int, names: list[str]) -> str:
     found = f"there is no CUDA device {index}; this build sees: {', '.join(names)}. "
     if any(name.startswith("CUDA") for name in names):
         return found + "Indices count from 0, among the GPUs that CUDA_VISIBLE_DEVICES leaves"
-    return found + (
-        "A GPU needs a build with its backend, pip install pyggml -C cmake.define.GGML_CUDA=ON, and a working driver; "
-        "Inference.auto() takes what there is"
-    )
+    return f"{found}Inference.auto() takes what there is; to have one, {device_advice('cuda')}"
 
 
 def _unknown_options(unknown: Collection[str]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import bulk, chat, families
+from pyggml._llm_context import checked_n_ctx, context_arguments, generates
 from pyggml._native import INT32_MAX, UINT32_MAX, choice, integer
 from pyggml.chat import ChatTemplates
 from pyggml.chat.chatting import ChatTemplate, Chatting, Messages, Tools
@@ -36,15 +37,6 @@ if TYPE_CHECKING:
     from pyggml.astream import AsyncStream
 
 QueueFull = Literal["raise", "wait"]
-
-# Without a say of the caller a context is this long at most: the training lengths of today's models would take
-# gigabytes for a cache that few prompts fill.
-_DEFAULT_N_CTX = 8192
-# Rows of logits that LLM.logits computes at once; each costs n_vocab floats of scratch for the whole session.
-_N_OUTPUTS_MAX = 32
-# Key that the importer writes: how long a context may be for the engine to compute what the model does.
-_CONTEXT_LIMIT = "pyggml.context_limit"
-_MAX_PARALLEL = 256  # upstream's LLAMA_MAX_SEQ
 
 
 class LLM(Chatting):
@@ -83,34 +75,20 @@ class LLM(Chatting):
         """
         self.model = model
         self.family: Family = self._family()
-        self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family) if _generates(model) else {}
+        self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family) if generates(model) else {}
         self.tokenizer = tokenizer_for(model, tokenizer)
         self._own_templates = _own_templates(model)
-        self.n_ctx = _n_ctx(model, n_ctx)
-        self.n_parallel = integer("n_parallel", n_parallel, 1, _MAX_PARALLEL)
+        self.n_ctx = checked_n_ctx(model, n_ctx)
+        arguments = context_arguments(self.n_ctx, n_parallel, n_batch, n_ubatch, cache_type)
+        self.n_parallel: int = arguments["n_seq_max"]
         self._waits = bool(choice("queue_full", queue_full, {"raise": 0, "wait": 1}))
         if max_queue is not None:
             max_queue = integer("max_queue", max_queue, 1, UINT32_MAX)
-        if integer("n_batch", n_batch, 1, UINT32_MAX) < self.n_parallel:
-            raise InvalidParameterError(
-                f"n_batch is {n_batch} and n_parallel is {n_parallel}: a forward pass takes one token of each running "
-                "request, so n_batch must be at least n_parallel"
-            )
         self._embedder = Embedder(model, self.tokenizer, n_ctx=self.n_ctx, n_threads=n_threads)
         self._own_engine: Engine | None = None
-        if not _generates(model):
+        if not generates(model):
             return
-        context = Context(
-            model,
-            n_ctx=self.n_ctx,
-            n_batch=n_batch,
-            n_ubatch=n_ubatch,
-            n_seq_max=self.n_parallel,
-            n_outputs_max=min(n_batch, max(self.n_parallel, _N_OUTPUTS_MAX)),
-            n_threads=n_threads,
-            cache_type=cache_type,
-            kv_unified=True,
-        )
+        context = Context(model, n_threads=n_threads, **arguments)
         reproducible = self.n_parallel == 1 and not prefix_cache
         try:
             self._own_engine = Engine(
@@ -429,6 +407,10 @@ class LLM(Chatting):
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        shape = f"n_ctx={self.n_ctx}, n_parallel={self.n_parallel}"
+        return f"{type(self).__name__}({self.family.name}, {shape}, {self.model!r})"
+
     # --- inside -------------------------------------------------------------------------------------------
 
     def _family(self) -> Family:
@@ -485,25 +467,3 @@ def _own_templates(model: Model) -> ChatTemplates | None:
 
 def _n_total(prompts: Iterable[Prompt]) -> int | None:
     return len(prompts) if isinstance(prompts, Sized) else None
-
-
-def _generates(model: Model) -> bool:
-    """Whether it goes on with a text token by token, as encoders and models that fill in a text do not."""
-    return model.has_decoder and not model.has_encoder and model.is_causal
-
-
-def _n_ctx(model: Model, n_ctx: int | None) -> int:
-    metadata = model.metadata
-    if n_ctx is None:
-        # Beyond the original context a model with longrope rotates all positions otherwise, also those of short texts.
-        is_longrope = metadata.get(f"{model.arch}.rope.scaling.type") == "longrope"
-        original = metadata.get(f"{model.arch}.rope.scaling.original_context_length") if is_longrope else None
-        return min(model.n_ctx_train, _DEFAULT_N_CTX, *(() if original is None else (int(original),)))
-    n_ctx = integer("n_ctx", n_ctx, 1, UINT32_MAX)
-    limit = metadata.get(_CONTEXT_LIMIT)
-    if limit is not None and n_ctx > int(limit):
-        raise InvalidParameterError(
-            f"n_ctx is {n_ctx}; beyond {limit} tokens the engine would not compute what this model was made to: it "
-            "has no sliding window, or no dynamic rotations, for this architecture"
-        )
-    return n_ctx

@@ -63,6 +63,7 @@ class Model:
         use_mmap: bool = True,
         use_mlock: bool = False,
         vocab_only: bool = False,
+        shape_only: bool = False,
         check_tensors: bool = False,
         progress: Progress | None = None,
     ) -> None:
@@ -76,6 +77,8 @@ class Model:
                 processes.
             use_mlock: keep the weights in main memory, never swapped out.
             vocab_only: load vocabulary and facts only; such a model makes no contexts.
+            shape_only: load facts and the shapes of the weights only, neither weights nor vocabulary: takes
+                milliseconds, and is enough to plan memory with. Such a model makes no contexts either.
             check_tensors: look at every block of the weights for impossible values while loading.
             progress: called on this thread with a fraction from 0 to 1. Returning False stops the load; so
                 does an exception, which comes out of here.
@@ -98,8 +101,21 @@ class Model:
             use_mmap=bool(use_mmap),
             use_mlock=bool(use_mlock),
             vocab_only=bool(vocab_only),
+            shape_only=bool(shape_only),
             check_tensors=bool(check_tensors),
         )
+        self._read_facts()
+
+    @classmethod
+    def of_handle(cls, path: str | os.PathLike[str], handle: CData) -> Self:
+        """Takes ownership of a ``pyg_model *`` that something else made."""
+        model = cls.__new__(cls)
+        model.path = os.fsdecode(path)
+        model._handle = handle
+        model._read_facts()
+        return model
+
+    def _read_facts(self) -> None:
         info = ffi.new("pyg_model_info *")
         errors.call(lib.pyg_model_get_info, self._handle, info)
         self.arch: str = ffi.string(info.arch).decode(errors="replace")

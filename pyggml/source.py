@@ -1,11 +1,13 @@
-"""A path, or nothing, to the model file or Hugging Face directory it means."""
+"""From a path, a reference, or nothing, to the model file or Hugging Face directory it means."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from pyggml import hub
 from pyggml.errors import InvalidParameterError, ModelLoadError, ModelNotFoundError
+from pyggml.model import Progress
 
 #: The model that ships with the package: a demonstration, not an assistant.
 SHIPPED_MODEL = Path(__file__).parent / "assets" / "pyggml-demo-q8_0.gguf"
@@ -13,23 +15,25 @@ SHIPPED_MODEL = Path(__file__).parent / "assets" / "pyggml-demo-q8_0.gguf"
 Source = str | os.PathLike[str] | None
 
 
-def identify(source: Source) -> Path:
-    """The GGUF file, or the Hugging Face directory, that ``source`` means.
+def identify(source: Source, progress: Progress | None = None) -> Path:
+    """The GGUF file, or the Hugging Face directory, that ``source`` means; what is referred to is downloaded.
 
     Args:
-        source: path of a ``.gguf`` file (the first of a split set) or of a directory with a checkpoint, or None for the
-            model that ships with pyggml.
+        source: path of a ``.gguf`` file (the first of a split set) or of a directory with a checkpoint, a reference
+            such as ``hf:org/repo``, or None for the model that ships with pyggml.
+        progress: called with 0..1 while something is downloaded; returning False stops it.
 
     Raises:
         ModelNotFoundError: nothing is there.
         ModelLoadError: something is there, but no model.
-        InvalidParameterError: not a path.
+        InvalidParameterError: neither a path nor a reference.
+        DownloadError, DiskFullError, MissingPackageError: as :func:`pyggml.hub.fetch`.
     """
     if source is None:
         return SHIPPED_MODEL
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidParameterError(f"the model must be given as a path, not as {type(source).__name__}")
-    path = Path(source)
+    path = hub.fetch(os.fspath(source), progress) if hub.is_reference(source) else Path(source)
     if "\0" in str(path):
         raise InvalidParameterError("the path of the model holds a NUL character")
     try:

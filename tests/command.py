@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,3 +42,15 @@ def fails(code: int, *arguments: object, **options: Any) -> str:
     assert done.err.startswith("pyggml"), done.err
     assert done.err.count("\n") == 1, done.err
     return done.err
+
+
+def interrupted(*arguments: object, once: Callable[[], object]) -> Run:
+    """Starts a command, and presses Ctrl-C when ``once()`` says so."""
+    command = [sys.executable, "-m", "pyggml", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not once():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    return Run(process.returncode, out, err)

@@ -3,61 +3,24 @@
 from __future__ import annotations
 
 import functools
-import gc
 import signal
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import models
 import pytest
 import tokenizer_files
 
-from pyggml import lib
 from pyggml.model import Model
 
 # A shell that runs this in the background has it ignore Ctrl-C, and its children with it, whose tests are about that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-_HANDLE_KINDS = {
-    "Model": lib.PYG_HANDLE_MODEL,
-    "Context": lib.PYG_HANDLE_CONTEXT,
-    "Sampler": lib.PYG_HANDLE_SAMPLER,
-    "Engine": lib.PYG_HANDLE_ENGINE,
-    "Request": lib.PYG_HANDLE_REQUEST,
-    "Backend": lib.PYG_HANDLE_BACKEND,
-    "GGUF": lib.PYG_HANDLE_GGUF,
-    "Waker": lib.PYG_HANDLE_WAKER,
-    "ChatTemplates": lib.PYG_HANDLE_CHAT_TEMPLATES,
-    "ChatParser": lib.PYG_HANDLE_CHAT_PARSER,
-    "Imatrix": lib.PYG_HANDLE_IMATRIX,
-}
-
-_failed = pytest.StashKey[bool]()
-
-
-def live_handles() -> dict[str, int]:
-    """How many native objects of each kind there are, garbage aside."""
-    gc.collect()
-    return {name: lib.pyg_live_handles(kind) for name, kind in _HANDLE_KINDS.items()}
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    item.stash[_failed] = item.stash.get(_failed, False) or report.failed
-    return report
-
 
 @pytest.fixture(autouse=True)
-def no_handle_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No test leaves native objects behind. A failed one keeps its own in its traceback, for a while."""
-    before = live_handles()
-    yield
-    if not request.node.stash.get(_failed, False):
-        request.node.funcargs.clear()  # pytest would hold on to what the test's own fixtures made
-        left = {kind: n - before[kind] for kind, n in live_handles().items() if n > before[kind]}
-        assert not left, "this test leaves native objects behind"
+def no_handle_leaks(pyggml_no_leaks: None) -> None:
+    """No test leaves native objects behind."""
 
 
 @pytest.fixture(scope="session")
@@ -87,6 +50,15 @@ def mamba_path(model_dir: Path) -> Path:
 def bert_path(model_dir: Path) -> Path:
     """A model that embeds, with a real vocabulary."""
     return models.write_bert(model_dir / "bert.gguf")
+
+
+@pytest.fixture(scope="session")
+def thinking_path(model_dir: Path) -> Path:
+    """A Llama whose template has it reason before it answers."""
+    vocabulary = models.byte_vocabulary("<think>", "</think>")
+    template = models.VOCABULARIES / "templates" / "deepseek-ai-DeepSeek-R1-Distill-Llama-8B.jinja"
+    vocabulary["tokenizer.chat_template"] = template.read_text()
+    return models.write_llama(model_dir / "thinking.gguf", vocabulary)
 
 
 @pytest.fixture(scope="session")

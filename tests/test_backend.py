@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import pyggml
 from pyggml import errors, ffi, lib
 from pyggml.backend import Backend, Device, devices
 from pyggml.errors import ClosedError, DeviceError, EngineError, InvalidParameterError
@@ -111,6 +113,25 @@ def test_unknown_device() -> None:
         Backend("CUDA99")
     with pytest.raises(DeviceError, match="no device"):
         Backend("")
+
+
+@pytest.mark.parametrize("name", ["cuda:77", "CUDA77", "rocm:77", "Vulkan77", "sycl:77"])
+def test_the_error_says_how_to_get_a_device(name: str) -> None:
+    """One text, wherever a device is asked for: of this build, or of the one that would have it."""
+    advice = ffi.string(lib.pyg_device_advice(name.encode())).decode()
+    assert re.match(r'build pyggml with it: CMAKE_ARGS="-DGGML_[A-Z]+=ON" pip install .* pyggml|this build has', advice)
+    for ask in (Backend, lambda name: pyggml.load(device=name)):
+        with pytest.raises(DeviceError, match=re.escape(f'no device "{name}"; this build sees: ')) as error:
+            ask(name)
+        assert str(error.value).endswith(advice)
+
+
+def test_devices_of_no_kind_that_is_known() -> None:
+    for name in (b"nonsense", b"", ffi.NULL):
+        assert b"pyggml doctor" in ffi.string(lib.pyg_device_advice(name))
+
+
+def test_names_with_a_nul() -> None:
     with pytest.raises(InvalidParameterError, match="NUL"):
         Backend("CPU\0")
 

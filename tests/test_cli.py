@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from command import fails, pyggml
@@ -50,6 +51,13 @@ def test_without_the_extra_it_says_how_to_get_it() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "pyggml: the command needs click: pip install 'pyggml[cli]'\n"
+
+
+def test_without_the_compiled_module_it_says_so(tmp_path: Path) -> None:
+    """Python runs this file at every start."""
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pyggml._pyggml'] = None\n")
+    text = fails(1, "bench", env={"PYTHONPATH": str(tmp_path)})
+    assert text.startswith("pyggml: pyggml's compiled module could not be imported. ")
 
 
 def test_completion_in_bash() -> None:

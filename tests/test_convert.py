@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import signal
 import subprocess
@@ -306,6 +307,8 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], type[InferError], str]] = {
     "absurd width": ({"hidden_size": 10**12}, ModelLoadError, "hidden_size is 1000000000000"),
     "odd heads": ({"head_dim": 15}, ModelLoadError, "15 columns"),
     "heads": ({"num_key_value_heads": 3}, ModelLoadError, "4 attention heads cannot share 3"),
+    "epsilon of nothing": ({"rms_norm_eps": 1e-60}, ModelLoadError, "rms_norm_eps is 1e-60"),
+    "endless rotations": ({"rope_theta": 1e60}, ModelLoadError, r"rope_theta is 1e\+60"),
     "epsilon": ({"rms_norm_eps": -1e-5}, ModelLoadError, "rms_norm_eps is -1e-05"),
     "more blocks": ({"num_hidden_layers": 3}, ModelNotFoundError, r"no tensor 'model\.layers\.2\."),
     "absurdly many blocks": ({"num_hidden_layers": 10**9}, ModelNotFoundError, r"no tensor 'model\.layers\.2\."),
@@ -355,8 +358,72 @@ def test_integers_are_no_weights(tmp_path: Path) -> None:
 
 
 def link_to_itself(path: Path) -> None:
-    path.unlink()
+    path.unlink(missing_ok=True)
     path.symlink_to(path.name)
+
+
+def make_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def grow(path: Path) -> None:
+    """A terabyte that takes no room on the disk."""
+    with path.open("ab") as file:
+        file.truncate(2**40)
+
+
+def replace_by_link_to_itself(directory: Path) -> None:
+    shutil.rmtree(directory)
+    directory.symlink_to(directory.name)
+
+
+def write_huge_model(directory: Path) -> None:
+    """A Llama of 70 billion weights, which take no room on the disk, without a tokenizer."""
+    n_embd, n_ff, n_layer, n_vocab = 8192, 28672, 80, 128_256
+    llama = HFLlama(n_layer=1)
+    llama.config |= {"hidden_size": n_embd, "intermediate_size": n_ff, "num_hidden_layers": n_layer}
+    llama.config |= {"num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": n_vocab}
+    widths = {64: n_embd, 96: n_ff, N_VOCAB: n_vocab}
+    shapes: dict[str, list[int]] = {}
+    for name, weight in llama.weights.items():
+        for i in range(n_layer if ".layers." in name else 1):
+            shapes[name.replace(".0.", f".{i}.")] = [widths.get(int(n), int(n)) for n in weight.shape]
+    for i in range(n_layer):
+        shapes[f"model.layers.{i}.self_attn.k_proj.weight"] = [1024, n_embd]
+        shapes[f"model.layers.{i}.self_attn.v_proj.weight"] = [1024, n_embd]
+    end, header = 0, {}
+    for name, shape in shapes.items():
+        begin, end = end, end + 2 * math.prod(shape)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, end]}
+    content = checkpoints.file(header, b"")
+    with (directory / "model.safetensors").open("wb") as file:
+        file.write(content)
+        file.truncate(len(content) + end)
+    (directory / "config.json").write_text(json.dumps(llama.config))
+    (directory / "tokenizer.json").unlink()
+
+
+def write_looping_index(directory: Path) -> None:
+    (directory / "model.safetensors").unlink()
+    link_to_itself(directory / "model.safetensors.index.json")
+
+
+def write_many_tensors(directory: Path) -> None:
+    empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    content = checkpoints.file({f"tensor.{i}": empty for i in range(20_000)}, b"")
+    (directory / "model.safetensors").write_bytes(content)
+
+
+def write_many_dimensions(directory: Path) -> None:
+    entry = {"dtype": "F32", "shape": [1] * 1_000_000, "data_offsets": [0, 4]}
+    (directory / "model.safetensors").write_bytes(checkpoints.file({"a": entry}, bytes(4)))
+
+
+def add_token(directory: Path, token_id: int) -> None:
+    content = json.loads((directory / "tokenizer.json").read_text())
+    content["model"]["vocab"]["<a token>"] = token_id
+    (directory / "tokenizer.json").write_text(json.dumps(content))
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], type[InferError]]] = {
@@ -368,6 +435,27 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], type[InferError]]] = {
     "no tokenizer": (lambda d: (d / "tokenizer.json").unlink(), TokenizerError),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), ModelNotFoundError),
     "weights cut": (lambda d: (d / "model.safetensors").write_bytes(b"\x80" + bytes(7)), ModelLoadError),
+    "directory is a loop": (replace_by_link_to_itself, ModelNotFoundError),
+    "weights are a loop": (lambda d: link_to_itself(d / "model.safetensors"), ModelLoadError),
+    "index is a loop": (write_looping_index, ModelLoadError),
+    "tokenizer is a loop": (lambda d: link_to_itself(d / "tokenizer.json"), TokenizerError),
+    "settings are a loop": (lambda d: link_to_itself(d / "generation_config.json"), TokenizerError),
+    "config is a pipe": (lambda d: make_pipe(d / "config.json"), ModelLoadError),
+    "weights are a pipe": (lambda d: make_pipe(d / "model.safetensors"), ModelLoadError),
+    "tokenizer is a pipe": (lambda d: make_pipe(d / "tokenizer.json"), TokenizerError),
+    "config is huge": (lambda d: grow(d / "config.json"), ModelLoadError),
+    "weights are huge": (lambda d: grow(d / "model.safetensors"), ModelLoadError),
+    "tokenizer is huge": (lambda d: grow(d / "tokenizer.json"), TokenizerError),
+    "settings are huge": (lambda d: grow(d / "tokenizer_config.json"), TokenizerError),
+    "template is huge": (lambda d: grow(d / "chat_template.jinja"), TokenizerError),
+    "all zeros": (lambda d: (d / "tokenizer.json").write_bytes(bytes(10_000_000)), TokenizerError),
+    "huge, and no tokenizer": (write_huge_model, TokenizerError),
+    "many tensors": (write_many_tensors, ModelNotFoundError),
+    "many dimensions": (write_many_dimensions, ModelLoadError),
+    "a token beyond the embedding": (lambda d: add_token(d, 10**6), TokenizerError),
+    "a token beyond all bounds": (lambda d: add_token(d, 10**12), TokenizerError),
+    "a token before the first": (lambda d: add_token(d, -1), TokenizerError),
+    "two tokens with an id": (lambda d: add_token(d, 0), TokenizerError),
 }
 
 
@@ -481,7 +569,7 @@ def test_a_broken_directory_leaves_nothing_in_the_cache(tmp_path: Path, cache: P
     (tmp_path / "hf" / "tokenizer.json").unlink()
     with pytest.raises(TokenizerError):
         pyggml.load(tmp_path / "hf")
-    assert not list(cache.iterdir())
+    assert not cache.exists()
 
 
 def test_a_window_the_engine_has_not_limits_the_context(tmp_path: Path, cache: Path) -> None:

@@ -23,10 +23,13 @@ RECORD = np.load(Path(__file__).parent / "data" / "transformers.npz")
 CASES = [name.removesuffix("/model") for name in RECORD.files if name.endswith("/model")]
 
 
-def write(directory: Path, name: str) -> dict[str, Any]:
+def write(directory: Path, name: str, prefix: str = "language_model.model.") -> dict[str, Any]:
     model: dict[str, Any] = json.loads(str(RECORD[f"{name}/model"]))
     directory.mkdir()
-    tensors = {tensor: checkpoints.drawn(tensor, tuple(shape)) for tensor, shape in model["shapes"].items()}
+    tensors = {
+        tensor.replace("language_model.model.", prefix): checkpoints.drawn(tensor, tuple(shape))
+        for tensor, shape in model["shapes"].items()
+    }
     checkpoints.write_shards(directory, tensors, 2)
     (directory / "config.json").write_text(json.dumps(model["config"]))
     tokenizer_files.write_json(directory, models.byte_vocabulary())
@@ -51,9 +54,9 @@ def test_computes_what_transformers_did(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_transformers_4_spelled_it_otherwise(tmp_path: Path, name: str) -> None:
-    """The same model with the keys of version 4 makes the same file."""
+    """The same model with the keys of version 4, and with names that others use, makes the same file."""
     model = write(tmp_path / "new", name)
-    write(tmp_path / "old", name)
+    write(tmp_path / "old", name, prefix="model.language_model.")
     (tmp_path / "old" / "config.json").write_text(json.dumps(as_version_4(model["config"])))
     for directory in ("new", "old"):
         pyggml.convert(tmp_path / directory, tmp_path / f"{directory}.gguf", "auto")
@@ -64,6 +67,8 @@ def test_transformers_4_spelled_it_otherwise(tmp_path: Path, name: str) -> None:
 
 
 def as_version_4(config: dict[str, Any]) -> dict[str, Any]:
+    if "text_config" in config:
+        return {**config, "text_config": as_version_4({"dtype": config["dtype"], **config["text_config"]})}
     old = {key: value for key, value in config.items() if key not in ("rope_parameters", "dtype", "layer_types")}
     old["torch_dtype"] = config["dtype"]
     rope = dict(config["rope_parameters"])

@@ -51,6 +51,11 @@ def test_greedy_is_the_same_in_a_new_process(llm: pyggml.LLM) -> None:
     assert done.stdout.strip() == repr(llm.generate(STORY, max_tokens=60).text)
 
 
+def test_repr_says_which_model(llm: pyggml.LLM) -> None:
+    assert repr(llm) == f"LLM({llm.family.name}, n_ctx={llm.n_ctx}, n_parallel={llm.n_parallel}, {llm.model!r})"
+    assert llm.model.path in repr(llm)
+
+
 def test_completion_says_what_happened(llm: pyggml.LLM) -> None:
     completion = llm.generate(STORY, max_tokens=5)
     assert completion.finish_reason == "length"

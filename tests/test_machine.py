@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyggml import lib
+from pyggml import ffi, lib
 from pyggml.backend import devices
 
 
@@ -45,7 +45,7 @@ def test_memory_is_at_most_what_the_machine_has() -> None:
 def test_memory_under_ulimit() -> None:
     script = """
         import resource
-        from pyggml import lib
+        from pyggml import ffi, lib
         used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20), resource.RLIM_INFINITY))
         print(lib.pyg_memory_available())
@@ -61,7 +61,7 @@ def test_cores_are_some_of_the_processors() -> None:
 def test_cores_under_affinity() -> None:
     script = """
         import os
-        from pyggml import lib
+        from pyggml import ffi, lib
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         print(lib.pyg_cpu_count())
     """
@@ -72,7 +72,7 @@ def test_cores_under_affinity() -> None:
 def test_affinity_is_the_processes_and_not_the_threads() -> None:
     script = """
         import os, threading
-        from pyggml import lib
+        from pyggml import ffi, lib
         before = lib.pyg_cpu_count()
         counts = []
 
@@ -86,3 +86,21 @@ def test_affinity_is_the_processes_and_not_the_threads() -> None:
         print(counts[0] - before)
     """
     assert run(script) == 0
+
+
+def test_the_limits_one_by_one() -> None:
+    memory, cpu = ffi.new("pyg_memory_limits *"), ffi.new("pyg_cpu_limits *")
+    lib.pyg_memory_get_limits(memory)
+    lib.pyg_cpu_get_limits(cpu)
+    least = min(memory.machine, memory.groups, memory.address_space)
+    assert abs(least - lib.pyg_memory_available()) < 2**30  # moments apart
+    assert min(cpu.n_cores, cpu.n_quota) == lib.pyg_cpu_count() or cpu.n_quota == 0
+    assert cpu.n_processors >= cpu.n_cores or cpu.n_processors == 0
+
+
+def test_how_the_module_was_built() -> None:
+    info = dict(line.split("=", 1) for line in ffi.string(lib.pyg_build_info()).decode().splitlines())
+    assert {"compiler", "build_type", "system", "portable"} <= info.keys()
+    assert info["GGML_CPU"] == "ON"
+    # Options of a backend that is off mean nothing.
+    assert ("GGML_CUDA_GRAPHS" in info) <= ("GGML_CUDA" in info)

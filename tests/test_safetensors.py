@@ -139,6 +139,15 @@ def change_index(directory: Path, change: Callable[[dict[str, Any]], object]) ->
     (directory / INDEX).write_text(json.dumps(index))
 
 
+def link_to_itself(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+def cut(path: Path, n: int = -1) -> None:
+    path.write_bytes(path.read_bytes()[:n])
+
+
 BROKEN_SHARDS: dict[str, tuple[Callable[[Path], object], type[InferError], str]] = {
     "missing shard": (lambda d: (d / "model-00002-of-00002.safetensors").unlink(), ModelNotFoundError, "no file"),
     "missing index": (lambda d: (d / INDEX).unlink(), ModelNotFoundError, "but no model.safetensors.index.json"),
@@ -149,6 +158,14 @@ BROKEN_SHARDS: dict[str, tuple[Callable[[Path], object], type[InferError], str]]
     "a number": (lambda d: change_index(d, lambda i: i["weight_map"].update(a=1)), ModelLoadError, "no file of"),
     "itself": (lambda d: change_index(d, lambda i: i["weight_map"].update(a="..")), ModelLoadError, "no file of"),
     "too much": (lambda d: change_index(d, lambda i: i["weight_map"].pop("c")), ModelLoadError, "holds tensor 'c'"),
+    "a loop": (lambda d: link_to_itself(d / "model-00002-of-00002.safetensors"), ModelLoadError, "cannot be read"),
+    "cut": (lambda d: cut(d / "model-00002-of-00002.safetensors"), ModelLoadError, "is cut short"),
+    "long": (
+        lambda d: change_index(d, lambda i: i["weight_map"].update(a="x" * 9999)),
+        ModelLoadError,
+        "no file",
+    ),
+    "all of it": (lambda d: cut(d / "model-00002-of-00002.safetensors", 0), ModelLoadError, "too few"),
     "too little": (
         lambda d: change_index(d, lambda i: i["weight_map"].update(z="model-00001-of-00002.safetensors")),
         ModelLoadError,

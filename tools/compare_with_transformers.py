@@ -56,7 +56,11 @@ BASE = {
 
 @dataclass(frozen=True)
 class Case:
-    """A checkpoint to make: the model is ``<kind>ForCausalLM`` and its configuration ``<kind>Config``."""
+    """A checkpoint to make: the model is ``<kind>ForCausalLM`` and its configuration ``<kind>Config``.
+
+    With ``around``, the configuration of a larger model, the language model is a part of it, and the model is
+    ``<kind>ForConditionalGeneration``.
+    """
 
     name: str
     kind: str
@@ -65,6 +69,7 @@ class Case:
     n_positions: int = N_POSITIONS
     n_greedy: int = N_GREEDY
     n_ctx: int = N_CTX
+    around: dict[str, Any] | None = None
 
 
 def rope(kind: str, **parameters: Any) -> dict[str, Any]:
@@ -75,6 +80,14 @@ LLAMA3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, o
 LONG = {"short_factor": [1.0 + i / 8 for i in range(8)], "long_factor": [1.0 + i for i in range(8)]}
 PARTLY = {"short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
 GEMMA = {"head_dim": 16, "query_pre_attn_scalar": 16, "tie_word_embeddings": True, "sliding_window": 32}
+
+SEEING = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+}
 
 CASES = (
     Case("llama", "Llama"),
@@ -167,6 +180,37 @@ CASES = (
     Case("stablelm", "StableLm", {"use_qkv_bias": True}),
     Case("stablelm, parallel", "StableLm", {"use_parallel_residual": True, "qk_layernorm": True}),
     Case("stablelm, tied", "StableLm", {"tie_word_embeddings": True}),
+    Case("gemma 3 that sees", "Gemma3", {**GEMMA, "num_hidden_layers": 7}, around={"vision_config": SEEING}),
+    Case("llama, llama3 rope, tied (3.2)", "Llama", {**LLAMA3, "tie_word_embeddings": True, "head_dim": 32}),
+    Case("mistral, wide heads", "Mistral", {"head_dim": 32, "sliding_window": None, **rope("default", rope_theta=1e6)}),
+    Case("mixtral, top 1", "Mixtral", {"num_local_experts": 3, "num_experts_per_tok": 1, "sliding_window": None}),
+    Case(
+        "qwen2, window in some layers",
+        "Qwen2",
+        {"use_sliding_window": True, "sliding_window": 264, "max_window_layers": 1},
+        n_ctx=264,
+    ),
+    Case(
+        "qwen3, yarn rope", "Qwen3", {"head_dim": 16, **rope("yarn", factor=4.0, original_max_position_embeddings=64)}
+    ),
+    Case(
+        "phi-1.5",
+        "Phi",
+        {
+            "num_key_value_heads": 4,
+            "rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5},
+            "qk_layernorm": False,
+        },
+    ),
+    Case("phi-3, window", "Phi3", {"num_key_value_heads": 4, "sliding_window": 264}, n_ctx=264),
+    Case("gemma 2, other scores", "Gemma2", {**GEMMA, "attn_logit_softcapping": 20.0, "final_logit_softcapping": 10.0}),
+    Case("gemma 3, dense window", "Gemma3", {**GEMMA, "sliding_window": 16, "num_hidden_layers": 6}, "Gemma3Text"),
+    Case("stablelm, a key head each", "StableLm", {"num_key_value_heads": 4, "use_qkv_bias": False}),
+    Case(
+        "stablelm, half rotated",
+        "StableLm",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+    ),
 )
 
 
@@ -188,8 +232,11 @@ def make_case(directory: Path, case: Case, seed: int) -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)  # more would only wait for each other over matrices this small
-    config = getattr(transformers, f"{case.config_kind or case.kind}Config")(**{**BASE, **case.config})
-    kind = getattr(transformers, f"{case.kind}ForCausalLM")
+    values = {**BASE, **case.config}
+    if case.around is not None:
+        values = {**case.around, "text_config": values}
+    config = getattr(transformers, f"{case.config_kind or case.kind}Config")(**values)
+    kind = getattr(transformers, f"{case.kind}For{'CausalLM' if case.around is None else 'ConditionalGeneration'}")
     kind(config).save_pretrained(directory)
     with safetensors.safe_open(directory / "model.safetensors", "np") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
@@ -276,10 +323,13 @@ def compare(directory: Path, case: Case, outtype: str) -> Result:
     return Result(largest, rms, float(same.mean()), n_greedy, bool(is_good))
 
 
-def record(directory: Path) -> None:
-    """Keeps configurations, shapes, prompts and the logits after some of their tokens: what tests cannot make alone."""
-    kept: dict[str, Any] = {}
-    for folder, case in chosen(directory, set()):
+def record(directory: Path, names: set[str]) -> None:
+    """Keeps configurations, shapes, prompts and the logits after some of their tokens: what tests cannot make alone.
+
+    Where only some cases were made, the others stay as they were.
+    """
+    kept: dict[str, Any] = dict(np.load(RECORD)) if names else {}
+    for folder, case in chosen(directory, names):
         expected = np.load(folder / "expected.npz")
         config = json.loads((folder / "config.json").read_text())
         shapes = json.loads((folder / "shapes.json").read_text())
@@ -310,7 +360,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([args.python or sys.executable, __file__, "--make", folder, *args.cases], check=True)
         if args.record:
-            record(Path(folder))
+            record(Path(folder), names)
         print(f"{'case':34} {'weights':8} {'largest':>9} {'rms':>9} {'choices':>8} {'greedy':>7}")
         for directory, case in chosen(Path(folder), names):
             for outtype in ("f32", "auto"):

@@ -57,6 +57,8 @@ void test_machine_without_groups() {
     const Machine machine({});
     CHECK(machine.memory() == 4096 * MIB);
     CHECK(machine.cores({0, 1, 2}) == 3);
+    CHECK(pyg::memory_limits(machine.root()).groups == UINT64_MAX);
+    CHECK(pyg::cpu_limits({0, 1, 2}, machine.root()).n_quota == INT32_MAX);
 }
 
 void test_machine_that_tells_nothing() {
@@ -75,6 +77,13 @@ void test_v2_group() {
     });
     CHECK(machine.memory() == 400 * MIB);
     CHECK(machine.cores({0, 1, 2, 3}) == 2);
+
+    const pyg_memory_limits memory = pyg::memory_limits(machine.root());
+    CHECK(memory.machine == 4096 * MIB);
+    CHECK(memory.groups == 400 * MIB);
+    CHECK(memory.address_space == UINT64_MAX);
+    const pyg_cpu_limits cpu = pyg::cpu_limits({0, 1, 2, 3}, machine.root());
+    CHECK(cpu.n_processors == 4 && cpu.n_cores == 4 && cpu.n_quota == 2);
 }
 
 void test_v2_ancestor_is_tighter() {

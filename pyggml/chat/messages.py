@@ -9,6 +9,7 @@ from typing import Any
 from pyggml.chat.types import ChatMessage, ToolCall, json_object
 from pyggml.errors import InvalidParameterError
 
+#: What chats take: a message of ours, or a mapping in OpenAI's form.
 Message = ChatMessage | Mapping[str, Any]
 
 #: A message in OpenAI's form: "content" is text or a list of text parts, "arguments" of a call are JSON text.

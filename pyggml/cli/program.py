@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -14,10 +15,21 @@ from pyggml._version import __version__
 
 #: Subcommand -> what it does. The module of the same name in this package has it as ``command``.
 COMMANDS = {
+    "generate": "Go on with a text, and show it as it comes.",
+    "chat": "Talk with a model.",
+    "inspect": "Show what a model is, what is wrong with it, and whether it fits.",
+    "convert": "Make a GGUF file of a Hugging Face directory.",
+    "quantize": "Make a GGUF file smaller.",
+    "imatrix": "Find out which weights of a model matter, for quantize.",
+    "perplexity": "Measure how well a model predicts a text.",
+    "cache": "Show or clear the folder of imported models.",
+    "bench": "Measure how fast models are, side by side.",
+    "doctor": "Tell what this installation and this machine can do, and what is wrong.",
     "completion": "Print what makes a shell complete this command.",
 }
 
-_INTERRUPTED = 130  # 128 + SIGINT, as shells count
+#: Exit code of what Ctrl-C ended: 128 + SIGINT, as shells count.
+INTERRUPTED = 130
 
 
 class Program(click.Group):
@@ -43,13 +55,15 @@ class Program(click.Group):
 
 def run() -> NoReturn:
     """Runs the command line of this process. See :func:`pyggml.cli.main` for the exit codes."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # not every terminal has every character
     try:
         code = program.main(prog_name="pyggml", standalone_mode=False)
         sys.stdout.flush()  # while what a closed pipe raises can still be caught
     except Exception as error:
         raise SystemExit(_report(error, "--debug" in sys.argv)) from None
     except KeyboardInterrupt:
-        raise SystemExit(_INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED) from None
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
@@ -58,29 +72,24 @@ def _report(error: Exception, debug: bool) -> int:
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, click.Abort):
-        return _INTERRUPTED
+        return INTERRUPTED
     if isinstance(error, BrokenPipeError):
         # What is still buffered would raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     if debug:
         traceback.print_exception(error)
+    path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx is not None else "pyggml"
+    click.echo(f"{path}: {one_line(error)}", err=True)
+    return error.exit_code if isinstance(error, click.ClickException) else 1
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, in one line."""
     if isinstance(error, click.ClickException):
-        click.echo(f"{_command_path(error)}: {' '.join(error.format_message().split())}", err=True)
-        return error.exit_code
-    click.echo(f"pyggml: {_one_line(error)}", err=True)
-    return 1
-
-
-def _command_path(error: click.ClickException) -> str:
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    return context.command_path if context is not None else "pyggml"
-
-
-def _one_line(error: Exception) -> str:
-    from pyggml.errors import InferError
-
-    if isinstance(error, InferError):
+        return " ".join(error.format_message().split())
+    errors = sys.modules.get("pyggml.errors")  # not there, or not even possible to import: then this is none of them
+    if (errors is not None and isinstance(error, errors.InferError)) or type(error) is ImportError:
         return " ".join(str(error).split())
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
@@ -92,7 +101,16 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.help = (self.help or "").replace(
+            "\\b\n", "\b\n"
+        )  # click's mark for lines to keep, as raw docstrings have it
+        if self.help is not None:
+            self.help = self.help.replace("\\b", "\b")  # docstrings are raw: click's mark for "do not rewrap"
         self.params.append(_debug_option())
+
+
+class CommandGroup(Command, click.Group):
+    """A subcommand with subcommands of its own."""
 
 
 def _debug_option() -> click.Option:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from pyggml.cli._units import scaled
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,29 +33,48 @@ def print_json(value: Any) -> None:
 
 
 @contextmanager
-def progress(what: str, n_bytes: int | None = None) -> Iterator[Callable[[float], None]]:
-    """A bar with rate and time left, on standard error where that is a terminal, else nothing.
+def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterator[Callable[[float], None]]:
+    """A bar with rate and time left on one line of standard error where that is a terminal, else nothing.
 
     Args:
         what: is done; stands before the bar.
-        n_bytes: that all of it is, if known: the rate is then in bytes per second.
+        n_units: that all of it is, for the rate; None: the rate is not shown.
+        unit: of which.
 
     Yields:
         What is to be called with the part that is done, 0 to 1.
     """
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    if not _has_bars():
+        yield lambda _part: None
+        return
+    from rich.constrain import Constrain
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
     terminal = console(stderr=True)
-    rate = [DownloadColumn(), TransferSpeedColumn()] if n_bytes else [TaskProgressColumn(show_speed=True)]
-    columns = [TextColumn("{task.description}"), BarColumn(), *rate, TimeRemainingColumn()]
-    with Progress(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
-        task = bar.add_task(what, total=n_bytes or 1.0)
-        yield lambda part: bar.update(task, completed=part * (n_bytes or 1.0))
+
+    class Line(Progress):
+        # The terminal echoes ^C behind it, which without room there would begin a new line and leave this one.
+        def get_renderable(self) -> Constrain:
+            return Constrain(super().get_renderable(), terminal.width - len("^C"))
+
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(table_column=Column(ratio=1, max_width=40)),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+    ]
+    with Line(*columns, console=terminal, transient=True) as bar:
+        task = bar.add_task(what, total=1.0, rate="")
+
+        def report(part: float) -> None:
+            speed = bar.tasks[task].speed
+            bar.update(task, completed=part, rate=f"{scaled(speed * n_units)}{unit}/s" if speed and n_units else "")
+
+        yield report
+
+
+def _has_bars() -> bool:
+    """Whether standard error is a terminal that can erase a line again."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")

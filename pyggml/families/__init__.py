@@ -25,15 +25,19 @@ from pyggml.families import (
 )
 from pyggml.families._detect import Detector, Match
 from pyggml.families._family import Family, Signs
+from pyggml.families._kinds import KINDS, Kind, kind_of
 from pyggml.families._stop import STOP_TOKEN_IDS, stop_tokens
 
 __all__ = [
     "FAMILIES",
     "GENERIC",
+    "KINDS",
     "STOP_TOKEN_IDS",
     "Family",
+    "Kind",
     "Match",
     "Signs",
+    "kind_of",
     "of_config",
     "of_gguf",
     "of_model",

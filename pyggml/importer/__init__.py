@@ -1,6 +1,15 @@
 """A Hugging Face directory becomes a GGUF file."""
 
-from pyggml.importer.cache import CacheEntry, Imported, cache_dir, cache_entries, clear_cache, imported
+from pyggml.importer.cache import (
+    CacheEntry,
+    Imported,
+    cache_dir,
+    cache_entries,
+    cache_limit,
+    clear_cache,
+    imported,
+    remove_entry,
+)
 from pyggml.importer.convert import Conversion, convert
 
 __all__ = [
@@ -9,7 +18,9 @@ __all__ = [
     "Imported",
     "cache_dir",
     "cache_entries",
+    "cache_limit",
     "clear_cache",
     "convert",
     "imported",
+    "remove_entry",
 ]

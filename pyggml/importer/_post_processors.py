@@ -66,7 +66,7 @@ def _post_processor(files: TokenizerDirectory) -> Surroundings | None:
         if step.get("type") in ("BertProcessing", "RobertaProcessing"):
             return Surroundings(_first(step.get("cls"), where), _first(step.get("sep"), where))
         if step.get("type") != "ByteLevel":
-            raise TokenizerError(f"{where}: {step.get('type')!r} is none that is known here")
+            raise TokenizerError(f"{where}: {step.get('type')!r:.80} is none that is known here")
     return None
 
 

@@ -58,6 +58,10 @@ ENGINE_SPECIAL = frozenset(_ENGINE_SPECIAL.split())
 ENGINE_PLAIN = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"})
 
 
+class NoEndError(TokenizerError):
+    """No file says which token ends a text."""
+
+
 @dataclass(frozen=True)
 class SpecialTokens:
     """Ids by part, and what ends a generation.
@@ -111,7 +115,7 @@ def special_tokens(
         if found is not None:
             ids[part] = found
     if "eos" not in ids:
-        raise TokenizerError(
+        raise NoEndError(
             f"no file in {files.path} says which token ends a text: looked for eos_token in tokenizer_config.json and "
             "special_tokens_map.json, and eos_token_id in generation_config.json and config.json"
         )

@@ -1,9 +1,9 @@
 """Imported models, kept for the next time.
 
 A file is named by what it was made of: the place, size and time of each file of the directory, and what was asked
-for. It appears when it is whole; whatever happens before that leaves nothing that has such a name. The directory is
-``PYGGML_CACHE``, or where the platform keeps such things; when it holds more than ``PYGGML_CACHE_GB`` gigabytes (64),
-the files that were not used for the longest time go.
+for. It appears when it is whole; until then it is a ``.part`` file, which whoever makes it has locked, and from which
+the next one goes on. The directory is ``PYGGML_CACHE``, or where the platform keeps such things; when it holds more
+than ``PYGGML_CACHE_GB`` gigabytes (64), the files that were not used for the longest time go.
 """
 
 from __future__ import annotations
@@ -11,25 +11,40 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyggml import _resumable_file
+from pyggml._partial_file import PartialFile
 from pyggml._version import __version__
-from pyggml.errors import InvalidParameterError
+from pyggml.errors import DiskFullError, InferError, InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGUFReader
-from pyggml.importer.convert import NEEDS_HF_TOKENIZER, Progress, convert
+from pyggml.importer.convert import (
+    NEEDS_HF_TOKENIZER,
+    Progress,
+    Recipe,
+    StoppedError,
+    read_recipe,
+    report_progress,
+    write_model,
+    write_vocabulary,
+)
 from pyggml.importer.encoding import require_outtype
-from pyggml.importer.plan import read_config
+from pyggml.importer.plan import place_name, read_config
+from pyggml.model import Model
+from pyggml.tokenizer.hugging_face import tokenizer_for
 
 _DEFAULT_LIMIT_GB = 64.0
 _SUFFIXES = (".json", ".safetensors", ".model", ".jinja", ".txt")
-# What a process that was killed left behind is older than this before anybody removes it.
-_STALE_S = 24 * 3600
+_PART = ".part"
+_NAME = re.compile(r"(?P<model>.+)-(?P<outtype>[a-z0-9_]+)-[0-9a-f]{24}\.gguf(\.part)?")
 
 
 @dataclass(frozen=True)
@@ -47,39 +62,64 @@ class Imported:
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """A model in the cache.
+    """A model in the cache, or what there is of one.
 
     Attributes:
-        path: of the GGUF file.
-        n_bytes: of it.
-        used: seconds since the epoch when it was loaded last.
+        path: of the file.
+        n_bytes: that it takes on the disk.
+        used: seconds since the epoch when it was loaded last, or written to.
+        is_complete: it is a GGUF file; else its import is going on, or was stopped and will go on from there.
     """
 
     path: Path
     n_bytes: int
     used: float
+    is_complete: bool = True
+
+    @property
+    def model(self) -> str:
+        """Name of the directory that it was made of."""
+        match = _NAME.fullmatch(self.path.name)
+        return match["model"] if match else self.path.stem
+
+    @property
+    def outtype(self) -> str:
+        """What was asked for, as :func:`pyggml.convert` takes it; "" where the name does not tell."""
+        match = _NAME.fullmatch(self.path.name)
+        return match["outtype"] if match else ""
 
 
-def imported(directory: Path, outtype: str = "auto", progress: Progress | None = None) -> Imported:
+def imported(
+    directory: Path, outtype: str = "auto", progress: Progress | None = None, tokenizer: object = None
+) -> Imported:
     """The model of a Hugging Face directory as a GGUF file: the one in the cache, made first where it is not there.
+
+    What another thread or process is making is waited for. What was stopped, in whatever way, goes on from there.
 
     Args:
         directory: with ``config.json``, safetensors and a tokenizer.
         outtype: as for :func:`~pyggml.importer.convert.convert`.
-        progress: called with 0..1 while the file is made; returning False stops.
+        progress: called with 0..1 while the file is made, and with 0 while it is waited for; returning False stops.
+        tokenizer: what the caller is going to encode with; looked at before a file is made.
 
     Raises:
+        TokenizerError, TokenizerNotFoundError: also where ``tokenizer`` is not this model's.
         As :func:`~pyggml.importer.convert.convert`.
     """
     outtype = require_outtype(outtype)
     read_config(directory)  # says what is wrong with something that is no such directory
     path = cache_dir() / _file_name(directory, outtype)
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_stale(path.parent)
-        convert(directory, path, outtype, progress)
-        _shrink(keep=path)
-    os.utime(path)
+        limit = cache_limit()
+        recipe = read_recipe(directory, outtype)
+        _require_tokenizer(recipe, directory, tokenizer)
+        file = _claim(path, lambda: report_progress(progress, 0.0, directory))
+        if file is not None:
+            _remove_leftovers()
+            _make(file, recipe, path, progress)
+            _shrink(limit, keep=path)
+    with contextlib.suppress(OSError):  # others may keep a cache that this user only reads
+        os.utime(path)
     with GGUFReader(path) as reader:
         needs_own = NEEDS_HF_TOKENIZER in reader.metadata
     return Imported(path, directory if needs_own else None)
@@ -96,61 +136,113 @@ def cache_dir() -> Path:
 
 
 def cache_entries() -> list[CacheEntry]:
-    """The models in the cache, the one used last first."""
+    """What is in the cache, the one used last first."""
     found = []
-    for path in _files(cache_dir(), ".gguf"):
+    for path in _files(cache_dir()):
         with contextlib.suppress(FileNotFoundError):  # another process may have removed it
             status = path.stat()
-            found.append(CacheEntry(path, status.st_size, status.st_mtime))
+            is_complete = path.suffix != _PART
+            n_bytes = status.st_size if is_complete else status.st_blocks * 512
+            found.append(CacheEntry(path, n_bytes, status.st_mtime, is_complete))
     return sorted(found, key=lambda entry: -entry.used)
 
 
 def clear_cache() -> int:
-    """Removes the models in the cache, and returns how many bytes they took. Loaded ones stay usable."""
-    entries = cache_entries()
-    for entry in entries:
-        entry.path.unlink(missing_ok=True)
-    return sum(entry.n_bytes for entry in entries)
+    """Empties the cache, and returns how many bytes that freed. Loaded models stay usable, running imports go on."""
+    return sum(map(remove_entry, cache_entries()))
+
+
+def remove_entry(entry: CacheEntry) -> int:
+    """Removes a file from the cache, unless it is being made, and returns how many bytes that freed."""
+    if not entry.is_complete:
+        return _resumable_file.remove(entry.path)
+    entry.path.unlink(missing_ok=True)
+    return entry.n_bytes
+
+
+def cache_limit() -> int:
+    """How many bytes the cache may take, by ``PYGGML_CACHE_GB``.
+
+    Raises:
+        InvalidParameterError: that is no number.
+    """
+    given = os.environ.get("PYGGML_CACHE_GB") or _DEFAULT_LIMIT_GB
+    try:
+        limit = float(given)
+    except ValueError:
+        limit = math.nan
+    if not 0 <= limit < math.inf:
+        raise InvalidParameterError(f"PYGGML_CACHE_GB is {given!r}; a number of gigabytes was expected")
+    return round(limit * 1e9)
+
+
+def _require_tokenizer(recipe: Recipe, directory: Path, tokenizer: object) -> None:
+    """Raises now what would be raised when the model is there."""
+    if tokenizer is None and recipe.vocabulary.needs_hf_tokenizer is None:
+        return
+    with tempfile.TemporaryDirectory(prefix="pyggml-") as folder:
+        path = Path(folder) / "vocabulary.gguf"
+        write_vocabulary(recipe, path)
+        with Model(path, device="cpu", vocab_only=True) as model:
+            tokenizer_for(model, directory if tokenizer is None else tokenizer)
+
+
+def _claim(path: Path, waiting: Callable[[], None]) -> PartialFile | None:
+    """The file to make; None when another has made it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _resumable_file.claim(path, waiting)
+    except InferError:  # some are OSErrors as well
+        raise
+    except OSError as error:
+        raise InvalidParameterError(
+            f"imported models are kept in {path.parent}, where nothing can be written: {error.strerror}. "
+            "PYGGML_CACHE names another place"
+        ) from None
+
+
+def _make(file: PartialFile, recipe: Recipe, path: Path, progress: Progress | None) -> None:
+    try:
+        write_model(recipe, path, progress, file=file)
+    except (StoppedError, DiskFullError):
+        raise
+    except InferError:  # the same would come of it the next time
+        file.discard()
+        _resumable_file.remove(_resumable_file.part_path(path))
+        raise
+    except OSError as error:
+        raise ModelLoadError(f"{path} could not be written: {error}") from error
+    finally:
+        file.discard()
+
+
+def _remove_leftovers() -> None:
+    for entry in cache_entries():
+        if not entry.is_complete and entry.used < time.time() - _resumable_file.STALE_S:
+            remove_entry(entry)
 
 
 def _file_name(directory: Path, outtype: str) -> str:
     place = directory.resolve()
     identity = [__version__, str(place), outtype]
-    for file in sorted(place.iterdir()):
+    for file in sorted([*place.iterdir(), *place.glob("*/*.jinja")]):
         if file.suffix in _SUFFIXES:
             with contextlib.suppress(OSError):  # what cannot be read is named by who reads it
                 status = file.stat()
-                identity.append(f"{file.name} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
+                identity.append(f"{file.relative_to(place)} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", place.name)[:64]
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", place_name(place))[:64]
     return f"{readable}-{outtype}-{digest}.gguf"
 
 
-def _shrink(keep: Path) -> None:
-    limit = _limit_bytes()
+def _shrink(limit: int, keep: Path) -> None:
     total = 0
     for entry in cache_entries():
         total += entry.n_bytes
         if total > limit and entry.path != keep:
-            entry.path.unlink(missing_ok=True)
+            remove_entry(entry)
 
 
-def _limit_bytes() -> float:
-    given = os.environ.get("PYGGML_CACHE_GB", "")
-    try:
-        limit = float(given or _DEFAULT_LIMIT_GB)
-    except ValueError:
-        raise InvalidParameterError(f"PYGGML_CACHE_GB is {given!r}; a number of gigabytes was expected") from None
-    return limit * 1e9
-
-
-def _remove_stale(directory: Path) -> None:
-    for part in _files(directory, ".part"):
-        with contextlib.suppress(FileNotFoundError):
-            if part.stat().st_mtime < time.time() - _STALE_S:
-                part.unlink()
-
-
-def _files(directory: Path, suffix: str) -> Iterator[Path]:
+def _files(directory: Path) -> Iterator[Path]:
     if directory.is_dir():
-        yield from (path for path in directory.iterdir() if path.suffix == suffix)
+        yield from (path for path in directory.iterdir() if path.suffix in (".gguf", _PART))

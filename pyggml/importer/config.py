@@ -76,9 +76,9 @@ class Config:
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A finite number above 0; arguments and errors as :meth:`integer`."""
+        """A number above 0 that float32 can hold; arguments and errors as :meth:`integer`."""
         value = self._or_default(key, default)
-        if type(value) not in (int, float) or not 0 < value < float("inf"):
+        if type(value) not in (int, float) or not 2.0**-126 <= value < 2.0**127:
             raise self.error(key, "a number above 0")
         return float(value)
 
@@ -120,8 +120,8 @@ class Config:
         if not any(value == each and type(value) is type(each) for each in allowed):
             listed = " or ".join(repr(each) for each in allowed)
             raise UnsupportedArchitectureError(
-                f"{self.path}: {self._where}{key} is {value!r}, and the engine computes models of this architecture "
-                f"with {listed}"
+                f"{self.path}: {self._where}{key} is {_short(value)}, and the engine computes models of this "
+                f"architecture with {listed}"
             )
 
     def require_each(self, key: str, allowed: tuple[str, ...]) -> None:
@@ -129,7 +129,8 @@ class Config:
         for value in self.get(key):
             if value not in allowed:
                 raise UnsupportedArchitectureError(
-                    f"{self.path}: {self._where}{key} names {value!r}, and the engine has {' and '.join(allowed)} here"
+                    f"{self.path}: {self._where}{key} names {_short(value)}, and the engine has "
+                    f"{' and '.join(allowed)} here"
                 )
 
     def require_all_known(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -12,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from pyggml import quant
+from pyggml import hub, quant
 from pyggml._native import integer
+from pyggml._partial_file import PartialFile
 from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
@@ -22,6 +24,7 @@ from pyggml.importer.encoding import choose_types, encoded_parts, require_outtyp
 from pyggml.importer.plan import Plan, read_plan
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
 from pyggml.quant import GGMLType
+from pyggml.source import identify
 
 #: Called with the part that is done, 0 to 1; False stops.
 Progress = Callable[[float], bool | None]
@@ -32,6 +35,12 @@ NEEDS_HF_TOKENIZER = "pyggml.needs_hf_tokenizer"
 # For metadata, padding and what the file system itself takes.
 _SPARE_BYTES = 16 * 2**20
 _MAX_THREADS = 512
+# What systems call it: the disk is full, a user's share of it is, or its files can be no larger.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class StoppedError(ModelLoadError):
+    """A progress callback stopped a conversion."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +79,12 @@ def convert(
     is there; until then it grows under another name beside it, of which nothing is left if anything fails.
 
     Args:
-        hf_dir: with ``config.json``, safetensors and a tokenizer.
+        hf_dir: with ``config.json``, safetensors and a tokenizer; or a reference to such a repository, ``hf:org/repo``.
         out: the file to write.
         outtype: "auto" keeps the precision of every weight; "f32", "f16", "bf16", or any mixture that the engine's
             quantiser knows ("q8_0", "q4_0", "q4_k_m" ...), made in the same pass.
-        progress: called with the part that is done, 0 to 1, after each tensor; returning False stops.
+        progress: called with the part that is done, 0 to 1, after each tensor, and before that while files are
+            downloaded; returning False stops.
         imatrix: what matters in the weights, for mixtures: from :func:`pyggml.compute_imatrix`, or the path of a file.
         n_threads: that encode; None: one for each core.
 
@@ -83,27 +93,112 @@ def convert(
         ModelLoadError: a file is broken, or two contradict each other; the message names file and tensor.
         UnsupportedArchitectureError: the engine could not compute this model as it was made.
         TokenizerError: the tokenizer is missing or broken.
-        DiskFullError: the file would not fit. Nothing was written.
+        DiskFullError: the file does not fit. Nothing is left of it.
+        DownloadError, MissingPackageError: as :func:`~pyggml.load`, of a reference.
         InvalidParameterError: an argument that cannot be.
     """
     outtype = require_outtype(outtype)
     threads = None if n_threads is None else integer("n_threads", n_threads, 1, _MAX_THREADS)
     target = _target(out)
-    matrix = open_imatrix(imatrix)
-    plan = read_plan(_directory(hf_dir))
+    recipe = read_recipe(_directory(hf_dir, progress), outtype, open_imatrix(imatrix))
+    return write_model(recipe, target, progress, threads)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that is to be written, but for the data of the tensors, of which not a byte has been read yet.
+
+    Attributes:
+        plan: tensors and metadata.
+        vocabulary: more metadata.
+        imatrix: what matters in the weights, if that is known.
+        types: of the tensors.
+        file_type: the number that describes these as a whole.
+    """
+
+    plan: Plan
+    vocabulary: Vocabulary
+    imatrix: ImportanceMatrix | None
+    types: list[GGMLType]
+    file_type: int
+
+
+def read_recipe(directory: Path, outtype: str, imatrix: ImportanceMatrix | None = None) -> Recipe:
+    """Reads what a directory holds, and checks that all of it can be carried.
+
+    Args:
+        directory: of a model.
+        outtype: spelled as the engine does.
+        imatrix: what matters in the weights.
+
+    Raises:
+        InferError: as :func:`convert`.
+    """
+    plan = read_plan(directory)
     vocabulary = read_vocabulary(plan.config.path.parent, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
-    types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors, matrix)
-    _require_room(target, plan, types)
+    types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors, imatrix)
+    return Recipe(plan, vocabulary, imatrix, types, file_type)
+
+
+def write_model(
+    recipe: Recipe,
+    target: Path,
+    progress: Progress | None,
+    n_threads: int | None = None,
+    file: PartialFile | None = None,
+) -> Conversion:
+    """Writes a model.
+
+    Args:
+        recipe: what to write.
+        target: the file.
+        progress: as for :func:`convert`.
+        n_threads: as for :func:`convert`.
+        file: what becomes the target; tensors that are there already are not made again. None: a new one.
+
+    Raises:
+        StoppedError: the progress callback said so.
+        InferError: as :func:`convert`.
+    """
+    required = _SPARE_BYTES + sum(
+        quant.nbytes(type, tensor.shape) for type, tensor in zip(recipe.types, recipe.plan.tensors, strict=True)
+    )
+    _require_room(target, required, 0 if file is None else file.n_allocated)
+    try:
+        with GGUFWriter(target, file=file) as writer:
+            _set(writer, recipe)
+            for tensor, type in zip(recipe.plan.tensors, recipe.types, strict=True):
+                writer.add_tensor(tensor.name, tensor.shape, type)
+            _write_tensors(writer, recipe, n_threads, progress)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        available = shutil.disk_usage(target.parent).free
+        message = f"{target} takes {required} bytes, and while it was written there was no more room: {error.strerror}"
+        raise DiskFullError(message, required, available) from None
+    return _report(target, recipe)
+
+
+def write_vocabulary(recipe: Recipe, target: Path) -> None:
+    """Writes a GGUF file with everything but the weights."""
     with GGUFWriter(target) as writer:
-        _declare(writer, plan, vocabulary, types, file_type, matrix)
-        _write_tensors(writer, plan, types, threads, progress, matrix)
-    return _report(target, plan, vocabulary, types)
+        _set(writer, recipe)
 
 
-def _directory(hf_dir: object) -> Path:
+def report_progress(progress: Progress | None, fraction: float, directory: Path) -> None:
+    """Tells how far the conversion of a directory is.
+
+    Raises:
+        StoppedError: the callback said so.
+    """
+    if progress is not None and progress(fraction) is False:
+        raise StoppedError(f"converting {directory} was stopped by its progress callback")
+
+
+def _directory(hf_dir: object, progress: Progress | None) -> Path:
     if not isinstance(hf_dir, (str, os.PathLike)) or "\0" in os.fspath(hf_dir):
         raise InvalidParameterError(f"the directory must be given as a path, not as {hf_dir!r}")
-    return Path(hf_dir)
+    return identify(hf_dir, progress) if hub.is_reference(hf_dir) else Path(hf_dir)
 
 
 def _target(out: object) -> Path:
@@ -112,36 +207,29 @@ def _target(out: object) -> Path:
     return Path(out)
 
 
-def _require_room(target: Path, plan: Plan, types: list[GGMLType]) -> None:
+def _require_room(target: Path, required: int, allocated: int) -> None:
     if not target.parent.is_dir():
         raise InvalidParameterError(f"there is no directory {target.parent} to write {target.name} in")
-    required = _SPARE_BYTES + sum(
-        quant.nbytes(type, tensor.shape) for type, tensor in zip(types, plan.tensors, strict=True)
-    )
-    available = shutil.disk_usage(target.parent).free
+    available = allocated + shutil.disk_usage(target.parent).free
     if required > available:
         raise DiskFullError(
             f"{target} would take {required} bytes, and {target.parent} has room for {available}", required, available
         )
 
 
-def _declare(
-    writer: GGUFWriter,
-    plan: Plan,
-    vocabulary: Vocabulary,
-    types: list[GGMLType],
-    file_type: int,
-    imatrix: ImportanceMatrix | None,
-) -> None:
-    metadata: dict[str, Any] = {**plan.metadata, "general.file_type": file_type, **vocabulary.metadata}
+def _set(writer: GGUFWriter, recipe: Recipe) -> None:
+    vocabulary = recipe.vocabulary
+    metadata: dict[str, Any] = {
+        **recipe.plan.metadata,
+        "general.file_type": recipe.file_type,
+        **vocabulary.metadata,
+    }
     if vocabulary.needs_hf_tokenizer is not None:
         metadata[NEEDS_HF_TOKENIZER] = vocabulary.needs_hf_tokenizer
     for key, value in metadata.items():
         writer.set(key, value, _value_type(value))
-    for key, (value, type) in ({} if imatrix is None else quantizer_metadata(imatrix)).items():
+    for key, (value, type) in ({} if recipe.imatrix is None else quantizer_metadata(recipe.imatrix)).items():
         writer.set(key, value, type)
-    for tensor, element in zip(plan.tensors, types, strict=True):
-        writer.add_tensor(tensor.name, tensor.shape, element)
 
 
 def _value_type(value: Any) -> ValueType | None:
@@ -151,32 +239,29 @@ def _value_type(value: Any) -> ValueType | None:
     return None
 
 
-def _write_tensors(
-    writer: GGUFWriter,
-    plan: Plan,
-    types: list[GGMLType],
-    threads: int | None,
-    progress: Progress | None,
-    imatrix: ImportanceMatrix | None,
-) -> None:
+def _write_tensors(writer: GGUFWriter, recipe: Recipe, threads: int | None, progress: Progress | None) -> None:
+    plan = recipe.plan
     sizes = [tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors]
     done = np.cumsum(sizes) / max(sum(sizes), 1)
+    missing = writer.missing()
     with ThreadPoolExecutor(encoding.n_threads(threads), "pyggml-convert") as executor:
-        for tensor, type, fraction in zip(plan.tensors, types, done, strict=True):
-            writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor, imatrix))
-            if progress is not None and progress(float(fraction)) is False:
-                raise ModelLoadError(f"converting {plan.config.path.parent} was stopped by its progress callback")
+        for tensor, type, fraction in zip(plan.tensors, recipe.types, done, strict=True):
+            if tensor.name not in missing:
+                continue
+            writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor, recipe.imatrix))
+            report_progress(progress, float(fraction), plan.config.path.parent)
 
 
-def _report(target: Path, plan: Plan, vocabulary: Vocabulary, types: list[GGMLType]) -> Conversion:
-    names = [type.name for type in types]
+def _report(target: Path, recipe: Recipe) -> Conversion:
+    plan, vocabulary = recipe.plan, recipe.vocabulary
+    names = [type.name for type in recipe.types]
     return Conversion(
         path=target,
         architecture=plan.layout.architecture,
         types={name: names.count(name) for name in sorted(set(names))},
         n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors),
         n_bytes=target.stat().st_size,
-        notes=(*_losses(plan, types), *_differences(vocabulary), *vocabulary.notes),
+        notes=(*_losses(plan, recipe.types), *_differences(vocabulary), *vocabulary.notes),
     )
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyggml.errors import InvalidParameterError, ModelLoadError, ModelNotFoundError, UnsupportedArchitectureError
+from pyggml.errors import (
+    InferError,
+    InvalidParameterError,
+    ModelLoadError,
+    ModelNotFoundError,
+    UnsupportedArchitectureError,
+)
 from pyggml.importer.config import Config
 from pyggml.importer.layout import Layout, Sizes, Tensor
 from pyggml.importer.layouts import layout_of
@@ -65,8 +73,18 @@ class Plan:
     checkpoint: Checkpoint
 
 
-def read_plan(directory: Path) -> Plan:
+#: Called with what is wrong, and what that is about: "tensor", "leftover" (tensors) or "setting".
+Found = Callable[[str, InferError], None]
+
+
+def read_plan(directory: Path, found: Found | None = None, tensors_of: type[Tensors] = Tensors) -> Plan:
     """Reads what a directory holds, and checks that all of it can be carried.
+
+    Args:
+        directory: with the model.
+        found: called with each thing that is wrong with a tensor or a setting, which is then left out. None: the first
+            is raised.
+        tensors_of: what reads the tensors.
 
     Raises:
         ModelNotFoundError: there is no such directory, or a file or a tensor is missing.
@@ -77,14 +95,26 @@ def read_plan(directory: Path) -> Plan:
     layout = layout_of(config)
     scheme = scheme_of(config)  # which is beside the language model where that is part of a larger one
     config = _of_language_model(config, layout)
-    tensors = Tensors(Checkpoint(directory), layout.prefixes, scheme)
+    tensors = tensors_of(Checkpoint(directory), layout.prefixes, scheme)
     sizes = _read_sizes(config, layout, tensors)
     rope = read_rope(config, layout, sizes)
     metadata = _metadata(directory, config, layout, sizes, rope)
-    planned = list(_planned(layout, sizes, tensors, rope))
-    config.require_all_known()
-    _require_all_used(tensors, layout)
+    planned = list(_planned(layout, sizes, tensors, rope, found))
+    with _found("setting", found):
+        config.require_all_known()
+    with _found("leftover", found):
+        _require_all_used(tensors, layout)
     return Plan(layout, config, sizes, metadata, planned, tensors.checkpoint)
+
+
+@contextlib.contextmanager
+def _found(what: str, found: Found | None) -> Iterator[None]:
+    try:
+        yield
+    except InferError as error:
+        if found is None:
+            raise
+        found(what, error)
 
 
 def read_config(directory: Path) -> Config:
@@ -195,10 +225,15 @@ _EPSILONS = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.laye
 
 
 def _name(directory: Path, config: Config) -> str:
-    """What the model is called: by itself, or by where it lies, also in the cache of huggingface_hub."""
+    """What the model is called: by itself, or by where it lies."""
     given = config.values.get("_name_or_path")
     if isinstance(given, str) and given.strip("./"):
         return Path(given).name
+    return place_name(directory)
+
+
+def place_name(directory: Path) -> str:
+    """What a directory is called; one in the cache of huggingface_hub by its repository, and not by its commit."""
     path = directory.resolve()
     if path.parent.name == "snapshots":
         return path.parent.parent.name.split("--")[-1]
@@ -239,18 +274,18 @@ def _layers_with_window(config: Config, sizes: Sizes) -> list[bool]:
     return [is_on and (first is None or i >= config.integer("max_window_layers")) for i in range(sizes.n_layer)]
 
 
-def _planned(layout: Layout, sizes: Sizes, tensors: Tensors, rope: Rope) -> Iterator[PlannedTensor]:
+def _planned(
+    layout: Layout, sizes: Sizes, tensors: Tensors, rope: Rope, found: Found | None
+) -> Iterator[PlannedTensor]:
     """The tensors outside of the blocks, then block by block, which is the order in which others write them."""
     existing = [tensor for tensor in layout.tensors if tensor.exists(sizes)]
     for name, factors in rope.tensors.items():
         yield PlannedTensor(name, factors.shape, Plain(factors, GGMLType.F32), True)
-    for tensor in existing:
-        if "{i}" not in tensor.target:
-            yield _plan_tensor(tensor, sizes, tensors, 0)
-    for i in range(sizes.n_layer):
-        for tensor in existing:
-            if "{i}" in tensor.target:
-                yield _plan_tensor(tensor, sizes, tensors, i)
+    outside = ((tensor, 0) for tensor in existing if "{i}" not in tensor.target)
+    inside = ((tensor, i) for i in range(sizes.n_layer) for tensor in existing if "{i}" in tensor.target)
+    for tensor, i in itertools.chain(outside, inside):
+        with _found("tensor", found):
+            yield _plan_tensor(tensor, sizes, tensors, i)
 
 
 def _plan_tensor(tensor: Tensor, sizes: Sizes, tensors: Tensors, i: int) -> PlannedTensor:
@@ -270,7 +305,7 @@ def _plan_tensor(tensor: Tensor, sizes: Sizes, tensors: Tensors, i: int) -> Plan
 def _require_all_used(tensors: Tensors, layout: Layout) -> None:
     unknown = [name for name in tensors.unused() if not layout.is_ignored(name) and not re.fullmatch(IGNORED, name)]
     if unknown:
-        listed = ", ".join(repr(name) for name in sorted(unknown, key=_natural)[:5])
+        listed = ", ".join(f"{name!r:.100}" for name in sorted(unknown, key=_natural)[:5])
         raise UnsupportedArchitectureError(
             f"{tensors.checkpoint.files[0].parent} holds {len(unknown)} tensors that {layout.name} models of this "
             f"configuration do not have, such as {listed}"

@@ -114,7 +114,7 @@ class _Parameters:
     def require_plain(self) -> None:
         if self.kind != "default" or self.rotated != 1.0:
             raise UnsupportedArchitectureError(
-                f"{self.section.path}: the rotations of the layers with a window are {self.kind!r}; the engine has "
+                f"{self.section.path}: the rotations of the layers with a window are {self.kind!r:.80}; the engine has "
                 "plain ones"
             )
 
@@ -130,7 +130,7 @@ def _scaled(parameters: _Parameters, layout: Layout, sizes: Sizes) -> Rope:
     scale = _SCALINGS.get(parameters.kind)
     if scale is None:
         raise UnsupportedArchitectureError(
-            f"{parameters.section.path}: rotations are scaled by {parameters.kind!r}; pyggml knows "
+            f"{parameters.section.path}: rotations are scaled by {parameters.kind!r:.80}; pyggml knows "
             f"{', '.join(_SCALINGS)}"
         )
     scale(rope, parameters, layout, n_rot)
@@ -234,8 +234,8 @@ def _divide_by(rope: Rope, factors: Factors, tensor: str, parameters: _Parameter
     needed = "factors" if tensor == _FACTORS else "longrope"
     if needed not in layout.rope:
         raise UnsupportedArchitectureError(
-            f"{parameters.section.path}: the engine has no rotations scaled by {parameters.kind!r} as they are here "
-            f"for {layout.name} models"
+            f"{parameters.section.path}: the engine has no rotations scaled by {parameters.kind!r:.80} as they are "
+            f"here for {layout.name} models"
         )
     rope.tensors[tensor] = factors.astype(np.float32)
 

@@ -61,6 +61,10 @@ DTYPES: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
 )
 
 
+class CutShortError(ModelLoadError):
+    """A file ends before what its header says."""
+
+
 @dataclass(frozen=True)
 class StoredTensor:
     """A tensor in a file of a checkpoint.
@@ -238,17 +242,17 @@ def _header(file: _OpenFile) -> bytes:
             "that pyggml reads"
         )
     if n > file.size - 8:
-        raise ModelLoadError(f"{file.path} is cut short: its header has {n} bytes, and the file {file.size}")
+        raise CutShortError(f"{file.path} is cut short: its header has {n} bytes, and the file {file.size}")
     return file.read(8, n)
 
 
 def _tensor(path: Path, data_offset: int, name: str, entry: object) -> StoredTensor:
-    where = f"{path}: tensor {name!r}"
+    where = f"{path}: tensor {_short(name)}"
     if not isinstance(entry, dict) or not entry.keys() >= {"dtype", "shape", "data_offsets"}:
         raise ModelLoadError(f"{where} is not described by dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise ModelLoadError(f"{where} is of type {dtype!r}; pyggml reads {', '.join(DTYPES)}")
+        raise ModelLoadError(f"{where} is of type {_short(dtype)}; pyggml reads {', '.join(DTYPES)}")
     if not _are_sizes(shape) or len(shape) > _MAX_DIMENSIONS:
         raise ModelLoadError(f"{where} has shape {_short(shape)}, which is none")
     if not _are_sizes(offsets) or len(offsets) != 2:
@@ -275,8 +279,11 @@ def _require_gapless(path: Path, tensors: list[StoredTensor], data_offset: int, 
             raise ModelLoadError(f"{path}: tensor {tensor.name!r} {flaw} {previous}")
         end, previous = tensor.offset + tensor.nbytes, f"tensor {tensor.name!r}"
     if end != data_offset + n_data:
-        flaw = "is cut short" if end > data_offset + n_data else "has bytes that belong to no tensor"
-        raise ModelLoadError(f"{path} {flaw}: its tensors end at byte {end}, and the file at {data_offset + n_data}")
+        is_cut = end > data_offset + n_data
+        flaw, kind = (
+            ("is cut short", CutShortError) if is_cut else ("has bytes that belong to no tensor", ModelLoadError)
+        )
+        raise kind(f"{path} {flaw}: its tensors end at byte {end}, and the file at {data_offset + n_data}")
 
 
 def _single_file(directory: Path) -> Path:
@@ -311,29 +318,29 @@ def _read_index(index: Path) -> dict[str, set[str]]:
     for tensor, file in weight_map.items():
         if not isinstance(file, str) or not _is_plain_name(file):
             raise ModelLoadError(
-                f"{index} says that tensor {tensor!r} is in {_short(file)}, which is no file of this directory"
+                f"{index} says that tensor {_short(tensor)} is in {_short(file)}, which is no file of this directory"
             )
         wanted.setdefault(file, set()).add(tensor)
     return wanted
 
 
 def _is_plain_name(name: str) -> bool:
-    return name not in ("", ".", "..") and not any(character in name for character in "/\\\0:")
+    return name not in ("", ".", "..") and len(name) < 256 and not any(character in name for character in "/\\\0:")
 
 
 def _require_same_names(index: Path, file: Path, wanted: set[str], found: Mapping[str, StoredTensor]) -> None:
     missing, unknown = sorted(wanted - found.keys()), sorted(found.keys() - wanted)
     if missing:
-        raise ModelLoadError(f"{index} says that tensor {missing[0]!r} is in {file.name}, and it is not")
+        raise ModelLoadError(f"{index} says that tensor {_short(missing[0])} is in {file.name}, and it is not")
     if unknown:
-        raise ModelLoadError(f"{file} holds tensor {unknown[0]!r}, which {index.name} does not say")
+        raise ModelLoadError(f"{file} holds tensor {_short(unknown[0])}, which {index.name} does not say")
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     values = dict(pairs)
     if len(values) != len(pairs):
         counts = Counter(key for key, _ in pairs)
-        raise ValueError(f"{counts.most_common(1)[0][0]!r} is there twice")
+        raise ValueError(f"{_short(counts.most_common(1)[0][0])} is there twice")
     return values
 
 

@@ -70,7 +70,7 @@ def scheme_of(config: Config) -> Scheme | None:
     make = _METHODS.get(str(method))
     if make is None:
         raise UnsupportedArchitectureError(
-            f"{config.path}: the weights are quantised by {method!r}; pyggml imports {', '.join(_METHODS)}"
+            f"{config.path}: the weights are quantised by {method!r:.80}; pyggml imports {', '.join(_METHODS)}"
         )
     return make(section)
 
@@ -82,7 +82,7 @@ def _compressed_tensors(config: Config) -> Scheme:
     sparsity = config.section("sparsity_config")
     if sparsity is not None and sparsity.get("format") not in (None, "dense"):
         raise UnsupportedArchitectureError(
-            f"{config.path}: the weights are compressed as {sparsity.get('format')!r}; pyggml imports dense ones"
+            f"{config.path}: the weights are compressed as {sparsity.get('format')!r:.80}; pyggml imports dense ones"
         )
     bits = _compressed_bits(config)
 
@@ -174,7 +174,7 @@ def _gptq(config: Config) -> Scheme:
     layout = config.get("checkpoint_format") or "gptq"
     if layout not in ("gptq", "gptq_v2"):
         raise UnsupportedArchitectureError(
-            f"{config.path}: checkpoint_format is {layout!r}; pyggml imports gptq and gptq_v2"
+            f"{config.path}: checkpoint_format is {layout!r:.80}; pyggml imports gptq and gptq_v2"
         )
     stored_minus = 1 if layout == "gptq" else 0  # the first layout stores zero points less 1
 
@@ -197,7 +197,8 @@ def _awq(config: Config) -> Scheme:
     bits, version = config.integer("bits", 4), str(config.get("version") or "gemm").lower()
     if bits != 4 or version != "gemm":
         raise UnsupportedArchitectureError(
-            f"{config.path}: AWQ weights have {bits} bits in the layout {version!r}; pyggml imports 4 bits in 'gemm'"
+            f"{config.path}: AWQ weights have {bits} bits in the layout {version!r:.80}; pyggml imports 4 bits in "
+            "'gemm'"
         )
 
     def read(module: Module, shape: tuple[int, ...]) -> Weight | None:

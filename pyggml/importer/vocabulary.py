@@ -16,7 +16,7 @@ from pyggml.importer._added_tokens import AddedToken
 from pyggml.importer._chat_templates import chat_templates
 from pyggml.importer._cut import Cut
 from pyggml.importer._post_processors import Surroundings, surroundings
-from pyggml.importer._special_tokens import named_text, special_tokens
+from pyggml.importer._special_tokens import SpecialTokens, named_text, special_tokens
 from pyggml.importer._token_table import MAX_TOKENS, Token, TokenTable
 from pyggml.importer._tokenizer_directory import TokenizerDirectory, read_directory
 from pyggml.tokenizer.sentencepiece import Algorithm, SentencePieceModel
@@ -63,11 +63,8 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
     cut = _cut(files, added)
     n_vocab = _vocab_size(config, directory)
     cut.tokens.require_whole(str(files.tokenizer_file))
-    dropped = _added_tokens.add_to(cut.tokens, added, n_vocab)
+    roles = find_roles(files, added, cut.tokens, n_vocab)
     kept = [token for token in added if token.text in cut.tokens.ids]
-    given = _given_by_model(files)
-    around = surroundings(files, *(_text(part, given, cut.tokens, files) for part in ("bos", "eos")))
-    special = special_tokens(files, cut.tokens, given, _around_ids(around, cut.tokens, files))
     tokens = _fitted(cut.tokens, n_vocab, files)
     differences = [
         *cut.differences,
@@ -80,18 +77,52 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
             "tokenizer.ggml.pre": "default",
             **_columns(tokens, cut.has_scores),
             **cut.metadata,
-            **special.metadata,
-            STOP_TOKEN_IDS: ",".join(map(str, special.ends)),
-            "tokenizer.ggml.add_bos_token": around.before is not None,
-            "tokenizer.ggml.add_eos_token": around.after is not None,
+            **roles.metadata,
             **chat_templates(files),
         },
         n_tokens=len(tokens),
-        end_ids=special.ends,
-        needs_hf_tokenizer="; ".join(differences) or None,
+        end_ids=roles.special.ends,
+        needs_hf_tokenizer=_shown("; ".join(differences)) or None,
         tokenizer_files=tuple(_tokenizer_files(files)),
-        notes=tuple(_notes(dropped, tokens)),
+        notes=tuple(_notes(roles.dropped, tokens)),
     )
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which tokens have a part to play.
+
+    Attributes:
+        special: their ids.
+        around: what goes around a text.
+        dropped: added tokens beyond the model's embedding.
+    """
+
+    special: SpecialTokens
+    around: Surroundings
+    dropped: list[AddedToken]
+
+    @property
+    def metadata(self) -> dict[str, object]:
+        """As keys of a GGUF file."""
+        return {
+            **self.special.metadata,
+            STOP_TOKEN_IDS: ",".join(map(str, self.special.ends)),
+            "tokenizer.ggml.add_bos_token": self.around.before is not None,
+            "tokenizer.ggml.add_eos_token": self.around.after is not None,
+        }
+
+
+def find_roles(files: TokenizerDirectory, added: list[AddedToken], tokens: TokenTable, n_vocab: int | None) -> Roles:
+    """Puts the added tokens into the table, and says which tokens have a part to play.
+
+    Raises:
+        TokenizerError: a file is damaged, or none says which token ends a text.
+    """
+    dropped = _added_tokens.add_to(tokens, added, n_vocab)
+    given = _given_by_model(files)
+    around = surroundings(files, *(_text(part, given, tokens, files) for part in ("bos", "eos")))
+    return Roles(special_tokens(files, tokens, given, _around_ids(around, tokens, files)), around, dropped)
 
 
 def _cut(files: TokenizerDirectory, added: list[AddedToken]) -> Cut:
@@ -185,6 +216,11 @@ def _tokenizer_files(files: TokenizerDirectory) -> Iterable[Path]:
     for name in ("tokenizer_config.json", "added_tokens.json"):
         if (files.path / name).is_file():
             yield files.path / name
+
+
+def _shown(text: str) -> str:
+    """What can be written and read: names of unknown things may be anything."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:1000])
 
 
 def _notes(dropped: list[AddedToken], tokens: list[Token]) -> Iterable[str]:

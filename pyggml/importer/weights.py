@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import quant
+from pyggml.errors import ModelLoadError
 from pyggml.quant import GGMLType
 
 #: Which rows: consecutive ones, or some by their numbers.
@@ -79,7 +80,10 @@ class Plain(Weight):
         start, stop, _ = rows.indices(self.n_rows)
         count = (stop - start) * self.n_cols
         offset += start * self.n_cols * self._array.itemsize
-        return np.fromfile(path, self._array.dtype, count, offset=offset).reshape(-1, self.n_cols)
+        found = np.fromfile(path, self._array.dtype, count, offset=offset)
+        if found.size != count:
+            raise ModelLoadError(f"{path} has become shorter since its header was read")
+        return found.reshape(-1, self.n_cols)
 
 
 class Reordered(Weight):

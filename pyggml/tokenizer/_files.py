@@ -93,6 +93,8 @@ def _in_directory(directory: Path) -> Path:
 
 def _data(file: Path) -> bytes:
     try:
+        if not file.is_file():  # a pipe, say, at which reading would wait
+            raise TokenizerError(f"{file} is not a file")
         if file.stat().st_size > _MAX_BYTES:
             raise TokenizerError(f"{file} has {file.stat().st_size} bytes, more than any tokenizer")
         return file.read_bytes()

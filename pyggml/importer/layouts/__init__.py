@@ -51,7 +51,7 @@ def layout_of(config: Config) -> Layout:
             if any(name in layout.hf_architectures for name in architectures):
                 return layout
     raise UnsupportedArchitectureError(
-        f"{config.path}: model_type is {model_type!r} and architectures are {architectures!r}; pyggml imports "
+        f"{config.path}: model_type is {model_type!r:.80} and architectures are {architectures!r:.200}; pyggml imports "
         f"{', '.join(known)}. A GGUF file of the model may exist"
     )
 
@@ -64,6 +64,6 @@ def _require_a_language_model(config: Config, layout: Layout, architectures: obj
         and not set(map(str, architectures)) & set(layout.hf_architectures)
     ):
         raise UnsupportedArchitectureError(
-            f"{config.path}: architectures are {architectures!r}; of {layout.name} models pyggml imports "
+            f"{config.path}: architectures are {architectures!r:.200}; of {layout.name} models pyggml imports "
             f"{', '.join(layout.hf_architectures)}"
         )

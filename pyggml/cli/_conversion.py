@@ -1,0 +1,45 @@
+"""What became of a model that was written to a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from pyggml.cli._units import bytes_text, count_text, seconds_text
+from pyggml.cli.terminal import print_json, progress
+
+if TYPE_CHECKING:
+    from pyggml import Conversion
+
+_Report = Callable[[float], None]
+
+
+def run_and_tell(what: str, n_bytes: int | None, write: Callable[[_Report], Conversion], *, as_json: bool) -> None:
+    """Writes a file beneath a progress bar and tells what became of it.
+
+    Args:
+        what: is done; stands before the bar.
+        n_bytes: that are read for it, if known.
+        write: takes what is to be called with the part that is done.
+        as_json: in place of words.
+    """
+    began = time.monotonic()
+    with progress(what, n_bytes) as report:
+        done = write(report)
+    if as_json:
+        print_json(dataclasses.asdict(done))
+    else:
+        _print(done, time.monotonic() - began)
+
+
+def _print(done: Conversion, seconds: float) -> None:
+    bits = f"{8 * done.n_bytes / max(done.n_params, 1):.3g} bits each"
+    weights = f"{count_text(done.n_params)} weights of {bits}"
+    click.echo(f"{done.path}: {done.architecture}, {weights}, {bytes_text(done.n_bytes)}, in {seconds_text(seconds)}")
+    click.echo(f"tensors: {', '.join(f'{n} {name}' for name, n in done.types.items())}")
+    for note in done.notes:
+        click.echo(f"note: {note}")

@@ -1,0 +1,61 @@
+"""Ctrl-C, for those who have something to stop."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Interrupts:
+    """While it is entered, Ctrl-C raises nothing, but stops what :meth:`stopping` is about.
+
+    Attributes:
+        pressed: whether it was, since :meth:`forget`.
+    """
+
+    def __init__(self) -> None:
+        self.pressed = False
+        self._cancel: Callable[[], None] | None = None
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def forget(self) -> None:
+        """Begins anew: what was pressed before counts no more."""
+        self.pressed = False
+
+    @contextmanager
+    def stopping(self, cancel: Callable[[], None]) -> Iterator[None]:
+        """Calls ``cancel`` when Ctrl-C is pressed in the meantime, or was already."""
+        self._cancel = cancel
+        if self.pressed:
+            cancel()
+        try:
+            yield
+        finally:
+            self._cancel = None
+
+    @contextmanager
+    def raising(self) -> Iterator[None]:
+        """Ctrl-C raises KeyboardInterrupt in the meantime."""
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        self.pressed = True
+        if self._cancel is not None:
+            self._cancel()

@@ -1,0 +1,31 @@
+"""The model that a command works with, and the bar that shows how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyggml
+from pyggml.cli.options import say_which
+from pyggml.cli.terminal import progress
+
+if TYPE_CHECKING:
+    from pyggml import LLM
+
+
+@contextmanager
+def opened(model: str | None, **options: Any) -> Iterator[LLM]:
+    """Loads a model; says so when it is the shipped one.
+
+    Args:
+        model: as the option of that name.
+        **options: as :func:`pyggml.load`.
+    """
+    say_which(model)
+    what = "" if model is None else f" {Path(model).name}"
+    with progress(f"Loading{what}") as show:
+        llm = pyggml.load(model, progress=show, **options)
+    with llm:
+        yield llm

@@ -1,0 +1,43 @@
+"""Files that commands write: looked at before the work begins, and not replaced by accident."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+#: Allows a command to replace what is there.
+force_option = click.option("-f", "--force", is_flag=True, help="Replace OUT if it is there.")
+
+
+def output_file(out: str, *sources: str | None, force: bool) -> Path:
+    """The file that a command may write.
+
+    Args:
+        out: where the user wants it.
+        sources: what it is made from, which it must not replace.
+        force: whether it may replace any other file.
+
+    Raises:
+        click.ClickException: it may not be written; says why.
+    """
+    path = Path(out)
+    if path.is_dir():
+        raise click.ClickException(f"{path} is a directory: name the file to write in it")
+    if not path.parent.is_dir():
+        raise click.ClickException(f"there is no directory {path.parent} to write {path.name} in")
+    if not os.access(path.parent, os.W_OK):
+        raise click.ClickException(f"nothing may be written in {path.parent}")
+    if any(_is_same(path, source) for source in sources if source is not None):
+        raise click.ClickException(f"{path} would be read and written: name another file to write")
+    if path.exists() and not force:
+        raise click.ClickException(f"{path} is there already: --force replaces it")
+    return path
+
+
+def _is_same(path: Path, source: str) -> bool:
+    try:
+        return path.samefile(source)
+    except OSError:
+        return False

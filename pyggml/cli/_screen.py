@@ -1,0 +1,86 @@
+"""Where generated text goes: a terminal, which must not be garbled, or a program, which gets the bare text."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from pyggml import Completion
+
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+
+# What a model writes may hold what a terminal obeys: such characters are shown, not sent.
+_HARMLESS = (
+    {code: 0x2400 + code for code in range(0x20)}
+    | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+    | {0x7F: 0x2421, ord("\n"): ord("\n"), ord("\t"): ord("\t"), ord("\r"): None}
+)
+
+
+def obeys_escapes() -> bool:
+    """Whether standard output is a terminal that does more than print."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+
+
+class Screen:
+    """Shows text as it comes.
+
+    Attributes:
+        is_terminal: whether somebody looks at it.
+    """
+
+    def __init__(self) -> None:
+        """Writes to standard output."""
+        self._file: TextIO = sys.stdout
+        self.is_terminal = self._file.isatty()
+        self._has_dim = obeys_escapes() and not os.environ.get("NO_COLOR")
+        self._at_line_start = True
+
+    def write(self, text: str, *, dim: bool = False) -> None:
+        """Shows more of it at once."""
+        if not text:
+            return
+        self._at_line_start = text.endswith("\n")
+        if self.is_terminal:
+            text = text.translate(_HARMLESS)
+        self._file.write(f"{_DIM}{text}{_PLAIN}" if dim and self._has_dim else text)
+        self._file.flush()
+
+    def end_line(self) -> None:
+        """Ends the line, unless it has been."""
+        if not self._at_line_start:
+            self.write("\n")
+
+    def forget_line(self) -> None:
+        """Somebody else has ended the line."""
+        self._at_line_start = True
+
+    def note(self, text: str) -> None:
+        """Says something that is not generated; elsewhere than on a terminal it goes to standard error."""
+        self.end_line()
+        if self.is_terminal:
+            width = shutil.get_terminal_size().columns
+            for line in text.split("\n"):
+                self.write(textwrap.fill(line, width, subsequent_indent="  ") + "\n")
+        else:
+            click.echo(text, err=True)
+
+
+def stats_line(done: Completion) -> str:
+    """What a generation took."""
+    cached = f" ({done.cached_tokens:,} cached)" if done.cached_tokens else ""
+    timings = done.timings
+    return (
+        f"{done.prompt_tokens:,} prompt tokens{cached}, {len(done.token_ids):,} generated, "
+        f"first after {_duration(timings.ttft_s)}, {timings.tokens_per_s:,.1f} tokens/s"
+    )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"

@@ -1,0 +1,56 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+_PREFIXES = ("", "k", "M", "G", "T", "P")
+_COUNTS = ("", " thousand", " million", " billion", " trillion")
+
+
+def scaled(n: float) -> str:
+    """``3_812_000`` is "3.81 M", for a unit to follow: decimal, three digits."""
+    digits, power = _three_digits(n, len(_PREFIXES))
+    return f"{digits} {_PREFIXES[power]}"
+
+
+def bytes_text(n: float) -> str:
+    """``3_812_000`` is "3.81 MB"."""
+    return f"{scaled(n)}B"
+
+
+def count_text(n: float) -> str:
+    """``1_235_814_432`` is "1.24 billion"."""
+    digits, power = _three_digits(n, len(_COUNTS))
+    return f"{digits}{_COUNTS[power]}"
+
+
+def counted(n: int, what: str) -> str:
+    """``2, "file"`` is "2 files"."""
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def seconds_text(seconds: float) -> str:
+    """``83.2`` is "1 min 23 s"."""
+    if seconds < 59.5:
+        return f"{seconds:.2g} s" if seconds < 9.5 else f"{seconds:.0f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+def ago_text(seconds: float) -> str:
+    """``7300`` is "2 hours ago"."""
+    for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        n = int(seconds // size)
+        if n > 0:
+            return f"{counted(n, unit)} ago"
+    return "just now"
+
+
+def _three_digits(n: float, n_powers: int) -> tuple[str, int]:
+    """Three digits of it, and the power of a thousand that they are to be multiplied by."""
+    power = 0
+    while n >= 999.5 and power < n_powers - 1:
+        n, power = n / 1000, power + 1
+    if power == 0 and n == round(n):
+        return str(round(n)), power
+    return f"{n:.{max(3 - len(str(int(n))), 0)}f}", power

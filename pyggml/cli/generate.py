@@ -1,0 +1,122 @@
+"""``pyggml generate``: goes on with a text."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyggml.cli._interrupts import Interrupts
+from pyggml.cli._model import opened
+from pyggml.cli._sampling_options import sampling_options, sampling_params
+from pyggml.cli._screen import Screen, stats_line
+from pyggml.cli.options import load_options, model_option
+from pyggml.cli.program import INTERRUPTED, Command
+from pyggml.cli.terminal import json_option, print_json
+
+if TYPE_CHECKING:
+    from pyggml import Completion, Stream
+
+
+@click.command("generate", cls=Command)
+@click.argument("prompt", required=False)
+@click.option(
+    "-f",
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="Read the prompt from this file.",
+)
+@model_option
+@click.option("--stats", is_flag=True, help="Tell on standard error how many tokens there were, and how fast.")
+@json_option
+@sampling_options()
+@load_options
+def command(
+    prompt: str | None,
+    path: str | None,
+    model: str | None,
+    stats: bool,
+    as_json: bool,
+    sampling: dict[str, Any],
+    **load: Any,
+) -> None:
+    r"""Go on with a text, and show it as it comes.
+
+    PROMPT is given to the model as it is, without a chat template: "pyggml chat" is for questions. Without it, or
+    when it is "-", the text comes from standard input; a newline at the end of a file or of standard input does not
+    count. Ctrl-C ends the generation.
+
+    \b
+    pyggml generate "Once upon a time" --temperature 0.8 --stats
+    pyggml generate -f story.txt --max-tokens 500 > more.txt
+    """
+    text = _prompt(prompt, path)
+    params = sampling_params(sampling)
+    with opened(model, n_parallel=1, **load) as llm, Interrupts() as interrupts:
+        stream = llm.stream(text, params)
+        with interrupts.stopping(stream.cancel):
+            _show(stream, quiet=as_json)
+        done = stream.completion
+    if as_json:
+        print_json(_as_json(done))
+    if stats:
+        click.echo(stats_line(done), err=True)
+    if done.finish_reason == "cancelled":
+        raise click.exceptions.Exit(INTERRUPTED)
+
+
+def _show(stream: Stream, *, quiet: bool) -> None:
+    screen = Screen()
+    for chunk in stream:
+        if not quiet:
+            screen.write(chunk.text)
+    screen.end_line()
+
+
+def _prompt(prompt: str | None, path: str | None) -> str:
+    """The prompt, wherever it is."""
+    if prompt is not None and path is not None:
+        raise click.UsageError("PROMPT and --file were both given; there is one prompt")
+    if prompt is not None and prompt != "-":
+        text = prompt
+    elif path is not None and path != "-":
+        with click.open_file(path, "rb") as file:
+            text = _decoded(path, file.read())
+    else:
+        text = _standard_input(asked_for="-" in (prompt, path))
+    if not text:
+        raise click.UsageError("the prompt is empty")
+    return text
+
+
+def _standard_input(*, asked_for: bool) -> str:
+    if sys.stdin is None or (sys.stdin.isatty() and not asked_for):
+        raise click.UsageError('give a PROMPT, --file FILE, or a text on standard input (try "pyggml generate --help")')
+    return _decoded("standard input", sys.stdin.buffer.read())
+
+
+def _decoded(where: str, data: bytes) -> str:
+    try:
+        return data.decode().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{where} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+
+
+def _as_json(done: Completion) -> dict[str, Any]:
+    timings = dataclasses.asdict(done.timings)
+    timings |= {"ttft_s": done.timings.ttft_s, "tokens_per_s": done.timings.tokens_per_s}
+    return {
+        "text": done.text,
+        "finish_reason": done.finish_reason,
+        "stop_reason": done.stop_reason,
+        "tokens": {
+            "prompt": done.prompt_tokens,
+            "cached": done.cached_tokens,
+            "generated": len(done.token_ids),
+        },
+        "token_ids": done.token_ids,
+        "timings": timings,
+    }

@@ -1,0 +1,73 @@
+"""``pyggml imatrix``: which weights matter, for ``pyggml quantize``."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+import pyggml
+from pyggml.cli._output_file import force_option, output_file
+from pyggml.cli._text_files import amount, chunk_options, text_argument, text_or_file
+from pyggml.cli._units import seconds_text
+from pyggml.cli.options import model_option, say_which
+from pyggml.cli.program import Command
+from pyggml.cli.terminal import json_option, print_json, progress
+
+
+@click.command("imatrix", cls=Command)
+@text_argument
+@click.argument("out", type=click.Path())
+@model_option
+@chunk_options
+@click.option("--process-output", is_flag=True, help="Also for the output matrix, which most types leave out.")
+@click.option(
+    "--merge", type=click.Path(), multiple=True, metavar="FILE", help="Add what another such file has. May be repeated."
+)
+@force_option
+@json_option
+def command(
+    text: str,
+    out: str,
+    model: str | None,
+    n_ctx: int,
+    n_chunks: int | None,
+    device: str,
+    n_threads: int | None,
+    process_output: bool,
+    merge: tuple[str, ...],
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Read the file TEXT with a model, and write to OUT which of its weights matter.
+
+    `pyggml quantize --imatrix OUT` makes better files with it, and some types need it. TEXT should be like what the
+    model is for, some hundreds of kilobytes of it; - is standard input.
+    """
+    source = text_or_file(text)
+    target = output_file(out, text, model, *merge, force=force)
+    others = [pyggml.ImportanceMatrix.load(each) for each in merge]
+    say_which(model)
+    began = time.monotonic()
+    with progress("reading", *amount(source, n_chunks, n_ctx)) as report:
+        matrix = pyggml.compute_imatrix(
+            model,
+            source,
+            n_ctx=n_ctx,
+            n_chunks=n_chunks,
+            process_output=process_output,
+            device=device,
+            n_threads=n_threads,
+            progress=report,
+        )
+    matrix = pyggml.ImportanceMatrix.merged([*others, matrix]) if others else matrix
+    matrix.save(target)
+    facts = {"n_tensors": len(matrix.entries), "n_chunks": matrix.n_chunks, "chunk_size": matrix.chunk_size}
+    if as_json:
+        print_json({"path": target, **facts, "datasets": matrix.datasets})
+    else:
+        read = f"{matrix.n_chunks} chunks of {matrix.chunk_size} tokens"
+        click.echo(
+            f"{target}: importances of {len(matrix.entries)} tensors, from {read}, "
+            f"in {seconds_text(time.monotonic() - began)}"
+        )

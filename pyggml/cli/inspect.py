@@ -1,0 +1,103 @@
+"""``pyggml inspect``: what a model is, and whether it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+import pyggml
+from pyggml.cli._file_types import OUTTYPES, TYPES_EPILOG, type_choice
+from pyggml.cli.options import say_which
+from pyggml.cli.program import Command
+from pyggml.cli.terminal import console, json_option, print_json
+
+if TYPE_CHECKING:
+    from pyggml import MemoryEstimate, ModelReport
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _estimate_options(function: _Function) -> _Function:
+    """The options that belong to --estimate, named as the parameters of :func:`pyggml.diagnostics.estimate`."""
+    for option in reversed(_ESTIMATE_OPTIONS):
+        function = option(function)
+    return function
+
+
+_ESTIMATE_OPTIONS = [
+    click.option("-c", "--n-ctx", metavar="N|auto", help="Cells of the context; auto: as many as fit."),
+    click.option("--n-parallel", type=click.IntRange(1, 256), help="Requests computed together."),
+    click.option("--n-batch", type=click.IntRange(1), help="Tokens in one forward pass at most."),
+    click.option("--n-ubatch", type=click.IntRange(1), help="Of these, computed at once."),
+    click.option("--cache-type", metavar="TYPE", help="Element type of the key-value cache: f16, q8_0 ..."),
+    click.option("--device", help="auto, cpu, cuda, cuda:1 ..."),
+    click.option("--n-gpu-layers", metavar="N|auto", help="Layers on the GPU; auto: as many as fit."),
+    click.option(
+        "--outtype",
+        type=type_choice(OUTTYPES),
+        multiple=True,
+        metavar="TYPE",
+        help="As if the weights were made into this type first. May be repeated.",
+    ),
+]
+
+
+@click.command("inspect", cls=Command, epilog=TYPES_EPILOG)
+@click.argument("model", required=False, type=click.Path())
+@click.option("-e", "--estimate", is_flag=True, help="Also tell what it takes in memory; any option below does too.")
+@_estimate_options
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, /, model: str | None, estimate: bool, outtype: tuple[str, ...], as_json: bool, **settings: Any
+) -> None:
+    """Show what MODEL is, where its bytes are, what is wrong with it, and whether it fits.
+
+    MODEL is a .gguf file or a Hugging Face directory, of which only the metadata is read; without it, the small model
+    that ships with pyggml. The exit code is 1 when it cannot be used.
+    """
+    settings = {name: _number(name, value) for name, value in settings.items() if value is not None}
+    say_which(model)
+    report = pyggml.inspect(model)
+    is_asked = estimate or bool(settings) or bool(outtype)
+    estimates = _estimated(model, outtype or ("auto",), settings) if is_asked and report.plan.loads else []
+    if as_json:
+        print_json(report.to_dict() | ({"estimates": [_plain(each) for each in estimates]} if is_asked else {}))
+    else:
+        _show(report, estimates)
+    ctx.exit(0 if report.ok and report.plan.loads else 1)
+
+
+def _number(name: str, value: Any) -> Any:
+    """Texts of these two options are a number or "auto"."""
+    if name not in ("n_ctx", "n_gpu_layers") or value == "auto":
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        option = f"'--{name.replace('_', '-')}'"
+        raise click.BadParameter(f"{value!r} is neither a number nor auto", param_hint=option) from None
+
+
+def _estimated(model: str | None, outtypes: tuple[str, ...], settings: dict[str, Any]) -> list[MemoryEstimate]:
+    from pyggml.diagnostics.estimate import estimate
+
+    return [estimate(model, outtype=outtype, **settings) for outtype in outtypes]
+
+
+def _plain(estimate: MemoryEstimate) -> dict[str, Any]:
+    import dataclasses
+
+    totals = ("weights_bytes", "cache_bytes", "compute_bytes", "total_bytes", "available_bytes", "fits")
+    return dataclasses.asdict(estimate) | {name: getattr(estimate, name) for name in totals}
+
+
+def _show(report: ModelReport, estimates: list[MemoryEstimate]) -> None:
+    from pyggml.cli import _estimates, _report
+
+    terminal = console()
+    _report.show(report, terminal)
+    for each in estimates:
+        _estimates.show(each, terminal)

@@ -1,0 +1,49 @@
+"""``pyggml perplexity``: how well a model predicts a text."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import click
+
+import pyggml
+from pyggml.cli._text_files import amount, chunk_options, text_argument, text_or_file
+from pyggml.cli._units import seconds_text
+from pyggml.cli.options import model_option, say_which
+from pyggml.cli.program import Command
+from pyggml.cli.terminal import json_option, print_json, progress
+
+
+@click.command("perplexity", cls=Command)
+@text_argument
+@model_option
+@chunk_options
+@json_option
+def command(
+    text: str,
+    model: str | None,
+    n_ctx: int,
+    n_chunks: int | None,
+    device: str,
+    n_threads: int | None,
+    as_json: bool,
+) -> None:
+    """Tell how well a model predicts the file TEXT: 1 is perfect, less is better.
+
+    The text is read in chunks, and the second half of each is scored, as llama-perplexity does, so that numbers
+    compare. Only models with the same vocabulary do. TEXT may be - for standard input.
+    """
+    source = text_or_file(text)
+    say_which(model)
+    began = time.monotonic()
+    with progress("reading", *amount(source, n_chunks, n_ctx)) as report:
+        found = pyggml.perplexity(
+            model, source, n_ctx=n_ctx, n_chunks=n_chunks, device=device, n_threads=n_threads, progress=report
+        )
+    if as_json:
+        print_json(dataclasses.asdict(found))
+    else:
+        read = f"{found.n_tokens} tokens in {found.n_chunks} chunks of {found.n_ctx}"
+        click.echo(f"{found.value:.4f} ± {found.stderr:.4f}")
+        click.echo(f"{read}, in {seconds_text(time.monotonic() - began)}", err=True)

@@ -1,0 +1,83 @@
+"""``pyggml quantize``: a GGUF file with smaller weights."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+import pyggml
+from pyggml.cli._conversion import run_and_tell
+from pyggml.cli._file_types import FILE_TYPES, TYPES_EPILOG, type_choice
+from pyggml.cli._output_file import force_option, output_file
+from pyggml.cli.program import Command
+from pyggml.cli.terminal import json_option
+
+
+@click.command("quantize", cls=Command, epilog=TYPES_EPILOG)
+@click.argument("source", type=click.Path())
+@click.argument("out", type=click.Path())
+@click.argument("type", type=type_choice(FILE_TYPES), metavar="TYPE")
+@click.option("--imatrix", type=click.Path(), metavar="FILE", help="What matters in the weights: `pyggml imatrix`.")
+@click.option(
+    "--tensor-type",
+    "tensor_types",
+    multiple=True,
+    metavar="PATTERN=TYPE",
+    help="Another type, such as q6_k, for tensors in whose names the pattern is found. May be repeated.",
+)
+@click.option("--keep", multiple=True, metavar="PATTERN", help="Leave such tensors as they are. May be repeated.")
+@click.option("--requantize", is_flag=True, help="Take a source that is quantised already: its losses add up.")
+@click.option("-t", "--n-threads", type=click.IntRange(1, 512), help="Threads that encode. Without it: one per core.")
+@force_option
+@json_option
+def command(
+    source: str,
+    out: str,
+    type: str,
+    imatrix: str | None,
+    tensor_types: tuple[str, ...],
+    keep: tuple[str, ...],
+    requantize: bool,
+    n_threads: int | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Write the GGUF file SOURCE as OUT, with its weights in another TYPE.
+
+    SOURCE should have floats: `pyggml convert` keeps them. OUT appears when it is whole: interrupted, the command
+    leaves nothing behind.
+    """
+    types = dict(_pattern_and_type(each) for each in tensor_types)
+    target = output_file(out, source, imatrix, force=force)
+    run_and_tell(
+        "quantising",
+        _source_bytes(Path(source)),
+        lambda report: pyggml.quantize(
+            source,
+            target,
+            type,
+            imatrix=imatrix,
+            tensor_types=types,
+            keep=keep,
+            requantize=requantize,
+            progress=report,
+            n_threads=n_threads,
+        ),
+        as_json=as_json,
+    )
+
+
+def _pattern_and_type(given: str) -> tuple[str, str]:
+    pattern, equals, type = given.rpartition("=")
+    if not (pattern and equals and type):
+        raise click.BadParameter(f"{given!r} is not PATTERN=TYPE, such as attn_v=q6_k", param_hint="'--tensor-type'")
+    return pattern, type
+
+
+def _source_bytes(source: Path) -> int | None:
+    """Of the file and, if it is the first of a split set, of the others."""
+    others = re.sub(r"-00001-of-(\d{5})\.gguf$", r"-*-of-\1.gguf", source.name)
+    files = [source] if others == source.name else source.parent.glob(others)
+    return sum(file.stat().st_size for file in files if file.is_file()) or None

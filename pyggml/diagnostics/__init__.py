@@ -1,0 +1,36 @@
+"""What a model is, and whether it will fit, before its weights are read."""
+
+from pyggml.diagnostics.estimate import DeviceMemory, MemoryEstimate, Suggestions, estimate
+from pyggml.diagnostics.inspection import inspect
+from pyggml.diagnostics.report import (
+    FileReport,
+    LayerReport,
+    LoadPlan,
+    ModelReport,
+    Problem,
+    QuantizationReport,
+    RopeReport,
+    SpecialToken,
+    TemplateReport,
+    TensorShare,
+    VocabularyReport,
+)
+
+__all__ = [
+    "DeviceMemory",
+    "FileReport",
+    "LayerReport",
+    "LoadPlan",
+    "MemoryEstimate",
+    "ModelReport",
+    "Problem",
+    "QuantizationReport",
+    "RopeReport",
+    "SpecialToken",
+    "Suggestions",
+    "TemplateReport",
+    "TensorShare",
+    "VocabularyReport",
+    "estimate",
+    "inspect",
+]

@@ -1,0 +1,233 @@
+"""What a GGUF file is, by its header."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from pyggml import families
+from pyggml._ffi import ffi, lib
+from pyggml.diagnostics import _vocabulary
+from pyggml.diagnostics._engine import Finding, Survey, survey
+from pyggml.diagnostics._evidence import Evidence, Problems, Storage, StoredTensor, listed
+from pyggml.diagnostics._neighbours import check_neighbours
+from pyggml.diagnostics._weights import main_type
+from pyggml.diagnostics.report import FileReport
+from pyggml.errors import InferError
+from pyggml.gguf import GGMLType, GGUFReader, TensorInfo
+
+_SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+_NAMES = ("general.name", "general.basename", "general.finetune")
+_TOKEN_ID = re.compile(r"tokenizer\.ggml\.(\w+)_token_id")
+_IMPORTANT_IDS = ("bos", "eos", "eot", "eom")
+# The tensors with a row for each token.
+_ROW_PER_TOKEN = ("token_embd.weight", "output.weight", "output.bias")
+_LONG_LIST = 400
+_MAX_FACTORS_BYTES = 4096
+# What upstream adds to the number of a file type that it guessed.
+_GUESSED: int = lib.LLAMA_FTYPE_GUESSED
+
+
+def read_gguf(path: Path) -> Evidence:
+    """Reads the headers of a file and of those that belong to it. The model in the evidence is the caller's to close.
+
+    Raises:
+        ModelLoadError: its own header cannot be read.
+    """
+    problems = Problems()
+    with ExitStack() as stack:
+        first = stack.enter_context(GGUFReader(path, header_only=True))
+        readers = list(_split_set(first, stack, problems))
+        for reader in readers:
+            _check_length(reader, problems)
+        metadata = dict(_told(readers[0].metadata))
+        tensors = [_stored(info) for reader in readers for info in reader.tensors.values()]
+        surveyed = survey([reader.handle for reader in readers], path)
+        model = surveyed.model
+        match = families.of_gguf(readers[0].metadata) if model is None else families.of_model(model)
+        _check_engine(surveyed, tensors, problems)
+        if model is not None:
+            _check_ids(metadata, model.vocab.n_tokens, problems)
+            check_neighbours(path, model.vocab, problems)
+    pre = str(metadata.get("tokenizer.ggml.pre", "")) if model is not None and model.vocab.type == "bpe" else ""
+    return Evidence(
+        path=path,
+        format="gguf",
+        files=[_file(reader) for reader in readers],
+        names=[str(metadata[key]) for key in _NAMES if key in metadata],
+        tensors=tensors,
+        n_params=sum(tensor.n_params for tensor in tensors),
+        metadata=metadata,
+        match=match,
+        survey=surveyed,
+        vocabulary=None if model is None else _vocabulary.vocabulary_of(model, match.family, pre),
+        storage=_storage(metadata, tensors),
+        is_tied=bool(tensors) and not any(tensor.name == "output.weight" for tensor in tensors),
+        rope=_rope(readers),
+        problems=problems,
+    )
+
+
+def _rope(readers: Sequence[GGUFReader]) -> dict[str, object]:
+    """A factor for each frequency is how GGUF files have the scaling of Llama 3; it is the largest of them."""
+    for reader in readers:
+        info = reader.tensors.get("rope_freqs.weight")
+        if info is not None and info.type == GGMLType.F32 and info.nbytes <= _MAX_FACTORS_BYTES:
+            factors = np.fromfile(reader.path, np.float32, info.nbytes // 4, offset=info.offset)
+            return {"scaling": "llama3", "factor": float(max(factors, default=1.0))}
+    return {}
+
+
+def _split_set(first: GGUFReader, stack: ExitStack, problems: Problems) -> Iterator[GGUFReader]:
+    """The file, and where it is one of several, the others in their order."""
+    count = int(_number(first.metadata.get("split.count")))
+    if count < 2:
+        yield first
+        return
+    match = _SPLIT.fullmatch(first.path.name)
+    if match is None or int(match[3]) != count:
+        problems.error(
+            "wrong-file-name",
+            f"{first.path.name} is one of {count} files, and its name does not end in -00001-of-{count:05d}.gguf, by "
+            "which the others are found: give all of them their names back",
+        )
+        yield first
+        return
+    own = int(_number(first.metadata.get("split.no")))
+    paths = [first.path.with_name(f"{match[1]}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1)]
+    if own != 0:
+        problems.error("not-first-file", f"{first.path.name} is not the first of {count} files: name {paths[0].name}")
+    for i, path in enumerate(paths):
+        reader = first if i == own else _open(path, stack, problems)
+        if reader is not None:
+            yield reader
+
+
+def _open(path: Path, stack: ExitStack, problems: Problems) -> GGUFReader | None:
+    try:
+        return stack.enter_context(GGUFReader(path, header_only=True))
+    except FileNotFoundError:
+        problems.error("missing-file", f"{path.name} is not there: copy or download it as well")
+    except InferError as error:
+        problems.error("broken-file", f"{error}: copy or download it again")
+    return None
+
+
+def _check_length(reader: GGUFReader, problems: Problems) -> None:
+    needed = max((info.offset + info.nbytes for info in reader.tensors.values()), default=0)
+    found = reader.path.stat().st_size
+    if found < needed:
+        problems.error(
+            "truncated",
+            f"{reader.path.name} is cut short: its tensors end at byte {needed}, and the file at {found}: copy or "
+            "download it again",
+        )
+
+
+def _check_engine(surveyed: Survey, tensors: Sequence[StoredTensor], problems: Problems) -> None:
+    """What the engine has against the model."""
+    if surveyed.failed == "architecture":
+        problems.error(
+            "unknown-architecture",
+            f"the engine does not know this kind of model: {surveyed.words}. A newer pyggml may",
+        )
+    elif surveyed.failed == "sizes":
+        problems.error("broken-metadata", f"the engine cannot read the sizes of the model: {surveyed.words}")
+    elif surveyed.failed == "vocabulary":
+        problems.error("broken-vocabulary", f"the engine cannot read the vocabulary: {surveyed.words}")
+    elif not tensors:
+        problems.error("no-tensors", "there are no weights in the file: it can only cut text into tokens")
+    else:
+        _check_tensors(surveyed, problems)
+
+
+def _check_tensors(surveyed: Survey, problems: Problems) -> None:
+    n_tokens = 0 if surveyed.model is None else surveyed.model.vocab.n_tokens
+    missing = [each.name for each in surveyed.findings if each.found is None]
+    rows = [each for each in surveyed.findings if _is_about_tokens(each, n_tokens)]
+    shapes = [each for each in surveyed.findings if each.found is not None and each not in rows]
+    if rows and rows[0].found is not None:
+        problems.error(
+            "tokenizer-disagrees",
+            f"the vocabulary has {n_tokens} tokens, and {rows[0].name!r} has {rows[0].found[0]} rows: the tokenizer in "
+            "the file is not this model's; convert it again from the original",
+        )
+    if missing:
+        problems.error(
+            "missing-tensor",
+            f"{len(missing)} tensors are missing: {listed(missing)}. Convert or download the model again",
+        )
+    if shapes:
+        first = shapes[0]
+        problems.error(
+            "wrong-shape",
+            f"{len(shapes)} tensors do not have the shapes that the sizes in the metadata make: {first.name!r} is "
+            f"{first.found}, and {first.expected} was expected. Convert or download the model again",
+        )
+    if surveyed.unknown:
+        problems.error(
+            "unknown-tensor",
+            f"{len(surveyed.unknown)} tensors are none that such a model has: {listed(surveyed.unknown)}. It may be "
+            "another model than its architecture says, or need a newer pyggml",
+        )
+    if surveyed.failed and not (missing or shapes or rows):
+        problems.error("engine-refuses", f"the engine does not take the tensors: {surveyed.words}")
+
+
+def _is_about_tokens(finding: Finding, n_tokens: int) -> bool:
+    return (
+        finding.name in _ROW_PER_TOKEN
+        and finding.found is not None
+        and finding.expected[0] == n_tokens != finding.found[0]
+        and finding.expected[1:] == finding.found[1:]
+    )
+
+
+def _check_ids(metadata: Mapping[str, object], n_tokens: int, problems: Problems) -> None:
+    for key, value in metadata.items():
+        match = _TOKEN_ID.fullmatch(key)
+        if match is None or not isinstance(value, int) or 0 <= value < n_tokens:
+            continue
+        add = problems.error if match[1] in _IMPORTANT_IDS else problems.warning
+        add(
+            "bad-token-id",
+            f"{key} is {value}, and the vocabulary has {n_tokens} tokens: the engine takes another one, or none. Set "
+            "it to the id of the right token",
+        )
+
+
+def _told(metadata: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """What a report repeats: all but long lists."""
+    for key in metadata:
+        if key.startswith("tokenizer.ggml.") and key.rsplit(".", 1)[1] in _COLUMNS:
+            continue
+        value = metadata[key]
+        yield key, value.tolist() if isinstance(value, np.ndarray) and value.size <= _LONG_LIST else value
+
+
+_COLUMNS = ("tokens", "token_type", "scores", "merges", "precompiled_charsmap")
+
+
+def _stored(info: TensorInfo) -> StoredTensor:
+    return StoredTensor(info.name, info.type.name, int(np.prod(info.shape, dtype=np.int64)), info.nbytes)
+
+
+def _file(reader: GGUFReader) -> FileReport:
+    return FileReport(reader.path, reader.path.stat().st_size, len(reader.tensors))
+
+
+def _storage(metadata: Mapping[str, object], tensors: Sequence[StoredTensor]) -> Storage:
+    given = metadata.get("general.file_type")
+    if isinstance(given, int):
+        name = ffi.string(lib.llama_ftype_name(given & ~_GUESSED)).decode()
+        if "unknown" not in name:
+            return Storage(name, "gguf")
+    return Storage(main_type(tensors), "gguf")
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, (int, float)) else 0

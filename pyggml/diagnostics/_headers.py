@@ -1,0 +1,68 @@
+"""The tensors of a checkpoint for somebody who wants to know what they are, and not what is in them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from pyggml.importer.safetensors import Checkpoint
+from pyggml.importer.schemes import Scheme
+from pyggml.importer.tensors import Tensors
+from pyggml.importer.weights import Weight
+
+# Bytes that are compared, at the beginning, in the middle and at the end.
+_SAMPLE = 4096
+
+#: What a quantised module is made of: the name, type and shape of each tensor.
+_Signature = tuple[tuple[int, ...], tuple[tuple[str, str, tuple[int, ...]], ...]]
+
+
+class HeaderTensors(Tensors):
+    """Tensors of which as little as possible is read: the scales of one quantised module of each kind."""
+
+    def __init__(self, checkpoint: Checkpoint, prefixes: Mapping[str, str], scheme: Scheme | None) -> None:
+        """As :class:`~pyggml.importer.tensors.Tensors`."""
+        super().__init__(checkpoint, prefixes, scheme)
+        self._modules: dict[str, list[str]] = defaultdict(list)
+        for name in self._stored_names:
+            self._modules[name.rpartition(".")[0]].append(name)
+        self._seen: dict[_Signature, tuple[Weight, list[str]]] = {}
+
+    def weight(self, name: str, shape: tuple[int, ...]) -> Weight:
+        """See :class:`~pyggml.importer.tensors.Tensors`."""
+        module = name.rpartition(".")[0]
+        members = self._modules.get(module, [])
+        if self._scheme is None or len(members) < 2:
+            return super().weight(name, shape)
+        signature = self._signature(module, members, shape)
+        if signature in self._seen:
+            weight, used = self._seen[signature]
+            self._used.update(f"{module}.{suffix}" for suffix in used)
+            return weight
+        before = set(self._used)
+        weight = super().weight(name, shape)
+        self._seen[signature] = weight, [each.rpartition(".")[2] for each in self._used - before]
+        return weight
+
+    def is_same(self, name: str, other: str) -> bool:
+        """Whether two tensors seem to hold the same bytes, by samples of them."""
+        if name not in self or other not in self:
+            return False
+        first, second = (self.checkpoint[self._stored_names[each]] for each in (name, other))
+        same = (first.dtype, first.shape) == (second.dtype, second.shape) and all(
+            self._sample(name, part) == self._sample(other, part) for part in (0.0, 0.5, 1.0)
+        )
+        if same:
+            self._used.add(name)
+        return same
+
+    def _sample(self, name: str, part: float) -> bytes:
+        stored = self.checkpoint[self._stored_names[name]]
+        offset = int(part * max(stored.nbytes - _SAMPLE, 0))
+        with stored.path.open("rb") as file:
+            file.seek(stored.offset + offset)
+            return file.read(min(_SAMPLE, stored.nbytes))
+
+    def _signature(self, module: str, members: list[str], shape: tuple[int, ...]) -> _Signature:
+        stored = ((name, self.checkpoint[self._stored_names[name]]) for name in sorted(members))
+        return shape, tuple((name[len(module) :], tensor.dtype, tensor.shape) for name, tensor in stored)

@@ -1,0 +1,298 @@
+"""What a Hugging Face directory is, by its headers and configuration."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyggml import errors, families
+from pyggml._ffi import lib
+from pyggml._gguf_values import write_value
+from pyggml.diagnostics import _vocabulary
+from pyggml.diagnostics._directory_vocabulary import DirectoryVocabulary, read_vocabulary
+from pyggml.diagnostics._engine import Survey, survey
+from pyggml.diagnostics._evidence import Evidence, Problems, Storage, StoredTensor
+from pyggml.diagnostics._headers import HeaderTensors
+from pyggml.diagnostics._weights import main_type
+from pyggml.diagnostics.report import FileReport, VocabularyReport
+from pyggml.errors import InferError, ModelNotFoundError, UnsupportedArchitectureError
+from pyggml.families import Match
+from pyggml.importer.config import Config
+from pyggml.importer.encoding import choose_types
+from pyggml.importer.layouts import layout_of
+from pyggml.importer.plan import Plan, read_config, read_plan
+from pyggml.importer.safetensors import Checkpoint, CutShortError
+from pyggml.importer.schemes import scheme_of
+from pyggml.importer.tensors import WrongShapeError
+
+# Tensors and settings in which something is wrong; the first ones tell enough.
+_MAX_ERRORS = 64
+_NAME_KEYS = ("_name_or_path", "name_or_path")
+
+#: Key of a config -> what a GGUF file calls it; for models that pyggml does not import.
+_SIZES = {
+    "num_hidden_layers": "block_count",
+    "n_layer": "block_count",
+    "hidden_size": "embedding_length",
+    "n_embd": "embedding_length",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "intermediate_size": "feed_forward_length",
+    "max_position_embeddings": "context_length",
+    "sliding_window": "attention.sliding_window",
+    "rope_theta": "rope.freq_base",
+    "num_local_experts": "expert_count",
+    "num_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+}
+
+
+def read_hugging_face(path: Path) -> Evidence:
+    """Reads the headers of a directory. The model in the evidence is the caller's to close.
+
+    Raises:
+        ModelNotFoundError: there is no configuration.
+        ModelLoadError: it cannot be read.
+    """
+    problems = Problems()
+    config = read_config(path)
+    _check_support(config, problems)
+    checkpoint = _checkpoint(path, problems)
+    plan = None if problems else _plan(path, problems)
+    values = config.values if plan is None else {**plan.config.values, "vocab_size": plan.sizes.n_vocab}
+    vocabulary = read_vocabulary(path, values, problems)
+    metadata = _sizes(config) if plan is None else dict(plan.metadata)
+    surveyed = survey([_gguf(metadata, vocabulary)], config.path)
+    match = _match(config, plan, metadata, vocabulary)
+    if plan is not None and surveyed.failed:
+        problems.error("engine-refuses", f"the engine cannot read the model's {surveyed.failed}: {surveyed.words}")
+    tensors = [
+        StoredTensor(tensor.name, tensor.dtype, math.prod(tensor.shape), tensor.nbytes)
+        for tensor in (checkpoint or {}).values()
+    ]
+    return Evidence(
+        path=path,
+        format="huggingface",
+        files=_files(checkpoint),
+        names=[*_names(config, metadata), path.name],
+        tensors=tensors,
+        n_params=_n_params(plan, tensors),
+        metadata={**metadata, **_texts_of(vocabulary)},
+        match=match,
+        survey=surveyed,
+        vocabulary=_report_on(vocabulary, surveyed, match),
+        storage=_storage(config, tensors),
+        is_tied=plan is not None and not any(tensor.name == "output.weight" for tensor in plan.tensors),
+        import_type=None if plan is None else _import_type(plan),
+        rope=_rope(config),
+        problems=problems,
+    )
+
+
+# --- what is there ------------------------------------------------------------------------------------------------
+
+
+def _check_support(config: Config, problems: Problems) -> None:
+    """Whether the kind of model, and the way its weights are quantised, are known."""
+    for code, ask in (("unknown-architecture", layout_of), ("unknown-quantization", scheme_of)):
+        try:
+            ask(config)
+        except InferError as error:
+            problems.error(code, str(error))
+
+
+def _checkpoint(path: Path, problems: Problems) -> Checkpoint | None:
+    try:
+        return Checkpoint(path)
+    except ModelNotFoundError as error:
+        problems.error("missing-file", f"{error}: copy or download it as well")
+    except CutShortError as error:
+        problems.error("truncated", f"{error}: copy or download it again")
+    except InferError as error:
+        problems.error("broken-file", f"{error}: copy or download it again")
+    return None
+
+
+def _plan(path: Path, problems: Problems) -> Plan | None:
+    """What the import would make of it; None where it would not begin."""
+    found = _Found()
+    try:
+        plan = read_plan(path, found, HeaderTensors)
+    except InferError as error:
+        if not found.n_errors:
+            found("setting", error)
+        plan = None
+    found.tell(problems)
+    return plan
+
+
+class _Found:
+    """What is wrong with tensors and settings, sorted by what it is."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, list[str]] = {}
+        self.n_errors = 0
+
+    def __call__(self, what: str, error: InferError) -> None:
+        self._messages.setdefault(_code(what, error), []).append(str(error))
+        self.n_errors += 1
+        if self.n_errors == _MAX_ERRORS:
+            raise error
+
+    def tell(self, problems: Problems) -> None:
+        """Adds a problem for each kind."""
+        for code, messages in self._messages.items():
+            more = f", and {len(messages) - 1} more like this" if len(messages) > 1 else ""
+            problems.error(code, f"{messages[0]}{more}")
+
+
+def _code(what: str, error: InferError) -> str:
+    if what == "leftover":
+        return "unknown-tensor"
+    if isinstance(error, ModelNotFoundError):
+        return "missing-tensor"
+    if isinstance(error, WrongShapeError):
+        return "wrong-shape"
+    if isinstance(error, UnsupportedArchitectureError):
+        return "unsupported-setting"
+    return "broken-tensor" if what == "tensor" else "broken-metadata"
+
+
+def _files(checkpoint: Checkpoint | None) -> Sequence[FileReport]:
+    if checkpoint is None:
+        return ()
+    counts = Counter(tensor.path for tensor in checkpoint.values())
+    return [FileReport(file, file.stat().st_size, counts[file]) for file in checkpoint.files]
+
+
+# --- what the engine would be given -------------------------------------------------------------------------------
+
+
+def _gguf(metadata: Mapping[str, object], vocabulary: DirectoryVocabulary | None) -> Any:
+    """A ``pyg_gguf *`` of what a GGUF file would say, without tensors."""
+    handle = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
+    shown = {} if vocabulary is None else vocabulary.metadata
+    for key, value in {**metadata, **shown}.items():
+        write_value(lib.pyg_gguf_get(handle), key, value, None)
+    return handle
+
+
+def _sizes(config: Config) -> dict[str, object]:
+    """As much as can be said of a model that pyggml does not import."""
+    architecture = str(config.values.get("model_type", "unknown"))
+    sizes = {f"{architecture}.{key}": config.values.get(name) for name, key in _SIZES.items()}
+    return {"general.architecture": architecture} | {
+        key: value for key, value in sizes.items() if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
+def _match(
+    config: Config, plan: Plan | None, metadata: Mapping[str, object], vocabulary: DirectoryVocabulary | None
+) -> Match:
+    if plan is None or vocabulary is None:
+        return families.of_config(config.values, None if vocabulary is None else vocabulary.special_texts)
+    texts, types = vocabulary.sparse_tokens()
+    named = {key: value for key, value in vocabulary.metadata.items() if "chat_template" in key}
+    return families.of_gguf({**metadata, **named, "tokenizer.ggml.tokens": texts, "tokenizer.ggml.token_type": types})
+
+
+def _report_on(vocabulary: DirectoryVocabulary | None, surveyed: Survey, match: Match) -> VocabularyReport | None:
+    if vocabulary is None or surveyed.model is None:
+        return None
+    return vocabulary.with_real_ids(_vocabulary.vocabulary_of(surveyed.model, match.family, ""))
+
+
+def _import_type(plan: Plan) -> str:
+    types, _ = choose_types("auto", plan.layout, plan.sizes, plan.tensors)
+    sizes: Counter[str] = Counter()
+    for type, tensor in zip(types, plan.tensors, strict=True):
+        sizes[type.name] += math.prod(tensor.shape)
+    return sizes.most_common(1)[0][0]
+
+
+# --- what there is to say -----------------------------------------------------------------------------------------
+
+
+def _names(config: Config, metadata: Mapping[str, object]) -> list[str]:
+    given = [metadata.get("general.name"), *(config.values.get(key) for key in _NAME_KEYS)]
+    return [name for name in dict.fromkeys(given) if isinstance(name, str) and name]
+
+
+def _texts_of(vocabulary: DirectoryVocabulary | None) -> dict[str, object]:
+    shown = {} if vocabulary is None else vocabulary.metadata
+    return {key: value for key, value in shown.items() if "chat_template" in key}
+
+
+def _n_params(plan: Plan | None, tensors: Sequence[StoredTensor]) -> int:
+    """Of the model; where it cannot be told which numbers are weights, all of them count."""
+    if plan is None:
+        return sum(tensor.n_params for tensor in tensors)
+    return sum(math.prod(tensor.shape) for tensor in plan.tensors)
+
+
+def _rope(config: Config) -> dict[str, Any]:
+    """What a configuration says of its rotations that a GGUF file does not."""
+    section = config.values.get("rope_parameters") or config.values.get("rope_scaling") or {}
+    if not isinstance(section, dict):
+        return {}
+    section = section.get("full_attention", section)
+    kind = section.get("rope_type", section.get("type", "default"))
+    original = section.get("original_max_position_embeddings", config.values.get("original_max_position_embeddings"))
+    told = {
+        "scaling": "none" if kind == "default" else kind,
+        "factor": section.get("factor"),
+        "n_ctx_original": original,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class _Bits:
+    """Of quantised weights, by whatever a method calls them."""
+
+    bits: int | None
+    group_size: int | None
+
+
+def _storage(config: Config, tensors: Sequence[StoredTensor]) -> Storage:
+    section = config.values.get("quantization_config") or config.values.get("compression_config")
+    if not isinstance(section, dict):
+        return Storage(main_type(tensors), "none")
+    method = str(section.get("quant_method"))
+    bits = _BITS.get(method, _plain_bits)(section)
+    parts = [method, None if bits.bits is None else f"{bits.bits} bits"]
+    parts.append(None if bits.group_size is None else f"in groups of {bits.group_size}")
+    return Storage(" ".join(filter(None, parts)), method, bits.bits, bits.group_size)
+
+
+def _plain_bits(section: Mapping[str, Any]) -> _Bits:
+    return _Bits(_positive(section.get("bits")), _positive(section.get("group_size")))
+
+
+def _group_bits(section: Mapping[str, Any]) -> _Bits:
+    """Of compressed-tensors, where all groups of modules are quantised alike."""
+    groups = section.get("config_groups")
+    weights = [group.get("weights") for group in groups.values() if isinstance(group, dict)] if groups else []
+    found = {
+        (_positive(each.get("num_bits")), _positive(each.get("group_size")))
+        for each in weights
+        if isinstance(each, dict)
+    }
+    return _Bits(*found.pop()) if len(found) == 1 else _Bits(None, None)
+
+
+def _float_bits(section: Mapping[str, Any]) -> _Bits:
+    block = section.get("weight_block_size")
+    return _Bits(8, _positive(block[-1]) if isinstance(block, list) and block else None)
+
+
+_BITS = {"compressed-tensors": _group_bits, "fp8": _float_bits}
+
+
+def _positive(value: object) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None

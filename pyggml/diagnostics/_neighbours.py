@@ -1,0 +1,51 @@
+"""The tokenizer that lies beside a GGUF file, where somebody may take it for the model's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyggml.diagnostics._evidence import Problems
+from pyggml.errors import TokenizerError
+from pyggml.importer._json_files import read_object
+from pyggml.vocab import Vocab
+
+
+def check_neighbours(path: Path, vocab: Vocab, problems: Problems) -> None:
+    """Holds a ``tokenizer.json`` beside the file against the vocabulary, unless other models are there as well."""
+    file = path.parent / "tokenizer.json"
+    if not file.is_file() or len({_stem(other) for other in path.parent.glob("*.gguf")}) > 1:
+        return
+    try:
+        content = read_object(file)
+    except TokenizerError as error:
+        problems.warning("neighbour-tokenizer", f"the tokenizer beside the file cannot be read: {error}")
+        return
+    model = content.get("model")
+    tokens = model.get("vocab") if isinstance(model, dict) else None
+    n_tokens = len(tokens) if isinstance(tokens, (dict, list)) else 0
+    wrong = next(filter(None, (_difference(token, vocab) for token in _entries(content.get("added_tokens")))), None)
+    if n_tokens > vocab.n_tokens:
+        wrong = f"it has {n_tokens} tokens, and the file has {vocab.n_tokens}"
+    if wrong is not None:
+        problems.warning(
+            "neighbour-tokenizer",
+            f"{file.name} beside the file is that of another model: {wrong}. Do not give it as tokenizer",
+        )
+
+
+def _stem(path: Path) -> str:
+    """What the files of a split set have in common."""
+    return path.name.split("-of-")[0].rstrip("0123456789")
+
+
+def _entries(added: object) -> list[dict[str, Any]]:
+    return [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+
+
+def _difference(token: dict[str, Any], vocab: Vocab) -> str | None:
+    """What an added token has against the vocabulary. Those beyond it are left out by conversions."""
+    token_id, text = token.get("id"), token.get("content")
+    if not isinstance(token_id, int) or not 0 <= token_id < vocab.n_tokens or vocab.text(token_id) == text:
+        return None
+    return f"its token {token_id} is {text!r:.40}, and the file's is {vocab.text(token_id)!r:.40}"

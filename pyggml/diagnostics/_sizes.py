@@ -1,0 +1,95 @@
+"""The sizes and rotations of a model: as the engine reads them, or else as the metadata has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pyggml._ffi import lib
+from pyggml.diagnostics.report import RopeReport
+
+_ROPE_TYPES = {
+    lib.LLAMA_ROPE_TYPE_NONE: "none",
+    lib.LLAMA_ROPE_TYPE_NORM: "norm",
+    lib.LLAMA_ROPE_TYPE_NEOX: "neox",
+    lib.LLAMA_ROPE_TYPE_MROPE: "mrope",
+    lib.LLAMA_ROPE_TYPE_IMROPE: "imrope",
+    lib.LLAMA_ROPE_TYPE_VISION: "vision",
+}
+_SCALINGS = {
+    lib.LLAMA_ROPE_SCALING_TYPE_LINEAR: "linear",
+    lib.LLAMA_ROPE_SCALING_TYPE_YARN: "yarn",
+    lib.LLAMA_ROPE_SCALING_TYPE_LONGROPE: "longrope",
+}
+
+#: The engine's name for a size -> the metadata key without the architecture before it.
+_KEYS = {
+    "n_layer": "block_count",
+    "n_embd": "embedding_length",
+    "n_ctx_train": "context_length",
+    "n_expert": "expert_count",
+    "n_head": "attention.head_count",
+    "n_head_kv": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "n_ff": "feed_forward_length",
+    "n_ff_expert": "expert_feed_forward_length",
+    "n_expert_used": "expert_used_count",
+    "sliding_window": "attention.sliding_window",
+    "rope_base": "rope.freq_base",
+    "rope_n_dims": "rope.dimension_count",
+}
+_PER_LAYER = ("n_head", "n_head_kv", "head_dim", "n_ff", "n_ff_expert", "n_expert_used", "sliding_window")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes by name, those that differ by layer, and the rotations."""
+
+    values: Mapping[str, int]
+    per_layer: Mapping[str, tuple[int, ...]]
+    rope: RopeReport
+
+
+def sizes_of(surveyed: Mapping[str, Any], metadata: Mapping[str, object], rope: Mapping[str, Any]) -> Sizes:
+    """The sizes of a model.
+
+    Args:
+        surveyed: what the engine read; may be empty.
+        metadata: of the file.
+        rope: what else is known of the rotations, and known better: "scaling", "factor", "n_ctx_original".
+    """
+    told = dict(surveyed) or _of_metadata(metadata)
+    layers = {name: tuple(int(n) for n in np.atleast_1d(told.get(name, 0))) for name in _PER_LAYER}
+    values = {name: max(each, default=0) for name, each in layers.items()}
+    values |= {name: int(told.get(name, 0)) for name in ("n_layer", "n_embd", "n_ctx_train", "n_expert")}
+    differing = {name: each for name, each in layers.items() if len(set(each)) > 1}
+    found = _rope(told, values["n_ctx_train"])
+    return Sizes(values, differing, found if found.type == "none" else replace(found, **rope))
+
+
+def _of_metadata(metadata: Mapping[str, object]) -> dict[str, Any]:
+    architecture = metadata.get("general.architecture", "")
+    found = {name: metadata.get(f"{architecture}.{key}") for name, key in _KEYS.items()}
+    return {name: value for name, value in found.items() if isinstance(value, (int, float, np.ndarray))}
+
+
+def _rope(told: Mapping[str, Any], n_ctx: int) -> RopeReport:
+    scale = float(told.get("rope_scale", 1.0)) or 1.0
+    scaling = _SCALINGS.get(int(told.get("rope_scaling", 0)), "none")
+    if scaling == "linear" and scale == 1.0:
+        scaling = "none"
+    original = int(told.get("n_ctx_original", n_ctx))
+    kind = _ROPE_TYPES.get(told.get("rope_type", lib.LLAMA_ROPE_TYPE_NONE), "none")
+    if kind == "none":
+        return RopeReport(kind, 0.0, "none", 1.0, None, 0)
+    return RopeReport(
+        type=kind,
+        base=float(told.get("rope_base", 0.0)),
+        scaling=scaling,
+        factor=1 / scale,
+        n_ctx_original=original if scaling != "none" and original != n_ctx else None,
+        n_dims=int(told.get("rope_n_dims", 0)),
+    )

@@ -1,0 +1,66 @@
+"""The chat template of a model: what it can express, and whether it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyggml.chat import ChatTemplates
+from pyggml.diagnostics._evidence import Problems
+from pyggml.diagnostics.report import TemplateReport
+from pyggml.errors import InferError
+from pyggml.model import Model
+
+_USER = {"role": "user", "content": "Hello"}
+_SYSTEM = {"role": "system", "content": "Be brief."}
+_ANSWER = {"role": "assistant", "content": "Hi."}
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Tells the weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+
+
+def template_of(model: Model, problems: Problems) -> TemplateReport | None:
+    """The template of a model; None where it has none that can be read."""
+    if model.chat_template() is None:
+        return None
+    try:
+        templates = ChatTemplates(model)
+    except InferError as error:
+        problems.error(
+            "template-unreadable", f"{error}. Texts can be generated; to chat, give another one as chat_template"
+        )
+        return None
+    with templates:
+        for what, conversation in _conversations(templates):
+            problem = _refusal(templates, conversation)
+            if problem is not None:
+                problems.error(
+                    "template-fails",
+                    f"the chat template does not render {what}: {problem}. Give another one as chat_template",
+                )
+                break
+        return TemplateReport(templates.source, templates.names, templates.supports)
+
+
+def _conversations(templates: ChatTemplates) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Conversations that a template of these abilities has to render."""
+    yield "a message of a user", {"messages": [_USER]}
+    yield "a conversation of several turns", {"messages": [_USER, _ANSWER, _USER]}
+    if templates.supports.system:
+        yield "a system message", {"messages": [_SYSTEM, _USER]}
+    if templates.supports.tools:
+        yield "a conversation with tools", {"messages": [_USER], "tools": [_TOOL]}
+
+
+def _refusal(templates: ChatTemplates, conversation: dict[str, Any]) -> str | None:
+    try:
+        text = templates.render(**conversation).text
+    except InferError as error:
+        return str(error)
+    lost = conversation["messages"][-1]["content"] not in text
+    return "what the user said is not in the prompt" if lost else None

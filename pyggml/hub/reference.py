@@ -1,0 +1,86 @@
+"""The grammar of references: ``hf:ORG/REPO[@REVISION][:FILE]``."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from pyggml.errors import InvalidParameterError
+
+_SCHEME = "hf:"
+_GRAMMAR = "hf:ORG/REPO[@REVISION][:FILE]"
+
+# As the hub allows them: https://huggingface.co/docs/huggingface_hub/package_reference/utilities#validate_repo_id
+_NAME = re.compile(r"(?![-.])[A-Za-z0-9._-]+(?<![-.])")
+_MAX_REPO_ID = 96
+# As git allows them: no control characters, none of " ~^:?*[\", no ".." and no empty part.
+_REVISION = re.compile(r"(?!.*(?:\.\.|//|@\{))[^\x00-\x20\x7f~^:?*\[\\/][^\x00-\x20\x7f~^:?*\[\\]*(?<!/)")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A model on the hub.
+
+    Attributes:
+        repo_id: ``ORG/REPO``.
+        revision: branch, tag or commit; None: the default branch.
+        file: path of a GGUF file in the repository, or the name of a quantisation that one file has; None: the model
+            that the repository is.
+    """
+
+    repo_id: str
+    revision: str | None = None
+    file: str | None = None
+
+    def __str__(self) -> str:
+        return self.repository + (f":{self.file}" if self.file is not None else "")
+
+    @property
+    def repository(self) -> str:
+        """The reference without the file."""
+        return _SCHEME + self.repo_id + (f"@{self.revision}" if self.revision is not None else "")
+
+
+def is_reference(source: object) -> bool:
+    """Whether a source is a reference, well-formed or not, and no path."""
+    return isinstance(source, (str, os.PathLike)) and str(source).startswith(_SCHEME)
+
+
+def parse_reference(source: str) -> Reference:
+    """What a reference says.
+
+    Raises:
+        InvalidParameterError: it is malformed; says what about it.
+    """
+    if source.startswith(f"{_SCHEME}//"):
+        raise InvalidParameterError(f"{source!r} has slashes after {_SCHEME}; a reference is {_GRAMMAR}")
+    location, has_file, file = source.removeprefix(_SCHEME).partition(":")
+    repo_id, has_revision, revision = location.partition("@")
+    reference = Reference(repo_id, revision if has_revision else None, file if has_file else None)
+    flaw = _flaw(reference)
+    if flaw:
+        raise InvalidParameterError(f"{source!r} is no reference: {flaw}; the form is {_GRAMMAR}")
+    return reference
+
+
+def _flaw(reference: Reference) -> str | None:
+    names = reference.repo_id.split("/")
+    if len(names) != 2:
+        return f"{reference.repo_id!r} does not name an organisation and a repository"
+    for name in names:
+        if not _NAME.fullmatch(name) or "--" in name or ".." in name:
+            return f"{name!r} is no name that the hub allows"
+    if len(reference.repo_id) > _MAX_REPO_ID:
+        return f"{reference.repo_id!r} is longer than {_MAX_REPO_ID} characters"
+    if reference.revision is not None and not _REVISION.fullmatch(reference.revision):
+        return f"{reference.revision!r} is no revision"
+    if reference.file is not None and not is_plain_path(reference.file):
+        return f"{reference.file!r} is no path in a repository"
+    return None
+
+
+def is_plain_path(path: str) -> bool:
+    """Whether a path stays in the directory that it is relative to, and means the same on every system."""
+    is_inside = all(part not in ("", ".", "..") for part in path.split("/"))
+    return is_inside and not any(character in "\\:" or character < " " for character in path)

@@ -1,0 +1,695 @@
+"""References, ``hf:org/repo``, against a hub that the tests serve."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from hf_llama import HFLlama
+from hub_server import HubServer
+from huggingface_hub import constants
+
+import pyggml
+from pyggml.errors import (
+    DiskFullError,
+    DownloadError,
+    InvalidParameterError,
+    MissingPackageError,
+    ModelLoadError,
+    ModelNotFoundError,
+)
+from pyggml.gguf import GGUFReader, GGUFWriter, ValueType
+from pyggml.hub import transfer
+from pyggml.hub.reference import Reference, parse_reference
+from pyggml.importer import cache_entries
+from pyggml.source import SHIPPED_MODEL, identify
+
+SHIPPED = SHIPPED_MODEL.read_bytes()
+NAME = SHIPPED_MODEL.name
+PROMPT = "Once upon a time"
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """The hub that references mean, and empty caches."""
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "imported"))
+    # What huggingface_hub has read from the environment long ago: the login of whoever runs this, and leave to look
+    # up on the real hub which tool is calling.
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "home" / "token"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(transfer, "_FIRST_WAIT_S", 0.01)
+    with HubServer() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        yield server
+        huggingface_hub.close_session()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "home" / "hub"
+
+
+@pytest.fixture
+def gguf(hub: HubServer) -> HubServer:
+    """The hub, with the shipped model."""
+    hub.add("tiny/stories", {NAME: SHIPPED, "README.md": b"# Stories", "config.json": b"{}"})
+    return hub
+
+
+def text_of(source: str | Path | None) -> str:
+    with pyggml.load(source, n_ctx=128) as llm:
+        return llm.generate(PROMPT, max_tokens=16, ignore_eos=True).text
+
+
+def files_below(directory: Path) -> list[str]:
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
+
+
+def halves(path: Path, directory: Path) -> dict[str, bytes]:
+    """A GGUF file as a split set of two."""
+    directory.mkdir()
+    files = [directory / f"model-0000{i + 1}-of-00002.gguf" for i in range(2)]
+    with GGUFReader(path) as reader:
+        names = list(reader.tensors)
+        for i, file in enumerate(files):
+            with GGUFWriter(file) as writer:
+                for key, value in reader.metadata.items() if i == 0 else ():
+                    writer.set(key, value, reader.value_type(key))
+                writer.set("split.no", i, ValueType.UINT16)
+                writer.set("split.count", 2, ValueType.UINT16)
+                writer.set("split.tensors.count", len(names), ValueType.INT32)
+                mine = names[i::2]
+                for name in mine:
+                    writer.add_tensor(name, reader.tensors[name].shape, reader.tensors[name].type)
+                for name in mine:
+                    writer.write_tensor(name, reader.tensor(name))
+    return {file.name: file.read_bytes() for file in files}
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_shards", [1, 3])
+def test_a_checkpoint_loads_as_its_directory_does(hub: HubServer, cache: Path, tmp_path: Path, n_shards: int) -> None:
+    local = HFLlama().write(tmp_path / "llama", n_shards=n_shards)
+    (local / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    (local / "generation_config.json").write_text('{"eos_token_id": [0, 5]}')
+    (local / "additional_chat_templates").mkdir()
+    (local / "additional_chat_templates" / "plain.jinja").write_text("{{ messages }}")
+    needed = files_below(local)
+    beside = {"pytorch_model.bin", "consolidated.safetensors", "params.json", "README.md", "original/model.safetensors"}
+    files = {name: (local / name).read_bytes() for name in needed}
+    hub.add("tiny/llama", {**files, **dict.fromkeys([*beside, "onnx/model.onnx", "vocab.json"], b"no")})
+    expected = text_of(local)
+    assert text_of("hf:tiny/llama") == expected
+    snapshot = identify("hf:tiny/llama")
+    assert files_below(snapshot) == needed
+    with pyggml.load(snapshot, n_ctx=64) as found, pyggml.load(local, n_ctx=64) as there:
+        assert found.metadata == there.metadata
+        assert found.stop_tokens == there.stop_tokens
+
+    n_imported = len(cache_entries())
+    assert all(entry.path.name.startswith("llama-auto-") for entry in cache_entries())
+    del hub.requests[:]
+    assert text_of("hf:tiny/llama") == expected
+    assert [request.path for request in hub.requests] == ["/api/models/tiny/llama"]
+    assert len(cache_entries()) == n_imported
+    assert snapshot.is_relative_to(cache)
+
+
+def test_another_revision_is_another_import(hub: HubServer, tmp_path: Path) -> None:
+    hub.add("tiny/llama", HFLlama(seed=1).write(tmp_path / "1"), "v1")
+    hub.add("tiny/llama", HFLlama(seed=2).write(tmp_path / "2"))
+    assert text_of("hf:tiny/llama@v1") == text_of(tmp_path / "1")
+    assert text_of("hf:tiny/llama") == text_of(tmp_path / "2")
+    hub.add("tiny/llama", HFLlama(seed=3).write(tmp_path / "3"))
+    assert text_of("hf:tiny/llama") == text_of(tmp_path / "3")
+    assert text_of("hf:tiny/llama@v1") == text_of(tmp_path / "1")
+
+
+def test_convert_takes_references(gguf: HubServer, tmp_path: Path) -> None:
+    local = HFLlama().write(tmp_path / "llama")
+    gguf.add("tiny/llama", local)
+    told: list[float] = []
+    pyggml.convert("hf:tiny/llama", tmp_path / "from_hub.gguf", "q8_0", progress=told.append)
+    pyggml.convert(local, tmp_path / "from_disk.gguf", "q8_0")
+    assert (tmp_path / "from_hub.gguf").read_bytes() == (tmp_path / "from_disk.gguf").read_bytes()
+    assert sum(after < before for before, after in pairwise(told)) == 1  # downloaded, then converted
+    assert told[-1] == 1
+    with pytest.raises(InvalidParameterError, match="is no directory"):
+        pyggml.convert("hf:tiny/stories", tmp_path / "out.gguf")
+
+
+def test_metas_own_names(hub: HubServer) -> None:
+    files = ["consolidated.safetensors", "params.json", "tokenizer.model", "README.md"]
+    hub.add("meta/llama", dict.fromkeys(files, b"x"))
+    assert files_below(identify("hf:meta/llama")) == ["consolidated.safetensors", "params.json", "tokenizer.model"]
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ('{"weight_map": {"a": "model-2.safetensors"}}', "no model-2.safetensors, which its"),
+        ('{"weight_map": {"a": "../../model.safetensors"}}', "no ../../model.safetensors, which its"),
+        ('{"weight_map": {"a": 1}}', "names 1 as a file"),
+        ('{"weight_map": {"a": [1]}}', "no usable weight_map"),
+        ('{"weight_map": []}', "no usable weight_map"),
+        ("[" * 100_000, "no usable weight_map"),
+    ],
+)
+def test_an_index_is_not_believed(hub: HubServer, cache: Path, index: str, message: str) -> None:
+    hub.add("tiny/llama", {"config.json": b"{}", "model.safetensors.index.json": index.encode()})
+    with pytest.raises((ModelLoadError, ModelNotFoundError), match=message):
+        pyggml.load("hf:tiny/llama")
+    assert not list(cache.rglob("config.json"))
+
+
+# --- GGUF files -------------------------------------------------------------------------------------------------
+
+
+def test_the_only_gguf_file(gguf: HubServer) -> None:
+    expected = text_of(None)
+    assert text_of("hf:tiny/stories") == expected
+    assert identify("hf:tiny/stories").read_bytes() == SHIPPED
+    assert not gguf.asked("GET", "README.md")
+    assert not gguf.asked("GET", "config.json")
+    with pyggml.Inference.cpu().use_auto(f"hf:tiny/stories:{NAME}", n_ctx=128) as llm:
+        assert llm.generate(PROMPT, max_tokens=16, ignore_eos=True).text == expected
+    assert gguf.starts(NAME) == [0]
+
+
+def test_one_of_several_has_to_be_named(hub: HubServer) -> None:
+    names = ["stories-Q4_K_M.gguf", "stories-Q4_K_S.gguf", "big/stories-Q8_0.gguf", "mmproj-stories-F16.gguf"]
+    hub.add("tiny/many", dict.fromkeys([*names, "imatrix.gguf"], SHIPPED))
+    listed = r"3 models; name one, such as 'hf:tiny/many:big/stories-Q8_0.gguf': .*, stories-Q4_K_M.gguf, .*K_S.gguf$"
+    with pytest.raises(ModelLoadError, match=listed):
+        pyggml.load("hf:tiny/many")
+    for file, name in {
+        "big/stories-Q8_0.gguf": "big/stories-Q8_0.gguf",
+        "q8_0": "big/stories-Q8_0.gguf",
+        "Q4_K_M": "stories-Q4_K_M.gguf",
+        "stories-Q8_0.gguf": "big/stories-Q8_0.gguf",
+        "mmproj-stories-F16.gguf": "mmproj-stories-F16.gguf",
+    }.items():
+        path = identify(f"hf:tiny/many:{file}")
+        assert path.as_posix().endswith(name)
+        assert path.read_bytes() == SHIPPED
+    for file in ("Q4_K", "Q5_0", "F16", "nothing.gguf"):
+        with pytest.raises(ModelNotFoundError, match=rf"has no '{file}', neither .* it has big/stories-Q8_0.gguf, "):
+            pyggml.load(f"hf:tiny/many:{file}")
+
+
+def test_a_type_that_several_files_have(hub: HubServer) -> None:
+    hub.add("tiny/many", {"a-Q8_0.gguf": SHIPPED, "b-Q8_0.gguf": SHIPPED})
+    with pytest.raises(ModelLoadError, match=r"2 models; name one, such as 'hf:tiny/many@main:a-Q8_0.gguf'"):
+        pyggml.load("hf:tiny/many@main:q8_0")
+
+
+@pytest.mark.parametrize("folder", ["", "UD-Q2_K/"])
+def test_split_sets_come_whole(hub: HubServer, tiny_path: Path, tmp_path: Path, folder: str) -> None:
+    parts = {f"{folder}{name}": content for name, content in halves(tiny_path, tmp_path / "parts").items()}
+    hub.add("tiny/split", {**parts, "other-Q8_0.gguf": SHIPPED})
+    expected = text_of(tiny_path)
+    assert text_of(f"hf:tiny/split:{folder}model-00001-of-00002.gguf") == expected
+    assert identify(f"hf:tiny/split:{folder}model-00002-of-00002.gguf").name == "model-00001-of-00002.gguf"
+    if folder:
+        assert text_of("hf:tiny/split:ud-q2_k") == expected
+    assert not hub.asked("GET", "other-Q8_0.gguf")
+
+
+def test_a_split_set_with_a_part_missing(hub: HubServer) -> None:
+    hub.add("tiny/split", {"model-00002-of-00003.gguf": SHIPPED, "model-00003-of-00003.gguf": SHIPPED})
+    with pytest.raises(ModelNotFoundError, match=r"has no model-00001-of-00003.gguf, a part of"):
+        pyggml.load("hf:tiny/split")
+    assert not hub.asked("GET", ".gguf")
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["pytorch_model.bin", "config.json"], "weights as pytorch_model.bin, a format that can run code"),
+        (["README.md"], "holds no model: neither"),
+        (["adapter_model.safetensors"], "holds no model: neither"),
+        ([], "holds no model: neither"),
+    ],
+)
+def test_repositories_without_a_model(hub: HubServer, files: list[str], message: str) -> None:
+    hub.add("tiny/none", dict.fromkeys(files, b"x"))
+    with pytest.raises(ModelLoadError, match=message):
+        pyggml.load("hf:tiny/none")
+
+
+# --- the grammar ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "reference"),
+    [
+        ("hf:org/repo", Reference("org/repo")),
+        ("hf:Org.1/re_po-2.0", Reference("Org.1/re_po-2.0")),
+        ("hf:org/repo:file.gguf", Reference("org/repo", None, "file.gguf")),
+        ("hf:org/repo:a/b c@2.gguf", Reference("org/repo", None, "a/b c@2.gguf")),
+        ("hf:org/repo@v1.0", Reference("org/repo", "v1.0")),
+        ("hf:org/repo@refs/pr/7:Q8_0", Reference("org/repo", "refs/pr/7", "Q8_0")),
+    ],
+)
+def test_references(text: str, reference: Reference) -> None:
+    assert parse_reference(text) == reference
+    assert str(reference) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hf:", "does not name an organisation and a repository"),
+        ("hf:repo", "does not name an organisation"),
+        ("hf:org/repo/file.gguf", "does not name an organisation"),
+        ("hf://org/repo", "slashes after hf:"),
+        ("hf:org/", "'' is no name"),
+        ("hf:../repo", "'..' is no name"),
+        ("hf:org/re po", "'re po' is no name"),
+        ("hf:org/-repo", "'-repo' is no name"),
+        ("hf:org/re--po", "'re--po' is no name"),
+        (f"hf:org/{'r' * 97}", "longer than 96"),
+        ("hf:org/repo@", "'' is no revision"),
+        ("hf:org/repo@../main", "'../main' is no revision"),
+        ("hf:org/repo@a b", "'a b' is no revision"),
+        ("hf:org/repo:", "'' is no path"),
+        ("hf:org/repo:../../secret.gguf", "is no path in a repository"),
+        ("hf:org/repo:/etc/passwd", "is no path in a repository"),
+        ("hf:org/repo:a\\b.gguf", "is no path in a repository"),
+        ("hf:org/repo:a:b.gguf", "is no path in a repository"),
+    ],
+)
+def test_malformed_references(hub: HubServer, text: str, message: str) -> None:
+    with pytest.raises(InvalidParameterError, match=message) as raised:
+        pyggml.load(text)
+    assert "hf:ORG/REPO[@REVISION][:FILE]" in str(raised.value)
+    assert not hub.requests
+
+
+# --- progress, stopping, going on -------------------------------------------------------------------------------
+
+
+def test_progress_rises_to_1(hub: HubServer, tmp_path: Path) -> None:
+    hub.add("tiny/llama", HFLlama().write(tmp_path / "hf", n_shards=2))
+    told: list[float] = []
+    identify("hf:tiny/llama", told.append)
+    assert len(told) > 3
+    assert told == sorted(told)
+    assert told[-1] == 1
+    del told[:]
+    identify("hf:tiny/llama", told.append)
+    assert told == []
+
+
+def test_a_dropped_connection_is_taken_up_where_it_broke(gguf: HubServer) -> None:
+    gguf.faults.drop_after[NAME] = 2_000_000
+    told: list[float] = []
+    assert identify("hf:tiny/stories", told.append).read_bytes() == SHIPPED
+    assert gguf.starts(NAME) == [0, 2_000_000]
+    assert told == sorted(told)
+
+
+def test_a_download_can_be_stopped_and_goes_on_another_day(gguf: HubServer, cache: Path) -> None:
+    with pytest.raises(ModelLoadError, match="downloading hf:tiny/stories was stopped by its progress callback"):
+        pyggml.load("hf:tiny/stories", progress=lambda part: part < 0.5)
+    (partial,) = cache.rglob("*.incomplete")
+    n_bytes = partial.stat().st_size
+    assert len(SHIPPED) / 2 <= n_bytes < len(SHIPPED)
+    assert not list(cache.rglob("*.gguf"))
+    told: list[float] = []
+    assert identify("hf:tiny/stories", told.append).read_bytes() == SHIPPED
+    assert gguf.starts(NAME) == [0, n_bytes]
+    assert told[0] >= 0.5
+    assert not list(cache.rglob("*.incomplete"))
+
+
+@pytest.mark.usefixtures("gguf")
+def test_what_progress_raises_comes_out() -> None:
+    def fail(_part: float) -> None:
+        raise BrokenPipeError("of the caller's own")
+
+    with pytest.raises(BrokenPipeError, match="of the caller's own"):
+        identify("hf:tiny/stories", fail)
+
+
+def test_a_killed_download_goes_on(gguf: HubServer, cache: Path) -> None:
+    gguf.faults.stall_after[NAME] = 1_000_000
+    program = "import pyggml; pyggml.load('hf:tiny/stories', progress=lambda part: print(part, flush=True))"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if float(line) * len(SHIPPED) >= 999_999:
+                break
+        process.kill()
+    gguf.faults.go_on.set()
+    (partial,) = cache.rglob("*.incomplete")
+    assert partial.stat().st_size == 1_000_000
+    assert identify("hf:tiny/stories").read_bytes() == SHIPPED
+    assert gguf.starts(NAME) == [0, 1_000_000]
+
+
+def test_a_hub_that_cannot_send_parts(gguf: HubServer) -> None:
+    gguf.faults.ignores_ranges = True
+    gguf.faults.drop_after[NAME] = 2_000_000
+    assert identify("hf:tiny/stories").read_bytes() == SHIPPED
+
+
+def test_errors_that_pass(gguf: HubServer) -> None:
+    gguf.faults.answers[f"/cdn/tiny/stories/{gguf.repositories['tiny/stories'].refs['main']}/{NAME}"] = [503, 429, 500]
+    gguf.faults.drop_after[NAME] = 0
+    assert identify("hf:tiny/stories").read_bytes() == SHIPPED
+    assert gguf.starts(NAME) == [0] * 5
+
+
+def test_errors_that_do_not_pass(gguf: HubServer, cache: Path) -> None:
+    gguf.faults.answers[f"/cdn/tiny/stories/{gguf.repositories['tiny/stories'].refs['main']}/{NAME}"] = [503] * 99
+    with pytest.raises(DownloadError, match="answered 503 when asked for tiny/stories") as raised:
+        identify("hf:tiny/stories")
+    assert raised.value.is_temporary
+    assert not list(cache.rglob("*.gguf"))
+    del gguf.requests[:]
+    gguf.faults.answers[f"/cdn/tiny/stories/{gguf.repositories['tiny/stories'].refs['main']}/{NAME}"] = [403] * 99
+    with pytest.raises(DownloadError, match="access to tiny/stories is restricted"):
+        identify("hf:tiny/stories")
+    assert gguf.starts(NAME) == [0]
+
+
+def test_what_comes_otherwise_is_not_kept(gguf: HubServer, cache: Path, tmp_path: Path) -> None:
+    gguf.add("tiny/llama", HFLlama().write(tmp_path / "hf"))
+    gguf.faults.corrupted |= {NAME, "config.json"}
+    for reference, name in (("hf:tiny/stories", NAME), ("hf:tiny/llama", "config.json")):
+        with pytest.raises(DownloadError, match=rf"{name} of {reference} did not come as .* describes it"):
+            identify(reference)
+        assert not list(cache.rglob(name))
+    gguf.faults.corrupted.clear()
+    assert identify("hf:tiny/stories").read_bytes() == SHIPPED
+    assert gguf.starts(NAME) == [0, 0]
+
+
+def test_more_than_was_said_is_not_taken(gguf: HubServer, cache: Path) -> None:
+    gguf.faults.large_size = 1000
+    with pytest.raises(DownloadError, match=r"describes it: (\d+) bytes .* where 1000 with") as raised:
+        identify("hf:tiny/stories")
+    n_taken = re.search(r": (\d+) bytes", str(raised.value))
+    assert n_taken is not None
+    assert 1000 < int(n_taken[1]) < len(SHIPPED)
+    assert not list(cache.rglob("*.gguf"))
+
+
+def test_two_at_once_download_once(gguf: HubServer) -> None:
+    gguf.faults.stall_after[NAME] = 1_000_000
+    waits = threading.Event()
+
+    def tell(part: float) -> None:
+        if part == 0:  # nothing came yet, and still it is told: the other one holds the lock
+            waits.set()
+
+    with ThreadPoolExecutor() as executor:
+        first = executor.submit(identify, "hf:tiny/stories")
+        while not gguf.starts(NAME):
+            time.sleep(0.01)
+        second = executor.submit(identify, "hf:tiny/stories", tell)
+        assert waits.wait(30)
+        gguf.faults.go_on.set()
+        assert first.result() == second.result()
+    assert first.result().read_bytes() == SHIPPED
+    assert gguf.starts(NAME) == [0]
+
+
+def test_a_disk_that_is_too_small(gguf: HubServer, cache: Path) -> None:
+    gguf.faults.large_size = 10**18
+    with pytest.raises(DiskFullError, match=f"takes {10**18} bytes, and .* has room for") as raised:
+        identify("hf:tiny/stories")
+    assert raised.value.required_bytes == 10**18
+    assert raised.value.available_bytes == pytest.approx(shutil.disk_usage(cache.parent.parent).free, rel=0.1)
+    assert not gguf.starts(NAME)
+
+
+def test_a_disk_that_gets_full(gguf: HubServer, cache: Path) -> None:
+    program = (
+        "import resource; from pyggml.source import identify;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000)); identify('hf:tiny/stories')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert f"DiskFullError: the disk of {cache} is full; what has come of hf:tiny/stories is kept" in done.stderr
+    assert identify("hf:tiny/stories").read_bytes() == SHIPPED
+    assert gguf.starts(NAME) == [0, 1_000_000]
+
+
+@pytest.mark.usefixtures("gguf")
+def test_a_cache_that_cannot_be(cache: Path) -> None:
+    cache.parent.mkdir()
+    cache.write_text("a file")
+    with pytest.raises(DownloadError, match=f"hf:tiny/stories cannot be kept in {cache}"):
+        identify("hf:tiny/stories")
+
+
+# --- the cache is everybody's -----------------------------------------------------------------------------------
+
+
+def test_other_tools_find_what_was_downloaded(gguf: HubServer, cache: Path, tmp_path: Path) -> None:
+    commit = gguf.add("tiny/llama", HFLlama().write(tmp_path / "hf"), "v1")
+    path = identify("hf:tiny/stories")
+    found = huggingface_hub.hf_hub_download("tiny/stories", NAME, cache_dir=cache, local_files_only=True)
+    assert found == str(path)
+    assert path.resolve().parent == cache / "models--tiny--stories" / "blobs"
+    directory = identify("hf:tiny/llama@v1")
+    assert directory == cache / "models--tiny--llama" / "snapshots" / commit
+    found = huggingface_hub.snapshot_download("tiny/llama", revision="v1", cache_dir=cache, local_files_only=True)
+    assert found == str(directory)
+    (repository,) = (r for r in huggingface_hub.scan_cache_dir(cache).repos if r.repo_id == "tiny/stories")
+    assert repository.size_on_disk == len(SHIPPED)
+    assert not huggingface_hub.scan_cache_dir(cache).warnings
+
+
+def test_what_other_tools_downloaded_is_found(gguf: HubServer, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    huggingface_hub.hf_hub_download("tiny/stories", NAME, cache_dir=cache, endpoint=gguf.url)
+    del gguf.requests[:]
+    assert identify("hf:tiny/stories").read_bytes() == SHIPPED
+    assert [request.path for request in gguf.requests] == ["/api/models/tiny/stories"]
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert identify("hf:tiny/stories").read_bytes() == SHIPPED
+
+
+def test_a_link_without_its_blob_is_mended(gguf: HubServer) -> None:
+    path = identify("hf:tiny/stories")
+    path.resolve().unlink()
+    path.unlink()
+    path.symlink_to("../../blobs/nothing")
+    assert identify("hf:tiny/stories").read_bytes() == SHIPPED
+    assert gguf.starts(NAME) == [0, 0]
+
+
+def test_equal_files_of_two_commits_are_downloaded_once(gguf: HubServer) -> None:
+    first = identify("hf:tiny/stories")
+    gguf.add("tiny/stories", {NAME: SHIPPED, "README.md": b"# Changed"})
+    second = identify("hf:tiny/stories")
+    assert first != second
+    assert first.resolve() == second.resolve()
+    assert gguf.starts(NAME) == [0]
+
+
+# --- who may ----------------------------------------------------------------------------------------------------
+
+
+def test_private_repositories(gguf: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    gguf.repositories["tiny/stories"].token = "hf_right"
+    with pytest.raises(ModelNotFoundError, match=r"no tiny/stories at .*, or it is private: then set HF_TOKEN"):
+        identify("hf:tiny/stories")
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with pytest.raises(DownloadError, match="only for a valid token, and got none or another: set HF_TOKEN"):
+        identify("hf:tiny/stories")
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    gguf.faults.drop_after[NAME] = 1000
+    assert identify("hf:tiny/stories").read_bytes() == SHIPPED
+    elsewhere = [request for request in gguf.requests if request.path.startswith("/cdn/")]
+    assert len(elsewhere) == 2
+    assert {request.token for request in elsewhere} == {None}
+
+
+def test_gated_repositories(gguf: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    gguf.repositories["tiny/stories"].token = "hf_right"
+    gguf.repositories["tiny/stories"].is_gated = True
+    gguf.add("other/private", {"a.gguf": SHIPPED})
+    gguf.repositories["other/private"].token = "hf_of_somebody"
+    message = f"access to tiny/stories is restricted: ask for it at {gguf.url}/tiny/stories, then set HF_TOKEN or run"
+    for token in (None, "hf_of_somebody"):
+        if token:
+            monkeypatch.setenv("HF_TOKEN", token)
+        with pytest.raises(DownloadError, match=message) as raised:
+            identify("hf:tiny/stories")
+        assert not raised.value.is_temporary
+    with pytest.raises(ModelNotFoundError, match="there is no tiny/nothing at"):
+        identify("hf:tiny/nothing")
+
+
+def test_a_login_and_the_environment_of_a_process(gguf: HubServer, tmp_path: Path) -> None:
+    gguf.repositories["tiny/stories"].token = "hf_login"
+    home = tmp_path / "another home"
+    home.mkdir()
+    (home / "token").write_text("hf_login")
+    program = (
+        "import pyggml; from pyggml.source import identify; print(identify('hf:tiny/stories'));"
+        "pyggml.load('hf:tiny/stories', n_ctx=64).close()"
+    )
+    environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    for extra in ({}, {"HF_HUB_OFFLINE": "1"}):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program],
+            env={**environment, **extra},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.startswith(str(home / "hub"))
+        assert done.stderr == ""
+    assert {request.token for request in gguf.asked("GET") if request.path.startswith("/api")} == {"hf_login"}
+    assert gguf.starts(NAME) == [0]
+
+
+# --- no hub -----------------------------------------------------------------------------------------------------
+
+
+def test_offline(gguf: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gguf.add("tiny/llama", HFLlama().write(tmp_path / "hf", n_shards=2))
+    expected = text_of("hf:tiny/llama")
+    path = identify("hf:tiny/stories")
+    del gguf.requests[:]
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert text_of("hf:tiny/llama") == expected
+    assert identify("hf:tiny/stories") == path
+    assert identify(f"hf:tiny/stories@{path.parent.name}:{NAME}") == path
+    with pytest.raises(DownloadError, match=r"HF_HUB_OFFLINE is set, and hf:tiny/nothing is not in .*hub"):
+        identify("hf:tiny/nothing")
+    with pytest.raises(DownloadError, match="HF_HUB_OFFLINE is set, and hf:tiny/stories@v2 is not in"):
+        identify("hf:tiny/stories@v2")
+    shard = identify("hf:tiny/llama") / "model-00002-of-00002.safetensors"
+    shard.resolve().unlink()
+    with pytest.raises((DownloadError, ModelNotFoundError), match=r"model-00002-of-00002.safetensors"):
+        identify("hf:tiny/llama")
+    assert not gguf.requests
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    with monkeypatch.context() as when_it_was_imported:
+        when_it_was_imported.setattr(constants, "HF_HUB_OFFLINE", True)
+        with pytest.raises(DownloadError, match="HF_HUB_OFFLINE is set, and hf:tiny/nothing"):
+            identify("hf:tiny/nothing")
+    assert text_of("hf:tiny/llama") == expected  # the missing file is downloaded again
+
+
+def test_a_hub_that_is_not_there(gguf: HubServer, caplog: pytest.LogCaptureFixture) -> None:
+    path = identify("hf:tiny/stories")
+    gguf.stop()
+    huggingface_hub.close_session()  # what is connected stays so
+    with pytest.raises(DownloadError, match=f"{gguf.url} cannot be reached: ConnectError") as raised:
+        identify("hf:tiny/nothing")
+    assert raised.value.is_temporary
+    assert isinstance(raised.value, ConnectionError)
+    with caplog.at_level("WARNING", "pyggml"):
+        assert identify("hf:tiny/stories") == path
+    assert "cannot be reached" in caplog.text
+
+
+def test_a_hub_that_fails(gguf: HubServer, caplog: pytest.LogCaptureFixture) -> None:
+    gguf.faults.answers["api"] = [500]
+    with pytest.raises(DownloadError, match=f"{gguf.url} answered 500 when asked for tiny/stories"):
+        identify("hf:tiny/stories")
+    path = identify("hf:tiny/stories")
+    gguf.faults.answers["api"] = [503]
+    with caplog.at_level("WARNING", "pyggml"):
+        assert identify("hf:tiny/stories") == path
+    assert "answered 503" in caplog.text
+
+
+def test_a_hub_that_does_not_answer(gguf: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.05)
+    gguf.faults.stall_after[NAME] = 0
+    with pytest.raises(DownloadError, match="cannot be reached: ReadTimeout"):
+        identify("hf:tiny/stories")
+
+
+def test_what_is_not_there(gguf: HubServer) -> None:
+    with pytest.raises(ModelNotFoundError, match=f"there is no tiny/nothing at {gguf.url}, or it is private"):
+        identify("hf:tiny/nothing")
+    with pytest.raises(ModelNotFoundError, match=r"tiny/stories at .* has no revision 'v2'"):
+        identify("hf:tiny/stories@v2")
+    with pytest.raises(ModelNotFoundError, match=rf"hf:tiny/stories has no 'none.gguf', .* it has {NAME}"):
+        identify("hf:tiny/stories:none.gguf")
+    with pytest.raises(ModelLoadError, match=r"README.md is no GGUF file; hf:tiny/stories is the whole"):
+        identify("hf:tiny/stories:README.md")
+
+
+@pytest.mark.parametrize("page", [b"<html>Please log in to this network</html>", b"[]", b"{}", b'{"id": 1}', b""])
+def test_something_that_is_no_hub(gguf: HubServer, page: bytes) -> None:
+    gguf.faults.not_a_hub = page
+    with pytest.raises(DownloadError, match="does not answer as a hub does"):
+        identify("hf:tiny/stories")
+
+
+@pytest.mark.parametrize("endpoint", ["huggingface.co", "ftp://hub", "http://", "http://[", "http://hub:x"])
+def test_an_endpoint_that_is_no_address(hub: HubServer, monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    with pytest.raises(InvalidParameterError, match="HF_ENDPOINT is"):
+        identify("hf:tiny/stories")
+    assert not hub.requests
+
+
+def test_a_hub_of_evil(gguf: HubServer, cache: Path) -> None:
+    gguf.add("tiny/evil", {"../../../evil.gguf": SHIPPED, "/evil.gguf": SHIPPED, "a\\b.gguf": SHIPPED})
+    with pytest.raises(ModelLoadError, match="holds no model"):
+        identify("hf:tiny/evil")
+    for etag in ("../../../../evil", "/evil", "a/b/c/d/e/f", ""):
+        gguf.faults.etag = etag or "x"
+        with pytest.raises(DownloadError, match="does not answer as a hub does: it says of"):
+            identify("hf:tiny/stories")
+    gguf.faults.etag = None
+    gguf.faults.commit = "../../../evil"
+    with pytest.raises(DownloadError, match=r"'\.\./\.\./\.\./evil' is no commit"):
+        identify("hf:tiny/stories")
+    assert not list(cache.parent.parent.rglob("*evil*"))
+
+
+# --- the extra --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("hub")
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'pyggml\[hub\]'") as raised:
+        pyggml.load("hf:tiny/stories")
+    assert isinstance(raised.value, ImportError)
+
+
+@pytest.mark.usefixtures("hub")
+def test_an_old_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub, "__version__", "0.36.2")
+    with pytest.raises(MissingPackageError, match=r"1.0 or later, and this is 0.36.2: pip install -U"):
+        pyggml.load("hf:tiny/stories")
+
+
+def test_nothing_of_it_is_imported_unless_needed() -> None:
+    program = (
+        "import sys, pyggml; pyggml.load(n_ctx=64).close()\n"
+        "try: pyggml.load('hf:malformed')\n"
+        "except pyggml.InvalidParameterError: pass\n"
+        "assert not {'huggingface_hub', 'httpx', 'httpx2', 'filelock'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
