@@ -116,7 +116,7 @@ def test_estimates_are_the_librarys() -> None:
     options = ("--n-ctx", 1024, "--n-parallel", 2, "--cache-type", "q8_0", "--device", "cpu")
     out = pyggml("inspect", SHIPPED_MODEL, *options).out
     assert "\nMemory, 1,024 cells of q8_0 for 2\n" in out
-    expected = library.inspect(SHIPPED_MODEL).estimate( n_ctx=1024, n_parallel=2, cache_type="q8_0", device="cpu")
+    expected = library.inspect(SHIPPED_MODEL).estimate(n_ctx=1024, n_parallel=2, cache_type="q8_0", device="cpu")
     found = json.loads(pyggml("inspect", SHIPPED_MODEL, *options, "--json").out)["estimates"]
     assert [each["n_ctx"] for each in found] == [1024]
     assert found[0]["total_bytes"] == expected.total_bytes

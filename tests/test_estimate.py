@@ -139,9 +139,10 @@ def lay(path: Path, file_type: str, n_layer: int = 2) -> None:
         _blueprint.Tensor(name, shape, GGMLType.F32 if len(shape) == 1 else GGMLType.F16)
         for name, shape in shapes.items()
     ]
+    metadata |= models.real_vocabulary("llama-spm")
+    _blueprint.Blueprint(metadata, tensors).lay(path)
     if file_type != "f16":
-        tensors = _blueprint._quantized(metadata, tensors, _blueprint._file_type(file_type))
-    _blueprint.Blueprint({**metadata, **models.real_vocabulary("llama-spm")}, tensors).lay(path)
+        _blueprint.Blueprint(metadata, _blueprint.of_file(path, file_type).tensors).lay(path)
 
 
 @pytest.mark.parametrize("file_type", ["f16", "q8_0", "q4_0", "q4_k_m"])
