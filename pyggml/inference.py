@@ -63,6 +63,17 @@ class FamilyModel(LLM):
             raise TokenizerError(_foreign_vocabulary(cls, match, path.name))
         raise ArchitectureMismatchError(_mismatch(cls, match, path.name))
 
+    @classmethod
+    def accept(cls, path: Path) -> None:
+        """Refuses the file of a model of another family, by its metadata alone.
+
+        Raises:
+            ArchitectureMismatchError, TokenizerError: as :meth:`family_of`.
+        """
+        match = _match(path)
+        if match.architecture:  # else it is no model, and loading says what is wrong with it
+            cls.family_of(match, path)
+
     def _family(self) -> Family:
         return self.family_of(families.of_model(self.model), Path(self.model.path))
 
@@ -256,10 +267,7 @@ class Inference:
         self, kind: type[_Kind], model_path: Source, tokenizer_path: TokenizerPath, options: LoadOptions
     ) -> _Kind:
         _require_known(options)
-        files = model_files(model_path, options.get("progress"), tokenizer_path)
-        match = _match(files.path)
-        if match.architecture:  # else it is no model, and loading says what is wrong with it
-            kind.family_of(match, files.path)
+        files = model_files(model_path, options.get("progress"), tokenizer_path, accept=kind.accept)
         return self._load(kind, files, tokenizer_path, options)
 
     def _load(

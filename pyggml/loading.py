@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from pyggml.diagnostics.estimate import Auto, Planner, PlanOptions, Settings, require_room, resolve
-from pyggml.importer.cache import Imported, imported
+from pyggml.importer.cache import Accept, Imported, imported
 from pyggml.llm import LLM, QueueFull
 from pyggml.model import Model, Progress
 from pyggml.source import Source, identify
@@ -115,21 +115,29 @@ def load(
     )
 
 
-def model_files(source: Source, progress: Progress | None = None, tokenizer: object = None) -> Imported:
+def model_files(
+    source: Source, progress: Progress | None = None, tokenizer: object = None, accept: Accept | None = None
+) -> Imported:
     """The GGUF file that ``source`` means; a Hugging Face directory is imported first, if it is not in the cache.
 
     Args:
         source: as for :func:`load`, like the other arguments.
         progress: called while a directory is imported.
         tokenizer: what will encode; one that is not this model's is noticed before the import, which may take minutes.
+        accept: called with a GGUF file, before an import with one that has all but the weights; what it raises is the
+            end.
 
     Raises:
         As :func:`load`.
     """
     path = identify(source, progress)
     if path.is_dir():
-        return imported(path, progress=progress, tokenizer=tokenizer)
-    return Imported(path, None)
+        files = imported(path, progress=progress, tokenizer=tokenizer, accept=accept)
+    else:
+        files = Imported(path, None)
+    if accept is not None:
+        accept(files.path)
+    return files
 
 
 def open_llm(

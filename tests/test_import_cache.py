@@ -25,7 +25,13 @@ from hf_llama import HFLlama
 
 import pyggml
 from pyggml import _resumable_file
-from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError, TokenizerError
+from pyggml.errors import (
+    ArchitectureMismatchError,
+    DiskFullError,
+    InvalidParameterError,
+    ModelLoadError,
+    TokenizerError,
+)
 from pyggml.gguf import GGUFReader
 from pyggml.importer import cache_entries, clear_cache, imported
 
@@ -584,6 +590,12 @@ def test_a_wrong_tokenizer_is_noticed_before_the_import(
     argument = {"tokenizer" if kind == "load" else "tokenizer_path": tokenizer}
     with pytest.raises((TokenizerError, InvalidParameterError), match=said):
         load(hf, **argument)
+    assert not cache.exists()
+
+
+def test_a_wrong_family_is_noticed_before_the_import(cache: Path, hf: Path) -> None:
+    with pytest.raises(ArchitectureMismatchError, match=r"use_qwen3\(\) is for Qwen3.*hf-auto-.*\.gguf is "):
+        pyggml.Inference.cpu().use_qwen3(hf)
     assert not cache.exists()
 
 

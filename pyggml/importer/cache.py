@@ -41,6 +41,9 @@ from pyggml.importer.plan import place_name, read_config
 from pyggml.model import Model
 from pyggml.tokenizer.hugging_face import tokenizer_for
 
+#: Looks at a GGUF file, and raises what is wrong with it.
+Accept = Callable[[Path], None]
+
 _DEFAULT_LIMIT_GB = 64.0
 _SUFFIXES = (".json", ".safetensors", ".model", ".jinja", ".txt")
 _PART = ".part"
@@ -90,7 +93,11 @@ class CacheEntry:
 
 
 def imported(
-    directory: Path, outtype: str = "auto", progress: Progress | None = None, tokenizer: object = None
+    directory: Path,
+    outtype: str = "auto",
+    progress: Progress | None = None,
+    tokenizer: object = None,
+    accept: Accept | None = None,
 ) -> Imported:
     """The model of a Hugging Face directory as a GGUF file: the one in the cache, made first where it is not there.
 
@@ -101,6 +108,7 @@ def imported(
         outtype: as for :func:`~pyggml.importer.convert.convert`.
         progress: called with 0..1 while the file is made, and with 0 while it is waited for; returning False stops.
         tokenizer: what the caller is going to encode with; looked at before a file is made.
+        accept: called before a file is made, with one that has all of it but the weights; what it raises is the end.
 
     Raises:
         TokenizerError, TokenizerNotFoundError: also where ``tokenizer`` is not this model's.
@@ -112,7 +120,7 @@ def imported(
     if not path.exists():
         limit = cache_limit()
         recipe = read_recipe(directory, outtype)
-        _require_tokenizer(recipe, directory, tokenizer)
+        _look_ahead(recipe, path.name, directory, tokenizer, accept)
         file = _claim(path, lambda: report_progress(progress, 0.0, directory))
         if file is not None:
             _remove_leftovers()
@@ -176,15 +184,20 @@ def cache_limit() -> int:
     return round(limit * 1e9)
 
 
-def _require_tokenizer(recipe: Recipe, directory: Path, tokenizer: object) -> None:
+def _look_ahead(recipe: Recipe, name: str, directory: Path, tokenizer: object, accept: Accept | None) -> None:
     """Raises now what would be raised when the model is there."""
-    if tokenizer is None and recipe.vocabulary.needs_hf_tokenizer is None:
+    if tokenizer is None and recipe.vocabulary.needs_hf_tokenizer is not None:
+        tokenizer = directory
+    if tokenizer is None and accept is None:
         return
     with tempfile.TemporaryDirectory(prefix="pyggml-") as folder:
-        path = Path(folder) / "vocabulary.gguf"
+        path = Path(folder) / name
         write_vocabulary(recipe, path)
-        with Model(path, device="cpu", vocab_only=True) as model:
-            tokenizer_for(model, directory if tokenizer is None else tokenizer)
+        if accept is not None:
+            accept(path)
+        if tokenizer is not None:
+            with Model(path, device="cpu", vocab_only=True) as model:
+                tokenizer_for(model, tokenizer)
 
 
 def _claim(path: Path, waiting: Callable[[], None]) -> PartialFile | None:
