@@ -28,7 +28,6 @@ from pyggml.errors import DiskFullError, InferError, InvalidParameterError, Mode
 from pyggml.gguf import GGUFReader
 from pyggml.importer.convert import (
     NEEDS_HF_TOKENIZER,
-    Progress,
     Recipe,
     StoppedError,
     read_recipe,
@@ -38,7 +37,7 @@ from pyggml.importer.convert import (
 )
 from pyggml.importer.encoding import require_outtype
 from pyggml.importer.plan import place_name, read_config
-from pyggml.model import Model
+from pyggml.model import Model, Progress
 from pyggml.tokenizer.hugging_face import tokenizer_for
 
 _DEFAULT_LIMIT_GB = 64.0
