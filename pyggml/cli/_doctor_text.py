@@ -10,7 +10,8 @@ from typing import Any
 
 from rich.text import Text
 
-from pyggml.cli._doctor_checks import Check, size
+from pyggml.cli._doctor_checks import Check
+from pyggml.cli._units import bytes_text
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "failed": "bold red"}
 
@@ -74,6 +75,8 @@ def _members(fact: dict[str, Any]) -> list[str]:
 
 
 def _heading(key: str) -> str:
+    if key.isupper():  # a variable's name is as it is
+        return key
     return _HEADINGS.get(key) or key.removesuffix("_bytes").replace("_", " ")
 
 
@@ -85,7 +88,7 @@ def _value(key: str, value: Any) -> str:
     if isinstance(value, list):
         return " ".join(value) or "-"
     if key.endswith("_bytes") or key.startswith("memory_"):
-        return size(value)
+        return bytes_text(value)
     return str(value)
 
 
