@@ -112,6 +112,14 @@ class TestOutput:
         assert [names for names in named if names] == [[shipped.name]] * 2 + [[tiny_path.name]] * 2
         assert "of first" in done.out
 
+    def test_names_of_files_are_shown_as_they_are(self, tmp_path: Path) -> None:
+        names = ["[bold]one.gguf", "two[red].gguf"]
+        for name in names:
+            (tmp_path / name).symlink_to(library.source.SHIPPED_MODEL)
+        models = [word for name in names for word in ("-m", tmp_path / name)]
+        done = pyggml("bench", *models, "-p", 8, "-n", "none", "-r", 1, "--no-warm-up")
+        assert [done.out.count(name) for name in names] == [2, 2]  # what each is, and its row
+
     def test_json(self) -> None:
         rows = results(*QUICK)
         assert [(row["kind"], row["n_tokens"], row["n_parallel"]) for row in rows] == [
@@ -248,7 +256,7 @@ class TestBadInput:
         assert "no.gguf" in fails(1, "bench", "-m", tmp_path / "no.gguf")
 
     def test_settings_that_the_library_refuses(self) -> None:
-        assert "q9_9" in fails(1, "bench", "--cache-type", "f16,q9_9")
+        assert "'q9_9' is not one of f32" in fails(2, "bench", "--cache-type", "f16,q9_9")
         assert "nonsense" in fails(1, "bench", "--device", "nonsense")
         assert "n_parallel" in fails(1, "bench", "-b", "4", "--parallel", "8")
 

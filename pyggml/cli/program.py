@@ -105,9 +105,6 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.help = (self.help or "").replace(
-            "\\b\n", "\b\n"
-        )  # click's mark for lines to keep, as raw docstrings have it
         if self.help is not None:
             self.help = self.help.replace("\\b", "\b")  # docstrings are raw: click's mark for "do not rewrap"
         self.params.append(_debug_option())
