@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import getpass
+import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.text import Text
@@ -100,8 +100,8 @@ def _verdict(checks: Sequence[Check]) -> str:
 
 
 def _anonymous(text: str) -> str:
-    home = str(Path.home())
-    if home != "/":
+    home = os.path.expanduser("~")  # noqa: PTH111  (as it is where there is none)
+    if home not in ("/", "~"):
         text = re.sub(re.escape(home) + r"(?![\w.-])", "~", text)
     try:
         user = getpass.getuser()

@@ -57,6 +57,7 @@ class Program(click.Group):
 def run() -> NoReturn:
     """Runs the command line of this process. See :func:`pyggml.cli.main` for the exit codes."""
     # A closed one (">&-") is None.
+    sys.stdin = sys.stdin or Path(os.devnull).open()  # noqa: SIM115
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -125,13 +125,22 @@ def imported(
 
 
 def cache_dir() -> Path:
-    """Where imported models are kept; it need not exist."""
+    """Where imported models are kept; it need not exist.
+
+    Raises:
+        InvalidParameterError: nothing says where: ``PYGGML_CACHE`` is not set, and there is no home directory.
+    """
     given = os.environ.get("PYGGML_CACHE")
     if given:
         return Path(given)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "pyggml"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyggml"
+    try:
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Caches" / "pyggml"
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyggml"
+    except RuntimeError:
+        raise InvalidParameterError(
+            "this user has no home directory to keep imported models in: PYGGML_CACHE names a place for them"
+        ) from None
 
 
 def cache_entries() -> list[CacheEntry]:
