@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -11,7 +12,7 @@ import pyggml
 from pyggml.cli._file_types import OUTTYPES, TYPES_EPILOG, type_choice
 from pyggml.cli.options import CACHE_TYPES, n_ctx_type, n_gpu_layers_type, say_which
 from pyggml.cli.program import Command
-from pyggml.cli.terminal import console, json_option, print_json
+from pyggml.cli.terminal import console, json_option, print_json, progress
 
 if TYPE_CHECKING:
     from pyggml import MemoryEstimate, ModelReport
@@ -57,12 +58,14 @@ def command(
 ) -> None:
     """Show what MODEL is, where its bytes are, what is wrong with it, and whether it fits.
 
-    MODEL is a .gguf file, a Hugging Face directory or a reference to the hub (hf:org/repo); only metadata is read.
-    Without it: the small model that ships with pyggml. The exit code is 1 when it cannot be used.
+    MODEL is a .gguf file or a Hugging Face directory, of which only metadata is read, or a reference to the hub
+    (hf:org/repo), which is downloaded first. Without it: the small model that ships with pyggml. The exit code is 1
+    when it cannot be used.
     """
     settings = {name: value for name, value in settings.items() if value is not None}
     say_which(model)
-    report = pyggml.inspect(model)
+    with progress("downloading") if str(model).startswith("hf:") else nullcontext() as show:
+        report = pyggml.inspect(model, show)
     is_asked = estimate or bool(settings) or bool(outtype)
     outtypes = outtype or ("auto",) if is_asked and report.plan.loads else ()
     estimates = [report.estimate(outtype=each, **settings) for each in outtypes]
