@@ -190,8 +190,8 @@ class TestEnginesThatFail:
         assert self.failing("raise SystemExit('no disk')").failure == "no disk"
         assert self.failing("raise SystemExit(3)").failure == "it gave no reason"
         assert self.failing("pass").failure == "it gave no reason"
-        result = self.failing("""print('{"build": 1}', flush=True); import time; time.sleep(60)""", timeout_s=2)
-        assert result == Probe({"build": 1}, "it did not end within 2 seconds")
+        result = self.failing("""print('{"build": 1}', flush=True); import time; time.sleep(60)""", timeout_s=5)
+        assert result == Probe({"build": 1}, "it did not end within 5 seconds")
 
     def test_a_wrong_answer(self) -> None:
         test = {"device": "CPU", "right": False, "answer": "The sky is green.", "error": None}
