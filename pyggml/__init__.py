@@ -28,7 +28,7 @@ def __getattr__(name: str) -> object:
     """What is public is imported when it is first asked for, modules one by one: a command's ``--help`` needs none."""
     if name in _ASYNC:
         return getattr(importlib.import_module(_ASYNC[name]), name)
-    if not name.startswith("__") and importlib.util.find_spec(f"{__name__}.{name}"):
+    if name.isidentifier() and not name.startswith("__") and importlib.util.find_spec(f"{__name__}.{name}"):
         return importlib.import_module(f"{__name__}.{name}")
     api = importlib.import_module("pyggml._api")
     if name == "__all__":

@@ -602,3 +602,8 @@ def test_import_leaves_asyncio_alone() -> None:
     code = "import sys, pyggml; assert 'asyncio' not in sys.modules; assert pyggml.AsyncStream; pyggml.nonsense"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert "AttributeError: module 'pyggml' has no attribute 'nonsense'" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["nonsense", "non.sense", ".", ""])
+def test_what_is_not_there_is_no_attribute(name: str) -> None:
+    assert not hasattr(pyggml, name)

@@ -8,12 +8,12 @@ import json
 import os
 import pty
 import random
+import re
 import signal
 import statistics
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,14 @@ class TestOutput:
         named = [[word for word in row if word.endswith(".gguf")] for row in rows]
         assert [names for names in named if names] == [[shipped.name]] * 2 + [[tiny_path.name]] * 2
         assert "of first" in done.out
+
+    def test_names_of_files_are_shown_as_they_are(self, tmp_path: Path) -> None:
+        names = ["[bold]one.gguf", "two[red].gguf"]
+        for name in names:
+            (tmp_path / name).symlink_to(library.source.SHIPPED_MODEL)
+        models = [word for name in names for word in ("-m", tmp_path / name)]
+        done = pyggml("bench", *models, "-p", 8, "-n", "none", "-r", 1, "--no-warm-up")
+        assert [done.out.count(name) for name in names] == [2, 2]  # what each is, and its row
 
     def test_json(self) -> None:
         rows = results(*QUICK)
@@ -248,7 +256,7 @@ class TestBadInput:
         assert "no.gguf" in fails(1, "bench", "-m", tmp_path / "no.gguf")
 
     def test_settings_that_the_library_refuses(self) -> None:
-        assert "q9_9" in fails(1, "bench", "--cache-type", "f16,q9_9")
+        assert "'q9_9' is not one of f32" in fails(2, "bench", "--cache-type", "f16,q9_9")
         assert "nonsense" in fails(1, "bench", "--device", "nonsense")
         assert "n_parallel" in fails(1, "bench", "-b", "4", "--parallel", "8")
 
@@ -261,15 +269,14 @@ class TestBadInput:
 
 
 def test_interrupt_shows_what_was_measured_so_far() -> None:
-    """Once the bar says that it measures, on a terminal."""
+    """Once the bar says that a hundredth of it is measured, on a terminal."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "pyggml", "bench", "-p", "8", "-n", "4", "-r", "1000000", "--json"]
+    command = [sys.executable, "-m", "pyggml", "bench", "-p", "8", "-n", "4", "-r", "5000", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True) as process:
         os.close(theirs)
         shown = b""
-        while b"measuring" not in shown:
+        while not re.search(rb"measuring.* [1-9][0-9]?%", shown, re.DOTALL):
             shown += os.read(ours, 1024)
-        time.sleep(1)
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
         printed = json.loads(process.stdout.read())

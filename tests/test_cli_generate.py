@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -139,10 +140,23 @@ def test_a_wrong_command_line(arguments: list[object], says: str) -> None:
 def test_no_prompt() -> None:
     for arguments in ([""], ["-"], []):
         assert "the prompt is empty" in fails(2, "generate", *arguments, stdin="\n")
-    with_no_input = f"{sys.executable} -m pyggml generate <&-"
-    done = subprocess.run(["sh", "-c", with_no_input], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "give a PROMPT" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [("generate", 2, "the prompt is empty"), ("perplexity -", 1, "the text has 1 tokens"), ("cache clear", 2, "--yes")],
+)
+def test_no_standard_input(arguments: str, code: int, says: str, tmp_path: Path) -> None:
+    (tmp_path / "old.gguf").write_bytes(b"what the cache has")
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m pyggml {arguments} <&-"],
+        env={**os.environ, "PYGGML_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (code, "")
+    assert says in done.stderr
 
 
 @pytest.mark.parametrize(

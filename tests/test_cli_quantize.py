@@ -131,7 +131,7 @@ def test_imatrix_stops_at_ctrl_c_and_leaves_nothing(long_text: Path, tmp_path: P
 def test_imatrix_refuses_in_one_line(floats: Path, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "i.gguf"
     assert "Missing argument 'OUT'" in fails(2, "imatrix", text)
-    assert "--n-ctx" in fails(2, "imatrix", text, out, "--n-ctx", 1)
+    assert "15 is not in the range" in fails(2, "imatrix", text, out, "--n-ctx", 15)
     assert "no text file at" in fails(1, "imatrix", tmp_path / "no.txt", out, "-m", floats)
     assert "no model file" in fails(1, "imatrix", text, out, "-m", tmp_path / "no.gguf")
     assert "no.imatrix" in fails(1, "imatrix", text, out, "-m", floats, "--merge", tmp_path / "no.imatrix")

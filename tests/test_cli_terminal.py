@@ -282,6 +282,14 @@ def test_generate_in_a_terminal(columns: int, start: Start) -> None:
     assert "Loading" in run.raw
 
 
+def test_names_of_files_are_shown_as_they_are(start: Start, tmp_path: Path) -> None:
+    model = tmp_path / "[bold]m.gguf"
+    model.symlink_to(SHIPPED_MODEL)
+    generate = start("generate", "Once", "-m", model, "--max-tokens", 1)
+    assert generate.wait_for_exit() == 0
+    assert f"Loading {model.name}" in generate.raw
+
+
 def test_generate_asks_for_a_prompt(start: Start) -> None:
     run = start("generate", columns=200)
     assert run.wait_for_exit() == 2

@@ -444,6 +444,14 @@ def test_a_disk_that_is_too_small(gguf: HubServer, cache: Path) -> None:
     assert not gguf.starts(NAME)
 
 
+def test_files_are_quantised_too(gguf: HubServer, tmp_path: Path) -> None:
+    told: list[float] = []
+    for source in (f"hf:tiny/stories:{NAME}", SHIPPED_MODEL):
+        pyggml.quantize(source, tmp_path / f"{len(told)}.gguf", "q4_0", requantize=True, progress=told.append)
+    assert len({path.read_bytes() for path in tmp_path.glob("*.gguf")}) == 1
+    assert gguf.starts(NAME) == [0]
+
+
 def test_a_disk_that_gets_full(gguf: HubServer, cache: Path) -> None:
     program = (
         "import resource; from pyggml.source import identify;"

@@ -33,7 +33,7 @@ from pyggml.errors import (
     TokenizerError,
 )
 from pyggml.gguf import GGUFReader
-from pyggml.importer import cache_entries, clear_cache, imported
+from pyggml.importer import cache_dir, cache_entries, clear_cache, imported
 
 N_TENSORS = 21  # of HFLlama
 
@@ -614,3 +614,14 @@ def test_the_own_tokenizer_is_looked_at_where_it_will_be_needed(cache: Path, hf:
     with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
         pyggml.load(hf)
     assert not cache.exists()
+
+
+def test_without_a_home_the_cache_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    for name in ("PYGGML_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InvalidParameterError, match="PYGGML_CACHE names a place"):
+        cache_dir()

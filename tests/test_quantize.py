@@ -378,6 +378,19 @@ def test_full_disks_are_refused_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
+def test_disks_that_get_full(tiny_path: Path, tmp_path: Path) -> None:
+    program = (
+        "import resource, sys, pyggml\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        "pyggml.quantize(sys.argv[1], sys.argv[2], 'q8_0')\n"
+    )
+    arguments = [sys.executable, "-c", program, str(tiny_path), str(tmp_path / "dst.gguf")]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert "DiskFullError" in done.stderr
+    assert "while it was written there was no more room" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_progress_tells_and_stops(tiny_path: Path, tmp_path: Path) -> None:
     told: list[float] = []
     pyggml.quantize(tiny_path, tmp_path / "dst.gguf", "q8_0", progress=told.append)

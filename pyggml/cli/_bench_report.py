@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyggml
 from pyggml.cli._measure import About, Case, Result, Side
+from pyggml.cli._units import bytes_text
 from pyggml.cli.terminal import console
 
 if TYPE_CHECKING:
@@ -64,8 +65,9 @@ def show(results: Sequence[Result], load_average: float | None, *, interrupted: 
     repetitions = {len(result.seconds) for result in results}
     times = f"{min(repetitions)} to {max(repetitions)}" if len(repetitions) > 1 else f"{max(repetitions)}"
     lines = [f"pyggml {pyggml.__version__}, engine {_engine()}, {_cpu()}, {pyggml.lib.pyg_cpu_count()} cores"]
-    for about, label in _models(results).items():
-        lines.append(f"{label}: {about.description}, {about.n_params / 1e6:.4g} M parameters, {_size(about)}")
+    for label, about in _models(results).items():
+        size = bytes_text(about.size_bytes)
+        lines.append(f"{label}: {about.description}, {about.n_params / 1e6:.4g} M parameters, {size}")
     lines += [", ".join(_constant(results)), ""]
     terminal.print("\n".join(lines), soft_wrap=True, markup=False)
     terminal.print(_table(results))
@@ -105,6 +107,7 @@ def setting(side: Side, name: str) -> str:
 
 
 def _table(results: Sequence[Result]) -> Table:
+    from rich.markup import escape
     from rich.table import Table
 
     sides = list(dict.fromkeys(result.side for result in results))
@@ -134,7 +137,7 @@ def _table(results: Sequence[Result]) -> Table:
         n_digits = 0 if result.median >= 1000 else 1
         cells += [f"{speed:.{n_digits}f}" for speed in (result.median, min(result.speeds), max(result.speeds))]
         cells += [f"{result.median / first.median:.2f}"] * (len(sides) > 1)
-        table.add_row(*cells)
+        table.add_row(*map(escape, cells))
     return table
 
 
@@ -168,9 +171,9 @@ def _constant(results: Sequence[Result]) -> list[str]:
     return texts
 
 
-def _models(results: Sequence[Result]) -> dict[About, str]:
+def _models(results: Sequence[Result]) -> dict[str, About]:
     names = model_names([result.side for result in results])
-    return {result.about: names[result.side.model] for result in results}
+    return {names[result.side.model]: result.about for result in results}
 
 
 def _engine() -> str:
@@ -180,7 +183,3 @@ def _engine() -> str:
 
 def _cpu() -> str:
     return next((device.description.strip() for device in pyggml.devices() if device.type == "cpu"), "no CPU")
-
-
-def _size(about: About) -> str:
-    return f"{about.size_bytes / 1e9:.2f} GB" if about.size_bytes >= 1e9 else f"{about.size_bytes / 1e6:.3g} MB"

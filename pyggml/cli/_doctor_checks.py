@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pyggml.cli._doctor_gpu import Gpu
 from pyggml.cli._doctor_machine import used_features
+from pyggml.cli._units import bytes_text, counted
 
 #: "note": something that could be done; "warning": pyggml works, but not as it could; "failed": it does not.
 Status = Literal["ok", "note", "warning", "failed"]
@@ -182,7 +183,7 @@ def _memory(memory: dict[str, int | None]) -> Check:
         "ulimit -v": memory["address_space_bytes"],
     }
     by = min((name for name, value in limits.items() if value is not None), key=lambda name: limits[name] or 0)
-    text = f"{size(usable)} for this process, by {by}"
+    text = f"{bytes_text(usable)} for this process, by {by}"
     if usable < _LITTLE_MEMORY:
         return Check("memory", "warning", text, "most models need more: free some, or raise the limit")
     if memory["address_space_bytes"] is not None:
@@ -191,7 +192,8 @@ def _memory(memory: dict[str, int | None]) -> Check:
 
 
 def _cache(cache: dict[str, Any]) -> Check:
-    text = f"{cache['path']}: {cache['n_models']} models, {size(cache['size_bytes'])}; {size(cache['free_bytes'])} free"
+    held = f"{counted(cache['n_models'], 'model')}, {bytes_text(cache['size_bytes'])}"
+    text = f"{cache['path']}: {held}; {bytes_text(cache['free_bytes'])} free"
     if not cache["writable"]:
         advice = "Hugging Face directories cannot be imported: name another place in PYGGML_CACHE"
         return Check("cache", "failed", f"{cache['path']} cannot be written to", advice)
@@ -208,11 +210,6 @@ def _self_test(test: dict[str, Any]) -> Check:
         text = f"the shipped model answered wrongly: {test['answer']!r}"
         return Check(name, "failed", text, "please report this, with all of the above")
     return Check(name, "ok", f"the shipped model answers {test['answer']!r}")
-
-
-def size(n_bytes: int) -> str:
-    """Bytes, for a person."""
-    return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
 
 
 def _list(names: Sequence[str]) -> str:

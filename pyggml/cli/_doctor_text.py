@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import getpass
+import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
-from pyggml.cli._doctor_checks import Check, size
+from pyggml.cli._doctor_checks import Check
+from pyggml.cli._units import bytes_text
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "failed": "bold red"}
 
@@ -74,6 +75,8 @@ def _members(fact: dict[str, Any]) -> list[str]:
 
 
 def _heading(key: str) -> str:
+    if key.isupper():  # a variable's name is as it is
+        return key
     return _HEADINGS.get(key) or key.removesuffix("_bytes").replace("_", " ")
 
 
@@ -85,7 +88,7 @@ def _value(key: str, value: Any) -> str:
     if isinstance(value, list):
         return " ".join(value) or "-"
     if key.endswith("_bytes") or key.startswith("memory_"):
-        return size(value)
+        return bytes_text(value)
     return str(value)
 
 
@@ -97,8 +100,8 @@ def _verdict(checks: Sequence[Check]) -> str:
 
 
 def _anonymous(text: str) -> str:
-    home = str(Path.home())
-    if home != "/":
+    home = os.path.expanduser("~")  # noqa: PTH111  (as it is where there is none)
+    if home not in ("/", "~"):
         text = re.sub(re.escape(home) + r"(?![\w.-])", "~", text)
     try:
         user = getpass.getuser()

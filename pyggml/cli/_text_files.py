@@ -22,7 +22,7 @@ def chunk_options(function: _Function) -> _Function:
 
 
 _CHUNK_OPTIONS = [
-    click.option("-c", "--n-ctx", type=click.IntRange(2), default=512, show_default=True, help="Tokens of a chunk."),
+    click.option("-c", "--n-ctx", type=click.IntRange(16), default=512, show_default=True, help="Tokens of a chunk."),
     click.option("--n-chunks", type=click.IntRange(1), help="Chunks to read. Without it: all."),
     click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ..."),
     click.option("-t", "--n-threads", type=click.IntRange(1, 512), help="That compute. Without it: one per core."),

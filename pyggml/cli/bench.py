@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pyggml.cli.options import CACHE_TYPES
 from pyggml.cli.program import Command
 from pyggml.cli.terminal import json_option, print_json, progress
 
@@ -23,7 +24,12 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _list(
-    *names: str, default: str, help: str, least: int | None = None, words: dict[str, Any] | None = None
+    *names: str,
+    default: str,
+    help: str,
+    least: int | None = None,
+    words: dict[str, Any] | None = None,
+    choices: Sequence[str] = (),
 ) -> Callable[[_Function], _Function]:
     """An option that takes values with commas between them, each of which counts once.
 
@@ -33,26 +39,28 @@ def _list(
         help: what it says.
         least: for integers, the smallest; None: texts.
         words: other values, and what they stand for.
+        choices: the only texts that will do; none: all of them.
     """
 
     def convert(ctx: click.Context, param: click.Parameter, text: str) -> list[Any]:
         values = [word.strip() for word in text.split(",")]
         try:
-            return list(dict.fromkeys(_value(value, least, words or {}) for value in values))
+            return list(dict.fromkeys(_value(value, least, words or {}, choices) for value in values))
         except ValueError as error:
             raise click.BadParameter(str(error), ctx, param) from None
 
     return click.option(*names, default=default, metavar="LIST", callback=convert, help=help)
 
 
-def _value(word: str, least: int | None, words: dict[str, Any]) -> Any:
+def _value(word: str, least: int | None, words: dict[str, Any], choices: Sequence[str]) -> Any:
     if word in words:
         return words[word]
-    if least is None and word:
+    if least is None and (word in choices if choices else word):
         return word
     if least is not None and word.isdecimal() and least <= int(word) <= _MOST:
         return int(word)
-    wanted = "a word" if least is None else f"an integer from {least} to {_MOST:,}"
+    texts = f"one of {', '.join(choices)}" if choices else "a word"
+    wanted = texts if least is None else f"an integer from {least} to {_MOST:,}"
     raise ValueError(f"{word!r} is not {' or '.join([wanted, *map(repr, words)])}.")
 
 
@@ -63,14 +71,15 @@ def _value(word: str, least: int | None, words: dict[str, Any]) -> Any:
     "models",
     multiple=True,
     metavar="MODEL",
-    help="A .gguf file or a Hugging Face directory; may be repeated. Without it: the model that ships with pyggml.",
+    help="A .gguf file, a Hugging Face directory or a reference to the hub (hf:org/repo); may be repeated. Without it: "
+    "the model that ships with pyggml.",
 )
 @_list("-p", "--prompt", default="512", least=1, words={"none": None}, help="Tokens of prompts to compute.")
 @_list("-n", "--generate", default="128", least=1, words={"none": None}, help="Tokens to generate.")
 @_list("-d", "--depth", default="0", least=0, help="Tokens that are there before either begins.")
 @_list("--parallel", default="1", least=1, help="Requests at once.")
 @_list("-t", "--n-threads", default="auto", least=1, words={"auto": None}, help="Compute threads.")
-@_list("--cache-type", default="f16", help="Element types of the key-value cache.")
+@_list("--cache-type", default="f16", choices=CACHE_TYPES, help="Element types of the key-value cache.")
 @_list("-b", "--n-batch", default="2048", least=1, help="Tokens of a forward pass.")
 @_list("--n-ubatch", default="512", least=1, help="Of these, tokens computed at once.")
 @_list("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")

@@ -50,7 +50,7 @@ def command(
     """
     session = Session(system, sampling_params(sampling))
     screen, interrupts = Screen(), Interrupts()
-    is_interactive = sys.stdin is not None and sys.stdin.isatty() and screen.is_terminal
+    is_interactive = sys.stdin.isatty() and screen.is_terminal
     with (
         _reader(screen, interrupts) if is_interactive else nullcontext() as reader,
         opened(model, n_parallel=1, **load) as llm,
@@ -79,8 +79,6 @@ def _name(llm: LLM) -> str:
 
 def _lines() -> Iterator[str]:
     """Standard input, as it comes."""
-    if sys.stdin is None:
-        return
     for number, line in enumerate(sys.stdin.buffer, start=1):
         try:
             yield line.decode()

@@ -93,7 +93,7 @@ def _prompt(prompt: str | None, path: str | None) -> str:
 
 
 def _standard_input(*, asked_for: bool) -> str:
-    if sys.stdin is None or (sys.stdin.isatty() and not asked_for):
+    if sys.stdin.isatty() and not asked_for:
         raise click.UsageError('give a PROMPT, --file FILE, or a text on standard input (try "pyggml generate --help")')
     return _decoded("standard input", sys.stdin.buffer.read())
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 import pyggml
 from pyggml.cli._file_types import OUTTYPES, TYPES_EPILOG, type_choice
-from pyggml.cli.options import say_which
+from pyggml.cli.options import CACHE_TYPES, n_ctx_type, n_gpu_layers_type, say_which
 from pyggml.cli.program import Command
-from pyggml.cli.terminal import console, json_option, print_json
+from pyggml.cli.terminal import console, json_option, print_json, progress
 
 if TYPE_CHECKING:
     from pyggml import MemoryEstimate, ModelReport
@@ -27,13 +28,15 @@ def _estimate_options(function: _Function) -> _Function:
 
 
 _ESTIMATE_OPTIONS = [
-    click.option("-c", "--n-ctx", metavar="N|auto", help="Cells of the context; auto: as many as fit."),
+    click.option("-c", "--n-ctx", type=n_ctx_type, metavar="N|auto", help="Cells of the context; auto: what fits."),
     click.option("--n-parallel", type=click.IntRange(1, 256), help="Requests computed together."),
     click.option("--n-batch", type=click.IntRange(1), help="Tokens in one forward pass at most."),
     click.option("--n-ubatch", type=click.IntRange(1), help="Of these, computed at once."),
-    click.option("--cache-type", metavar="TYPE", help="Element type of the key-value cache: f16, q8_0 ..."),
+    click.option("--cache-type", type=click.Choice(CACHE_TYPES), help="Element type of the key-value cache."),
     click.option("--device", help="auto, cpu, cuda, cuda:1 ..."),
-    click.option("--n-gpu-layers", metavar="N|auto", help="Layers on the GPU; auto: as many as fit."),
+    click.option(
+        "--n-gpu-layers", type=n_gpu_layers_type, metavar="N|auto", help="Layers on the GPU; auto: what fits."
+    ),
     click.option(
         "--outtype",
         type=type_choice(OUTTYPES),
@@ -55,12 +58,14 @@ def command(
 ) -> None:
     """Show what MODEL is, where its bytes are, what is wrong with it, and whether it fits.
 
-    MODEL is a .gguf file, a Hugging Face directory or a reference to the hub (hf:org/repo); only metadata is read.
-    Without it: the small model that ships with pyggml. The exit code is 1 when it cannot be used.
+    MODEL is a .gguf file or a Hugging Face directory, of which only metadata is read, or a reference to the hub
+    (hf:org/repo), which is downloaded first. Without it: the small model that ships with pyggml. The exit code is 1
+    when it cannot be used.
     """
-    settings = {name: _number(name, value) for name, value in settings.items() if value is not None}
+    settings = {name: value for name, value in settings.items() if value is not None}
     say_which(model)
-    report = pyggml.inspect(model)
+    with progress("downloading") if str(model).startswith("hf:") else nullcontext() as show:
+        report = pyggml.inspect(model, show)
     is_asked = estimate or bool(settings) or bool(outtype)
     outtypes = outtype or ("auto",) if is_asked and report.plan.loads else ()
     estimates = [report.estimate(outtype=each, **settings) for each in outtypes]
@@ -69,17 +74,6 @@ def command(
     else:
         _show(report, estimates)
     ctx.exit(0 if report.ok and report.plan.loads else 1)
-
-
-def _number(name: str, value: Any) -> Any:
-    """Texts of these two options are a number or "auto"."""
-    if name not in ("n_ctx", "n_gpu_layers") or value == "auto":
-        return value
-    try:
-        return int(value)
-    except ValueError:
-        option = f"'--{name.replace('_', '-')}'"
-        raise click.BadParameter(f"{value!r} is neither a number nor auto", param_hint=option) from None
 
 
 def _plain(estimate: MemoryEstimate) -> dict[str, Any]:

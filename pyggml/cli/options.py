@@ -32,22 +32,33 @@ def load_options(function: _Function) -> _Function:
     return function
 
 
+#: Element types that the key-value cache can have.
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+
+
 class _CountOrAuto(ParamType):
     """A number, or "auto" for as many as fit into memory."""
 
     name = "n|auto"
 
-    def __init__(self, least: int) -> None:
-        self._count = click.IntRange(least)
+    def __init__(self, least: int, most: int) -> None:
+        self._count = click.IntRange(least, most)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number, or "auto"."""
-        return value if value == "auto" else self._count.convert(value, param, ctx)
+        if value == "auto":
+            return value
+        if not str(value).lstrip("-").isdecimal():
+            self.fail(f"{value!r} is neither a number nor auto.", param, ctx)
+        return self._count.convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
         """The one word."""
         return [CompletionItem("auto")] if "auto".startswith(incomplete) else []
 
+
+n_ctx_type = _CountOrAuto(1, 2**32 - 1)
+n_gpu_layers_type = _CountOrAuto(0, 2**31 - 1)
 
 _LOAD_OPTIONS = [
     click.option(
@@ -66,7 +77,7 @@ _LOAD_OPTIONS = [
     click.option(
         "-c",
         "--n-ctx",
-        type=_CountOrAuto(1),
+        type=n_ctx_type,
         metavar="N|auto",
         help="Cells of the context, each for one token; auto: what fits.",
     ),
@@ -75,13 +86,13 @@ _LOAD_OPTIONS = [
     ),
     click.option(
         "--n-gpu-layers",
-        type=_CountOrAuto(0),
+        type=n_gpu_layers_type,
         metavar="N|auto",
         help="Layers on the GPU; auto: what fits. Without it: all of them.",
     ),
     click.option(
         "--cache-type",
-        type=click.Choice(["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]),
+        type=click.Choice(CACHE_TYPES),
         default="f16",
         show_default=True,
         help="Element type of the key-value cache.",

@@ -57,6 +57,7 @@ class Program(click.Group):
 def run() -> NoReturn:
     """Runs the command line of this process. See :func:`pyggml.cli.main` for the exit codes."""
     # A closed one (">&-") is None.
+    sys.stdin = sys.stdin or Path(os.devnull).open()  # noqa: SIM115
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -105,9 +106,6 @@ class Command(click.Command):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.help = (self.help or "").replace(
-            "\\b\n", "\b\n"
-        )  # click's mark for lines to keep, as raw docstrings have it
         if self.help is not None:
             self.help = self.help.replace("\\b", "\b")  # docstrings are raw: click's mark for "do not rewrap"
         self.params.append(_debug_option())

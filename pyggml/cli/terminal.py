@@ -59,7 +59,7 @@ def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterat
             return Constrain(super().get_renderable(), terminal.width - len("^C"))
 
     columns = [
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),  # it may be the name of a file
         BarColumn(table_column=Column(ratio=1, max_width=40)),
         TaskProgressColumn(),
         TextColumn("{task.fields[rate]}"),

@@ -12,28 +12,31 @@ from pyggml.diagnostics._template import template_of
 from pyggml.diagnostics._variants import Traits, variant_of
 from pyggml.diagnostics._weights import by_layer, by_part, by_type
 from pyggml.diagnostics.report import LoadPlan, ModelReport, Problem, QuantizationReport, TemplateReport
+from pyggml.model import Progress
 from pyggml.source import Source, identify
 
 # Errors with which a model loads all the same: it generates, and does not chat or does not stop as it should.
 _LOADS_WITH = frozenset({"template-unreadable", "template-fails", "bad-token-id"})
 
 
-def inspect(source: Source = None) -> ModelReport:
+def inspect(source: Source = None, progress: Progress | None = None) -> ModelReport:
     """Says what a model is, whether something is wrong with it, and what pyggml would do with it.
 
     Reads metadata only: as quick for 100 GB as for 100 MB. A model that is broken gets a report that says so, as long
     as anything can be said of it.
 
     Args:
-        source: path of a ``.gguf`` file (of a split set the first), or of a Hugging Face directory; None: the model
-            that ships with pyggml.
+        source: path of a ``.gguf`` file (of a split set the first), or of a Hugging Face directory; a reference,
+            ``hf:org/repo``, which is downloaded first, weights and all; None: the model that ships with pyggml.
+        progress: called with 0..1 while something is downloaded; returning False stops it.
 
     Raises:
         ModelNotFoundError: nothing is there.
         ModelLoadError: not even the header, or the ``config.json``, can be read.
         InvalidParameterError: not a path.
+        DownloadError, DiskFullError, MissingPackageError: as :func:`~pyggml.load`, of a reference.
     """
-    path = identify(source)
+    path = identify(source, progress)
     evidence = read_hugging_face(path) if path.is_dir() else read_gguf(path)
     try:
         return _report(evidence)

@@ -7,21 +7,18 @@ one for each commit, and its ``refs`` say which commit a branch or tag was when 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from pyggml._disk import NO_ROOM
 from pyggml.errors import DiskFullError, DownloadError, InferError
 from pyggml.hub.reference import Reference
 
 #: What the hub calls a commit. Nothing else is made part of a path.
 COMMIT = re.compile(r"[0-9a-f]{40}")
-
-# What systems call it: the disk is full, a user's share of it is, or its files can be no larger.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -32,7 +29,7 @@ def in_cache(cache: Path, reference: Reference) -> Iterator[None]:
     except InferError:
         raise
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             raise DiskFullError(
                 f"the disk of {cache} is full; what has come of {reference} is kept there; HF_HOME says where else to "
                 "keep models"

@@ -28,7 +28,6 @@ from pyggml.errors import DiskFullError, InferError, InvalidParameterError, Mode
 from pyggml.gguf import GGUFReader
 from pyggml.importer.convert import (
     NEEDS_HF_TOKENIZER,
-    Progress,
     Recipe,
     StoppedError,
     read_recipe,
@@ -38,7 +37,7 @@ from pyggml.importer.convert import (
 )
 from pyggml.importer.encoding import require_outtype
 from pyggml.importer.plan import place_name, read_config
-from pyggml.model import Model
+from pyggml.model import Model, Progress
 from pyggml.tokenizer.hugging_face import tokenizer_for
 
 #: Looks at a GGUF file, and raises what is wrong with it.
@@ -134,13 +133,22 @@ def imported(
 
 
 def cache_dir() -> Path:
-    """Where imported models are kept; it need not exist."""
+    """Where imported models are kept; it need not exist.
+
+    Raises:
+        InvalidParameterError: nothing says where: ``PYGGML_CACHE`` is not set, and there is no home directory.
+    """
     given = os.environ.get("PYGGML_CACHE")
     if given:
         return Path(given)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "pyggml"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyggml"
+    try:
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Caches" / "pyggml"
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyggml"
+    except RuntimeError:
+        raise InvalidParameterError(
+            "this user has no home directory to keep imported models in: PYGGML_CACHE names a place for them"
+        ) from None
 
 
 def cache_entries() -> list[CacheEntry]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import shutil
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,29 +11,24 @@ from typing import Any
 import numpy as np
 
 from pyggml import hub, quant
+from pyggml._disk import room_for
 from pyggml._native import integer
 from pyggml._partial_file import PartialFile
-from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError
+from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml.importer import encoding
 from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
 from pyggml.importer.plan import Plan, read_plan
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
+from pyggml.model import Progress
 from pyggml.quant import GGMLType
 from pyggml.source import identify
-
-#: Called with the part that is done, 0 to 1; False stops.
-Progress = Callable[[float], bool | None]
 
 #: Metadata key of ours: why the engine would cut some texts otherwise than the model's own tokenizer; most have none.
 NEEDS_HF_TOKENIZER = "pyggml.needs_hf_tokenizer"
 
-# For metadata, padding and what the file system itself takes.
-_SPARE_BYTES = 16 * 2**20
 _MAX_THREADS = 512
-# What systems call it: the disk is full, a user's share of it is, or its files can be no larger.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StoppedError(ModelLoadError):
@@ -98,7 +90,7 @@ def convert(
         InvalidParameterError: an argument that cannot be.
     """
     outtype = require_outtype(outtype)
-    threads = None if n_threads is None else integer("n_threads", n_threads, 1, _MAX_THREADS)
+    threads = checked_threads(n_threads)
     target = _target(out)
     recipe = read_recipe(_directory(hf_dir, progress), outtype, open_imatrix(imatrix))
     return write_model(recipe, target, progress, threads)
@@ -160,22 +152,15 @@ def write_model(
         StoppedError: the progress callback said so.
         InferError: as :func:`convert`.
     """
-    required = _SPARE_BYTES + sum(
+    n_bytes = sum(
         quant.nbytes(type, tensor.shape) for type, tensor in zip(recipe.types, recipe.plan.tensors, strict=True)
     )
-    _require_room(target, required, 0 if file is None else file.n_allocated)
-    try:
+    with room_for(target, n_bytes, 0 if file is None else file.n_allocated):  # noqa: SIM117
         with GGUFWriter(target, file=file) as writer:
             _set(writer, recipe)
             for tensor, type in zip(recipe.plan.tensors, recipe.types, strict=True):
                 writer.add_tensor(tensor.name, tensor.shape, type)
             _write_tensors(writer, recipe, n_threads, progress)
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        available = shutil.disk_usage(target.parent).free
-        message = f"{target} takes {required} bytes, and while it was written there was no more room: {error.strerror}"
-        raise DiskFullError(message, required, available) from None
     return _report(target, recipe)
 
 
@@ -183,6 +168,11 @@ def write_vocabulary(recipe: Recipe, target: Path) -> None:
     """Writes a GGUF file with everything but the weights."""
     with GGUFWriter(target) as writer:
         _set(writer, recipe)
+
+
+def checked_threads(n_threads: int | None) -> int | None:
+    """How many threads encode, as a caller gave it."""
+    return None if n_threads is None else integer("n_threads", n_threads, 1, _MAX_THREADS)
 
 
 def report_progress(progress: Progress | None, fraction: float, directory: Path) -> None:
@@ -205,16 +195,6 @@ def _target(out: object) -> Path:
     if not isinstance(out, (str, os.PathLike)) or "\0" in os.fspath(out):
         raise InvalidParameterError(f"the file to write must be given as a path, not as {out!r}")
     return Path(out)
-
-
-def _require_room(target: Path, required: int, allocated: int) -> None:
-    if not target.parent.is_dir():
-        raise InvalidParameterError(f"there is no directory {target.parent} to write {target.name} in")
-    available = allocated + shutil.disk_usage(target.parent).free
-    if required > available:
-        raise DiskFullError(
-            f"{target} would take {required} bytes, and {target.parent} has room for {available}", required, available
-        )
 
 
 def _set(writer: GGUFWriter, recipe: Recipe) -> None:

@@ -7,8 +7,8 @@ import os
 from pyggml._collector import Collector
 from pyggml.context import Context
 from pyggml.imatrix import Importance, ImportanceMatrix
-from pyggml.importer.convert import Progress
 from pyggml.llm import LLM
+from pyggml.model import Progress
 from pyggml.quantization.reading import PASS_TOKENS, Text, chunks_of, n_together, opened, passes
 from pyggml.source import Source
 
@@ -34,7 +34,8 @@ def compute_imatrix(
         process_output: also for the output matrix, which most mixtures leave at a type that needs none.
         device: as for :func:`pyggml.load`; a loaded model stays where it is.
         n_threads: that compute; None: one for each core.
-        progress: called with the part that is done, 0 to 1; returning False stops.
+        progress: called with the part that is done, 0 to 1, and before that while a model is downloaded or imported;
+            returning False stops.
 
     Raises:
         As :func:`pyggml.load`, and
@@ -42,7 +43,7 @@ def compute_imatrix(
         EngineError: ``progress`` stopped, or an activation was no number.
     """
     collector = Collector(process_output=process_output)
-    with opened(source, device) as (model, tokenizer):
+    with opened(source, device, progress) as (model, tokenizer):
         chunks = chunks_of(text, model, tokenizer, n_ctx, n_chunks)
         # All tokens are output: what the last layer and the output meet is left out for others.
         with Context(

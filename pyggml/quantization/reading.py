@@ -14,11 +14,10 @@ import numpy.typing as npt
 
 from pyggml._native import INT32_MAX, int32_array, integer
 from pyggml.errors import EngineError, InvalidParameterError, ModelNotFoundError, UnsupportedArchitectureError
-from pyggml.importer.convert import Progress
 from pyggml.importer.plan import CONTEXT_LIMIT
 from pyggml.llm import LLM
 from pyggml.loading import model_files
-from pyggml.model import Model
+from pyggml.model import Model, Progress
 from pyggml.source import Source
 from pyggml.tokenizer import Tokenizer
 from pyggml.tokenizer.hugging_face import tokenizer_for
@@ -57,8 +56,13 @@ class Pass:
 
 
 @contextlib.contextmanager
-def opened(source: Source | LLM, device: str) -> Iterator[tuple[Model, Tokenizer]]:
+def opened(source: Source | LLM, device: str, progress: Progress | None) -> Iterator[tuple[Model, Tokenizer]]:
     """The model and the tokenizer of a source; a loaded model stays open.
+
+    Args:
+        source: as for :func:`pyggml.load`; or a loaded model.
+        device: as for :func:`pyggml.load`.
+        progress: called while a model is downloaded or imported.
 
     Raises:
         As :func:`pyggml.load`.
@@ -68,7 +72,7 @@ def opened(source: Source | LLM, device: str) -> Iterator[tuple[Model, Tokenizer
         _require_generating(source.model)
         yield source.model, source.tokenizer
         return
-    files = model_files(source)
+    files = model_files(source, progress)
     with Model(files.path, device=None if device == "auto" else device) as model:
         _require_generating(model)
         yield model, tokenizer_for(model, files.tokenizer)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml.context import Context
-from pyggml.importer.convert import Progress
 from pyggml.llm import LLM
+from pyggml.model import Progress
 from pyggml.quantization.reading import PASS_TOKENS, Ids, Pass, Text, chunks_of, n_together, opened, passes
 from pyggml.source import Source
 
@@ -56,14 +56,15 @@ def perplexity(
         n_chunks: chunks to read; None: all.
         device: as for :func:`pyggml.load`; a loaded model stays where it is.
         n_threads: that compute; None: one for each core.
-        progress: called with the part that is done, 0 to 1; returning False stops.
+        progress: called with the part that is done, 0 to 1, and before that while a model is downloaded or imported;
+            returning False stops.
 
     Raises:
         As :func:`pyggml.load`, and
         InvalidParameterError: the text has too few tokens, or an argument cannot be.
         EngineError: ``progress`` stopped.
     """
-    with opened(source, device) as (model, tokenizer):
+    with opened(source, device, progress) as (model, tokenizer):
         chunks = chunks_of(text, model, tokenizer, n_ctx, n_chunks)
         with Context(
             model,

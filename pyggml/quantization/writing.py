@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,23 +12,21 @@ from pathlib import Path
 
 import numpy as np
 
-from pyggml import quant
+from pyggml import hub, quant
+from pyggml._disk import room_for
 from pyggml._ffi import lib
-from pyggml._native import integer
-from pyggml.errors import DiskFullError, InvalidParameterError, ModelLoadError
+from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml.importer import Conversion, mixture
 from pyggml.importer import encoding as encodings
-from pyggml.importer.convert import Progress
+from pyggml.importer.convert import checked_threads
 from pyggml.importer.mixture import Choice, Mixable
 from pyggml.importer.plan import PlannedTensor
+from pyggml.model import Progress
 from pyggml.quant import GGMLType
 from pyggml.quantization.sources import GGUFSource
-
-# For metadata, padding and what the file system itself takes.
-_SPARE_BYTES = 16 * 2**20
-_MAX_THREADS = 512
+from pyggml.source import identify
 
 
 def quantize(
@@ -50,7 +47,7 @@ def quantize(
     is there; until then it grows under another name beside it, of which nothing is left if anything fails.
 
     Args:
-        src: a GGUF file; of a split set the first.
+        src: a GGUF file; of a split set the first; or a reference to one, ``hf:org/repo:file.gguf``.
         dst: the file to write.
         ftype: any mixture that the engine's quantiser knows: "q8_0", "q4_k_m", "iq2_xs", "f16" ...
         imatrix: what matters in the weights: from :func:`pyggml.compute_imatrix`, or the path of a file.
@@ -59,31 +56,33 @@ def quantize(
             stay as they are.
         keep: regular expressions; the tensors in whose names one is found stay as they are.
         requantize: allow sources that are quantised already, although their losses add up.
-        progress: called with the part that is done, 0 to 1, after each tensor; returning False stops.
+        progress: called with the part that is done, 0 to 1, after each tensor, and before that while files are
+            downloaded; returning False stops.
         n_threads: that encode; None: one for each core.
 
     Raises:
         ModelNotFoundError: there is no such file, or one of a split set is missing.
         ModelLoadError: it is broken, or ``progress`` stopped.
         UnsupportedArchitectureError: the engine does not know the architecture.
-        DiskFullError: the file would not fit. Nothing was written.
+        DiskFullError: the file does not fit. Nothing is left of it.
+        DownloadError, MissingPackageError: as :func:`~pyggml.load`, of a reference.
         InvalidParameterError: an argument that cannot be, a mixture that needs importances and has none, or a source
             that is quantised already.
     """
     name = _file_type(ftype)
-    threads = encodings.n_threads(None if n_threads is None else integer("n_threads", n_threads, 1, _MAX_THREADS))
-    source_path, target = _path("the model", src), _path("the file to write", dst)
+    threads = encodings.n_threads(checked_threads(n_threads))
+    path, target = _path("the model", src), _path("the file to write", dst)
     wishes = _Wishes(tensor_types or {}, keep)
     matrix = open_imatrix(imatrix)
-    with GGUFSource(source_path) as source:
+    with GGUFSource(identify(src, progress) if hub.is_reference(src) else path) as source:
         _require_another(target, source)
         choices = _choose(source, name, wishes, matrix)
         types = [choice.type for choice in choices]
         _require_related(matrix, source)
         encodings.require_importances(name, choices, source.tensors, matrix)
         _require_encodable(source, types, requantize)
-        _require_room(target, source.tensors, types)
-        with GGUFWriter(target) as writer:
+        n_bytes = sum(quant.nbytes(type, tensor.shape) for type, tensor in zip(types, source.tensors, strict=True))
+        with room_for(target, n_bytes), GGUFWriter(target) as writer:
             _declare(writer, source, types, name, matrix)
             _write(writer, source, types, matrix, threads, progress)
         return _report(target, source, types, matrix)
@@ -188,17 +187,6 @@ def _require_encodable(source: GGUFSource, types: Sequence[GGMLType], requantize
                 f"{source.path} is quantised already: tensor {tensor.name!r} is {stored.name}, and to make it "
                 f"{type.name} would add a second loss to the first. Start from a file of floats, or say requantize=True"
             )
-
-
-def _require_room(target: Path, tensors: Sequence[PlannedTensor], types: Sequence[GGMLType]) -> None:
-    if not target.parent.is_dir():
-        raise InvalidParameterError(f"there is no directory {target.parent} to write {target.name} in")
-    n_bytes = sum(quant.nbytes(type, tensor.shape) for type, tensor in zip(types, tensors, strict=True))
-    required, available = _SPARE_BYTES + n_bytes, shutil.disk_usage(target.parent).free
-    if required > available:
-        raise DiskFullError(
-            f"{target} would take {required} bytes, and {target.parent} has room for {available}", required, available
-        )
 
 
 def _declare(
