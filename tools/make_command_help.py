@@ -37,8 +37,8 @@ def page() -> str:
 
 def _contexts(command: click.Command, parent: click.Context | None) -> Iterator[click.Context]:
     """A command as it is called, and after it its subcommands."""
-    context = click.Context(command, parent, command.name if parent else "pyggml", terminal_width=WIDTH)
-    context.help_option_names = program.context_settings["help_option_names"]
+    settings = {"help_option_names": program.context_settings["help_option_names"], **command.context_settings}
+    context = click.Context(command, parent, command.name if parent else "pyggml", terminal_width=WIDTH, **settings)
     yield context
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
