@@ -145,6 +145,11 @@ uint64_t output_bytes(const llama_context * context, const llama_context_params 
            (static_cast<uint64_t>(llama_vocab_n_tokens(llama_model_get_vocab(model))) + n_embd);
 }
 
+// Recurrent models have one for each sequence, however long it becomes.
+uint64_t n_cells(const llama_model * model, const llama_context_params & params) {
+    return llama_model_is_recurrent(model) ? params.n_seq_max : params.n_ctx;
+}
+
 // What the engine plans for the model under these parameters.
 pyg_memory plan(llama_model * model, const llama_context_params & params) {
     const UniqueContext context(llama_init_from_model(model, params));
@@ -154,7 +159,7 @@ pyg_memory plan(llama_model * model, const llama_context_params & params) {
     }
     pyg_memory memory = buffers_of(context.get());
     if (llama_get_memory(context.get())) {
-        memory.shares[0].context_bytes += params.n_ctx * CELL_BYTES;
+        memory.shares[0].context_bytes += n_cells(model, params) * CELL_BYTES;
     }
     memory.shares[0].compute_bytes += output_bytes(context.get(), params) + CONTEXT_BYTES;
     return memory;
@@ -169,8 +174,9 @@ pyg_memory extrapolate(llama_model * model, llama_context_params params) {
     pyg_memory full       = plan(model, params);
     for (int32_t i = 0; i < full.n_shares; i++) {
         for (const auto field : {&pyg_memory_share::context_bytes, &pyg_memory_share::compute_bytes}) {
-            uint64_t & bytes = full.shares[i].*field;
-            bytes += static_cast<uint64_t>(steps * static_cast<double>(bytes - half.shares[i].*field));
+            uint64_t &     bytes = full.shares[i].*field;
+            const uint64_t more  = bytes - std::min(bytes, half.shares[i].*field);
+            bytes += static_cast<uint64_t>(steps * static_cast<double>(more));
         }
     }
     return full;

@@ -76,6 +76,37 @@ void require_room(const char * path) {
     }
 }
 
+bool is_number(ggml_type type) {
+    return type == GGML_TYPE_F64 || type == GGML_TYPE_I8 || type == GGML_TYPE_I16 || type == GGML_TYPE_I32 ||
+           type == GGML_TYPE_I64;
+}
+
+bool ends_with(const std::string & text, const std::string & end) {
+    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// Tables of ids are integers in every model that has them.
+bool is_table(const std::string & name) { return name == "d2t" || name.find("tid2eid") != std::string::npos; }
+
+bool is_vector(const std::string & name) { return ends_with(name, "norm.weight") || ends_with(name, ".bias"); }
+
+// What upstream's kernels have no code for ends the process when a compute thread meets it, or jumps to nowhere.
+void require_computable(const char * path, const llama_model & model) {
+    for (const auto & [name, tensor] : model.tensors_by_name) {
+        if ((is_number(tensor->type) && !is_table(name)) || (ggml_is_quantized(tensor->type) && is_vector(name))) {
+            throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be computed: tensor '%s' is of type %s; convert it again", path,
+                       name.c_str(), ggml_type_name(tensor->type));
+        }
+    }
+    const llama_hparams & sizes = model.hparams;
+    for (const float eps : {sizes.f_norm_eps, sizes.f_norm_rms_eps, sizes.f_norm_group_eps}) {
+        if (!(eps >= 0)) {
+            throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be computed: its metadata has %g for the epsilon of a norm", path,
+                       static_cast<double>(eps));
+        }
+    }
+}
+
 llama_load_mode load_mode(const pyg_model_options & options) {
     if (options.use_mlock) {
         return options.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK;
@@ -111,6 +142,7 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
     if (!model->raw) {
         throw pyg::load_failure(path);
     }
+    require_computable(path, *model->raw);
     model->vocab = llama_model_get_vocab(model->raw);
     return model;
 }

@@ -341,6 +341,15 @@ class Survey {
     decltype(loader_.weights_map) dropped_;
 };
 
+// Before any step, upstream's loader reads what kind of file this is.
+std::unique_ptr<Survey> begin(const std::vector<gguf_context *> & ggufs, const char * path) {
+    try {
+        return std::make_unique<Survey>(ggufs, path);
+    } catch (const std::exception & e) {
+        throw pyg::fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, e.what());
+    }
+}
+
 std::unique_ptr<pyg_model> new_handle(std::unique_ptr<llama_model> model, const char * path) {
     auto handle               = std::make_unique<pyg_model>();
     handle->model             = std::make_shared<pyg::Model>();
@@ -363,11 +372,11 @@ pyg_status pyg_model_survey(pyg_gguf * const * ggufs, size_t n_ggufs, const char
             raw.push_back(pyg_gguf_get(ggufs[i]));
         }
         pyg::LogHeld log;  // what is wrong is told, not logged
-        Survey       survey(raw, path);
-        survey.run();
+        const auto   survey = begin(raw, path);
+        survey->run();
         log.drop();
-        *about = pyg::owned_copy(survey.about().dump_safe());
-        if (auto model = survey.take_model()) {
+        *about = pyg::owned_copy(survey->about().dump_safe());
+        if (auto model = survey->take_model()) {
             *out = new_handle(std::move(model), path).release();
         }
     });

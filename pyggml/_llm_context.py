@@ -29,13 +29,17 @@ def default_n_ctx(model: Model) -> int:
     # Beyond the original context a model with longrope rotates all positions otherwise, also those of short texts.
     is_longrope = metadata.get(f"{model.arch}.rope.scaling.type") == "longrope"
     original = metadata.get(f"{model.arch}.rope.scaling.original_context_length") if is_longrope else None
-    return min(model.n_ctx_train, _DEFAULT_N_CTX, *(() if original is None else (int(original),)))
+    return min(model.n_ctx_train, _DEFAULT_N_CTX, _number(original) or _DEFAULT_N_CTX)
 
 
 def n_ctx_limit(model: Model) -> int | None:
     """The longest context in which the engine computes what the model was made to; None: nothing limits it."""
-    limit = model.metadata.get(_CONTEXT_LIMIT)
-    return None if limit is None else int(limit)
+    return _number(model.metadata.get(_CONTEXT_LIMIT))
+
+
+def _number(value: str | None) -> int | None:
+    """What a file says, where it is a number of cells."""
+    return int(value) or None if value is not None and value.isdecimal() else None
 
 
 def longest_n_ctx(model: Model) -> int:

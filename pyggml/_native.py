@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numbers
 import operator
-from typing import TYPE_CHECKING, Any, SupportsIndex
+import os
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,14 @@ UINT32_MAX = 2**32 - 1
 
 #: Seed that asks the engine to choose one; the largest 32-bit number, so callers' seeds end one below.
 _ANY_SEED: int = lib.LLAMA_DEFAULT_SEED
+
+
+def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
+    """Whether the file system could have it: text in bytes, none of them NUL."""
+    try:
+        return isinstance(value, (str, os.PathLike)) and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
 
 
 def integer(name: str, value: SupportsIndex, low: int, high: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._native import is_path
 from pyggml.errors import InvalidParameterError, ModelLoadError, ModelNotFoundError
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter, ValueType
 
@@ -74,7 +75,7 @@ class ImportanceMatrix:
             ModelLoadError: it is no importance matrix, or broken.
             InvalidParameterError: not a path.
         """
-        if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
+        if not is_path(path):
             raise InvalidParameterError(f"an importance matrix is given as a path, not as {path!r}")
         file = Path(path)
         try:
@@ -214,6 +215,8 @@ def _read_entry(reader: GGUFReader, name: str) -> Importance:
             )
         activations = activations.reshape(shape)
     _require_sound(reader.path, name, sums)
+    if not ((counts >= 0) & (counts < 2**62)).all():
+        raise ModelLoadError(f"{reader.path}: the counts of {name!r} hold values that are none")
     return Importance(sums.reshape(shape), np.rint(counts).astype(np.int64), activations)
 
 

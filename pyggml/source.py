@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from pyggml import hub
+from pyggml._native import is_path
 from pyggml.errors import InvalidParameterError, ModelLoadError, ModelNotFoundError
 from pyggml.model import Progress
 
@@ -34,8 +35,8 @@ def identify(source: Source, progress: Progress | None = None) -> Path:
     if not isinstance(source, (str, os.PathLike)):
         raise InvalidParameterError(f"the model must be given as a path, not as {type(source).__name__}")
     path = hub.fetch(os.fspath(source), progress) if hub.is_reference(source) else Path(source)
-    if "\0" in str(path):
-        raise InvalidParameterError("the path of the model holds a NUL character")
+    if not is_path(path):
+        raise InvalidParameterError("the path of the model holds a NUL character, or an unpaired surrogate")
     try:
         if path.is_dir() and not _is_hugging_face(path):
             raise ModelLoadError(_directory_message(path))

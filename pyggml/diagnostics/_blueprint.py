@@ -85,7 +85,7 @@ def of_file(path: Path, outtype: str) -> Blueprint:
 
 
 def _is_left_out(key: str, known: Mapping[str, Any]) -> bool:
-    return key.startswith(("tokenizer.", "split.")) or key in known
+    return key.startswith(("tokenizer.", "split.")) or key == "general.alignment" or key in known
 
 
 def _is_empty(value: Any) -> bool:

@@ -98,7 +98,12 @@ def _rope(readers: Sequence[GGUFReader]) -> dict[str, object]:
     """A factor for each frequency is how GGUF files have the scaling of Llama 3; it is the largest of them."""
     for reader in readers:
         info = reader.tensors.get("rope_freqs.weight")
-        if info is not None and info.type == GGMLType.F32 and info.nbytes <= _MAX_FACTORS_BYTES:
+        if (
+            info is not None
+            and info.type == GGMLType.F32
+            and info.nbytes <= _MAX_FACTORS_BYTES
+            and info.offset + info.nbytes <= reader.path.stat().st_size
+        ):
             factors = np.fromfile(reader.path, np.float32, info.nbytes // 4, offset=info.offset)
             return {"scaling": "llama3", "factor": float(max(factors, default=1.0))}
     return {}
@@ -106,7 +111,7 @@ def _rope(readers: Sequence[GGUFReader]) -> dict[str, object]:
 
 def _split_set(first: GGUFReader, stack: ExitStack, problems: Problems) -> Iterator[GGUFReader]:
     """The file, and where it is one of several, the others in their order."""
-    count = int(_number(first.metadata.get("split.count")))
+    count = _number(first.metadata.get("split.count"))
     if count < 2:
         yield first
         return
@@ -119,7 +124,7 @@ def _split_set(first: GGUFReader, stack: ExitStack, problems: Problems) -> Itera
         )
         yield first
         return
-    own = int(_number(first.metadata.get("split.no")))
+    own = _number(first.metadata.get("split.no"))
     paths = [first.path.with_name(f"{match[1]}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1)]
     if own != 0:
         problems.error("not-first-file", f"{first.path.name} is not the first of {count} files: name {paths[0].name}")
@@ -251,5 +256,5 @@ def _storage(metadata: Mapping[str, object], tensors: Sequence[StoredTensor]) ->
     return Storage(main_type(tensors), "gguf")
 
 
-def _number(value: object) -> float:
-    return value if isinstance(value, (int, float)) else 0
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

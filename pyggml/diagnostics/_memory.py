@@ -146,8 +146,9 @@ def suggest(settings: Settings, plan: Plan, limits: Limits) -> Suggestions:
 
 def largest_n_ctx(settings: Settings, plan: Plan, limit: int) -> int | None:
     """The most cells that fit, up to a limit; None when not even the fewest do."""
-    sizes = [*range(CELL_PAD, limit, CELL_PAD), limit]
-    return _first(sizes[::-1], lambda n_ctx: _fits(settings, plan, n_ctx=n_ctx))
+    # Files may say what they like: no list of all sizes up to a limit in the billions.
+    pads = _first(range(-(-limit // CELL_PAD), 0, -1), lambda n: _fits(settings, plan, n_ctx=min(n * CELL_PAD, limit)))
+    return None if pads is None else min(pads * CELL_PAD, limit)
 
 
 def most_gpu_layers(settings: Settings, plan: Plan, n_layers: int) -> int:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._llm_context import n_ctx_limit
 from pyggml._native import INT32_MAX, int32_array, integer
 from pyggml.errors import EngineError, InvalidParameterError, ModelNotFoundError, UnsupportedArchitectureError
-from pyggml.importer.plan import CONTEXT_LIMIT
 from pyggml.llm import LLM
 from pyggml.loading import model_files
 from pyggml.model import Model, Progress
@@ -132,8 +132,8 @@ def _require_generating(model: Model) -> None:
 
 def _checked_n_ctx(model: Model, n_ctx: int) -> int:
     n_ctx = integer("n_ctx", n_ctx, _LEAST_N_CTX, INT32_MAX)
-    limit = model.metadata.get(CONTEXT_LIMIT)
-    if limit is not None and n_ctx > int(limit):
+    limit = n_ctx_limit(model)
+    if limit is not None and n_ctx > limit:
         raise InvalidParameterError(
             f"n_ctx is {n_ctx}; beyond {limit} tokens the engine would not compute what this model was made to"
         )

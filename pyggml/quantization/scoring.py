@@ -91,6 +91,7 @@ def _logprobs(context: Context, chunks: Ids, each: Pass) -> npt.NDArray[np.float
 
 
 def _perplexity(losses: npt.NDArray[np.float64], chunks: Ids) -> Perplexity:
-    value = math.exp(losses.mean())
+    with np.errstate(over="ignore"):  # of a model that is out of its mind: infinite
+        value = float(np.exp(losses.mean()))
     stderr = math.sqrt(losses.var() / (len(losses) - 1)) * value if len(losses) > 1 else math.nan
     return Perplexity(value, stderr, len(losses), len(chunks), chunks.shape[1])

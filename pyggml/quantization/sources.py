@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # Keys that say how a file is laid out, which is the writer's business.
 _LAYOUT_KEYS = ("general.alignment", "split.no", "split.count", "split.tensors.count")
 _SPLIT_COUNT = "split.count"
+_MOST_SPLITS = 2**16 - 1  # beyond, the engine does not take the file
 
 
 class GGUFSource:
@@ -104,7 +105,7 @@ class Stored(Weight):
 
 def _other_splits(first: GGUFReader) -> list[Path]:
     n_splits = _integer(first.metadata, _SPLIT_COUNT)
-    if n_splits < 2:
+    if not 2 <= n_splits <= _MOST_SPLITS:
         return []
     if _integer(first.metadata, "split.no") != 0:
         raise ModelLoadError(f"{first.path} is one of {n_splits} files of a model; name the first of them")

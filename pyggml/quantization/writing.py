@@ -15,6 +15,7 @@ import numpy as np
 from pyggml import hub, quant
 from pyggml._disk import room_for
 from pyggml._ffi import lib
+from pyggml._native import is_path
 from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
@@ -149,7 +150,7 @@ def _file_type(ftype: object) -> str:
 
 
 def _path(what: str, path: object) -> Path:
-    if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path):
+    if not is_path(path):
         raise InvalidParameterError(f"{what} must be given as a path, not as {path!r}")
     return Path(path)
 

@@ -1,0 +1,165 @@
+"""Files that no converter writes: what is refused, by every way into the engine, and by which error."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import models
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import pyggml
+from pyggml import Model, quant
+from pyggml.diagnostics import _blueprint, estimate
+from pyggml.diagnostics._memory import DeviceMemory, Settings, largest_n_ctx
+from pyggml.errors import InferError, InvalidParameterError, ModelLoadError
+from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter, ValueType
+from pyggml.quantization.scoring import _perplexity
+
+GENERATE = """
+import sys, pyggml
+try:
+    with pyggml.load(sys.argv[1], n_ctx=64, n_threads=1) as llm:
+        llm.generate("a", max_tokens=1)
+except pyggml.errors.ModelLoadError as error:
+    print(error)
+"""
+
+
+NONE: Mapping[str, tuple[object, ValueType]] = {}
+
+
+def changed(
+    target: Path,
+    source: Path,
+    metadata: Mapping[str, tuple[object, ValueType]],
+    tensors: Mapping[str, tuple[GGMLType, npt.NDArray[np.generic]]] | None = None,
+) -> Path:
+    with GGUFReader(source) as reader, GGUFWriter(target) as writer:
+        for key in reader.metadata:
+            if key not in metadata:
+                writer.set(key, reader.metadata[key], reader.value_type(key))
+        for key, (value, type) in metadata.items():
+            writer.set(key, value, type)
+        found = {info.name: (info.type, info.shape, reader.tensor(info.name)) for info in reader.tensors.values()}
+        for name, (element, data) in (tensors or {}).items():
+            found[name] = element, found[name][1], data
+        for name, (element, shape, _) in found.items():
+            writer.add_tensor(name, shape, element)
+        for name, (_, _, data) in found.items():
+            writer.write_tensor(name, data)
+    return target
+
+
+@pytest.mark.parametrize("case", ["integers", "doubles", "quantised norm", "epsilon"])
+def test_what_would_end_the_process_is_not_loaded(tmp_path: Path, tiny_path: Path, case: str) -> None:
+    """The engine has no code for it, or asserts, on a compute thread: a process of its own may die of it."""
+    with GGUFReader(tiny_path) as reader:
+        matrix = np.array(reader.dequantized("blk.0.attn_q.weight"))
+        norm = np.array(reader.dequantized("blk.0.attn_norm.weight"))
+    epsilon = {"llama.attention.layer_norm_rms_epsilon": (float("nan"), ValueType.FLOAT32)}
+    cases: Mapping[str, Mapping[str, tuple[GGMLType, npt.NDArray[np.generic]]]] = {
+        "integers": {"blk.0.attn_q.weight": (GGMLType.I32, matrix.astype(np.int32))},
+        "doubles": {"blk.0.attn_q.weight": (GGMLType.F64, matrix.astype(np.float64))},
+        "quantised norm": {"blk.0.attn_norm.weight": (GGMLType.Q8_0, quant.quantize(norm, GGMLType.Q8_0))},
+        "epsilon": {},
+    }
+    path = changed(tmp_path / "m.gguf", tiny_path, epsilon if case == "epsilon" else NONE, cases[case])
+    done = subprocess.run([sys.executable, "-c", GENERATE, path], capture_output=True, text=True, check=True)
+    assert "cannot be computed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("split.count", (float("nan"), ValueType.FLOAT32)),
+        ("split.count", (2**40, ValueType.UINT64)),
+        ("pyggml.context_limit", ("many", ValueType.STRING)),
+        ("pyggml.context_limit", (4.5, ValueType.FLOAT32)),
+        ("pyggml.context_limit", (-1, ValueType.INT32)),
+        ("general.file_type", (2**40, ValueType.UINT64)),
+        ("general.architecture", (5, ValueType.UINT32)),
+        ("llama.context_length", (2**31 - 1, ValueType.UINT32)),
+    ],
+)
+def test_metadata_of_other_kinds(tmp_path: Path, tiny_path: Path, key: str, value: tuple[object, ValueType]) -> None:
+    path = changed(tmp_path / "m.gguf", tiny_path, {key: value})
+    errors = []
+    for use in (
+        lambda: pyggml.inspect(path),
+        lambda: estimate(path),
+        lambda: pyggml.quantize(path, tmp_path / "q.gguf", "q8_0"),
+        lambda: pyggml.perplexity(path, list(range(3, 40)), n_ctx=16),
+    ):
+        try:
+            use()
+        except InferError as error:
+            errors.append(type(error))
+    assert set(errors) <= {ModelLoadError}
+
+
+def test_factors_that_are_not_in_the_file(tmp_path: Path) -> None:
+    """A file system seeks to no offset of 2**60, wherever a header may say that something is."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    def tensor(name: str, ne: list[int], type: GGMLType, offset: int) -> bytes:
+        return text(name) + struct.pack(f"<I{len(ne)}QIQ", len(ne), *ne, type, offset)
+
+    header = b"GGUF" + struct.pack("<IQQ", 3, 2, 1)
+    header += text("general.architecture") + struct.pack("<I", ValueType.STRING) + text("llama")
+    header += tensor("a", [2**40, 2**20], GGMLType.I8, 0) + tensor("rope_freqs.weight", [64], GGMLType.F32, 2**60)
+    path = tmp_path / "m.gguf"
+    path.write_bytes(header.ljust(-(-len(header) // 32) * 32, b"\0"))
+    assert "truncated" in [problem.code for problem in pyggml.inspect(path).problems]
+
+
+@pytest.mark.parametrize("path", ["\ud800", "a\0b"])
+def test_paths_that_cannot_be(tmp_path: Path, tiny_path: Path, path: str) -> None:
+    for use in (
+        lambda: pyggml.inspect(path),
+        lambda: pyggml.load(path),
+        lambda: pyggml.quantize(path, tmp_path / "q.gguf", "q8_0"),
+        lambda: pyggml.quantize(tiny_path, path, "q8_0"),
+        lambda: pyggml.ImportanceMatrix.load(path),
+    ):
+        with pytest.raises(InvalidParameterError):
+            use()
+
+
+def test_the_cells_of_a_state_are_as_many_as_sequences(mamba_path: Path) -> None:
+
+    assert estimate(mamba_path, n_ctx=2**20).cache_bytes == estimate(mamba_path, n_ctx=512).cache_bytes
+    assert estimate(mamba_path, n_parallel=8).cache_bytes > estimate(mamba_path, n_parallel=4).cache_bytes
+
+
+def test_absurd_training_lengths_are_searched_without_a_list_of_them() -> None:
+    def plan(settings: Settings) -> list[DeviceMemory]:
+        return [DeviceMemory("CPU", 0, settings.n_ctx, 0, 0, 0, 10**6)]
+
+    settings = Settings(512, 4, 2048, 512, "f16", -1, "auto")
+    assert largest_n_ctx(settings, plan, 2**62) == 900_000 // 256 * 256
+    assert largest_n_ctx(settings, plan, 1000) == 1000
+    assert largest_n_ctx(settings, plan, 100) == 100
+
+
+def test_plans_of_other_types_have_the_usual_alignment() -> None:
+    """The writer makes no other, and the model's own does not change what it takes."""
+    assert _blueprint._is_left_out("general.alignment", {})
+
+
+def test_a_perplexity_beyond_all_numbers() -> None:
+    assert _perplexity(np.full(4, 800.0), np.zeros((1, 16), np.int32)).value == np.inf
+
+
+def test_vocabulary_only_of_such_files(tmp_path: Path, tiny_path: Path) -> None:
+    """What cannot be computed has a vocabulary all the same."""
+    metadata = {"llama.attention.layer_norm_rms_epsilon": (-1.0, ValueType.FLOAT32)}
+    with Model(changed(tmp_path / "m.gguf", tiny_path, metadata), vocab_only=True) as model:
+        assert model.vocab.n_tokens == models.N_BYTE_VOCAB
