@@ -44,13 +44,13 @@ def fails(code: int, *arguments: object, **options: Any) -> str:
     return done.err
 
 
-def interrupted(*arguments: object, once: Callable[[], object]) -> Run:
-    """Starts a command, and presses Ctrl-C when ``once()`` says so."""
+def interrupted(*arguments: object, once: Callable[[], object], by: signal.Signals = signal.SIGINT) -> Run:
+    """Starts a command, and sends it a signal, that of Ctrl-C, when ``once()`` says so."""
     command = [sys.executable, "-m", "pyggml", *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         while not once():
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(by)
         out, err = process.communicate()
     return Run(process.returncode, out, err)

@@ -46,11 +46,12 @@ def test_debug_shows_where_an_error_came_from() -> None:
     assert "Traceback" in pyggml("completion", "csh", "--debug").err
 
 
-def test_without_the_extra_it_says_how_to_get_it() -> None:
-    program = "import sys; sys.modules['click'] = None; from pyggml.cli import main; main()"
+@pytest.mark.parametrize("missing", ["click", "rich", "prompt_toolkit"])
+def test_without_the_extra_it_says_how_to_get_it(missing: str) -> None:
+    program = f"import sys; sys.modules[{missing!r}] = None; from pyggml.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == "pyggml: the command needs click: pip install 'pyggml[cli]'\n"
+    assert done.stderr == f"pyggml: the command needs {missing}: pip install 'pyggml[cli]'\n"
 
 
 def test_without_the_compiled_module_it_says_so(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,14 @@ def test_convert_stops_at_ctrl_c_and_leaves_nothing(long: Path, tmp_path: Path) 
         assert terminal.wait_for_exit() == 130
         assert "converting" not in terminal.text
         assert terminal.shows_cursor
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_convert_told_to_end_leaves_nothing(long: Path, tmp_path: Path, number: signal.Signals) -> None:
+    arguments = ("convert", long, tmp_path / "out.gguf", "--outtype", "iq3_s", "--n-threads", 1)
+    done = interrupted(*arguments, once=lambda: list(tmp_path.iterdir()), by=number)
+    assert (done.code, done.out, done.err) == (128 + number, "", "")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -60,6 +62,9 @@ def run() -> NoReturn:
     sys.stdin = sys.stdin or Path(os.devnull).open()  # noqa: SIM115
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one
+            signal.signal(number, _leave)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has every character
     try:
@@ -70,6 +75,12 @@ def run() -> NoReturn:
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """Ends as shells count it, but in order: half-written files go, and the terminal is as it was."""
+    del frame
+    raise SystemExit(128 + number)
 
 
 def _report(error: Exception, debug: bool) -> int:
