@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import io
 import os
@@ -47,6 +48,13 @@ class Program(click.Group):
         command = importlib.import_module(f"pyggml.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Says which command was meant, where there is none of that name."""
+        close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+        if args[0] not in COMMANDS and close:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The list of subcommands in the help, without importing them."""
