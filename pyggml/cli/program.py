@@ -30,6 +30,16 @@ COMMANDS = {
     "completion": "Print what makes a shell complete this command.",
 }
 
+# What the library tells programs to do, or click of its types, and what that is at the command line.
+_WORDS = {
+    "say requantize=True": "say --requantize",
+    "give an importance matrix": "give an importance matrix (--imatrix FILE)",
+    "a chunk of n_ctx=": "a chunk of --n-ctx ",
+    "a smaller n_ctx": "a smaller --n-ctx",
+    "is not a valid integer range.": "is not an integer.",
+    "is not a valid float range.": "is not a number.",
+}
+
 #: Exit code of what Ctrl-C ended: 128 + SIGINT, as shells count.
 INTERRUPTED = 130
 
@@ -49,7 +59,9 @@ class Program(click.Group):
         assert isinstance(command, click.Command)
         return command
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """Says which command was meant, where there is none of that name."""
         close = difflib.get_close_matches(args[0], COMMANDS, n=1)
         if args[0] not in COMMANDS and close:
@@ -100,13 +112,19 @@ def _report(error: Exception, debug: bool) -> int:
 def one_line(error: Exception) -> str:
     """What an error says, in one line."""
     if isinstance(error, click.ClickException):
-        return " ".join(error.format_message().split())
+        return _in_words(" ".join(error.format_message().split()))
     errors = sys.modules.get("pyggml.errors")  # not there, or not even possible to import: then this is none of them
     if (errors is not None and isinstance(error, errors.InferError)) or type(error) is ImportError:
-        return " ".join(str(error).split())
+        return _in_words(" ".join(str(error).split()))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return f"this is a mistake in pyggml, --debug shows where: {type(error).__name__}: {error}"
+
+
+def _in_words(text: str) -> str:
+    for theirs, ours in _WORDS.items():
+        text = text.replace(theirs, ours)
+    return text
 
 
 class Command(click.Command):
