@@ -38,6 +38,11 @@ def test_version() -> None:
 
 def test_usage_errors_are_one_line_and_exit_with_2() -> None:
     assert "No such command 'nope'" in fails(2, "nope")
+    assert fails(2, "genrate").endswith("No such command 'genrate'. Did you mean 'generate'?\n")
+    assert "Invalid value for 'SHELL': 'foo'" in fails(2, "completion", "foo")
+    assert "'abc' is neither a number nor auto." in fails(2, "generate", "--n-ctx", "abc", "x")
+    assert "'abc' is not an integer." in fails(2, "perplexity", "--n-ctx", "abc", "-")
+    assert "'abc' is not a number." in fails(2, "generate", "--temperature", "abc", "x")
     assert "--bogus" in fails(2, "--bogus")
     assert fails(2, "completion").startswith("pyggml completion: ")
 

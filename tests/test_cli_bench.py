@@ -25,6 +25,7 @@ from command import fails, pyggml
 import pyggml as library
 from pyggml.cli._bench_report import labels
 from pyggml.cli._measure import Bench, Case, Side, measure, random_prompts
+from pyggml.cli._units import size_label
 
 #: Everything, in a second.
 QUICK = ("-p", "8,16", "-n", "4", "--parallel", "1,2", "-r", "3", "-t", "1")
@@ -111,6 +112,54 @@ class TestOutput:
         named = [[word for word in row if word.endswith(".gguf")] for row in rows]
         assert [names for names in named if names] == [[shipped.name]] * 2 + [[tiny_path.name]] * 2
         assert "of first" in done.out
+
+    @pytest.mark.parametrize("columns", [40, 80])
+    def test_narrow_terminals_show_all_that_tells_results_apart(self, tiny_path: Path, columns: int) -> None:
+        """Each result's speed stands beneath what it is of, and nothing is cut."""
+        lists = ("--parallel", "1,2", "-t", "1,2", "--cache-type", "f16,q8_0", "--n-ubatch", "64,128")
+        models = ("-m", library.source.SHIPPED_MODEL, "-m", tiny_path)
+        arguments = (*models, *lists, "-p", 8, "-n", "none", "-r", 1, "--no-warm-up")
+        done = pyggml("bench", *arguments, env={"COLUMNS": str(columns)})
+        assert done.code == 0, done.err
+        assert "…" not in done.out
+        first, *rows = done.out.split("of first\n")[1].split("\n\n")[0].split("prompt 8, ")
+        assert first == ""
+        figures = re.compile(r"\n( *[0-9.]+){4}$")
+        assert all(figures.search(row.rstrip()) for row in rows)
+        named = {" ".join(figures.sub("", row.rstrip()).split()) for row in rows}
+        assert len(rows) == len(named) == 2 * 2**4
+        assert f"2 requests, {tiny_path.name}, threads 2, cache q8_0, n_ubatch 128" in named
+        assert all(len(line) <= columns for row in rows for line in row.splitlines()[1:])
+
+    def test_a_pipe_is_as_wide_as_the_table(self) -> None:
+        lists = (
+            "-t",
+            "1,2",
+            "--cache-type",
+            "f16,q8_0",
+            "-b",
+            "128,256",
+            "--n-ubatch",
+            "64,128",
+            "--device",
+            "cpu,auto",
+        )
+        done = pyggml("bench", *lists, "--n-gpu-layers", "0,all", "-p", 8, "-n", "none", "-r", 1, "--no-warm-up")
+        headings = next(line for line in done.out.splitlines() if line.startswith("test"))
+        expected = "test device GPU layers threads cache n_batch n_ubatch tokens/s least most of first"
+        assert " ".join(headings.split()) == expected
+        assert len(headings) > 80
+
+    def test_models_have_names_and_sizes(self) -> None:
+        row = results("-p", 8, "-n", "none", "-r", 1, "--no-warm-up")[0]
+        assert (row["model"], row["description"]) == ("pyggml-demo-q8_0.gguf", "llama 3.5M Q8_0")
+
+    @pytest.mark.parametrize(
+        ("n", "label"),
+        [(512, "512"), (96_320, "96K"), (3_476_224, "3.5M"), (999_700_000, "1B"), (8_030_261_248, "8B")],
+    )
+    def test_sizes(self, n: int, label: str) -> None:
+        assert size_label(n) == label
 
     def test_names_of_files_are_shown_as_they_are(self, tmp_path: Path) -> None:
         names = ["[bold]one.gguf", "two[red].gguf"]

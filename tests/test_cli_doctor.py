@@ -161,6 +161,20 @@ class TestEnginesThatFail:
         assert "pip install" in (engine.advice or "")
         assert "first the engine has to start" in gpu.text
 
+    def test_a_user_without_a_home(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("HOME", "XDG_CACHE_HOME", "PYGGML_CACHE"):
+            monkeypatch.delenv(name, raising=False)
+        nobody = "import os; os.getuid = lambda: 2**31 - 9"  # a number that no user has
+        result = self.failing(f"{nobody}; from pyggml.cli._doctor_probe import main; main()")
+        assert result.failure is None
+        (cache,) = [
+            check
+            for check in checks({**result.facts, "processor": machine.processor()}, [], None, has_rocm=False)
+            if check.name == "cache"
+        ]
+        assert (cache.status, "no home directory" in cache.text) == ("failed", True)
+        assert "PYGGML_CACHE" in (cache.advice or "")
+
     def test_the_whole_report_of_one(self, tmp_path: Path) -> None:
         """Python runs this at every start, so neither the command nor its engine finds the compiled module."""
         (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pyggml._pyggml'] = None\n")

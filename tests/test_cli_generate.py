@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,6 +71,11 @@ def test_stats_go_to_standard_error(story: str) -> None:
     assert done.out == story + "\n"
     assert "20 generated" in done.err
     assert "tokens/s" in done.err
+
+
+def test_one_token_has_no_speed() -> None:
+    done = generate(GREEDY, "--stats", "-m", SHIPPED_MODEL, "--max-tokens", 1)
+    assert re.search(r" 1 generated, first after [0-9.]+ m?s\n$", done.err)
 
 
 def test_sampling_options_reach_the_sampler() -> None:

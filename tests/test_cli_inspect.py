@@ -41,7 +41,7 @@ def lines(text: str, heading: str) -> list[str]:
 def test_the_shipped_model(tmp_path: Path) -> None:
     done = pyggml("inspect", cwd=tmp_path)
     assert done.code == 0
-    assert "small demonstration model" in done.err
+    assert "no MODEL given: this is the small demonstration model" in done.err
     assert re.search(r"^  format +GGUF, 1 file, 3\.\d\d MB$", done.out, re.MULTILINE)
     assert re.search(r"^  stored as +Q8_0, [89]\.\d+ bits each$", done.out, re.MULTILINE)
     assert re.search(r"^  ends at +.*<\|im_end\|> \(\d+\)", done.out, re.MULTILINE)
@@ -115,7 +115,7 @@ def test_what_a_file_says_does_not_reach_the_terminal_as_it_is(tmp_path: Path) -
 def test_estimates_are_the_librarys() -> None:
     options = ("--n-ctx", 1024, "--n-parallel", 2, "--cache-type", "q8_0", "--device", "cpu")
     out = pyggml("inspect", SHIPPED_MODEL, *options).out
-    assert "\nMemory, 1,024 cells of q8_0 for 2\n" in out
+    assert "\nMemory, 1,024 cells of q8_0 for 2 requests\n" in out
     expected = library.inspect(SHIPPED_MODEL).estimate(n_ctx=1024, n_parallel=2, cache_type="q8_0", device="cpu")
     found = json.loads(pyggml("inspect", SHIPPED_MODEL, *options, "--json").out)["estimates"]
     assert [each["n_ctx"] for each in found] == [1024]

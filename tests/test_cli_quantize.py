@@ -52,6 +52,13 @@ def test_quantize_says_what_became_of_it(floats: Path, tmp_path: Path) -> None:
     assert "tensors: 9 F32, 25 Q4_K, 5 Q6_K\n" in done.out
 
 
+def test_quantize_names_its_options(floats: Path, tmp_path: Path) -> None:
+    """Where the library names the parameters that programs give it."""
+    out = tmp_path / "out.gguf"
+    assert fails(1, "quantize", SHIPPED_MODEL, out, "q4_0").endswith("or say --requantize\n")
+    assert fails(1, "quantize", floats, out, "iq2_xxs").endswith("give an importance matrix (--imatrix FILE)\n")
+
+
 def test_quantize_takes_what_the_library_does(floats: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
     rules = ("--tensor-type", "attn_v=q6_k", "--tensor-type", "ffn_(up|gate)=q5_0", "--keep", "attn_k")

@@ -6,16 +6,17 @@ import csv
 import dataclasses
 import io
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyggml
 from pyggml.cli._measure import About, Case, Result, Side
-from pyggml.cli._units import bytes_text
+from pyggml.cli._units import bytes_text, count_text, counted
 from pyggml.cli.terminal import console
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 # Field of a side -> heading of its column, and what None is called in it.
@@ -28,6 +29,8 @@ _SETTINGS = {
     "n_ubatch": ("n_ubatch", ""),
 }
 
+_FIGURES = ["tokens/s", "least", "most"]
+_ENDLESS = 10_000  # columns
 _BUSY = 0.5  # programs per core
 
 
@@ -67,10 +70,10 @@ def show(results: Sequence[Result], load_average: float | None, *, interrupted: 
     lines = [f"pyggml {pyggml.__version__}, engine {_engine()}, {_cpu()}, {pyggml.lib.pyg_cpu_count()} cores"]
     for label, about in _models(results).items():
         size = bytes_text(about.size_bytes)
-        lines.append(f"{label}: {about.description}, {about.n_params / 1e6:.4g} M parameters, {size}")
+        lines.append(f"{label}: {about.description}, {count_text(about.n_params)} parameters, {size}")
     lines += [", ".join(_constant(results)), ""]
     terminal.print("\n".join(lines), soft_wrap=True, markup=False)
-    terminal.print(_table(results))
+    _show_figures(results, terminal)
     lines = ["", f"Median, least and most of {times} repetitions; tokens of all requests together."]
     if load_average is not None and load_average > _BUSY * pyggml.lib.pyg_cpu_count():
         lines.append(f"Other programs were busy (load average {load_average:.1f}): figures of an idle machine differ.")
@@ -106,6 +109,42 @@ def setting(side: Side, name: str) -> str:
     return _SETTINGS[name][1] if value is None else str(value)
 
 
+def _show_figures(results: Sequence[Result], terminal: Console) -> None:
+    """As a table where that is not too wide for the terminal, else each result on a line beneath what it is of."""
+    table = _table(results)
+    if terminal.measure(table, options=terminal.options.update(max_width=_ENDLESS)).maximum <= terminal.width:
+        terminal.print(table)
+        return
+    sides = list(dict.fromkeys(result.side for result in results))
+    headings = [*_FIGURES, "of first"] if len(sides) > 1 else _FIGURES
+    names = labels(sides)
+    terminal.print(_line(headings), style="bold", no_wrap=True)
+    for result, figures in zip(results, _figures(results), strict=True):
+        requests = f", {counted(result.case.n_parallel, 'request')}" * _shows_parallel(results)
+        side = f", {names[result.side]}" * (len(sides) > 1)
+        terminal.print(f"{result.case.name}{requests}{side}", markup=False, overflow="fold")
+        terminal.print(_line(figures), no_wrap=True)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return " ".join(f"{cell:>8}" for cell in cells)
+
+
+def _figures(results: Sequence[Result]) -> Iterator[list[str]]:
+    """For each result its speeds, and if there are several sides the ratio to the first of them."""
+    n_sides = len({result.side for result in results})
+    firsts: dict[Case, Result] = {}
+    for result in results:
+        first = firsts.setdefault(result.case, result)
+        n_digits = 0 if result.median >= 1000 else 1
+        speeds = [f"{speed:.{n_digits}f}" for speed in (result.median, min(result.speeds), max(result.speeds))]
+        yield speeds + [f"{result.median / first.median:.2f}"] * (n_sides > 1)
+
+
+def _shows_parallel(results: Sequence[Result]) -> bool:
+    return any(result.case.n_parallel > 1 for result in results)
+
+
 def _table(results: Sequence[Result]) -> Table:
     from rich.markup import escape
     from rich.table import Table
@@ -113,7 +152,7 @@ def _table(results: Sequence[Result]) -> Table:
     sides = list(dict.fromkeys(result.side for result in results))
     names, varying = model_names(sides), _varying(sides)
     show_model = len(names) > 1
-    show_parallel = any(result.case.n_parallel > 1 for result in results)
+    show_parallel = _shows_parallel(results)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("test", no_wrap=True)
     if show_parallel:
@@ -122,29 +161,26 @@ def _table(results: Sequence[Result]) -> Table:
         table.add_column("model", overflow="fold")
     for name in varying:
         table.add_column(_SETTINGS[name][0], justify="right")
-    for heading in ("tokens/s", "least", "most"):
+    for heading in _FIGURES:
         table.add_column(heading, justify="right", no_wrap=True)
     if len(sides) > 1:
         table.add_column("of first", justify="right", no_wrap=True)
-    firsts: dict[Case, Result] = {}
-    for result in results:
-        first = firsts.setdefault(result.case, result)
-        is_first = result is first
+    shown: set[Case] = set()
+    for result, figures in zip(results, _figures(results), strict=True):
+        is_first = result.case not in shown
+        shown.add(result.case)
         cells = [result.case.name if is_first else ""]
         cells += [str(result.case.n_parallel) if is_first else ""] * show_parallel
         cells += [names[result.side.model]] * show_model
         cells += [setting(result.side, name) for name in varying]
-        n_digits = 0 if result.median >= 1000 else 1
-        cells += [f"{speed:.{n_digits}f}" for speed in (result.median, min(result.speeds), max(result.speeds))]
-        cells += [f"{result.median / first.median:.2f}"] * (len(sides) > 1)
-        table.add_row(*map(escape, cells))
+        table.add_row(*map(escape, cells + figures))
     return table
 
 
 def _row(result: Result) -> dict[str, Any]:
     return {
         **dataclasses.asdict(result.side),
-        "model": result.side.model or "",
+        "model": result.side.model or result.side.name,
         **dataclasses.asdict(result.about),
         **dataclasses.asdict(result.case),
         "n_threads_used": result.n_threads_used,

@@ -192,6 +192,8 @@ def _memory(memory: dict[str, int | None]) -> Check:
 
 
 def _cache(cache: dict[str, Any]) -> Check:
+    if "error" in cache:
+        return Check("cache", "failed", cache["error"], "set PYGGML_CACHE to a folder that can be written to")
     held = f"{counted(cache['n_models'], 'model')}, {bytes_text(cache['size_bytes'])}"
     text = f"{cache['path']}: {held}; {bytes_text(cache['free_bytes'])} free"
     if not cache["writable"]:

@@ -98,7 +98,7 @@ def _topics(pyggml: Any) -> Iterator[tuple[str, Any]]:
     yield "memory", _memory(pyggml)
     yield "devices", [dataclasses.asdict(device) for device in pyggml.devices()]
     yield "advice", {kind: device_advice(kind) for kind in ("cuda", "rocm", "vulkan", "sycl", "mtl")}
-    yield "cache", _cache()
+    yield "cache", _cache(pyggml)
     yield "self_test", [_self_test(pyggml, device) for device in pyggml.devices() if device.type in _COMPUTING]
 
 
@@ -144,10 +144,13 @@ def _memory(pyggml: Any) -> dict[str, int | None]:
     return {"usable_bytes": pyggml.lib.pyg_memory_available(), **known}
 
 
-def _cache() -> dict[str, Any]:
+def _cache(pyggml: Any) -> dict[str, Any]:
     from pyggml.importer.cache import cache_dir, cache_entries
 
-    place = cache_dir()
+    try:
+        place = cache_dir()
+    except pyggml.InvalidParameterError as error:
+        return {"error": str(error)}
     there = next(folder for folder in (place, *place.absolute().parents) if folder.exists())
     entries = cache_entries()
     return {

@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from pyggml.cli._tables import columns, facts, heading, print_all
-from pyggml.cli._units import bytes_text
+from pyggml.cli._units import bytes_text, counted
 
 if TYPE_CHECKING:
     from pyggml import DeviceMemory, MemoryEstimate
@@ -22,7 +22,8 @@ def show(estimate: MemoryEstimate, console: Console) -> None:
 
 def _parts(estimate: MemoryEstimate) -> Iterator[RenderableType]:
     weights = "" if estimate.outtype == "auto" else f" as {estimate.outtype}"
-    yield heading(f"Memory{weights}, {estimate.n_ctx:,} cells of {estimate.cache_type} for {estimate.n_parallel}")
+    requests = counted(estimate.n_parallel, "request")
+    yield heading(f"Memory{weights}, {estimate.n_ctx:,} cells of {estimate.cache_type} for {requests}")
     yield columns([device.name for device in estimate.devices], list(_memory(estimate.devices)))
     yield facts([("fits", _verdict(estimate)), *_suggestions(estimate)])
 
@@ -53,6 +54,6 @@ def _suggestions(estimate: MemoryEstimate) -> Iterator[tuple[str, str]]:
     if found.outtype is not None:
         yield "smaller weights", f"fit as --outtype {found.outtype}"
     if found.n_gpu_layers is not None:
-        yield "on the GPU", f"{found.n_gpu_layers} layers (--n-gpu-layers {found.n_gpu_layers})"
+        yield "on the GPU", f"{counted(found.n_gpu_layers, 'layer')} (--n-gpu-layers {found.n_gpu_layers})"
     if not estimate.fits and (found.n_ctx, found.cache_type, found.outtype) == (None, None, None):
         yield "otherwise", "no smaller context, cache or weights would fit either"

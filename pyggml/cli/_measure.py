@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyggml
+from pyggml.cli._units import size_label
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,7 +46,8 @@ class Side:
     @property
     def name(self) -> str:
         """What the model is called: its file's name."""
-        return "shipped" if self.model is None else Path(self.model).name or self.model
+        model = pyggml.source.SHIPPED_MODEL if self.model is None else self.model
+        return Path(model).name or str(model)
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,7 @@ class Bench:
         self._measured[case, side] = Result(
             side,
             case,
-            About(llm.model.desc, llm.model.n_params, llm.model.size_bytes),
+            About(_description(llm.model), llm.model.n_params, llm.model.size_bytes),
             stats.n_threads_batch if case.kind == "prompt" else stats.n_threads,
             [*(earlier.seconds if earlier else []), seconds],
         )
@@ -236,10 +238,16 @@ def measure(llm: pyggml.LLM, case: Case, rng: random.Random) -> float:
     seconds = time.perf_counter() - start
     if any(completion.cached_tokens < case.n_depth for completion in done):
         raise pyggml.UnsupportedArchitectureError(
-            f"{llm.model.desc} cannot start from {case.n_depth} tokens that it computed before, so nothing can be "
-            "measured at a depth: leave --depth out"
+            f"{_description(llm.model)} cannot start from {case.n_depth} tokens that it computed before, so nothing "
+            "can be measured at a depth: leave --depth out"
         )
     return seconds
+
+
+def _description(model: pyggml.Model) -> str:
+    """As "llama 135M Q8_0": the size that upstream says is a guess from the number of layers."""
+    architecture, _, type = model.desc.split(" ", 2)
+    return f"{architecture} {size_label(model.n_params)} {type}"
 
 
 def random_prompts(llm: pyggml.LLM, n: int, n_tokens: int, rng: random.Random) -> list[list[int]]:

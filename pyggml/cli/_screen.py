@@ -76,9 +76,10 @@ def stats_line(done: Completion) -> str:
     """What a generation took."""
     cached = f" ({done.cached_tokens:,} cached)" if done.cached_tokens else ""
     timings = done.timings
+    rate = f", {timings.tokens_per_s:,.1f} tokens/s" if timings.tokens_per_s else ""  # one token has none
     return (
-        f"{done.prompt_tokens:,} prompt tokens{cached}, {len(done.token_ids):,} generated, "
-        f"first after {_duration(timings.ttft_s)}, {timings.tokens_per_s:,.1f} tokens/s"
+        f"{done.prompt_tokens:,} prompt token{'s' * (done.prompt_tokens != 1)}{cached}, {len(done.token_ids):,} "
+        f"generated, first after {_duration(timings.ttft_s)}{rate}"
     )
 
 

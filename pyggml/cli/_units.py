@@ -23,6 +23,15 @@ def count_text(n: float) -> str:
     return f"{digits}{_COUNTS[power]}"
 
 
+def size_label(n_params: float) -> str:
+    """``134_515_008`` is "135M", as models are called by their size."""
+    power = 0
+    while n_params >= 999.5:
+        n_params, power = n_params / 1000, power + 1
+    digits = f"{n_params:.1f}".removesuffix(".0") if n_params < 9.95 else f"{n_params:.0f}"
+    return f"{digits}{('', 'K', 'M', 'B', 'T')[power]}"
+
+
 def counted(n: int, what: str) -> str:
     """``2, "file"`` is "2 files"."""
     return f"{n} {what}" if n == 1 else f"{n} {what}s"

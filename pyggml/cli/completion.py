@@ -9,7 +9,7 @@ from pyggml.cli.program import Command, program
 
 
 @click.command("completion", cls=Command)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
     r"""Print what makes a shell complete this command.
 

@@ -9,7 +9,7 @@ import click
 import pyggml
 from pyggml.cli._output_file import force_option, output_file
 from pyggml.cli._text_files import amount, chunk_options, text_argument, text_or_file
-from pyggml.cli._units import seconds_text
+from pyggml.cli._units import counted, seconds_text
 from pyggml.cli.options import model_option, say_which
 from pyggml.cli.program import Command
 from pyggml.cli.terminal import json_option, print_json, progress
@@ -66,8 +66,8 @@ def command(
     if as_json:
         print_json({"path": target, **facts, "datasets": matrix.datasets})
     else:
-        read = f"{matrix.n_chunks} chunks of {matrix.chunk_size} tokens"
+        read = f"{counted(matrix.n_chunks, 'chunk')} of {matrix.chunk_size} tokens"
         click.echo(
-            f"{target}: importances of {len(matrix.entries)} tensors, from {read}, "
+            f"{target}: importances of {counted(len(matrix.entries), 'tensor')}, from {read}, "
             f"in {seconds_text(time.monotonic() - began)}"
         )

@@ -63,7 +63,7 @@ def command(
     when it cannot be used.
     """
     settings = {name: value for name, value in settings.items() if value is not None}
-    say_which(model)
+    say_which(model, "MODEL")
     with progress("downloading") if str(model).startswith("hf:") else nullcontext() as show:
         report = pyggml.inspect(model, show)
     is_asked = estimate or bool(settings) or bool(outtype)

@@ -48,7 +48,7 @@ class _CountOrAuto(ParamType):
         """The number, or "auto"."""
         if value == "auto":
             return value
-        if not str(value).lstrip("-").isdecimal():
+        if not str(value).removeprefix("-").isdecimal():
             self.fail(f"{value!r} is neither a number nor auto.", param, ctx)
         return self._count.convert(value, param, ctx)
 
@@ -100,7 +100,9 @@ _LOAD_OPTIONS = [
 ]
 
 
-def say_which(model: str | None) -> None:
-    """Tells on standard error that the shipped model answers, when none was named."""
+def say_which(model: str | None, parameter: str = "--model") -> None:
+    """Tells on standard error that the shipped model is used, when none was named by that parameter."""
     if model is None:
-        click.echo("pyggml: no --model given: this is the small demonstration model that ships with pyggml", err=True)
+        click.echo(
+            f"pyggml: no {parameter} given: this is the small demonstration model that ships with pyggml", err=True
+        )

@@ -9,7 +9,7 @@ import click
 
 import pyggml
 from pyggml.cli._text_files import amount, chunk_options, text_argument, text_or_file
-from pyggml.cli._units import seconds_text
+from pyggml.cli._units import counted, seconds_text
 from pyggml.cli.options import model_option, say_which
 from pyggml.cli.program import Command
 from pyggml.cli.terminal import json_option, print_json, progress
@@ -44,6 +44,6 @@ def command(
     if as_json:
         print_json(dataclasses.asdict(found))
     else:
-        read = f"{found.n_tokens} tokens in {found.n_chunks} chunks of {found.n_ctx}"
+        read = f"{counted(found.n_tokens, 'token')} in {counted(found.n_chunks, 'chunk')} of {found.n_ctx}"
         click.echo(f"{found.value:.4f} ± {found.stderr:.4f}")
         click.echo(f"{read}, in {seconds_text(time.monotonic() - began)}", err=True)

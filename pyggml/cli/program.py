@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import io
 import os
@@ -31,6 +32,16 @@ COMMANDS = {
     "completion": "Print what makes a shell complete this command.",
 }
 
+# What the library tells programs to do, or click of its types, and what that is at the command line.
+_WORDS = {
+    "say requantize=True": "say --requantize",
+    "give an importance matrix": "give an importance matrix (--imatrix FILE)",
+    "a chunk of n_ctx=": "a chunk of --n-ctx ",
+    "a smaller n_ctx": "a smaller --n-ctx",
+    "is not a valid integer range.": "is not an integer.",
+    "is not a valid float range.": "is not a number.",
+}
+
 #: Exit code of what Ctrl-C ended: 128 + SIGINT, as shells count.
 INTERRUPTED = 130
 
@@ -49,6 +60,15 @@ class Program(click.Group):
         command = importlib.import_module(f"pyggml.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Says which command was meant, where there is none of that name."""
+        close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+        if args[0] not in COMMANDS and close:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The list of subcommands in the help, without importing them."""
@@ -103,13 +123,19 @@ def _report(error: Exception, debug: bool) -> int:
 def one_line(error: Exception) -> str:
     """What an error says, in one line."""
     if isinstance(error, click.ClickException):
-        return " ".join(error.format_message().split())
+        return _in_words(" ".join(error.format_message().split()))
     errors = sys.modules.get("pyggml.errors")  # not there, or not even possible to import: then this is none of them
     if (errors is not None and isinstance(error, errors.InferError)) or type(error) is ImportError:
-        return " ".join(str(error).split())
+        return _in_words(" ".join(str(error).split()))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return f"this is a mistake in pyggml, --debug shows where: {type(error).__name__}: {error}"
+
+
+def _in_words(text: str) -> str:
+    for theirs, ours in _WORDS.items():
+        text = text.replace(theirs, ours)
+    return text
 
 
 class Command(click.Command):

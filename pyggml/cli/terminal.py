@@ -13,6 +13,8 @@ import click
 
 from pyggml.cli._units import scaled
 
+_ENDLESS = 10_000  # columns
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -21,10 +23,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where tables go. It has colours on a terminal only, and none with NO_COLOR."""
+    """Where tables go. It has colours on a terminal only, and none with NO_COLOR; elsewhere no line is ever cut."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False)
+    is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(stderr=stderr, highlight=False, width=None if is_terminal or "COLUMNS" in os.environ else _ENDLESS)
 
 
 def print_json(value: Any) -> None:

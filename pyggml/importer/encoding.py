@@ -79,7 +79,7 @@ def require_importances(
     for tensor, choice in zip(tensors, choices, strict=True):
         if choice.needs_imatrix and importances(tensor, imatrix) is None:
             raise InvalidParameterError(
-                f"{outtype} makes tensor {tensor.name!r} a {choice.type.name}, which needs importances: "
+                f"{outtype} gives tensor {tensor.name!r} the type {choice.type.name}, which needs importances: "
                 + ("give an importance matrix" if imatrix is None else "the importance matrix knows nothing of it")
             )
 

@@ -90,8 +90,8 @@ def chunks_of(text: Text, model: Model, tokenizer: Tokenizer, n_ctx: int, n_chun
     ids = _token_ids(text, tokenizer)
     if len(ids) < n_ctx:
         raise InvalidParameterError(
-            f"the text has {len(ids)} tokens, which do not fill a chunk of n_ctx={n_ctx}: give a longer text, or a "
-            f"smaller n_ctx (of {_LEAST_N_CTX} or more)"
+            f"the text has {len(ids)} token{'s' * (len(ids) != 1)}, which do not fill a chunk of n_ctx={n_ctx}: give a "
+            f"longer text, or a smaller n_ctx (of {_LEAST_N_CTX} or more)"
         )
     n = min(len(ids) // n_ctx, wanted)
     chunks: Ids = ids[: n * n_ctx].reshape(n, n_ctx).copy()
