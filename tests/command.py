@@ -26,13 +26,18 @@ def pyggml(*arguments: object, stdin: str = "", env: dict[str, str] | None = Non
     done = subprocess.run(
         [sys.executable, "-m", "pyggml", *map(str, arguments)],
         input=stdin,
-        env={**os.environ, **(env or {})},
+        env={**_inherited(), **(env or {})},
         capture_output=True,
         text=True,
         check=False,
         **options,
     )
     return Run(done.returncode, done.stdout, done.stderr)
+
+
+def _inherited() -> dict[str, str]:
+    """The environment without the width of a terminal, which processes of pytest-xdist have."""
+    return {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
 
 
 def fails(code: int, *arguments: object, **options: Any) -> str:

@@ -145,6 +145,7 @@ class TestOutput:
             "cpu,auto",
         )
         done = pyggml("bench", *lists, "--n-gpu-layers", "0,all", "-p", 8, "-n", "none", "-r", 1, "--no-warm-up")
+        assert done.code == 0, done
         headings = next(line for line in done.out.splitlines() if line.startswith("test"))
         expected = "test device GPU layers threads cache n_batch n_ubatch tokens/s least most of first"
         assert " ".join(headings.split()) == expected

@@ -150,7 +150,7 @@ def test_no_prompt() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
-    [("generate", 2, "the prompt is empty"), ("perplexity -", 1, "the text has 1 tokens"), ("cache clear", 2, "--yes")],
+    [("generate", 2, "the prompt is empty"), ("perplexity -", 1, "the text has 1 token,"), ("cache clear", 2, "--yes")],
 )
 def test_no_standard_input(arguments: str, code: int, says: str, tmp_path: Path) -> None:
     (tmp_path / "old.gguf").write_bytes(b"what the cache has")

@@ -207,7 +207,7 @@ def test_tensors_without_importances(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     report = pyggml.quantize(src, dst, "q4_k_m", imatrix=partial)
     assert report.notes == ("of 1 quantised tensors the importance matrix knows nothing: blk.0.ffn_up.weight",)
     dst.unlink()
-    with pytest.raises(InvalidParameterError, match=r"'blk\.0\.ffn_up\.weight' a IQ2_XXS.* knows nothing of it"):
+    with pytest.raises(InvalidParameterError, match=r"'blk\.0\.ffn_up\.weight' the type IQ2_XXS.* knows nothing of it"):
         pyggml.quantize(src, dst, "iq2_xxs", imatrix=partial)
     with pytest.raises(InvalidParameterError, match=r"iq2_xxs gives tensor .* give an importance matrix"):
         pyggml.quantize(src, dst, "iq2_xxs")

@@ -89,7 +89,7 @@ def is_engine_library(name: str) -> bool:
 
 
 def test_the_wheel_holds_what_is_needed_and_nothing_else(names: set[str]) -> None:
-    metadata = {f"{DIST_INFO}/{name}" for name in ("METADATA", "RECORD", "WHEEL")}
+    metadata = {f"{DIST_INFO}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt")}
     licences = {f"{DIST_INFO}/licenses/{name}" for name in LICENCES}
     expected = package_files() | metadata | licences | {"pyggml/_pyggml.abi3.so"}
     assert {name for name in names if not is_engine_library(name)} == expected
