@@ -16,8 +16,8 @@ struct Logprobs {
     std::vector<float>   top;      // their log-probabilities
 };
 
-// Of token `token_id` and the `n_top` likeliest (which may be 0), by `row`: (n_vocab,). Walks the row once. PYG_ERR_ENGINE when it holds
-// no number.
+// Of token `token_id` and the `n_top` likeliest (which may be 0), by `row`: (n_vocab,). Walks the row once.
+// PYG_ERR_ENGINE when it holds no number.
 void logprobs_of(const float * row, int32_t n_vocab, int32_t token_id, int32_t n_top, Logprobs & out);
 
 // Of a row of tokens, which grows at its end.
