@@ -11,7 +11,7 @@ PYTHONS ?= python3.10 python3.11 python3.12 python3.13
 # Each file of tests in one process, several at once.
 PYTEST_ARGS ?= --numprocesses=auto --maxprocesses=8 --dist=loadfile
 
-CXX_FILES := $(wildcard csrc/*.h csrc/*.hpp csrc/*.cpp csrc/tests/*.hpp csrc/tests/*.cpp)
+CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 
 # Puts the package into the environment as it lies here, with one of its extras. Always asked for, because only pip
 # and ninja know what is up to date; where nothing changed it takes seconds.

@@ -1,7 +1,7 @@
 // A cache without tensors: it knows exactly which tokens each sequence holds, and lets no wrong edit pass.
 #pragma once
 
-#include "scheduler.hpp"
+#include "engine/scheduler.hpp"
 #include "testing.hpp"
 
 #include <memory>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "testing.hpp"
-#include "thread_tuner.hpp"
+#include "engine/thread_tuner.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // The tokens a grammar allows, held against upstream's own answer: random grammars, random vocabularies of real
 // tokens, thousands of states.
-#include "grammar_cache.hpp"
-#include "guard.hpp"
+#include "grammar/grammar_cache.hpp"
+#include "boundary/guard.hpp"
 #include "llama-grammar.h"
 #include "testing.hpp"
 

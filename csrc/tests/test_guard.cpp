@@ -1,7 +1,7 @@
 // The boundary: whatever goes wrong inside becomes a status and a message, and the process lives.
-#include "deep_stack.hpp"
+#include "boundary/deep_stack.hpp"
 #include "ggml-cpp.h"
-#include "guard.hpp"
+#include "boundary/guard.hpp"
 #include "testing.hpp"
 
 #include <sys/wait.h>

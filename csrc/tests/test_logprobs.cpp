@@ -1,6 +1,6 @@
 // Log-probabilities against a plain computation in doubles, and the table they are kept in.
-#include "guard.hpp"
-#include "logprobs.hpp"
+#include "boundary/guard.hpp"
+#include "engine/logprobs.hpp"
 #include "testing.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // What a machine leaves the process, on machines laid out in a folder.
-#include "machine.hpp"
+#include "boundary/machine.hpp"
 #include "testing.hpp"
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
 """Tools for chat templates that know none: what a model is told about them, and how a conversation shows their use.
 
-The tags are those of `csrc/chat_generic.cpp`, which reads the answers.
+The tags are those of `csrc/chat/chat_generic.cpp`, which reads the answers.
 """
 
 from __future__ import annotations

@@ -1,0 +1,179 @@
+// The objects behind the pyg_* pointers, as the files of csrc share them.
+#pragma once
+
+#include "ggml-cpp.h"
+#include "grammar/grammar_cache.hpp"
+#include "boundary/guard.hpp"
+#include "objects/imatrix.hpp"
+#include "llama.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace pyg {
+
+// A model with neither weights nor vocabulary, which the engine plans with.
+struct Shape {
+    llama_model * raw              = nullptr;
+    uint64_t      vocabulary_bytes = 0;  // that the vocabulary would take
+
+    // Reads a file. PYG_ERR_DEVICE, and as load_failure says.
+    Shape(const std::string & path, const std::string & device, int32_t n_gpu_layers);
+    ~Shape();
+    Shape(const Shape &)             = delete;
+    Shape & operator=(const Shape &) = delete;
+};
+
+// Weights and vocabulary. Shared by the model's handle and everything made from it.
+struct Model {
+    llama_model *       raw   = nullptr;  // that of `shape`, where there is one
+    const llama_vocab * vocab = nullptr;
+    std::string         path;
+    std::string         device;  // as asked for; "" for the default choice
+    int32_t             n_gpu_layers = -1;
+    bool                vocab_only   = false;
+
+    std::shared_ptr<Shape> shape;  // of a model that was loaded as such; else null
+
+    mutable GrammarCache grammars;  // a store of what can be worked out again
+
+    Model() = default;
+    ~Model();
+    Model(const Model &)             = delete;
+    Model & operator=(const Model &) = delete;
+
+    int32_t n_vocab() const { return llama_vocab_n_tokens(vocab); }
+    bool    has_token(int32_t id) const { return id >= 0 && id < n_vocab(); }
+    void    require_token(int32_t id, int32_t index) const;  // PYG_ERR_INVALID_PARAMETER
+    void    require_shape() const;                           // PYG_ERR_INVALID_PARAMETER for vocab_only
+    void    require_weights() const;                         // and for a shape alone
+};
+
+// A llama_context with what it needs to live, and compute threads of its own: ggml would otherwise start and
+// end some on every decode.
+struct Context {
+    std::shared_ptr<Model> model;
+    llama_context *        raw           = nullptr;
+    uint32_t               n_outputs_max = 0;
+    bool                   embeddings    = false;
+    bool                   encoded       = false;  // an encoder has run, so that a decoder may
+    bool                   edit_pending  = false;  // sequence edits wait for the next decode to carry them out
+    int32_t                n_outputs     = 0;      // rows the last decode left
+    int32_t                n_reserved    = 0;      // rows there is a buffer for; it only grows
+    bool                   has_logits    = false;  // whether those rows have logits
+    std::atomic<bool>      cancelled{false};       // read by the abort callback
+
+    std::shared_ptr<ImatrixCollector> imatrix;  // or null
+
+    Context() = default;
+    ~Context();
+    Context(const Context &)             = delete;
+    Context & operator=(const Context &) = delete;
+
+    // Chooses how many threads compute: single tokens, and batches.
+    void set_threads(int32_t n_threads, int32_t n_threads_batch);
+
+    void require_seq(int32_t seq_id) const;  // PYG_ERR_INVALID_PARAMETER
+    bool shares_cells() const;               // one buffer of cells for all sequences
+
+  private:
+    // Pools of compute threads, each with its number of threads, the one used last at the end. Those not in use sleep.
+    using Pools = std::vector<std::pair<int32_t, ggml_threadpool *>>;
+
+    ggml_threadpool * threads(int32_t n);
+    void              free_pools(Pools::iterator end);
+
+    Pools pools_;
+};
+
+// Positions run from 0 to one below. Some models look them up in a table they have learnt, and what lies past its
+// end is an assert on a compute thread, where no guard is.
+int32_t n_positions(const Model & model);
+
+// llama_context_params for checked options. PYG_ERR_INVALID_PARAMETER.
+llama_context_params context_params(const Model & model, const pyg_context_options & options);
+
+pyg_context_info context_info(const Context & context);
+
+// What upstream would plan for a context of these parameters; see pyg_context_estimate.
+pyg_memory estimate_memory(const Model & model, const llama_context_params & params);
+
+// PYG_ERR_OUT_OF_MEMORY unless caches and scratch fit beside the weights already loaded.
+void require_memory(const pyg_memory & memory, const std::string & what);
+
+// llama_model_params for a device name and number of layers. The arrays they point to are static or owned by
+// `devices`, which must outlive the call they are used in. PYG_ERR_DEVICE.
+llama_model_params model_params(const std::string & device, int32_t n_gpu_layers,
+                                std::vector<ggml_backend_dev_t> & devices);
+
+// Upstream's ways of saying no to a file, sorted into ours.
+Failure load_failure(const char * path);
+
+// A function the CPU backend exports by name; it may live in a loaded module, where the linker cannot see it.
+void * cpu_function(const char * name);
+
+template <class Function>
+Function cpu_function_as(const char * name) {
+    return reinterpret_cast<Function>(cpu_function(name));
+}
+
+// The device of that name, which may be a bare kind ("cuda"): its first. PYG_ERR_DEVICE.
+ggml_backend_dev_t find_device(const std::string & name);
+
+}  // namespace pyg
+
+struct pyg_model : pyg::Handle {
+    std::shared_ptr<pyg::Model> model;
+
+    pyg_model() : Handle(PYG_HANDLE_MODEL) {}
+    void release() { model.reset(); }
+    void leak() { new std::shared_ptr<pyg::Model>(std::move(model)); }
+};
+
+namespace pyg {
+
+// The model behind a handle, for use outside the handle's turn: nothing in it changes once it is loaded.
+inline std::shared_ptr<Model> shared_model(pyg_model * handle) {
+    return take_turn(handle, [](pyg_model & h) { return h.model; });
+}
+
+}  // namespace pyg
+
+struct pyg_context : pyg::Handle {
+    std::shared_ptr<pyg::Context> context;
+
+    // Not the handle's own lock, which a decode holds: guards `decoding`, for as long as it takes to set it.
+    std::mutex cancel_mutex;
+    bool       decoding = false;
+
+    pyg_context() : Handle(PYG_HANDLE_CONTEXT) {}
+    void release() { context.reset(); }
+    void leak() { new std::shared_ptr<pyg::Context>(std::move(context)); }
+};
+
+struct pyg_imatrix : pyg::Handle {
+    std::shared_ptr<pyg::ImatrixCollector> collector;
+
+    pyg_imatrix() : Handle(PYG_HANDLE_IMATRIX) {}
+    void release() { collector.reset(); }
+    void leak() { collector.reset(); }
+};
+
+struct pyg_sampler : pyg::Handle {
+    std::shared_ptr<pyg::Model>   model;  // null for chains that need no vocabulary
+    llama_sampler *               chain = nullptr;
+    std::vector<llama_token_data> candidates;
+    bool                          stuck      = false;  // its grammar was led where nothing can follow
+    bool                          lazy       = false;  // it has a grammar that waits for a pattern in the text
+    size_t                        text_bytes = 0;      // with `lazy`: how long the text has become
+
+    pyg_sampler() : Handle(PYG_HANDLE_SAMPLER) {}
+    void release();
+    void leak() {
+        new std::shared_ptr<pyg::Model>(std::move(model));
+        chain = nullptr;
+    }
+};

@@ -1,0 +1,135 @@
+#include "boundary/log.hpp"
+
+#include "boundary/guard.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <string>
+
+namespace {
+
+struct Line {
+    int32_t     level;
+    std::string text;
+};
+
+constexpr size_t MAX_WAITING = 4096;  // lines; beyond, the oldest give way
+
+std::atomic<int32_t> g_level{PYG_LOG_OFF};
+std::atomic<size_t>  g_n_waiting{0};
+std::mutex           g_mutex;
+std::deque<Line>     g_waiting;
+
+// Upstream says some lines in pieces (GGML_LOG_LEVEL_CONT goes on with the last one), so each thread collects
+// until a newline comes.
+thread_local std::string t_partial;
+thread_local int32_t     t_partial_level = PYG_LOG_INFO;
+
+thread_local int            t_muted = 0;
+thread_local pyg::LogHeld * t_held  = nullptr;
+
+int32_t level_of(ggml_log_level level) {
+    switch (level) {
+    case GGML_LOG_LEVEL_DEBUG:
+        return PYG_LOG_DEBUG;
+    case GGML_LOG_LEVEL_WARN:
+        return PYG_LOG_WARN;
+    case GGML_LOG_LEVEL_ERROR:
+        return PYG_LOG_ERROR;
+    case GGML_LOG_LEVEL_CONT:
+        return t_partial_level;
+    default:
+        return PYG_LOG_INFO;
+    }
+}
+
+void keep(int32_t level, const std::string & text) {
+    if (t_held) {
+        t_held->add(level, text);
+        return;
+    }
+    std::lock_guard<std::mutex> lock(g_mutex);
+    if (g_waiting.size() == MAX_WAITING) {
+        g_waiting.pop_front();
+    }
+    g_waiting.push_back({level, text});
+    g_n_waiting.store(g_waiting.size(), std::memory_order_relaxed);
+}
+
+void say(int32_t level, const std::string & text) {
+    if (text.empty()) {
+        return;
+    }
+    if (level >= PYG_LOG_WARN) {
+        pyg::hear_engine(text.c_str());
+    }
+    if (level >= g_level.load(std::memory_order_relaxed)) {
+        keep(level, text);
+    }
+}
+
+}  // namespace
+
+namespace pyg {
+
+void on_engine_log(ggml_log_level level, const char * text, void *) {
+    const int32_t kept_from = t_muted ? PYG_LOG_OFF : g_level.load(std::memory_order_relaxed);
+    const int32_t own_level = level_of(level);
+    t_partial_level         = own_level;
+    if (own_level < kept_from && own_level < PYG_LOG_WARN) {
+        return;  // the common case costs two comparisons
+    }
+    for (const char * rest = text; *rest;) {
+        const char * end = std::strchr(rest, '\n');
+        if (!end) {
+            t_partial += rest;
+            return;
+        }
+        t_partial.append(rest, end);
+        say(own_level, t_partial);
+        t_partial.clear();
+        rest = end + 1;
+    }
+}
+
+LogMuted::LogMuted() { t_muted++; }
+
+LogMuted::~LogMuted() { t_muted--; }
+
+LogHeld::LogHeld() { t_held = this; }
+
+LogHeld::~LogHeld() {
+    t_held = nullptr;
+    for (const auto & [level, text] : lines_) {
+        keep(level, text);
+    }
+}
+
+void lock_log_for_fork() { g_mutex.lock(); }
+
+void unlock_log_after_fork() { g_mutex.unlock(); }
+
+}  // namespace pyg
+
+void pyg_log_set_level(int32_t level) { g_level.store(level, std::memory_order_relaxed); }
+
+int32_t pyg_log_get_level(void) { return g_level.load(std::memory_order_relaxed); }
+
+int32_t pyg_log_read(char * line, size_t size) {
+    if (size == 0 || g_n_waiting.load(std::memory_order_relaxed) == 0) {
+        return 0;
+    }
+    std::lock_guard<std::mutex> lock(g_mutex);
+    if (g_waiting.empty()) {
+        return 0;
+    }
+    const Line &  first = g_waiting.front();
+    const size_t  n     = first.text.copy(line, size - 1);
+    const int32_t level = first.level;
+    line[n]             = '\0';
+    g_waiting.pop_front();
+    g_n_waiting.store(g_waiting.size(), std::memory_order_relaxed);
+    return level;
+}

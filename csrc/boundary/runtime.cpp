@@ -1,0 +1,171 @@
+// Process-wide state: start-up, guards, handles, forks.
+#include "ggml-backend.h"
+#include "boundary/guard.hpp"
+#include "llama.h"
+#include "log.h"
+#include "boundary/log.hpp"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+std::atomic<uint64_t> g_fork_generation{0};
+std::atomic<int64_t>  g_live[PYG_HANDLE_KINDS];
+
+thread_local pyg::GuardScope * t_guard = nullptr;
+
+void on_engine_abort(const char * message) {
+    if (pyg::guarded()) {
+        throw pyg::EngineAbort{message};
+    }
+    std::fprintf(stderr, "pyggml: a check inside the engine failed on one of its own threads: %s\n", message);
+}
+
+void before_fork() { pyg::lock_log_for_fork(); }
+
+void after_fork_in_parent() { pyg::unlock_log_after_fork(); }
+
+void after_fork_in_child() {
+    pyg::unlock_log_after_fork();
+    g_fork_generation.fetch_add(1, std::memory_order_relaxed);
+}
+
+// Length of the longest prefix of at most `limit` bytes that does not end inside a UTF-8 character.
+size_t utf8_prefix(const std::string & text, size_t limit) {
+    if (text.size() <= limit) {
+        return text.size();
+    }
+    size_t n = limit;
+    while (n > 0 && (static_cast<unsigned char>(text[n]) & 0xC0) == 0x80) {
+        n--;
+    }
+    return n;
+}
+
+}  // namespace
+
+namespace pyg {
+
+Failure fail(pyg_code code, const char * format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    std::string message(static_cast<size_t>(std::vsnprintf(nullptr, 0, format, args)), '\0');
+    std::vsnprintf(message.data(), message.size() + 1, format, again);
+    va_end(again);
+    va_end(args);
+    return {code, std::move(message)};
+}
+
+Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, uint64_t available_bytes) {
+    Failure failure =
+        fail(PYG_ERR_OUT_OF_MEMORY, "%s needs %llu bytes, and %llu bytes are available", what.c_str(),
+             static_cast<unsigned long long>(required_bytes), static_cast<unsigned long long>(available_bytes));
+    failure.required_bytes  = required_bytes;
+    failure.available_bytes = available_bytes;
+    return failure;
+}
+
+void install_runtime() {
+    static std::once_flag once;  // of its own: a start-up that fails later on is tried again
+    std::call_once(once, [] {
+        llama_log_set(on_engine_log, nullptr);
+        common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT - 1);  // llama-common has a log of its own: to the terminal
+        ggml_set_abort_callback(on_engine_abort);
+        pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    });
+}
+
+bool guarded() noexcept { return t_guard != nullptr; }
+
+uint64_t fork_generation() noexcept { return g_fork_generation.load(std::memory_order_relaxed); }
+
+GuardScope::GuardScope() noexcept : outer_(t_guard) { t_guard = this; }
+
+GuardScope::~GuardScope() { t_guard = outer_; }
+
+std::string engine_words() { return t_guard ? t_guard->words_ : std::string(); }
+
+void hear_engine(const char * line) {
+    constexpr size_t ENOUGH = 1024;
+    if (!t_guard || t_guard->words_.size() > ENOUGH) {
+        return;
+    }
+    if (!t_guard->words_.empty()) {
+        t_guard->words_ += "; ";
+    }
+    t_guard->words_ += line;
+}
+
+void clear(pyg_error * err) noexcept {
+    err->code            = PYG_OK;
+    err->required_bytes  = 0;
+    err->available_bytes = 0;
+    err->message[0]      = '\0';
+}
+
+pyg_status report(pyg_error * err, const Failure & failure) noexcept {
+    err->code            = failure.code;
+    err->required_bytes  = failure.required_bytes;
+    err->available_bytes = failure.available_bytes;
+    const size_t n       = utf8_prefix(failure.message, sizeof(err->message) - 1);
+    std::memcpy(err->message, failure.message.data(), n);
+    err->message[n] = '\0';
+    return failure.code;
+}
+
+Handle::Handle(pyg_handle_kind kind) noexcept : kind_(kind), generation_(fork_generation()) { g_live[kind_]++; }
+
+Handle::~Handle() { g_live[kind_]--; }
+
+void Handle::require_same_process() const {
+    if (inherited()) {
+        throw fail(PYG_ERR_ENGINE, "this object was made before a fork and belongs to the parent process: make a new "
+                                   "one in the child, or start the child with the 'spawn' method");
+    }
+}
+
+void Handle::require_usable() const {
+    if (closed) {
+        throw fail(PYG_ERR_CLOSED, "the object has been closed");
+    }
+    if (poisoned) {
+        throw fail(PYG_ERR_ENGINE, "a check inside the engine failed during an earlier call, so this object can no "
+                                   "longer be used: close it and make a new one");
+    }
+}
+
+}  // namespace pyg
+
+pyg_status pyg_init(const char * module_dir, pyg_error * err) {
+    return pyg::guard(err, [&] {
+        static std::once_flag once;
+        std::call_once(once, [&] {
+            pyg::install_runtime();
+            llama_backend_init();
+#ifdef PYGGML_BACKEND_DL
+            ggml_backend_load_all_from_path(module_dir);
+#else
+            (void) module_dir;
+#endif
+            if (ggml_backend_dev_count() == 0) {
+                throw pyg::fail(PYG_ERR_DEVICE, "no compute backend could be loaded from %s", module_dir);
+            }
+        });
+    });
+}
+
+const char * pyg_version(void) { return PYGGML_VERSION; }
+
+const char * pyg_engine_build(void) { return PYGGML_ENGINE_BUILD; }
+
+const char * pyg_build_info(void) { return PYGGML_BUILD_INFO; }
+
+int64_t pyg_live_handles(enum pyg_handle_kind kind) {
+    return kind >= 0 && kind < PYG_HANDLE_KINDS ? g_live[kind].load() : 0;
+}

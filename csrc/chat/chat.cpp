@@ -1,0 +1,303 @@
+// Chat templates: messages to a prompt, by upstream's llama-common.
+#include "chat/chat.hpp"
+
+#include "jinja/lexer.h"
+#include "jinja/parser.h"
+#include "llama.h"
+#include "sampling.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace {
+
+using pyg::fail;
+using pyg::with_recursion_over;
+
+constexpr const char * NOT_READABLE = "the chat template could not be read";
+constexpr const char * NOT_RENDERED = "the chat template could not be rendered";
+
+// Upstream's words for a template that is over while a block is open.
+const std::string NOTHING_LEFT = "Unexpected token type";
+
+// What upstream's parser has against the first `n_tokens` of a template; "" if nothing.
+std::string complaint(const jinja::lexer_result & whole, size_t n_tokens) {
+    jinja::lexer_result beginning{{whole.tokens.begin(), whole.tokens.begin() + static_cast<ptrdiff_t>(n_tokens)},
+                                  whole.source};
+    // Where it breaks off stands a word that begins no statement, for the break not to look like what is wrong.
+    beginning.tokens.push_back({jinja::token::identifier, "in", whole.source.size()});
+    try {
+        jinja::parse_from_tokens(beginning);
+        return "";
+    } catch (const std::exception & e) {
+        return e.what();
+    }
+}
+
+// Mostly the parser does not say where. It reads from front to back, so the shortest beginning that it has the same
+// against ends there.
+size_t place_of(const std::string & error, const jinja::lexer_result & template_) {
+    size_t low = 1, high = template_.tokens.size();
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (complaint(template_, middle) == error) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return template_.tokens[high - 1].pos;
+}
+
+std::string line_and_column(const std::string & source, size_t place) {
+    const std::string before     = source.substr(0, place);
+    const std::string line       = before.substr(before.rfind('\n') + 1);
+    const auto        n_lines    = std::count(before.begin(), before.end(), '\n');
+    const auto        characters = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
+    return "at line " + std::to_string(n_lines + 1) + ", column " + std::to_string(characters + 1);
+}
+
+// Upstream loses the reason on its way out, so it is asked for here.
+void require_readable(const std::string & source) {
+    const jinja::lexer_result read = jinja::lexer().tokenize(source);
+    try {
+        jinja::parse_from_tokens(read);
+    } catch (const jinja::parser_exception &) {
+        throw;  // it shows the place
+    } catch (const std::runtime_error & e) {
+        if (e.what() == NOTHING_LEFT) {
+            throw std::runtime_error("it ends within a block, such as a for or an if, that is not closed");
+        }
+        throw std::runtime_error(e.what() + (" " + line_and_column(read.source, place_of(e.what(), read))));
+    }
+}
+
+// The longest text that upstream may recurse over: the override, or any of the model's own templates.
+size_t longest_template(const pyg::Model & model, const char * chat_template) {
+    if (chat_template) {
+        return std::strlen(chat_template);
+    }
+    size_t n = 0;
+    for (const char * name : {static_cast<const char *>(nullptr), "tool_use"}) {
+        const char * own = llama_model_chat_template(model.raw, name);
+        n                = std::max(n, own ? std::strlen(own) : 0);
+    }
+    if (n == 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s has no chat template: give one as chat_template", model.path.c_str());
+    }
+    return n;
+}
+
+std::shared_ptr<const common_chat_templates> read_templates(const pyg::Model & model, const char * chat_template) {
+    const char * source = chat_template ? chat_template : llama_model_chat_template(model.raw, nullptr);
+    if (source) {
+        require_readable(source);
+    }
+    return common_chat_templates_init(model.raw, chat_template ? chat_template : "");
+}
+
+bool thinks(const common_chat_templates & templates) {
+    try {
+        return common_chat_templates_support_enable_thinking(&templates);
+    } catch (const std::exception &) {
+        return false;  // a template that refuses the messages upstream tries it with
+    }
+}
+
+// Whether upstream finds out how tools are called in this template: it can then make a grammar that requires a call.
+bool knows_how_to_call(const common_chat_templates & templates) {
+    common_chat_msg user;
+    user.role    = "user";
+    user.content = "test";
+    common_chat_templates_inputs inputs;
+    inputs.messages    = {user};
+    inputs.tools       = {{"test", "test", R"({"type": "object", "properties": {}})"}};
+    inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
+    try {
+        return !common_chat_templates_apply(&templates, inputs).grammar.empty();
+    } catch (const std::exception &) {
+        return false;
+    }
+}
+
+common_json about(const common_chat_templates & templates) {
+    common_json abilities = common_json::object();
+    for (const auto & [name, able] : common_chat_templates_get_caps(&templates)) {
+        abilities[name] = able;
+    }
+    abilities["supports_thinking"]    = thinks(templates);
+    abilities["supports_tool_format"] = knows_how_to_call(templates);
+    common_json out                   = common_json::object();
+    out["source"]                     = common_chat_templates_source(&templates);
+    out["abilities"]                  = abilities;
+    return out;
+}
+
+std::string text_or_empty(const common_json & request, const char * key) {
+    return request.contains(key) && !request.at(key).is_null() ? request.at(key).get<std::string>() : std::string();
+}
+
+common_chat_templates_inputs inputs_of(const common_json & request) {
+    common_chat_templates_inputs inputs;
+    inputs.use_jinja = true;
+    inputs.messages  = common_chat_msgs_parse_oaicompat(request.at("messages"));
+    if (request.contains("tools")) {
+        inputs.tools = common_chat_tools_parse_oaicompat(request.at("tools"));
+    }
+    inputs.tool_choice            = common_chat_tool_choice_parse_oaicompat(request.at("tool_choice"));
+    inputs.parallel_tool_calls    = request.at("parallel_tool_calls").get<bool>();
+    inputs.add_generation_prompt  = request.at("add_generation_prompt").get<bool>();
+    inputs.continue_final_message = common_chat_continuation_parse(request.at("continue_final_message"));
+    inputs.enable_thinking        = request.at("enable_thinking").get<bool>();
+    inputs.reasoning_format       = common_reasoning_format_from_name(request.at("reasoning_format"));
+    inputs.json_schema            = text_or_empty(request, "json_schema");
+    inputs.grammar                = text_or_empty(request, "grammar");
+    if (request.contains("template_kwargs")) {
+        for (const auto & [name, value] : request.at("template_kwargs").items()) {
+            inputs.chat_template_kwargs[name] = value.dump();
+        }
+    }
+    // Upstream leaves it undefined otherwise, and some templates ask whether it is.
+    inputs.chat_template_kwargs["add_generation_prompt"] = "false";
+    return inputs;
+}
+
+bool is_normal(const llama_vocab * vocab, llama_token id) {
+    return (llama_vocab_get_attr(vocab, id) & LLAMA_TOKEN_ATTR_NORMAL) != 0;
+}
+
+// What wakes a lazy grammar, as samplers take it: a word that is a token of its own is waited for as that token. One
+// that only happens to be a token may as well be spelled with others.
+common_json triggers_of(const common_chat_params & params, const llama_vocab * vocab) {
+    common_json patterns = common_json::array(), token_ids = common_json::array();
+    for (const common_grammar_trigger & trigger : params.grammar_triggers) {
+        const auto ids = common_tokenize(vocab, trigger.value, false, true);
+        switch (trigger.type) {
+        case COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN:
+            token_ids.push_back(trigger.token);
+            break;
+        case COMMON_GRAMMAR_TRIGGER_TYPE_WORD:
+            if (ids.size() == 1 && !is_normal(vocab, ids[0])) {
+                token_ids.push_back(ids[0]);
+            } else {
+                patterns.push_back(regex_escape(trigger.value));
+            }
+            break;
+        case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN:
+            patterns.push_back(trigger.value);
+            break;
+        case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL:
+            patterns.push_back("^(?:" + trigger.value + ")$");
+            break;
+        }
+    }
+    common_json out  = common_json::object();
+    out["patterns"]  = patterns;
+    out["token_ids"] = token_ids;
+    return out;
+}
+
+// Grammars of upstream's making begin with the end of the prompt; the caller's own, and lazy ones, do not.
+std::string grammar_prefix(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
+    const bool made_upstream = !params.grammar.empty() && params.grammar != inputs.grammar;
+    return made_upstream && !params.grammar_lazy ? params.generation_prompt : "";
+}
+
+common_json prompt_json(const common_chat_params & params, const common_chat_templates_inputs & inputs,
+                        const llama_vocab * vocab) {
+    common_json out         = common_json::object();
+    out["text"]             = params.prompt;
+    out["grammar"]          = params.grammar;
+    out["grammar_lazy"]     = params.grammar_lazy;
+    out["grammar_prefix"]   = grammar_prefix(params, inputs);
+    out["triggers"]         = triggers_of(params, vocab);
+    out["preserved_tokens"] = params.preserved_tokens;
+    out["stop"]             = params.additional_stops;
+    out["thinking_start"]   = params.thinking_start_tag;
+    out["thinking_ends"]    = params.thinking_end_tags;
+    return out;
+}
+
+struct Rendered {
+    std::string                      json;
+    std::unique_ptr<pyg_chat_parser> parser;
+};
+
+Rendered render(const common_chat_templates & templates, const llama_vocab * vocab, const char * request_json) {
+    const common_json                  request = common_json::parse(request_json);
+    const common_chat_templates_inputs inputs  = inputs_of(request);
+    common_chat_params                 params  = common_chat_templates_apply(&templates, inputs);
+    if (request.contains("generic_tools")) {
+        pyg::give_tools(params, {request.at("generic_tools"), inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED,
+                                 inputs.parallel_tool_calls});
+    }
+
+    Rendered rendered;
+    rendered.json     = prompt_json(params, inputs, vocab).dump_safe();
+    rendered.parser   = std::make_unique<pyg_chat_parser>();
+    const auto format = std::make_shared<const pyg::AnswerFormat>(
+        pyg::AnswerFormat{params.format, std::move(params.generation_prompt), std::move(params.parser)});
+    rendered.parser->answer = std::make_unique<pyg::Answer>(format);
+    return rendered;
+}
+
+struct Shared {
+    std::shared_ptr<pyg::Model>                  model;
+    std::shared_ptr<const common_chat_templates> templates;
+};
+
+// What is behind the handle, for use outside its turn: nothing in it changes.
+Shared shared(pyg_chat_templates * handle) {
+    return pyg::take_turn(handle, [](pyg_chat_templates & h) { return Shared{h.model, h.templates}; });
+}
+
+}  // namespace
+
+char * pyg::owned_copy(const std::string & text) {
+    char * copy = static_cast<char *>(std::malloc(text.size() + 1));
+    if (!copy) {
+        throw std::bad_alloc();
+    }
+    std::memcpy(copy, text.c_str(), text.size() + 1);
+    return copy;
+}
+
+pyg_status pyg_chat_templates_new(pyg_model * model, const char * chat_template, pyg_chat_templates ** out,
+                                  pyg_error * err) {
+    return pyg::guard(err, [&] {
+        auto handle   = std::make_unique<pyg_chat_templates>();
+        handle->model = pyg::shared_model(model);
+        with_recursion_over(longest_template(*handle->model, chat_template), PYG_ERR_INVALID_PARAMETER, NOT_READABLE,
+                            [&] {
+                                handle->templates = read_templates(*handle->model, chat_template);
+                                handle->about     = about(*handle->templates).dump_safe();
+                            });
+        *out = handle.release();
+    });
+}
+
+pyg_status pyg_chat_templates_close(pyg_chat_templates * templates, pyg_error * err) {
+    return pyg::close(templates, err);
+}
+
+void pyg_chat_templates_free(pyg_chat_templates * templates) { pyg::free_handle(templates); }
+
+pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out, pyg_error * err) {
+    return pyg::with(templates, err, [&](pyg_chat_templates & h) { *out = pyg::owned_copy(h.about); });
+}
+
+pyg_status pyg_chat_templates_render(pyg_chat_templates * templates, const char * request_json, char ** prompt_json,
+                                     pyg_chat_parser ** parser, pyg_error * err) {
+    return pyg::guard(err, [&] {
+        const Shared s = shared(templates);
+        const auto   longest =
+            std::max(common_chat_templates_source(s.templates.get()).size(), std::strlen(request_json));
+        Rendered rendered;
+        with_recursion_over(longest, PYG_ERR_INVALID_PARAMETER, NOT_RENDERED,
+                            [&] { rendered = render(*s.templates, s.model->vocab, request_json); });
+        *prompt_json = pyg::owned_copy(rendered.json);
+        *parser      = rendered.parser.release();
+    });
+}
+
+void pyg_string_free(char * string) { std::free(string); }

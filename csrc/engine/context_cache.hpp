@@ -1,0 +1,28 @@
+// A context's memory, as the scheduler asks for it.
+#pragma once
+
+#include "boundary/handles.hpp"
+#include "engine/scheduler.hpp"
+
+namespace pyg {
+
+class ContextCache : public Cache {
+  public:
+    explicit ContextCache(const Context & context);
+
+    bool can_keep(int32_t seq_id, uint32_t n) const override;
+    bool can_share() const override { return rewinds_; }
+    void truncate(int32_t seq_id, uint32_t n) override;
+    void share(int32_t from, int32_t to, uint32_t n) override;
+
+    // Whether a sequence can go back to any earlier length.
+    bool rewinds() const { return rewinds_; }
+
+  private:
+    llama_memory_t memory_;
+    int32_t        n_swa_;
+    bool           is_recurrent_;  // wholly or in part
+    bool           rewinds_;
+};
+
+}  // namespace pyg

@@ -1,0 +1,316 @@
+// The engine's queue and its loop; a step of it is in engine_step.cpp.
+#include "engine/engine.hpp"
+
+#include "engine/threads.hpp"
+
+#include <algorithm>
+
+namespace {
+
+using pyg::fail;
+
+// From 64 rows on, upstream's flash attention on the CPU changes to a tiled kernel that rounds differently, and a
+// quantised model turns that into differences of a percent. Below, a row comes out as a decode of single tokens
+// would have it.
+constexpr uint32_t LOGITS_ROWS = 32;
+
+constexpr auto   SWEEP_EVERY     = std::chrono::milliseconds(10);
+constexpr double GATHERING_SHARE = 0.01;
+constexpr double GATHERING_MAX_S = 0.003;
+
+pyg::Failure broken() {
+    return fail(PYG_ERR_ENGINE, "something inside the engine failed during an earlier request, so it cannot go on: "
+                                "close it and load the model again");
+}
+
+pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_options & options) {
+    pyg::Scheduler::Limits limits;
+    limits.n_seq        = static_cast<int32_t>(llama_n_seq_max(context.raw));
+    limits.n_cells      = options.n_ctx;
+    limits.n_batch      = llama_n_batch(context.raw);
+    limits.n_rows       = std::min({LOGITS_ROWS, limits.n_batch, context.n_outputs_max});
+    limits.prefix_cache = options.prefix_cache;
+    return limits;
+}
+
+}  // namespace
+
+namespace pyg {
+
+Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & options)
+    : model_(context->model), context_(std::move(context)),
+      n_ctx_(std::min(options.n_ctx, static_cast<uint32_t>(n_positions(*model_)))), n_vocab_(model_->n_vocab()),
+      n_parallel_(llama_n_seq_max(context_->raw)), max_queue_(options.max_queue),
+      is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), cache_(*context_),
+      scheduler_(limits_of(*context_, options), cache_) {
+    stats_.n_parallel      = static_cast<int32_t>(n_parallel_);
+    stats_.n_threads       = llama_n_threads(context_->raw);
+    stats_.n_threads_batch = llama_n_threads_batch(context_->raw);
+    stats_.n_cells         = scheduler_.n_cells();
+    if (options.adapt_threads) {
+        tuner_.emplace(pyg_cpu_count());
+    }
+    const SignalsBlocked signals_go_to_the_callers_threads;
+    thread_ = std::thread([this] { run(); });
+}
+
+Engine::~Engine() {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        closing_ = true;
+    }
+    work_.notify_all();
+    if (thread_.joinable()) {
+        thread_.join();
+    }
+    if (broken_) {
+        new std::shared_ptr<Context>(std::move(context_));  // leaked on purpose: its state is unknown
+    }
+}
+
+void Engine::submit(std::shared_ptr<Request> request) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (broken_) {
+            throw broken();
+        }
+        if (n_places() == 0) {
+            throw fail(PYG_ERR_QUEUE_FULL,
+                       "%u requests wait already, which is max_queue: try again when some have ended, or load with a "
+                       "larger max_queue",
+                       max_queue_);
+        }
+        scheduler_.add(std::move(request));
+        stats_.n_requests++;
+    }
+    work_.notify_one();
+}
+
+void Engine::ask_for_room(std::shared_ptr<Waker> waker, uint64_t tag) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (n_places() == 0 && !broken_) {
+        room_askers_.emplace_back(std::move(waker), tag);
+    } else {
+        waker->tell(tag);
+    }
+}
+
+void Engine::reset() {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (broken_) {
+            throw broken();
+        }
+        forget_asked_ = true;
+    }
+    work_.notify_one();
+}
+
+pyg_engine_stats Engine::stats() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    pyg_engine_stats            stats = stats_;
+    stats.n_cells_running             = scheduler_.n_cells_running();
+    stats.n_cells_cached              = scheduler_.n_cells_used() - stats.n_cells_running;
+    stats.n_cached_tokens             = scheduler_.n_reused();
+    stats.n_preemptions               = scheduler_.n_preemptions();
+    stats.n_grammars                  = context_->model->grammars.n_compiled();
+    stats.n_queued                    = n_queued();
+    stats.n_running                   = broken_ ? 0 : static_cast<int32_t>(scheduler_.running().size());
+    return stats;
+}
+
+// Requests that wait, those aside that ended meanwhile and have not been swept yet.
+int32_t Engine::n_queued() const {
+    const auto & waiting = scheduler_.waiting();
+    return static_cast<int32_t>(
+        std::count_if(waiting.begin(), waiting.end(), [](const auto & job) { return !request_of(job).has_ended(); }));
+}
+
+// How many more requests the queue takes. Those for which a sequence is free are on their way, and need no place.
+size_t Engine::n_places() const {
+    const size_t n_places = size_t{max_queue_} + n_parallel_ - scheduler_.running().size();
+    if (max_queue_ == 0 || scheduler_.idle()) {
+        return SIZE_MAX;
+    }
+    if (scheduler_.waiting().size() < n_places) {
+        return n_places - scheduler_.waiting().size();
+    }
+    return n_places - std::min(n_places, static_cast<size_t>(n_queued()));
+}
+
+void Engine::run() {
+    name_this_thread("pyggml-engine");
+    llama_set_abort_callback(context_->raw, should_abort, this);
+    while (wait_for_work()) {
+        pyg_error        error;
+        bool             in_doubt = false;
+        const pyg_status status   = guard(&error, [&] {
+            try {
+                turn();
+            } catch (const EngineAbort &) {
+                in_doubt = true;
+                throw;
+            }
+        });
+        if (status != PYG_OK) {
+            recover(error, in_doubt);
+        }
+        step_ = {};  // so that an idle engine keeps no request alive
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto & job : scheduler_.running()) {
+        request_of(job).end(PYG_FINISH_CLOSED);
+    }
+    for (const auto & job : scheduler_.waiting()) {
+        request_of(job).end(PYG_FINISH_CLOSED);
+    }
+    tell_room();
+}
+
+// Sleeps while there is nothing to do; false when the engine is closing.
+bool Engine::wait_for_work() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    work_.wait(lock, [&] { return closing_ || (!broken_ && (forget_asked_ || !scheduler_.idle())); });
+    if (scheduler_.running().empty() && n_parallel_ > 1) {
+        work_.wait_for(lock, gathering_time(), [&] { return closing_ || scheduler_.waiting().size() >= n_parallel_; });
+    }
+    return !closing_;
+}
+
+// Requests that are made together arrive one after the other. The first one waits a moment for the rest, since prompts
+// are computed faster together: for a small part of the time it is going to take.
+std::chrono::duration<double> Engine::gathering_time() const {
+    size_t n_tokens = 0;
+    for (const auto & job : scheduler_.waiting()) {
+        n_tokens += job->tokens.size();
+    }
+    return std::chrono::duration<double>(
+        std::min(GATHERING_MAX_S, GATHERING_SHARE * s_per_prompt_token_ * static_cast<double>(n_tokens)));
+}
+
+void Engine::turn() {
+    step_ = plan();
+    if (step_.empty()) {
+        return;
+    }
+    const Outcome outcome = compute(step_);
+    if (outcome == Outcome::COMPUTED) {
+        hand_out(step_);
+        return;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    scheduler_.interrupted(step_);
+    if (outcome == Outcome::NO_ROOM && !scheduler_.give_room()) {
+        throw fail(PYG_ERR_ENGINE, "the engine found no room for %u tokens: %s", step_.n_tokens,
+                   engine_words().c_str());
+    }
+}
+
+Step Engine::plan() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (std::exchange(forget_asked_, false)) {
+        scheduler_.forget();
+    }
+    sweep();
+    const auto [beside, alone] = prompt_pieces();
+    for (;;) {
+        Step       step = scheduler_.next(beside, alone);
+        const auto dead = std::find_if(step.slices.begin(), step.slices.end(),
+                                       [](const Slice & slice) { return !request_of(slice.job).start(); });
+        if (dead == step.slices.end()) {
+            tell_room();
+            return step;
+        }
+        scheduler_.end(*dead->job);  // cancelled since the sweep
+        stats_.n_finished++;
+    }
+}
+
+// Ends whatever was cancelled or is past its deadline. Those that wait, possibly thousands, are looked through less
+// often.
+void Engine::sweep() {
+    const auto                                               now = Clock::now();
+    std::vector<std::pair<std::shared_ptr<Job>, pyg_finish>> over;
+    for (const auto & job : scheduler_.running()) {
+        if (const auto why = request_of(job).interruption(now)) {
+            over.emplace_back(job, *why);
+        }
+    }
+    if (now >= swept_ + SWEEP_EVERY) {
+        swept_ = now;
+        for (const auto & job : scheduler_.waiting()) {
+            const auto why = request_of(job).interruption(now);
+            if (why || request_of(job).has_ended()) {
+                over.emplace_back(job, why.value_or(PYG_FINISH_CANCELLED));
+            }
+        }
+    }
+    for (const auto & [job, finish] : over) {
+        end(request_of(job), {finish});
+    }
+}
+
+// The scheduler first: whoever learns of the end finds the room free. But learn of it they must.
+void Engine::end(Request & request, const End & end) {
+    const auto tell = [&] { end.error ? request.end(*end.error) : request.end(end.finish, end.stop_token_id); };
+    try {
+        scheduler_.end(request);
+    } catch (...) {
+        tell();
+        throw;
+    }
+    stats_.n_finished++;
+    tell();
+}
+
+// As many of those who asked as there are places: each of a thousand being told of one place would be a crowd.
+void Engine::tell_room() {
+    const size_t n_told = closing_ || broken_ ? room_askers_.size() : std::min(n_places(), room_askers_.size());
+    for (size_t i = 0; i < n_told; i++) {
+        room_askers_[i].first->tell(room_askers_[i].second);
+    }
+    room_askers_.erase(room_askers_.begin(), room_askers_.begin() + static_cast<std::ptrdiff_t>(n_told));
+}
+
+// A step went wrong. Where the context may be in an unknown state, nobody is served any more.
+void Engine::recover(const pyg_error & error, bool in_doubt) {
+    pyg_error  another;
+    const bool planned = !step_.empty();
+    if (tuner_) {
+        tuner_->abandoned();
+    }
+    if (in_doubt || !planned || guard(&another, [&] { fail_step(error); }) != PYG_OK) {
+        break_down(error);
+    }
+}
+
+// Those the step was for are told, and what the memory holds of them is not used again.
+void Engine::fail_step(const pyg_error & error) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const Slice & slice : step_.slices) {
+        scheduler_.end(*slice.job, /*forget=*/true);
+        stats_.n_finished++;
+        request_of(slice.job).end(error);
+    }
+    tell_room();
+}
+
+void Engine::break_down(const pyg_error & error) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    broken_ = true;
+    for (const Slice & slice : step_.slices) {
+        request_of(slice.job).end(error);
+    }
+    pyg_error others;
+    report(&others, broken());
+    for (const auto & job : scheduler_.running()) {
+        request_of(job).end(others);
+    }
+    for (const auto & job : scheduler_.waiting()) {
+        request_of(job).end(others);
+    }
+    stats_.n_finished = stats_.n_requests;
+    tell_room();
+}
+
+}  // namespace pyg

@@ -1,0 +1,117 @@
+// The engine: one context, one native thread, any number of requests computed together.
+//
+// Callers queue requests and read from them; the thread alone computes. Three kinds of lock exist, taken in this order
+// and never held over a forward pass or sampling: the engine's (scheduler, counters), each request's (what its reader
+// sees), each waker's.
+#pragma once
+
+#include "engine/context_cache.hpp"
+#include "engine/request.hpp"
+#include "engine/thread_tuner.hpp"
+
+#include <thread>
+#include <utility>
+
+namespace pyg {
+
+// A llama_batch and the arrays it points to.
+class Batch {
+  public:
+    llama_batch of(const Step & step);  // *borrowed until the next call, and while the step's jobs live*
+
+  private:
+    std::vector<llama_token>    token_ids_;
+    std::vector<llama_pos>      positions_;
+    std::vector<int32_t>        n_seq_ids_;
+    std::vector<llama_seq_id *> seq_ids_;
+    std::vector<int8_t>         outputs_;
+};
+
+// The engine runs no jobs but requests.
+inline Request & request_of(const std::shared_ptr<Job> & job) { return static_cast<Request &>(*job); }
+
+class Engine {
+  public:
+    Engine(std::shared_ptr<Context> context, const pyg_engine_options & options);
+    ~Engine();
+    Engine(const Engine &)             = delete;
+    Engine & operator=(const Engine &) = delete;
+
+    void             submit(std::shared_ptr<Request> request);
+    void             ask_for_room(std::shared_ptr<Waker> waker, uint64_t tag);
+    void             reset();
+    pyg_engine_stats stats() const;
+
+    std::shared_ptr<Model> model() const { return model_; }
+    uint32_t               n_ctx() const { return n_ctx_; }
+
+  private:
+    // How a request ended.
+    struct End {
+        pyg_finish               finish;
+        int32_t                  stop_token_id = -1;
+        std::optional<pyg_error> error         = std::nullopt;
+    };
+    enum class Outcome { COMPUTED, INTERRUPTED, NO_ROOM };
+
+    void                          run();
+    bool                          wait_for_work();
+    std::chrono::duration<double> gathering_time() const;
+
+    // One step: planned, computed, its outcome handed out.
+    void               turn();
+    Step               plan();
+    Outcome            compute(const Step & step);
+    void               hand_out(const Step & step);
+    std::optional<End> next_token(Request & request, int32_t row);
+    std::optional<End> take_rows(Request & request, const Slice & slice);
+
+    void    sweep();
+    void    end(Request & request, const End & end);
+    int32_t n_queued() const;
+    size_t  n_places() const;
+    void    tell_room();
+
+    void recover(const pyg_error & error, bool in_doubt);
+    void fail_step(const pyg_error & error);
+    void break_down(const pyg_error & error);
+
+    uint32_t                      prompt_piece(double seconds) const;
+    std::pair<uint32_t, uint32_t> prompt_pieces() const;
+    const Request *               worth_interrupting(const Step & step) const;
+    void                          choose_threads(uint32_t n_tokens);
+    void                          count(const Step & step, double seconds);
+    static bool                   should_abort(void * self);
+
+    const std::shared_ptr<Model> model_;
+    std::shared_ptr<Context>     context_;
+    const uint32_t               n_ctx_;  // of one request
+    const int32_t                n_vocab_;
+    const uint32_t               n_parallel_;
+    const uint32_t               max_queue_;
+    const bool                   is_reproducible_;
+    ContextCache                 cache_;
+
+    // The thread's own.
+    Batch                      batch_;
+    Step                       step_;
+    std::optional<ThreadTuner> tuner_;                         // none where the caller has chosen
+    int32_t                    n_threads_          = 0;        // as it was last told; 0: not yet
+    const Request *            watched_            = nullptr;  // ends the step it is in when it is cancelled
+    bool                       interrupted_before_ = false;
+    double                     s_per_prompt_token_ = 0;  // 0: not measured yet
+    Clock::time_point          swept_;
+
+    mutable std::mutex                                      mutex_;
+    std::condition_variable                                 work_;
+    Scheduler                                               scheduler_;
+    std::deque<std::pair<std::shared_ptr<Waker>, uint64_t>> room_askers_;
+    pyg_engine_stats                                        stats_        = {};
+    bool                                                    forget_asked_ = false;
+    bool              broken_ = false;  // the context, or what is known of it, is in doubt
+    std::atomic<bool> closing_{false};
+
+    std::thread thread_;  // last: starts when everything else is in place
+};
+
+}  // namespace pyg

@@ -1,0 +1,125 @@
+// The engine's handle, and the pyg_engine_* functions around it.
+#include "engine/engine.hpp"
+
+using pyg::fail;
+using pyg::Request;
+
+struct pyg_engine : pyg::Handle {
+    std::unique_ptr<pyg::Engine> engine;
+
+    pyg_engine() : Handle(PYG_HANDLE_ENGINE) {}
+    void release() { engine.reset(); }
+    void leak() { (void) engine.release(); }
+};
+
+namespace {
+
+void require_generative(const pyg::Context & context) {
+    if (!llama_get_memory(context.raw) || llama_model_has_encoder(context.model->raw)) {
+        throw fail(PYG_ERR_UNSUPPORTED_ARCH,
+                   "%s does not generate text token by token (an encoder or an embedding "
+                   "model): use Context for it",
+                   context.model->path.c_str());
+    }
+}
+
+// Cells that are of use: those the context has, as far as its sequences have positions for them.
+uint32_t usable_cells(const pyg::Context & context) {
+    const uint64_t n_positions = static_cast<uint64_t>(pyg::n_positions(*context.model)) * llama_n_seq_max(context.raw);
+    return static_cast<uint32_t>(std::min<uint64_t>(llama_n_ctx_seq(context.raw), n_positions));
+}
+
+pyg_engine_options checked(const pyg::Context & context, pyg_engine_options options) {
+    const uint32_t all = usable_cells(context);
+    if (options.n_ctx > all) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "n_ctx is %u, and this context and model have room for %u", options.n_ctx,
+                   all);
+    }
+    if (llama_n_seq_max(context.raw) > 1 && !context.shares_cells()) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine shares its cells between sequences: make the context with "
+                                              "kv_unified");
+    }
+    options.n_ctx = options.n_ctx ? options.n_ctx : all;
+    return options;
+}
+
+// Making a request can take long (a grammar is compiled), so it is done between two short turns on the engine.
+template <class... Options>
+pyg_request * submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, Options &&... options) {
+    const auto [model, n_ctx] = pyg::take_turn(
+        engine, [](pyg_engine & handle) { return std::pair(handle.engine->model(), handle.engine->n_ctx()); });
+    const auto request = std::make_shared<Request>(*model, n_ctx, prompt, n_prompt, options...);
+    auto       result  = std::make_unique<pyg_request>(request);
+    pyg::take_turn(engine, [&](pyg_engine & handle) { handle.engine->submit(request); });
+    return result.release();
+}
+
+}  // namespace
+
+pyg_engine_options pyg_engine_default_options(void) {
+    pyg_engine_options options = {};
+    options.prefix_cache       = true;
+    options.adapt_threads      = true;
+    return options;
+}
+
+pyg_request_options pyg_request_default_options(void) {
+    pyg_request_options options         = {};
+    options.max_tokens                  = 256;
+    options.timeout_s                   = -1;
+    options.sampling.top_p              = 1;
+    options.sampling.typical_p          = 1;
+    options.sampling.repeat_penalty     = 1;
+    options.sampling.penalty_last_n     = 64;
+    options.sampling.dynatemp_exponent  = 1;
+    options.sampling.xtc_threshold      = 0.1f;
+    options.sampling.dry_base           = 1.75f;
+    options.sampling.dry_allowed_length = 2;
+    options.sampling.dry_penalty_last_n = 64;
+    options.sampling.mirostat_tau       = 5;
+    options.sampling.mirostat_eta       = 0.1f;
+    options.sampling.adaptive_target    = -1;
+    options.sampling.adaptive_decay     = 0.9f;
+    options.sampling.grammar_root       = "root";
+    return options;
+}
+
+pyg_status pyg_engine_new(pyg_context * ctx, const pyg_engine_options * options, pyg_engine ** out, pyg_error * err) {
+    return pyg::with(ctx, err, [&](pyg_context & handle) {
+        require_generative(*handle.context);
+        auto engine    = std::make_unique<pyg_engine>();
+        engine->engine = std::make_unique<pyg::Engine>(handle.context, checked(*handle.context, *options));
+        handle.context.reset();
+        handle.closed = true;
+        *out          = engine.release();
+    });
+}
+
+pyg_status pyg_engine_close(pyg_engine * engine, pyg_error * err) { return pyg::close(engine, err); }
+
+void pyg_engine_free(pyg_engine * engine) { pyg::free_handle(engine); }
+
+pyg_status pyg_engine_submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
+                             const pyg_request_options * options, pyg_request ** out, pyg_error * err) {
+    return pyg::guard(err, [&] { *out = submit(engine, prompt, n_prompt, *options); });
+}
+
+pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, float * dst,
+                                    pyg_request ** out, pyg_error * err) {
+    return pyg::guard(err, [&] { *out = submit(engine, prompt, n_prompt, dst); });
+}
+
+pyg_status pyg_engine_ask_for_room(pyg_engine * engine, pyg_waker * waker, uint64_t tag, pyg_error * err) {
+    return pyg::guard(err, [&] {
+        const auto shared = pyg::take_turn(waker, [](pyg_waker & handle) { return handle.waker; });
+        pyg::take_turn(engine, [&](pyg_engine & handle) { handle.engine->ask_for_room(shared, tag); });
+    });
+}
+
+pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err) {
+    return pyg::with(engine, err, [&](pyg_engine & handle) { handle.engine->reset(); });
+}
+
+pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err) {
+    return pyg::with(engine, err, [&](pyg_engine & handle) { *out = handle.engine->stats(); });
+}

@@ -1,0 +1,233 @@
+// One step of the engine: the forward pass, and what comes out of it.
+#include "engine/engine.hpp"
+#include "boundary/log.hpp"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace {
+
+// Prompts are computed in pieces that take about so long, beside streams and alone; smaller pieces than so many tokens
+// would cost more than they are worth.
+constexpr double   PIECE_BESIDE_S = 0.1;
+constexpr double   PIECE_ALONE_S  = 0.5;
+constexpr uint32_t PIECE_MIN      = 64;
+
+// What llama_decode answers.
+constexpr int32_t DECODE_NO_ROOM = 1;
+constexpr int32_t DECODE_ABORTED = 2;
+
+double seconds_since(pyg::Clock::time_point start) {
+    return std::chrono::duration<double>(pyg::Clock::now() - start).count();
+}
+
+// That this thread has had so far.
+double processor_seconds() {
+    timespec time = {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
+
+namespace pyg {
+
+llama_batch Batch::of(const Step & step) {
+    token_ids_.clear();
+    positions_.clear();
+    seq_ids_.clear();
+    outputs_.clear();
+    for (const Slice & slice : step.slices) {
+        Job & job = *slice.job;
+        for (uint32_t i = slice.first; i < slice.first + slice.n; i++) {
+            token_ids_.push_back(job.tokens[i]);
+            positions_.push_back(static_cast<llama_pos>(i));
+            seq_ids_.push_back(&job.seq_id);
+            outputs_.push_back(job.every_row);
+        }
+        outputs_.back() |= slice.ends();
+    }
+    n_seq_ids_.assign(token_ids_.size(), 1);
+    return {static_cast<int32_t>(token_ids_.size()),
+            token_ids_.data(),
+            nullptr,
+            positions_.data(),
+            n_seq_ids_.data(),
+            seq_ids_.data(),
+            outputs_.data()};
+}
+
+// As many prompt tokens as take about so long.
+uint32_t Engine::prompt_piece(double seconds) const {
+    const uint32_t n_ubatch = llama_n_ubatch(context_->raw);
+    if (s_per_prompt_token_ == 0) {
+        return n_ubatch;
+    }
+    const double n = std::min(seconds / s_per_prompt_token_, 1e6);
+    return std::max(static_cast<uint32_t>(n), std::min(PIECE_MIN, n_ubatch));
+}
+
+// How many prompt tokens a step may take on beside those who stream, and when nobody does. Even then it is no more than
+// others who come meanwhile may have to wait for, and a cancel, which ggml sees between two nodes of a graph. Only
+// the bit-reproducible mode must not depend on the time anything takes.
+std::pair<uint32_t, uint32_t> Engine::prompt_pieces() const {
+    const uint32_t alone = is_reproducible_ ? UINT32_MAX : prompt_piece(PIECE_ALONE_S);
+    return {std::min(prompt_piece(PIECE_BESIDE_S), llama_n_ubatch(context_->raw)), alone};
+}
+
+// One forward pass, finished when it returns.
+Engine::Outcome Engine::compute(const Step & step) {
+    const llama_batch batch = batch_.of(step);
+    watched_                = worth_interrupting(step);
+    choose_threads(step.n_tokens);
+    LogHeld       words;
+    const auto    start     = Clock::now();
+    const double  own_start = processor_seconds();
+    const int32_t result    = llama_decode(context_->raw, batch);
+    llama_synchronize(context_->raw);
+    const double seconds = seconds_since(start);
+    interrupted_before_  = result == DECODE_ABORTED;
+    if (tuner_ && result == 0) {
+        tuner_->measured(step.n_tokens, seconds, processor_seconds() - own_start);
+    } else if (tuner_) {
+        tuner_->abandoned();
+    }
+    if (result == DECODE_ABORTED) {
+        words.drop();  // which call it an error; it is what was asked for
+        return Outcome::INTERRUPTED;
+    }
+    if (result == DECODE_NO_ROOM) {
+        return Outcome::NO_ROOM;
+    }
+    if (result != 0) {
+        throw fail(PYG_ERR_ENGINE, "the engine could not decode (status %d): %s", result, engine_words().c_str());
+    }
+    count(step, seconds);
+    scheduler_.computed(step);
+    return Outcome::COMPUTED;
+}
+
+void Engine::choose_threads(uint32_t n_tokens) {
+    if (!tuner_) {
+        return;
+    }
+    const int32_t n = tuner_->threads(n_tokens);
+    if (n != std::exchange(n_threads_, n)) {
+        context_->set_threads(n, n);
+    }
+}
+
+// The request whose end makes a step not worth finishing: most of it is for that one. Others must not suffer from
+// it: they get their step next time, and their state has to survive the interruption.
+const Request * Engine::worth_interrupting(const Step & step) const {
+    const auto largest   = std::max_element(step.slices.begin(), step.slices.end(),
+                                            [](const Slice & a, const Slice & b) { return a.n < b.n; });
+    const bool alone     = step.slices.size() == 1;
+    const bool for_it    = 2 * largest->n > step.n_tokens;
+    const bool no_regret = cache_.rewinds() && !interrupted_before_;
+    return for_it && (alone || no_regret) ? &request_of(largest->job) : nullptr;
+}
+
+// Asked by ggml between the nodes of a graph, on one of the compute threads.
+bool Engine::should_abort(void * self) {
+    const auto * engine = static_cast<Engine *>(self);
+    return engine->closing_.load(std::memory_order_relaxed) ||
+           (engine->watched_ && engine->watched_->interruption(Clock::now()));
+}
+
+void Engine::count(const Step & step, double seconds) {
+    uint32_t n_prompt = 0;
+    for (const Slice & slice : step.slices) {
+        Request & request = request_of(slice.job);
+        if (request.in_prefill()) {
+            request.prefilled(slice.n);
+            n_prompt += slice.n;
+        }
+    }
+    if (n_prompt >= PIECE_MIN / 2) {
+        const double measured = seconds / step.n_tokens;
+        s_per_prompt_token_   = s_per_prompt_token_ == 0 ? measured : (s_per_prompt_token_ + measured) / 2;
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (tuner_) {
+        stats_.n_threads       = tuner_->n_threads();
+        stats_.n_threads_batch = tuner_->n_threads_batch();
+    }
+    stats_.n_decode_steps++;
+    stats_.n_prompt_tokens += n_prompt;
+    (n_prompt > 0 ? stats_.prefill_s : stats_.decode_s) += seconds;
+}
+
+// Samples for everyone whose turn it is, and ends those who are through. What goes wrong with one sampler is the
+// business of that request only.
+void Engine::hand_out(const Step & step) {
+    const auto                             start = Clock::now();
+    std::vector<std::pair<Request *, End>> ended;
+    uint64_t                               n_generated = 0;
+    int32_t                                n_rows      = 0;
+    for (const Slice & slice : step.slices) {
+        Request & request = request_of(slice.job);
+        n_rows += static_cast<int32_t>(slice.n);
+        std::optional<End> how;
+        pyg_error          error;
+        const size_t       n_before = request.tokens.size();
+        const pyg_status   status   = guard(&error, [&] {
+            if (request.every_row) {
+                how = take_rows(request, slice);
+            }
+            if (!how && slice.ends()) {
+                how = next_token(request, n_rows - 1);
+            }
+        });
+        n_generated += request.tokens.size() - n_before;
+        if (status != PYG_OK) {
+            how = End{PYG_FINISH_ERROR, -1, error};
+        }
+        if (how) {
+            ended.emplace_back(&request, *how);
+        }
+    }
+    std::lock_guard<std::mutex> lock(mutex_);
+    stats_.n_generated_tokens += n_generated;
+    stats_.sample_s += seconds_since(start);
+    for (const auto & [request, how] : ended) {
+        end(*request, how);
+    }
+    tell_room();
+}
+
+// Why the request ends now, if it does.
+std::optional<Engine::End> Engine::next_token(Request & request, int32_t row) {
+    if (request.is_full()) {
+        return End{PYG_FINISH_LENGTH};  // max_tokens is 0
+    }
+    const int32_t token_id = request.sampler()->sample(context_->raw, n_vocab_, row);
+    if (request.is_stop(token_id)) {
+        return End{PYG_FINISH_STOP, token_id};
+    }
+    if (request.wants_logprobs()) {
+        request.note_logprobs(llama_get_logits_ith(context_->raw, row), n_vocab_, token_id);
+    }
+    const bool no_room_for_it = request.n_tokens() == n_ctx_;
+    request.tokens.push_back(token_id);
+    request.publish(token_id);
+    return request.is_full() || no_room_for_it ? std::optional<End>(End{PYG_FINISH_LENGTH}) : std::nullopt;
+}
+
+// The rows of a piece of a prompt, of which each is wanted: the logits themselves, which is all then, or what they say
+// of the prompt, after which the request goes on like any other.
+std::optional<Engine::End> Engine::take_rows(Request & request, const Slice & slice) {
+    const auto    n_vocab = static_cast<size_t>(n_vocab_);
+    const float * rows    = llama_get_logits(context_->raw);
+    if (request.logits) {
+        std::memcpy(request.logits + slice.first * n_vocab, rows, slice.n * n_vocab * sizeof(float));
+        return request.n_pending() == 0 ? std::optional<End>(End{PYG_FINISH_LENGTH}) : std::nullopt;
+    }
+    request.note_prompt_logprobs(rows, n_vocab_, slice.first, slice.n);
+    request.every_row = request.n_pending() > 0;
+    return std::nullopt;
+}
+
+}  // namespace pyg

@@ -1,0 +1,283 @@
+#include "engine/request.hpp"
+
+#include <algorithm>
+
+namespace {
+
+using pyg::fail;
+
+std::vector<int32_t> checked_prompt(const pyg::Model & model, uint32_t n_ctx, const int32_t * prompt,
+                                    int32_t n_prompt) {
+    if (n_prompt <= 0) {
+        throw fail(PYG_ERR_EMPTY_PROMPT, "the prompt has no tokens; give at least one");
+    }
+    if (static_cast<uint32_t>(n_prompt) > n_ctx) {
+        throw fail(PYG_ERR_CONTEXT_OVERFLOW,
+                   "the prompt has %d tokens and the context holds %u: shorten the prompt or load with a larger n_ctx",
+                   n_prompt, n_ctx);
+    }
+    for (int32_t i = 0; i < n_prompt; i++) {
+        model.require_token(prompt[i], i);
+    }
+    return {prompt, prompt + n_prompt};
+}
+
+std::shared_ptr<pyg::Waker> shared_waker(pyg_waker * handle) {
+    return handle ? pyg::take_turn(handle, [](pyg_waker & h) { return h.waker; }) : nullptr;
+}
+
+double seconds(pyg::Clock::time_point from, pyg::Clock::time_point to) {
+    return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+namespace pyg {
+
+Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
+                 const pyg_request_options & options)
+    : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(options.max_tokens), logits(nullptr),
+      stop_token_ids_(options.stop_token_ids, options.stop_token_ids + options.n_stop), submitted_(Clock::now()),
+      deadline_(deadline_after(options.timeout_s)), waker_(shared_waker(options.waker)), tag_(options.tag),
+      logprobs_("logprobs", options.n_logprobs, model.n_vocab()),
+      prompt_logprobs_("prompt_logprobs", options.n_prompt_logprobs, model.n_vocab()) {
+    tokens    = checked_prompt(model, n_ctx, prompt, n_prompt);
+    every_row = prompt_logprobs_.wanted();
+    if (max_tokens < 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "max_tokens must be 0 or more, not %d", max_tokens);
+    }
+    for (int32_t i = 0; i < options.n_stop; i++) {
+        model.require_token(options.stop_token_ids[i], i);
+    }
+    std::sort(stop_token_ids_.begin(), stop_token_ids_.end());
+    sampler_.emplace(model, n_ctx, options.sampling, stop_token_ids_);
+    sampler_->accept_prompt(tokens);
+}
+
+Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits)
+    : n_prompt(static_cast<uint32_t>(n_prompt)), max_tokens(0), logits(logits), submitted_(Clock::now()) {
+    tokens    = checked_prompt(model, n_ctx, prompt, n_prompt);
+    every_row = true;
+}
+
+bool Request::start() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    n_cached_seen_      = n_reused;
+    n_preemptions_seen_ = n_preemptions;
+    if (phase_ == Phase::WAITING) {
+        phase_   = Phase::RUNNING;
+        started_ = Clock::now();
+    }
+    return phase_ == Phase::RUNNING;
+}
+
+void Request::prefilled(uint32_t n_tokens) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    n_prefilled_ += n_tokens;
+}
+
+void Request::note_logprobs(const float * row, int32_t n_vocab, int32_t token_id) {
+    logprobs_of(row, n_vocab, token_id, logprobs_.n_top(), noted_);
+    std::lock_guard<std::mutex> lock(mutex_);
+    logprobs_.append(noted_);
+}
+
+void Request::note_prompt_logprobs(const float * rows, int32_t n_vocab, uint32_t first, uint32_t n) {
+    for (uint32_t i = first; i < first + n && i + 1 < n_prompt; i++) {
+        if (i < prompt_logprobs_.size()) {
+            continue;  // known since before a preemption
+        }
+        const size_t row = i - first;
+        logprobs_of(rows + row * static_cast<size_t>(n_vocab), n_vocab, tokens[i + 1], prompt_logprobs_.n_top(),
+                    noted_);
+        std::lock_guard<std::mutex> lock(mutex_);
+        prompt_logprobs_.append(noted_);
+    }
+}
+
+void Request::publish(int32_t token_id) {
+    const auto now  = Clock::now();
+    bool       wake = false;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (generated_.empty()) {
+            first_token_ = now;
+        }
+        last_token_ = now;
+        generated_.push_back(token_id);
+        if (generated_.size() == n_wanted_) {
+            wake = true;
+            tell_locked();
+        }
+    }
+    if (wake) {
+        news_.notify_all();
+    }
+}
+
+void Request::end(pyg_finish finish, int32_t stop_token_id) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    end_locked(finish, stop_token_id);
+}
+
+void Request::end(const pyg_error & error) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (phase_ != Phase::ENDED) {
+        error_ = error;
+        end_locked(PYG_FINISH_ERROR, -1);
+    }
+}
+
+void Request::end_locked(pyg_finish finish, int32_t stop_token_id) {
+    if (phase_ == Phase::ENDED) {
+        return;
+    }
+    if (phase_ == Phase::WAITING) {
+        started_ = Clock::now();
+    }
+    if (generated_.empty()) {
+        first_token_ = last_token_ = Clock::now();
+    }
+    phase_         = Phase::ENDED;
+    finish_        = finish;
+    stop_token_id_ = stop_token_id;
+    tell_locked();
+    news_.notify_all();
+}
+
+void Request::tell_locked() {
+    if (armed_) {
+        armed_ = false;
+        waker_->tell(tag_);
+    }
+}
+
+std::optional<pyg_finish> Request::interruption(Clock::time_point now) const {
+    if (cancelled_.load(std::memory_order_relaxed)) {
+        return PYG_FINISH_CANCELLED;
+    }
+    if (deadline_ && now >= *deadline_) {
+        return PYG_FINISH_TIMEOUT;
+    }
+    return std::nullopt;
+}
+
+bool Request::is_stop(int32_t token_id) const {
+    return std::binary_search(stop_token_ids_.begin(), stop_token_ids_.end(), token_id);
+}
+
+bool Request::has_ended() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return phase_ == Phase::ENDED;
+}
+
+void Request::await_end() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    news_.wait(lock, [&] { return phase_ == Phase::ENDED; });
+}
+
+void Request::cancel() {
+    cancelled_.store(true, std::memory_order_relaxed);
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (phase_ == Phase::WAITING) {
+        end_locked(PYG_FINISH_CANCELLED, -1);
+    }
+}
+
+pyg_status Request::wait(int32_t min_tokens, double timeout_s, int32_t * token_ids, int32_t max_tokens, int32_t * n_out,
+                         pyg_request_state * state, pyg_error * err) {
+    clear(err);
+    const auto                   give_up = deadline_after(timeout_s);
+    std::unique_lock<std::mutex> lock(mutex_);
+    n_wanted_ = n_read_ + static_cast<size_t>(std::max(min_tokens, 1));
+
+    if (phase_ == Phase::WAITING && deadline_ && Clock::now() >= *deadline_) {
+        end_locked(PYG_FINISH_TIMEOUT, -1);
+    }
+    const auto ready = [&] { return ready_locked(); };
+    while (!ready() && timeout_s != 0) {
+        // A queued request must not outstay its deadline because the engine is busy with another one.
+        const bool own_deadline = phase_ == Phase::WAITING && deadline_ && (!give_up || *deadline_ < *give_up);
+        const auto until        = own_deadline ? deadline_ : give_up;
+        if (!until) {
+            news_.wait(lock, ready);
+        } else if (!news_.wait_until(lock, *until, ready)) {
+            if (!own_deadline) {
+                break;
+            }
+            if (phase_ == Phase::WAITING) {
+                end_locked(PYG_FINISH_TIMEOUT, -1);
+            }
+        }
+    }
+    armed_ = waker_ && !ready();
+
+    const size_t n = std::min(generated_.size() - n_read_, static_cast<size_t>(std::max(max_tokens, 0)));
+    std::copy_n(generated_.begin() + static_cast<std::ptrdiff_t>(n_read_), n, token_ids);
+    n_read_ += n;
+    *n_out = static_cast<int32_t>(n);
+    *state = state_locked();
+    if (state->finish == PYG_FINISH_ERROR) {
+        *err = error_;
+        return error_.code;
+    }
+    return PYG_OK;
+}
+
+void Request::copy_logprobs(bool of_prompt, int32_t first, int32_t n, float * logprobs, int32_t * top_ids,
+                            float * top) const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    (of_prompt ? prompt_logprobs_ : logprobs_).copy(first, n, logprobs, top_ids, top);
+}
+
+pyg_request_state Request::state_locked() const {
+    const auto now         = Clock::now();
+    const bool has_started = phase_ != Phase::WAITING;
+    const bool has_tokens  = phase_ == Phase::ENDED || !generated_.empty();
+
+    pyg_request_state state = {};
+    state.finish            = phase_ == Phase::ENDED && n_read_ == generated_.size() ? finish_ : PYG_FINISH_NONE;
+    state.stop_token_id     = stop_token_id_;
+    state.n_prompt          = static_cast<int32_t>(n_prompt);
+    state.n_cached          = static_cast<int32_t>(n_cached_seen_);
+    state.n_prefilled       = static_cast<int32_t>(n_prefilled_);
+    state.n_generated       = static_cast<int32_t>(generated_.size());
+    state.n_read            = static_cast<int32_t>(n_read_);
+    state.n_preemptions     = n_preemptions_seen_;
+    state.n_prompt_logprobs = static_cast<int32_t>(prompt_logprobs_.size());
+    state.queue_s           = seconds(submitted_, has_started ? started_ : now);
+    state.prefill_s         = has_started ? seconds(started_, has_tokens ? first_token_ : now) : 0;
+    state.decode_s          = has_tokens ? seconds(first_token_, last_token_) : 0;
+    return state;
+}
+
+}  // namespace pyg
+
+pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double timeout_s, int32_t * token_ids,
+                            int32_t max_tokens, int32_t * n_out, pyg_request_state * state, pyg_error * err) {
+    // Not pyg::with: that would hold the handle's lock while waiting, and cancel must get through.
+    pyg_status       status = PYG_OK;
+    const pyg_status outer  = pyg::guard(err, [&] {
+        if (!request) {
+            throw fail(PYG_ERR_CLOSED, "the object has been closed");
+        }
+        request->require_same_process();
+        status = request->request->wait(min_tokens, timeout_s, token_ids, max_tokens, n_out, state, err);
+    });
+    return outer != PYG_OK ? outer : status;
+}
+
+pyg_status pyg_request_logprobs(pyg_request * request, bool of_prompt, int32_t first, int32_t n, float * logprobs,
+                                int32_t * top_ids, float * top, pyg_error * err) {
+    return pyg::with(request, err, [&](pyg_request & handle) {
+        handle.request->copy_logprobs(of_prompt, first, n, logprobs, top_ids, top);
+    });
+}
+
+void pyg_request_cancel(pyg_request * request) {
+    if (request && !request->inherited()) {
+        request->request->cancel();
+    }
+}
+
+void pyg_request_free(pyg_request * request) { pyg::free_handle(request); }

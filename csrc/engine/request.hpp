@@ -1,0 +1,111 @@
+// All state of one generation.
+#pragma once
+
+#include "engine/deadline.hpp"
+#include "engine/logprobs.hpp"
+#include "engine/scheduler.hpp"
+#include "engine/token_sampler.hpp"
+#include "engine/waker.hpp"
+
+#include <condition_variable>
+#include <optional>
+#include <vector>
+
+namespace pyg {
+
+// A request is shared by the caller's handle and the engine; either may outlive the other. Its life is
+// waiting -> running -> ended, or waiting -> ended for one that is cancelled or times out in the queue. It runs from
+// the first step on that computes some of it, and goes on doing so when it is preempted.
+//
+// The part that is a Job is the engine's thread's alone: the tokens are computed from there. What callers see is
+// kept beside it, under the request's own lock.
+class Request : public Job {
+  public:
+    // Validates everything; throws Failure.
+    Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
+            const pyg_request_options & options);
+    // One that wants the logits of every prompt position instead of new tokens.
+    Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits);
+
+    // --- the engine's thread ---
+    bool start();  // about to be computed; false: it has ended already
+    void prefilled(uint32_t n_tokens);
+    void note_logprobs(const float * row, int32_t n_vocab, int32_t token_id);  // of the token published next
+    // `rows`: those of tokens [first, first + n), each of which tells of the token after it.
+    void note_prompt_logprobs(const float * rows, int32_t n_vocab, uint32_t first, uint32_t n);
+    void publish(int32_t token_id);
+    void end(pyg_finish finish, int32_t stop_token_id = -1);
+    void end(const pyg_error & error);
+
+    TokenSampler * sampler() { return sampler_ ? &*sampler_ : nullptr; }
+    bool           is_stop(int32_t token_id) const;
+    bool           wants_logprobs() const { return logprobs_.wanted(); }
+    bool           is_full() const { return n_tokens() - n_prompt >= static_cast<uint32_t>(max_tokens); }
+    bool           in_prefill() const { return n_past < n_prompt; }
+
+    // Why it should stop now, if it should. Cheap: asked between the nodes of a graph.
+    std::optional<pyg_finish> interruption(Clock::time_point now) const;
+
+    // --- any thread ---
+    void       cancel();
+    pyg_status wait(int32_t min_tokens, double timeout_s, int32_t * token_ids, int32_t max_tokens, int32_t * n_out,
+                    pyg_request_state * state, pyg_error * err);
+    void       copy_logprobs(bool of_prompt, int32_t first, int32_t n, float * logprobs, int32_t * top_ids,
+                             float * top) const;
+    bool       has_ended() const;
+    void       await_end();
+
+    const uint32_t n_prompt;
+    const int32_t  max_tokens;
+    float * const  logits;  // destination of a logits request, else null
+
+  private:
+    enum class Phase { WAITING, RUNNING, ENDED };
+
+    void              end_locked(pyg_finish finish, int32_t stop_token_id);
+    bool              ready_locked() const { return phase_ == Phase::ENDED || generated_.size() >= n_wanted_; }
+    void              tell_locked();
+    pyg_request_state state_locked() const;
+
+    std::optional<TokenSampler>            sampler_;
+    std::vector<int32_t>                   stop_token_ids_;  // sorted
+    const Clock::time_point                submitted_;
+    const std::optional<Clock::time_point> deadline_;
+    std::atomic<bool>                      cancelled_{false};
+    std::shared_ptr<Waker>                 waker_;  // may be null
+    const uint64_t                         tag_ = 0;
+    Logprobs                               noted_;  // the engine's thread's, to compute in
+
+    mutable std::mutex      mutex_;
+    std::condition_variable news_;
+    Phase                   phase_         = Phase::WAITING;
+    pyg_finish              finish_        = PYG_FINISH_NONE;
+    pyg_error               error_         = {};
+    int32_t                 stop_token_id_ = -1;
+    std::vector<int32_t>    generated_;
+    LogprobTable            logprobs_;         // of these; one more while the next is about to be published
+    LogprobTable            prompt_logprobs_;  // of the prompt's second token, its third ...
+    size_t                  n_read_             = 0;
+    size_t                  n_wanted_           = 0;      // the reader sleeps until this many are generated
+    bool                    armed_              = false;  // the waker is to be told when they are
+    uint32_t                n_cached_seen_      = 0;
+    int32_t                 n_preemptions_seen_ = 0;
+    uint32_t                n_prefilled_        = 0;
+    Clock::time_point       started_, first_token_, last_token_;
+};
+
+}  // namespace pyg
+
+struct pyg_request : pyg::Handle {
+    std::shared_ptr<pyg::Request> request;
+
+    explicit pyg_request(std::shared_ptr<pyg::Request> shared)
+        : Handle(PYG_HANDLE_REQUEST), request(std::move(shared)) {}
+    void release() {
+        request->cancel();
+        if (request->logits) {
+            request->await_end();  // the engine may be writing to memory that the caller is about to free
+        }
+    }
+    void leak() {}
+};

@@ -1,0 +1,132 @@
+#include "engine/token_sampler.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace {
+
+using pyg::fail;
+
+// The largest of `n` floats, NaNs aside. Sixteen running maxima, since the compiler may not reorder a single one.
+float maximum(const float * values, int32_t n) {
+    constexpr int32_t LANES = 16;
+    float             lanes[LANES];
+    std::fill_n(lanes, LANES, -std::numeric_limits<float>::infinity());
+    int32_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (int32_t lane = 0; lane < LANES; lane++) {
+            lanes[lane] = values[i + lane] > lanes[lane] ? values[i + lane] : lanes[lane];
+        }
+    }
+    for (; i < n; i++) {
+        lanes[0] = values[i] > lanes[0] ? values[i] : lanes[0];
+    }
+    return *std::max_element(lanes, lanes + LANES);
+}
+
+// The first index of the largest value. Runs for every token of a greedy generation, so the vocabulary is walked
+// in blocks and only the winning block is searched for the place.
+int32_t argmax(const float * row, int32_t n) {
+    constexpr int32_t BLOCK = 512;
+    float             best  = -std::numeric_limits<float>::infinity();
+    int32_t           where = -1;
+    for (int32_t first = 0; first < n; first += BLOCK) {
+        const float block_best = maximum(row + first, std::min(BLOCK, n - first));
+        if (block_best > best) {
+            best  = block_best;
+            where = first;
+        }
+    }
+    if (where < 0) {
+        throw fail(PYG_ERR_ENGINE, "the model produced logits that are no numbers: the weights are damaged");
+    }
+    return static_cast<int32_t>(std::find(row + where, row + n, best) - row);
+}
+
+// Upstream's samplers sort and exponentiate what they are given, and neither bears these.
+void require_usable(const float * row, int32_t n) {
+    if (!std::all_of(row, row + n, [](float logit) { return logit < INFINITY; })) {
+        throw fail(PYG_ERR_ENGINE, "the model produced logits that are no numbers: the weights are damaged");
+    }
+}
+
+}  // namespace
+
+namespace pyg {
+
+TokenSampler::TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampling & options,
+                           const std::vector<int32_t> & stop_token_ids)
+    : chain_(make_sampler_chain(model, n_ctx, options)) {
+    if (options.grammar) {
+        follower_ = std::make_unique<GrammarFollower>(model, options, stop_token_ids);
+    }
+}
+
+int32_t TokenSampler::sample(llama_context * context, int32_t n_vocab, int32_t index) {
+    const float * row = llama_get_logits_ith(context, index);
+    int32_t       token_id;
+    try {
+        token_id = chain_ ? choose(row, n_vocab) : likeliest(row, n_vocab);
+    } catch (const EngineAbort & abort) {
+        // The chain is in an unknown state and is leaked; the context was only read.
+        (void) chain_.release();
+        throw fail(PYG_ERR_ENGINE, "a check inside the sampler failed: %s", abort.message.c_str());
+    }
+    if (follower_) {
+        follower_->accept(token_id);
+    }
+    return token_id;
+}
+
+// Greedy. The model's favourite is asked for first: often it is allowed, and then nobody needs to know what else is.
+int32_t TokenSampler::likeliest(const float * row, int32_t n_vocab) {
+    const int32_t favourite = argmax(row, n_vocab);
+    if (!is_constrained() || follower_->allows(favourite)) {
+        return favourite;
+    }
+    require_usable(row, n_vocab);
+    collect(row, n_vocab);
+    return std::max_element(candidates_.begin(), candidates_.end(),
+                            [](const auto & a, const auto & b) { return a.logit < b.logit; })
+        ->id;
+}
+
+int32_t TokenSampler::choose(const float * row, int32_t n_vocab) {
+    require_usable(row, n_vocab);
+    collect(row, n_vocab);
+    llama_token_data_array candidates = {candidates_.data(), candidates_.size(), -1, false};
+    llama_sampler_apply(chain_.get(), &candidates);
+    const llama_token_data & chosen = candidates.data[candidates.selected];
+    if (!std::isfinite(chosen.logit) || std::isnan(chosen.p)) {
+        throw fail(follower_ ? PYG_ERR_GRAMMAR : PYG_ERR_INVALID_PARAMETER,
+                   "grammar, logit_bias, penalties and temperature together leave no token to choose");
+    }
+    llama_sampler_accept(chain_.get(), chosen.id);
+    return chosen.id;
+}
+
+// The tokens to choose from, and their logits.
+void TokenSampler::collect(const float * row, int32_t n_vocab) {
+    candidates_.clear();
+    const auto add = [&](int32_t id) { candidates_.push_back({id, row[id], 0}); };
+    if (!is_constrained()) {
+        candidates_.reserve(static_cast<size_t>(n_vocab));
+        for (int32_t id = 0; id < n_vocab; id++) {
+            add(id);
+        }
+        return;
+    }
+    follower_->for_each_allowed(add);
+    if (candidates_.empty()) {
+        throw fail(PYG_ERR_GRAMMAR, "no token of the vocabulary can go on from here as the grammar wants it");
+    }
+}
+
+void TokenSampler::accept_prompt(const std::vector<int32_t> & prompt) {
+    for (size_t i = 0; chain_ && i < prompt.size(); i++) {
+        llama_sampler_accept(chain_.get(), prompt[i]);
+    }
+}
+
+}  // namespace pyg

@@ -1,0 +1,124 @@
+#include "engine/waker.hpp"
+
+#include "engine/deadline.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#if defined(__linux__)
+#    include <sys/eventfd.h>
+#endif
+
+namespace {
+
+pyg::Failure no_descriptor() {
+    return pyg::fail(PYG_ERR_ENGINE, "no descriptor to wake the event loop with: %s", std::strerror(errno));
+}
+
+}  // namespace
+
+namespace pyg {
+
+#if defined(__linux__)
+
+Waker::Waker() : read_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), write_fd_(read_fd_) {
+    if (read_fd_ < 0) {
+        throw no_descriptor();
+    }
+}
+
+#else
+
+Waker::Waker() {
+    int ends[2];
+    if (pipe(ends) != 0) {
+        throw no_descriptor();
+    }
+    for (const int end : ends) {
+        fcntl(end, F_SETFD, FD_CLOEXEC);
+        fcntl(end, F_SETFL, O_NONBLOCK);
+    }
+    read_fd_  = ends[0];
+    write_fd_ = ends[1];
+}
+
+#endif
+
+Waker::~Waker() { close(); }
+
+void Waker::close() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (closed_) {
+        return;
+    }
+    closed_ = true;
+    told_.clear();
+    ::close(read_fd_);
+    if (write_fd_ != read_fd_) {
+        ::close(write_fd_);
+    }
+}
+
+void Waker::tell(uint64_t tag) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (closed_) {
+        return;
+    }
+    if (told_.empty()) {
+        raise_flag();
+    }
+    told_.push_back(tag);
+    news_.notify_one();
+}
+
+int32_t Waker::take(std::optional<std::chrono::steady_clock::time_point> give_up, uint64_t * tags, int32_t max_tags) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto                   some = [&] { return !told_.empty(); };
+    if (give_up) {
+        news_.wait_until(lock, *give_up, some);
+    } else {
+        news_.wait(lock, some);
+    }
+    const auto n = static_cast<std::ptrdiff_t>(std::min(told_.size(), static_cast<size_t>(std::max(max_tags, 0))));
+    std::copy_n(told_.begin(), n, tags);
+    told_.erase(told_.begin(), told_.begin() + n);
+    if (n > 0 && told_.empty()) {
+        lower_flag();
+    }
+    return static_cast<int32_t>(n);
+}
+
+// Eight bytes make an eventfd count, and are as good as any in a pipe. With one flag up at most, neither can be full.
+void Waker::raise_flag() {
+    const uint64_t one = 1;
+    (void) !write(write_fd_, &one, sizeof(one));
+}
+
+void Waker::lower_flag() {
+    uint64_t flag;
+    (void) !read(read_fd_, &flag, sizeof(flag));
+}
+
+}  // namespace pyg
+
+pyg_status pyg_waker_new(pyg_waker ** out, pyg_error * err) {
+    return pyg::guard(err, [&] { *out = new pyg_waker(); });
+}
+
+pyg_status pyg_waker_fd(pyg_waker * waker, int32_t * out, pyg_error * err) {
+    return pyg::with(waker, err, [&](const pyg_waker & handle) { *out = handle.waker->fd(); });
+}
+
+pyg_status pyg_waker_take(pyg_waker * waker, double timeout_s, uint64_t * tags, int32_t max_tags, int32_t * n_out,
+                          pyg_error * err) {
+    // Not pyg::with: that would hold the handle's lock while waiting, and requests that name the waker must get by.
+    return pyg::guard(err, [&] {
+        const auto shared = pyg::take_turn(waker, [](pyg_waker & handle) { return handle.waker; });
+        *n_out            = shared->take(pyg::deadline_after(timeout_s), tags, max_tags);
+    });
+}
+
+void pyg_waker_free(pyg_waker * waker) { pyg::free_handle(waker); }

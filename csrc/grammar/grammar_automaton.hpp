@@ -1,0 +1,141 @@
+// A grammar being followed byte by byte: a deterministic automaton that is built while it is used.
+//
+// A state is everything that may come next: the set of stacks a parser could have at this point (each a symbol to come,
+// and below it the symbols to return to), and the bytes of a character that has begun. Stacks share their tails, equal
+// ones exist once, and so do equal sets and equal states, so that following a grammar through a text it has seen
+// before is a table look-up for each byte, and the tokens a state allows are found once.
+#pragma once
+
+#include "grammar/grammar_rules.hpp"
+#include "grammar/token_trie.hpp"
+
+#include <memory>
+#include <unordered_map>
+
+namespace pyg {
+
+// Tokens, as a bit for each.
+class TokenMask {
+  public:
+    explicit TokenMask(int32_t n_vocab) : words_((static_cast<size_t>(n_vocab) + 63) / 64) {}
+
+    void   add(int32_t token_id) { word(token_id) |= bit(token_id); }
+    void   remove(int32_t token_id) { word(token_id) &= ~bit(token_id); }
+    bool   has(int32_t token_id) const { return words_[static_cast<size_t>(token_id) / 64] & bit(token_id); }
+    size_t n_bytes() const { return words_.size() * sizeof(uint64_t); }
+
+    // Calls body(token_id) for each, in order.
+    template <class Body>
+    void for_each(Body && body) const {
+        for (size_t i = 0; i < words_.size(); i++) {
+            for (uint64_t left = words_[i]; left != 0; left &= left - 1) {
+                body(static_cast<int32_t>(64 * i) + __builtin_ctzll(left));
+            }
+        }
+    }
+
+  private:
+    static uint64_t bit(int32_t token_id) { return uint64_t{1} << (static_cast<uint32_t>(token_id) % 64); }
+    uint64_t &      word(int32_t token_id) { return words_[static_cast<size_t>(token_id) / 64]; }
+
+    std::vector<uint64_t> words_;
+};
+
+// Not for two threads at once; see GrammarMatcher, which sees to that. The rules, the trie and the set of special
+// tokens that may be told by their text must outlive it.
+class GrammarAutomaton {
+  public:
+    using State = uint32_t;
+
+    static constexpr State DEAD  = 0;  // nothing can follow, and this is no end
+    static constexpr State START = 1;
+
+    // `spelled`: special tokens whose text the grammar mentions; they count as that text.
+    GrammarAutomaton(const GrammarRules & rules, const TokenTrie & trie, const std::vector<bool> & spelled);
+
+    // After one more token, or text. Takes no notice of whether the token ends generation.
+    // PYG_ERR_GRAMMAR when the grammar is so ambiguous that the stacks become too many, or it takes too long. It can be
+    // used as before after that, as it can when memory was short.
+    State after_token(State state, int32_t token_id);
+    State after_text(State state, const std::string & text);
+
+    // Whether the text so far is complete.
+    bool is_complete(State state) const;
+
+    // The tokens that may come next, those that end generation aside. Shared, and never changed.
+    std::shared_ptr<const TokenMask> mask(State state);
+
+    // The state that stands for the same in another automaton of the same grammar.
+    State moved_to(GrammarAutomaton & other, State state) const;
+
+    size_t n_bytes() const { return n_bytes_; }
+
+  private:
+    // A stack: a symbol, and the stack to go on with after it. Stack 0 is the empty one.
+    struct Stack {
+        uint32_t symbol;
+        uint32_t below;
+    };
+
+    using StackSet = std::vector<uint32_t>;  // sorted
+
+    // The bits of a character that has begun, and how many bytes are missing.
+    struct Partial {
+        uint32_t value;
+        uint32_t missing;
+    };
+
+    struct StateParts {
+        uint32_t set;
+        Partial  partial;
+    };
+
+    struct SetHash {
+        size_t operator()(const StackSet & set) const;
+    };
+
+    uint32_t         stack(uint32_t symbol, uint32_t below);
+    uint32_t         advanced_stack(uint32_t top);
+    const StackSet & expanded(uint32_t start);
+    uint32_t         set_of(StackSet stacks);
+    State            state_of(uint32_t set, Partial partial);
+
+    // The set after every stack for whose symbol `matches` holds has moved on.
+    template <class Matches>
+    uint32_t set_after(uint32_t set, Matches && matches);
+
+    State after_byte(State state, uint8_t byte);
+    State after_bytes(State state, const std::string & text);
+    State begin_character(uint32_t set, uint8_t byte);
+    State continue_character(uint32_t set, Partial partial, uint8_t byte);
+    State after_character(uint32_t set, uint32_t code_point);
+    bool  may_become(uint32_t set, Partial partial) const;
+    void  add_spelled_tokens(State state, TokenMask & mask);
+    void  add_named_tokens(const StateParts & parts, TokenMask & mask) const;
+    void  spend(size_t work);
+    bool  is_spelled(int32_t token_id) const;
+
+    static bool is_named(const GrammarSymbol & symbol, int32_t token_id);
+
+    const GrammarSymbol & symbol(uint32_t stack) const { return rules_.symbols[stacks_[stack].symbol]; }
+
+    const GrammarRules &      rules_;
+    const TokenTrie &         trie_;
+    const std::vector<bool> & spelled_;
+    const bool                has_names_;  // whether it speaks of tokens at all
+
+    std::vector<Stack>                              stacks_;
+    std::unordered_map<uint64_t, uint32_t>          stack_ids_;
+    std::unordered_map<uint32_t, StackSet>          expanded_;
+    std::vector<StackSet>                           sets_;
+    std::unordered_map<StackSet, uint32_t, SetHash> set_ids_;
+    std::vector<StateParts>                         states_;
+    std::unordered_map<uint64_t, State>             state_ids_[4];  // by missing bytes
+    std::vector<uint32_t>                           after_;         // (n_states, 256)
+    std::vector<std::shared_ptr<const TokenMask>>   masks_;         // of each state, where somebody asked
+    std::vector<State>                              path_;          // scratch
+    size_t                                          n_bytes_ = 0;
+    size_t                                          spent_   = 0;  // since the last call from outside
+};
+
+}  // namespace pyg

@@ -1,0 +1,148 @@
+#include "grammar/grammar_follower.hpp"
+
+#include "boundary/deep_stack.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <iterator>
+
+namespace {
+
+using pyg::fail;
+
+// The text a pattern stands for, when it is one without any special character; else "".
+std::string literal_of(const std::string & pattern) {
+    std::string text;
+    for (size_t i = 0; i < pattern.size(); i++) {
+        const bool escaped = pattern[i] == '\\' && i + 1 < pattern.size();
+        i += escaped;
+        const bool is_plain = escaped ? std::ispunct(static_cast<unsigned char>(pattern[i])) != 0
+                                      : std::strchr("^$.*+?()[]{}|\\", pattern[i]) == nullptr;
+        if (!is_plain) {
+            return "";
+        }
+        text += pattern[i];
+    }
+    return text;
+}
+
+std::regex compiled(const std::string & pattern) {
+    std::regex result;
+    pyg::with_stack_for(pattern.size(), [&] {
+        try {
+            result = std::regex(pattern);
+        } catch (const std::regex_error & e) {
+            throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%s\" is no regular expression: %s", pattern.c_str(),
+                       e.what());
+        }
+    });
+    return result;
+}
+
+std::vector<int32_t> united(const std::vector<int32_t> & a, const std::vector<int32_t> & b) {
+    std::vector<int32_t> both;
+    std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
+    both.erase(std::unique(both.begin(), both.end()), both.end());
+    return both;
+}
+
+// Where the first group begins that is not empty, or the whole match.
+size_t start_of(const std::smatch & match) {
+    for (size_t i = 1; i < match.size(); i++) {
+        if (match.length(i) > 0) {
+            return static_cast<size_t>(match.position(i));
+        }
+    }
+    return static_cast<size_t>(match.position(0));
+}
+
+}  // namespace
+
+namespace pyg {
+
+GrammarFollower::GrammarFollower(const Model & model, const pyg_sampling & options,
+                                 const std::vector<int32_t> & stop_token_ids)
+    : grammar_(model.grammars.get(model.vocab, options.grammar, options.grammar_root)), matcher_(grammar_),
+      ends_(united(grammar_->trie().ends(), stop_token_ids)), waiting_(options.grammar_lazy),
+      trigger_token_ids_(options.trigger_token_ids, options.trigger_token_ids + options.n_trigger_tokens) {
+    if (options.grammar_prefix && !matcher_.accept_text(options.grammar_prefix)) {
+        throw fail(PYG_ERR_GRAMMAR, "the grammar's prefix does not match it: \"%s\"", options.grammar_prefix);
+    }
+    for (int32_t i = 0; i < options.n_trigger_patterns; i++) {
+        const std::string pattern = options.trigger_patterns[i];
+        triggers_.push_back({pattern, literal_of(pattern), compiled(pattern)});
+    }
+    for (int32_t i = 0; i < options.n_trigger_tokens; i++) {
+        model.require_token(options.trigger_token_ids[i], i);
+    }
+}
+
+bool GrammarFollower::allows(int32_t token_id) {
+    return is_end(token_id) ? matcher_.is_complete() : matcher_.allows(token_id);
+}
+
+void GrammarFollower::accept(int32_t token_id) {
+    if (is_end(token_id)) {
+        return;
+    }
+    if (waiting_) {
+        watch(token_id);
+    } else if (!matcher_.accept(token_id)) {
+        throw fail(PYG_ERR_ENGINE, "token %d was chosen, which the grammar does not allow", token_id);
+    }
+}
+
+void GrammarFollower::watch(int32_t token_id) {
+    const std::string & piece = grammar_->trie().text(token_id);
+    tokens_.emplace_back(text_.size(), token_id);
+    text_ += piece;
+    const auto & named = trigger_token_ids_;
+    if (std::find(named.begin(), named.end(), token_id) != named.end()) {
+        begin_at(text_.size() - piece.size());
+        return;
+    }
+    for (const Trigger & trigger : triggers_) {
+        const size_t start = trigger.find(text_, piece.size());
+        if (start != std::string::npos) {
+            begin_at(start);
+            return;
+        }
+    }
+}
+
+// Leads the grammar through the text from `start` on: the rest of the token it lies in, and whole tokens after that.
+void GrammarFollower::begin_at(size_t start) {
+    waiting_ = false;
+    for (size_t i = 0; i < tokens_.size(); i++) {
+        const auto [begin, token_id] = tokens_[i];
+        const size_t end             = i + 1 < tokens_.size() ? tokens_[i + 1].first : text_.size();
+        const bool   is_whole        = begin >= start;
+        const bool   is_inside       = !is_whole && end > start;
+        if ((is_whole && !matcher_.accept(token_id)) ||
+            (is_inside && !matcher_.accept_text(text_.substr(start, end - start)))) {
+            throw fail(PYG_ERR_GRAMMAR, "the text that woke the lazy grammar does not match it: \"%s\"",
+                       text_.substr(start).c_str());
+        }
+    }
+    text_   = {};
+    tokens_ = {};
+}
+
+size_t GrammarFollower::Trigger::find(const std::string & text, size_t n_new) const {
+    if (!literal.empty()) {
+        const size_t reach = n_new + literal.size();
+        return text.find(literal, text.size() - std::min(text.size(), reach));
+    }
+    size_t found = std::string::npos;
+    with_stack_for(text.size(), [&] {
+        std::smatch match;
+        const bool  is_whole = pattern.front() == '^' && pattern.back() == '$' && std::regex_match(text, match, regex);
+        if (is_whole || std::regex_search(text, match, regex)) {
+            found = start_of(match);
+        }
+    });
+    return found;
+}
+
+}  // namespace pyg

@@ -1,0 +1,69 @@
+// A request's grammar: where its text is in it, or what it still waits for.
+#pragma once
+
+#include "grammar/grammar_cache.hpp"
+#include "boundary/handles.hpp"
+
+#include <algorithm>
+#include <regex>
+
+namespace pyg {
+
+// One thread at a time.
+class GrammarFollower {
+  public:
+    // `stop_token_ids`, sorted, end generation, as the vocabulary's own ends do: they may come where the grammar is
+    // complete, and nowhere else, and never stand for text. PYG_ERR_GRAMMAR, PYG_ERR_INVALID_PARAMETER.
+    GrammarFollower(const Model & model, const pyg_sampling & options, const std::vector<int32_t> & stop_token_ids);
+
+    // False while a lazy grammar waits for its trigger: then anything goes.
+    bool is_active() const { return !waiting_; }
+
+    bool allows(int32_t token_id);
+
+    // Calls body(token_id) for each token that may come next, in order of their ids but for the ends.
+    template <class Body>
+    void for_each_allowed(Body && body) {
+        const auto mask     = matcher_.mask();
+        auto       next_end = ends_.begin();
+        mask->for_each([&](int32_t token_id) {
+            while (next_end != ends_.end() && *next_end < token_id) {
+                ++next_end;
+            }
+            if (next_end == ends_.end() || *next_end != token_id) {
+                body(token_id);
+            }
+        });
+        if (matcher_.is_complete()) {
+            std::for_each(ends_.begin(), ends_.end(), body);
+        }
+    }
+
+    // A token that was chosen. PYG_ERR_GRAMMAR when a lazy grammar cannot go on from the text that woke it.
+    void accept(int32_t token_id);
+
+  private:
+    struct Trigger {
+        std::string pattern;
+        std::string literal;  // what the pattern means, if it is no more than a text
+        std::regex  regex;
+
+        // Where the grammar begins in `text`, of which the last `n_new` bytes are new; npos: it does not.
+        size_t find(const std::string & text, size_t n_new) const;
+    };
+
+    bool is_end(int32_t token_id) const { return std::binary_search(ends_.begin(), ends_.end(), token_id); }
+    void watch(int32_t token_id);
+    void begin_at(size_t start);
+
+    const std::shared_ptr<CompiledGrammar>  grammar_;
+    GrammarMatcher                          matcher_;
+    const std::vector<int32_t>              ends_;
+    bool                                    waiting_;
+    std::vector<Trigger>                    triggers_;
+    std::vector<int32_t>                    trigger_token_ids_;
+    std::string                             text_;    // so far, while it waits
+    std::vector<std::pair<size_t, int32_t>> tokens_;  // of which it consists, each with where it begins
+};
+
+}  // namespace pyg

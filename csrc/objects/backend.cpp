@@ -1,0 +1,246 @@
+// Devices, and backends for raw ggml graphs.
+#include "boundary/handles.hpp"
+#include "boundary/machine.hpp"
+
+#include <cctype>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+using pyg::fail;
+
+struct pyg_backend : pyg::Handle {
+    ggml_backend_t raw = nullptr;
+
+    pyg_backend() : Handle(PYG_HANDLE_BACKEND) {}
+    void release() {
+        ggml_backend_free(raw);
+        raw = nullptr;
+    }
+    void leak() { raw = nullptr; }
+};
+
+namespace {
+
+std::string device_names() {
+    std::string names;
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        names += (i ? ", " : "") + std::string(ggml_backend_dev_name(ggml_backend_dev_get(i)));
+    }
+    return names;
+}
+
+// Wheels have no such backend, installed packages are not built again by themselves, and pip keeps what it once built
+// without a thought for the options.
+#define BUILD_WITH(option)                                                                                             \
+    "build pyggml with it: CMAKE_ARGS=\"-D" option "=ON\" pip install --force-reinstall --no-deps "                    \
+    "--no-cache-dir --no-binary pyggml pyggml (in a checkout, \".\" in place of the last word); that needs "
+
+// A kind of GPU: how upstream's names of its devices begin, and what to do where there are none.
+struct GpuKind {
+    const char * name;
+    const char * backend;  // as upstream registers it
+    const char * to_build;
+    const char * to_see;
+};
+
+const GpuKind GPU_KINDS[] = {
+    {"CUDA", "CUDA", BUILD_WITH("GGML_CUDA") "NVIDIA's CUDA toolkit, and its driver to run",
+     "this build has CUDA: see that nvidia-smi lists the GPU, that CUDA_VISIBLE_DEVICES does not hide it, and that the "
+     "driver is as new as the toolkit of the build"},
+    {"ROCM", "ROCm", BUILD_WITH("GGML_HIP") "AMD's ROCm with its HIP SDK, and the amdgpu driver to run",
+     "this build has ROCm: see that rocminfo lists the GPU, that HIP_VISIBLE_DEVICES does not hide it, and that "
+     "/dev/kfd may be opened"},
+    {"VULKAN", "Vulkan", BUILD_WITH("GGML_VULKAN") "Vulkan's headers and glslc, and a Vulkan driver to run",
+     "this build has Vulkan: see that vulkaninfo lists the GPU"},
+    {"SYCL", "SYCL", BUILD_WITH("GGML_SYCL") "Intel's oneAPI compiler, and its GPU driver to run",
+     "this build has SYCL: see that sycl-ls lists the GPU"},
+    {"MTL", "MTL", BUILD_WITH("GGML_METAL") "a Mac with Xcode's command line tools",
+     "this build has Metal, and this Mac no GPU that it can use"},
+};
+
+const char * const ANY_GPU = "a GPU needs a build with its backend (GGML_CUDA, GGML_HIP, GGML_VULKAN, GGML_SYCL or "
+                             "GGML_METAL), and its driver; \"pyggml doctor\" tells which";
+
+bool begins_with(const std::string & text, const char * beginning) { return text.rfind(beginning, 0) == 0; }
+
+const char * advice(const std::string & upper_case_name) {
+    for (const GpuKind & kind : GPU_KINDS) {
+        if (begins_with(upper_case_name, kind.name)) {
+            return ggml_backend_reg_by_name(kind.backend) ? kind.to_see : kind.to_build;
+        }
+    }
+    return ANY_GPU;
+}
+
+// "cuda:1" and "CUDA1" are the same device; upper case without the colon is upstream's spelling.
+std::string upstream_device_name(const std::string & name) {
+    std::string result;
+    for (const char c : name) {
+        if (c != ':') {
+            result += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+        }
+    }
+    return result;
+}
+
+pyg::Failure no_device(const char * name) {
+    return fail(PYG_ERR_DEVICE, "there is no device \"%s\"; this build sees: %s; %s", name, device_names().c_str(),
+                pyg_device_advice(name));
+}
+
+ggml_backend_dev_t require_device(const char * name) {
+    const ggml_backend_dev_t device = name ? ggml_backend_dev_by_name(name) : nullptr;
+    if (!device) {
+        throw no_device(name ? name : "");
+    }
+    return device;
+}
+
+bool is_cpu(ggml_backend_dev_t device) { return ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU; }
+
+// Only backends that compute on the CPU have threads to set.
+void set_threads(ggml_backend_dev_t device, ggml_backend_t backend, int32_t n_threads) {
+    void * set = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads");
+    if (set) {
+        reinterpret_cast<ggml_backend_set_n_threads_t>(set)(backend, n_threads ? n_threads : pyg_cpu_count());
+    }
+}
+
+// A backend meets memory it cannot reach, or none at all, with an assert on one of its own threads or a stray
+// access: neither could be turned into an error any more.
+void require_reachable(ggml_backend_t backend, const ggml_tensor * tensor) {
+    if (ggml_nbytes(tensor) == 0) {
+        return;
+    }
+    if (!tensor->data) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "tensor \"%s\" (%s) of the graph has no memory: allocate the graph's tensors first, with "
+                   "ggml_backend_alloc_ctx_tensors or ggml_gallocr_alloc_graph",
+                   tensor->name, ggml_op_desc(tensor));
+    }
+    const ggml_tensor *              owner = tensor->view_src ? tensor->view_src : tensor;
+    const ggml_backend_buffer_type_t type =
+        owner->buffer ? ggml_backend_buffer_get_type(owner->buffer) : ggml_backend_cpu_buffer_type();
+    if (!ggml_backend_supports_buft(backend, type)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" (%s) lies in %s memory, which the device %s cannot reach",
+                   tensor->name, ggml_op_desc(tensor), ggml_backend_buft_name(type), ggml_backend_name(backend));
+    }
+}
+
+void require_computable(ggml_backend_t backend, ggml_cgraph * graph) {
+    for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
+        const ggml_tensor * node = ggml_graph_node(graph, i);
+        require_reachable(backend, node);
+        for (const ggml_tensor * source : node->src) {
+            if (source) {
+                require_reachable(backend, source);
+            }
+        }
+        if (!ggml_backend_supports_op(backend, node)) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the device %s cannot compute %s for tensor \"%s\" of type %s",
+                       ggml_backend_name(backend), ggml_op_desc(node), node->name, ggml_type_name(node->type));
+        }
+    }
+}
+
+void require_success(ggml_status status) {
+    if (status == GGML_STATUS_SUCCESS) {
+        return;
+    }
+    const pyg_code code = status == GGML_STATUS_ALLOC_FAILED ? PYG_ERR_OUT_OF_MEMORY : PYG_ERR_ENGINE;
+    throw fail(code, "the graph was not computed (%s): %s", ggml_status_to_string(status), pyg::engine_words().c_str());
+}
+
+}  // namespace
+
+namespace pyg {
+
+ggml_backend_dev_t find_device(const std::string & name) {
+    const std::string wanted = upstream_device_name(name);
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        const ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        const std::string        own    = upstream_device_name(ggml_backend_dev_name(device));
+        if (own == wanted || own == wanted + "0") {
+            return device;
+        }
+    }
+    throw no_device(name.c_str());
+}
+
+void * cpu_function(const char * name) {
+    const ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    void * found = cpu ? ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(cpu), name) : nullptr;
+    if (!found) {
+        throw fail(PYG_ERR_DEVICE, "the CPU backend has no function %s", name);
+    }
+    return found;
+}
+
+}  // namespace pyg
+
+int32_t pyg_device_count(void) { return static_cast<int32_t>(ggml_backend_dev_count()); }
+
+pyg_status pyg_device_get(int32_t index, pyg_device * out, pyg_error * err) {
+    return pyg::guard(err, [&] {
+        if (index < 0 || index >= pyg_device_count()) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "there is no device %d; this build sees %d", index,
+                       pyg_device_count());
+        }
+        const ggml_backend_dev_t device = ggml_backend_dev_get(static_cast<size_t>(index));
+        size_t                   free = 0, total = 0;
+        ggml_backend_dev_memory(device, &free, &total);
+
+        *out = {};
+        std::snprintf(out->name, sizeof(out->name), "%s", ggml_backend_dev_name(device));
+        std::snprintf(out->description, sizeof(out->description), "%s", ggml_backend_dev_description(device));
+        out->type         = ggml_backend_dev_type(device);
+        out->memory_total = total;
+        out->memory_free  = is_cpu(device) ? pyg::memory_available() : free;
+    });
+}
+
+const char * pyg_device_advice(const char * name) {
+    try {
+        return advice(upstream_device_name(name ? name : ""));
+    } catch (...) {
+        return ANY_GPU;  // no room for a copy of the name
+    }
+}
+
+pyg_status pyg_backend_new(const char * device_name, int32_t n_threads, pyg_backend ** out, pyg_error * err) {
+    *out = nullptr;
+    return pyg::guard(err, [&] {
+        if (n_threads < 0 || n_threads > GGML_MAX_N_THREADS) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "n_threads is %d; it must be 1 to %d, or 0 for one per core",
+                       n_threads, GGML_MAX_N_THREADS);
+        }
+        const ggml_backend_dev_t device  = require_device(device_name);
+        auto                     backend = std::make_unique<pyg_backend>();
+        backend->raw                     = ggml_backend_dev_init(device, nullptr);
+        if (!backend->raw) {
+            throw fail(PYG_ERR_DEVICE, "the device %s cannot be used: %s", device_name, pyg::engine_words().c_str());
+        }
+        set_threads(device, backend->raw, n_threads);
+        *out = backend.release();
+    });
+}
+
+pyg_status pyg_backend_close(pyg_backend * backend, pyg_error * err) { return pyg::close(backend, err); }
+
+void pyg_backend_free(pyg_backend * backend) { pyg::free_handle(backend); }
+
+pyg_status pyg_backend_get(pyg_backend * backend, struct ggml_backend ** out, pyg_error * err) {
+    *out = nullptr;
+    return pyg::with(backend, err, [&](pyg_backend & self) { *out = self.raw; });
+}
+
+pyg_status pyg_backend_compute(pyg_backend * backend, struct ggml_cgraph * graph, pyg_error * err) {
+    return pyg::with(backend, err, [&](pyg_backend & self) {
+        if (!graph) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the graph is NULL");
+        }
+        require_computable(self.raw, graph);
+        require_success(ggml_backend_graph_compute(self.raw, graph));
+    });
+}

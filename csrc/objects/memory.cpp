@@ -1,0 +1,244 @@
+// What a model and a context would take, before it is taken.
+//
+// The engine does not refuse an absurd context: it asks the system, the system says yes, and the kernel kills the
+// process when the pages are touched. So its own planning is run first, on a copy of the model without weights
+// (`no_alloc`), and the plan is compared with what is left.
+#include "gguf.h"
+#include "boundary/handles.hpp"
+#include "llama-ext.h"
+#include "boundary/log.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+namespace {
+
+constexpr uint32_t PLANNED_CELLS = 1 << 18;  // planning takes real memory for each cell, so larger ones are computed
+
+// What the engine keeps beside the buffers that it plans, all of it measured: of a cell 52 bytes from the beginning and
+// the rest when it is used; of a context 1.6 to 4.7 MB, graphs and their schedule; of vocabularies 123 to 145 bytes for
+// each token and merge.
+constexpr uint64_t CELL_BYTES             = 144;
+constexpr uint64_t CONTEXT_BYTES          = 2 << 20;
+constexpr uint64_t VOCABULARY_ENTRY_BYTES = 132;
+
+struct ContextDeleter {
+    void operator()(llama_context * context) const { llama_free(context); }
+};
+using UniqueContext = std::unique_ptr<llama_context, ContextDeleter>;
+
+// The metadata of a file; null where it has none, of which the engine speaks when it loads the file.
+gguf_context_ptr head_of(const std::string & path) {
+    pyg::LogHeld          held;
+    const pyg::GuardScope words;
+    gguf_context_ptr      gguf(gguf_init_from_file(path.c_str(), {/*no_alloc =*/true, /*ctx =*/nullptr}));
+    held.drop();
+    return gguf;
+}
+
+// Rows of the embedding, 0 where there is none under the usual name.
+int64_t n_vocab_of(const gguf_context * gguf) {
+    const int64_t tensor = gguf_find_tensor(gguf, "token_embd.weight");
+    return tensor < 0 ? 0 : gguf_get_tensor_ne(gguf, tensor)[1];
+}
+
+uint64_t array_length(const gguf_context * gguf, const char * key) {
+    const int64_t id = gguf_find_key(gguf, key);
+    return id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_ARRAY ? gguf_get_arr_n(gguf, id) : 0;
+}
+
+// Of a file that is laid out without a vocabulary it is taken to have as many merges as tokens, as most have.
+uint64_t vocabulary_bytes(const gguf_context * gguf, uint64_t n_vocab) {
+    const uint64_t n_tokens = array_length(gguf, "tokenizer.ggml.tokens");
+    const uint64_t n_merges = array_length(gguf, "tokenizer.ggml.merges");
+    return VOCABULARY_ENTRY_BYTES * (n_tokens ? n_tokens + n_merges : 2 * n_vocab);
+}
+
+llama_model_kv_override override_of(const std::string & key, llama_model_kv_override_type tag) {
+    llama_model_kv_override result = {};
+    result.tag                     = tag;
+    std::snprintf(result.key, sizeof(result.key), "%s", key.c_str());
+    return result;
+}
+
+// Metadata that has the engine leave the vocabulary out, which takes most of the time, and still know its size. Empty
+// where the file does not tell that.
+std::vector<llama_model_kv_override> without_vocabulary(const gguf_context * gguf, int64_t n_vocab) {
+    const int64_t arch = gguf_find_key(gguf, "general.architecture");
+    if (arch < 0 || gguf_get_kv_type(gguf, arch) != GGUF_TYPE_STRING || n_vocab == 0) {
+        return {};
+    }
+    llama_model_kv_override kind = override_of("tokenizer.ggml.model", LLAMA_KV_OVERRIDE_TYPE_STR);
+    std::snprintf(kind.val_str, sizeof(kind.val_str), "no_vocab");
+    llama_model_kv_override size =
+        override_of(gguf_get_val_str(gguf, arch) + std::string(".vocab_size"), LLAMA_KV_OVERRIDE_TYPE_INT);
+    size.val_i64 = n_vocab;
+    return {kind, size, {}};  // upstream reads up to an empty key
+}
+
+bool is_main_memory(ggml_backend_dev_t device) {
+    if (!device) {
+        return true;
+    }
+    const enum ggml_backend_dev_type type = ggml_backend_dev_type(device);
+    return type == GGML_BACKEND_DEVICE_TYPE_CPU || type == GGML_BACKEND_DEVICE_TYPE_ACCEL;
+}
+
+// Where buffers of a type lie: a GPU, or null for main memory, which also has those that a GPU reads from there.
+ggml_backend_dev_t memory_of(ggml_backend_buffer_type_t type) {
+    const ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
+    return ggml_backend_buft_is_host(type) || is_main_memory(device) ? nullptr : device;
+}
+
+pyg_memory_share share_of(ggml_backend_dev_t device) {
+    pyg_memory_share share = {};
+    if (device) {
+        size_t free = 0, total = 0;
+        ggml_backend_dev_memory(device, &free, &total);
+        share.available_bytes = free;
+    } else {
+        device                = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+        share.available_bytes = pyg_memory_available();
+    }
+    std::snprintf(share.name, sizeof(share.name), "%s", ggml_backend_dev_name(device));
+    return share;
+}
+
+// The memories that a model may use, in their order in pyg_memory; null stands for main memory.
+std::vector<ggml_backend_dev_t> memories_of(const llama_model * model) {
+    std::vector<ggml_backend_dev_t> memories = {nullptr};
+    const int32_t                   n        = std::min<int32_t>(llama_model_n_devices(model), PYG_MAX_GPUS);
+    for (int32_t i = 0; i < n; i++) {
+        if (!is_main_memory(llama_model_get_device(model, i))) {
+            memories.push_back(llama_model_get_device(model, i));
+        }
+    }
+    return memories;
+}
+
+// What the engine says about the buffers of a context and its model, planned or real.
+pyg_memory buffers_of(const llama_context * context) {
+    pyg_memory memory   = {};
+    const auto memories = memories_of(llama_get_model(context));
+    for (const ggml_backend_dev_t device : memories) {
+        memory.shares[memory.n_shares++] = share_of(device);
+    }
+    for (const auto & [type, bytes] : llama_get_memory_breakdown(context)) {
+        const auto         found = std::find(memories.begin(), memories.end(), memory_of(type));
+        pyg_memory_share & share = memory.shares[found == memories.end() ? 0 : found - memories.begin()];
+        share.weights_bytes += bytes.model;
+        share.context_bytes += bytes.context;
+        share.compute_bytes += bytes.compute;
+        if (is_main_memory(memory_of(type)) && !ggml_backend_buft_is_host(type)) {
+            share.repacked_bytes += bytes.model;  // a layout of its own that only the CPU's kernels read
+        }
+    }
+    return memory;
+}
+
+uint64_t output_bytes(const llama_context * context, const llama_context_params & params) {
+    const llama_model * model  = llama_get_model(context);
+    const uint64_t      n_embd = params.embeddings ? static_cast<uint64_t>(llama_model_n_embd_out(model)) : 0;
+    const uint64_t      n_rows = params.embeddings ? llama_n_batch(context) : params.n_seq_max;
+    return n_rows * sizeof(float) *
+           (static_cast<uint64_t>(llama_vocab_n_tokens(llama_model_get_vocab(model))) + n_embd);
+}
+
+// Recurrent models have one for each sequence, however long it becomes.
+uint64_t n_cells(const llama_model * model, const llama_context_params & params) {
+    return llama_model_is_recurrent(model) ? params.n_seq_max : params.n_ctx;
+}
+
+// What the engine plans for the model under these parameters.
+pyg_memory plan(llama_model * model, const llama_context_params & params) {
+    const UniqueContext context(llama_init_from_model(model, params));
+    if (!context) {
+        throw pyg::fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses a context of this shape: %s",
+                        pyg::engine_words().c_str());
+    }
+    pyg_memory memory = buffers_of(context.get());
+    if (llama_get_memory(context.get())) {
+        memory.shares[0].context_bytes += n_cells(model, params) * CELL_BYTES;
+    }
+    memory.shares[0].compute_bytes += output_bytes(context.get(), params) + CONTEXT_BYTES;
+    return memory;
+}
+
+// Everything that depends on the number of cells does so linearly, so two plans give a third.
+pyg_memory extrapolate(llama_model * model, llama_context_params params) {
+    const double steps    = static_cast<double>(params.n_ctx - PLANNED_CELLS) / (PLANNED_CELLS / 2);
+    params.n_ctx          = PLANNED_CELLS / 2;
+    const pyg_memory half = plan(model, params);
+    params.n_ctx          = PLANNED_CELLS;
+    pyg_memory full       = plan(model, params);
+    for (int32_t i = 0; i < full.n_shares; i++) {
+        for (const auto field : {&pyg_memory_share::context_bytes, &pyg_memory_share::compute_bytes}) {
+            uint64_t &     bytes = full.shares[i].*field;
+            const uint64_t more  = bytes - std::min(bytes, half.shares[i].*field);
+            bytes += static_cast<uint64_t>(steps * static_cast<double>(more));
+        }
+    }
+    return full;
+}
+
+}  // namespace
+
+namespace pyg {
+
+Shape::~Shape() { llama_model_free(raw); }
+
+Shape::Shape(const std::string & path, const std::string & device, int32_t n_gpu_layers) {
+    std::vector<ggml_backend_dev_t> devices;
+    llama_model_params              params = model_params(device, n_gpu_layers, devices);
+    params.no_alloc                        = true;
+    params.load_mode                       = LLAMA_LOAD_MODE_NONE;
+
+    std::vector<llama_model_kv_override> overrides;
+    if (const gguf_context_ptr gguf = head_of(path)) {
+        const int64_t n_vocab = n_vocab_of(gguf.get());
+        overrides             = without_vocabulary(gguf.get(), n_vocab);
+        vocabulary_bytes      = ::vocabulary_bytes(gguf.get(), static_cast<uint64_t>(n_vocab));
+        params.kv_overrides   = overrides.empty() ? nullptr : overrides.data();
+    }
+    LogHeld          held;   // the model's own warnings are said when it is loaded in earnest,
+    const GuardScope words;  // and that it has no vocabulary is nobody's concern
+    raw = llama_model_load_from_file(path.c_str(), params);
+    if (!raw) {
+        throw load_failure(path.c_str());
+    }
+    held.drop();
+}
+
+pyg_memory estimate_memory(const Model & model, const llama_context_params & params) {
+    const LogMuted quietly;
+    const auto     shape =
+        model.shape ? model.shape : std::make_shared<Shape>(model.path, model.device, model.n_gpu_layers);
+    pyg_memory memory = params.n_ctx <= PLANNED_CELLS ? plan(shape->raw, params) : extrapolate(shape->raw, params);
+    memory.shares[0].vocabulary_bytes = shape->vocabulary_bytes;
+    return memory;
+}
+
+void require_memory(const pyg_memory & memory, const std::string & what) {
+    for (int32_t i = 0; i < memory.n_shares; i++) {
+        const pyg_memory_share & share    = memory.shares[i];
+        const uint64_t           required = share.context_bytes + share.compute_bytes;
+        if (required > share.available_bytes) {
+            throw fail_out_of_memory(i == 0 ? what : what + " on " + share.name, required, share.available_bytes);
+        }
+    }
+}
+
+}  // namespace pyg
+
+pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * options, pyg_memory * out,
+                                pyg_error * err) {
+    return pyg::guard(err, [&] {
+        const auto shared = pyg::shared_model(model);
+        *out              = pyg::estimate_memory(*shared, pyg::context_params(*shared, *options));
+    });
+}
+
+pyg_status pyg_context_memory(pyg_context * ctx, pyg_memory * out, pyg_error * err) {
+    return pyg::with(ctx, err, [&](pyg_context & handle) { *out = buffers_of(handle.context->raw); });
+}

@@ -1,0 +1,305 @@
+// Models: a file is looked at before the engine sees it, loaded under the guard, and shared by what is made of it.
+#include "boundary/handles.hpp"
+#include "llama-model.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+namespace {
+
+using pyg::fail;
+
+constexpr uint32_t GGUF_OLDEST_VERSION = 2;  // upstream reads 2 and 3
+
+struct File {
+    std::FILE * raw;
+    explicit File(const char * path) : raw(std::fopen(path, "rb")) {}
+    ~File() {
+        if (raw) {
+            std::fclose(raw);
+        }
+    }
+    File(const File &)             = delete;
+    File & operator=(const File &) = delete;
+};
+
+// The eight bytes every GGUF begins with.
+void require_gguf_header(const char * path) {
+    File file(path);
+    if (!file.raw) {
+        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, std::strerror(errno));
+    }
+    struct {
+        char     magic[4];
+        uint32_t version;
+    } header;
+    if (std::fread(&header, 1, sizeof(header), file.raw) != sizeof(header) ||
+        std::memcmp(header.magic, "GGUF", sizeof(header.magic)) != 0) {
+        throw fail(PYG_ERR_MODEL_LOAD, "%s is not a GGUF file: it does not begin with the GGUF header", path);
+    }
+    if (header.version < GGUF_OLDEST_VERSION || header.version > GGUF_VERSION) {
+        throw fail(PYG_ERR_MODEL_LOAD,
+                   "%s says it is GGUF version %u; versions %u to %d can be read (a huge number means a file "
+                   "for machines of the other byte order)",
+                   path, header.version, GGUF_OLDEST_VERSION, GGUF_VERSION);
+    }
+}
+
+void require_model_file(const char * path) {
+    struct stat about;
+    if (stat(path, &about) != 0) {
+        if (errno == ENOENT || errno == ENOTDIR) {
+            throw fail(PYG_ERR_MODEL_NOT_FOUND, "there is no model file at %s", path);
+        }
+        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, std::strerror(errno));
+    }
+    if (S_ISDIR(about.st_mode)) {
+        throw fail(PYG_ERR_MODEL_LOAD, "%s is a directory; a .gguf file was expected", path);
+    }
+    if (about.st_size == 0) {
+        throw fail(PYG_ERR_MODEL_LOAD, "%s is empty; a .gguf file was expected", path);
+    }
+    require_gguf_header(path);
+}
+
+// Weights that are not mapped are read into memory, which the kernel would grant and then kill for.
+void require_room(const char * path) {
+    const uint64_t size = std::filesystem::file_size(path), available = pyg_memory_available();
+    if (size > available) {
+        throw pyg::fail_out_of_memory(std::string("reading ") + path + " without mmap", size, available);
+    }
+}
+
+bool is_number(ggml_type type) {
+    return type == GGML_TYPE_F64 || type == GGML_TYPE_I8 || type == GGML_TYPE_I16 || type == GGML_TYPE_I32 ||
+           type == GGML_TYPE_I64;
+}
+
+bool ends_with(const std::string & text, const std::string & end) {
+    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// Tables of ids are integers in every model that has them.
+bool is_table(const std::string & name) { return name == "d2t" || name.find("tid2eid") != std::string::npos; }
+
+bool is_vector(const std::string & name) { return ends_with(name, "norm.weight") || ends_with(name, ".bias"); }
+
+// What upstream's kernels have no code for ends the process when a compute thread meets it, or jumps to nowhere.
+void require_computable(const char * path, const llama_model & model) {
+    for (const auto & [name, tensor] : model.tensors_by_name) {
+        if ((is_number(tensor->type) && !is_table(name)) || (ggml_is_quantized(tensor->type) && is_vector(name))) {
+            throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be computed: tensor '%s' is of type %s; convert it again", path,
+                       name.c_str(), ggml_type_name(tensor->type));
+        }
+    }
+    const llama_hparams & sizes = model.hparams;
+    for (const float eps : {sizes.f_norm_eps, sizes.f_norm_rms_eps, sizes.f_norm_group_eps}) {
+        if (!(eps >= 0)) {
+            throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be computed: its metadata has %g for the epsilon of a norm", path,
+                       static_cast<double>(eps));
+        }
+    }
+}
+
+llama_load_mode load_mode(const pyg_model_options & options) {
+    if (options.use_mlock) {
+        return options.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK;
+    }
+    return options.use_mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
+}
+
+std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & options) {
+    auto model          = std::make_shared<pyg::Model>();
+    model->path         = std::filesystem::absolute(path);  // read again to plan contexts, wherever the process is then
+    model->device       = options.device ? options.device : "";
+    model->n_gpu_layers = options.n_gpu_layers;
+    model->vocab_only   = options.vocab_only;
+
+    if (options.shape_only) {
+        model->shape = std::make_shared<pyg::Shape>(model->path, model->device, model->n_gpu_layers);
+        model->raw   = model->shape->raw;
+        model->vocab = llama_model_get_vocab(model->raw);
+        return model;
+    }
+    std::vector<ggml_backend_dev_t> devices;
+    if (!options.use_mmap && !options.vocab_only) {
+        require_room(path);
+    }
+    llama_model_params params          = pyg::model_params(model->device, options.n_gpu_layers, devices);
+    params.load_mode                   = load_mode(options);
+    params.vocab_only                  = options.vocab_only;
+    params.check_tensors               = options.check_tensors;
+    params.progress_callback           = options.progress;
+    params.progress_callback_user_data = options.progress_data;
+
+    model->raw = llama_model_load_from_file(path, params);
+    if (!model->raw) {
+        throw pyg::load_failure(path);
+    }
+    require_computable(path, *model->raw);
+    model->vocab = llama_model_get_vocab(model->raw);
+    return model;
+}
+
+std::string metadata_value(const llama_model * model, const std::string & key) {
+    char value[64];
+    return llama_model_meta_val_str(model, key.c_str(), value, sizeof(value)) < 0 ? "" : value;
+}
+
+void copy_string(char * dst, size_t size, const std::string & text) { dst[text.copy(dst, size - 1)] = '\0'; }
+
+}  // namespace
+
+namespace pyg {
+
+Model::~Model() {
+    if (!shape) {
+        llama_model_free(raw);
+    }
+}
+
+void Model::require_token(int32_t id, int32_t index) const {
+    if (!has_token(id)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "token id %d at index %d is outside the vocabulary, 0 to %d", id, index,
+                   n_vocab() - 1);
+    }
+}
+
+void Model::require_shape() const {
+    if (vocab_only) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s was loaded with vocab_only, so it has no weights to compute with",
+                   path.c_str());
+    }
+}
+
+void Model::require_weights() const {
+    require_shape();
+    if (shape) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s was loaded with shape_only, so it has no weights to compute with",
+                   path.c_str());
+    }
+}
+
+Failure load_failure(const char * path) {
+    const std::string words = engine_words();
+    const char *      said  = words.empty() ? "the engine gave no reason" : words.c_str();
+    if (words.find("unknown model architecture") != std::string::npos) {
+        return fail(PYG_ERR_UNSUPPORTED_ARCH, "%s: this engine (%s) does not know the architecture: %s", path,
+                    pyg_engine_build(), said);
+    }
+    if (words.find("out of memory") != std::string::npos || words.find("unable to allocate") != std::string::npos) {
+        return fail(PYG_ERR_OUT_OF_MEMORY, "the weights of %s do not fit: %s", path, said);
+    }
+    return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, said);
+}
+
+llama_model_params model_params(const std::string & device, int32_t n_gpu_layers,
+                                std::vector<ggml_backend_dev_t> & devices) {
+    llama_model_params params = llama_model_default_params();
+    params.n_gpu_layers       = n_gpu_layers;
+    if (device.empty()) {
+        return params;
+    }
+    const ggml_backend_dev_t found = pyg::find_device(device);
+    if (ggml_backend_dev_type(found) == GGML_BACKEND_DEVICE_TYPE_CPU) {
+        params.n_gpu_layers = 0;  // upstream's list names offload devices only: an empty one is the CPU alone
+    } else {
+        devices.push_back(found);
+    }
+    devices.push_back(nullptr);
+    params.devices    = devices.data();
+    params.split_mode = LLAMA_SPLIT_MODE_NONE;
+    return params;
+}
+
+}  // namespace pyg
+
+pyg_model_options pyg_model_default_options(void) {
+    pyg_model_options options = {};
+    options.n_gpu_layers      = -1;
+    options.use_mmap          = true;
+    return options;
+}
+
+pyg_status pyg_model_new(const char * path, const pyg_model_options * options, pyg_model ** out, pyg_error * err) {
+    return pyg::guard(err, [&] {
+        require_model_file(path);
+        auto handle   = std::make_unique<pyg_model>();
+        handle->model = load(path, *options);
+        *out          = handle.release();
+    });
+}
+
+pyg_status pyg_model_close(pyg_model * model, pyg_error * err) { return pyg::close(model, err); }
+
+void pyg_model_free(pyg_model * model) { pyg::free_handle(model); }
+
+pyg_status pyg_model_get(pyg_model * model, struct llama_model ** out, pyg_error * err) {
+    return pyg::with(model, err, [&](pyg_model & handle) { *out = handle.model->raw; });
+}
+
+pyg_status pyg_model_get_vocab(pyg_model * model, const struct llama_vocab ** out, pyg_error * err) {
+    return pyg::with(model, err, [&](pyg_model & handle) { *out = handle.model->vocab; });
+}
+
+pyg_status pyg_model_get_info(pyg_model * model, pyg_model_info * out, pyg_error * err) {
+    return pyg::with(model, err, [&](pyg_model & handle) {
+        const llama_model * raw  = handle.model->raw;
+        const std::string   arch = metadata_value(raw, "general.architecture");
+        // Upstream's answer is undefined for models without a classifier head; only rank pooling has one.
+        const bool ranks = metadata_value(raw, arch + ".pooling_type") == std::to_string(LLAMA_POOLING_TYPE_RANK);
+
+        pyg_model_info info = {};
+        info.n_ctx_train    = llama_model_n_ctx_train(raw);
+        info.n_embd         = llama_model_n_embd(raw);
+        info.n_embd_out     = llama_model_n_embd_out(raw);
+        info.n_layer        = llama_model_n_layer(raw);
+        info.n_swa          = llama_model_n_swa(raw);
+        info.rope_type      = llama_model_rope_type(raw);
+        info.ftype          = llama_model_ftype(raw);
+        info.n_cls_out      = ranks ? llama_model_n_cls_out(raw) : 0;
+        info.n_params       = llama_model_n_params(raw);
+        info.size_bytes     = llama_model_size(raw);
+        info.has_encoder    = llama_model_has_encoder(raw);
+        info.has_decoder    = llama_model_has_decoder(raw);
+        info.is_recurrent   = llama_model_is_recurrent(raw);
+        info.is_hybrid      = llama_model_is_hybrid(raw);
+        info.is_diffusion   = llama_model_is_diffusion(raw);
+        info.is_causal      = raw->hparams.causal_attn;
+        if (info.n_layer > 0) {  // a vocabulary alone has none, and upstream asserts on that
+            info.n_head    = llama_model_n_head(raw);
+            info.n_head_kv = llama_model_n_head_kv(raw);
+        }
+        llama_model_desc(raw, info.desc, sizeof(info.desc));
+        copy_string(info.arch, sizeof(info.arch), arch);
+        *out = info;
+    });
+}
+
+pyg_status pyg_model_meta_count(pyg_model * model, int32_t * out, pyg_error * err) {
+    return pyg::with(model, err, [&](pyg_model & handle) { *out = llama_model_meta_count(handle.model->raw); });
+}
+
+pyg_status pyg_model_meta_get(pyg_model * model, int32_t index, char * key, size_t key_size, size_t * key_len,
+                              char * value, size_t value_size, size_t * value_len, pyg_error * err) {
+    return pyg::with(model, err, [&](pyg_model & handle) {
+        const llama_model * raw   = handle.model->raw;
+        const int32_t       count = llama_model_meta_count(raw);
+        if (index < 0 || index >= count) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "metadata index %d is outside 0 to %d", index, count - 1);
+        }
+        *key_len   = static_cast<size_t>(llama_model_meta_key_by_index(raw, index, key, key_size));
+        *value_len = static_cast<size_t>(llama_model_meta_val_str_by_index(raw, index, value, value_size));
+    });
+}
+
+pyg_status pyg_model_chat_template(pyg_model * model, const char * name, const char ** out, pyg_error * err) {
+    return pyg::with(model, err,
+                     [&](pyg_model & handle) { *out = llama_model_chat_template(handle.model->raw, name); });
+}

@@ -1,0 +1,161 @@
+// Plain arrays to and from the engine's types.
+#include "ggml.h"
+#include "boundary/guard.hpp"
+
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+
+namespace {
+
+using pyg::fail;
+
+constexpr float LARGEST_F16        = 65504.0f;
+constexpr float LARGEST_IN_BLOCKS  = 32768.0f;
+constexpr float LARGEST_BF16       = 3.38953139e38f;
+constexpr float LARGEST_IMPORTANCE = 1e20f;  // its products with values stay finite
+
+// A type that arrays can be encoded in and decoded from. Upstream's encoder has a case for exactly those types
+// that it can decode to floats, and F32.
+const ggml_type_traits & require_convertible(int32_t type) {
+    const ggml_type_traits * traits =
+        type >= 0 && type < GGML_TYPE_COUNT ? ggml_get_type_traits(static_cast<ggml_type>(type)) : nullptr;
+    if (!traits || traits->blck_size == 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%d is not the number of a ggml type", type);
+    }
+    if (traits->to_float || type == GGML_TYPE_F32) {
+        return *traits;
+    }
+    if (traits->is_quantized) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "%s only exists between the steps of the engine's matrix products: it is neither stored nor decoded",
+                   traits->type_name);
+    }
+    throw fail(PYG_ERR_INVALID_PARAMETER, "%s holds plain numbers, there is nothing to convert: use the array itself",
+               traits->type_name);
+}
+
+// Bytes of `n` values. PYG_ERR_INVALID_PARAMETER unless they are whole blocks of a size that exists.
+size_t require_whole_blocks(const ggml_type_traits & traits, int64_t n) {
+    if (n < 0 || n % traits.blck_size != 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s stores blocks of %lld values, and %lld is not a multiple of that",
+                   traits.type_name, static_cast<long long>(traits.blck_size), static_cast<long long>(n));
+    }
+    size_t size = 0;
+    if (__builtin_mul_overflow(static_cast<size_t>(n / traits.blck_size), traits.type_size, &size)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%lld values are more than memory can address",
+                   static_cast<long long>(n));
+    }
+    return size;
+}
+
+void require_size(const ggml_type_traits & traits, int64_t n, size_t expected, size_t given) {
+    if (expected != given) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%lld values of type %s take %zu bytes, and %zu were given",
+                   static_cast<long long>(n), traits.type_name, expected, given);
+    }
+}
+
+// The largest magnitude a type can hold.
+//
+// Blocks carry their scale (and offset) as F16, which upstream's searches for the best fit may place beyond the
+// values themselves. Larger values would still do for some types, come out as infinities for others, and finally
+// drive the searches into their asserts.
+float largest_value(int32_t type) {
+    switch (type) {
+    case GGML_TYPE_F32:
+        return INFINITY;
+    case GGML_TYPE_F16:
+        return LARGEST_F16;
+    case GGML_TYPE_BF16:
+        return LARGEST_BF16;
+    case GGML_TYPE_MXFP4:
+        return FLT_MAX;  // the scale is a power of two
+    case GGML_TYPE_NVFP4:
+        return 448.0f * 6.0f;  // E4M3 scale times E2M1 value
+    default:
+        return LARGEST_IN_BLOCKS;
+    }
+}
+
+// Plain floats may be infinite or NaN to begin with; what is finite has to stay so.
+void require_encodable(int32_t type, const ggml_type_traits & traits, const float * values, int64_t n) {
+    const float largest = largest_value(type);
+    for (int64_t i = 0; i < n; i++) {
+        const bool fits = std::fabs(values[i]) <= largest || (!traits.is_quantized && !std::isfinite(values[i]));
+        if (!fits) {
+            throw fail(PYG_ERR_INVALID_PARAMETER,
+                       "value %lld is %.9g, and %s holds finite values up to %.9g in magnitude",
+                       static_cast<long long>(i), static_cast<double>(values[i]), traits.type_name,
+                       static_cast<double>(largest));
+        }
+    }
+}
+
+void require_imatrix(ggml_type type, const float * imatrix, int64_t n) {
+    if (!imatrix) {
+        if (ggml_quantize_requires_imatrix(type)) {
+            throw fail(PYG_ERR_INVALID_PARAMETER,
+                       "%s needs an importance matrix: one weight per column, such as the mean square of the "
+                       "activations that meet it",
+                       ggml_type_name(type));
+        }
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        if (!(imatrix[i] >= 0 && imatrix[i] <= LARGEST_IMPORTANCE)) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "importance %lld is %g; importances are 0 to %g",
+                       static_cast<long long>(i), static_cast<double>(imatrix[i]),
+                       static_cast<double>(LARGEST_IMPORTANCE));
+        }
+    }
+}
+
+void require_finite(const ggml_type_traits & traits, const float * values, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        if (!std::isfinite(values[i])) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "these bytes are no %s data: value %lld decodes to %g",
+                       traits.type_name, static_cast<long long>(i), static_cast<double>(values[i]));
+        }
+    }
+}
+
+}  // namespace
+
+pyg_status pyg_quantize(int32_t type, const float * src, int64_t n_rows, int64_t n_per_row, const float * imatrix,
+                        void * dst, size_t dst_size, pyg_error * err) {
+    return pyg::guard(err, [&] {
+        const ggml_type_traits & traits = require_convertible(type);
+        require_whole_blocks(traits, n_per_row);
+        int64_t n = 0;
+        if (n_rows < 0 || __builtin_mul_overflow(n_rows, n_per_row, &n)) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "%lld rows of %lld values cannot be", static_cast<long long>(n_rows),
+                       static_cast<long long>(n_per_row));
+        }
+        require_size(traits, n, require_whole_blocks(traits, n), dst_size);
+        if (n == 0) {
+            return;
+        }
+        require_imatrix(static_cast<ggml_type>(type), imatrix, n_per_row);
+        require_encodable(type, traits, src, n);
+        ggml_quantize_chunk(static_cast<ggml_type>(type), src, dst, 0, n_rows, n_per_row, imatrix);
+    });
+}
+
+pyg_status pyg_dequantize(int32_t type, const void * src, size_t src_size, int64_t n, float * dst, pyg_error * err) {
+    return pyg::guard(err, [&] {
+        const ggml_type_traits & traits = require_convertible(type);
+        require_size(traits, n, require_whole_blocks(traits, n), src_size);
+        if (n == 0) {
+            return;
+        }
+        if (type == GGML_TYPE_F32) {
+            std::memcpy(dst, src, src_size);
+            return;
+        }
+        traits.to_float(src, dst, n);
+        if (traits.is_quantized) {
+            require_finite(traits, dst, n);
+        }
+    });
+}

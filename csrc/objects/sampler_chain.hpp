@@ -1,0 +1,18 @@
+// The samplers of a request, by name and in their order, as one of upstream's chains.
+#pragma once
+
+#include "boundary/handles.hpp"
+
+namespace pyg {
+
+struct ChainDeleter {
+    void operator()(llama_sampler * chain) const { llama_sampler_free(chain); }
+};
+
+using SamplerChain = std::unique_ptr<llama_sampler, ChainDeleter>;
+
+// Checks the options, grammar aside, and makes the chain. Null: it would only take the likeliest token.
+// `n_ctx` bounds what samplers can look back at. PYG_ERR_INVALID_PARAMETER.
+SamplerChain make_sampler_chain(const Model & model, uint32_t n_ctx, const pyg_sampling & options);
+
+}  // namespace pyg
