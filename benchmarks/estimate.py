@@ -30,9 +30,9 @@ from measure import Claim, at_most, verdict
 from shapes import SHAPES, model_file
 
 from pyggml import Context, Model, errors, ffi, lib
-from pyggml._llm_context import context_arguments
-from pyggml.diagnostics._planner import device_memories
-from pyggml.diagnostics.estimate import MemoryEstimate, estimate
+from pyggml.memory.estimate import MemoryEstimate, estimate
+from pyggml.memory.llm_context import context_arguments
+from pyggml.memory.planner import device_memories
 from pyggml.source import SHIPPED_MODEL
 
 MB = 10**6

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyggml._api import __all__ as __all__
 
 # These load asyncio, which takes half as long as all the rest.
-_ASYNC = {"AsyncStream": "pyggml.astream", "AsyncChatStream": "pyggml.chat.aconversation"}
+_ASYNC = {"AsyncStream": "pyggml.generation.astream", "AsyncChatStream": "pyggml.chat.aconversation"}
 
 
 def __getattr__(name: str) -> object:

@@ -34,7 +34,6 @@ from pyggml.diagnostics import (
     VocabularyReport,
     inspect,
 )
-from pyggml.diagnostics.estimate import DeviceMemory, MemoryEstimate, Suggestions
 from pyggml.errors import (
     ArchitectureMismatchError,
     ClosedError,
@@ -58,6 +57,7 @@ from pyggml.errors import (
     UnsupportedArchitectureError,
 )
 from pyggml.families import Family
+from pyggml.generation.stream import Stream
 from pyggml.imatrix import ImportanceMatrix
 from pyggml.importer import Conversion, convert
 from pyggml.inference import (
@@ -75,11 +75,11 @@ from pyggml.inference import (
 )
 from pyggml.llm import LLM
 from pyggml.loading import load
+from pyggml.memory.estimate import DeviceMemory, MemoryEstimate, Suggestions
 from pyggml.model import Model
 from pyggml.quantization import Perplexity, compute_imatrix, perplexity, quantize
 from pyggml.sampler import Sampler
 from pyggml.schema import schema_of
-from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
 from pyggml.tokenizer.hugging_face import open_tokenizer
 from pyggml.types import (
@@ -95,8 +95,8 @@ from pyggml.types import (
 from pyggml.vocab import Vocab
 
 if TYPE_CHECKING:
-    from pyggml.astream import AsyncStream
     from pyggml.chat.aconversation import AsyncChatStream
+    from pyggml.generation.astream import AsyncStream
 
 __all__ = [
     "LLM",

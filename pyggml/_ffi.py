@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from pyggml._version import __version__
 
 try:
-    from pyggml import _pyggml
+    from pyggml._pyggml import __file__ as _module_file
+    from pyggml._pyggml import ffi as ffi
+    from pyggml._pyggml import lib as lib
 except ImportError as error:
     raise ImportError(
         "pyggml's compiled module could not be imported. If this is a source checkout, build it in place with "
@@ -22,9 +24,6 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from pyggml._pyggml import CData as CData
-
-ffi = _pyggml.ffi
-lib = _pyggml.lib
 
 
 def _check_version() -> None:
@@ -38,7 +37,7 @@ def _check_version() -> None:
 
 def _start_engine() -> None:
     err = ffi.new("pyg_error *")
-    module_dir = Path(_pyggml.__file__).resolve().parent
+    module_dir = Path(_module_file).resolve().parent
     if lib.pyg_init(os.fsencode(module_dir), err) != 0:
         raise ImportError(f"pyggml's engine did not start: {ffi.string(err.message).decode(errors='replace')}")
 

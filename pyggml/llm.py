@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from pyggml import bulk, chat, families
-from pyggml._llm_context import checked_n_ctx, context_arguments, generates
+from pyggml import chat, families
 from pyggml._native import INT32_MAX, UINT32_MAX, choice, integer
 from pyggml.chat import ChatTemplates
 from pyggml.chat.chatting import ChatTemplate, Chatting, Messages, Tools
@@ -20,12 +19,14 @@ from pyggml.chat.messages import checked as checked_messages
 from pyggml.chat.tools import checked as checked_tools
 from pyggml.context import Context
 from pyggml.embedding import Embedder, Pooling, Text
-from pyggml.engine import Engine
 from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
 from pyggml.families import Family
-from pyggml.job import Job, Prompt, merge, prompt_ids, without_schema
+from pyggml.generation import bulk
+from pyggml.generation.engine import Engine
+from pyggml.generation.job import Job, Prompt, merge, prompt_ids, without_schema
+from pyggml.generation.stream import Stream
+from pyggml.memory.llm_context import checked_n_ctx, context_arguments, generates
 from pyggml.model import Model
-from pyggml.stream import Stream
 from pyggml.tokenizer import Tokenizer
 from pyggml.tokenizer.hugging_face import tokenizer_for
 from pyggml.types import Completion, EngineStats, SamplingParams
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as HuggingFace
     from typing_extensions import Self
 
-    from pyggml.astream import AsyncStream
+    from pyggml.generation.astream import AsyncStream
 
 QueueFull = Literal["raise", "wait"]
 
@@ -137,7 +138,7 @@ class LLM(Chatting):
 
     async def agenerate(self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Any) -> Completion:
         """As :meth:`generate`, for coroutines. Cancelling the task cancels the generation."""
-        from pyggml.astream import AsyncStream  # loads asyncio, half of the time "import pyggml" would take
+        from pyggml.generation.astream import AsyncStream  # loads asyncio, half of the time "import pyggml" would take
 
         return await AsyncStream(self._job(prompt, merge(params, overrides), whole=True)).finish()
 
@@ -150,7 +151,7 @@ class LLM(Chatting):
             An asynchronous iterator of Chunks, and an asynchronous context manager. Closing or dropping it, or
             cancelling the task that iterates, cancels the generation.
         """
-        from pyggml.astream import AsyncStream
+        from pyggml.generation.astream import AsyncStream
 
         return AsyncStream(self._job(prompt, merge(params, overrides)))
 

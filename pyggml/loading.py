@@ -6,12 +6,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
-from pyggml.diagnostics.estimate import Auto, Planner, PlanOptions, Settings, require_room, resolve
 from pyggml.importer.cache import Accept, Imported, imported
 from pyggml.llm import LLM, QueueFull
+from pyggml.memory.estimate import Auto, Planner, PlanOptions, Settings, require_room, resolve
 from pyggml.model import Model, Progress
 from pyggml.source import Source, identify
-from pyggml.tokenizer import Tokenizer, _files
+from pyggml.tokenizer import Tokenizer
+from pyggml.tokenizer import files as tokenizer_files
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as HuggingFace
@@ -167,7 +168,7 @@ def open_llm(
         As :func:`load`.
     """
     if isinstance(tokenizer, (str, os.PathLike)):
-        tokenizer = _files.find(tokenizer)
+        tokenizer = tokenizer_files.find(tokenizer)
     files = model_files(source, progress, tokenizer)
     if tokenizer is None:
         tokenizer = files.tokenizer

@@ -17,6 +17,9 @@ import numpy.typing as npt
 from pyggml import errors
 from pyggml._ffi import ffi, lib
 
+#: Of the layouts of the quantised types, as files say it.
+QUANTIZATION_VERSION: int = lib.GGML_QNT_VERSION
+
 
 class GGMLType(IntEnum):
     """The element types of ggml tensors; the numbers are ``enum ggml_type``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum, IntFlag
 from functools import cached_property
 from typing import TYPE_CHECKING, SupportsIndex
 
@@ -15,6 +16,33 @@ from pyggml._native import INT32_MAX, int32_array, integer, pointer, utf8
 
 if TYPE_CHECKING:
     from pyggml._ffi import CData
+
+
+class TokenType(IntEnum):
+    """What a token is, as GGUF and SentencePiece files have it; the numbers are ``enum llama_token_type``."""
+
+    NORMAL = lib.LLAMA_TOKEN_TYPE_NORMAL
+    UNKNOWN = lib.LLAMA_TOKEN_TYPE_UNKNOWN
+    CONTROL = lib.LLAMA_TOKEN_TYPE_CONTROL
+    USER_DEFINED = lib.LLAMA_TOKEN_TYPE_USER_DEFINED
+    UNUSED = lib.LLAMA_TOKEN_TYPE_UNUSED
+    BYTE = lib.LLAMA_TOKEN_TYPE_BYTE
+
+
+class TokenAttr(IntFlag):
+    """A token's attributes; the bits are ``enum llama_token_attr``."""
+
+    UNKNOWN = lib.LLAMA_TOKEN_ATTR_UNKNOWN
+    UNUSED = lib.LLAMA_TOKEN_ATTR_UNUSED
+    NORMAL = lib.LLAMA_TOKEN_ATTR_NORMAL
+    CONTROL = lib.LLAMA_TOKEN_ATTR_CONTROL
+    USER_DEFINED = lib.LLAMA_TOKEN_ATTR_USER_DEFINED
+    BYTE = lib.LLAMA_TOKEN_ATTR_BYTE
+    NORMALIZED = lib.LLAMA_TOKEN_ATTR_NORMALIZED
+    LSTRIP = lib.LLAMA_TOKEN_ATTR_LSTRIP
+    RSTRIP = lib.LLAMA_TOKEN_ATTR_RSTRIP
+    SINGLE_WORD = lib.LLAMA_TOKEN_ATTR_SINGLE_WORD
+
 
 _TYPE_NAMES: dict[int, str] = {
     lib.LLAMA_VOCAB_TYPE_NONE: "none",
@@ -206,9 +234,9 @@ class Vocab:
         """The token's score, which orders merges in some vocabularies."""
         return float(self._token(token_id).score)
 
-    def attr(self, token_id: SupportsIndex) -> int:
-        """The token's attributes: bits of ``enum llama_token_attr``."""
-        return int(self._token(token_id).attr)
+    def attr(self, token_id: SupportsIndex) -> TokenAttr:
+        """The token's attributes."""
+        return TokenAttr(self._token(token_id).attr)
 
     def is_eog(self, token_id: SupportsIndex) -> bool:
         """Whether the engine takes the token for an end of a generation (EOS, EOT ...)."""

@@ -15,7 +15,7 @@ import pytest
 from pyggml import ffi, lib
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter
 from pyggml.imatrix import Importance, ImportanceMatrix
-from pyggml.importer.encoding import FILE_TYPES
+from pyggml.mixture import FILE_TYPES
 
 N_EMBD = 256  # a row of one block of every type
 N_ROWS = 2  # the rules do not look at how many there are

@@ -13,7 +13,7 @@ from command import fails, pyggml
 from hf_llama import HFLlama
 from terminal import Terminal
 
-from pyggml.cli._units import ago_text
+from pyggml.cli.show.units import ago_text
 from pyggml.importer import CacheEntry, cache_entries, imported
 
 

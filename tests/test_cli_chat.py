@@ -15,10 +15,10 @@ import pytest
 from command import Run, fails, pyggml
 
 from pyggml import ChatCompletion, ChatMessage, InvalidParameterError, SamplingParams, Timings
-from pyggml.cli._commands import COMMANDS, Outcome, understood
 from pyggml.cli._sampling_options import differing
-from pyggml.cli._session import Session
-from pyggml.cli._turns import is_open, turns_of
+from pyggml.cli.chat.commands import COMMANDS, Outcome, understood
+from pyggml.cli.chat.session import Session
+from pyggml.cli.chat.turns import is_open, turns_of
 from pyggml.source import SHIPPED_MODEL
 
 SKY, BLUE = "What colour is the sky?", "The sky is blue."

@@ -19,11 +19,11 @@ import pytest
 from command import fails, pyggml
 
 import pyggml as library
-from pyggml.cli import _doctor_machine as machine
-from pyggml.cli._doctor_checks import Check, checks
-from pyggml.cli._doctor_gpu import Gpu, find_gpus, has_rocm
-from pyggml.cli._doctor_probe import Probe, probe
-from pyggml.cli._doctor_text import anonymous, report
+from pyggml.cli.doctor import machine
+from pyggml.cli.doctor.checks import Check, checks
+from pyggml.cli.doctor.gpu import Gpu, find_gpus, has_rocm
+from pyggml.cli.doctor.probe import Probe, probe
+from pyggml.cli.doctor.text import anonymous, report
 
 BYTES = {"type": ["integer", "null"], "minimum": 0}
 TEXT = {"type": ["string", "null"]}
@@ -151,7 +151,7 @@ class TestEnginesThatFail:
         return probe([sys.executable, "-c", program], timeout_s)
 
     def test_the_compiled_module_is_missing(self) -> None:
-        program = "import sys; sys.modules['pyggml._pyggml'] = None; from pyggml.cli._doctor_probe import main; main()"
+        program = "import sys; sys.modules['pyggml._pyggml'] = None; from pyggml.cli.doctor.probe import main; main()"
         result = self.failing(program)
         assert result.facts == {}
         assert result.failure is not None
@@ -165,7 +165,7 @@ class TestEnginesThatFail:
         for name in ("HOME", "XDG_CACHE_HOME", "PYGGML_CACHE"):
             monkeypatch.delenv(name, raising=False)
         nobody = "import os; os.getuid = lambda: 2**31 - 9"  # a number that no user has
-        result = self.failing(f"{nobody}; from pyggml.cli._doctor_probe import main; main()")
+        result = self.failing(f"{nobody}; from pyggml.cli.doctor.probe import main; main()")
         assert result.failure is None
         (cache,) = [
             check

@@ -238,7 +238,7 @@ def test_ctrl_c_keeps_json_whole() -> None:
     program = """if True:
         import os, signal
         from pyggml.cli import main
-        from pyggml.stream import Stream
+        from pyggml.generation.stream import Stream
 
         read = Stream.__next__
 

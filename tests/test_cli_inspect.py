@@ -14,7 +14,7 @@ from hf_llama import HFLlama
 from terminal import Terminal
 
 import pyggml as library
-from pyggml.cli._tables import plain, ranges
+from pyggml.cli.show.tables import plain, ranges
 from pyggml.source import SHIPPED_MODEL
 
 BAR = re.compile(r"^  ([\w -]+?) +(\d+|<1)% +([\d.]+ k?M?G?B)( [█▏▎▍▌▋▊▉]+)?$", re.MULTILINE)

@@ -21,9 +21,20 @@ from hf_llama import HFLlama
 
 import pyggml
 from pyggml import Context, Model, errors, ffi, lib
-from pyggml._llm_context import context_arguments
-from pyggml.diagnostics import _blueprint
-from pyggml.diagnostics._memory import (
+from pyggml.errors import (
+    DeviceError,
+    InvalidParameterError,
+    ModelLoadError,
+    ModelNotFoundError,
+    OutOfMemoryError,
+    TokenizerError,
+)
+from pyggml.gguf import GGUFReader
+from pyggml.memory import blueprint
+from pyggml.memory.estimate import MemoryEstimate, PlanOptions, estimate
+from pyggml.memory.llm_context import context_arguments
+from pyggml.memory.planner import Planner, device_memories
+from pyggml.memory.search import (
     CACHE_TYPES,
     CELL_PAD,
     HEADROOM,
@@ -37,17 +48,6 @@ from pyggml.diagnostics._memory import (
     suggest,
     tightest,
 )
-from pyggml.diagnostics._planner import Planner, device_memories
-from pyggml.diagnostics.estimate import MemoryEstimate, PlanOptions, estimate
-from pyggml.errors import (
-    DeviceError,
-    InvalidParameterError,
-    ModelLoadError,
-    ModelNotFoundError,
-    OutOfMemoryError,
-    TokenizerError,
-)
-from pyggml.gguf import GGUFReader
 from pyggml.quant import GGMLType
 from pyggml.source import SHIPPED_MODEL
 
@@ -136,13 +136,13 @@ def lay(path: Path, file_type: str, n_layer: int = 2) -> None:
         "llama.rope.dimension_count": head_dim,
     }
     tensors = [
-        _blueprint.Tensor(name, shape, GGMLType.F32 if len(shape) == 1 else GGMLType.F16)
+        blueprint.Tensor(name, shape, GGMLType.F32 if len(shape) == 1 else GGMLType.F16)
         for name, shape in shapes.items()
     ]
     metadata |= models.real_vocabulary("llama-spm")
-    _blueprint.Blueprint(metadata, tensors).lay(path)
+    blueprint.Blueprint(metadata, tensors).lay(path)
     if file_type != "f16":
-        _blueprint.Blueprint(metadata, _blueprint.of_file(path, file_type).tensors).lay(path)
+        blueprint.Blueprint(metadata, blueprint.of_file(path, file_type).tensors).lay(path)
 
 
 @pytest.mark.parametrize("file_type", ["f16", "q8_0", "q4_0", "q4_k_m"])
@@ -180,7 +180,7 @@ def usual(n_ctx: int) -> dict[str, Any]:
 GROWTH = """
 import ctypes, json, sys
 import pyggml
-from pyggml.diagnostics.estimate import estimate
+from pyggml.memory.estimate import estimate
 
 def resident():
     ctypes.CDLL(None).malloc_trim(0)
@@ -527,7 +527,7 @@ def test_auto_keeps_within_what_the_engine_computes_rightly(model_dir: Path) -> 
 LIMITED = """
 import resource, sys
 import pyggml
-from pyggml.diagnostics.estimate import estimate
+from pyggml.memory.estimate import estimate
 
 path, spare = sys.argv[1], int(sys.argv[2])
 with pyggml.load() as llm:  # what the process needs anyway

@@ -24,7 +24,6 @@ import tokenizer_files
 from hf_llama import HFLlama
 
 import pyggml
-from pyggml import _resumable_file
 from pyggml.errors import (
     ArchitectureMismatchError,
     DiskFullError,
@@ -32,6 +31,7 @@ from pyggml.errors import (
     ModelLoadError,
     TokenizerError,
 )
+from pyggml.files import resumable
 from pyggml.gguf import GGUFReader
 from pyggml.importer import cache_dir, cache_entries, clear_cache, imported
 
@@ -166,7 +166,7 @@ def test_a_disk_that_loses_what_was_written(
         os.fsync(descriptor)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_resumable_file, "_sync_data", sync)
+        patch.setattr(resumable, "_sync_data", sync)
         with pytest.raises(ModelLoadError, match=r"could not be written.*Input/output error"):
             imported(hf)
     assert names_in(cache) == [".part"]

@@ -17,9 +17,8 @@ from tokenizers import Tokenizer
 
 from pyggml import Model, TokenizerError, TokenizerNotFoundError
 from pyggml.gguf import GGUFWriter
-from pyggml.importer import _pre_tokenizers, _special_tokens
-from pyggml.importer._regex_spelling import canonical
-from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
+from pyggml.importer.vocabulary import Vocabulary, pre_tokenizers, read_vocabulary, special_tokens
+from pyggml.importer.vocabulary.regex_spelling import canonical
 from pyggml.tokenizer.hugging_face import open_tokenizer
 
 CONFIG = {"eos_token_id": 0}
@@ -131,8 +130,8 @@ def test_a_pre_tokenizer_is_recognised_by_what_it_does(tmp_path: Path, name: str
     assert differing(vocabulary, tmp_path, 500) == []
 
 
-@pytest.mark.parametrize("entry", _pre_tokenizers._KNOWN, ids=lambda entry: f"{entry.name}-{entry.inexact is None}")
-def test_the_engine_cuts_as_the_table_says(tmp_path: Path, entry: _pre_tokenizers._Known) -> None:
+@pytest.mark.parametrize("entry", pre_tokenizers._KNOWN, ids=lambda entry: f"{entry.name}-{entry.inexact is None}")
+def test_the_engine_cuts_as_the_table_says(tmp_path: Path, entry: pre_tokenizers._Known) -> None:
     """Each name stands for these expressions, exactly where nothing else is noted."""
     steps = [step.removeprefix("bytes:") for step in entry.steps]
     at = next((i for i, step in enumerate(entry.steps) if step.startswith("bytes:")), len(steps))
@@ -595,7 +594,7 @@ def test_runs_of_spaces_as_added_tokens_are_found_alike(tmp_path: Path) -> None:
 def test_the_engines_own_list_of_special_texts() -> None:
     source = (models.VOCABULARIES.parent / "src" / "llama-vocab.cpp").read_text("utf-8")
     by_text = set(re.findall(r't\.first == "([^"]+)"', source))
-    assert by_text == _special_tokens.ENGINE_SPECIAL | _special_tokens.ENGINE_PLAIN
+    assert by_text == special_tokens.ENGINE_SPECIAL | special_tokens.ENGINE_PLAIN
 
 
 # --- broken files ---------------------------------------------------------------------------------------------

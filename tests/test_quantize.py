@@ -25,7 +25,7 @@ from pyggml import (
 )
 from pyggml.gguf import GGMLType, GGUFReader
 from pyggml.imatrix import Importance, ImportanceMatrix
-from pyggml.importer.encoding import FILE_TYPES
+from pyggml.mixture import FILE_TYPES
 from pyggml.source import SHIPPED_MODEL
 
 # What upstream has names for, but no rules.

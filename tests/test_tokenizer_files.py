@@ -21,7 +21,8 @@ from pyggml import LLM, Tokenizer, TokenizerError, TokenizerNotFoundError, open_
 from pyggml.errors import InferError, InvalidParameterError
 from pyggml.model import Model
 from pyggml.tokenizer import sentencepiece
-from pyggml.tokenizer.sentencepiece import Algorithm, Piece, PieceType, SentencePieceModel
+from pyggml.tokenizer.sentencepiece import Algorithm, Piece, SentencePieceModel
+from pyggml.vocab import TokenType
 
 Content = dict[str, Any]
 
@@ -248,12 +249,12 @@ class TestTokenizerModel:
     def test_what_is_read_is_what_was_written(self) -> None:
         model = SentencePieceModel(
             pieces=(
-                Piece("<unk>", 0.0, PieceType.UNKNOWN),
-                Piece("<s>", 0.0, PieceType.CONTROL),
-                Piece("▁é漢", -1.5, PieceType.NORMAL),
-                Piece("<0x41>", -2.0, PieceType.BYTE),
-                Piece("a b", -3.0, PieceType.USER_DEFINED),
-                Piece("", -4.0, PieceType.UNUSED),
+                Piece("<unk>", 0.0, TokenType.UNKNOWN),
+                Piece("<s>", 0.0, TokenType.CONTROL),
+                Piece("▁é漢", -1.5, TokenType.NORMAL),
+                Piece("<0x41>", -2.0, TokenType.BYTE),
+                Piece("a b", -3.0, TokenType.USER_DEFINED),
+                Piece("", -4.0, TokenType.UNUSED),
             ),
             algorithm=Algorithm.BPE,
             byte_fallback=True,
@@ -271,7 +272,7 @@ class TestTokenizerModel:
 
     def test_defaults_are_those_of_the_format(self) -> None:
         model = sentencepiece.parse(b"\x0a\x03\x0a\x01a")
-        assert model == SentencePieceModel(pieces=(Piece("a", 0.0, PieceType.NORMAL),))
+        assert model == SentencePieceModel(pieces=(Piece("a", 0.0, TokenType.NORMAL),))
 
     def test_fields_that_nobody_knows_are_skipped(self) -> None:
         unknown = b"\xf8\x07\x05" + b"\xf9\x07" + bytes(8) + b"\xfa\x07\x02ab" + b"\xfd\x07" + bytes(4)
@@ -287,7 +288,7 @@ class TestTokenizerModel:
             (b"\x0b", "wire type 3"),
             (b"\x08\x01", "a number stands"),
             (b"\x0a\x03\x0a\x01\xff", "piece 0"),
-            (b"\x0a\x05\x0a\x01a\x18\x09", "piece 0: 9 is not a valid PieceType"),
+            (b"\x0a\x05\x0a\x01a\x18\x09", "piece 0: 9 is not a valid TokenType"),
             (b"\x0a\x03\x0a\x01a\x12\x02\x18\x09", "kind 9"),
         ],
     )
@@ -297,7 +298,7 @@ class TestTokenizerModel:
 
     def test_no_damage_is_anything_but_an_error(self) -> None:
         good = tokenizer_files.sentencepiece_bytes(
-            SentencePieceModel(pieces=tuple(Piece(f"p{i}", -i, PieceType.NORMAL) for i in range(20)))
+            SentencePieceModel(pieces=tuple(Piece(f"p{i}", -i, TokenType.NORMAL) for i in range(20)))
         )
         draw = random.Random(2)
         for _ in range(3_000):
@@ -317,11 +318,11 @@ class TestTokenizerModel:
             ({"algorithm": Algorithm.WORD}, "words"),
             ({"algorithm": Algorithm.CHAR}, "chars"),
             ({"space_is_suffix": True}, "behind words"),
-            ({"pieces": (Piece("a", 0, PieceType.NORMAL),) * 2, "algorithm": Algorithm.BPE}, "0 and 1 are both 'a'"),
+            ({"pieces": (Piece("a", 0, TokenType.NORMAL),) * 2, "algorithm": Algorithm.BPE}, "0 and 1 are both 'a'"),
         ],
     )
     def test_models_that_cannot_be_used(self, tmp_path: Path, tiny: Model, changes: dict[str, Any], words: str) -> None:
-        options: dict[str, Any] = {"pieces": (Piece("a", 0, PieceType.NORMAL),), **changes}
+        options: dict[str, Any] = {"pieces": (Piece("a", 0, TokenType.NORMAL),), **changes}
         path = tmp_path / "tokenizer.model"
         path.write_bytes(tokenizer_files.sentencepiece_bytes(SentencePieceModel(**options)))
         with pytest.raises(TokenizerError, match=words):
@@ -369,10 +370,10 @@ def test_what_users_defined_is_found_as_it_is_written() -> None:
     """Gemma's files define runs of spaces, spelled with the sign for a space."""
     characters = "▁abc"
     pieces = [
-        Piece("<unk>", 0, PieceType.UNKNOWN),
-        Piece("▁▁", 0, PieceType.USER_DEFINED),
-        *(Piece(character, -i, PieceType.NORMAL) for i, character in enumerate(characters)),
-        Piece("▁a", -9, PieceType.NORMAL),
+        Piece("<unk>", 0, TokenType.UNKNOWN),
+        Piece("▁▁", 0, TokenType.USER_DEFINED),
+        *(Piece(character, -i, TokenType.NORMAL) for i, character in enumerate(characters)),
+        Piece("▁a", -9, TokenType.NORMAL),
     ]
     model = SentencePieceModel(
         tuple(pieces), Algorithm.BPE, add_dummy_prefix=False, remove_extra_whitespaces=False, bos_id=-1, eos_id=-1
@@ -382,7 +383,7 @@ def test_what_users_defined_is_found_as_it_is_written() -> None:
 
 
 def test_spaces_are_cleaned_up_where_the_model_says_so() -> None:
-    pieces = (Piece("<unk>", 0, PieceType.UNKNOWN), *(Piece(c, -1, PieceType.NORMAL) for c in ("▁", "a", "▁a")))
+    pieces = (Piece("<unk>", 0, TokenType.UNKNOWN), *(Piece(c, -1, TokenType.NORMAL) for c in ("▁", "a", "▁a")))
     content = pyggml.tokenizer._json_file.from_sentencepiece(SentencePieceModel(pieces, Algorithm.UNIGRAM))
     engine = Engine.from_str(json.dumps(content))
     assert engine.encode("  a   a ").tokens == ["▁a", "▁a"]

@@ -17,7 +17,8 @@ from typing import Any
 import models
 
 from pyggml.tokenizer import _json_file
-from pyggml.tokenizer.sentencepiece import Algorithm, Piece, PieceType, SentencePieceModel
+from pyggml.tokenizer.sentencepiece import Algorithm, Piece, SentencePieceModel
+from pyggml.vocab import TokenType
 
 _SOURCE = models.VOCABULARIES.parent / "src" / "llama-vocab.cpp"
 
@@ -116,7 +117,7 @@ def sentencepiece_model(vocabulary: models.Metadata) -> SentencePieceModel:
     texts = _texts(vocabulary)
     return SentencePieceModel(
         pieces=tuple(
-            Piece(text, float(score), PieceType(int(kind)))
+            Piece(text, float(score), TokenType(int(kind)))
             for text, score, kind in zip(texts, scores, types, strict=True)
         ),
         algorithm=Algorithm.UNIGRAM if is_unigram else Algorithm.BPE,
@@ -254,7 +255,7 @@ def sentencepiece_bytes(model: SentencePieceModel) -> bytes:
             _bytes_field(1, piece.text.encode())
             + _key(2, 5)
             + struct.pack("<f", piece.score)
-            + (b"" if piece.type is PieceType.NORMAL else _int_field(3, piece.type)),
+            + (b"" if piece.type is TokenType.NORMAL else _int_field(3, piece.type)),
         )
         for piece in model.pieces
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pyggml.astream import BaseAsyncStream
 from pyggml.chat.conversation import ChatAssembly, ChatJob
 from pyggml.chat.types import ChatChunk, ChatCompletion
+from pyggml.generation.astream import BaseAsyncStream
 
 
 class AsyncChatStream(BaseAsyncStream[ChatChunk, ChatCompletion]):

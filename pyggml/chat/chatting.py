@@ -16,9 +16,9 @@ from pyggml.chat.quoting import SpecialTexts
 from pyggml.chat.tools import ToolLike
 from pyggml.chat.tools import checked as checked_tools
 from pyggml.chat.types import ChatCompletion
-from pyggml.engine import Engine
 from pyggml.errors import InvalidParameterError
-from pyggml.job import merge
+from pyggml.generation.engine import Engine
+from pyggml.generation.job import merge
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import SamplingParams
 

@@ -11,11 +11,11 @@ from pyggml.chat.messages import Change, JSONMessage, changed, changed_value
 from pyggml.chat.quoting import SpecialTexts
 from pyggml.chat.tools import Tool
 from pyggml.chat.types import ChatChunk, ChatCompletion, ChatMessage, ToolCall, json_object
-from pyggml.engine import Request, TokenIds
 from pyggml.errors import InvalidParameterError
-from pyggml.job import TOKENS_PER_LOOK, Job
+from pyggml.generation.engine import Request, TokenIds
+from pyggml.generation.job import TOKENS_PER_LOOK, Job
+from pyggml.generation.stream import Assembly, BaseStream
 from pyggml.schema import schema_of
-from pyggml.stream import Assembly, BaseStream
 from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer
 from pyggml.types import Grammar, SamplingParams
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pyggml.cli._units import bytes_text, count_text, seconds_text
-from pyggml.cli.terminal import print_json, progress
+from pyggml.cli.show.terminal import print_json, progress
+from pyggml.cli.show.units import bytes_text, count_text, seconds_text
 
 if TYPE_CHECKING:
     from pyggml import Conversion

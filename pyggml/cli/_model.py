@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyggml
 from pyggml.cli.options import say_which
-from pyggml.cli.terminal import progress
+from pyggml.cli.show.terminal import progress
 
 if TYPE_CHECKING:
     from pyggml import LLM

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 import pyggml
-from pyggml.cli._units import ago_text, bytes_text, counted
 from pyggml.cli.program import Command, CommandGroup
-from pyggml.cli.terminal import json_option, print_json
+from pyggml.cli.show.terminal import json_option, print_json
+from pyggml.cli.show.units import ago_text, bytes_text, counted
 
 if TYPE_CHECKING:
     from pyggml.importer import CacheEntry

@@ -11,10 +11,10 @@ import click
 from pyggml.cli._interrupts import Interrupts
 from pyggml.cli._model import opened
 from pyggml.cli._sampling_options import sampling_options, sampling_params
-from pyggml.cli._screen import Screen, stats_line
 from pyggml.cli.options import load_options, model_option
 from pyggml.cli.program import INTERRUPTED, Command
-from pyggml.cli.terminal import json_option, print_json
+from pyggml.cli.show.screen import Screen, stats_line
+from pyggml.cli.show.terminal import json_option, print_json
 
 if TYPE_CHECKING:
     from pyggml import Completion, Stream

@@ -9,10 +9,10 @@ import click
 import pyggml
 from pyggml.cli._output_file import force_option, output_file
 from pyggml.cli._text_files import amount, chunk_options, text_argument, text_or_file
-from pyggml.cli._units import counted, seconds_text
 from pyggml.cli.options import model_option, say_which
 from pyggml.cli.program import Command
-from pyggml.cli.terminal import json_option, print_json, progress
+from pyggml.cli.show.terminal import json_option, print_json, progress
+from pyggml.cli.show.units import counted, seconds_text
 
 
 @click.command("imatrix", cls=Command)

@@ -12,7 +12,7 @@ import pyggml
 from pyggml.cli._file_types import OUTTYPES, TYPES_EPILOG, type_choice
 from pyggml.cli.options import CACHE_TYPES, n_ctx_type, n_gpu_layers_type, say_which
 from pyggml.cli.program import Command
-from pyggml.cli.terminal import console, json_option, print_json, progress
+from pyggml.cli.show.terminal import console, json_option, print_json, progress
 
 if TYPE_CHECKING:
     from pyggml import MemoryEstimate, ModelReport
@@ -84,7 +84,8 @@ def _plain(estimate: MemoryEstimate) -> dict[str, Any]:
 
 
 def _show(report: ModelReport, estimates: list[MemoryEstimate]) -> None:
-    from pyggml.cli import _estimates, _report
+    from pyggml.cli.show import estimates as _estimates
+    from pyggml.cli.show import report as _report
 
     terminal = console()
     _report.show(report, terminal)

@@ -12,7 +12,7 @@ from pyggml.cli._conversion import run_and_tell
 from pyggml.cli._file_types import FILE_TYPES, TYPES_EPILOG, type_choice
 from pyggml.cli._output_file import force_option, output_file
 from pyggml.cli.program import Command
-from pyggml.cli.terminal import json_option
+from pyggml.cli.show.terminal import json_option
 
 
 @click.command("quantize", cls=Command, epilog=TYPES_EPILOG)

@@ -1,6 +1,5 @@
 """What a model is, and whether it will fit, before its weights are read."""
 
-from pyggml.diagnostics.estimate import DeviceMemory, MemoryEstimate, Suggestions, estimate
 from pyggml.diagnostics.inspection import inspect
 from pyggml.diagnostics.report import (
     FileReport,
@@ -15,6 +14,7 @@ from pyggml.diagnostics.report import (
     TensorShare,
     VocabularyReport,
 )
+from pyggml.memory.estimate import DeviceMemory, MemoryEstimate, Suggestions, estimate
 
 __all__ = [
     "DeviceMemory",

@@ -19,15 +19,14 @@ from pyggml.diagnostics._evidence import Problems, listed
 from pyggml.diagnostics.report import SpecialToken, VocabularyReport
 from pyggml.errors import TokenizerError, TokenizerNotFoundError
 from pyggml.families import STOP_TOKEN_IDS
-from pyggml.importer import _added_tokens, _byte_level, _sentencepiece_bpe
-from pyggml.importer._chat_templates import chat_templates
-from pyggml.importer._pre_tokenizers import word_cut
-from pyggml.importer._special_tokens import ENGINE_SPECIAL, NoEndError
-from pyggml.importer._token_table import Token, TokenTable
-from pyggml.importer._tokenizer_directory import TokenizerDirectory, read_directory
-from pyggml.importer.vocabulary import Roles, find_roles
+from pyggml.importer.vocabulary import Roles, added_tokens, byte_level, find_roles, sentencepiece_bpe
+from pyggml.importer.vocabulary.chat_templates import chat_templates
+from pyggml.importer.vocabulary.pre_tokenizers import word_cut
+from pyggml.importer.vocabulary.special_tokens import ENGINE_SPECIAL, NoEndError
+from pyggml.importer.vocabulary.token_table import Token, TokenTable
+from pyggml.importer.vocabulary.tokenizer_directory import TokenizerDirectory, read_directory
 from pyggml.tokenizer.sentencepiece import Algorithm
-from pyggml.tokenizer.sentencepiece import PieceType as TokenType
+from pyggml.vocab import TokenType
 
 _NAMED_IDS = "_token_id"
 _KINDS = {"Unigram": "ugm", "WordPiece": "wpm"}
@@ -98,7 +97,7 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any], problems: Proble
 def _read(directory: Path, config: Mapping[str, Any], problems: Problems) -> DirectoryVocabulary | None:
     files = read_directory(directory, config)
     texts = _Texts.of(files)
-    added = _added_tokens.added_tokens(files)
+    added = added_tokens.added_tokens(files)
     size = config.get("vocab_size")
     n_vocab = size if isinstance(size, int) else None
     ids = dict(texts.ids)
@@ -152,10 +151,10 @@ class _Texts:
         _require_merges(model, ids, files)
         unknown = model.get("unk_id", ids.get(model.get("unk_token") or "", -1))
         types = {unknown: TokenType.UNKNOWN} if isinstance(unknown, int) else {}
-        if _byte_level.is_byte_level(tokenizer):
+        if byte_level.is_byte_level(tokenizer):
             return cls("bpe", word_cut(tokenizer).name, ids, types)
         other = _KINDS.get(str(model.get("type")))
-        if other is None and not _sentencepiece_bpe.uses_sentencepiece_spaces(tokenizer):
+        if other is None and not sentencepiece_bpe.uses_sentencepiece_spaces(tokenizer):
             raise TokenizerError(
                 f"{files.tokenizer_file}: a tokenizer of this kind cannot be read: {model.get('type')!r}"
             )

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyggml.diagnostics._engine import Survey
 from pyggml.diagnostics.report import FileReport, Format, Problem, Severity, VocabularyReport
 from pyggml.families import Match
+from pyggml.survey import Survey
 
 
 @dataclass(frozen=True)

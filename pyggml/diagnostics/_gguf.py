@@ -9,9 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyggml import families
-from pyggml._ffi import ffi, lib
-from pyggml.diagnostics._engine import Finding, Survey, survey
+from pyggml import families, mixture
 from pyggml.diagnostics._evidence import Evidence, Problems, Storage, StoredTensor, listed
 from pyggml.diagnostics._neighbours import check_neighbours
 from pyggml.diagnostics._vocabulary import vocabulary_of
@@ -22,9 +20,9 @@ from pyggml.families import Family
 from pyggml.gguf import GGMLType, GGUFReader, TensorInfo
 from pyggml.importer.convert import NEEDS_HF_TOKENIZER
 from pyggml.model import Model
+from pyggml.survey import Finding, Survey, shorten_merges, survey
 
 _SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
-_MERGES = b"tokenizer.ggml.merges"
 _NAMES = ("general.name", "general.basename", "general.finetune")
 _TOKEN_ID = re.compile(r"tokenizer\.ggml\.(\w+)_token_id")
 _IMPORTANT_IDS = ("bos", "eos", "eot", "eom")
@@ -32,8 +30,6 @@ _IMPORTANT_IDS = ("bos", "eos", "eot", "eom")
 _ROW_PER_TOKEN = ("token_embd.weight", "output.weight", "output.bias")
 _LONG_LIST = 400
 _MAX_FACTORS_BYTES = 4096
-# What upstream adds to the number of a file type that it guessed.
-_GUESSED: int = lib.LLAMA_FTYPE_GUESSED
 
 
 def read_gguf(path: Path) -> Evidence:
@@ -50,7 +46,7 @@ def read_gguf(path: Path) -> Evidence:
             _check_length(reader, problems)
         metadata = dict(_told(readers[0].metadata))
         tensors = [_stored(info) for reader in readers for info in reader.tensors.values()]
-        _shorten_merges(readers[0])
+        shorten_merges(readers[0])
         surveyed = survey([reader.handle for reader in readers], path)
         model = surveyed.model
         match = families.of_gguf(metadata) if model is None else families.of_model(model)
@@ -80,18 +76,6 @@ def _vocabulary_of(model: Model, family: Family, metadata: Mapping[str, object])
     pre = str(metadata.get("tokenizer.ggml.pre", "")) if model.vocab.type == "bpe" else ""
     reason = metadata.get(NEEDS_HF_TOKENIZER)
     return vocabulary_of(model, family, pre, None if reason is None else str(reason))
-
-
-def _shorten_merges(reader: GGUFReader) -> None:
-    """Leaves one of the merges, which only cutting text needs, and which are most of the work of reading a vocabulary.
-
-    From here on the reader's metadata is not what is in the file.
-    """
-    raw = lib.pyg_gguf_get(reader.handle)
-    key = lib.gguf_find_key(raw, _MERGES)
-    if key >= 0 and lib.gguf_get_kv_type(raw, key) == lib.GGUF_TYPE_ARRAY and lib.gguf_get_arr_n(raw, key) > 1:
-        merge = ffi.new("char[]", b"a b")
-        lib.gguf_set_arr_str(raw, _MERGES, [merge], 1)
 
 
 def _rope(readers: Sequence[GGUFReader]) -> dict[str, object]:
@@ -250,8 +234,8 @@ def _file(reader: GGUFReader) -> FileReport:
 def _storage(metadata: Mapping[str, object], tensors: Sequence[StoredTensor]) -> Storage:
     given = metadata.get("general.file_type")
     if isinstance(given, int):
-        name = ffi.string(lib.llama_ftype_name(given & ~_GUESSED)).decode()
-        if "unknown" not in name:
+        name = mixture.file_type_name(given)
+        if name is not None:
             return Storage(name, "gguf")
     return Storage(main_type(tensors), "gguf")
 

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyggml import errors, families
-from pyggml._ffi import lib
-from pyggml._gguf_values import write_value
+from pyggml import families
 from pyggml.diagnostics import _vocabulary
 from pyggml.diagnostics._directory_vocabulary import DirectoryVocabulary, read_vocabulary
-from pyggml.diagnostics._engine import Survey, survey
 from pyggml.diagnostics._evidence import Evidence, Problems, Storage, StoredTensor
 from pyggml.diagnostics._headers import HeaderTensors
 from pyggml.diagnostics._weights import main_type
@@ -28,6 +25,7 @@ from pyggml.importer.plan import Plan, read_config, read_plan
 from pyggml.importer.safetensors import Checkpoint, CutShortError
 from pyggml.importer.schemes import scheme_of
 from pyggml.importer.tensors import WrongShapeError
+from pyggml.survey import Survey, gguf_of, survey
 
 # Tensors and settings in which something is wrong; the first ones tell enough.
 _MAX_ERRORS = 64
@@ -67,7 +65,7 @@ def read_hugging_face(path: Path) -> Evidence:
     values = config.values if plan is None else {**plan.config.values, "vocab_size": plan.sizes.n_vocab}
     vocabulary = read_vocabulary(path, values, problems)
     metadata = _sizes(config) if plan is None else dict(plan.metadata)
-    surveyed = survey([_gguf(metadata, vocabulary)], config.path)
+    surveyed = survey([gguf_of({**metadata, **({} if vocabulary is None else vocabulary.metadata)})], config.path)
     match = _match(config, plan, metadata, vocabulary)
     if plan is not None and vocabulary is not None and surveyed.failed:
         problems.error("engine-refuses", f"the engine cannot read the model's {surveyed.failed}: {surveyed.words}")
@@ -171,15 +169,6 @@ def _files(checkpoint: Checkpoint | None) -> Sequence[FileReport]:
 
 
 # --- what the engine would be given -------------------------------------------------------------------------------
-
-
-def _gguf(metadata: Mapping[str, object], vocabulary: DirectoryVocabulary | None) -> Any:
-    """A ``pyg_gguf *`` of what a GGUF file would say, without tensors."""
-    handle = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
-    shown = {} if vocabulary is None else vocabulary.metadata
-    for key, value in {**metadata, **shown}.items():
-        write_value(lib.pyg_gguf_get(handle), key, value, None)
-    return handle
 
 
 def _sizes(config: Config) -> dict[str, object]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyggml.diagnostics._evidence import Problems
 from pyggml.errors import TokenizerError
-from pyggml.importer._json_files import read_object
+from pyggml.files.json_file import read_object
 from pyggml.vocab import Vocab
 
 

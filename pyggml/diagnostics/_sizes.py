@@ -8,22 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pyggml._ffi import lib
 from pyggml.diagnostics.report import RopeReport
-
-_ROPE_TYPES = {
-    lib.LLAMA_ROPE_TYPE_NONE: "none",
-    lib.LLAMA_ROPE_TYPE_NORM: "norm",
-    lib.LLAMA_ROPE_TYPE_NEOX: "neox",
-    lib.LLAMA_ROPE_TYPE_MROPE: "mrope",
-    lib.LLAMA_ROPE_TYPE_IMROPE: "imrope",
-    lib.LLAMA_ROPE_TYPE_VISION: "vision",
-}
-_SCALINGS = {
-    lib.LLAMA_ROPE_SCALING_TYPE_LINEAR: "linear",
-    lib.LLAMA_ROPE_SCALING_TYPE_YARN: "yarn",
-    lib.LLAMA_ROPE_SCALING_TYPE_LONGROPE: "longrope",
-}
+from pyggml.survey import ROPE_SCALINGS, ROPE_TYPES
 
 #: The engine's name for a size -> the metadata key without the architecture before it.
 _KEYS = {
@@ -78,11 +64,11 @@ def _of_metadata(metadata: Mapping[str, object]) -> dict[str, Any]:
 
 def _rope(told: Mapping[str, Any], n_ctx: int) -> RopeReport:
     scale = float(told.get("rope_scale", 1.0)) or 1.0
-    scaling = _SCALINGS.get(int(told.get("rope_scaling", 0)), "none")
+    scaling = ROPE_SCALINGS.get(int(told.get("rope_scaling", 0)), "none")
     if scaling == "linear" and scale == 1.0:
         scaling = "none"
     original = int(told.get("n_ctx_original", n_ctx))
-    kind = _ROPE_TYPES.get(told.get("rope_type", lib.LLAMA_ROPE_TYPE_NONE), "none")
+    kind = ROPE_TYPES.get(told.get("rope_type", -1), "none")
     if kind == "none":
         return RopeReport(kind, 0.0, "none", 1.0, None, 0)
     return RopeReport(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pyggml import families
-from pyggml._llm_context import default_n_ctx, generates, n_ctx_limit
 from pyggml.diagnostics._evidence import Evidence, Problems
 from pyggml.diagnostics._gguf import read_gguf
 from pyggml.diagnostics._hugging_face import read_hugging_face
@@ -12,6 +11,7 @@ from pyggml.diagnostics._template import template_of
 from pyggml.diagnostics._variants import Traits, variant_of
 from pyggml.diagnostics._weights import by_layer, by_part, by_type
 from pyggml.diagnostics.report import LoadPlan, ModelReport, Problem, QuantizationReport, TemplateReport
+from pyggml.memory.llm_context import default_n_ctx, generates, n_ctx_limit
 from pyggml.model import Progress
 from pyggml.source import Source, identify
 

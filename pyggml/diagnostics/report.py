@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyggml.chat.types import ChatAbilities
-from pyggml.diagnostics.estimate import EstimateOptions, MemoryEstimate, estimate
+from pyggml.memory.estimate import EstimateOptions, MemoryEstimate, estimate
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -294,7 +294,7 @@ class ModelReport:
         """What :func:`pyggml.load` of this model would take, and what would fit.
 
         Args:
-            options: the keywords of :func:`pyggml.diagnostics.estimate.estimate`, which raises what is wrong with them.
+            options: the keywords of :func:`pyggml.memory.estimate.estimate`, which raises what is wrong with them.
         """
         return estimate(self.path, **options)
 

@@ -16,14 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from pyggml._ffi import lib
 from pyggml.errors import InvalidParameterError
 from pyggml.families._family import Family, Signs
 from pyggml.families._stop import is_markup, named_ends
 from pyggml.model import Model
-
-_ATTR_NORMAL: int = lib.LLAMA_TOKEN_ATTR_NORMAL
-_TYPE_NORMAL: int = lib.LLAMA_TOKEN_TYPE_NORMAL
+from pyggml.vocab import TokenAttr, TokenType
 
 _NAME_KEYS = ("general.name", "general.basename", "general.finetune")
 _CONFIG_NAME_KEYS = ("_name_or_path", "name_or_path")
@@ -81,7 +78,7 @@ class Detector:
             token_id = vocab.find(text)
             if token_id is None:
                 return False
-            return token_id in named or not is_markup(text, bool(vocab.attr(token_id) & _ATTR_NORMAL))
+            return token_id in named or not is_markup(text, bool(vocab.attr(token_id) & TokenAttr.NORMAL))
 
         return self._of_architecture(
             model.arch,
@@ -101,8 +98,10 @@ class Detector:
         """
         tokens = _sequence(metadata.get("tokenizer.ggml.tokens"))
         types: Iterable[int] = _sequence(metadata.get("tokenizer.ggml.token_type"))
-        types = itertools.chain(types, itertools.repeat(_TYPE_NORMAL))
-        special = {text for text, kind in zip(tokens, types, strict=False) if not is_markup(text, kind == _TYPE_NORMAL)}
+        types = itertools.chain(types, itertools.repeat(TokenType.NORMAL))
+        special = {
+            text for text, kind in zip(tokens, types, strict=False) if not is_markup(text, kind == TokenType.NORMAL)
+        }
         special |= {tokens[token_id] for token_id in named_ends(metadata) if 0 <= token_id < len(tokens)}
         return self.of_vocabulary(metadata, len(tokens), special.__contains__)
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from pyggml._ffi import lib
 from pyggml.errors import TokenizerError
 from pyggml.families._family import Family
 from pyggml.model import Model
-from pyggml.vocab import Vocab
+from pyggml.vocab import TokenAttr, Vocab
 
 _NAMED_ENDS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 #: All the ends that a Hugging Face directory named, as text with commas between: GGUF itself has room for three.
 STOP_TOKEN_IDS = "pyggml.stop_token_ids"
-_SPECIAL: int = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
-_NORMAL: int = lib.LLAMA_TOKEN_ATTR_NORMAL
+_SPECIAL = TokenAttr.CONTROL | TokenAttr.USER_DEFINED
 
 
 def is_markup(text: str, typed_normal: bool) -> bool:
@@ -62,7 +60,9 @@ def stop_tokens(model: Model, family: Family) -> dict[int, str]:
 
 def _ends(vocab: Vocab, token_id: int, family: Family) -> bool:
     text, attr = vocab.text(token_id), vocab.attr(token_id)
-    return bool(attr & _SPECIAL) and not is_markup(text, bool(attr & _NORMAL)) and text not in family.text_tokens
+    return (
+        bool(attr & _SPECIAL) and not is_markup(text, bool(attr & TokenAttr.NORMAL)) and text not in family.text_tokens
+    )
 
 
 def _message(model: Model, family: Family) -> str:

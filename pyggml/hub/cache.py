@@ -13,8 +13,8 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyggml._disk import NO_ROOM
 from pyggml.errors import DiskFullError, DownloadError, InferError
+from pyggml.files.disk import NO_ROOM
 from pyggml.hub.reference import Reference
 
 #: What the hub calls a commit. Nothing else is made part of a path.

@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyggml import _resumable_file
-from pyggml._partial_file import PartialFile
 from pyggml._version import __version__
 from pyggml.errors import DiskFullError, InferError, InvalidParameterError, ModelLoadError
+from pyggml.files import resumable
+from pyggml.files.partial import PartialFile
 from pyggml.gguf import GGUFReader
 from pyggml.importer.convert import (
     NEEDS_HF_TOKENIZER,
@@ -171,7 +171,7 @@ def clear_cache() -> int:
 def remove_entry(entry: CacheEntry) -> int:
     """Removes a file from the cache, unless it is being made, and returns how many bytes that freed."""
     if not entry.is_complete:
-        return _resumable_file.remove(entry.path)
+        return resumable.remove(entry.path)
     entry.path.unlink(missing_ok=True)
     return entry.n_bytes
 
@@ -212,7 +212,7 @@ def _claim(path: Path, waiting: Callable[[], None]) -> PartialFile | None:
     """The file to make; None when another has made it."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return _resumable_file.claim(path, waiting)
+        return resumable.claim(path, waiting)
     except InferError:  # some are OSErrors as well
         raise
     except OSError as error:
@@ -229,7 +229,7 @@ def _make(file: PartialFile, recipe: Recipe, path: Path, progress: Progress | No
         raise
     except InferError:  # the same would come of it the next time
         file.discard()
-        _resumable_file.remove(_resumable_file.part_path(path))
+        resumable.remove(resumable.part_path(path))
         raise
     except OSError as error:
         raise ModelLoadError(f"{path} could not be written: {error}") from error
@@ -239,7 +239,7 @@ def _make(file: PartialFile, recipe: Recipe, path: Path, progress: Progress | No
 
 def _remove_leftovers() -> None:
     for entry in cache_entries():
-        if not entry.is_complete and entry.used < time.time() - _resumable_file.STALE_S:
+        if not entry.is_complete and entry.used < time.time() - resumable.STALE_S:
             remove_entry(entry)
 
 

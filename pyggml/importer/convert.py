@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from pyggml import hub, quant
-from pyggml._disk import room_for
 from pyggml._native import integer
-from pyggml._partial_file import PartialFile
 from pyggml.errors import InvalidParameterError, ModelLoadError
+from pyggml.files.disk import room_for
+from pyggml.files.partial import PartialFile
 from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml.importer import encoding

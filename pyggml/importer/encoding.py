@@ -11,23 +11,16 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pyggml._ffi import lib
+from pyggml import mixture
 from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.imatrix import ImportanceMatrix
-from pyggml.importer import mixture
 from pyggml.importer.layout import Layout, Sizes
-from pyggml.importer.mixture import Choice, Mixable
 from pyggml.importer.plan import PlannedTensor
 from pyggml.importer.weights import Floats, Weight, encode
+from pyggml.mixture import FILE_TYPES, Choice, Mixable
 from pyggml.quant import GGMLType
 
 _PLAIN = {"f32": GGMLType.F32, "f16": GGMLType.F16, "bf16": GGMLType.BF16}
-#: Mixtures by name, and their numbers in ``general.file_type``.
-FILE_TYPES: dict[str, int] = {
-    name.removeprefix("LLAMA_FTYPE_").removeprefix("MOSTLY_").removeprefix("ALL_").lower(): getattr(lib, name)
-    for name in dir(lib)
-    if name.startswith(("LLAMA_FTYPE_MOSTLY_", "LLAMA_FTYPE_ALL_"))
-}
 
 #: What may be asked for: "auto" keeps what the checkpoint has, the others are the engine's names.
 OUTTYPES: tuple[str, ...] = ("auto", *sorted(FILE_TYPES))
@@ -66,7 +59,9 @@ def choose_types(
         return types, _file_type(types, tensors)
     if outtype in _PLAIN:
         return [_kept(tensor, _PLAIN[outtype]) for tensor in tensors], FILE_TYPES[outtype]
-    choices = mixture.of_layout(FILE_TYPES[outtype], layout, sizes, _unquantized(tensors), imatrix is not None)
+    choices = mixture.of_model(
+        FILE_TYPES[outtype], layout.architecture, sizes, _unquantized(tensors), imatrix is not None
+    )
     require_importances(outtype, choices, tensors, imatrix)
     types = [_kept(tensor, choice.type) for tensor, choice in zip(tensors, choices, strict=True)]
     return types, FILE_TYPES[outtype]

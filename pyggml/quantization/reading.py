@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyggml._llm_context import n_ctx_limit
 from pyggml._native import INT32_MAX, int32_array, integer
 from pyggml.errors import EngineError, InvalidParameterError, ModelNotFoundError, UnsupportedArchitectureError
 from pyggml.llm import LLM
 from pyggml.loading import model_files
+from pyggml.memory.llm_context import n_ctx_limit
 from pyggml.model import Model, Progress
 from pyggml.source import Source
 from pyggml.tokenizer import Tokenizer

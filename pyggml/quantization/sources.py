@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,16 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import quant
-from pyggml._ffi import ffi, lib
 from pyggml.errors import ModelLoadError, ModelNotFoundError
-from pyggml.gguf import GGUFReader, MetadataValue, TensorInfo, ValueType
+from pyggml.gguf import GGUFReader, MetadataValue, TensorInfo, ValueType, split_paths
 from pyggml.importer.plan import PlannedTensor
 from pyggml.importer.weights import Floats, Rows, Weight
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from pyggml._ffi import CData
 
 # Keys that say how a file is laid out, which is the writer's business.
 _LAYOUT_KEYS = ("general.alignment", "split.no", "split.count", "split.tensors.count")
@@ -109,20 +106,13 @@ def _other_splits(first: GGUFReader) -> list[Path]:
         return []
     if _integer(first.metadata, "split.no") != 0:
         raise ModelLoadError(f"{first.path} is one of {n_splits} files of a model; name the first of them")
-    path, prefix = os.fsencode(first.path), ffi.new("char[]", len(os.fsencode(first.path)) + 1)
-    if lib.llama_split_prefix(prefix, len(prefix), path, 0, n_splits) == 0:
+    paths = split_paths(first.path, n_splits)
+    if paths is None:
         raise ModelLoadError(
             f"{first.path} is the first of {n_splits} files of a model, but its name does not end in "
             f"-00001-of-{n_splits:05}.gguf, so that the others could be found"
         )
-    return [Path(os.fsdecode(_split_path(prefix, number, n_splits))) for number in range(1, n_splits)]
-
-
-def _split_path(prefix: CData, number: int, n_splits: int) -> bytes:
-    size = len(ffi.string(prefix)) + 64
-    path = ffi.new("char[]", size)
-    lib.llama_split_path(path, size, prefix, number, n_splits)
-    return bytes(ffi.string(path))
+    return paths[1:]
 
 
 def _open_split(path: Path, first: Path) -> GGUFReader:

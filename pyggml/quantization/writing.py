@@ -12,18 +12,17 @@ from pathlib import Path
 
 import numpy as np
 
-from pyggml import hub, quant
-from pyggml._disk import room_for
-from pyggml._ffi import lib
+from pyggml import hub, mixture, quant
 from pyggml._native import is_path
 from pyggml.errors import InvalidParameterError, ModelLoadError
+from pyggml.files.disk import room_for
 from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
-from pyggml.importer import Conversion, mixture
+from pyggml.importer import Conversion
 from pyggml.importer import encoding as encodings
 from pyggml.importer.convert import checked_threads
-from pyggml.importer.mixture import Choice, Mixable
 from pyggml.importer.plan import PlannedTensor
+from pyggml.mixture import Choice, Mixable
 from pyggml.model import Progress
 from pyggml.quant import GGMLType
 from pyggml.quantization.sources import GGUFSource
@@ -144,8 +143,8 @@ def _element_type(name: object) -> GGMLType:
 
 def _file_type(ftype: object) -> str:
     name = ftype.lower() if isinstance(ftype, str) else ""
-    if name not in encodings.FILE_TYPES:
-        raise InvalidParameterError(f"ftype is {ftype!r}; it may be {', '.join(sorted(encodings.FILE_TYPES))}")
+    if name not in mixture.FILE_TYPES:
+        raise InvalidParameterError(f"ftype is {ftype!r}; it may be {', '.join(sorted(mixture.FILE_TYPES))}")
     return name
 
 
@@ -162,7 +161,7 @@ def _require_another(target: Path, source: GGUFSource) -> None:
 
 def _choose(source: GGUFSource, name: str, wishes: _Wishes, matrix: ImportanceMatrix | None) -> list[Choice]:
     mixable = [Mixable(t.name, t.shape, t.weight.type, wishes.type_of(t)) for t in source.tensors]
-    choices = mixture.of_file(source.path, encodings.FILE_TYPES[name], mixable, matrix is not None)
+    choices = mixture.of_file(source.path, mixture.FILE_TYPES[name], mixable, matrix is not None)
     wishes.require_all_found(source.tensors, choices)
     return choices
 
@@ -195,8 +194,8 @@ def _declare(
 ) -> None:
     # In upstream's order: what it sets anew comes last.
     new = {
-        "general.quantization_version": (lib.GGML_QNT_VERSION, ValueType.UINT32),
-        "general.file_type": (encodings.FILE_TYPES[name], ValueType.UINT32),
+        "general.quantization_version": (quant.QUANTIZATION_VERSION, ValueType.UINT32),
+        "general.file_type": (mixture.FILE_TYPES[name], ValueType.UINT32),
         **({} if matrix is None else quantizer_metadata(matrix)),
     }
     for key, value, type in source.metadata():

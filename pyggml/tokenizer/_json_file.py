@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyggml.errors import TokenizerError
-from pyggml.tokenizer.sentencepiece import Algorithm, Piece, PieceType, SentencePieceModel
+from pyggml.tokenizer.sentencepiece import Algorithm, Piece, SentencePieceModel
+from pyggml.vocab import TokenType
 
 _SPACE = "▁"
 
 # Pieces that merges may make; the others only ever come from their own spelling, or from bytes.
-_MERGED = frozenset({PieceType.NORMAL, PieceType.UNUSED})
-_ADDED = frozenset({PieceType.CONTROL, PieceType.UNKNOWN, PieceType.USER_DEFINED})
+_MERGED = frozenset({TokenType.NORMAL, TokenType.UNUSED})
+_ADDED = frozenset({TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED})
 
 
 def from_sentencepiece(model: SentencePieceModel) -> dict[str, Any]:
@@ -79,13 +80,13 @@ def _added_token(token_id: int, piece: Piece) -> dict[str, Any]:
         "lstrip": False,
         "rstrip": False,
         "normalized": False,
-        "special": piece.type is not PieceType.USER_DEFINED,
+        "special": piece.type is not TokenType.USER_DEFINED,
     }
 
 
 def _key(piece: Piece) -> str:
     """How the vocabulary spells a piece. What users defined is found in text as it was written, so with spaces."""
-    return piece.text.replace(_SPACE, " ") if piece.type is PieceType.USER_DEFINED else piece.text
+    return piece.text.replace(_SPACE, " ") if piece.type is TokenType.USER_DEFINED else piece.text
 
 
 def _normalizers(model: SentencePieceModel) -> list[dict[str, Any]]:

@@ -11,14 +11,12 @@ import codecs
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
-from pyggml._ffi import lib
 from pyggml._native import int32_array, utf8
 from pyggml.errors import InvalidParameterError
-from pyggml.vocab import Vocab
+from pyggml.vocab import TokenAttr, Vocab
 
-_LSTRIP, _RSTRIP = lib.LLAMA_TOKEN_ATTR_LSTRIP, lib.LLAMA_TOKEN_ATTR_RSTRIP
 # What a file says of tokens that are text; the engine may have added that they are special.
-_TEXT: int = lib.LLAMA_TOKEN_ATTR_NORMAL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
+_TEXT = TokenAttr.NORMAL | TokenAttr.USER_DEFINED
 
 
 class Tokenizer:
@@ -69,7 +67,7 @@ class Tokenizer:
     def special_texts(self) -> Mapping[str, tuple[bool, bool]]:
         """The texts that only ``parse_special`` reads as tokens, and whether each swallows blanks before and behind."""
         attrs = {self.vocab.text(token_id): self.vocab.attr(token_id) for token_id in self.vocab.special_ids}
-        return {text: (bool(attr & _LSTRIP), bool(attr & _RSTRIP)) for text, attr in attrs.items()}
+        return {text: (bool(attr & TokenAttr.LSTRIP), bool(attr & TokenAttr.RSTRIP)) for text, attr in attrs.items()}
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Token ids to text, the inverse of :meth:`encode`.

@@ -8,23 +8,22 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyggml._ffi import lib
 from pyggml.errors import InferError, InvalidParameterError, TokenizerError
 from pyggml.model import Model
-from pyggml.tokenizer import Tokenizer, _files
+from pyggml.tokenizer import Tokenizer, files
 from pyggml.tokenizer._json_file import without_special_tokens
-from pyggml.tokenizer._pieces import bytes_of_tokens
-from pyggml.vocab import Vocab
+from pyggml.tokenizer.pieces import bytes_of_tokens
+from pyggml.vocab import TokenAttr, Vocab
 
 if TYPE_CHECKING:
     import tokenizers
 
 T = TypeVar("T")
 
-_SPECIAL = lib.LLAMA_TOKEN_ATTR_CONTROL | lib.LLAMA_TOKEN_ATTR_UNKNOWN
+_SPECIAL = TokenAttr.CONTROL | TokenAttr.UNKNOWN
 # Of added tokens, and the model's words for them.
-_PROPERTIES = {"special": _SPECIAL, "lstrip": lib.LLAMA_TOKEN_ATTR_LSTRIP, "rstrip": lib.LLAMA_TOKEN_ATTR_RSTRIP}
-_FILLER = lib.LLAMA_TOKEN_ATTR_UNUSED | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
+_PROPERTIES = {"special": _SPECIAL, "lstrip": TokenAttr.LSTRIP, "rstrip": TokenAttr.RSTRIP}
+_FILLER = TokenAttr.UNUSED | TokenAttr.USER_DEFINED
 
 _WAY_OUT = "take the tokenizer that belongs to this model, or none, and the vocabulary in the model's file is used"
 
@@ -43,7 +42,7 @@ def open_tokenizer(path: str | os.PathLike[str], model: Model) -> Tokenizer:
         InvalidParameterError: not a path.
         ClosedError: the model was closed.
     """
-    file, content = _files.read(path)
+    file, content = files.read(path)
     return HuggingFaceTokenizer(content, model.vocab, str(file))
 
 
@@ -154,7 +153,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def _require_same_bytes(self, token_id: int, spelling: str) -> None:
         vocab = self.vocab
-        if vocab.attr(token_id) & lib.LLAMA_TOKEN_ATTR_UNUSED:
+        if vocab.attr(token_id) & TokenAttr.UNUSED:
             return
         if self._spelled(spelling) != vocab.piece(token_id, special=True):
             raise self._mismatch(f"reads id {token_id} as {spelling!r}, the model as {vocab.text(token_id)!r}")

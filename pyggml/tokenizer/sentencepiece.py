@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyggml.errors import TokenizerError
+from pyggml.vocab import TokenType
 
 _MAX_BYTES = 256 * 2**20  # the largest known, of a million pieces, has a tenth
 
@@ -24,17 +25,6 @@ _PIECE_TEXT, _PIECE_SCORE, _PIECE_TYPE = 1, 2, 3
 _TRAINER_MODEL_TYPE, _TRAINER_SUFFIX, _TRAINER_BYTE_FALLBACK = 3, 24, 35
 _TRAINER_UNK_ID, _TRAINER_BOS_ID, _TRAINER_EOS_ID, _TRAINER_PAD_ID = 40, 41, 42, 43
 _NORMALIZER_CHARSMAP, _NORMALIZER_PREFIX, _NORMALIZER_EXTRA_SPACES, _NORMALIZER_ESCAPE = 2, 3, 4, 5
-
-
-class PieceType(enum.IntEnum):
-    """What a piece is; GGUF's token types have the same numbers."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
 
 
 class Algorithm(enum.IntEnum):
@@ -58,7 +48,7 @@ class Piece:
 
     text: str
     score: float
-    type: PieceType
+    type: TokenType
 
 
 @dataclass(frozen=True)
@@ -134,7 +124,7 @@ def parse(data: bytes) -> SentencePieceModel:
 
 
 def _piece(message: bytes, index: int) -> Piece:
-    text, score, kind = b"", 0.0, int(PieceType.NORMAL)
+    text, score, kind = b"", 0.0, int(TokenType.NORMAL)
     for number, value in _fields(message):
         if number == _PIECE_TEXT and isinstance(value, bytes):
             text = value
@@ -143,7 +133,7 @@ def _piece(message: bytes, index: int) -> Piece:
         elif number == _PIECE_TYPE and isinstance(value, int):
             kind = value
     try:
-        return Piece(text.decode(), score, PieceType(kind))
+        return Piece(text.decode(), score, TokenType(kind))
     except ValueError as error:  # not UTF-8, or a type that is none
         raise TokenizerError(f"a damaged SentencePiece model: piece {index}: {error}") from None
 

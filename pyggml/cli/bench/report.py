@@ -1,0 +1,221 @@
+"""What was measured, as a table, JSON or CSV."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyggml
+from pyggml.cli.bench.measure import About, Case, Result, Side
+from pyggml.cli.show.terminal import console
+from pyggml.cli.show.units import bytes_text, count_text, counted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+# Field of a side -> heading of its column, and what None is called in it.
+_SETTINGS = {
+    "device": ("device", ""),
+    "n_gpu_layers": ("GPU layers", "all"),
+    "n_threads": ("threads", "auto"),
+    "cache_type": ("cache", ""),
+    "n_batch": ("n_batch", ""),
+    "n_ubatch": ("n_ubatch", ""),
+}
+
+_FIGURES = ["tokens/s", "least", "most"]
+_ENDLESS = 10_000  # columns
+_BUSY = 0.5  # programs per core
+
+
+def as_json(results: Sequence[Result], load_average: float | None, *, interrupted: bool) -> dict[str, Any]:
+    """What ``--json`` prints; ``samples_s`` are the seconds of each repetition."""
+    return {
+        "pyggml": pyggml.__version__,
+        "engine": _engine(),
+        "cpu": _cpu(),
+        "n_cores": pyggml.lib.pyg_cpu_count(),
+        "devices": [dataclasses.asdict(device) for device in pyggml.devices()],
+        "load_average": load_average,
+        "interrupted": interrupted,
+        "results": [{**_row(result), "samples_s": result.seconds} for result in results],
+    }
+
+
+def as_csv(results: Sequence[Result]) -> str:
+    """What ``--csv`` prints: a line of names, and one for each result."""
+    text = io.StringIO()
+    names = [field.name for kind in (Side, About, Case) for field in dataclasses.fields(kind)]
+    names += ["n_threads_used", "repetitions", "tokens_per_s", "tokens_per_s_least", "tokens_per_s_most", "seconds"]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_row(result) for result in results)
+    return text.getvalue()
+
+
+def show(results: Sequence[Result], load_average: float | None, *, interrupted: bool) -> None:
+    """Prints them for a person."""
+    terminal = console()
+    if not results:
+        terminal.print("Nothing was measured.")
+        return
+    repetitions = {len(result.seconds) for result in results}
+    times = f"{min(repetitions)} to {max(repetitions)}" if len(repetitions) > 1 else f"{max(repetitions)}"
+    lines = [f"pyggml {pyggml.__version__}, engine {_engine()}, {_cpu()}, {pyggml.lib.pyg_cpu_count()} cores"]
+    for label, about in _models(results).items():
+        size = bytes_text(about.size_bytes)
+        lines.append(f"{label}: {about.description}, {count_text(about.n_params)} parameters, {size}")
+    lines += [", ".join(_constant(results)), ""]
+    terminal.print("\n".join(lines), soft_wrap=True, markup=False)
+    _show_figures(results, terminal)
+    lines = ["", f"Median, least and most of {times} repetitions; tokens of all requests together."]
+    if load_average is not None and load_average > _BUSY * pyggml.lib.pyg_cpu_count():
+        lines.append(f"Other programs were busy (load average {load_average:.1f}): figures of an idle machine differ.")
+    if interrupted:
+        lines.append("Interrupted: this is what was measured so far.")
+    terminal.print("\n".join(lines), soft_wrap=True)
+
+
+def labels(sides: Sequence[Side]) -> dict[Side, str]:
+    """What tells each side from the others: its model, and the settings that are not the same in all of them."""
+    names = model_names(sides)
+    varying = _varying(sides)
+    parts = {
+        side: [names[side.model]] * (len(set(names.values())) > 1 or not varying)
+        + [f"{_SETTINGS[name][0]} {setting(side, name)}" for name in varying]
+        for side in sides
+    }
+    return {side: ", ".join(texts) for side, texts in parts.items()}
+
+
+def model_names(sides: Sequence[Side]) -> dict[str | None, str]:
+    """Model -> its file's name, or the path where two have one name."""
+    names = {side.model: side.name for side in sides}
+    return {
+        model: name if list(names.values()).count(name) == 1 else str(Path(model or name))
+        for model, name in names.items()
+    }
+
+
+def setting(side: Side, name: str) -> str:
+    """One of the settings, as tables show it."""
+    value = getattr(side, name)
+    return _SETTINGS[name][1] if value is None else str(value)
+
+
+def _show_figures(results: Sequence[Result], terminal: Console) -> None:
+    """As a table where that is not too wide for the terminal, else each result on a line beneath what it is of."""
+    table = _table(results)
+    if terminal.measure(table, options=terminal.options.update(max_width=_ENDLESS)).maximum <= terminal.width:
+        terminal.print(table)
+        return
+    sides = list(dict.fromkeys(result.side for result in results))
+    headings = [*_FIGURES, "of first"] if len(sides) > 1 else _FIGURES
+    names = labels(sides)
+    terminal.print(_line(headings), style="bold", no_wrap=True)
+    for result, figures in zip(results, _figures(results), strict=True):
+        requests = f", {counted(result.case.n_parallel, 'request')}" * _shows_parallel(results)
+        side = f", {names[result.side]}" * (len(sides) > 1)
+        terminal.print(f"{result.case.name}{requests}{side}", markup=False, overflow="fold")
+        terminal.print(_line(figures), no_wrap=True)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return " ".join(f"{cell:>8}" for cell in cells)
+
+
+def _figures(results: Sequence[Result]) -> Iterator[list[str]]:
+    """For each result its speeds, and if there are several sides the ratio to the first of them."""
+    n_sides = len({result.side for result in results})
+    firsts: dict[Case, Result] = {}
+    for result in results:
+        first = firsts.setdefault(result.case, result)
+        n_digits = 0 if result.median >= 1000 else 1
+        speeds = [f"{speed:.{n_digits}f}" for speed in (result.median, min(result.speeds), max(result.speeds))]
+        yield speeds + [f"{result.median / first.median:.2f}"] * (n_sides > 1)
+
+
+def _shows_parallel(results: Sequence[Result]) -> bool:
+    return any(result.case.n_parallel > 1 for result in results)
+
+
+def _table(results: Sequence[Result]) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    sides = list(dict.fromkeys(result.side for result in results))
+    names, varying = model_names(sides), _varying(sides)
+    show_model = len(names) > 1
+    show_parallel = _shows_parallel(results)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("test", no_wrap=True)
+    if show_parallel:
+        table.add_column("requests", justify="right")
+    if show_model:
+        table.add_column("model", overflow="fold")
+    for name in varying:
+        table.add_column(_SETTINGS[name][0], justify="right")
+    for heading in _FIGURES:
+        table.add_column(heading, justify="right", no_wrap=True)
+    if len(sides) > 1:
+        table.add_column("of first", justify="right", no_wrap=True)
+    shown: set[Case] = set()
+    for result, figures in zip(results, _figures(results), strict=True):
+        is_first = result.case not in shown
+        shown.add(result.case)
+        cells = [result.case.name if is_first else ""]
+        cells += [str(result.case.n_parallel) if is_first else ""] * show_parallel
+        cells += [names[result.side.model]] * show_model
+        cells += [setting(result.side, name) for name in varying]
+        table.add_row(*map(escape, cells + figures))
+    return table
+
+
+def _row(result: Result) -> dict[str, Any]:
+    return {
+        **dataclasses.asdict(result.side),
+        "model": result.side.model or result.side.name,
+        **dataclasses.asdict(result.about),
+        **dataclasses.asdict(result.case),
+        "n_threads_used": result.n_threads_used,
+        "repetitions": len(result.seconds),
+        "tokens_per_s": result.median,
+        "tokens_per_s_least": min(result.speeds),
+        "tokens_per_s_most": max(result.speeds),
+        "seconds": statistics.median(result.seconds),
+    }
+
+
+def _varying(sides: Sequence[Side]) -> list[str]:
+    return [name for name in _SETTINGS if len({getattr(side, name) for side in sides}) > 1]
+
+
+def _constant(results: Sequence[Result]) -> list[str]:
+    """The settings that all sides share, in words."""
+    sides = [result.side for result in results]
+    varying = _varying(sides)
+    texts = [f"{_SETTINGS[name][0]} {setting(sides[0], name)}" for name in _SETTINGS if name not in varying]
+    used = sorted({result.n_threads_used for result in results if result.side.n_threads is None})
+    if used:
+        texts.append(f"threads used {' to '.join(map(str, {used[0]: 0, used[-1]: 0}))}")
+    return texts
+
+
+def _models(results: Sequence[Result]) -> dict[str, About]:
+    names = model_names([result.side for result in results])
+    return {names[result.side.model]: result.about for result in results}
+
+
+def _engine() -> str:
+    name: str = pyggml.ffi.string(pyggml.lib.pyg_engine_build()).decode()
+    return name
+
+
+def _cpu() -> str:
+    return next((device.description.strip() for device in pyggml.devices() if device.type == "cpu"), "no CPU")

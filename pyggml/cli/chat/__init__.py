@@ -1,0 +1,88 @@
+"""``pyggml chat``: talks with a model, in a terminal or through a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pyggml.cli._interrupts import Interrupts
+from pyggml.cli._model import opened
+from pyggml.cli._sampling_options import TO_THE_END, sampling_options, sampling_params
+from pyggml.cli.chat.answering import Chat
+from pyggml.cli.chat.session import Session
+from pyggml.cli.chat.turns import PlainReader, Reader, turns_of, typed
+from pyggml.cli.options import load_options, model_option
+from pyggml.cli.program import Command
+from pyggml.cli.show.screen import Screen, obeys_escapes
+
+if TYPE_CHECKING:
+    from pyggml import LLM
+
+
+@click.command("chat", cls=Command)
+@model_option
+@click.option("-s", "--system", metavar="TEXT", default="", help="The system message.")
+@click.option("--thinking/--no-thinking", default=None, help="Whether a model that can reason first does.")
+@click.option("--stats", is_flag=True, help="Tell after each answer how many tokens there were, and how fast.")
+@sampling_options(max_tokens=TO_THE_END)
+@load_options
+def command(
+    model: str | None,
+    system: str,
+    thinking: bool | None,
+    stats: bool,
+    sampling: dict[str, Any],
+    **load: Any,
+) -> None:
+    r"""Talk with a model.
+
+    In a terminal, /help lists the commands and keys there are. Otherwise each line of standard input is a turn, and so
+    is what stands between two fences of three double quotes; the answers go to standard output.
+
+    \b
+    pyggml chat -m model.gguf --system "Answer in one sentence."
+    echo "What colour is the sky?" | pyggml chat
+    """
+    session = Session(system, sampling_params(sampling))
+    screen, interrupts = Screen(), Interrupts()
+    is_interactive = sys.stdin.isatty() and screen.is_terminal
+    with (
+        _reader(screen, interrupts) if is_interactive else nullcontext() as reader,
+        opened(model, n_parallel=1, **load) as llm,
+    ):
+        llm.chat_templates()  # to say at once that there is none
+        chat = Chat(llm, session, screen, interrupts, thinking, stats, is_interactive)
+        if reader is None:
+            chat.hold(turns_of(_lines()))
+        else:
+            screen.note(f"{_name(llm)}, {llm.n_ctx:,} tokens of context. /help tells more, Ctrl-D leaves.")
+            with interrupts:
+                chat.hold(typed(reader, screen))
+
+
+def _reader(screen: Screen, interrupts: Interrupts) -> AbstractContextManager[Reader]:
+    if not obeys_escapes(sys.stdout):
+        return nullcontext(PlainReader(screen, interrupts))
+    from pyggml.cli.chat.editor import Editor
+
+    return Editor()
+
+
+def _name(llm: LLM) -> str:
+    return llm.metadata.get("general.name") or Path(llm.model.path).name
+
+
+def _lines() -> Iterator[str]:
+    """Standard input, as it comes."""
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            raise click.ClickException(
+                f"line {number} of standard input is not UTF-8 text: {error.reason} at byte {error.start}"
+            ) from None

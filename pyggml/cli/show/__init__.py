@@ -1,0 +1,1 @@
+"""How the commands show things: tables, units, reports, a terminal."""

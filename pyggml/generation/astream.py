@@ -1,0 +1,174 @@
+"""A running generation in an event loop. Importing this imports asyncio, so it is done when first needed."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, cast
+
+from pyggml.errors import InvalidParameterError, QueueFullError
+from pyggml.generation.engine import READ_TOKENS, Request, time_left
+from pyggml.generation.job import Job
+from pyggml.generation.loops import Line
+from pyggml.generation.stream import Assembly, C, D
+from pyggml.types import Chunk, Completion
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+_AFTER_DEADLINE_S = 0.001  # the engine's deadline began a moment later than ours
+
+
+class BaseAsyncStream(AsyncIterator[C], Generic[C, D]):
+    """What asynchronous streams of all kinds of chunks have in common."""
+
+    def __init__(self, job: Job, assembly: Assembly) -> None:
+        """Keeps the job until it is wanted, and what makes chunks of it."""
+        self._job = job
+        self._assembly = assembly
+        self._request: Request | None = None
+        self._line: Line | None = None
+        self._deadline: float | None = None
+        self._is_awaited = False
+        self._is_cancelled = False
+
+    async def __anext__(self) -> C:
+        if self._assembly.ended:
+            raise StopAsyncIteration
+        if self._is_awaited:
+            raise InvalidParameterError("a chunk of this stream is being awaited already; only one task may iterate")
+        self._is_awaited = True
+        try:
+            return await self._next()
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            self._is_awaited = False
+            if self._assembly.ended:
+                self._hang_up()
+
+    async def finish(self) -> D:
+        """Runs to the end, and returns everything generated, chunks already taken included.
+
+        Raises:
+            As :meth:`LLM.generate`.
+        """
+        async for _ in self:
+            pass
+        return self.completion
+
+    @property
+    def completion(self) -> D:
+        """The whole generation, once the last chunk has been taken.
+
+        Raises:
+            InvalidParameterError: it has not ended yet, or never began.
+        """
+        return cast("D", self._assembly.completion(self._request))
+
+    def cancel(self) -> None:
+        """Ends the generation soon; the iterator then ends with a chunk of ``finish_reason="cancelled"``."""
+        self._is_cancelled = True
+        if self._request is not None:
+            self._request.cancel()
+        elif self._line is not None:
+            self._line.nudge()
+
+    async def aclose(self) -> None:
+        """Cancels; the iterator is over. Does not wait for the engine."""
+        self._close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        self._close()
+
+    async def _next(self) -> C:
+        line = self._line = self._line or Line()
+        request = self._request or await self._submit(line)
+        token_ids = [] if request is None else await self._read(request, line)
+        if self._assembly.ended:  # closed while it was awaited
+            raise StopAsyncIteration
+        return cast("C", self._assembly.abandon() if request is None else self._assembly.add(request, token_ids))
+
+    async def _submit(self, line: Line) -> Request | None:
+        """Queues the request, once there is room if the job waits for it. None when nobody wants it any more."""
+        deadline = self._deadline = self._job.deadline()
+        while not self._is_over:
+            try:
+                await self._try_to_submit(line, deadline)
+            except QueueFullError:
+                if not self._job.waits:
+                    raise
+            else:
+                break
+            if self._is_over:  # since that attempt, which a thread may have made
+                break
+            self._job.engine.ask_for_room(line.waker, line.tag)
+            await line.news(time_left(deadline))
+        if self._request is not None and self._is_over:
+            self._request.cancel()
+        return self._request
+
+    async def _try_to_submit(self, line: Line, deadline: float | None) -> None:
+        attempt = functools.partial(self._job.submit, line.waker, line.tag, deadline)
+        if self._job.is_slow:
+            self._request = await asyncio.to_thread(attempt)
+            return
+        # Hundreds of tasks may begin at once: with one in each round, the loop sees to everything else in between.
+        async with line.beginning:
+            if not self._is_over:
+                self._request = attempt()
+                await asyncio.sleep(0)
+
+    async def _read(self, request: Request, line: Line) -> list[int]:
+        while not self._assembly.ended:
+            token_ids = request.read_now(self._job.min_tokens)
+            if len(token_ids) == READ_TOKENS:
+                await asyncio.sleep(0)  # there may be more, and turning them to text takes time: others first
+            if token_ids or request.finish_reason is not None:
+                return token_ids
+            await line.news(self._until_deadline())
+        return []
+
+    def _until_deadline(self) -> float | None:
+        """Seconds until one that is still queued can be seen to have timed out; one that runs ends by itself."""
+        if self._deadline is None:
+            return None
+        left = self._deadline + _AFTER_DEADLINE_S - time.monotonic()
+        return left if left > 0 else None
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_cancelled or self._assembly.ended
+
+    def _close(self) -> None:
+        self._assembly.abandon()
+        if self._request is not None:
+            self._request.cancel()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+
+
+class AsyncStream(BaseAsyncStream[Chunk, Completion]):
+    """A generation as an asynchronous iterator of chunks; it begins when the first one is awaited.
+
+    One task iterates, in one event loop; any thread may :meth:`cancel`. Closing it, leaving its ``async with`` block,
+    dropping it, or cancelling the task that awaits a chunk cancels what still runs. After an exception it is over.
+    """
+
+    def __init__(self, job: Job) -> None:
+        """Keeps the job until it is wanted."""
+        super().__init__(job, Assembly(job.tokenizer, job.stop))

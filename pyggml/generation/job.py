@@ -1,0 +1,212 @@
+"""A generation that somebody asked for: checked at once, worked out and queued when its caller is ready to wait."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml._native import int32_array
+from pyggml.errors import EmptyPromptError, InvalidParameterError
+from pyggml.generation.engine import Engine, Request, TokenIds
+from pyggml.generation.waker import Waker
+from pyggml.schema import grammar as schema_grammar
+from pyggml.tokenizer import Tokenizer
+from pyggml.types import SamplingParams
+
+Prompt = str | TokenIds
+
+# What takes longer than about a millisecond on the way into the queue, and so may not hold up an event loop.
+_LONG_TEXT = 4_000  # characters to tokenize
+_LONG_LIST = 8_000  # token ids to convert
+_LONG_BIAS = 1_000  # entries
+
+#: With stop strings the text must be looked at while it grows; this many tokens at a time.
+TOKENS_PER_LOOK = 8
+# Otherwise a whole generation is read in pieces that take an event loop no time worth mentioning.
+_TOKENS_PER_READ = 256
+
+_PARAM_NAMES = frozenset(field.name for field in dataclasses.fields(SamplingParams))
+
+
+class Job:
+    """One generation, before it is a request. May be queued by any one thread.
+
+    Attributes:
+        engine: where it will run.
+        tokenizer: turns its prompt to token ids, and what comes to text.
+        params: the caller's, merged.
+        waits: whether it waits for room in a full queue, or gives up.
+        min_tokens: its reader wants to wake for so many.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        stop_tokens: Iterable[int],
+        prompt: Prompt,
+        params: SamplingParams,
+        *,
+        waits: bool,
+        whole: bool,
+    ) -> None:
+        """Checks what can be checked at no cost.
+
+        Args:
+            engine: where it will run.
+            tokenizer: the model's.
+            stop_tokens: the model's own stop tokens.
+            prompt: text or token ids.
+            params: all of them.
+            waits: wait for room in a full queue.
+            whole: nobody looks before the end.
+
+        Raises:
+            EmptyPromptError: no text.
+        """
+        _require_text(prompt)
+        self.engine = engine
+        self.tokenizer = tokenizer
+        self.params = params
+        self.waits = waits
+        self.min_tokens = 1 if not whole else TOKENS_PER_LOOK if params.stop else _TOKENS_PER_READ
+        self._stop_tokens = frozenset(stop_tokens)
+        self._prompt = prompt
+        self._ready: _Ready | None = None
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """The stop strings."""
+        return tuple(self.params.stop)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether :meth:`submit` may take more than a millisecond or two."""
+        return (
+            _size(self._prompt) > (_LONG_TEXT if isinstance(self._prompt, str) else _LONG_LIST)
+            or self.params.grammar is not None
+            or self.params.json_schema is not None
+            or len(self.params.logit_bias or ()) > _LONG_BIAS
+        )
+
+    def submit(self, waker: Waker | None = None, tag: int = 0, deadline: float | None = None) -> Request:
+        """Queues it, if there is room.
+
+        Args:
+            waker: to be told ``tag`` when there is news.
+            tag: what it is told.
+            deadline: of :meth:`deadline`, when time has passed since; None: ``timeout_s`` starts now.
+
+        Raises:
+            QueueFullError: there is no room; try again.
+            InferError: as :meth:`Engine.submit <pyggml.generation.engine.Engine.submit>`, and what tokenizers raise.
+        """
+        if self._ready is None:
+            self._ready = self._work_out()
+        timeout_s = self.params.timeout_s if deadline is None else max(0.0, deadline - time.monotonic())
+        return self.engine.submit(
+            self._ready.token_ids,
+            self._ready.params,
+            self._ready.stop_token_ids,
+            timeout_s=timeout_s,
+            waker=waker,
+            tag=tag,
+        )
+
+    def queue(self) -> Request:
+        """Queues it; if it :attr:`waits`, once there is room.
+
+        Raises:
+            As :meth:`submit`; RequestTimeout when ``timeout_s`` was over before there was room.
+        """
+        deadline = self.deadline()
+        if not self.waits:
+            return self.submit()
+        return self.engine.when_there_is_room(lambda: self.submit(deadline=deadline), deadline)
+
+    def deadline(self) -> float | None:
+        """When its ``timeout_s``, begun now, will be over, by :func:`time.monotonic`; None: it has none."""
+        return None if self.params.timeout_s is None else time.monotonic() + self.params.timeout_s
+
+    def _work_out(self) -> _Ready:
+        token_ids, params = self._prompt_and_params()
+        ids, params = int32_array("the prompt", token_ids), without_schema(params)
+        stop = set(params.stop_token_ids)
+        if params.ignore_eos:
+            bias = dict(params.logit_bias or {}) | dict.fromkeys(self._stop_tokens, float("-inf"))
+            params = dataclasses.replace(params, logit_bias=bias)
+        else:
+            stop |= self._stop_tokens
+        if params.grammar is not None:
+            # Where its grammar is complete, the engine offers whatever it holds for an end, and nothing but that.
+            stop.update(self.tokenizer.vocab.eog_ids)
+        return _Ready(ids, params, sorted(stop))
+
+    def _prompt_and_params(self) -> tuple[TokenIds, SamplingParams]:
+        """The prompt as token ids, and the sampling that it asks for."""
+        return prompt_ids(self._prompt, self.tokenizer), self.params
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ready:
+    """A job in the engine's terms: no text, no schema, and ignoring eos is a bias."""
+
+    token_ids: npt.NDArray[np.int32]
+    params: SamplingParams
+    stop_token_ids: list[int]
+
+
+def prompt_ids(prompt: Prompt, tokenizer: Tokenizer) -> TokenIds:
+    """Token ids of a prompt: text is encoded with ``add_special``, ids go through as they are.
+
+    Raises:
+        EmptyPromptError: no text.
+        InvalidParameterError, ClosedError: as :meth:`Tokenizer.encode <pyggml.tokenizer.Tokenizer.encode>`.
+    """
+    _require_text(prompt)
+    return tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+
+
+def merge(params: SamplingParams | None, overrides: Mapping[str, Any]) -> SamplingParams:
+    """``params``, or the defaults, with fields replaced.
+
+    Raises:
+        InvalidParameterError: not SamplingParams, a field that is none, or a value it cannot have.
+    """
+    if params is not None and not isinstance(params, SamplingParams):
+        raise InvalidParameterError(f"params must be SamplingParams, not {type(params).__name__}")
+    unknown = overrides.keys() - _PARAM_NAMES
+    if unknown:
+        raise InvalidParameterError(
+            f"unknown sampling parameter {', '.join(sorted(unknown))}; there are {', '.join(sorted(_PARAM_NAMES))}"
+        )
+    params = params or SamplingParams()
+    return dataclasses.replace(params, **overrides) if overrides else params
+
+
+def without_schema(params: SamplingParams) -> SamplingParams:
+    """The same sampling with the JSON schema, if there is one, as a grammar.
+
+    Raises:
+        GrammarError, InvalidParameterError: as :func:`pyggml.schema.grammar.grammar_of`.
+    """
+    if params.json_schema is None:
+        return params
+    return dataclasses.replace(params, json_schema=None, grammar=schema_grammar.grammar_of(params.json_schema))
+
+
+def _require_text(prompt: Prompt) -> None:
+    if isinstance(prompt, str) and not prompt:
+        raise EmptyPromptError("the prompt is empty; give some text, or token ids")
+
+
+def _size(prompt: Prompt) -> int:
+    try:
+        return len(prompt)
+    except TypeError:
+        return 0  # no prompt at all: it is going to be refused, by name

@@ -1,0 +1,173 @@
+"""A running generation, from token ids to chunks of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from pyggml.errors import InvalidParameterError
+from pyggml.generation.engine import Request
+from pyggml.generation.job import Job
+from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer
+from pyggml.types import Chunk, Completion, Timings, TokenLogprobs
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+C = TypeVar("C", bound=Chunk)
+D = TypeVar("D", bound=Completion)
+
+
+class Assembly:
+    """Makes chunks of one request's tokens as they are read, and the completion of all chunks."""
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
+        """Starts with nothing read."""
+        self._decoder = StreamDecoder(tokenizer)
+        self._stop = StopStrings(stop)
+        self._texts: list[str] = []
+        self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
+        self._last: Chunk | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last chunk has been made."""
+        return self._last is not None
+
+    def add(self, request: Request, token_ids: list[int]) -> Chunk:
+        """The chunk that a read makes; cancels the request when a stop string is complete."""
+        chunk = self._cut_at_stop(request, token_ids)
+        if request.logprobs is not None:
+            chunk = replace(chunk, logprobs=request.logprobs[: len(chunk.token_ids)])
+            self._logprobs += chunk.logprobs or []
+        self._texts.append(chunk.text)
+        self._token_ids += chunk.token_ids
+        if chunk.finish_reason is not None:
+            self._last = chunk
+        return chunk
+
+    def abandon(self) -> Chunk:
+        """The last chunk of what has been given up; the one there was, if it had ended."""
+        if self._last is None:
+            self._last = Chunk("", [], "cancelled")
+        return self._last
+
+    def completion(self, request: Request | None) -> Completion:
+        """Everything, once it has ended; of no request, that it was cancelled.
+
+        Raises:
+            InvalidParameterError: it has not.
+        """
+        if self._last is None or self._last.finish_reason is None:
+            raise InvalidParameterError("the generation has not ended: take all its chunks first, or call finish()")
+        return Completion(
+            text="".join(self._texts),
+            token_ids=list(self._token_ids),
+            finish_reason=self._last.finish_reason,
+            stop_reason=self._last.stop_reason,
+            prompt_tokens=request.prompt_tokens if request else 0,
+            cached_tokens=request.cached_tokens if request else 0,
+            timings=request.timings if request else Timings(),
+            logprobs=None if request is None or request.logprobs is None else list(self._logprobs),
+            prompt_logprobs=None if request is None else request.prompt_logprobs,
+        )
+
+    def _cut_at_stop(self, request: Request, token_ids: list[int]) -> Chunk:
+        reason = request.finish_reason
+        if not self._stop.active:
+            text = self._decoder.feed(token_ids, last=reason is not None)
+            return Chunk(text, token_ids, reason, request.stop_token_id)
+        text = ""
+        for n, token_id in enumerate(token_ids, start=1):
+            text += self._stop.feed(self._decoder.feed([token_id]))
+            if self._stop.found is not None:
+                request.cancel()
+                return Chunk(text, token_ids[:n], "stop", self._stop.found)
+        if reason is not None:
+            text += self._stop.feed(self._decoder.feed([], last=True), last=True)
+            if self._stop.found is not None:
+                return Chunk(text, token_ids, "stop", self._stop.found)
+        return Chunk(text, token_ids, reason, request.stop_token_id)
+
+
+class BaseStream(Iterator[C], Generic[C, D]):
+    """What streams of all kinds of chunks have in common."""
+
+    def __init__(self, job: Job, request: Request, assembly: Assembly) -> None:
+        """Takes over the request that the job became, and what makes chunks of it."""
+        self._request = request
+        self._min_tokens = job.min_tokens
+        self._assembly = assembly
+
+    def __next__(self) -> C:
+        if self._assembly.ended:
+            raise StopIteration
+        try:
+            return cast("C", self._assembly.add(self._request, self._request.read(self._min_tokens)))
+        except BaseException:
+            self.close()  # tokens may be lost with it, so there is no going on
+            raise
+
+    def poll(self) -> bool:
+        """Takes what is there, without waiting. True once the generation has ended.
+
+        While it has not, the waker that the request was submitted with will be told.
+
+        Raises:
+            As :meth:`LLM.generate`.
+        """
+        while not self._assembly.ended:
+            token_ids = self._request.read_now(self._min_tokens)
+            if not token_ids and self._request.finish_reason is None:
+                return False
+            self._assembly.add(self._request, token_ids)
+        return True
+
+    def finish(self) -> D:
+        """Runs to the end, and returns everything generated, chunks already taken included.
+
+        Raises:
+            As :meth:`LLM.generate`.
+        """
+        for _ in self:
+            pass
+        return self.completion
+
+    @property
+    def completion(self) -> D:
+        """The whole generation, once the last chunk has been taken.
+
+        Raises:
+            InvalidParameterError: it has not ended yet.
+        """
+        return cast("D", self._assembly.completion(self._request))
+
+    def cancel(self) -> None:
+        """Ends the generation soon; the iterator then ends with a chunk of ``finish_reason="cancelled"``."""
+        self._request.cancel()
+
+    def close(self) -> None:
+        """Cancels; the iterator is over."""
+        self._request.cancel()
+        self._assembly.abandon()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+class Stream(BaseStream[Chunk, Completion]):
+    """A running generation, as an iterator of chunks.
+
+    One thread iterates; any thread may :meth:`cancel`. Closing it, leaving its ``with`` block or dropping it
+    cancels what still runs. After an exception it is over.
+    """
+
+    def __init__(self, job: Job, request: Request) -> None:
+        """Takes over the request that the job became."""
+        super().__init__(job, request, Assembly(job.tokenizer, job.stop))

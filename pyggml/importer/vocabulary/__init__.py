@@ -1,0 +1,233 @@
+"""The tokenizer of a Hugging Face directory as the metadata of a GGUF file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyggml.errors import TokenizerError
+from pyggml.families import STOP_TOKEN_IDS
+from pyggml.importer.vocabulary import added_tokens, byte_level, sentencepiece_bpe, unigram, word_piece
+from pyggml.importer.vocabulary import special_tokens as _special_tokens
+from pyggml.importer.vocabulary.added_tokens import AddedToken
+from pyggml.importer.vocabulary.chat_templates import chat_templates
+from pyggml.importer.vocabulary.cut import Cut
+from pyggml.importer.vocabulary.post_processors import Surroundings, surroundings
+from pyggml.importer.vocabulary.special_tokens import SpecialTokens, named_text, special_tokens
+from pyggml.importer.vocabulary.token_table import MAX_TOKENS, Token, TokenTable
+from pyggml.importer.vocabulary.tokenizer_directory import TokenizerDirectory, read_directory
+from pyggml.tokenizer.sentencepiece import Algorithm, SentencePieceModel
+from pyggml.vocab import TokenType
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A model's vocabulary, ready to be written.
+
+    Attributes:
+        metadata: all ``tokenizer.*`` keys of a GGUF file and the tokens that end a text, with values as
+            :meth:`pyggml.gguf.GGUFWriter.set` takes them.
+        n_tokens: how many tokens there are, those included that only fill up the embedding.
+        end_ids: the tokens that the directory's files name as ends of a text, ascending.
+        needs_hf_tokenizer: None, or why the engine would cut some texts differently: there the Hugging Face tokenizer
+            must encode. Decoding is the same in any case.
+        tokenizer_files: what a Hugging Face tokenizer is made of; the first is the one to open.
+        notes: what was left out or filled up, for a report.
+    """
+
+    metadata: Mapping[str, object]
+    n_tokens: int
+    end_ids: tuple[int, ...]
+    needs_hf_tokenizer: str | None
+    tokenizer_files: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
+    """Reads the tokenizer of a directory, as transformers 4 or 5 wrote it.
+
+    Args:
+        directory: with a ``tokenizer.json`` or a SentencePiece ``tokenizer.model``, and what else describes it.
+        config: the model's ``config.json``: ``vocab_size``, the rows of the embedding, which get a token each, and
+            ids of special tokens. Where a model consists of several, the part about text.
+
+    Raises:
+        TokenizerNotFoundError: there is no tokenizer. It is also a FileNotFoundError.
+        TokenizerError: it is damaged, or does what the engine cannot; names the file and the place in it.
+    """
+    files = read_directory(directory, config)
+    added = added_tokens.added_tokens(files)
+    cut = _cut(files, added)
+    n_vocab = _vocab_size(config, directory)
+    cut.tokens.require_whole(str(files.tokenizer_file))
+    roles = find_roles(files, added, cut.tokens, n_vocab)
+    kept = [token for token in added if token.text in cut.tokens.ids]
+    tokens = _fitted(cut.tokens, n_vocab, files)
+    differences = [
+        *cut.differences,
+        *added_tokens.differences(kept),
+        *_special_tokens.differences(cut.tokens),
+    ]
+    return Vocabulary(
+        metadata={
+            "tokenizer.ggml.model": cut.model,
+            "tokenizer.ggml.pre": "default",
+            **_columns(tokens, cut.has_scores),
+            **cut.metadata,
+            **roles.metadata,
+            **chat_templates(files),
+        },
+        n_tokens=len(tokens),
+        end_ids=roles.special.ends,
+        needs_hf_tokenizer=_shown("; ".join(differences)) or None,
+        tokenizer_files=tuple(_tokenizer_files(files)),
+        notes=tuple(_notes(roles.dropped, tokens)),
+    )
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which tokens have a part to play.
+
+    Attributes:
+        special: their ids.
+        around: what goes around a text.
+        dropped: added tokens beyond the model's embedding.
+    """
+
+    special: SpecialTokens
+    around: Surroundings
+    dropped: list[AddedToken]
+
+    @property
+    def metadata(self) -> dict[str, object]:
+        """As keys of a GGUF file."""
+        return {
+            **self.special.metadata,
+            STOP_TOKEN_IDS: ",".join(map(str, self.special.ends)),
+            "tokenizer.ggml.add_bos_token": self.around.before is not None,
+            "tokenizer.ggml.add_eos_token": self.around.after is not None,
+        }
+
+
+def find_roles(files: TokenizerDirectory, added: list[AddedToken], tokens: TokenTable, n_vocab: int | None) -> Roles:
+    """Puts the added tokens into the table, and says which tokens have a part to play.
+
+    Raises:
+        TokenizerError: a file is damaged, or none says which token ends a text.
+    """
+    dropped = added_tokens.add_to(tokens, added, n_vocab)
+    given = _given_by_model(files)
+    around = surroundings(files, *(_text(part, given, tokens, files) for part in ("bos", "eos")))
+    return Roles(special_tokens(files, tokens, given, _around_ids(around, tokens, files)), around, dropped)
+
+
+def _cut(files: TokenizerDirectory, added: list[AddedToken]) -> Cut:
+    where = str(files.tokenizer_file)
+    try:
+        if files.sentencepiece is not None:
+            return _cut_of_model(files.sentencepiece, added, where)
+        return _cut_of_json(files.tokenizer_json, added, where)
+    except TokenizerError as error:
+        raise TokenizerError(str(error) if where in str(error) else f"{where}: {error}") from None
+
+
+def _cut_of_json(tokenizer: Mapping[str, Any], added: list[AddedToken], where: str) -> Cut:
+    kind = tokenizer["model"].get("type") or ("BPE" if "merges" in tokenizer["model"] else None)
+    if kind == "BPE" and byte_level.is_byte_level(tokenizer):
+        return byte_level.cut(tokenizer, added, where)
+    if kind == "BPE" and sentencepiece_bpe.uses_sentencepiece_spaces(tokenizer):
+        return sentencepiece_bpe.cut(tokenizer, added, where)
+    if kind == "Unigram":
+        return unigram.cut(tokenizer, where)
+    if kind == "WordPiece":
+        return word_piece.cut(tokenizer, added, where)
+    name = "BPE that is neither byte-level nor SentencePiece's" if kind == "BPE" else repr(kind)
+    raise TokenizerError(f"a tokenizer of this kind cannot be read: {name}")
+
+
+def _cut_of_model(model: SentencePieceModel, added: list[AddedToken], where: str) -> Cut:
+    if model.algorithm is Algorithm.BPE and not model.space_is_suffix:
+        return sentencepiece_bpe.cut_model(model, added, where)
+    if model.algorithm is Algorithm.UNIGRAM and not model.space_is_suffix:
+        return unigram.cut_model(model, where)
+    suffix = " with spaces behind words" if model.space_is_suffix else ""
+    raise TokenizerError(f"a SentencePiece model of this kind cannot be read: {model.algorithm.name}{suffix}")
+
+
+def _vocab_size(config: Mapping[str, Any], directory: Path) -> int | None:
+    size = config.get("vocab_size")
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= MAX_TOKENS):
+        raise TokenizerError(f'{directory / "config.json"}: "vocab_size" is {size!r:.80}: 1 to {MAX_TOKENS} can be')
+    return size
+
+
+def _given_by_model(files: TokenizerDirectory) -> dict[str, int]:
+    """What a ``tokenizer.model`` itself says."""
+    model = files.sentencepiece
+    if model is None:
+        return {}
+    ids = {"unk": model.unk_id, "bos": model.bos_id, "eos": model.eos_id, "pad": model.pad_id}
+    return {part: token_id for part, token_id in ids.items() if 0 <= token_id < len(model.pieces)}
+
+
+def _text(part: str, given: Mapping[str, int], tokens: TokenTable, files: TokenizerDirectory) -> str | None:
+    """The text of the token that has a part, where a file says which."""
+    named = named_text(files, part)
+    return tokens.by_id[given[part]].text if named is None and part in given else named
+
+
+def _around_ids(around: Surroundings, tokens: TokenTable, files: TokenizerDirectory) -> dict[str, int]:
+    """What goes around texts, as the engine has it: BOS before them, EOS behind."""
+    ids: dict[str, int] = {}
+    for part, text in (("bos", around.before), ("eos", around.after)):
+        if text is not None and text not in tokens.ids:
+            raise TokenizerError(f"{files.tokenizer_file}: {text!r:.80}, which goes around a text, is no token")
+        if text is not None:
+            ids[part] = tokens.ids[text]
+    return ids
+
+
+def _fitted(tokens: TokenTable, n_vocab: int | None, files: TokenizerDirectory) -> list[Token]:
+    largest = max(tokens.by_id)
+    if n_vocab is not None and largest >= n_vocab:
+        raise TokenizerError(
+            f"{files.tokenizer_file} has {tokens.by_id[largest].text!r:.80} with the id {largest}, and the model has "
+            f"{n_vocab} tokens ({files.path / 'config.json'})"
+        )
+    return tokens.fitted(largest + 1 if n_vocab is None else n_vocab)
+
+
+def _columns(tokens: list[Token], has_scores: bool) -> dict[str, object]:
+    columns: dict[str, object] = {
+        "tokenizer.ggml.tokens": [token.text for token in tokens],
+        "tokenizer.ggml.token_type": np.array([token.type for token in tokens], np.int32),
+    }
+    if has_scores:
+        columns["tokenizer.ggml.scores"] = np.array([token.score for token in tokens], np.float32)
+    return columns
+
+
+def _tokenizer_files(files: TokenizerDirectory) -> Iterable[Path]:
+    yield files.tokenizer_file
+    for name in ("tokenizer_config.json", "added_tokens.json"):
+        if (files.path / name).is_file():
+            yield files.path / name
+
+
+def _shown(text: str) -> str:
+    """What can be written and read: names of unknown things may be anything."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:1000])
+
+
+def _notes(dropped: list[AddedToken], tokens: list[Token]) -> Iterable[str]:
+    if dropped:
+        names = ", ".join(repr(token.text) for token in dropped[:3])
+        yield f"{len(dropped)} added tokens have no place in the model's embedding and were left out: {names}"
+    n_fillers = sum(token.type is TokenType.UNUSED for token in tokens)
+    if n_fillers:
+        yield f"{n_fillers} tokens of the model's embedding have no text and were given one"

@@ -1,0 +1,59 @@
+"""Byte-pair encoding in a ``tokenizer.json``: what byte-level vocabularies and SentencePiece's have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyggml.errors import TokenizerError
+from pyggml.importer.vocabulary.token_table import MAX_TOKENS, Token, TokenTable, texts_by_id
+
+Merge = tuple[str, str]
+
+_MAX_MERGES = 4 * MAX_TOKENS
+_UNSUPPORTED = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
+
+
+def tokens_of(model: Mapping[str, Any], where: str) -> TokenTable:
+    """The vocabulary.
+
+    Raises:
+        TokenizerError: it is damaged, or the model does what the engine cannot.
+    """
+    for option in _UNSUPPORTED:
+        if model.get(option):
+            raise TokenizerError(f'{where}["{option}"] is {model[option]!r:.80}, which the engine does not have')
+    table = TokenTable()
+    place = f'{where}["vocab"]'
+    for text, token_id in texts_by_id(model.get("vocab"), place):
+        table.add(token_id, Token(text), place)
+    return table
+
+
+def merges_of(model: Mapping[str, Any], tokens: TokenTable, where: str) -> list[Merge]:
+    """The merges, best first; older files write them as text, newer ones as pairs.
+
+    Raises:
+        TokenizerError: they are damaged, or join what is no token or makes none.
+    """
+    place = f'{where}["merges"]'
+    listed = model.get("merges")
+    if not isinstance(listed, list) or len(listed) > _MAX_MERGES:
+        raise TokenizerError(f"{place}: a list of at most {_MAX_MERGES} merges was expected, not {listed!r:.100}")
+    ids = tokens.ids
+    merges = [_halves(merge, place, i) for i, merge in enumerate(listed)]
+    for i, (left, right) in enumerate(merges):
+        if left not in ids or right not in ids or left + right not in ids:
+            raise TokenizerError(f"{place}[{i}]: {left!r:.80} and {right!r:.80} are no tokens, or make none")
+    return merges
+
+
+def _halves(merge: object, place: str, index: int) -> Merge:
+    halves: Sequence[object] = ()
+    if isinstance(merge, str):
+        halves = merge.split(" ")
+    elif isinstance(merge, list):
+        halves = merge
+    if len(halves) != 2 or not all(isinstance(half, str) and half for half in halves):
+        raise TokenizerError(f"{place}[{index}]: two tokens were expected, not {merge!r:.100}")
+    return str(halves[0]), str(halves[1])

@@ -1,0 +1,97 @@
+"""Byte-level BPE, as in GPT-2, Llama 3, Qwen and most others: text is cut into words, words into bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pyggml.errors import TokenizerError
+from pyggml.importer.vocabulary.added_tokens import AddedToken
+from pyggml.importer.vocabulary.bpe import Merge, merges_of, tokens_of
+from pyggml.importer.vocabulary.cut import Cut
+from pyggml.importer.vocabulary.pre_tokenizers import flattened, word_cut
+from pyggml.importer.vocabulary.token_table import TokenTable
+from pyggml.tokenizer.pieces import byte_level_alphabet
+
+_BYTE = {byte: character for character, byte in byte_level_alphabet().items()}
+# Bytes that no UTF-8 has.
+_NEVER = {0xC0, 0xC1, *range(0xF5, 0x100)}
+_ALPHABET = {character for character, byte in byte_level_alphabet().items() if byte not in _NEVER}
+
+
+# Tokens that go on after a long s. To a caseless "'s" in a regular expression it is an s, to the engine it is not.
+_AFTER_LONG_S = re.compile(f"(^|Å)¿[A-Za-z{re.escape(''.join(_BYTE[byte] for byte in range(0xC2, 0xF5)))}]")
+
+
+def is_byte_level(tokenizer: Mapping[str, Any]) -> bool:
+    """Whether a BPE tokenizer's tokens are spelled in the alphabet of bytes."""
+    steps = [
+        *flattened(tokenizer.get("pre_tokenizer"), "pretokenizers"),
+        *flattened(tokenizer.get("decoder"), "decoders"),
+    ]
+    return any(step.get("type") == "ByteLevel" for step in steps)
+
+
+def cut(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -> Cut:
+    """Reads such a tokenizer.
+
+    Args:
+        tokenizer: the content of ``tokenizer.json``.
+        added: its added tokens.
+        where: the file, for messages.
+
+    Raises:
+        TokenizerError: it is damaged, or does what the engine cannot.
+    """
+    model, place = tokenizer["model"], f'{where}: "model"'
+    tokens = tokens_of(model, place)
+    merges = merges_of(model, tokens, place)
+    words = word_cut(tokenizer)
+    return Cut(
+        model="gpt2",
+        tokens=tokens,
+        metadata={
+            "tokenizer.ggml.pre": words.name,
+            "tokenizer.ggml.merges": [_line(merge, i, place) for i, merge in enumerate(merges)],
+            "tokenizer.ggml.add_space_prefix": False,
+        },
+        differences=[
+            *_normalizers(tokenizer),
+            *filter(None, [words.inexact]),
+            *_differences(model, tokens, merges, added),
+        ],
+    )
+
+
+def _line(merge: Merge, index: int, place: str) -> str:
+    if any(" " in half or "\n" in half for half in merge):
+        raise TokenizerError(f'{place}["merges"][{index}] holds white space, which byte-level tokens never do: {merge}')
+    return " ".join(merge)
+
+
+def _normalizers(tokenizer: Mapping[str, Any]) -> Iterator[str]:
+    names = [str(step.get("type")) for step in flattened(tokenizer.get("normalizer"), "normalizers")]
+    if names:
+        yield f"the engine does not normalise text ({', '.join(names)})"
+
+
+def _differences(
+    model: Mapping[str, Any], tokens: TokenTable, merges: Sequence[Merge], added: Sequence[AddedToken]
+) -> Iterator[str]:
+    missing = _ALPHABET - tokens.ids.keys()
+    if missing:
+        yield f"{len(missing)} bytes have no token, which the engine leaves out"
+    if any(map(_AFTER_LONG_S.search, tokens.ids)):
+        yield "tokens with a long s (ſ) in them, which the engine does not take for an s after an apostrophe"
+    if len(set(merges)) < len(merges):
+        yield "some merges are listed twice"
+    if model.get("ignore_merges"):
+        words = [token.text for token in added if token.is_special and _may_be_a_word(token.text)]
+        if words:
+            yield f"special tokens that are words, which the engine finds in plain text ({words[0]!r})"
+
+
+def _may_be_a_word(text: str) -> bool:
+    """Whether text might be cut so that this is one word: letters with or without a sign before them, or signs only."""
+    return text[1:].isalpha() or text.isalpha() or not any(map(str.isalnum, text))

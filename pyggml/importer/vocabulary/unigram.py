@@ -1,0 +1,73 @@
+"""Unigram models, as in T5 and XLM-R: a text is cut so that the product of its tokens' probabilities is the largest."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pyggml.errors import TokenizerError
+from pyggml.importer.vocabulary.cut import Cut
+from pyggml.importer.vocabulary.pre_tokenizers import flattened
+from pyggml.importer.vocabulary.token_table import MAX_TOKENS, Token, TokenTable
+from pyggml.tokenizer.sentencepiece import SentencePieceModel
+from pyggml.vocab import TokenType
+
+# Both take the most probable cut; of equal ones, and of what is normalised before, they make different choices.
+_DIFFERENCE = "the engine normalises text for Unigram models in its own way"
+
+
+def cut(tokenizer: Mapping[str, Any], where: str) -> Cut:
+    """Reads one out of a ``tokenizer.json``.
+
+    Raises:
+        TokenizerError: it is damaged.
+    """
+    model, place = tokenizer["model"], f'{where}: "model"["vocab"]'
+    listed = model.get("vocab")
+    if not isinstance(listed, list) or len(listed) > MAX_TOKENS:
+        raise TokenizerError(f"{place}: a list of at most {MAX_TOKENS} tokens was expected, not {listed!r:.100}")
+    tokens = TokenTable()
+    for i, entry in enumerate(listed):
+        text, score = _entry(entry, f"{place}[{i}]")
+        type = TokenType.UNKNOWN if i == model.get("unk_id") else TokenType.NORMAL
+        tokens.add(i, Token(text, type, score), f"{place}[{i}]")
+    return _cut(tokens, _charsmap(tokenizer, where))
+
+
+def cut_model(model: SentencePieceModel, where: str) -> Cut:
+    """Reads one out of a ``tokenizer.model``.
+
+    Raises:
+        TokenizerError: it is damaged.
+    """
+    tokens = TokenTable()
+    for i, piece in enumerate(model.pieces):
+        tokens.add(i, Token(piece.text, piece.type, piece.score), where)
+    return _cut(tokens, model.precompiled_charsmap)
+
+
+def _cut(tokens: TokenTable, charsmap: bytes) -> Cut:
+    metadata: dict[str, object] = {"tokenizer.ggml.add_space_prefix": True}
+    if charsmap:
+        metadata["tokenizer.ggml.precompiled_charsmap"] = np.frombuffer(charsmap, np.uint8)
+    return Cut("t5", tokens, metadata, has_scores=True, differences=[_DIFFERENCE])
+
+
+def _entry(entry: object, place: str) -> tuple[str, float]:
+    if isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], (int, float)):
+        return entry[0], float(entry[1])
+    raise TokenizerError(f"{place}: a token and its score were expected, not {entry!r:.100}")
+
+
+def _charsmap(tokenizer: Mapping[str, Any], where: str) -> bytes:
+    for step in flattened(tokenizer.get("normalizer"), "normalizers"):
+        if step.get("type") == "Precompiled":
+            try:
+                return base64.b64decode(step.get("precompiled_charsmap") or "", validate=True)
+            except (TypeError, ValueError, binascii.Error) as error:
+                raise TokenizerError(f'{where}: "precompiled_charsmap" is no base64: {error}') from None
+    return b""

@@ -1,0 +1,117 @@
+"""Files with everything of a model but its vocabulary and its data: enough to plan with, whatever it is made into."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyggml import mixture
+from pyggml._ffi import lib
+from pyggml.gguf import GGUFReader, GGUFWriter
+from pyggml.importer.encoding import choose_types, require_outtype
+from pyggml.importer.plan import read_plan
+from pyggml.mixture import Mixable
+from pyggml.quant import GGMLType
+
+_SPLIT = re.compile(r"^(?P<stem>.*)-00001-of-(?P<n>\d{5})\.gguf$")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a file: its name, its shape with rows last, and its type."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: GGMLType
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """What a file says before its data.
+
+    Attributes:
+        metadata: without the vocabulary.
+        tensors: in the file's order.
+    """
+
+    metadata: Mapping[str, Any]
+    tensors: Sequence[Tensor]
+
+    def lay(self, target: Path) -> None:
+        """Writes it as a file whose data takes no room on the disk."""
+        with GGUFWriter(target) as writer:
+            for key, value in self.metadata.items():
+                writer.set(key, value)
+            for tensor in self.tensors:
+                writer.add_tensor(tensor.name, tensor.shape, tensor.type)
+            writer.finish_without_data()
+
+
+def of_directory(directory: Path, outtype: str) -> Blueprint:
+    """What a Hugging Face directory becomes when it is converted.
+
+    Raises:
+        As :func:`pyggml.convert`, tokenizers aside.
+    """
+    plan = read_plan(directory)
+    types, file_type = choose_types(require_outtype(outtype), plan.layout, plan.sizes, plan.tensors)
+    metadata = {**plan.metadata, "general.file_type": file_type}
+    tensors = [Tensor(tensor.name, tensor.shape, type) for tensor, type in zip(plan.tensors, types, strict=True)]
+    return Blueprint({key: value for key, value in metadata.items() if not _is_empty(value)}, tensors)
+
+
+def of_file(path: Path, outtype: str) -> Blueprint:
+    """What a GGUF file, or a split set of them, becomes when it is quantised.
+
+    Raises:
+        InvalidParameterError: no such type.
+        ModelLoadError: a file is damaged.
+    """
+    metadata: dict[str, Any] = {}
+    tensors: list[Tensor] = []
+    for part in _parts(path):
+        with GGUFReader(part, header_only=True) as reader:
+            pairs = reader.metadata
+            metadata |= {key: pairs[key] for key in pairs if not _is_left_out(key, metadata)}
+            tensors += [Tensor(info.name, info.shape, info.type) for info in reader.tensors.values()]
+    file_type = _file_type(outtype)
+    metadata = {key: value for key, value in metadata.items() if not _is_empty(value)}
+    return Blueprint({**metadata, "general.file_type": file_type}, _quantized(path, tensors, file_type))
+
+
+def _is_left_out(key: str, known: Mapping[str, Any]) -> bool:
+    return key.startswith(("tokenizer.", "split.")) or key == "general.alignment" or key in known
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, (list, tuple, np.ndarray)) and len(value) == 0
+
+
+def _parts(path: Path) -> list[Path]:
+    """The files of a split set that begins with this one; itself, where it is whole."""
+    found = _SPLIT.match(path.name)
+    if found is None:
+        return [path]
+    n = int(found["n"])
+    return [path.with_name(f"{found['stem']}-{i:05}-of-{n:05}.gguf") for i in range(1, n + 1)]
+
+
+def _file_type(outtype: str) -> int:
+    name = require_outtype(outtype).upper()
+    prefix = "LLAMA_FTYPE_ALL_" if name == "F32" else "LLAMA_FTYPE_MOSTLY_"
+    return int(getattr(lib, prefix + name))
+
+
+def _quantized(path: Path, tensors: Sequence[Tensor], file_type: int) -> list[Tensor]:
+    """The tensors with the types that the engine's quantiser would give them."""
+    floats = [
+        Mixable(tensor.name, tensor.shape, GGMLType.F16 if tensor.type.is_quantized else tensor.type)
+        for tensor in tensors
+    ]
+    choices = mixture.of_file(path, file_type, floats, has_imatrix=False)
+    return [Tensor(tensor.name, tensor.shape, choice.type) for tensor, choice in zip(tensors, choices, strict=True)]

@@ -1,0 +1,290 @@
+"""Will it fit: what a model takes in memory, and what to change where that is too much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypedDict
+
+from pyggml._native import INT32_MAX, integer
+from pyggml.errors import OutOfMemoryError
+from pyggml.memory.llm_context import checked_n_ctx, generates
+from pyggml.memory.planner import Planner
+from pyggml.memory.search import (
+    CELL_PAD,
+    DeviceMemory,
+    Settings,
+    Suggestions,
+    largest_n_ctx,
+    most_gpu_layers,
+    suggest,
+    tightest,
+)
+from pyggml.source import Source, identify
+
+__all__ = [
+    "Auto",
+    "DeviceMemory",
+    "EstimateOptions",
+    "MemoryEstimate",
+    "PlanOptions",
+    "Planner",
+    "Settings",
+    "Suggestions",
+    "estimate",
+    "require_room",
+    "resolve",
+]
+
+Auto = Literal["auto"]
+
+_ALL = -1  # layers
+
+
+class PlanOptions(TypedDict, total=False):
+    """The keywords of :func:`pyggml.load` that decide how much memory it takes."""
+
+    n_ctx: int | Auto | None
+    n_parallel: int
+    n_batch: int
+    n_ubatch: int
+    cache_type: str
+    n_gpu_layers: int | Auto | None
+
+
+class EstimateOptions(PlanOptions, total=False):
+    """The keywords of :func:`estimate`."""
+
+    device: str
+    outtype: str
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """What a model and its context would take, by the engine's own planning; nothing was loaded.
+
+    Attributes:
+        n_ctx: cells of the context it is for.
+        n_parallel: requests computed together.
+        n_batch: tokens in one forward pass at most.
+        n_ubatch: of these, computed at once.
+        cache_type: element type of the key-value cache.
+        n_gpu_layers: layers on the GPU; -1: all of them.
+        outtype: what the weights would be made into; "auto": they stay as they are.
+        devices: main memory first, then the GPUs.
+        suggestions: what would fit.
+    """
+
+    n_ctx: int
+    n_parallel: int
+    n_batch: int
+    n_ubatch: int
+    cache_type: str
+    n_gpu_layers: int
+    outtype: str
+    devices: tuple[DeviceMemory, ...]
+    suggestions: Suggestions
+
+    @property
+    def weights_bytes(self) -> int:
+        """Weights, on all devices; so the others below."""
+        return sum(device.weights_bytes for device in self.devices)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Keys and values, recurrent states, and the engine's account of the cells."""
+        return sum(device.cache_bytes for device in self.devices)
+
+    @property
+    def compute_bytes(self) -> int:
+        """Scratch of a forward pass, and rows of output."""
+        return sum(device.compute_bytes for device in self.devices)
+
+    @property
+    def total_bytes(self) -> int:
+        """All that has to fit, the vocabulary included."""
+        return sum(device.total_bytes for device in self.devices)
+
+    @property
+    def available_bytes(self) -> int:
+        """What is left on these devices."""
+        return sum(device.available_bytes for device in self.devices)
+
+    @property
+    def resident_bytes(self) -> int:
+        """How far the process's resident memory grows: by what is in main memory, and by originals that stay mapped."""
+        return self.devices[0].total_bytes + self.devices[0].repacked_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether every device has room for its part."""
+        return all(device.fits for device in self.devices)
+
+    @property
+    def advice(self) -> str:
+        """The suggestions in words, for a message; says so when nothing helps."""
+        return _advice(self.suggestions)
+
+
+def estimate(
+    source: Source = None,
+    *,
+    n_ctx: int | Auto | None = None,
+    n_parallel: int = 4,
+    n_batch: int = 2048,
+    n_ubatch: int = 512,
+    cache_type: str = "f16",
+    device: str = "auto",
+    n_gpu_layers: int | Auto | None = None,
+    outtype: str = "auto",
+) -> MemoryEstimate:
+    """What :func:`pyggml.load` with these arguments would take.
+
+    Args:
+        source: path of a ``.gguf`` file or of a Hugging Face directory, which is not imported for it; None: the model
+            that ships with pyggml.
+        n_ctx: cells; None and "auto" as for :func:`pyggml.load`.
+        n_parallel: requests computed together.
+        n_batch: tokens in one forward pass at most.
+        n_ubatch: of these, computed at once.
+        cache_type: element type of the key-value cache.
+        device: where the model is to go.
+        n_gpu_layers: layers on the GPU; None: all, "auto": as many as fit.
+        outtype: as if the weights were made into this type first, by :func:`pyggml.convert` or quantisation: "q8_0",
+            "q4_k_m" ...; "auto": as they are.
+
+    Raises:
+        ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory.
+        DeviceError: the device is not there.
+        InvalidParameterError: an argument is out of range.
+        OutOfMemoryError: with ``n_ctx="auto"``, not even the smallest context fits.
+    """
+    with Planner(identify(source), device) as planner:
+        settings = resolve(
+            planner,
+            n_ctx=n_ctx,
+            n_parallel=n_parallel,
+            n_batch=n_batch,
+            n_ubatch=n_ubatch,
+            cache_type=cache_type,
+            n_gpu_layers=n_gpu_layers,
+            outtype=outtype,
+        )
+        return _estimate(planner, settings)
+
+
+def resolve(
+    planner: Planner,
+    *,
+    n_ctx: int | Auto | None = None,
+    n_parallel: int = 4,
+    n_batch: int = 2048,
+    n_ubatch: int = 512,
+    cache_type: str = "f16",
+    n_gpu_layers: int | Auto | None = None,
+    outtype: str = "auto",
+) -> Settings:
+    """The settings that arguments of :func:`pyggml.load` mean for a model.
+
+    With both "auto", layers go to the GPU beside a context of the usual size, which is then made as large as fits.
+
+    Raises:
+        As :func:`estimate`.
+    """
+    model = planner.model(-1, outtype)
+    settings = Settings(
+        n_ctx=checked_n_ctx(model, None if n_ctx == "auto" else n_ctx),
+        n_parallel=n_parallel,
+        n_batch=n_batch,
+        n_ubatch=n_ubatch,
+        cache_type=cache_type,
+        n_gpu_layers=_n_gpu_layers(n_gpu_layers),
+        outtype=outtype,
+    )
+    if n_gpu_layers == "auto":
+        settings = replace(settings, n_gpu_layers=_most_gpu_layers(planner, settings))
+    if n_ctx == "auto":
+        settings = replace(settings, n_ctx=_largest_n_ctx(planner, settings))
+    return settings
+
+
+def _n_gpu_layers(given: int | Auto | None) -> int:
+    return _ALL if given is None or given == "auto" else integer("n_gpu_layers", given, _ALL, INT32_MAX)
+
+
+def require_room(planner: Planner, settings: Settings) -> None:
+    """Refuses to load what the kernel would answer by killing the process.
+
+    Weights that are mapped from the file and stay as they are do not count: their pages come and go.
+
+    Raises:
+        OutOfMemoryError: names required and available bytes, and what would fit.
+    """
+    if not generates(planner.model(settings.n_gpu_layers, settings.outtype)):
+        return  # it makes its contexts when they are needed, as large as they need to be
+    memories = planner.plan(settings)
+    for memory, required in zip(memories, _lasting_bytes(memories), strict=True):
+        if required > memory.available_bytes:
+            raise _out_of_memory(planner, settings, memory, required, "beside the weights it maps")
+
+
+def _lasting_bytes(memories: Sequence[DeviceMemory]) -> list[int]:
+    main, *gpus = memories
+    mapped = main.weights_bytes - main.repacked_bytes
+    return [main.total_bytes - mapped, *(gpu.total_bytes for gpu in gpus)]
+
+
+def _most_gpu_layers(planner: Planner, settings: Settings) -> int:
+    if len(planner.plan(settings)) == 1:
+        return _ALL  # there is no GPU to put any on
+    return most_gpu_layers(settings, planner.plan, planner.limits(settings).n_layers)
+
+
+def _largest_n_ctx(planner: Planner, settings: Settings) -> int:
+    limit = planner.limits(settings).n_ctx
+    n_ctx = largest_n_ctx(settings, planner.plan, limit)
+    if n_ctx is None:
+        smallest = replace(settings, n_ctx=min(CELL_PAD, limit))
+        memory = tightest(planner.plan(smallest))
+        raise _out_of_memory(planner, smallest, memory, memory.total_bytes, "and a tenth to spare")
+    return n_ctx
+
+
+def _out_of_memory(
+    planner: Planner, settings: Settings, memory: DeviceMemory, required: int, how: str
+) -> OutOfMemoryError:
+    place = "" if memory.name == "CPU" else f" on {memory.name}"
+    advice = _advice(suggest(settings, planner.plan, planner.limits(settings)))
+    return OutOfMemoryError(
+        f"{planner.path.name} with n_ctx={settings.n_ctx} needs {required} bytes{place} {how}, and "
+        f"{memory.available_bytes} bytes are available; {advice}",
+        required,
+        memory.available_bytes,
+    )
+
+
+def _estimate(planner: Planner, settings: Settings) -> MemoryEstimate:
+    return MemoryEstimate(
+        n_ctx=settings.n_ctx,
+        n_parallel=settings.n_parallel,
+        n_batch=settings.n_batch,
+        n_ubatch=settings.n_ubatch,
+        cache_type=settings.cache_type,
+        n_gpu_layers=settings.n_gpu_layers,
+        outtype=settings.outtype,
+        devices=planner.plan(settings),
+        suggestions=suggest(settings, planner.plan, planner.limits(settings)),
+    )
+
+
+def _advice(suggestions: Suggestions) -> str:
+    ways = [
+        "" if suggestions.n_ctx is None else f"n_ctx={suggestions.n_ctx}",
+        "" if suggestions.cache_type is None else f'cache_type="{suggestions.cache_type}"',
+        "" if suggestions.outtype is None else f"weights quantised as {suggestions.outtype}",
+        "" if suggestions.n_gpu_layers is None else f"n_gpu_layers={suggestions.n_gpu_layers}",
+    ]
+    found = [way for way in ways if way]
+    if not found:
+        return "no smaller context, cache or quantisation would fit either"
+    return f"what fits: {', or '.join(found)}"

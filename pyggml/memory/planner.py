@@ -1,0 +1,121 @@
+"""A model's shape, kept open while its memory is asked about."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from pyggml import embedding, errors
+from pyggml._context_options import native_options
+from pyggml._ffi import ffi, lib
+from pyggml.importer.encoding import require_outtype
+from pyggml.memory import blueprint
+from pyggml.memory.llm_context import context_arguments, generates, longest_n_ctx
+from pyggml.memory.search import OUTTYPES, DeviceMemory, Limits, Settings
+from pyggml.model import Model
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from pyggml._ffi import CData
+
+
+class Planner:
+    """Answers what a model would take: a GGUF file, or a Hugging Face directory. A context manager; one thread.
+
+    The engine itself plans each answer, with the model that it would load but without its weights.
+    """
+
+    def __init__(self, path: Path, device: str = "auto") -> None:
+        """Takes a model and where it is to go; see :func:`pyggml.load`."""
+        self.path = path
+        self._device = None if device == "auto" else device
+        self._stack = contextlib.ExitStack()
+        self._folder: Path | None = None
+        self._files: dict[str, Path] = {} if path.is_dir() else {"auto": path}
+        self._models: dict[tuple[int, str], Model] = {}
+
+    def model(self, n_gpu_layers: int = -1, outtype: str = "auto") -> Model:
+        """The shape, with so many layers on the GPU and its weights made into a type.
+
+        Raises:
+            As :func:`pyggml.load`.
+        """
+        key = n_gpu_layers, require_outtype(outtype)
+        if key not in self._models:
+            file = self._file(key[1])
+            model = Model(file, device=self._device, n_gpu_layers=n_gpu_layers, shape_only=True)
+            self._models[key] = self._stack.enter_context(model)
+        return self._models[key]
+
+    def plan(self, settings: Settings) -> tuple[DeviceMemory, ...]:
+        """What it takes with these settings, in main memory and on each GPU.
+
+        Raises:
+            InvalidParameterError: a setting that cannot be.
+        """
+        model = self.model(settings.n_gpu_layers, settings.outtype)
+        memory = ffi.new("pyg_memory *")
+        errors.call(lib.pyg_context_estimate, model._handle, native_options(**_arguments(model, settings)), memory)
+        return device_memories(memory)
+
+    def limits(self, settings: Settings) -> Limits:
+        """How far to search for what fits."""
+        model = self.model(settings.n_gpu_layers, settings.outtype)
+        return Limits(longest_n_ctx(model), model.n_layer + 1, OUTTYPES)
+
+    def close(self) -> None:
+        """Lets go of everything. May be repeated."""
+        self._stack.close()
+        self._models.clear()
+
+    def _file(self, outtype: str) -> Path:
+        if outtype not in self._files:
+            target = self._scratch() / f"{outtype}.gguf"
+            lay_out = blueprint.of_directory if self.path.is_dir() else blueprint.of_file
+            lay_out(self.path, outtype).lay(target)
+            self._files[outtype] = target
+        return self._files[outtype]
+
+    def _scratch(self) -> Path:
+        if self._folder is None:
+            self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="pyggml-")))
+        return self._folder
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def device_memories(memory: CData) -> tuple[DeviceMemory, ...]:
+    """The values of a ``pyg_memory *``."""
+    return tuple(
+        DeviceMemory(
+            name=ffi.string(share.name).decode(errors="replace"),
+            weights_bytes=share.weights_bytes,
+            cache_bytes=share.context_bytes,
+            compute_bytes=share.compute_bytes,
+            vocabulary_bytes=share.vocabulary_bytes,
+            repacked_bytes=share.repacked_bytes,
+            available_bytes=share.available_bytes,
+        )
+        for share in memory.shares[0 : memory.n_shares]
+    )
+
+
+def _arguments(model: Model, settings: Settings) -> dict[str, Any]:
+    """Of the context that an LLM makes, or of the largest one that embeds or ranks."""
+    if generates(model):
+        return context_arguments(
+            settings.n_ctx, settings.n_parallel, settings.n_batch, settings.n_ubatch, settings.cache_type
+        )
+    return embedding.context_arguments(
+        model, "rank" if model.n_cls_out else "none", n_ctx=settings.n_ctx, n_tokens=settings.n_ctx
+    )

@@ -1,0 +1,36 @@
+"""The rule that import-linter has no contract for; `pyproject.toml` names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grimp import ImportGraph
+from importlinter import Contract, ContractCheck, output
+
+
+class PrivateModules(Contract):
+    """A module whose name begins with an underscore is imported only from within the package that it lies in."""
+
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002
+        broken = sorted(_trespasses(graph))
+        return ContractCheck(kept=not broken, metadata={"broken": broken})
+
+    def render_broken_contract(self, check: ContractCheck) -> None:
+        for importer, imported in check.metadata["broken"]:
+            output.print_error(f"{importer} imports {imported}, which is {_owner(imported)}'s own")
+
+
+def _trespasses(graph: ImportGraph) -> Iterator[tuple[str, str]]:
+    for module in graph.modules:
+        owner = _owner(module)
+        if owner is not None:
+            for importer in graph.find_modules_that_directly_import(module):
+                if importer != owner and not importer.startswith(f"{owner}."):
+                    yield importer, module
+
+
+def _owner(module: str) -> str | None:
+    """The package that a private module, or one within it, belongs to; None: it is not private."""
+    parts = module.split(".")
+    private = next((i for i, part in enumerate(parts) if part.startswith("_") and not part.startswith("__")), None)
+    return None if private is None else ".".join(parts[:private])
