@@ -47,8 +47,9 @@ format: $(BIN)/python ## Python and C++ in the house style
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-stubs: build ## the type stubs of the compiled module
+stubs: build ## type stubs of the compiled module and the families, and the tables of these in docs/
 	$(BIN)/python tools/make_stubs.py
+	$(BIN)/python tools/make_families.py
 
 reference: build ## docs/command-reference.md, from the help of the commands
 	$(BIN)/python tools/make_command_help.py

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyggml._api import *  # noqa: F403
     from pyggml._api import __all__ as __all__
+    from pyggml._family_classes import *  # noqa: F403
 
 # These load asyncio, which takes half as long as all the rest.
 _ASYNC = {"AsyncStream": "pyggml.generation.astream", "AsyncChatStream": "pyggml.chat.aconversation"}

@@ -60,19 +60,7 @@ from pyggml.families import Family
 from pyggml.generation.stream import Stream
 from pyggml.imatrix import ImportanceMatrix
 from pyggml.importer import Conversion, convert
-from pyggml.inference import (
-    Gemma,
-    Inference,
-    Llama,
-    Llama31,
-    Mistral,
-    Phi,
-    Phi3,
-    Phi4,
-    Qwen2,
-    Qwen3,
-    SmolLM2,
-)
+from pyggml.inference import CLASSES, Inference
 from pyggml.llm import LLM
 from pyggml.loading import load
 from pyggml.memory.estimate import DeviceMemory, MemoryEstimate, Suggestions
@@ -95,6 +83,7 @@ from pyggml.types import (
 from pyggml.vocab import Vocab
 
 if TYPE_CHECKING:
+    from pyggml._family_classes import *  # noqa: F403
     from pyggml.chat.aconversation import AsyncChatStream
     from pyggml.generation.astream import AsyncStream
 
@@ -129,7 +118,6 @@ __all__ = [
     "EngineStats",
     "Family",
     "FileReport",
-    "Gemma",
     "Grammar",
     "GrammarError",
     "ImportanceMatrix",
@@ -137,32 +125,23 @@ __all__ = [
     "Inference",
     "InvalidParameterError",
     "LayerReport",
-    "Llama",
-    "Llama31",
     "LoadPlan",
     "MemoryEstimate",
     "Message",
     "MissingPackageError",
-    "Mistral",
     "Model",
     "ModelLoadError",
     "ModelNotFoundError",
     "ModelReport",
     "OutOfMemoryError",
     "Perplexity",
-    "Phi",
-    "Phi3",
-    "Phi4",
     "Problem",
     "QuantizationReport",
     "QueueFullError",
-    "Qwen2",
-    "Qwen3",
     "RequestTimeout",
     "RopeReport",
     "Sampler",
     "SamplingParams",
-    "SmolLM2",
     "SpecialToken",
     "Stream",
     "Suggestions",
@@ -191,4 +170,6 @@ __all__ = [
     "perplexity",
     "quantize",
     "schema_of",
+    *CLASSES,  # of the families
 ]
+globals().update(CLASSES)

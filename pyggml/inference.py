@@ -1,17 +1,22 @@
-"""Inference: a device, and the models of each family on it."""
+"""Inference: a device, and the models of each family on it.
+
+The classes (``Qwen3``, ``Phi3`` ...) and the methods that load them (``use_qwen3`` ...) are made at the end of this
+file, one for each name in the families' declarations. For type checkers and editors they are in
+``_family_classes.pyi``, which ``make stubs`` writes from the same declarations.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from pyggml import families
 from pyggml._native import INT32_MAX, integer
 from pyggml.backend import device_advice, devices
 from pyggml.errors import ArchitectureMismatchError, DeviceError, InvalidParameterError, TokenizerError
-from pyggml.families import Family, Kind, Match, _kinds
+from pyggml.families import Family, Kind, Match
 from pyggml.gguf import GGUFReader
 from pyggml.importer.cache import Imported
 from pyggml.llm import LLM
@@ -21,13 +26,16 @@ from pyggml.source import Source
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-TokenizerPath = str | os.PathLike[str] | None
+    from pyggml._family_classes import *  # noqa: F403
+    from pyggml._family_classes import Factories
+else:
+    Factories = object
 
-_AnyKind = TypeVar("_AnyKind", bound=LLM)
+TokenizerPath = str | os.PathLike[str] | None
 
 
 class FamilyModel(LLM):
-    """An LLM of certain families, and of no other: what the classes below are.
+    """An LLM of certain families, and of no other: what ``Qwen3``, ``Phi3`` and their like are.
 
     Attributes:
         kind: which families, and how they are called.
@@ -40,7 +48,7 @@ class FamilyModel(LLM):
     factory: ClassVar[str]
 
     def __init_subclass__(cls) -> None:
-        """Spells the kind out."""
+        """Copies what the kind says, for users to read."""
         cls.families, cls.factory = cls.kind.families, cls.kind.factory
 
     @classmethod
@@ -71,80 +79,14 @@ class FamilyModel(LLM):
             ArchitectureMismatchError, TokenizerError: as :meth:`family_of`.
         """
         match = _match(path)
-        if match.architecture:  # else it is no model, and loading says what is wrong with it
+        if match.architecture:  # without one it is not a model, and loading says what is wrong
             cls.family_of(match, path)
 
     def _family(self) -> Family:
         return self.family_of(families.of_model(self.model), Path(self.model.path))
 
 
-_Kind = TypeVar("_Kind", bound=FamilyModel)
-
-
-class Qwen3(FamilyModel):
-    """Qwen3, dense or mixture of experts, and what DeepSeek made of it."""
-
-    kind = _kinds.QWEN3
-
-
-class Phi3(FamilyModel):
-    """Phi-3, Phi-3.5 or Phi-4-mini."""
-
-    kind = _kinds.PHI3
-
-
-class Phi4(FamilyModel):
-    """Phi-4 or Phi-4-mini."""
-
-    kind = _kinds.PHI4
-
-
-class Llama(FamilyModel):
-    """Llama of any generation, TinyLlama, Yi, or DeepSeek-R1-Distill-Llama."""
-
-    kind = _kinds.LLAMA
-
-
-class Llama31(FamilyModel):
-    """Llama 3, 3.1, 3.2 or 3.3."""
-
-    kind = _kinds.LLAMA31
-
-
-class SmolLM2(FamilyModel):
-    """SmolLM or SmolLM2."""
-
-    kind = _kinds.SMOLLM2
-
-
-class Mistral(FamilyModel):
-    """Mistral, Mixtral and their siblings."""
-
-    kind = _kinds.MISTRAL
-
-
-class Phi(FamilyModel):
-    """Phi-1, Phi-1.5 or Phi-2."""
-
-    kind = _kinds.PHI
-
-
-class Qwen2(FamilyModel):
-    """Qwen1.5, Qwen2 or Qwen2.5, dense or mixture of experts, or DeepSeek-R1-Distill-Qwen."""
-
-    kind = _kinds.QWEN2
-
-
-class Gemma(FamilyModel):
-    """Gemma 1, 2 or 3."""
-
-    kind = _kinds.GEMMA
-
-
-_KINDS: tuple[type[FamilyModel], ...] = (Qwen3, Phi3, Phi4, Llama, Llama31, SmolLM2, Mistral, Phi, Qwen2, Gemma)
-
-
-class Inference:
+class Inference(Factories):
     """Loads models onto one device. Safe to share between threads.
 
     Each ``use_...`` method looks at the file before it loads the weights, and refuses a model of another family::
@@ -182,7 +124,7 @@ class Inference:
 
         Raises:
             DeviceError: this build or this machine has no such GPU.
-            InvalidParameterError: the index is no number from 0.
+            InvalidParameterError: the index is not a whole number from 0 up.
         """
         index = integer("the index of a CUDA device", index, 0, INT32_MAX)
         names = [device.name for device in devices()]
@@ -195,84 +137,23 @@ class Inference:
         """On the GPUs that this build can use, else on the CPU."""
         return cls("auto")
 
-    def use_qwen3(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
-    ) -> Qwen3:
-        """Qwen3, dense or mixture of experts."""
-        return self._open(Qwen3, model_path, tokenizer_path, load_options)
-
-    def use_phi3(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
-    ) -> Phi3:
-        """Phi-3, Phi-3.5 or Phi-4-mini."""
-        return self._open(Phi3, model_path, tokenizer_path, load_options)
-
-    def use_phi4(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
-    ) -> Phi4:
-        """Phi-4, or Phi-4-mini."""
-        return self._open(Phi4, model_path, tokenizer_path, load_options)
-
-    def use_llama(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
-    ) -> Llama:
-        """Llama of any generation, TinyLlama, Yi, or DeepSeek-R1-Distill-Llama."""
-        return self._open(Llama, model_path, tokenizer_path, load_options)
-
-    def use_llama31(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
-    ) -> Llama31:
-        """Llama 3, 3.1, 3.2 or 3.3."""
-        return self._open(Llama31, model_path, tokenizer_path, load_options)
-
-    def use_smollm2(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
-    ) -> SmolLM2:
-        """SmolLM or SmolLM2."""
-        return self._open(SmolLM2, model_path, tokenizer_path, load_options)
-
-    def use_mistral(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
-    ) -> Mistral:
-        """Mistral, Mixtral, Ministral ..."""
-        return self._open(Mistral, model_path, tokenizer_path, load_options)
-
-    def use_phi(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
-    ) -> Phi:
-        """Phi-1, Phi-1.5 or Phi-2."""
-        return self._open(Phi, model_path, tokenizer_path, load_options)
-
-    def use_qwen2(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
-    ) -> Qwen2:
-        """Qwen1.5, Qwen2 or Qwen2.5, or DeepSeek-R1-Distill-Qwen."""
-        return self._open(Qwen2, model_path, tokenizer_path, load_options)
-
-    def use_gemma(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
-    ) -> Gemma:
-        """Gemma 1, 2 or 3."""
-        return self._open(Gemma, model_path, tokenizer_path, load_options)
-
     def use_auto(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
     ) -> LLM:
-        """Any model: as one of the classes above where it is of their families, else as a plain LLM."""
+        """Any model: as the class for its family, or as a plain LLM where there is none."""
         _require_known(load_options)
         files = model_files(model_path, load_options.get("progress"), tokenizer_path)
-        return self._load(_kind_for(_match(files.path)) or LLM, files, tokenizer_path, load_options)
+        kind = families.kind_of(_match(files.path).family)
+        return self._load(LLM if kind is None else CLASSES[kind.name], files, tokenizer_path, load_options)
 
     def _open(
-        self, kind: type[_Kind], model_path: Source, tokenizer_path: TokenizerPath, options: LoadOptions
-    ) -> _Kind:
+        self, kind: type[FamilyModel], model_path: Source, tokenizer_path: TokenizerPath, options: LoadOptions
+    ) -> LLM:
         _require_known(options)
         files = model_files(model_path, options.get("progress"), tokenizer_path, accept=kind.accept)
         return self._load(kind, files, tokenizer_path, options)
 
-    def _load(
-        self, kind: type[_AnyKind], files: Imported, tokenizer_path: TokenizerPath, options: LoadOptions
-    ) -> _AnyKind:
+    def _load(self, kind: type[LLM], files: Imported, tokenizer_path: TokenizerPath, options: LoadOptions) -> LLM:
         tokenizer = files.tokenizer if tokenizer_path is None else tokenizer_path
         return open_llm(kind, files.path, tokenizer=tokenizer, device=self.device, **options)
 
@@ -292,18 +173,12 @@ def _match(path: Path) -> Match:
         return families.of_gguf(reader.metadata)
 
 
-def _kind_for(match: Match) -> type[FamilyModel] | None:
-    """The class that is for this family before others."""
-    found = families.kind_of(match.family)
-    return next((kind for kind in _KINDS if kind.kind is found), None)
-
-
 def _mismatch(kind: type[FamilyModel], match: Match, file: str) -> str:
-    right = _kind_for(match)
+    right = families.kind_of(match.family)
     way_out = "use_auto() takes any model" if right is None else f"load it with {right.factory}(), or with use_auto()"
+    titles = ", ".join(family.title for family in kind.families)
     return (
-        f"{kind.factory}() is for {_titles(kind)}, and {file} is {match.family.title}: {', '.join(match.reasons)}; "
-        f"{way_out}"
+        f"{kind.factory}() is for {titles}, and {file} is {match.family.title}: {', '.join(match.reasons)}; {way_out}"
     )
 
 
@@ -314,10 +189,6 @@ def _foreign_vocabulary(kind: type[FamilyModel], match: Match, file: str) -> str
         f"{file} has the architecture {match.architecture!r}, as {kind.factory}() wants it, but not the vocabulary: "
         f"{tokens}. Take the edition of the model with its own tokenizer, or load it with use_auto()"
     )
-
-
-def _titles(kind: type[FamilyModel]) -> str:
-    return ", ".join(family.title for family in kind.families)
 
 
 def _no_cuda(index: int, names: list[str]) -> str:
@@ -332,3 +203,26 @@ def _unknown_options(unknown: Collection[str]) -> str:
         f"unknown option {', '.join(sorted(unknown))}; there are {', '.join(LoadOptions.__annotations__)}. The device "
         "is chosen by Inference.cpu(), Inference.cuda() and Inference.auto()"
     )
+
+
+def _class_of(kind: Kind) -> type[FamilyModel]:
+    members = {"kind": kind, "__doc__": f"{kind}.", "__module__": __name__}
+    return cast("type[FamilyModel]", type(kind.name, (FamilyModel,), members))
+
+
+def _method_for(kind: type[FamilyModel]) -> Callable[..., LLM]:
+    def use(
+        self: Inference, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+    ) -> LLM:
+        return self._open(kind, model_path, tokenizer_path, load_options)
+
+    use.__name__, use.__qualname__, use.__doc__ = kind.factory, f"Inference.{kind.factory}", kind.__doc__
+    use.__annotations__["return"] = kind.__name__
+    return use
+
+
+#: By name, the classes that the families' declarations name.
+CLASSES: Mapping[str, type[FamilyModel]] = {kind.name: _class_of(kind) for kind in families.KINDS}
+globals().update(CLASSES)
+for _class in CLASSES.values():
+    setattr(Inference, _class.factory, _method_for(_class))

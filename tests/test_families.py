@@ -14,6 +14,7 @@ from family_models import CASES, LAYOUTS, Case
 
 import pyggml
 from pyggml import families
+from pyggml.families import llama2, mistral
 from pyggml.gguf import GGUFReader
 from pyggml.model import Model
 
@@ -205,7 +206,7 @@ def test_the_tokens_looked_for_are_named(tmp_path: Path) -> None:
         Model(path, vocab_only=True) as model,
         pytest.raises(pyggml.TokenizerError, match=r"'</s>' as a special token"),
     ):
-        families.stop_tokens(model, families.llama2.FAMILY)
+        families.stop_tokens(model, llama2.FAMILY)
 
 
 def test_ignoring_the_end_goes_on(made: tuple[Case, pyggml.LLM]) -> None:
@@ -324,7 +325,7 @@ def test_plain_text_is_no_token_of_a_family() -> None:
 
 def test_reasons_and_rivals() -> None:
     match = families.of_gguf(_metadata("llama", "</s>"))
-    assert (match.family, match.rivals) == (families.llama2.FAMILY, (families.mistral.FAMILY,))
+    assert (match.family, match.rivals) == (llama2.FAMILY, (mistral.FAMILY,))
     match = families.of_gguf(_metadata("llama", "</s>", name="Mixtral 8x7B"))
     assert match.rivals == ()
     assert match.reasons == ("its architecture is 'llama'", "its name says 'mixtral'", "its vocabulary has '</s>'")

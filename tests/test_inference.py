@@ -168,7 +168,7 @@ def test_the_shipped_model_needs_no_path() -> None:
 
 
 def test_every_class_has_its_method_and_is_exported() -> None:
-    assert {kind.factory: kind for kind in inference_module._KINDS} == CLASSES
+    assert {kind.factory: kind for kind in inference_module.CLASSES.values()} == CLASSES
     for method, kind in CLASSES.items():
         signature = inspect.signature(getattr(pyggml.Inference, method))
         assert [*signature.parameters] == ["self", "model_path", "tokenizer_path", "load_options"]

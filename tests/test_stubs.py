@@ -10,7 +10,9 @@ from pyggml import ffi, lib
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
+import make_families
 import make_stubs
+import pytest
 
 
 def stubbed_class(name: str) -> dict[str, ast.stmt]:
@@ -78,3 +80,15 @@ def test_functions_take_what_the_stubs_say(tmp_path: Path) -> None:
     chosen = lib.ggml_build_forward_select(lib.ggml_new_graph(graph), [tensor], 1, 0)
     assert chosen == tensor
     lib.ggml_free(graph)
+
+
+# --- what is written from the declarations of families ---------------------------------------------------------
+
+
+def test_the_families_stub_file_is_current() -> None:
+    assert make_families.STUB.read_text(encoding="utf-8") == make_families.stub_text(), "run `make stubs`"
+
+
+@pytest.mark.parametrize("name", make_families.TABLES)
+def test_the_tables_of_families_are_current(name: str) -> None:
+    assert (make_families.DOCS / name).read_text(encoding="utf-8") == make_families.page(name), "run `make stubs`"

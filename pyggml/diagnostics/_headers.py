@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pyggml.importer.safetensors import Checkpoint
 from pyggml.importer.schemes import Scheme
 from pyggml.importer.tensors import Tensors
-from pyggml.importer.weights import Weight
+from pyggml.weights import Weight
 
 # Bytes that are compared, at the beginning, in the middle and at the end.
 _SAMPLE = 4096

@@ -18,7 +18,7 @@ from pyggml.diagnostics._weights import main_type
 from pyggml.diagnostics.report import FileReport, VocabularyReport
 from pyggml.errors import InferError, ModelNotFoundError, UnsupportedArchitectureError
 from pyggml.families import Match
-from pyggml.importer.config import Config
+from pyggml.files.config import Config
 from pyggml.importer.encoding import choose_types
 from pyggml.importer.layouts import layout_of
 from pyggml.importer.plan import Plan, read_config, read_plan

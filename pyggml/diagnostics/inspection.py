@@ -8,7 +8,6 @@ from pyggml.diagnostics._gguf import read_gguf
 from pyggml.diagnostics._hugging_face import read_hugging_face
 from pyggml.diagnostics._sizes import Sizes, sizes_of
 from pyggml.diagnostics._template import template_of
-from pyggml.diagnostics._variants import Traits, variant_of
 from pyggml.diagnostics._weights import by_layer, by_part, by_type
 from pyggml.diagnostics.report import LoadPlan, ModelReport, Problem, QuantizationReport, TemplateReport
 from pyggml.memory.llm_context import default_n_ctx, generates, n_ctx_limit
@@ -62,7 +61,7 @@ def _report(evidence: Evidence) -> ModelReport:
         name=next(iter(evidence.names), ""),
         architecture=architecture,
         family=evidence.match.family.name,
-        variant=variant_of(evidence.match.family, _traits(evidence, sizes, template)),
+        variant=_variant(evidence, sizes, template),
         n_params=evidence.n_params,
         n_bytes=n_bytes,
         n_tensors=len(evidence.tensors),
@@ -92,20 +91,18 @@ def _check_stop_tokens(evidence: Evidence, problems: Problems) -> None:
         )
 
 
-def _traits(evidence: Evidence, sizes: Sizes, template: TemplateReport | None) -> Traits:
+def _variant(evidence: Evidence, sizes: Sizes, template: TemplateReport | None) -> str:
     values = sizes.values
-    return Traits(
-        names=evidence.names,
-        template="" if template is None else template.source,
-        sizes={
-            **values,
-            "n_ctx": values["n_ctx_train"],
-            "architecture": evidence.metadata.get("general.architecture"),
-            "n_vocab": 0 if evidence.vocabulary is None else evidence.vocabulary.n_tokens,
-            "rope_base": sizes.rope.base,
-            "is_grouped": values["n_head_kv"] < values["n_head"],
-        },
-    )
+    shown = {
+        **values,
+        "n_ctx": values["n_ctx_train"],
+        "architecture": evidence.metadata.get("general.architecture"),
+        "n_vocab": 0 if evidence.vocabulary is None else evidence.vocabulary.n_tokens,
+        "rope_base": sizes.rope.base,
+        "is_grouped": values["n_head_kv"] < values["n_head"],
+    }
+    source = "" if template is None else template.source
+    return families.variant_of(evidence.match.family, evidence.names, source, shown)
 
 
 def _quantization(evidence: Evidence, n_bytes: int) -> QuantizationReport:

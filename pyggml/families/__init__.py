@@ -1,42 +1,37 @@
-"""Model families: what makes a generation end where it should. One declaration per file, no special cases elsewhere.
+"""Model families. A file here declares one: how it is recognised, where it ends, how it is imported, what it is called.
 
-:func:`of_model`, :func:`of_gguf` and :func:`of_config` say of which family a model is. To add a family, add a file with
-its declaration and name it in :data:`FAMILIES`.
+To add a family, add a file. Every :class:`Family` in a file whose name has no underscore at its start belongs to
+:data:`FAMILIES`; everything that knows families is derived from there, and no code outside of these files knows one by
+name. :func:`of_model`, :func:`of_gguf` and :func:`of_config` say of which family a model is.
 """
 
 from __future__ import annotations
 
-from pyggml.families import (
-    deepseek_r1_distill,
-    falcon,
-    gemma,
-    generic,
-    llama2,
-    llama3,
-    mistral,
-    phi2,
-    phi3,
-    phi4,
-    qwen2,
-    qwen3,
-    smollm2,
-    stablelm,
-    yi,
-)
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
 from pyggml.families._detect import Detector, Match
-from pyggml.families._family import Family, Signs
-from pyggml.families._kinds import KINDS, Kind, kind_of
+from pyggml.families._family import GENERIC, Family, Kind, Signs, Variant
+from pyggml.families._layout import Architecture, Layout, Sizes, Tensor
 from pyggml.families._stop import STOP_TOKEN_IDS, is_markup, stop_tokens
+from pyggml.families._variants import variant_of
 
 __all__ = [
     "FAMILIES",
     "GENERIC",
     "KINDS",
+    "LAYOUTS",
     "STOP_TOKEN_IDS",
+    "Architecture",
     "Family",
     "Kind",
+    "Layout",
     "Match",
     "Signs",
+    "Sizes",
+    "Tensor",
+    "Variant",
     "is_markup",
     "kind_of",
     "of_config",
@@ -44,31 +39,39 @@ __all__ = [
     "of_model",
     "of_vocabulary",
     "stop_tokens",
+    "variant_of",
 ]
 
-#: Of families that fit a model equally well, the first is taken.
-FAMILIES: tuple[Family, ...] = (
-    llama2.FAMILY,
-    llama3.FAMILY,
-    smollm2.FAMILY,
-    deepseek_r1_distill.LLAMA,
-    deepseek_r1_distill.QWEN2,
-    deepseek_r1_distill.QWEN3,
-    mistral.FAMILY,
-    phi2.FAMILY,
-    phi3.FAMILY,
-    phi3.PHI4_MINI,
-    phi4.FAMILY,
-    qwen2.FAMILY,
-    qwen3.FAMILY,
-    gemma.FAMILY,
-    falcon.FAMILY,
-    stablelm.FAMILY,
-    yi.FAMILY,
+
+def _declared() -> Iterator[Family]:
+    for file in pkgutil.iter_modules(__path__):
+        if not file.name.startswith("_"):
+            values = vars(importlib.import_module(f"{__name__}.{file.name}")).values()
+            yield from (value for value in values if isinstance(value, Family))
+
+
+#: Those that are preferred where several fit come first.
+FAMILIES: tuple[Family, ...] = tuple(sorted(_declared(), key=lambda family: (-family.precedence, family.name)))
+
+#: What can be imported.
+LAYOUTS: tuple[Layout, ...] = tuple(
+    dict.fromkeys(build for family in FAMILIES for build in family.builds if isinstance(build, Layout))
 )
 
-#: For everything else.
-GENERIC: Family = generic.FAMILY
+
+def _kind(name: str) -> Kind:
+    takes = [family for family in FAMILIES if name in family.classes]
+    return Kind(name, tuple(sorted(takes, key=lambda family: family.needs_sign)))  # special cases last
+
+
+#: The public classes.
+KINDS: tuple[Kind, ...] = tuple(map(_kind, sorted({name for family in FAMILIES for name in family.classes})))
+
+
+def kind_of(family: Family) -> Kind | None:
+    """The most specific class that takes a family; None: a plain LLM does."""
+    return next((kind for kind in KINDS if kind.name in family.classes[:1]), None)
+
 
 _DETECTOR = Detector(FAMILIES, GENERIC)
 of_model = _DETECTOR.of_model

@@ -1,9 +1,9 @@
-"""Which family a model is of: by its architecture, then by what its vocabulary must have, then by what tells it apart.
+"""Which family a model belongs to: by its architecture, its required tokens, and then what tells it apart.
 
-Of the families of an architecture those remain whose required tokens the vocabulary has. Of these the one wins that
-shows the strongest sign: its name, then its chat template, then its own tokens, then the size of its vocabulary. Where
-none shows more than another, the first in the list wins and the others are kept as rivals, so that somebody who knows
-better is not contradicted.
+Of the families of an architecture, those remain whose required tokens are in the vocabulary. Of these, the one with
+the strongest sign wins: its name, then its chat template, then its own tokens, then the size of its vocabulary. Where
+several show equally much, the first in the list wins (a declaration's ``precedence`` says which that is), and the
+others are kept as rivals, so that somebody who knows better is not contradicted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Match:
     Attributes:
         architecture: as the file has it: of GGUF files, and otherwise what stands for it in a config.
         family: the family.
-        reasons: what it was told by, each a clause: "its architecture is 'llama'".
+        reasons: what showed it, each a clause: "its architecture is 'llama'".
         rivals: families that fit it just as well.
     """
 
@@ -58,10 +58,10 @@ class _Traits:
 
 
 class Detector:
-    """Tells the families of a list apart."""
+    """Tells families apart."""
 
     def __init__(self, families: Sequence[Family], generic: Family) -> None:
-        """Takes the families, the likelier ones first, and the one for everything else."""
+        """Takes the families, the preferred ones first, and the one for everything else."""
         self._families = families
         self._generic = generic
 
@@ -83,7 +83,7 @@ class Detector:
         return self._of_architecture(
             model.arch,
             _Traits(
-                _words(metadata.get(key) for key in _NAME_KEYS),
+                words_of(metadata.get(key) for key in _NAME_KEYS),
                 model.chat_template() or "",
                 vocab.n_tokens,
                 has_token,
@@ -116,7 +116,7 @@ class Detector:
         return self._of_architecture(
             str(metadata.get("general.architecture", "")),
             _Traits(
-                _words(metadata.get(key) for key in _NAME_KEYS),
+                words_of(metadata.get(key) for key in _NAME_KEYS),
                 str(metadata.get("tokenizer.chat_template", "")),
                 n_vocab,
                 has_token,
@@ -139,7 +139,7 @@ class Detector:
                 f"a config must be a mapping, as config.json holds, not {type(config).__name__}"
             )
         traits = _Traits(
-            _words(config.get(key) for key in _CONFIG_NAME_KEYS),
+            words_of(config.get(key) for key in _CONFIG_NAME_KEYS),
             "",
             _vocab_size(config),
             None if special_tokens is None else special_tokens.__contains__,
@@ -221,7 +221,7 @@ def _template_in(signs: Signs, traits: _Traits) -> str | None:
     return next((text for text in signs.template if text in traits.template), None)
 
 
-def _words(names: Iterable[object]) -> str:
+def words_of(names: Iterable[object]) -> str:
     """Names as lower-case words with a space around each."""
     texts = (name.lower() for name in names if isinstance(name, str))
     return f" {' '.join(re.findall('[a-z0-9]+', ' '.join(texts)))} "

@@ -2,15 +2,14 @@
 
 from dataclasses import replace
 
+from pyggml.families import llama2, qwen2, qwen3
 from pyggml.families._family import Family, Signs
 
 LLAMA = Family(
     name="deepseek-r1-distill-llama",
     title="DeepSeek-R1-Distill-Llama",
     stop_tokens=("<｜end▁of▁sentence｜>",),
-    architectures=("llama",),
-    model_types=("llama",),
-    hf_architectures=("LlamaForCausalLM",),
+    builds=(llama2.LLAMA,),
     required_tokens=("<｜end▁of▁sentence｜>", "<｜Assistant｜>"),
     signs=Signs(
         tokens=("<｜begin▁of▁sentence｜>", "<｜User｜>"),
@@ -18,22 +17,22 @@ LLAMA = Family(
         template=("<｜Assistant｜>",),
     ),
     needs_sign=True,
+    precedence=-1,  # behind the families that its models were made from
+    classes=("Llama",),
 )
 
 QWEN2 = replace(
     LLAMA,
     name="deepseek-r1-distill-qwen",
     title="DeepSeek-R1-Distill-Qwen",
-    architectures=("qwen2",),
-    model_types=("qwen2",),
-    hf_architectures=("Qwen2ForCausalLM",),
+    builds=(qwen2.QWEN2,),
+    classes=("Qwen2",),
 )
 
 QWEN3 = replace(
     LLAMA,
     name="deepseek-r1-distill-qwen3",
     title="DeepSeek-R1-0528-Qwen3",
-    architectures=("qwen3",),
-    model_types=("qwen3",),
-    hf_architectures=("Qwen3ForCausalLM",),
+    builds=(qwen3.QWEN3,),
+    classes=("Qwen3",),
 )

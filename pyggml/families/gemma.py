@@ -1,21 +1,142 @@
 """Gemma 1, 2, 3 and 3n. Their vocabulary has the tags of HTML as tokens, `</s>` among them: plain text."""
 
-from pyggml.families._family import Family
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyggml.errors import UnsupportedArchitectureError
+from pyggml.families import _parts
+from pyggml.families._family import Family, Variant
+from pyggml.families._layout import Architecture, Layout, Sizes, Tensor
+from pyggml.files.config import Config
+
+# The engine tells the largest models by their number of blocks, and divides by another width there.
+_N_LAYER_27B = {"gemma2": 46, "gemma3": 62}
+
+
+def _norm(target: str, source: str, width: str = "n_embd") -> Tensor:
+    return Tensor(target, source, (width,), _parts.plus_one)
+
+
+def _attention_scale(config: Config, sizes: Sizes, architecture: str) -> None:
+    """Refuses models whose attention scores are divided by something else than the engine divides them by."""
+    is_largest = sizes.n_layer == _N_LAYER_27B[architecture]
+    engine = sizes.n_embd // sizes.n_head if is_largest else sizes.head_dim
+    model = config.number("query_pre_attn_scalar", 256)
+    if not math.isclose(model, engine):
+        raise UnsupportedArchitectureError(
+            f"{config.path}: query_pre_attn_scalar is {model:g}, and the engine computes this model with {engine}"
+        )
+
+
+def _gemma2(config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    _attention_scale(config, sizes, "gemma2")
+    return {
+        "attn_logit_softcapping": config.number("attn_logit_softcapping"),
+        "final_logit_softcapping": config.number("final_logit_softcapping"),
+    }
+
+
+def _gemma3(config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    _attention_scale(config, sizes, "gemma3")
+    if config.get("final_logit_softcapping") is None:
+        return {}
+    return {"final_logit_softcapping": config.number("final_logit_softcapping")}
+
+
+GEMMA2 = Layout(
+    "gemma2",
+    model_types=("gemma2",),
+    hf_architectures=("Gemma2ForCausalLM",),
+    name="Gemma 2",
+    tensors=(
+        _parts.EMBEDDING,
+        _norm("output_norm.weight", "model.norm.weight"),
+        _norm("blk.{i}.attn_norm.weight", "model.layers.{i}.input_layernorm.weight"),
+        _norm("blk.{i}.post_attention_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"),
+        _norm("blk.{i}.ffn_norm.weight", "model.layers.{i}.pre_feedforward_layernorm.weight"),
+        _norm("blk.{i}.post_ffw_norm.weight", "model.layers.{i}.post_feedforward_layernorm.weight"),
+        *_parts.attention(qkv_bias=None, out_bias=None),
+        *_parts.gated_feed_forward(),
+    ),
+    ignored=_parts.SAVED_TABLES,
+    required={
+        "hidden_activation": ("gelu_pytorch_tanh",),
+        "hidden_act": ("gelu_pytorch_tanh", "gelu"),  # of no effect beside the other
+        "attention_bias": (False,),
+        "use_bidirectional_attention": (False,),
+        "tie_word_embeddings": (True,),
+    },
+    defaults={
+        "head_dim": 256,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 2,
+    },
+    window="layers",
+    extra=_gemma2,
+)
+
+GEMMA3 = replace(
+    GEMMA2,
+    architecture="gemma3",
+    model_types=("gemma3", "gemma3_text"),
+    hf_architectures=("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
+    name="Gemma 3",
+    tensors=(
+        *GEMMA2.tensors,
+        _parts.OUTPUT,
+        _norm("blk.{i}.attn_q_norm.weight", "model.layers.{i}.self_attn.q_norm.weight", "head_dim"),
+        _norm("blk.{i}.attn_k_norm.weight", "model.layers.{i}.self_attn.k_norm.weight", "head_dim"),
+    ),
+    ignored=(*_parts.SAVED_TABLES, r"(model\.)?(vision_tower|multi_modal_projector)\..*"),
+    required={
+        "hidden_activation": ("gelu_pytorch_tanh",),
+        "hidden_act": ("gelu_pytorch_tanh", "gelu"),  # of no effect beside the other
+        "attention_bias": (False,),
+        "use_bidirectional_attention": (False,),
+    },
+    defaults={
+        "head_dim": 256,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "vocab_size": 262_208,
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 6,
+    },
+    switches={"tie_word_embeddings": True},
+    rope=frozenset({"local"}),
+    text_config="text_config",
+    prefixes={
+        "language_model.model.": "model.",
+        "model.language_model.": "model.",
+        "language_model.lm_head.": "lm_head.",
+    },
+    extra=_gemma3,
+)
 
 FAMILY = Family(
     name="gemma",
     title="Gemma 1, 2 or 3",
     stop_tokens=("<end_of_turn>", "<eos>"),
-    architectures=("gemma", "gemma2", "gemma3", "gemma3n"),
-    model_types=("gemma", "gemma2", "gemma3", "gemma3_text", "gemma3n", "gemma3n_text"),
-    hf_architectures=(
-        "GemmaForCausalLM",
-        "Gemma2ForCausalLM",
-        "Gemma3ForCausalLM",
-        "Gemma3ForConditionalGeneration",
-        "Gemma3nForCausalLM",
-        "Gemma3nForConditionalGeneration",
+    builds=(
+        Architecture("gemma", ("gemma",), ("GemmaForCausalLM",)),
+        GEMMA2,
+        GEMMA3,
+        Architecture("gemma3n", ("gemma3n", "gemma3n_text"), ("Gemma3nForCausalLM", "Gemma3nForConditionalGeneration")),
     ),
     required_tokens=("<end_of_turn>", "<eos>"),
     text_tokens=("</s>",),
+    classes=("Gemma",),
+    variants=(
+        Variant("Gemma 3n", sizes={"architecture": ("gemma3n",)}),
+        Variant("Gemma 3", sizes={"architecture": ("gemma3",)}),
+        Variant("Gemma 2", sizes={"architecture": ("gemma2",)}),
+        Variant("Gemma", sizes={"architecture": ("gemma",)}),
+    ),
 )

@@ -1,18 +1,53 @@
 """Llama 1 and 2, TinyLlama, and the many that were made from them."""
 
-from pyggml.families._family import Family, Signs
+from pyggml.families import _parts
+from pyggml.families._family import Family, Signs, Variant
+from pyggml.families._layout import Layout
+from pyggml.families._meta import META
+
+#: Of every Llama up to 3.3, and of what is built like it.
+LLAMA = Layout(
+    "llama",
+    model_types=("llama",),
+    hf_architectures=("LlamaForCausalLM", "LLaMAForCausalLM"),
+    name="Llama",
+    tensors=(
+        _parts.EMBEDDING,
+        _parts.OUTPUT,
+        *_parts.NORMS,
+        *_parts.attention(
+            queries=_parts.paired_queries,
+            keys=_parts.paired_keys,
+            qkv_bias="attention_bias",
+            out_bias="attention_bias",
+        ),
+        *_parts.gated_feed_forward("mlp_bias"),
+    ),
+    ignored=_parts.SAVED_TABLES,
+    required={"hidden_act": ("silu",)},
+    switches={"tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False},
+    rope=_parts.LLAMA_ROPE,
+)
 
 FAMILY = Family(
     name="llama2",
     title="Llama 1, 2 or TinyLlama",
     stop_tokens=("</s>",),
-    architectures=("llama",),
-    model_types=("llama",),
-    hf_architectures=("LlamaForCausalLM", "LLaMAForCausalLM"),
+    builds=(LLAMA, META),
     required_tokens=("</s>",),
     signs=Signs(
         names=("llama", "llama2", "tinyllama", "codellama", "openllama", "open llama", "vicuna", "alpaca"),
         template=("<<SYS>>",),
         n_vocab=(32000, 32016),
+    ),
+    precedence=1,  # most models of this architecture that nothing tells apart are
+    classes=("Llama",),
+    variants=(
+        Variant("TinyLlama", ("tinyllama",), {"n_layer": (22,), "n_embd": (2048,), "n_ctx": (2048,)}),
+        Variant("Code Llama", ("codellama", "code llama"), {"n_ctx": (16384,), "rope_base": (1e6,)}),
+        Variant("Vicuna", ("vicuna",)),
+        Variant("OpenLLaMA", ("open llama", "openllama")),
+        Variant("Llama 2", ("llama 2", "llama2", "llama v2"), {"n_ctx": (4096,), "n_embd": (4096, 5120, 8192)}),
+        Variant("Llama 1", ("llama 1", "llama v1"), {"n_ctx": (2048,), "n_embd": (4096, 5120, 6656, 8192)}),
     ),
 )

@@ -1,19 +1,64 @@
 """Mistral, Mixtral, Ministral and their siblings."""
 
-from pyggml.families._family import Family, Signs
+from dataclasses import replace
+
+from pyggml.families import _parts, llama2
+from pyggml.families._family import Family, Signs, Variant
+from pyggml.families._layout import Architecture, Tensor
+from pyggml.families._meta import META
+
+MISTRAL = replace(
+    llama2.LLAMA,
+    model_types=("mistral",),
+    hf_architectures=("MistralForCausalLM",),
+    name="Mistral",
+    defaults={"sliding_window": 4096},
+    window="limit",
+)
+
+_EXPERTS = "model.layers.{i}.block_sparse_moe."
+
+MIXTRAL = replace(
+    MISTRAL,
+    model_types=("mixtral",),
+    hf_architectures=("MixtralForCausalLM",),
+    name="Mixtral",
+    defaults={"rope_theta": 1e6, "num_local_experts": 8, "num_experts_per_tok": 2},
+    tensors=(
+        _parts.EMBEDDING,
+        _parts.OUTPUT,
+        *_parts.NORMS,
+        *_parts.attention(queries=_parts.paired_queries, keys=_parts.paired_keys, qkv_bias=None, out_bias=None),
+        Tensor("blk.{i}.ffn_gate_inp.weight", f"{_EXPERTS}gate.weight", ("n_expert", "n_embd"), is_float=True),
+        *(
+            Tensor(
+                f"blk.{{i}}.ffn_{target}_exps.weight",
+                f"{_EXPERTS}experts.{{e}}.{source}.weight",
+                shape,
+                each="n_expert",
+            )
+            for target, source, shape in (
+                ("gate", "w1", ("n_ff", "n_embd")),
+                ("down", "w2", ("n_embd", "n_ff")),
+                ("up", "w3", ("n_ff", "n_embd")),
+            )
+        ),
+    ),
+    switches={"tie_word_embeddings": False},
+)
 
 FAMILY = Family(
     name="mistral",
     title="Mistral or Mixtral",
     stop_tokens=("</s>",),
-    architectures=("llama", "mistral3"),
-    model_types=("mistral", "mixtral", "mistral3", "ministral", "ministral3"),
-    hf_architectures=(
-        "MistralForCausalLM",
-        "MixtralForCausalLM",
-        "MinistralForCausalLM",
-        "Ministral3ForCausalLM",
-        "Mistral3ForConditionalGeneration",
+    builds=(
+        MISTRAL,
+        MIXTRAL,
+        META,
+        Architecture("llama", ("ministral",), ("MinistralForCausalLM",)),
+        Architecture(
+            "mistral3", ("mistral3", "ministral3"), ("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration")
+        ),
     ),
     required_tokens=("</s>",),
     signs=Signs(
@@ -30,5 +75,19 @@ FAMILY = Family(
         ),
         template=("[INST]",),
         n_vocab=(32000, 32768, 131072),
+    ),
+    classes=("Mistral",),
+    variants=(
+        Variant("Mixtral", ("mixtral",), {"n_expert": (8,)}),
+        Variant("Ministral 3", ("ministral 3",), {"architecture": ("mistral3",)}),
+        Variant("Ministral", ("ministral",)),
+        Variant("Codestral", ("codestral",)),
+        Variant("Mathstral", ("mathstral",)),
+        Variant("Devstral", ("devstral",)),
+        Variant("Magistral", ("magistral",)),
+        Variant("Mistral Nemo", ("mistral nemo",), {"n_embd": (5120,), "n_ctx": (131072, 1024000)}),
+        Variant("Mistral Small", ("mistral small",), {"n_embd": (5120, 6144), "n_ctx": (32768,)}),
+        Variant("Mistral Large", ("mistral large",), {"n_embd": (12288,)}),
+        Variant("Mistral 7B", ("mistral 7b",), {"n_embd": (4096,), "n_layer": (32,), "n_expert": (0,)}),
     ),
 )

@@ -2,26 +2,67 @@
 
 from dataclasses import replace
 
-from pyggml.families._family import Family, Signs
+from pyggml.families import _parts
+from pyggml.families._family import Family, Signs, Variant
+from pyggml.families._layout import Architecture, Layout, Tensor
+
+_BLOCK = "model.layers.{i}."
+
+#: Of Phi-4 as well.
+PHI3 = Layout(
+    "phi3",
+    model_types=("phi3",),
+    hf_architectures=("Phi3ForCausalLM",),
+    name="Phi-3 or Phi-4",
+    tensors=(
+        _parts.EMBEDDING,
+        _parts.OUTPUT,
+        *_parts.NORMS,
+        Tensor("blk.{i}.attn_qkv.weight", f"{_BLOCK}self_attn.qkv_proj.weight", ("n_qkv", "n_embd")),
+        Tensor("blk.{i}.attn_output.weight", f"{_BLOCK}self_attn.o_proj.weight", ("n_embd", "n_q")),
+        Tensor("blk.{i}.ffn_up.weight", f"{_BLOCK}mlp.gate_up_proj.weight", ("n_ff2", "n_embd")),
+        Tensor("blk.{i}.ffn_down.weight", f"{_BLOCK}mlp.down_proj.weight", ("n_embd", "n_ff")),
+    ),
+    ignored=_parts.SAVED_TABLES,
+    required={
+        "hidden_act": ("silu",),
+        "attention_bias": (False,),
+        "mlp_bias": (False,),
+        "lm_head_bias": (False,),
+        "full_attn_mod": (1,),
+        "interpolate_factor": (1,),
+    },
+    switches={"tie_word_embeddings": False},
+    is_head_dim_fixed=True,
+    rope=frozenset({"longrope"}),
+    window="limit",
+)
 
 FAMILY = Family(
     name="phi3",
     title="Phi-3 or 3.5",
     stop_tokens=("<|end|>", "<|endoftext|>"),
-    architectures=("phi3", "phimoe"),
-    model_types=("phi3", "phimoe"),
-    hf_architectures=("Phi3ForCausalLM", "PhiMoEForCausalLM"),
+    builds=(PHI3, Architecture("phimoe", ("phimoe",), ("PhiMoEForCausalLM",))),
     required_tokens=("<|end|>",),
     signs=Signs(names=("phi 3", "phi3"), n_vocab=(32064,)),
+    precedence=1,  # the architecture has its name from Phi-3; and a Phi-4-mini is also called Phi-4
+    classes=("Phi3",),
+    variants=(
+        Variant("Phi-3.5-MoE", ("phi 3 5 moe",), {"architecture": ("phimoe",)}),
+        Variant("Phi-3.5-mini", ("phi 3 5",)),
+        Variant("Phi-3-medium", ("phi 3 medium",), {"n_embd": (5120,)}),
+        Variant("Phi-3-mini", ("phi 3 mini",), {"n_embd": (3072,), "n_ctx": (4096,)}),
+        Variant("Phi-3-mini or 3.5-mini", (), {"n_embd": (3072,), "n_ctx": (131072,)}),
+    ),
 )
 
 PHI4_MINI = replace(
     FAMILY,
     name="phi4-mini",
     title="Phi-4-mini",
-    architectures=("phi3",),
-    model_types=("phi3",),
-    hf_architectures=("Phi3ForCausalLM",),
+    builds=(PHI3,),
     signs=Signs(names=("phi 4 mini", "phi4 mini"), n_vocab=(200064,)),
     needs_sign=True,
+    classes=("Phi3", "Phi4"),
+    variants=(Variant("Phi-4-mini", ("phi 4 mini", "phi4 mini"), {"n_embd": (3072,)}),),
 )

@@ -1,19 +1,23 @@
 """Phi-4, in the layout of a Phi-3 with another vocabulary and another way to talk. Phi-4-mini is in phi3."""
 
-from pyggml.families._family import Family, Signs
+from pyggml.families import phi3
+from pyggml.families._family import Family, Signs, Variant
 
 FAMILY = Family(
     name="phi4",
     title="Phi-4",
     stop_tokens=("<|im_end|>", "<|endoftext|>"),
-    architectures=("phi3",),
-    model_types=("phi3",),
-    hf_architectures=("Phi3ForCausalLM",),
+    builds=(phi3.PHI3,),
     required_tokens=("<|im_end|>",),
     signs=Signs(
         tokens=("<|im_sep|>",),
         names=("phi 4", "phi4"),
         template=("<|im_sep|>",),
         n_vocab=(100352,),
+    ),
+    classes=("Phi4",),
+    variants=(
+        Variant("Phi-4-reasoning", ("phi 4 reasoning",)),
+        Variant("Phi-4", ("phi 4", "phi4"), {"n_embd": (5120,)}),
     ),
 )

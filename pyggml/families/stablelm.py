@@ -1,13 +1,68 @@
 """StableLM 3B, StableLM 2 and StableLM Zephyr."""
 
-from pyggml.families._family import Family
+from pyggml.families import _parts
+from pyggml.families._family import Family, Variant
+from pyggml.families._layout import Architecture, Layout, Tensor
+
+_BLOCK = "model.layers.{i}."
+
+STABLELM = Layout(
+    "stablelm",
+    model_types=("stablelm", "stablelm_epoch"),
+    hf_architectures=("StableLmForCausalLM", "StableLMEpochForCausalLM"),
+    name="StableLM",
+    tensors=(
+        _parts.EMBEDDING,
+        _parts.OUTPUT,
+        _parts.TIED_OUTPUT,
+        *_parts.with_bias(Tensor("output_norm.weight", "model.norm.weight", ("n_embd",)), None),
+        *_parts.with_bias(Tensor("blk.{i}.attn_norm.weight", f"{_BLOCK}input_layernorm.weight", ("n_embd",)), None),
+        *_parts.with_bias(
+            Tensor(
+                "blk.{i}.ffn_norm.weight",
+                f"{_BLOCK}post_attention_layernorm.weight",
+                ("n_embd",),
+                when="no use_parallel_residual",
+            ),
+            "no use_parallel_residual",
+        ),
+        *_parts.attention(qkv_bias="use_qkv_bias", out_bias=None),
+        *(
+            Tensor(
+                f"blk.{{i}}.attn_{letter}_norm.weight",
+                f"{_BLOCK}self_attn.{letter}_layernorm.norms.{{e}}.weight",
+                ("head_dim",),
+                when="qk_layernorm",
+                each=each,
+                is_float=True,
+            )
+            for letter, each in (("q", "n_head"), ("k", "n_head_kv"))
+        ),
+        *_parts.gated_feed_forward(),
+    ),
+    ignored=_parts.SAVED_TABLES,
+    norm="layer",
+    norm_eps="layer_norm_eps",
+    required={"hidden_act": ("silu",)},
+    defaults={"partial_rotary_factor": 0.25, "layer_norm_eps": 1e-5},
+    switches={
+        "tie_word_embeddings": False,
+        "use_qkv_bias": False,
+        "qk_layernorm": False,
+        "use_parallel_residual": False,
+    },
+    is_head_dim_fixed=True,
+)
 
 FAMILY = Family(
     name="stablelm",
     title="StableLM",
     stop_tokens=("<|endoftext|>",),
-    architectures=("stablelm",),
-    model_types=("stablelm", "stablelm_epoch"),
-    hf_architectures=("StableLmForCausalLM", "StableLMEpochForCausalLM", "LlavaStableLMEpochForCausalLM"),
+    builds=(STABLELM, Architecture("stablelm", hf_architectures=("LlavaStableLMEpochForCausalLM",))),
     required_tokens=("<|endoftext|>",),
+    variants=(
+        Variant("StableLM Zephyr", ("stablelm zephyr", "stablelm 2 zephyr")),
+        Variant("StableLM 2", ("stablelm 2",), {"n_vocab": (100352,)}),
+        Variant("StableLM 3B", ("stablelm 3b",), {"n_vocab": (50304,), "n_embd": (2560,)}),
+    ),
 )

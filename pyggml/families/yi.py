@@ -1,14 +1,23 @@
 """Yi and Yi-1.5."""
 
-from pyggml.families._family import Family, Signs
+from dataclasses import replace
+
+from pyggml.families import llama2
+from pyggml.families._family import Family, Signs, Variant
+
+#: As its first checkpoints are spelled; the later ones call themselves Llamas.
+YI = replace(
+    llama2.LLAMA,
+    model_types=("Yi",),
+    hf_architectures=("YiForCausalLM", *llama2.LLAMA.hf_architectures),
+    name="Yi",
+)
 
 FAMILY = Family(
     name="yi",
     title="Yi",
     stop_tokens=("<|im_end|>", "<|endoftext|>"),
-    architectures=("llama",),
-    model_types=("llama", "Yi"),
-    hf_architectures=("LlamaForCausalLM", "YiForCausalLM"),
+    builds=(llama2.LLAMA, YI),
     required_tokens=("<|im_end|>", "<|endoftext|>"),
     signs=Signs(
         tokens=("<|startoftext|>",),
@@ -16,4 +25,10 @@ FAMILY = Family(
         n_vocab=(64000,),
     ),
     needs_sign=True,
+    classes=("Llama",),
+    variants=(
+        Variant("Yi-1.5", ("yi 1 5",)),
+        Variant("Yi-Coder", ("yi coder",)),
+        Variant("Yi", ("yi",)),
+    ),
 )

@@ -13,12 +13,12 @@ import numpy.typing as npt
 
 from pyggml import mixture
 from pyggml.errors import InvalidParameterError, ModelLoadError
+from pyggml.families import Layout, Sizes
 from pyggml.imatrix import ImportanceMatrix
-from pyggml.importer.layout import Layout, Sizes
 from pyggml.importer.plan import PlannedTensor
-from pyggml.importer.weights import Floats, Weight, encode
 from pyggml.mixture import FILE_TYPES, Choice, Mixable
 from pyggml.quant import GGMLType
+from pyggml.weights import Floats, Weight, encode
 
 _PLAIN = {"f32": GGMLType.F32, "f16": GGMLType.F16, "bf16": GGMLType.BF16}
 

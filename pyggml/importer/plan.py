@@ -17,15 +17,15 @@ from pyggml.errors import (
     ModelNotFoundError,
     UnsupportedArchitectureError,
 )
-from pyggml.importer.config import Config
-from pyggml.importer.layout import Layout, Sizes, Tensor
+from pyggml.families import Layout, Sizes, Tensor
+from pyggml.files.config import Config
 from pyggml.importer.layouts import layout_of
 from pyggml.importer.rope import Rope, read_rope
 from pyggml.importer.safetensors import Checkpoint, read_json
 from pyggml.importer.schemes import IGNORED, scheme_of
 from pyggml.importer.tensors import Tensors
-from pyggml.importer.weights import Plain, Stacked, Weight
 from pyggml.quant import GGMLType
+from pyggml.weights import Plain, Stacked, Weight
 
 CONFIG = "config.json"
 #: What Meta and Mistral write in its place.

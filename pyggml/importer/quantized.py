@@ -12,8 +12,8 @@ from abc import abstractmethod
 import numpy as np
 import numpy.typing as npt
 
-from pyggml.importer.weights import Floats, Rows, Weight
 from pyggml.quant import GGMLType
+from pyggml.weights import Floats, Rows, Weight
 
 _BLOCK = 32
 # Half a unit in the last place of float16: a scale that is rounded no worse is carried.

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
-from pyggml.importer.config import Config
-from pyggml.importer.layout import Layout, Sizes
+from pyggml.families import Layout, Sizes
+from pyggml.files.config import Config
 
 Factors = npt.NDArray[np.float64]
 

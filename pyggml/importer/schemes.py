@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
+from pyggml.files.config import Config
 from pyggml.importer import quantized
-from pyggml.importer.config import Config
 from pyggml.importer.quantized import Bytes, Codes, Float8, Interleaved, PackedAlongColumns, PackedAlongRows
-from pyggml.importer.weights import Floats, Weight, widen
 from pyggml.quant import GGMLType
+from pyggml.weights import Floats, Weight, widen
 
 _FLOATS = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
 

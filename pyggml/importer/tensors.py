@@ -11,8 +11,8 @@ import numpy.typing as npt
 from pyggml.errors import ModelLoadError, ModelNotFoundError
 from pyggml.importer.safetensors import Checkpoint, StoredTensor
 from pyggml.importer.schemes import Scheme
-from pyggml.importer.weights import Plain, Weight
 from pyggml.quant import GGMLType
+from pyggml.weights import Plain, Weight
 
 # No model is so wide; what is called a bias and is larger is something else.
 _MAX_BIAS_BYTES = 2**24

@@ -17,7 +17,7 @@ from pyggml import quant
 from pyggml.errors import ModelLoadError, ModelNotFoundError
 from pyggml.gguf import GGUFReader, MetadataValue, TensorInfo, ValueType, split_paths
 from pyggml.importer.plan import PlannedTensor
-from pyggml.importer.weights import Floats, Rows, Weight
+from pyggml.weights import Floats, Rows, Weight
 
 if TYPE_CHECKING:
     from typing_extensions import Self

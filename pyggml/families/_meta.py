@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pyggml.importer.layout import Layout, Tensor
-from pyggml.importer.layouts.llama import LLAMA
+from pyggml.families import _parts
+from pyggml.families._layout import Layout, Tensor
 
 _BLOCK = "layers.{i}."
 
@@ -48,10 +48,9 @@ def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 META = Layout(
-    name="Llama (as Meta publishes it)",
-    architecture="llama",
+    "llama",
     model_types=("params.json",),
-    hf_architectures=(),
+    name="Llama (as Meta publishes it)",
     tensors=(
         Tensor("token_embd.weight", "tok_embeddings.weight", ("n_vocab", "n_embd")),
         Tensor("output_norm.weight", "norm.weight", ("n_embd",)),
@@ -67,7 +66,7 @@ META = Layout(
         Tensor("blk.{i}.ffn_up.weight", f"{_BLOCK}feed_forward.w3.weight", ("n_ff", "n_embd")),
     ),
     ignored=(r"rope\.freqs",),
-    rope=LLAMA.rope,
+    rope=_parts.LLAMA_ROPE,
     window="limit",
     spell=_spell,
 )

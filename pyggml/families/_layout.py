@@ -1,4 +1,4 @@
-"""What an importable architecture is: a declaration, read by the code beside it, which knows no architecture by name.
+"""What an architecture is called, and how the checkpoints of one that can be imported are laid out.
 
 A layout says what the tensors of a checkpoint are called, what shapes they have and what becomes of them in the GGUF
 file, and what its ``config.json`` may say. What it does not say is refused when it is met.
@@ -11,34 +11,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pyggml.importer.config import Config
-from pyggml.importer.weights import Weight
+from pyggml.files.config import Config
+from pyggml.mixture import Shape
+from pyggml.weights import Weight
 
 
-@dataclass(frozen=True)
-class Sizes:
+@dataclass(frozen=True, kw_only=True)
+class Sizes(Shape):
     """What the shapes of a model's tensors follow from, and the switches that decide which tensors there are.
 
-    Attributes:
-        n_layer: blocks.
-        n_embd: width of the residual stream.
-        n_head: query heads.
-        n_head_kv: key and value heads.
-        head_dim: width of a head.
-        n_ff: width inside of a feed-forward block, or of one expert.
+    Attributes, beside those of :class:`~pyggml.mixture.Shape`:
         n_vocab: rows of the embedding.
-        n_expert: in a block; 0 for a dense model.
         flags: names of the switches that are on.
     """
 
-    n_layer: int
-    n_embd: int
-    n_head: int
-    n_head_kv: int
-    head_dim: int
-    n_ff: int
     n_vocab: int
-    n_expert: int = 0
     flags: frozenset[str] = frozenset()
 
     @property
@@ -97,15 +84,27 @@ class Tensor:
         return (switch in sizes.flags) == (switch == self.when)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How the models of an architecture are stored, and what of their configuration the engine can carry.
+@dataclass(frozen=True, eq=False)
+class Architecture:
+    """How models are built, by every name that files have for it.
+
+    Attributes:
+        architecture: ``general.architecture`` of the GGUF files.
+        model_types: ``model_type`` of the ``config.json`` files.
+        hf_architectures: ``architectures`` of the same, for those without a known ``model_type``.
+    """
+
+    architecture: str
+    model_types: tuple[str, ...] = ()
+    hf_architectures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Layout(Architecture):
+    """An architecture that can be imported: how its models are stored, and what of their configuration is carried.
 
     Attributes:
         name: for messages.
-        architecture: ``general.architecture`` of the GGUF file.
-        model_types: ``model_type`` of the ``config.json`` files.
-        hf_architectures: ``architectures`` of the same, for those without a known ``model_type``.
         tensors: those of the model; ``{i}`` in a name makes one for each block.
         ignored: patterns of tensors that the model does not compute with, such as saved tables of rotations.
         norm_eps: key of the epsilon of the norms.
@@ -125,9 +124,6 @@ class Layout:
     """
 
     name: str
-    architecture: str
-    model_types: tuple[str, ...]
-    hf_architectures: tuple[str, ...]
     tensors: tuple[Tensor, ...]
     ignored: tuple[str, ...] = ()
     norm_eps: str = "rms_norm_eps"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from pyggml.importer.layout import Sizes, Tensor, Transform
-from pyggml.importer.weights import PlusOne, Reordered, Weight
+from pyggml.families._layout import Sizes, Tensor, Transform
+from pyggml.weights import PlusOne, Reordered, Weight
 
 #: Tables of rotations and masks that older versions of transformers saved with the weights.
 SAVED_TABLES = (r"(.*\.)?rotary_emb\.(inv_freq|cos_cached|sin_cached)", r"(.*\.)?(attn|attention)\.(masked_bias|bias)")
+
+#: The rotations that the engine has for the architecture "llama".
+LLAMA_ROPE = frozenset({"factors", "longrope"})
 
 
 def paired_queries(weight: Weight, sizes: Sizes) -> Weight:

@@ -1,0 +1,103 @@
+# tools/make_families.py writes this file: the classes and methods that pyggml/inference.py makes of the families.
+
+from typing_extensions import Unpack
+
+from pyggml.inference import FamilyModel, TokenizerPath
+from pyggml.loading import LoadOptions
+from pyggml.source import Source
+
+__all__ = [
+    "Gemma",
+    "Llama",
+    "Llama31",
+    "Mistral",
+    "Phi",
+    "Phi3",
+    "Phi4",
+    "Qwen2",
+    "Qwen3",
+    "SmolLM2",
+]
+
+class Gemma(FamilyModel):
+    """Gemma 1, 2 or 3."""
+
+class Llama(FamilyModel):
+    """Llama 1, 2 or TinyLlama; Llama 3, 3.1, 3.2 or 3.3; Yi; DeepSeek-R1-Distill-Llama."""
+
+class Llama31(FamilyModel):
+    """Llama 3, 3.1, 3.2 or 3.3."""
+
+class Mistral(FamilyModel):
+    """Mistral or Mixtral."""
+
+class Phi(FamilyModel):
+    """Phi-1, 1.5 or 2."""
+
+class Phi3(FamilyModel):
+    """Phi-3 or 3.5; Phi-4-mini."""
+
+class Phi4(FamilyModel):
+    """Phi-4; Phi-4-mini."""
+
+class Qwen2(FamilyModel):
+    """Qwen1.5, 2 or 2.5; DeepSeek-R1-Distill-Qwen."""
+
+class Qwen3(FamilyModel):
+    """Qwen3; DeepSeek-R1-0528-Qwen3."""
+
+class SmolLM2(FamilyModel):
+    """SmolLM or SmolLM2."""
+
+class Factories:
+    """The methods of :class:`pyggml.Inference` that load the models of certain families."""
+
+    def use_gemma(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+    ) -> Gemma:
+        """Gemma 1, 2 or 3."""
+
+    def use_llama(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+    ) -> Llama:
+        """Llama 1, 2 or TinyLlama; Llama 3, 3.1, 3.2 or 3.3; Yi; DeepSeek-R1-Distill-Llama."""
+
+    def use_llama31(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+    ) -> Llama31:
+        """Llama 3, 3.1, 3.2 or 3.3."""
+
+    def use_mistral(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+    ) -> Mistral:
+        """Mistral or Mixtral."""
+
+    def use_phi(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+    ) -> Phi:
+        """Phi-1, 1.5 or 2."""
+
+    def use_phi3(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+    ) -> Phi3:
+        """Phi-3 or 3.5; Phi-4-mini."""
+
+    def use_phi4(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+    ) -> Phi4:
+        """Phi-4; Phi-4-mini."""
+
+    def use_qwen2(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+    ) -> Qwen2:
+        """Qwen1.5, 2 or 2.5; DeepSeek-R1-Distill-Qwen."""
+
+    def use_qwen3(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+    ) -> Qwen3:
+        """Qwen3; DeepSeek-R1-0528-Qwen3."""
+
+    def use_smollm2(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+    ) -> SmolLM2:
+        """SmolLM or SmolLM2."""

@@ -1,0 +1,115 @@
+"""Writes what follows from the declarations in `pyggml/families`: type stubs, and tables in the documentation.
+
+Run it after a change to a family:
+
+    python tools/make_families.py
+
+A test compares the results with the files in the repository.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from pyggml import Inference, families
+from pyggml.inference import CLASSES
+
+ROOT = Path(__file__).resolve().parent.parent
+STUB = ROOT / "pyggml" / "_family_classes.pyi"
+DOCS = ROOT / "docs"
+
+HEADER = """\
+# tools/make_families.py writes this file: the classes and methods that pyggml/inference.py makes of the families.
+
+from typing_extensions import Unpack
+
+from pyggml.inference import FamilyModel, TokenizerPath
+from pyggml.loading import LoadOptions
+from pyggml.source import Source
+"""
+
+FACTORIES = '''\
+class Factories:
+    """The methods of :class:`pyggml.Inference` that load the models of certain families."""
+'''
+
+
+def stub_text() -> str:
+    """The whole text of the stub file."""
+    exported = "".join(f'    "{name}",\n' for name in CLASSES)
+    classes = [f'class {name}(FamilyModel):\n    """{kind.__doc__}"""\n' for name, kind in CLASSES.items()]
+    methods = [_method_stub(kind.factory) for kind in CLASSES.values()]
+    parts = [HEADER, f"__all__ = [\n{exported}]\n", *classes, FACTORIES, *methods]
+    return "\n".join(parts)
+
+
+def _method_stub(name: str) -> str:
+    method = getattr(Inference, name)
+    signature = str(inspect.signature(method)).replace("'", "").replace("self: Inference", "self")
+    parameters, result = signature[1:].split(") -> ")
+    return f'    def {name}(\n        {parameters}\n    ) -> {result}:\n        """{method.__doc__}"""\n'
+
+
+def table_of_families() -> str:
+    rows = [
+        (f"`{family.name}`: {family.title}", ", ".join(family.architectures), _codes(family.stop_tokens, " "))
+        for family in sorted(families.FAMILIES, key=lambda family: family.name)
+    ]
+    every_other = (f"`{families.GENERIC.name}`", "every other", "what the file and the engine say")
+    return _table(("family", "GGUF architecture", "stop tokens"), [*rows, every_other])
+
+
+def table_of_classes() -> str:
+    rows = [
+        (f"`{kind.factory}`", f"`{name}`", _codes(family.name for family in kind.families))
+        for name, kind in CLASSES.items()
+    ]
+    any_model = ("`use_auto`", "the class of its family, else `LLM`", "everything")
+    return _table(("method", "returns", "takes"), [*rows, any_model])
+
+
+def table_of_layouts() -> str:
+    rows = [
+        (_codes(layout.model_types), layout.name, "; ".join(f.title for f in families.FAMILIES if layout in f.builds))
+        for layout in sorted(families.LAYOUTS, key=lambda layout: layout.name)
+    ]
+    return _table(("`model_type`", "models", "families"), rows)
+
+
+def _codes(names: Iterable[str], separator: str = ", ") -> str:
+    return separator.join("`{}`".format(name.replace("|", r"\|")) for name in names)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ("---",) * len(head), *rows))
+
+
+#: Page -> its tables, by the comments around them.
+TABLES: dict[str, dict[str, Callable[[], str]]] = {
+    "families.md": {"families": table_of_families, "classes": table_of_classes},
+    "import.md": {"layouts": table_of_layouts},
+}
+
+
+def page(name: str) -> str:
+    """The whole text of a page, with its tables as they should be."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    for mark, table in TABLES[name].items():
+        start, end = f"<!-- {mark}: written by tools/make_families.py -->\n", "<!-- end -->\n"
+        text, n = re.subn(f"(?<={re.escape(start)}).*?(?={end})", lambda _: table(), text, count=1, flags=re.DOTALL)  # noqa: B023
+        assert n == 1, f"{name} has no {start}"
+    return text
+
+
+def main() -> None:
+    STUB.write_text(stub_text(), encoding="utf-8")
+    for name in TABLES:
+        (DOCS / name).write_text(page(name), encoding="utf-8")
+    print(f"{STUB.name}, {', '.join(TABLES)}: {len(families.FAMILIES)} families, {len(CLASSES)} classes")
+
+
+if __name__ == "__main__":
+    main()
