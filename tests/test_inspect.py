@@ -17,9 +17,9 @@ import tokenizer_files
 
 import pyggml
 from pyggml import ModelReport, families, gguf, lib, quant
-from pyggml.diagnostics._sizes import _ROPE_TYPES
 from pyggml.errors import InvalidParameterError, ModelLoadError, ModelNotFoundError
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter
+from pyggml.survey import ROPE_TYPES
 
 
 def codes(report: ModelReport) -> list[str]:
@@ -569,4 +569,4 @@ def test_variants(name: str) -> None:
 
 def test_rope_types_have_names() -> None:
     """None of the engine's is left out."""
-    assert {getattr(lib, name) for name in dir(lib) if name.startswith("LLAMA_ROPE_TYPE_")} == set(_ROPE_TYPES)
+    assert {getattr(lib, name) for name in dir(lib) if name.startswith("LLAMA_ROPE_TYPE_")} == set(ROPE_TYPES)
