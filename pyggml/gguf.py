@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyggml._ffi import CData
 
-__all__ = ["GGMLType", "GGUFReader", "GGUFWriter", "MetadataValue", "TensorInfo", "ValueType", "split_paths"]
+__all__ = ["GGMLType", "GGUFReader", "GGUFWriter", "MetadataValue", "TensorInfo", "ValueType"]
 
 
 @dataclass(frozen=True)
@@ -445,21 +445,6 @@ class GGUFWriter:
                 "the metadata is written: set all keys and add all tensors before the first write_tensor()"
             )
         return handle
-
-
-def split_paths(first: Path, n_splits: int) -> list[Path] | None:
-    """The files of a split set by the name of the first; None: it is not named as the first of so many."""
-    path = os.fsencode(first)
-    prefix = ffi.new("char[]", len(path) + 1)
-    if lib.llama_split_prefix(prefix, len(prefix), path, 0, n_splits) == 0:
-        return None
-    size = len(ffi.string(prefix)) + 64
-    paths = []
-    for number in range(n_splits):
-        out = ffi.new("char[]", size)
-        lib.llama_split_path(out, size, prefix, number, n_splits)
-        paths.append(Path(os.fsdecode(ffi.string(out))))
-    return paths
 
 
 def _meta_data(handle: CData) -> bytes:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from pyggml.files.model_files import gguf_at
 from pyggml.importer.cache import Accept, Imported, imported
 from pyggml.llm import LLM, QueueFull
 from pyggml.memory.estimate import Auto, Planner, PlanOptions, Settings, require_room, resolve
@@ -131,11 +132,11 @@ def model_files(
     Raises:
         As :func:`load`.
     """
-    path = identify(source, progress)
-    if path.is_dir():
-        files = imported(path, progress=progress, tokenizer=tokenizer, accept=accept)
+    found = identify(source, progress)
+    if found.format == "huggingface":
+        files = imported(found, progress=progress, tokenizer=tokenizer, accept=accept)
     else:
-        files = Imported(path, None)
+        files = Imported(found.path, None)
     if accept is not None:
         accept(files.path)
     return files
@@ -188,7 +189,7 @@ def open_llm(
 
 def _planned(path: Path, device: str, **options: Any) -> Settings:
     """The numbers that "auto" stands for, of a model that has room."""
-    with Planner(path, device) as planner:
+    with Planner(gguf_at(path), device) as planner:
         settings = resolve(
             planner, **{name: value for name, value in options.items() if name in PlanOptions.__annotations__}
         )

@@ -14,6 +14,7 @@ from hf_llama import HFLlama
 from terminal import Terminal
 
 from pyggml.cli.show.units import ago_text
+from pyggml.files.model_files import checkpoint_at
 from pyggml.importer import CacheEntry, cache_entries, imported
 
 
@@ -23,8 +24,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "cache"))
     first = HFLlama().write(tmp_path / "first-model", stored="BF16")
     second = HFLlama(seed=1).write(tmp_path / "second", stored="F32")
-    path = imported(first).path
-    imported(second, "q8_0")
+    path = imported(checkpoint_at(first)).path
+    imported(checkpoint_at(second), "q8_0")
     (path.parent / re.sub("-auto-.*", f"-q4_k_m-{'0' * 24}.gguf.part", path.name)).write_bytes(bytes(5000))
     os.utime(path, (time.time() - 7300,) * 2)
     return tmp_path / "cache"

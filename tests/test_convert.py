@@ -31,6 +31,7 @@ from pyggml.errors import (
     TokenizerError,
     UnsupportedArchitectureError,
 )
+from pyggml.files.model_files import checkpoint_at
 from pyggml.gguf import GGMLType, GGUFReader
 from pyggml.importer.plan import read_plan
 
@@ -244,7 +245,7 @@ def test_values_beyond_a_type_are_refused(tmp_path: Path) -> None:
 
 
 def plan_of(tmp_path: Path, llama: HFLlama) -> Any:
-    return read_plan(llama.write(tmp_path / "hf")).metadata
+    return read_plan(checkpoint_at(llama.write(tmp_path / "hf"))).metadata
 
 
 def test_both_spellings_of_transformers_mean_the_same(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from pyggml.errors import (
     OutOfMemoryError,
     TokenizerError,
 )
+from pyggml.files.model_files import gguf_at
 from pyggml.gguf import GGUFReader
 from pyggml.memory import blueprint
 from pyggml.memory.estimate import MemoryEstimate, PlanOptions, estimate
@@ -142,7 +143,7 @@ def lay(path: Path, file_type: str, n_layer: int = 2) -> None:
     metadata |= models.real_vocabulary("llama-spm")
     blueprint.Blueprint(metadata, tensors).lay(path)
     if file_type != "f16":
-        blueprint.Blueprint(metadata, blueprint.of_file(path, file_type).tensors).lay(path)
+        blueprint.Blueprint(metadata, blueprint.blueprint_of(gguf_at(path), file_type).tensors).lay(path)
 
 
 @pytest.mark.parametrize("file_type", ["f16", "q8_0", "q4_0", "q4_k_m"])
@@ -294,7 +295,7 @@ def split(whole: Path, directory: Path) -> None:
 
 def test_nothing_is_left_behind(tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with Planner(tiny_path) as planner:
+    with Planner(gguf_at(tiny_path)) as planner:
         planner.model(outtype="q8_0")
         assert len(list(tmp_path.rglob("*.gguf"))) == 1
         planner.model(outtype="q8_0")

@@ -24,6 +24,7 @@ import tokenizer_files
 from hf_llama import HFLlama
 
 import pyggml
+from pyggml import importer
 from pyggml.errors import (
     ArchitectureMismatchError,
     DiskFullError,
@@ -32,8 +33,9 @@ from pyggml.errors import (
     TokenizerError,
 )
 from pyggml.files import resumable
+from pyggml.files.model_files import checkpoint_at
 from pyggml.gguf import GGUFReader
-from pyggml.importer import cache_dir, cache_entries, clear_cache, imported
+from pyggml.importer import Imported, cache_dir, cache_entries, clear_cache
 
 N_TENSORS = 21  # of HFLlama
 
@@ -56,6 +58,10 @@ def reference(hf: Path, tmp_path: Path) -> bytes:
     return (tmp_path / "reference.gguf").read_bytes()
 
 
+def imported(directory: Path, *arguments: Any, **keywords: Any) -> Imported:
+    return importer.imported(checkpoint_at(directory), *arguments, **keywords)
+
+
 def stop_after(n: int) -> Callable[[float], bool]:
     """A progress callback that stops at the ``n``-th call."""
     calls = iter(range(n - 1))
@@ -72,7 +78,11 @@ def start(code: str, *arguments: object) -> subprocess.Popen[str]:
         import os, sys
         from pathlib import Path
         import pyggml
-        from pyggml.importer import imported
+        from pyggml import importer
+        from pyggml.files.model_files import checkpoint_at
+
+        def imported(path, **keywords):
+            return importer.imported(checkpoint_at(path), **keywords)
 
         def wait(part):
             print(part, flush=True)

@@ -17,8 +17,9 @@ from tokenizers import Tokenizer
 
 from pyggml import Model, TokenizerError, TokenizerNotFoundError
 from pyggml.gguf import GGUFWriter
-from pyggml.importer.vocabulary import Vocabulary, pre_tokenizers, read_vocabulary, special_tokens
+from pyggml.importer.vocabulary import Vocabulary, pre_tokenizers, read_vocabulary
 from pyggml.importer.vocabulary.regex_spelling import canonical
+from pyggml.importer.vocabulary.special_tokens import ENGINE_PLAIN, ENGINE_SPECIAL
 from pyggml.tokenizer.hugging_face import open_tokenizer
 
 CONFIG = {"eos_token_id": 0}
@@ -594,7 +595,7 @@ def test_runs_of_spaces_as_added_tokens_are_found_alike(tmp_path: Path) -> None:
 def test_the_engines_own_list_of_special_texts() -> None:
     source = (models.VOCABULARIES.parent / "src" / "llama-vocab.cpp").read_text("utf-8")
     by_text = set(re.findall(r't\.first == "([^"]+)"', source))
-    assert by_text == special_tokens.ENGINE_SPECIAL | special_tokens.ENGINE_PLAIN
+    assert by_text == ENGINE_SPECIAL | ENGINE_PLAIN
 
 
 # --- broken files ---------------------------------------------------------------------------------------------
@@ -683,12 +684,12 @@ def test_a_broken_tokenizer_is_named_with_the_place(tmp_path: Path, name: str) -
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "is not JSON"),
+        (b"", "neither a tokenizer.json nor SentencePiece's"),
         (b"{", "is not JSON"),
-        (b"\xff\xfe", "is not UTF-8"),
+        (b'{"\xff": 1}', "is not UTF-8"),
         (b"[]", "an object was expected"),
         (b'{"model": {}, "model": {}}', "the key 'model' is there twice"),
-        (b'{"model":' * 100_000, "objects in objects without end|is not JSON"),
+        (b'{"model":' * 100_000, "is not JSON"),
         (b'{"model": {"vocab": {"a": ' + b"9" * 10_000 + b"}}}", "is not JSON|cannot be read"),
     ],
 )
@@ -733,7 +734,7 @@ def test_no_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(TokenizerNotFoundError, match=r"there is no tokenizer.json or tokenizer.model in"):
         read_vocabulary(tmp_path, {})
     write(tmp_path, vocab__json={"a": 1}, tekken__json={})
-    with pytest.raises(TokenizerNotFoundError, match=r"; tekken.json, vocab.json cannot be read here: AutoTokenizer"):
+    with pytest.raises(TokenizerNotFoundError, match=r"; .*tekken.json is Mistral's own format"):
         read_vocabulary(tmp_path, {})
 
 

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from pyggml.errors import InferError, ModelLoadError, ModelNotFoundError
-from pyggml.importer.safetensors import INDEX, Checkpoint
+from pyggml.files.model_files import INDEX, checkpoint_at
+from pyggml.importer.safetensors import Checkpoint
 
 TENSORS: dict[str, Any] = {
     "a": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -27,6 +28,10 @@ TENSORS: dict[str, Any] = {
     "empty": np.zeros((0, 4), np.float32),
     "scalar": np.array(2.5, np.float32),
 }
+
+
+def checkpoint_in(directory: Path) -> Checkpoint:
+    return Checkpoint(checkpoint_at(directory))
 
 
 def arrays_of(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -45,7 +50,7 @@ def require_equal(checkpoint: Checkpoint) -> None:
 
 def test_reads_a_single_file(tmp_path: Path) -> None:
     checkpoints.write(tmp_path / "model.safetensors", TENSORS)
-    checkpoint = Checkpoint(tmp_path)
+    checkpoint = checkpoint_in(tmp_path)
     require_equal(checkpoint)
     assert checkpoint["b"].dtype == "BF16"
     assert checkpoint.nbytes == len(checkpoints.data(TENSORS))
@@ -53,7 +58,7 @@ def test_reads_a_single_file(tmp_path: Path) -> None:
 
 def test_reads_shards(tmp_path: Path) -> None:
     checkpoints.write_shards(tmp_path, TENSORS, 3)
-    checkpoint = Checkpoint(tmp_path)
+    checkpoint = checkpoint_in(tmp_path)
     require_equal(checkpoint)
     assert len(checkpoint.files) == 3
 
@@ -64,7 +69,7 @@ def test_follows_links(tmp_path: Path) -> None:
     (tmp_path / "snapshot").mkdir()
     checkpoints.write(tmp_path / "blobs" / "0123", TENSORS)
     (tmp_path / "snapshot" / "model.safetensors").symlink_to(Path("..") / "blobs" / "0123")
-    require_equal(Checkpoint(tmp_path / "snapshot"))
+    require_equal(checkpoint_in(tmp_path / "snapshot"))
 
 
 def test_is_written_as_the_format_says(tmp_path: Path) -> None:
@@ -74,7 +79,7 @@ def test_is_written_as_the_format_says(tmp_path: Path) -> None:
         b"\x3f\x00\x00\x00\x00\x00\x00\x00"
         b'{"x":{"dtype":"I8","shape":[2],"data_offsets":[0,2]}}' + b" " * 10 + b"\x01\xff"
     )
-    np.testing.assert_array_equal(Checkpoint(tmp_path).array("x"), np.array([1, -1], np.int8))
+    np.testing.assert_array_equal(checkpoint_in(tmp_path).array("x"), np.array([1, -1], np.int8))
 
 
 def entries(**changes: Any) -> dict[str, Any]:
@@ -91,8 +96,8 @@ BROKEN_FILES: dict[str, tuple[bytes, str]] = {
     "absurd header": (b"\xff" * 8 + b"{}", "claims a header of 18446744073709551615 bytes"),
     "long header": (checkpoints.file({}, b"", n_header=2**30), "claims a header of 1073741824 bytes"),
     "cut in the header": (checkpoints.file({}, b"", n_header=100), "cut short"),
-    "no JSON": (checkpoints.file(b"{]", b""), "not usable JSON"),
-    "no UTF-8": (checkpoints.file(b'{"\xff": 1}', b""), "not usable JSON"),
+    "no JSON": (checkpoints.file(b"{]", b""), "is not JSON"),
+    "no UTF-8": (checkpoints.file(b'{"\xff": 1}', b""), "is not UTF-8"),
     "deep": (checkpoints.file(b"[" * 200_000, b""), "nested too deep"),
     "a list": (checkpoints.file([], b""), "a list where an object"),
     "twice": (checkpoints.file(b'{"a":{},"a":{}}', b""), "'a' is there twice"),
@@ -130,7 +135,7 @@ def require_quick_error(call: Callable[[], object], kind: type[InferError], matc
 def test_a_broken_file_is_named(tmp_path: Path, name: str) -> None:
     content, message = BROKEN_FILES[name]
     (tmp_path / "model.safetensors").write_bytes(content)
-    require_quick_error(lambda: Checkpoint(tmp_path), ModelLoadError, message, tmp_path)
+    require_quick_error(lambda: checkpoint_in(tmp_path), ModelLoadError, message, tmp_path)
 
 
 def change_index(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -179,33 +184,33 @@ def test_inconsistent_shards_are_named(tmp_path: Path, name: str) -> None:
     breakage, kind, message = BROKEN_SHARDS[name]
     checkpoints.write_shards(tmp_path, TENSORS, 2)
     breakage(tmp_path)
-    require_quick_error(lambda: Checkpoint(tmp_path), kind, message, tmp_path)
+    require_quick_error(lambda: checkpoint_in(tmp_path), kind, message, tmp_path)
 
 
 def test_a_loop_of_links_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").symlink_to("other")
     (tmp_path / "other").symlink_to("model.safetensors")
-    require_quick_error(lambda: Checkpoint(tmp_path), ModelLoadError, "cannot be read", tmp_path)
+    require_quick_error(lambda: checkpoint_in(tmp_path), ModelLoadError, "cannot be read", tmp_path)
 
 
 def test_a_link_to_nowhere_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").symlink_to("nowhere")
-    require_quick_error(lambda: Checkpoint(tmp_path), ModelNotFoundError, "no file", tmp_path)
+    require_quick_error(lambda: checkpoint_in(tmp_path), ModelNotFoundError, "no file", tmp_path)
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
 def test_what_is_no_file_is_an_error(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "model.safetensors")
-    require_quick_error(lambda: Checkpoint(tmp_path), ModelLoadError, "model.safetensors", tmp_path)
+    require_quick_error(lambda: checkpoint_in(tmp_path), ModelLoadError, "model.safetensors", tmp_path)
 
 
 def test_pickles_are_not_opened(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80")
-    require_quick_error(lambda: Checkpoint(tmp_path), ModelNotFoundError, "save them as safetensors", tmp_path)
+    require_quick_error(lambda: checkpoint_in(tmp_path), ModelNotFoundError, "save them as safetensors", tmp_path)
 
 
 def test_an_empty_directory_is_an_error(tmp_path: Path) -> None:
-    require_quick_error(lambda: Checkpoint(tmp_path), ModelNotFoundError, "neither", tmp_path)
+    require_quick_error(lambda: checkpoint_in(tmp_path), ModelNotFoundError, "neither", tmp_path)
 
 
 def test_random_damage_never_crashes(tmp_path: Path) -> None:
@@ -218,4 +223,4 @@ def test_random_damage_never_crashes(tmp_path: Path) -> None:
             damaged[position] = int(random.integers(256))
         (tmp_path / "model.safetensors").write_bytes(damaged)
         with contextlib.suppress(ModelLoadError):
-            arrays_of(Checkpoint(tmp_path))
+            arrays_of(checkpoint_in(tmp_path))

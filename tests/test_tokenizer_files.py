@@ -102,7 +102,7 @@ class TestFinding:
             (b"", "neither a tokenizer.json nor SentencePiece's tokenizer.model: .* no pieces"),
             (b"{", "not JSON"),
             (b"[" * 100_000, "not JSON"),
-            (b"[]", 'no "model"'),
+            (b"[]", "a list where an object"),
             (b'{"model": "x"}', 'no "model"'),
             (b"\xff\xfe\x00", "SentencePiece"),
             (b"GGUF" + bytes(64), "SentencePiece"),
@@ -353,7 +353,7 @@ class TestTokenizerModel:
     @pytest.mark.parametrize(
         ("content", "words"),
         [
-            ("{", "tokenizer_config.json beside it"),
+            ("{", "tokenizer_config.json is not JSON"),
             ('{"added_tokens_decoder": {"40000": {"content": "<x>"}}}', "nothing has 32000"),
             ('{"added_tokens_decoder": {"x": {}}}', "tokenizer_config.json"),
             ('{"added_tokens_decoder": 5}', "tokenizer_config.json"),
@@ -378,13 +378,13 @@ def test_what_users_defined_is_found_as_it_is_written() -> None:
     model = SentencePieceModel(
         tuple(pieces), Algorithm.BPE, add_dummy_prefix=False, remove_extra_whitespaces=False, bos_id=-1, eos_id=-1
     )
-    content = pyggml.tokenizer._json_file.from_sentencepiece(model)
+    content = pyggml.tokenizer._tokenizer_json.from_sentencepiece(model)
     assert Engine.from_str(json.dumps(content)).encode("a   a").ids == [3, 1, 6]
 
 
 def test_spaces_are_cleaned_up_where_the_model_says_so() -> None:
     pieces = (Piece("<unk>", 0, TokenType.UNKNOWN), *(Piece(c, -1, TokenType.NORMAL) for c in ("▁", "a", "▁a")))
-    content = pyggml.tokenizer._json_file.from_sentencepiece(SentencePieceModel(pieces, Algorithm.UNIGRAM))
+    content = pyggml.tokenizer._tokenizer_json.from_sentencepiece(SentencePieceModel(pieces, Algorithm.UNIGRAM))
     engine = Engine.from_str(json.dumps(content))
     assert engine.encode("  a   a ").tokens == ["▁a", "▁a"]
     assert engine.encode("").ids == []

@@ -16,7 +16,7 @@ from typing import Any
 
 import models
 
-from pyggml.tokenizer import _json_file
+from pyggml.tokenizer import _tokenizer_json
 from pyggml.tokenizer.sentencepiece import Algorithm, Piece, SentencePieceModel
 from pyggml.vocab import TokenType
 
@@ -107,7 +107,7 @@ def _word_piece(vocabulary: models.Metadata) -> dict[str, Any]:
 
 
 def _sentencepiece(vocabulary: models.Metadata) -> dict[str, Any]:
-    return _json_file.from_sentencepiece(sentencepiece_model(vocabulary))
+    return _tokenizer_json.from_sentencepiece(sentencepiece_model(vocabulary))
 
 
 def sentencepiece_model(vocabulary: models.Metadata) -> SentencePieceModel:

@@ -24,7 +24,7 @@ from pyggml.importer.vocabulary.chat_templates import chat_templates
 from pyggml.importer.vocabulary.pre_tokenizers import word_cut
 from pyggml.importer.vocabulary.special_tokens import ENGINE_SPECIAL, NoEndError
 from pyggml.importer.vocabulary.token_table import Token, TokenTable
-from pyggml.importer.vocabulary.tokenizer_directory import TokenizerDirectory, read_directory
+from pyggml.tokenizer.files import TokenizerDirectory, read_directory
 from pyggml.tokenizer.sentencepiece import Algorithm
 from pyggml.vocab import TokenType
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyggml.diagnostics.report import FileReport, Format, Problem, Severity, VocabularyReport
+from pyggml.diagnostics.report import FileReport, Problem, Severity, VocabularyReport
 from pyggml.families import Match
+from pyggml.files.model_files import Format
 from pyggml.survey import Survey
 
 

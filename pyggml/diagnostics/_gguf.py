@@ -17,12 +17,12 @@ from pyggml.diagnostics._weights import main_type
 from pyggml.diagnostics.report import FileReport, VocabularyReport
 from pyggml.errors import InferError
 from pyggml.families import Family
+from pyggml.files.model_files import ModelFiles
 from pyggml.gguf import GGMLType, GGUFReader, TensorInfo
 from pyggml.importer.convert import NEEDS_HF_TOKENIZER
 from pyggml.model import Model
 from pyggml.survey import Finding, Survey, shorten_merges, survey
 
-_SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 _NAMES = ("general.name", "general.basename", "general.finetune")
 _TOKEN_ID = re.compile(r"tokenizer\.ggml\.(\w+)_token_id")
 _IMPORTANT_IDS = ("bos", "eos", "eot", "eom")
@@ -32,16 +32,16 @@ _LONG_LIST = 400
 _MAX_FACTORS_BYTES = 4096
 
 
-def read_gguf(path: Path) -> Evidence:
+def read_gguf(files: ModelFiles) -> Evidence:
     """Reads the headers of a file and of those that belong to it. The model in the evidence is the caller's to close.
 
     Raises:
         ModelLoadError: its own header cannot be read.
     """
-    problems = Problems()
+    path, problems = files.path, Problems()
     with ExitStack() as stack:
         first = stack.enter_context(GGUFReader(path, header_only=True))
-        readers = list(_split_set(first, stack, problems))
+        readers = list(_split_set(first, files, stack, problems))
         for reader in readers:
             _check_length(reader, problems)
         metadata = dict(_told(readers[0].metadata))
@@ -56,7 +56,7 @@ def read_gguf(path: Path) -> Evidence:
             check_neighbours(path, model.vocab, problems)
     return Evidence(
         path=path,
-        format="gguf",
+        format=files.format,
         files=[_file(reader) for reader in readers],
         names=[str(metadata[key]) for key in _NAMES if key in metadata],
         tensors=tensors,
@@ -93,14 +93,13 @@ def _rope(readers: Sequence[GGUFReader]) -> dict[str, object]:
     return {}
 
 
-def _split_set(first: GGUFReader, stack: ExitStack, problems: Problems) -> Iterator[GGUFReader]:
+def _split_set(first: GGUFReader, files: ModelFiles, stack: ExitStack, problems: Problems) -> Iterator[GGUFReader]:
     """The file, and where it is one of several, the others in their order."""
     count = _number(first.metadata.get("split.count"))
     if count < 2:
         yield first
         return
-    match = _SPLIT.fullmatch(first.path.name)
-    if match is None or int(match[3]) != count:
+    if len(files.files) != count:
         problems.error(
             "wrong-file-name",
             f"{first.path.name} is one of {count} files, and its name does not end in -00001-of-{count:05d}.gguf, by "
@@ -109,10 +108,10 @@ def _split_set(first: GGUFReader, stack: ExitStack, problems: Problems) -> Itera
         yield first
         return
     own = _number(first.metadata.get("split.no"))
-    paths = [first.path.with_name(f"{match[1]}-{i:05d}-of-{count:05d}.gguf") for i in range(1, count + 1)]
     if own != 0:
-        problems.error("not-first-file", f"{first.path.name} is not the first of {count} files: name {paths[0].name}")
-    for i, path in enumerate(paths):
+        head = files.files[0].name
+        problems.error("not-first-file", f"{first.path.name} is not the first of {count} files: name {head}")
+    for i, path in enumerate(files.files):
         reader = first if i == own else _open(path, stack, problems)
         if reader is not None:
             yield reader

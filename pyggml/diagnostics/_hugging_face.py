@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyggml import families
@@ -19,6 +18,7 @@ from pyggml.diagnostics.report import FileReport, VocabularyReport
 from pyggml.errors import InferError, ModelNotFoundError, UnsupportedArchitectureError
 from pyggml.families import Match
 from pyggml.files.config import Config
+from pyggml.files.model_files import ModelFiles
 from pyggml.importer.encoding import choose_types
 from pyggml.importer.layouts import layout_of
 from pyggml.importer.plan import Plan, read_config, read_plan
@@ -50,7 +50,7 @@ _SIZES = {
 }
 
 
-def read_hugging_face(path: Path) -> Evidence:
+def read_hugging_face(files: ModelFiles) -> Evidence:
     """Reads the headers of a directory. The model in the evidence is the caller's to close.
 
     Raises:
@@ -58,12 +58,12 @@ def read_hugging_face(path: Path) -> Evidence:
         ModelLoadError: it cannot be read.
     """
     problems = Problems()
-    config = read_config(path)
+    config = read_config(files)
     _check_support(config, problems)
-    checkpoint = _checkpoint(path, problems)
-    plan = None if problems else _plan(path, problems)
+    checkpoint = _checkpoint(files, problems)
+    plan = None if problems else _plan(files, problems)
     values = config.values if plan is None else {**plan.config.values, "vocab_size": plan.sizes.n_vocab}
-    vocabulary = read_vocabulary(path, values, problems)
+    vocabulary = read_vocabulary(files.path, values, problems)
     metadata = _sizes(config) if plan is None else dict(plan.metadata)
     surveyed = survey([gguf_of({**metadata, **({} if vocabulary is None else vocabulary.metadata)})], config.path)
     match = _match(config, plan, metadata, vocabulary)
@@ -74,10 +74,10 @@ def read_hugging_face(path: Path) -> Evidence:
         for tensor in (checkpoint or {}).values()
     ]
     return Evidence(
-        path=path,
-        format="huggingface",
+        path=files.path,
+        format=files.format,
         files=_files(checkpoint),
-        names=[*_names(config, metadata), path.name],
+        names=[*_names(config, metadata), files.path.name],
         tensors=tensors,
         n_params=_n_params(plan, tensors),
         metadata={**metadata, **_texts_of(vocabulary)},
@@ -104,9 +104,9 @@ def _check_support(config: Config, problems: Problems) -> None:
             problems.error(code, str(error))
 
 
-def _checkpoint(path: Path, problems: Problems) -> Checkpoint | None:
+def _checkpoint(files: ModelFiles, problems: Problems) -> Checkpoint | None:
     try:
-        return Checkpoint(path)
+        return Checkpoint(files)
     except ModelNotFoundError as error:
         problems.error("missing-file", f"{error}: copy or download it as well")
     except CutShortError as error:
@@ -116,11 +116,11 @@ def _checkpoint(path: Path, problems: Problems) -> Checkpoint | None:
     return None
 
 
-def _plan(path: Path, problems: Problems) -> Plan | None:
+def _plan(files: ModelFiles, problems: Problems) -> Plan | None:
     """What the import would make of it; None where it would not begin."""
     found = _Found()
     try:
-        plan = read_plan(path, found, HeaderTensors)
+        plan = read_plan(files, found, HeaderTensors)
     except InferError as error:
         if not found.n_errors:
             found("setting", error)

@@ -8,16 +8,17 @@ from typing import Any
 from pyggml.diagnostics._evidence import Problems
 from pyggml.errors import TokenizerError
 from pyggml.files.json_file import read_object
+from pyggml.files.model_files import split_set
 from pyggml.vocab import Vocab
 
 
 def check_neighbours(path: Path, vocab: Vocab, problems: Problems) -> None:
     """Holds a ``tokenizer.json`` beside the file against the vocabulary, unless other models are there as well."""
     file = path.parent / "tokenizer.json"
-    if not file.is_file() or len({_stem(other) for other in path.parent.glob("*.gguf")}) > 1:
+    if not file.is_file() or len({_model_of(other.name) for other in path.parent.glob("*.gguf")}) > 1:
         return
     try:
-        content = read_object(file)
+        content = read_object(file, TokenizerError)
     except TokenizerError as error:
         problems.warning("neighbour-tokenizer", f"the tokenizer beside the file cannot be read: {error}")
         return
@@ -34,9 +35,9 @@ def check_neighbours(path: Path, vocab: Vocab, problems: Problems) -> None:
         )
 
 
-def _stem(path: Path) -> str:
-    """What the files of a split set have in common."""
-    return path.name.split("-of-")[0].rstrip("0123456789")
+def _model_of(name: str) -> str:
+    """The first file of a split set stands for all of them."""
+    return (split_set(name) or [name])[0]
 
 
 def _entries(added: object) -> list[dict[str, Any]]:

@@ -35,8 +35,8 @@ def inspect(source: Source = None, progress: Progress | None = None) -> ModelRep
         InvalidParameterError: not a path.
         DownloadError, DiskFullError, MissingPackageError: as :func:`~pyggml.load`, of a reference.
     """
-    path = identify(source, progress)
-    evidence = read_hugging_face(path) if path.is_dir() else read_gguf(path)
+    files = identify(source, progress)
+    evidence = read_hugging_face(files) if files.format == "huggingface" else read_gguf(files)
     try:
         return _report(evidence)
     finally:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyggml.chat.types import ChatAbilities
+from pyggml.files.model_files import Format
 from pyggml.memory.estimate import EstimateOptions, MemoryEstimate, estimate
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Severity = Literal["error", "warning"]
-Format = Literal["gguf", "huggingface"]
 
 
 @dataclass(frozen=True)

@@ -1,70 +1,74 @@
-"""Reading the small files of a Hugging Face directory: bounded, and checked before anything is believed."""
+"""JSON in files that somebody else made: read within limits, and checked before any of it is believed."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyggml.errors import TokenizerError
+from pyggml.errors import InferError, ModelLoadError
+from pyggml.files.regular import RegularFile
 
-_MAX_BYTES = 256 * 2**20  # the largest known tokenizer.json has a seventh
+#: The most that is read of a file, or taken for a header. The largest known tokenizer.json has a seventh of it.
+MAX_BYTES = 256 * 2**20
 
 
-def read_object(file: Path) -> dict[str, Any]:
-    """The JSON object in a file that may be missing; empty when it is.
+def read_object(file: Path, failure: type[InferError] = ModelLoadError) -> dict[str, Any]:
+    """The JSON object in a file; an empty one when there is no such file.
+
+    Args:
+        file: to read.
+        failure: what to raise, ModelLoadError or TokenizerError.
 
     Raises:
-        TokenizerError: too large, not UTF-8, not JSON, nested too deep, not an object, or with a key twice.
+        InferError: the file cannot be read, is too large, or holds anything but one object in UTF-8 with each key once.
     """
-    text = read_text(file)
-    if text is None:
-        return {}
+    data = read_bytes(file, failure)
+    return {} if data is None else parse_object(data, str(file), failure)
+
+
+def parse_object(data: bytes, name: str, failure: type[InferError] = ModelLoadError) -> dict[str, Any]:
+    """The JSON object that ``data`` is; ``name`` is what messages call it, the rest as for :func:`read_object`."""
     try:
         with _uncollected():
-            content = json.loads(text, object_pairs_hook=_object)
+            content = json.loads(_text(data, name, failure), object_pairs_hook=_object)
     except RecursionError:
-        raise TokenizerError(f"{file}: objects in objects without end") from None
+        raise failure(f"{name} is not JSON that pyggml reads: it is nested too deeply") from None
     except ValueError as error:
-        raise TokenizerError(f"{file} is not JSON: {error}") from None
+        if isinstance(error, failure):
+            raise
+        raise failure(f"{name} is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise TokenizerError(f"{file}: an object was expected, not {content!r:.100}")
+        raise failure(f"{name} holds {_kind(content)} where an object was expected")
     return content
 
 
-def read_text(file: Path) -> str | None:
-    """The text of a file; None when there is no such file.
+def read_text(file: Path, failure: type[InferError] = ModelLoadError) -> str | None:
+    """The text of a file, None when there is no such file; errors as for :func:`read_object`."""
+    data = read_bytes(file, failure)
+    return None if data is None else _text(data, str(file), failure)
 
-    Raises:
-        TokenizerError: it cannot be read, is too large or is not UTF-8.
-    """
-    data = read_bytes(file)
+
+def read_bytes(file: Path, failure: type[InferError] = ModelLoadError) -> bytes | None:
+    """What a file holds, None when there is no such file; errors as for :func:`read_object`."""
+    if not os.path.lexists(file):  # a broken link is an error, not an absence
+        return None
+    with RegularFile(file, failure) as content:
+        if content.size > MAX_BYTES:
+            raise failure(f"{file} has {content.size} bytes; {MAX_BYTES} are the most that pyggml reads of such a file")
+        return content.read(0, content.size)
+
+
+def _text(data: bytes, name: str, failure: type[InferError]) -> str:
     try:
-        return None if data is None else data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise TokenizerError(f"{file} is not UTF-8: {error}") from None
-
-
-def read_bytes(file: Path) -> bytes | None:
-    """What a file holds; None when there is no such file.
-
-    Raises:
-        TokenizerError: it cannot be read or is too large.
-    """
-    try:
-        if not file.exists() and not file.is_symlink():
-            return None
-        if not file.is_file():
-            raise TokenizerError(f"{file} is not a file")
-        if file.stat().st_size > _MAX_BYTES:
-            raise TokenizerError(f"{file} has {file.stat().st_size} bytes; {_MAX_BYTES} are the most that is read")
-        return file.read_bytes()
-    except (OSError, RuntimeError) as error:  # RuntimeError: links that go round in a circle, before Python 3.13
-        raise TokenizerError(f"{file} cannot be read: {error}") from None
+        raise failure(f"{name} is not UTF-8: {error}") from None
 
 
 @contextlib.contextmanager
@@ -85,3 +89,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
         raise ValueError(f"the key {twice!r:.80} is there twice")
     return content
+
+
+def _kind(value: object) -> str:
+    return {list: "a list", str: "text", type(None): "null", bool: "true or false"}.get(type(value), "a number")

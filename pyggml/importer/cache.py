@@ -24,6 +24,7 @@ from pathlib import Path
 from pyggml._version import __version__
 from pyggml.errors import DiskFullError, InferError, InvalidParameterError, ModelLoadError
 from pyggml.files import resumable
+from pyggml.files.model_files import ModelFiles
 from pyggml.files.partial import PartialFile
 from pyggml.gguf import GGUFReader
 from pyggml.importer.convert import (
@@ -92,7 +93,7 @@ class CacheEntry:
 
 
 def imported(
-    directory: Path,
+    files: ModelFiles,
     outtype: str = "auto",
     progress: Progress | None = None,
     tokenizer: object = None,
@@ -103,7 +104,7 @@ def imported(
     What another thread or process is making is waited for. What was stopped, in whatever way, goes on from there.
 
     Args:
-        directory: with ``config.json``, safetensors and a tokenizer.
+        files: the directory.
         outtype: as for :func:`~pyggml.importer.convert.convert`.
         progress: called with 0..1 while the file is made, and with 0 while it is waited for; returning False stops.
         tokenizer: what the caller is going to encode with; looked at before a file is made.
@@ -114,11 +115,12 @@ def imported(
         As :func:`~pyggml.importer.convert.convert`.
     """
     outtype = require_outtype(outtype)
-    read_config(directory)  # says what is wrong with something that is no such directory
+    read_config(files)  # a directory without one would end in an error about something else
+    directory = files.path
     path = cache_dir() / _file_name(directory, outtype)
     if not path.exists():
         limit = cache_limit()
-        recipe = read_recipe(directory, outtype)
+        recipe = read_recipe(files, outtype)
         _look_ahead(recipe, path.name, directory, tokenizer, accept)
         file = _claim(path, lambda: report_progress(progress, 0.0, directory))
         if file is not None:

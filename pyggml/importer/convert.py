@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from pyggml import hub, quant
+from pyggml import quant
 from pyggml._native import integer
 from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.files.disk import room_for
+from pyggml.files.model_files import ModelFiles, checkpoint_at
 from pyggml.files.partial import PartialFile
 from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
@@ -23,7 +24,7 @@ from pyggml.importer.plan import Plan, read_plan
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
 from pyggml.model import Progress
 from pyggml.quant import GGMLType
-from pyggml.source import identify
+from pyggml.source import locate
 
 #: Metadata key of ours: why the engine would cut some texts otherwise than the model's own tokenizer; most have none.
 NEEDS_HF_TOKENIZER = "pyggml.needs_hf_tokenizer"
@@ -92,7 +93,7 @@ def convert(
     outtype = require_outtype(outtype)
     threads = checked_threads(n_threads)
     target = _target(out)
-    recipe = read_recipe(_directory(hf_dir, progress), outtype, open_imatrix(imatrix))
+    recipe = read_recipe(checkpoint_at(locate(hf_dir, progress)), outtype, open_imatrix(imatrix))
     return write_model(recipe, target, progress, threads)
 
 
@@ -115,19 +116,19 @@ class Recipe:
     file_type: int
 
 
-def read_recipe(directory: Path, outtype: str, imatrix: ImportanceMatrix | None = None) -> Recipe:
+def read_recipe(files: ModelFiles, outtype: str, imatrix: ImportanceMatrix | None = None) -> Recipe:
     """Reads what a directory holds, and checks that all of it can be carried.
 
     Args:
-        directory: of a model.
+        files: the directory.
         outtype: spelled as the engine does.
         imatrix: what matters in the weights.
 
     Raises:
         InferError: as :func:`convert`.
     """
-    plan = read_plan(directory)
-    vocabulary = read_vocabulary(plan.config.path.parent, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
+    plan = read_plan(files)
+    vocabulary = read_vocabulary(files.path, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
     types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors, imatrix)
     return Recipe(plan, vocabulary, imatrix, types, file_type)
 
@@ -183,12 +184,6 @@ def report_progress(progress: Progress | None, fraction: float, directory: Path)
     """
     if progress is not None and progress(fraction) is False:
         raise StoppedError(f"converting {directory} was stopped by its progress callback")
-
-
-def _directory(hf_dir: object, progress: Progress | None) -> Path:
-    if not isinstance(hf_dir, (str, os.PathLike)) or "\0" in os.fspath(hf_dir):
-        raise InvalidParameterError(f"the directory must be given as a path, not as {hf_dir!r}")
-    return identify(hf_dir, progress) if hub.is_reference(hf_dir) else Path(hf_dir)
 
 
 def _target(out: object) -> Path:

@@ -12,24 +12,21 @@ from typing import Any
 
 from pyggml.errors import (
     InferError,
-    InvalidParameterError,
     ModelLoadError,
     ModelNotFoundError,
     UnsupportedArchitectureError,
 )
 from pyggml.families import Layout, Sizes, Tensor
 from pyggml.files.config import Config
+from pyggml.files.json_file import read_object
+from pyggml.files.model_files import CONFIG, PARAMS, ModelFiles
 from pyggml.importer.layouts import layout_of
 from pyggml.importer.rope import Rope, read_rope
-from pyggml.importer.safetensors import Checkpoint, read_json
+from pyggml.importer.safetensors import Checkpoint
 from pyggml.importer.schemes import IGNORED, scheme_of
 from pyggml.importer.tensors import Tensors
 from pyggml.quant import GGMLType
 from pyggml.weights import Plain, Stacked, Weight
-
-CONFIG = "config.json"
-#: What Meta and Mistral write in its place.
-PARAMS = "params.json"
 
 #: Metadata key of ours: tokens beyond which the engine would compute something else than the model does.
 CONTEXT_LIMIT = "pyggml.context_limit"
@@ -77,28 +74,28 @@ class Plan:
 Found = Callable[[str, InferError], None]
 
 
-def read_plan(directory: Path, found: Found | None = None, tensors_of: type[Tensors] = Tensors) -> Plan:
+def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Tensors] = Tensors) -> Plan:
     """Reads what a directory holds, and checks that all of it can be carried.
 
     Args:
-        directory: with the model.
+        files: the directory.
         found: called with each thing that is wrong with a tensor or a setting, which is then left out. None: the first
             is raised.
         tensors_of: what reads the tensors.
 
     Raises:
-        ModelNotFoundError: there is no such directory, or a file or a tensor is missing.
+        ModelNotFoundError: a file or a tensor is missing.
         ModelLoadError: a file is broken, or two contradict each other.
         UnsupportedArchitectureError: the engine cannot compute this model as it was made.
     """
-    config = read_config(directory)
+    config = read_config(files)
     layout = layout_of(config)
     scheme = scheme_of(config)  # which is beside the language model where that is part of a larger one
     config = _of_language_model(config, layout)
-    tensors = tensors_of(Checkpoint(directory), layout.prefixes, scheme)
+    tensors = tensors_of(Checkpoint(files), layout.prefixes, scheme)
     sizes = _read_sizes(config, layout, tensors)
     rope = read_rope(config, layout, sizes)
-    metadata = _metadata(directory, config, layout, sizes, rope)
+    metadata = _metadata(files.path, config, layout, sizes, rope)
     planned = list(_planned(layout, sizes, tensors, rope, found))
     with _found("setting", found):
         config.require_all_known()
@@ -117,22 +114,17 @@ def _found(what: str, found: Found | None) -> Iterator[None]:
         found(what, error)
 
 
-def read_config(directory: Path) -> Config:
+def read_config(files: ModelFiles) -> Config:
     """The ``config.json`` of a directory, or else its ``params.json``, whose model type is then its name.
 
     Raises:
-        ModelNotFoundError: there is no such directory, or none in it.
+        ModelNotFoundError: it has neither.
         ModelLoadError: it is broken.
-        InvalidParameterError: not a directory.
     """
-    if not directory.exists():
-        raise ModelNotFoundError(f"there is no directory {directory}")
-    if not directory.is_dir():
-        raise InvalidParameterError(f"{directory} is no directory; that of a Hugging Face model was expected")
-    path, params = directory / CONFIG, directory / PARAMS
-    if params.exists() and not path.exists():
-        return Config(params, {**read_json(params), "model_type": PARAMS})
-    return Config(path, read_json(path))
+    if files.config is None:
+        raise ModelNotFoundError(f"there is no {CONFIG} in {files.path}")
+    values = read_object(files.config)
+    return Config(files.config, {**values, "model_type": PARAMS} if files.config.name == PARAMS else values)
 
 
 def _of_language_model(config: Config, layout: Layout) -> Config:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,12 @@ import numpy as np
 
 from pyggml import mixture
 from pyggml._ffi import lib
+from pyggml.files.model_files import ModelFiles
 from pyggml.gguf import GGUFReader, GGUFWriter
 from pyggml.importer.encoding import choose_types, require_outtype
 from pyggml.importer.plan import read_plan
 from pyggml.mixture import Mixable
 from pyggml.quant import GGMLType
-
-_SPLIT = re.compile(r"^(?P<stem>.*)-00001-of-(?P<n>\d{5})\.gguf$")
 
 
 @dataclass(frozen=True)
@@ -52,36 +50,34 @@ class Blueprint:
             writer.finish_without_data()
 
 
-def of_directory(directory: Path, outtype: str) -> Blueprint:
-    """What a Hugging Face directory becomes when it is converted.
+def blueprint_of(files: ModelFiles, outtype: str) -> Blueprint:
+    """What a model becomes when its weights are made into a type.
 
     Raises:
         As :func:`pyggml.convert`, tokenizers aside.
     """
-    plan = read_plan(directory)
+    return _of_directory(files, outtype) if files.format == "huggingface" else _of_gguf(files, outtype)
+
+
+def _of_directory(files: ModelFiles, outtype: str) -> Blueprint:
+    plan = read_plan(files)
     types, file_type = choose_types(require_outtype(outtype), plan.layout, plan.sizes, plan.tensors)
     metadata = {**plan.metadata, "general.file_type": file_type}
     tensors = [Tensor(tensor.name, tensor.shape, type) for tensor, type in zip(plan.tensors, types, strict=True)]
     return Blueprint({key: value for key, value in metadata.items() if not _is_empty(value)}, tensors)
 
 
-def of_file(path: Path, outtype: str) -> Blueprint:
-    """What a GGUF file, or a split set of them, becomes when it is quantised.
-
-    Raises:
-        InvalidParameterError: no such type.
-        ModelLoadError: a file is damaged.
-    """
+def _of_gguf(files: ModelFiles, outtype: str) -> Blueprint:
     metadata: dict[str, Any] = {}
     tensors: list[Tensor] = []
-    for part in _parts(path):
+    for part in files.files:
         with GGUFReader(part, header_only=True) as reader:
             pairs = reader.metadata
             metadata |= {key: pairs[key] for key in pairs if not _is_left_out(key, metadata)}
             tensors += [Tensor(info.name, info.shape, info.type) for info in reader.tensors.values()]
     file_type = _file_type(outtype)
     metadata = {key: value for key, value in metadata.items() if not _is_empty(value)}
-    return Blueprint({**metadata, "general.file_type": file_type}, _quantized(path, tensors, file_type))
+    return Blueprint({**metadata, "general.file_type": file_type}, _quantized(files.path, tensors, file_type))
 
 
 def _is_left_out(key: str, known: Mapping[str, Any]) -> bool:
@@ -90,15 +86,6 @@ def _is_left_out(key: str, known: Mapping[str, Any]) -> bool:
 
 def _is_empty(value: Any) -> bool:
     return isinstance(value, (list, tuple, np.ndarray)) and len(value) == 0
-
-
-def _parts(path: Path) -> list[Path]:
-    """The files of a split set that begins with this one; itself, where it is whole."""
-    found = _SPLIT.match(path.name)
-    if found is None:
-        return [path]
-    n = int(found["n"])
-    return [path.with_name(f"{found['stem']}-{i:05}-of-{n:05}.gguf") for i in range(1, n + 1)]
 
 
 def _file_type(outtype: str) -> int:

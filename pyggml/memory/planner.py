@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from pyggml import embedding, errors
 from pyggml._context_options import native_options
 from pyggml._ffi import ffi, lib
+from pyggml.files.model_files import ModelFiles
 from pyggml.importer.encoding import require_outtype
-from pyggml.memory import blueprint
+from pyggml.memory.blueprint import blueprint_of
 from pyggml.memory.llm_context import context_arguments, generates, longest_n_ctx
 from pyggml.memory.search import OUTTYPES, DeviceMemory, Limits, Settings
 from pyggml.model import Model
@@ -24,18 +25,19 @@ if TYPE_CHECKING:
 
 
 class Planner:
-    """Answers what a model would take: a GGUF file, or a Hugging Face directory. A context manager; one thread.
+    """Answers what a model would take. A context manager; one thread.
 
     The engine itself plans each answer, with the model that it would load but without its weights.
     """
 
-    def __init__(self, path: Path, device: str = "auto") -> None:
+    def __init__(self, files: ModelFiles, device: str = "auto") -> None:
         """Takes a model and where it is to go; see :func:`pyggml.load`."""
-        self.path = path
+        self.path = files.path
+        self._source = files
         self._device = None if device == "auto" else device
         self._stack = contextlib.ExitStack()
         self._folder: Path | None = None
-        self._files: dict[str, Path] = {} if path.is_dir() else {"auto": path}
+        self._files: dict[str, Path] = {"auto": files.path} if files.format == "gguf" else {}
         self._models: dict[tuple[int, str], Model] = {}
 
     def model(self, n_gpu_layers: int = -1, outtype: str = "auto") -> Model:
@@ -75,8 +77,7 @@ class Planner:
     def _file(self, outtype: str) -> Path:
         if outtype not in self._files:
             target = self._scratch() / f"{outtype}.gguf"
-            lay_out = blueprint.of_directory if self.path.is_dir() else blueprint.of_file
-            lay_out(self.path, outtype).lay(target)
+            blueprint_of(self._source, outtype).lay(target)
             self._files[outtype] = target
         return self._files[outtype]
 

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from pyggml import quant
 from pyggml.errors import ModelLoadError, ModelNotFoundError
-from pyggml.gguf import GGUFReader, MetadataValue, TensorInfo, ValueType, split_paths
+from pyggml.files.model_files import ModelFiles
+from pyggml.gguf import GGUFReader, MetadataValue, TensorInfo, ValueType
 from pyggml.importer.plan import PlannedTensor
 from pyggml.weights import Floats, Rows, Weight
 
@@ -38,18 +39,18 @@ class GGUFSource:
         tensors: of all, in the order in which upstream's quantiser writes them: layer by layer, by name.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, files: ModelFiles) -> None:
         """Reads what is there, and none of the data.
 
         Raises:
             ModelNotFoundError: there is no such file, or one of the set is missing.
             ModelLoadError: one is broken, or not the first of its set.
         """
-        self.path = path
+        self.path = files.path
         with contextlib.ExitStack() as stack:
-            self._first = stack.enter_context(GGUFReader(path))
-            self.paths = [path, *_other_splits(self._first)]
-            readers = [self._first, *(stack.enter_context(_open_split(other, path)) for other in self.paths[1:])]
+            self._first = stack.enter_context(GGUFReader(self.path))
+            self.paths = [self.path, *_other_splits(self._first, files)]
+            readers = [self._first, *(stack.enter_context(_open_split(other, self.path)) for other in self.paths[1:])]
             self.tensors = sorted(_tensors(readers), key=lambda tensor: _place(tensor.name))
             self._open = stack.pop_all()
 
@@ -100,19 +101,18 @@ class Stored(Weight):
         return raw.reshape(stop - start, self._row_bytes)
 
 
-def _other_splits(first: GGUFReader) -> list[Path]:
+def _other_splits(first: GGUFReader, files: ModelFiles) -> tuple[Path, ...]:
     n_splits = _integer(first.metadata, _SPLIT_COUNT)
     if not 2 <= n_splits <= _MOST_SPLITS:
-        return []
+        return ()
     if _integer(first.metadata, "split.no") != 0:
         raise ModelLoadError(f"{first.path} is one of {n_splits} files of a model; name the first of them")
-    paths = split_paths(first.path, n_splits)
-    if paths is None:
+    if len(files.files) != n_splits or files.files[0] != first.path:
         raise ModelLoadError(
             f"{first.path} is the first of {n_splits} files of a model, but its name does not end in "
             f"-00001-of-{n_splits:05}.gguf, so that the others could be found"
         )
-    return paths[1:]
+    return files.files[1:]
 
 
 def _open_split(path: Path, first: Path) -> GGUFReader:

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pyggml import hub, mixture, quant
+from pyggml import mixture, quant
 from pyggml._native import is_path
 from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.files.disk import room_for
+from pyggml.files.model_files import gguf_at
 from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml.importer import Conversion
@@ -26,7 +27,7 @@ from pyggml.mixture import Choice, Mixable
 from pyggml.model import Progress
 from pyggml.quant import GGMLType
 from pyggml.quantization.sources import GGUFSource
-from pyggml.source import identify
+from pyggml.source import locate
 
 
 def quantize(
@@ -71,10 +72,10 @@ def quantize(
     """
     name = _file_type(ftype)
     threads = encodings.n_threads(checked_threads(n_threads))
-    path, target = _path("the model", src), _path("the file to write", dst)
+    target = _target(dst)
     wishes = _Wishes(tensor_types or {}, keep)
     matrix = open_imatrix(imatrix)
-    with GGUFSource(identify(src, progress) if hub.is_reference(src) else path) as source:
+    with GGUFSource(gguf_at(locate(src, progress))) as source:
         _require_another(target, source)
         choices = _choose(source, name, wishes, matrix)
         types = [choice.type for choice in choices]
@@ -148,10 +149,10 @@ def _file_type(ftype: object) -> str:
     return name
 
 
-def _path(what: str, path: object) -> Path:
-    if not is_path(path):
-        raise InvalidParameterError(f"{what} must be given as a path, not as {path!r}")
-    return Path(path)
+def _target(dst: object) -> Path:
+    if not is_path(dst):
+        raise InvalidParameterError(f"the file to write must be given as a path, not as {dst!r}")
+    return Path(dst)
 
 
 def _require_another(target: Path, source: GGUFSource) -> None:

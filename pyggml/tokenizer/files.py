@@ -1,23 +1,24 @@
-"""Finding and reading a tokenizer's files: whatever is at a path becomes the content of a ``tokenizer.json``."""
+"""Finding and reading a tokenizer's files, whatever they are called and whichever tool wrote them."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pyggml.errors import InvalidParameterError, TokenizerError, TokenizerNotFoundError
-from pyggml.tokenizer import _json_file, sentencepiece
+from pyggml.files.json_file import parse_object, read_bytes, read_object
+from pyggml.files.model_files import TOKENIZERS
+from pyggml.tokenizer import sentencepiece
+from pyggml.tokenizer._tokenizer_json import from_sentencepiece
 from pyggml.tokenizer.sentencepiece import Piece, SentencePieceModel
 from pyggml.vocab import TokenType
 
-# In order of preference.
-_NAMES = ("tokenizer.json", "tokenizer.model")
+Json = Mapping[str, Any]
 
 _SAVE = "AutoTokenizer.from_pretrained(...).save_pretrained(...) of the transformers package writes a tokenizer.json"
 # What directories hold instead, and why it does not do.
@@ -27,10 +28,61 @@ _UNREADABLE = {
     "vocab.json": f"ids without what says how text is cut into words: {_SAVE}",
     "merges.txt": f"merges without what says how text is cut into words: {_SAVE}",
     "vocab.txt": f"WordPiece ids without what says how text is normalised: {_SAVE}",
+    "spiece.model": "a SentencePiece model under another name than tokenizer.model: give it that name",
 }
 
 _TIKTOKEN_LINE = re.compile(rb"[A-Za-z0-9+/=]+ \d+\r?\n")
-_MAX_BYTES = 2**30
+
+
+@dataclass(frozen=True)
+class TokenizerDirectory:
+    """What the files of a directory say about its tokenizer, of transformers 4 and 5 alike.
+
+    A file that is not there says nothing.
+
+    Attributes:
+        path: of the directory.
+        config: the model's ``config.json``.
+        tokenizer_file: the file that the tokens come from.
+        tokenizer_json: Hugging Face's own format, complete; empty: the tokenizer is ``sentencepiece``.
+        sentencepiece: the ``tokenizer.model``, read only where there is no ``tokenizer.json``.
+        tokenizer_config: settings, templates in transformers 4, the kinds of added tokens.
+        special_tokens: ``special_tokens_map.json``: which token plays which role.
+        added_tokens: ``added_tokens.json``: ids of added tokens, without their kinds.
+        generation: ``generation_config.json``.
+    """
+
+    path: Path
+    config: Json
+    tokenizer_file: Path
+    tokenizer_json: Json
+    sentencepiece: SentencePieceModel | None
+    tokenizer_config: Json
+    special_tokens: Json
+    added_tokens: Json
+    generation: Json
+
+
+def read_directory(path: Path, config: Json) -> TokenizerDirectory:
+    """Reads all that a directory says about its tokenizer.
+
+    Raises:
+        TokenizerNotFoundError: there is no tokenizer.
+        TokenizerError: a file is damaged; names it.
+    """
+    file = find(path)
+    content = _content(file)
+    return TokenizerDirectory(
+        path=path,
+        config=config,
+        tokenizer_file=file,
+        tokenizer_json=content if isinstance(content, dict) else {},
+        sentencepiece=content if isinstance(content, SentencePieceModel) else None,
+        tokenizer_config=read_object(path / "tokenizer_config.json", TokenizerError),
+        special_tokens=read_object(path / "special_tokens_map.json", TokenizerError),
+        added_tokens=read_object(path / "added_tokens.json", TokenizerError),
+        generation=read_object(path / "generation_config.json", TokenizerError),
+    )
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
@@ -48,13 +100,11 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
         InvalidParameterError: not a path.
     """
     file = find(path)
-    data = _data(file)
+    content = _content(file)
+    if isinstance(content, dict):
+        return file, content
     try:
-        if data.lstrip()[:1] in (b"{", b"["):
-            return file, _hugging_face(data)
-        if _TIKTOKEN_LINE.match(data):
-            raise TokenizerError(_UNREADABLE["*.tiktoken"])
-        return file, _json_file.from_sentencepiece(_with_added_pieces(_sentencepiece_model(data), file.parent))
+        return file, from_sentencepiece(_with_added_pieces(content, file.parent))
     except TokenizerError as error:
         raise TokenizerError(f"{file}: {error}") from None
 
@@ -83,49 +133,40 @@ def find(path: str | os.PathLike[str]) -> Path:
 
 
 def _in_directory(directory: Path) -> Path:
-    for name in _NAMES:
-        if (directory / name).is_file():
+    for name in TOKENIZERS:
+        if os.path.lexists(directory / name):  # a broken link is an error, not an absence
             return directory / name
-    for pattern, why in _UNREADABLE.items():
-        for file in sorted(directory.glob(pattern)):
-            raise TokenizerError(f"{file}: {why}")
-    raise TokenizerNotFoundError(f"there is no {' or '.join(_NAMES)} in {directory}")
+    others = [
+        f"; {file.name} is {why}" for pattern, why in _UNREADABLE.items() for file in sorted(directory.glob(pattern))
+    ]
+    raise TokenizerNotFoundError(f"there is no {' or '.join(TOKENIZERS)} in {directory}{''.join(others[:1])}")
 
 
-def _data(file: Path) -> bytes:
-    try:
-        if not file.is_file():  # a pipe, say, at which reading would wait
-            raise TokenizerError(f"{file} is not a file")
-        if file.stat().st_size > _MAX_BYTES:
-            raise TokenizerError(f"{file} has {file.stat().st_size} bytes, more than any tokenizer")
-        return file.read_bytes()
-    except OSError as error:
-        raise TokenizerError(f"the tokenizer {file} cannot be read: {error}") from None
-
-
-def _sentencepiece_model(data: bytes) -> SentencePieceModel:
+def _content(file: Path) -> dict[str, Any] | SentencePieceModel:
+    """What a file holds, which its name need not tell."""
+    data = read_bytes(file, TokenizerError) or b""
+    if data.lstrip()[:1] in (b"{", b"["):
+        content = parse_object(data, str(file), TokenizerError)
+        _require_tokenizer_json(content, file)
+        return content
+    if _TIKTOKEN_LINE.match(data):
+        raise TokenizerError(f"{file} is {_UNREADABLE['*.tiktoken']}")
     try:
         return sentencepiece.parse(data)
     except TokenizerError as error:
-        raise TokenizerError(f"neither a tokenizer.json nor SentencePiece's tokenizer.model: {error}") from None
+        raise TokenizerError(
+            f"{file} is neither a tokenizer.json nor SentencePiece's tokenizer.model: {error}"
+        ) from None
 
 
-def _hugging_face(data: bytes) -> dict[str, Any]:
-    content = _json(data)
-    if isinstance(content, dict) and isinstance(content.get("model"), dict):
-        return content
-    if isinstance(content, dict) and "vocab" in content and "config" in content:
-        raise TokenizerError(_UNREADABLE["tekken.json"])
-    if isinstance(content, dict) and content and all(isinstance(value, int) for value in content.values()):
-        raise TokenizerError(_UNREADABLE["vocab.json"])
-    raise TokenizerError('not a tokenizer.json: it has no "model"')
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise TokenizerError(f"not JSON: {error}") from None
+def _require_tokenizer_json(content: Json, file: Path) -> None:
+    if isinstance(content.get("model"), dict):
+        return
+    if "vocab" in content and "config" in content:
+        raise TokenizerError(f"{file} is {_UNREADABLE['tekken.json']}")
+    if content and all(isinstance(value, int) for value in content.values()):
+        raise TokenizerError(f"{file} is {_UNREADABLE['vocab.json']}")
+    raise TokenizerError(f'{file} is not a tokenizer.json: it has no "model"')
 
 
 def _with_added_pieces(model: SentencePieceModel, directory: Path) -> SentencePieceModel:
@@ -149,14 +190,15 @@ def _added_pieces(directory: Path) -> dict[int, Piece]:
 
 
 def _older_pieces(file: Path) -> dict[int, Piece]:
+    ids = read_object(file, TokenizerError)
     with _naming(file):
-        return {int(token_id): Piece(text, 0.0, TokenType.USER_DEFINED) for text, token_id in _beside(file).items()}
+        return {int(token_id): Piece(text, 0.0, TokenType.USER_DEFINED) for text, token_id in ids.items()}
 
 
 def _configured_pieces(file: Path) -> dict[int, Piece]:
-    pieces = {}
+    pieces, config = {}, read_object(file, TokenizerError)
     with _naming(file):
-        for token_id, token in _beside(file).get("added_tokens_decoder", {}).items():
+        for token_id, token in config.get("added_tokens_decoder", {}).items():
             kind = TokenType.CONTROL if token.get("special") else TokenType.USER_DEFINED
             pieces[int(token_id)] = Piece(token["content"], 0.0, kind)
     return pieces
@@ -164,13 +206,8 @@ def _configured_pieces(file: Path) -> dict[int, Piece]:
 
 @contextmanager
 def _naming(file: Path) -> Iterator[None]:
-    """What is wrong with a file beside the tokenizer, or is not what it should be, is told with the file's name."""
+    """Names a file beside the tokenizer that holds something else than it should."""
     try:
         yield
-    except (TokenizerError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise TokenizerError(f"{file.name} beside it: {error}") from None
-
-
-def _beside(file: Path) -> Any:
-    """JSON that may be there."""
-    return _json(_data(file)) if file.is_file() else {}

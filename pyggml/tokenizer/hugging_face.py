@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyggml.errors import InferError, InvalidParameterError, TokenizerError
 from pyggml.model import Model
 from pyggml.tokenizer import Tokenizer, files
-from pyggml.tokenizer._json_file import without_special_tokens
+from pyggml.tokenizer._tokenizer_json import without_special_tokens
 from pyggml.tokenizer.pieces import bytes_of_tokens
 from pyggml.vocab import TokenAttr, Vocab
 

@@ -166,6 +166,8 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes | int | float]]:
     while at < len(data):
         tag, at = _varint(data, at)
         wire_type = tag & 7
+        if not tag >> 3:
+            raise TokenizerError("not a SentencePiece model: fields are numbered from 1")
         if wire_type == _VARINT:
             value, at = _varint(data, at)
             yield tag >> 3, value

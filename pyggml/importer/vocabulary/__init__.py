@@ -19,7 +19,7 @@ from pyggml.importer.vocabulary.cut import Cut
 from pyggml.importer.vocabulary.post_processors import Surroundings, surroundings
 from pyggml.importer.vocabulary.special_tokens import SpecialTokens, named_text, special_tokens
 from pyggml.importer.vocabulary.token_table import MAX_TOKENS, Token, TokenTable
-from pyggml.importer.vocabulary.tokenizer_directory import TokenizerDirectory, read_directory
+from pyggml.tokenizer.files import TokenizerDirectory, read_directory
 from pyggml.tokenizer.sentencepiece import Algorithm, SentencePieceModel
 from pyggml.vocab import TokenType
 

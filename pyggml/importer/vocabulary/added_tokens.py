@@ -8,7 +8,7 @@ from typing import Any
 
 from pyggml.errors import TokenizerError
 from pyggml.importer.vocabulary.token_table import Token, TokenTable
-from pyggml.importer.vocabulary.tokenizer_directory import TokenizerDirectory
+from pyggml.tokenizer.files import TokenizerDirectory
 from pyggml.vocab import TokenType
 
 _WHITESPACE_RULES = ("lstrip", "rstrip", "single_word")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyggml.errors import TokenizerError
 from pyggml.files.json_file import read_object, read_text
-from pyggml.importer.vocabulary.tokenizer_directory import TokenizerDirectory
+from pyggml.tokenizer.files import TokenizerDirectory
 
 _KEY = "tokenizer.chat_template"
 _DEFAULT = "default"
@@ -40,12 +40,13 @@ def chat_templates(files: TokenizerDirectory) -> dict[str, object]:
 
 def _all(files: TokenizerDirectory) -> Iterator[tuple[str, str]]:
     path = files.path
-    text = read_text(path / "chat_template.jinja")
+    text = read_text(path / "chat_template.jinja", TokenizerError)
     if text is not None:
         yield _DEFAULT, text
     for file in sorted((path / "additional_chat_templates").glob("*.jinja"))[: _MAX_NAMED + 1]:
-        yield _name(file.stem), read_text(file) or ""
-    yield from _named(read_object(path / "chat_template.json").get("chat_template"), path / "chat_template.json")
+        yield _name(file.stem), read_text(file, TokenizerError) or ""
+    file = path / "chat_template.json"
+    yield from _named(read_object(file, TokenizerError).get("chat_template"), file)
     yield from _named(files.tokenizer_config.get("chat_template"), path / "tokenizer_config.json")
 
 

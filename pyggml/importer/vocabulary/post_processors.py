@@ -8,7 +8,7 @@ from typing import Any
 
 from pyggml.errors import TokenizerError
 from pyggml.importer.vocabulary.pre_tokenizers import flattened
-from pyggml.importer.vocabulary.tokenizer_directory import TokenizerDirectory
+from pyggml.tokenizer.files import TokenizerDirectory
 
 # In transformers 4 these classes ignore the file's post-processor: they begin with BOS unless their settings say no.
 _BEGIN_WITH_BOS = ("Llama", "CodeLlama", "Gemma")

@@ -10,7 +10,7 @@ from typing import Any
 from pyggml.errors import TokenizerError
 from pyggml.importer.vocabulary.added_tokens import text_of
 from pyggml.importer.vocabulary.token_table import TokenTable
-from pyggml.importer.vocabulary.tokenizer_directory import Json, TokenizerDirectory
+from pyggml.tokenizer.files import Json, TokenizerDirectory
 from pyggml.vocab import TokenType
 
 # Part -> the engine's key, whose spelling is upstream's.
