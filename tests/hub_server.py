@@ -68,10 +68,8 @@ class Faults:
         stall_after: nothing comes any more after so many bytes, until :attr:`go_on` is set.
         go_on: lets what is stalled go on.
         answers: this status is what the next requests get, one each, for the API "api".
-        corrupted: the content comes with a wrong byte.
         ignores_ranges: everything comes from its beginning.
         large_size: large files claim to have so many bytes.
-        etag: files call themselves so.
         commit: commits are called so.
         not_a_hub: whatever is asked for, this page comes.
     """
@@ -80,10 +78,8 @@ class Faults:
     stall_after: dict[str, int] = field(default_factory=dict)
     go_on: threading.Event = field(default_factory=threading.Event)
     answers: dict[str, list[int]] = field(default_factory=dict)
-    corrupted: set[str] = field(default_factory=set)
     ignores_ranges: bool = False
     large_size: int | None = None
-    etag: str | None = None
     commit: str | None = None
     not_a_hub: bytes | None = None
 
@@ -96,12 +92,16 @@ class HubServer:
         repositories: id -> repository.
         requests: all there were.
         faults: what goes wrong.
+        xet_store: address of the Xet server.
+        xet_hashes: name -> hash of the file there.
     """
 
     def __init__(self) -> None:
         self.repositories: dict[str, Repository] = {}
         self.requests: list[Request] = []
         self.faults = Faults()
+        self.xet_store = ""
+        self.xet_hashes: dict[str, str] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
         self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
@@ -184,6 +184,13 @@ class _Handler(BaseHTTPRequestHandler):
         for end, statuses in faults.answers.items():
             if statuses and (path.endswith(end) or (end == "api" and path.startswith("/api/"))):
                 return self._send(statuses.pop(0))
+        if path == "/xet-token":
+            granted = {
+                "X-Xet-Cas-Url": self._hub.xet_store,
+                "X-Xet-Access-Token": "t",
+                "X-Xet-Token-Expiration": "9" * 10,
+            }
+            return self._send(200, b"", granted)
         if path.startswith("/api/models/"):
             return self._tell(path.removeprefix("/api/models/"), token)
         if path.startswith("/cdn/"):
@@ -216,10 +223,12 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(404, b"Entry not found", {**headers, "X-Error-Code": "EntryNotFound"})
         content = files[name]
         if not self._hub.redirects(name):
-            etag = self._hub.faults.etag or hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
+            etag = hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
             return self._send_content(name, content, start, {**headers, "ETag": f'"{etag}"'})
-        etag = self._hub.faults.etag or hashlib.sha256(content).hexdigest()
+        etag = hashlib.sha256(content).hexdigest()
         size = self._hub.faults.large_size or len(content)
+        if name in self._hub.xet_hashes:
+            headers |= {"X-Xet-Hash": self._hub.xet_hashes[name], "X-Xet-Refresh-Route": f"{self._hub.url}/xet-token"}
         headers |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(size)}
         return self._send(302, b"", {**headers, "Location": f"{self._hub.cdn}/{repo_id}/{commit}/{name}?signature=1"})
 
@@ -246,8 +255,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_content(self, name: str, content: bytes, start: int, headers: Mapping[str, str] | None = None) -> None:
         faults = self._hub.faults
-        if any(name.endswith(end) for end in faults.corrupted):
-            content = bytes([content[0] ^ 1]) + content[1:]
         all_headers = dict(headers or {})
         status = 200
         if "Range" in self.headers and not faults.ignores_ranges:

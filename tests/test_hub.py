@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub
+import numpy as np
 import pytest
 from hf_llama import HFLlama
 from hub_server import HubServer
-from huggingface_hub import constants
+from huggingface_hub import constants, file_download
+from huggingface_hub.utils import _http
 
 import pyggml
 from pyggml.errors import (
@@ -30,14 +31,16 @@ from pyggml.errors import (
     ModelNotFoundError,
 )
 from pyggml.gguf import GGUFReader, GGUFWriter, ValueType
-from pyggml.hub import transfer
 from pyggml.hub.reference import Reference, parse_reference
 from pyggml.importer import cache_entries
-from pyggml.source import SHIPPED_MODEL, identify
+from pyggml.model import Progress
+from pyggml.source import SHIPPED_MODEL
+from pyggml.source import identify as identify_files
 
 SHIPPED = SHIPPED_MODEL.read_bytes()
 NAME = SHIPPED_MODEL.name
 PROMPT = "Once upon a time"
+CHUNK = 100_000  # that huggingface_hub reads and tells of at once, in place of ten million
 
 
 @pytest.fixture
@@ -49,14 +52,20 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "imported"))
-    # What huggingface_hub has read from the environment long ago: the login of whoever runs this, and leave to look
-    # up on the real hub which tool is calling.
+    # What huggingface_hub has read from the environment long ago, among it leave to look up on the real hub which tool
+    # is calling.
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "home" / "token"))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "home" / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(transfer, "_FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", CHUNK)
+    monkeypatch.setattr(file_download, "time", SimpleNamespace(sleep=lambda _seconds: None))
+    monkeypatch.setattr(_http, "time", SimpleNamespace(sleep=lambda _seconds: None, time=time.time))
     with HubServer() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.url)
+        template = server.url + constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
         yield server
         huggingface_hub.close_session()
 
@@ -71,6 +80,10 @@ def gguf(hub: HubServer) -> HubServer:
     """The hub, with the shipped model."""
     hub.add("tiny/stories", {NAME: SHIPPED, "README.md": b"# Stories", "config.json": b"{}"})
     return hub
+
+
+def identify(source: str, progress: Progress | None = None) -> Path:
+    return identify_files(source, progress).path
 
 
 def text_of(source: str | Path | None) -> str:
@@ -167,11 +180,11 @@ def test_metas_own_names(hub: HubServer) -> None:
     ("index", "message"),
     [
         ('{"weight_map": {"a": "model-2.safetensors"}}', "no model-2.safetensors, which its"),
-        ('{"weight_map": {"a": "../../model.safetensors"}}', "no ../../model.safetensors, which its"),
-        ('{"weight_map": {"a": 1}}', "names 1 as a file"),
-        ('{"weight_map": {"a": [1]}}', "no usable weight_map"),
-        ('{"weight_map": []}', "no usable weight_map"),
-        ("[" * 100_000, "no usable weight_map"),
+        ('{"weight_map": {"a": "../../model.safetensors"}}', "'../../model.safetensors', which is no file of"),
+        ('{"weight_map": {"a": 1}}', "is in 1, which is no file of"),
+        ('{"weight_map": {"a": [1]}}', "which is no file of"),
+        ('{"weight_map": []}', "has no weight_map"),
+        ("[" * 100_000, "is not JSON"),
     ],
 )
 def test_an_index_is_not_believed(hub: HubServer, cache: Path, index: str, message: str) -> None:
@@ -328,18 +341,23 @@ def test_a_dropped_connection_is_taken_up_where_it_broke(gguf: HubServer) -> Non
     assert told == sorted(told)
 
 
-def test_a_download_can_be_stopped_and_goes_on_another_day(gguf: HubServer, cache: Path) -> None:
+@pytest.mark.usefixtures("gguf")
+def test_a_download_can_be_stopped(cache: Path) -> None:
     with pytest.raises(ModelLoadError, match="downloading hf:tiny/stories was stopped by its progress callback"):
         pyggml.load("hf:tiny/stories", progress=lambda part: part < 0.5)
-    (partial,) = cache.rglob("*.incomplete")
-    n_bytes = partial.stat().st_size
-    assert len(SHIPPED) / 2 <= n_bytes < len(SHIPPED)
     assert not list(cache.rglob("*.gguf"))
+    assert not list(cache.rglob("*.incomplete"))
     told: list[float] = []
     assert identify("hf:tiny/stories", told.append).read_bytes() == SHIPPED
-    assert gguf.starts(NAME) == [0, n_bytes]
-    assert told[0] >= 0.5
-    assert not list(cache.rglob("*.incomplete"))
+    assert told == sorted(told)
+
+
+def test_files_that_came_before_a_stop_are_kept(hub: HubServer, tmp_path: Path) -> None:
+    hub.add("tiny/llama", HFLlama().write(tmp_path / "hf", n_shards=2))
+    with pytest.raises(ModelLoadError, match="was stopped by its progress callback"):
+        identify("hf:tiny/llama", lambda _part: not hub.starts("model-00002-of-00002.safetensors"))
+    identify("hf:tiny/llama")
+    assert hub.starts("model-00001-of-00002.safetensors") == [0]
 
 
 @pytest.mark.usefixtures("gguf")
@@ -351,20 +369,15 @@ def test_what_progress_raises_comes_out() -> None:
         identify("hf:tiny/stories", fail)
 
 
-def test_a_killed_download_goes_on(gguf: HubServer, cache: Path) -> None:
+def test_a_killed_download_is_made_good(gguf: HubServer) -> None:
     gguf.faults.stall_after[NAME] = 1_000_000
-    program = "import pyggml; pyggml.load('hf:tiny/stories', progress=lambda part: print(part, flush=True))"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if float(line) * len(SHIPPED) >= 999_999:
-                break
+    program = "import pyggml; pyggml.load('hf:tiny/stories')"
+    with subprocess.Popen([sys.executable, "-c", program]) as process:
+        while not gguf.starts(NAME):
+            time.sleep(0.01)
         process.kill()
     gguf.faults.go_on.set()
-    (partial,) = cache.rglob("*.incomplete")
-    assert partial.stat().st_size == 1_000_000
     assert identify("hf:tiny/stories").read_bytes() == SHIPPED
-    assert gguf.starts(NAME) == [0, 1_000_000]
 
 
 def test_a_hub_that_cannot_send_parts(gguf: HubServer) -> None:
@@ -374,10 +387,10 @@ def test_a_hub_that_cannot_send_parts(gguf: HubServer) -> None:
 
 
 def test_errors_that_pass(gguf: HubServer) -> None:
-    gguf.faults.answers[f"/cdn/tiny/stories/{gguf.repositories['tiny/stories'].refs['main']}/{NAME}"] = [503, 429, 500]
+    gguf.faults.answers[f"/cdn/tiny/stories/{gguf.repositories['tiny/stories'].refs['main']}/{NAME}"] = [429, 429]
     gguf.faults.drop_after[NAME] = 0
     assert identify("hf:tiny/stories").read_bytes() == SHIPPED
-    assert gguf.starts(NAME) == [0] * 5
+    assert gguf.starts(NAME) == [0] * 4
 
 
 def test_errors_that_do_not_pass(gguf: HubServer, cache: Path) -> None:
@@ -393,42 +406,26 @@ def test_errors_that_do_not_pass(gguf: HubServer, cache: Path) -> None:
     assert gguf.starts(NAME) == [0]
 
 
-def test_what_comes_otherwise_is_not_kept(gguf: HubServer, cache: Path, tmp_path: Path) -> None:
-    gguf.add("tiny/llama", HFLlama().write(tmp_path / "hf"))
-    gguf.faults.corrupted |= {NAME, "config.json"}
-    for reference, name in (("hf:tiny/stories", NAME), ("hf:tiny/llama", "config.json")):
-        with pytest.raises(DownloadError, match=rf"{name} of {reference} did not come as .* describes it"):
-            identify(reference)
-        assert not list(cache.rglob(name))
-    gguf.faults.corrupted.clear()
-    assert identify("hf:tiny/stories").read_bytes() == SHIPPED
-    assert gguf.starts(NAME) == [0, 0]
-
-
-def test_more_than_was_said_is_not_taken(gguf: HubServer, cache: Path) -> None:
-    gguf.faults.large_size = 1000
-    with pytest.raises(DownloadError, match=r"describes it: (\d+) bytes .* where 1000 with") as raised:
+@pytest.mark.parametrize("size", [1000, len(SHIPPED) + 1])
+def test_another_size_than_was_said_is_not_taken(gguf: HubServer, cache: Path, size: int) -> None:
+    gguf.faults.large_size = size
+    with pytest.raises(DownloadError, match=f"did not come as .* describes it: .* should be of size {size} "):
         identify("hf:tiny/stories")
-    n_taken = re.search(r": (\d+) bytes", str(raised.value))
-    assert n_taken is not None
-    assert 1000 < int(n_taken[1]) < len(SHIPPED)
     assert not list(cache.rglob("*.gguf"))
+    gguf.faults.large_size = None
+    assert identify("hf:tiny/stories").read_bytes() == SHIPPED
 
 
 def test_two_at_once_download_once(gguf: HubServer) -> None:
     gguf.faults.stall_after[NAME] = 1_000_000
-    waits = threading.Event()
-
-    def tell(part: float) -> None:
-        if part == 0:  # nothing came yet, and still it is told: the other one holds the lock
-            waits.set()
-
     with ThreadPoolExecutor() as executor:
         first = executor.submit(identify, "hf:tiny/stories")
         while not gguf.starts(NAME):
             time.sleep(0.01)
-        second = executor.submit(identify, "hf:tiny/stories", tell)
-        assert waits.wait(30)
+        n_asked = len(gguf.asked("HEAD", NAME))
+        second = executor.submit(identify, "hf:tiny/stories")
+        while len(gguf.asked("HEAD", NAME)) < 2 * n_asked:  # what comes next is to wait for the other one's lock
+            time.sleep(0.01)
         gguf.faults.go_on.set()
         assert first.result() == second.result()
     assert first.result().read_bytes() == SHIPPED
@@ -452,15 +449,16 @@ def test_files_are_quantised_too(gguf: HubServer, tmp_path: Path) -> None:
     assert gguf.starts(NAME) == [0]
 
 
-def test_a_disk_that_gets_full(gguf: HubServer, cache: Path) -> None:
+@pytest.mark.usefixtures("gguf")
+def test_a_disk_that_gets_full(cache: Path) -> None:
     program = (
         "import resource; from pyggml.source import identify;"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000)); identify('hf:tiny/stories')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert f"DiskFullError: the disk of {cache} is full; what has come of hf:tiny/stories is kept" in done.stderr
+    assert f"DiskFullError: the disk of {cache} became full while hf:tiny/stories was downloaded" in done.stderr
+    assert not list(cache.rglob("*.incomplete"))
     assert identify("hf:tiny/stories").read_bytes() == SHIPPED
-    assert gguf.starts(NAME) == [0, 1_000_000]
 
 
 @pytest.mark.usefixtures("gguf")
@@ -469,6 +467,43 @@ def test_a_cache_that_cannot_be(cache: Path) -> None:
     cache.write_text("a file")
     with pytest.raises(DownloadError, match=f"hf:tiny/stories cannot be kept in {cache}"):
         identify("hf:tiny/stories")
+
+
+# --- over Xet ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def xet(hub: HubServer, tmp_path: Path) -> bytes:
+    """A file of the hub's that only Xet brings: its store is a directory here."""
+    hf_xet = pytest.importorskip("hf_xet", reason="this machine has no hf_xet, which huggingface_hub works without")
+    content = np.random.default_rng(0).bytes(40_000_000)
+    (tmp_path / "large.gguf").write_bytes(content)
+    (tmp_path / "store").mkdir()
+    hub.xet_store = f"local://{tmp_path / 'store'}"
+    with hf_xet.XetSession().new_upload_commit(endpoint=hub.xet_store) as commit:
+        file = commit.start_upload_file(str(tmp_path / "large.gguf"))
+    hub.xet_hashes["large.gguf"] = file.result().xet_info.hash
+    hub.add("large/xet", {"large.gguf": content})
+    return content
+
+
+def test_xet_is_used_where_the_hub_has_it(hub: HubServer, xet: bytes) -> None:
+    told: list[float] = []
+    assert identify("hf:large/xet", told.append).read_bytes() == xet
+    assert told == sorted(told)
+    assert told[-1] == 1
+    assert not hub.asked("GET", "large.gguf")
+
+
+def test_a_download_over_xet_can_be_stopped(
+    hub: HubServer, cache: Path, xet: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ModelLoadError, match="downloading hf:large/xet was stopped by its progress callback"):
+        identify("hf:large/xet", lambda _part: False)
+    assert not list(cache.rglob("*.incomplete"))
+    assert "Traceback" not in capfd.readouterr().err
+    assert identify("hf:large/xet").read_bytes() == xet
+    assert not hub.asked("GET", "large.gguf")
 
 
 # --- the cache is everybody's -----------------------------------------------------------------------------------
@@ -494,7 +529,7 @@ def test_what_other_tools_downloaded_is_found(gguf: HubServer, cache: Path, monk
     del gguf.requests[:]
     assert identify("hf:tiny/stories").read_bytes() == SHIPPED
     assert [request.path for request in gguf.requests] == ["/api/models/tiny/stories"]
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert identify("hf:tiny/stories").read_bytes() == SHIPPED
 
 
@@ -556,7 +591,7 @@ def test_a_login_and_the_environment_of_a_process(gguf: HubServer, tmp_path: Pat
     home.mkdir()
     (home / "token").write_text("hf_login")
     program = (
-        "import pyggml; from pyggml.source import identify; print(identify('hf:tiny/stories'));"
+        "import pyggml; from pyggml.source import identify; print(identify('hf:tiny/stories').path);"
         "pyggml.load('hf:tiny/stories', n_ctx=64).close()"
     )
     environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_DISABLE_TELEMETRY": "1"}
@@ -582,7 +617,7 @@ def test_offline(gguf: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     expected = text_of("hf:tiny/llama")
     path = identify("hf:tiny/stories")
     del gguf.requests[:]
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert text_of("hf:tiny/llama") == expected
     assert identify("hf:tiny/stories") == path
     assert identify(f"hf:tiny/stories@{path.parent.name}:{NAME}") == path
@@ -595,11 +630,7 @@ def test_offline(gguf: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises((DownloadError, ModelNotFoundError), match=r"model-00002-of-00002.safetensors"):
         identify("hf:tiny/llama")
     assert not gguf.requests
-    monkeypatch.delenv("HF_HUB_OFFLINE")
-    with monkeypatch.context() as when_it_was_imported:
-        when_it_was_imported.setattr(constants, "HF_HUB_OFFLINE", True)
-        with pytest.raises(DownloadError, match="HF_HUB_OFFLINE is set, and hf:tiny/nothing"):
-            identify("hf:tiny/nothing")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     assert text_of("hf:tiny/llama") == expected  # the missing file is downloaded again
 
 
@@ -641,7 +672,7 @@ def test_what_is_not_there(gguf: HubServer) -> None:
         identify("hf:tiny/stories@v2")
     with pytest.raises(ModelNotFoundError, match=rf"hf:tiny/stories has no 'none.gguf', .* it has {NAME}"):
         identify("hf:tiny/stories:none.gguf")
-    with pytest.raises(ModelLoadError, match=r"README.md is no GGUF file; hf:tiny/stories is the whole"):
+    with pytest.raises(ModelLoadError, match=r"README.md is not a GGUF file; hf:tiny/stories is the whole"):
         identify("hf:tiny/stories:README.md")
 
 
@@ -654,7 +685,7 @@ def test_something_that_is_no_hub(gguf: HubServer, page: bytes) -> None:
 
 @pytest.mark.parametrize("endpoint", ["huggingface.co", "ftp://hub", "http://", "http://[", "http://hub:x"])
 def test_an_endpoint_that_is_no_address(hub: HubServer, monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
     with pytest.raises(InvalidParameterError, match="HF_ENDPOINT is"):
         identify("hf:tiny/stories")
     assert not hub.requests
@@ -664,13 +695,8 @@ def test_a_hub_of_evil(gguf: HubServer, cache: Path) -> None:
     gguf.add("tiny/evil", {"../../../evil.gguf": SHIPPED, "/evil.gguf": SHIPPED, "a\\b.gguf": SHIPPED})
     with pytest.raises(ModelLoadError, match="holds no model"):
         identify("hf:tiny/evil")
-    for etag in ("../../../../evil", "/evil", "a/b/c/d/e/f", ""):
-        gguf.faults.etag = etag or "x"
-        with pytest.raises(DownloadError, match="does not answer as a hub does: it says of"):
-            identify("hf:tiny/stories")
-    gguf.faults.etag = None
     gguf.faults.commit = "../../../evil"
-    with pytest.raises(DownloadError, match=r"'\.\./\.\./\.\./evil' is no commit"):
+    with pytest.raises(DownloadError, match=r"'\.\./\.\./\.\./evil' is not a commit"):
         identify("hf:tiny/stories")
     assert not list(cache.parent.parent.rglob("*evil*"))
 
@@ -688,8 +714,8 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("hub")
 def test_an_old_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub, "__version__", "0.36.2")
-    with pytest.raises(MissingPackageError, match=r"1.0 or later, and this is 0.36.2: pip install -U"):
+    monkeypatch.setattr(huggingface_hub, "__version__", "1.9.0")
+    with pytest.raises(MissingPackageError, match=r"1.24 or later, and this is 1.9.0: pip install -U"):
         pyggml.load("hf:tiny/stories")
 
 

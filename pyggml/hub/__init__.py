@@ -1,8 +1,7 @@
 """Models by reference: ``hf:ORG/REPO[@REVISION][:FILE]`` becomes files on this machine.
 
 What is downloaded goes to the cache of huggingface_hub, where all tools that use it find it and leave theirs. That
-package does the talking to the hub: addresses, tokens, proxies, what an answer means. The transfer itself is ours: it
-can be stopped at any byte and goes on from there, also in another process.
+package does the talking to the hub and the transfer. Ours are the references, the choice of files, and the messages.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pyggml.model import Progress
 
 __all__ = ["Reference", "fetch", "is_reference", "parse_reference"]
 
-_OLDEST = 1  # earlier ones speak through another HTTP library
+_OLDEST = (1, 24)  # earlier ones do not end a transfer over Xet when they are asked to
 
 
 def fetch(source: str, progress: Progress | None = None) -> Path:
@@ -23,8 +22,8 @@ def fetch(source: str, progress: Progress | None = None) -> Path:
 
     Args:
         source: the reference.
-        progress: called with the part that is there, 0 to 1, while files come; returning False stops, and what has
-            come is kept for the next time.
+        progress: called with the part that is there, 0 to 1, while files come, over Xet on another thread; returning
+            False stops. Files that are whole are kept for the next time.
 
     Returns:
         The GGUF file (of a split set the first), or the directory of a checkpoint with what an import needs of it.
@@ -51,8 +50,8 @@ def _require_package(reference: Reference) -> None:
         raise MissingPackageError(
             f"{reference} is downloaded with huggingface_hub, which is not there ({error}): pip install 'pyggml[hub]'"
         ) from None
-    if int(huggingface_hub.__version__.split(".")[0]) < _OLDEST:
+    if tuple(map(int, huggingface_hub.__version__.split(".")[:2])) < _OLDEST:
         raise MissingPackageError(
-            f"{reference} is downloaded with huggingface_hub {_OLDEST}.0 or later, and this is "
+            f"{reference} is downloaded with huggingface_hub {'.'.join(map(str, _OLDEST))} or later, and this is "
             f"{huggingface_hub.__version__}: pip install -U 'pyggml[hub]'"
         )

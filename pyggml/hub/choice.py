@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,34 +9,19 @@ from pathlib import Path
 from typing import Protocol
 
 from pyggml.errors import ModelLoadError, ModelNotFoundError
+from pyggml.files.model_files import (
+    INDEX,
+    SINGLE,
+    beside_weights,
+    main_weights,
+    shards,
+    split_set,
+    why_no_weights,
+)
 from pyggml.hub.reference import Reference
 
-# What an import reads besides the weights.
-_TOLD = frozenset(
-    {
-        "config.json",
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer.model",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "chat_template.jinja",
-        "chat_template.json",
-    }
-)
-_TOLD_BY_META = frozenset({"params.json"})
-_TEMPLATES = re.compile(r"additional_chat_templates/[^/]+\.jinja")
-
-_SINGLE = "model.safetensors"
-_INDEX = "model.safetensors.index.json"
-_CONSOLIDATED = "consolidated.safetensors"
-_MAX_INDEX_BYTES = 32 * 2**20
-
-_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 # GGUF files beside models that are none: what sees or hears for them, and statistics of their weights.
 _NO_MODELS = ("mmproj", "imatrix")
-_PICKLES = (".bin", ".pth", ".pt", ".h5", ".msgpack")
 _MAX_LISTED = 20
 
 
@@ -74,49 +58,27 @@ def choose(reference: Reference, files: Files) -> Choice:
     """
     if reference.file is not None:
         return _complete(reference, _named(reference, reference.file, files.names))
-    weights = _weights(reference, files)
-    if weights:
-        names = [name for name in files.names if name in _TOLD or _TEMPLATES.fullmatch(name)]
-        if weights == [_CONSOLIDATED]:
-            names += [name for name in files.names if name in _TOLD_BY_META]
-        return Choice((*sorted(names), *weights), None)
+    main = main_weights(files.names)
+    if main is not None:
+        parts = _shards(reference, files) if main == INDEX else []
+        return Choice((*beside_weights(files.names), main, *parts), None)
     return _complete(reference, _only(reference, files.names))
 
 
-def _weights(reference: Reference, files: Files) -> list[str]:
-    """The safetensors of a checkpoint, chosen as the import of a directory does; none: it is no checkpoint."""
-    if _SINGLE in files.names:
-        return [_SINGLE]
-    if _INDEX in files.names:
-        shards = _shards(reference, files.fetch(_INDEX))
-        missing = [shard for shard in shards if shard not in files.names]
-        if missing:
-            raise ModelNotFoundError(f"{reference} has no {missing[0]}, which its {_INDEX} names")
-        return [_INDEX, *shards]
-    return [_CONSOLIDATED] if _CONSOLIDATED in files.names else []
-
-
-def _shards(reference: Reference, index: Path) -> list[str]:
-    where = f"{_INDEX} of {reference}"
-    if index.stat().st_size > _MAX_INDEX_BYTES:
-        raise ModelLoadError(f"{where} has {index.stat().st_size} bytes, more than any such file")
-    try:
-        shards = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-        raise ModelLoadError(f"{where} has no usable weight_map: {type(error).__name__}: {error}") from None
-    for shard in shards:
-        if not isinstance(shard, str):
-            raise ModelLoadError(f"{where} names {shard!r:.80} as a file")
-    return shards
+def _shards(reference: Reference, files: Files) -> list[str]:
+    names = sorted(shards(files.fetch(INDEX)))
+    missing = [name for name in names if name not in files.names]
+    if missing:
+        raise ModelNotFoundError(f"{reference} has no {missing[0]}, which its {INDEX} names")
+    return names
 
 
 def _models(names: Collection[str]) -> dict[str, list[str]]:
-    """The GGUF files, those of a split set as one: name without what tells the parts apart -> files in their order."""
+    """The GGUF files, those of a split set as one: name of the first, there or not -> files in their order."""
     models: dict[str, list[str]] = {}
     for name in sorted(name for name in names if name.lower().endswith(".gguf")):
-        part = _PART.fullmatch(name)
-        title = f"{part['stem']}-of-{part['count']}.gguf" if part else name
-        models.setdefault(title, []).append(name)
+        first, *_ = split_set(name) or [name]
+        models.setdefault(first, []).append(name)
     return models
 
 
@@ -135,7 +97,7 @@ def _named(reference: Reference, file: str, names: Collection[str]) -> list[str]
         if file in model:
             return model
     if file in names:
-        raise ModelLoadError(f"{reference} is no GGUF file; {reference.repository} is the whole repository")
+        raise ModelLoadError(f"{reference} is not a GGUF file; {reference.repository} is the whole repository")
     found = [model for model in models.values() if not _is_companion(model[0]) and _has_type(model[0], file)]
     if len(found) > 1:
         raise ModelLoadError(_several(reference, found))
@@ -156,12 +118,9 @@ def _is_companion(name: str) -> bool:
 
 
 def _complete(reference: Reference, model: list[str]) -> Choice:
-    part = _PART.fullmatch(model[0])
-    if part:
-        expected = [f"{part['stem']}-{i + 1:05}-of-{part['count']}.gguf" for i in range(int(part["count"]))]
-        missing = [name for name in expected if name not in model]
-        if missing:
-            raise ModelNotFoundError(f"{reference.repository} has no {missing[0]}, a part of {model[0]}")
+    missing = [name for name in split_set(model[0]) or [] if name not in model]
+    if missing:
+        raise ModelNotFoundError(f"{reference.repository} has no {missing[0]}, a part of {model[0]}")
     return Choice(tuple(model), model[0])
 
 
@@ -176,10 +135,5 @@ def _listed(models: list[list[str]]) -> str:
 
 
 def _no_model(reference: Reference, names: Collection[str]) -> str:
-    pickles = sorted(name for name in names if name.endswith(_PICKLES))
-    if pickles:
-        return (
-            f"{reference} holds its weights as {pickles[0]}, a format that can run code or that needs a framework, and "
-            "that pyggml does not open; save them as safetensors"
-        )
-    return f"{reference} holds no model: neither {_SINGLE} nor {_INDEX} nor a GGUF file"
+    message = f"{reference} holds no model: neither {SINGLE} nor {INDEX} nor a GGUF file"
+    return why_no_weights(str(reference), names) or message

@@ -1,29 +1,32 @@
-"""A repository as the hub has it, or as it was left in the cache; and the model in it, on this machine."""
+"""A repository on the hub, or what is in the cache of it; and the model in it, on this machine.
+
+The cache, the transfer, its locks and its retries are huggingface_hub's.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
-from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
 
-from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_url
+from huggingface_hub import DryRunFileInfo, HfApi, constants, hf_hub_download, snapshot_download
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from pyggml import _log
 from pyggml._version import __version__
-from pyggml.errors import DiskFullError, DownloadError, ModelLoadError
-from pyggml.hub.cache import COMMIT, RepositoryCache, in_cache
+from pyggml.errors import DiskFullError, DownloadError, InvalidParameterError
 from pyggml.hub.choice import choose
-from pyggml.hub.environment import Environment, read_environment
-from pyggml.hub.failures import translated
+from pyggml.hub.failures import ELSEWHERE, translated
+from pyggml.hub.progress import Transfer
 from pyggml.hub.reference import Reference, is_plain_path
-from pyggml.hub.transfer import RemoteFile, download
 from pyggml.model import Progress
 
-# A hub chooses how it names contents; the name becomes that of a file.
-_ETAG = re.compile(r"[A-Za-z0-9_-]{8,128}")
+# What the hub calls a commit. Nothing else is made part of a path.
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def fetch_model(reference: Reference, progress: Progress | None) -> Path:
@@ -32,109 +35,116 @@ def fetch_model(reference: Reference, progress: Progress | None) -> Path:
     Raises:
         As :func:`pyggml.hub.fetch`.
     """
-    environment = read_environment()
-    with in_cache(environment.cache, reference):
-        repository = _open(reference, environment)
-        choice = choose(reference, repository)
-    with closing(repository.download(choice.names)) as parts:
-        for part in parts:
-            if progress is not None and progress(part) is False:
-                raise ModelLoadError(f"downloading {reference} was stopped by its progress callback")
-    repository.remember()
-    return repository.directory if choice.main is None else repository.directory / choice.main
+    _require_address()
+    repository = _open(reference)
+    choice = choose(reference, repository)
+    directory = repository.bring(choice.names, progress)
+    return directory if choice.main is None else directory / choice.main
 
 
-def _open(reference: Reference, environment: Environment) -> HubRepository | CachedRepository:
-    """The repository on the hub; in the cache where the hub cannot be asked, if it is there."""
-    if environment.offline:
-        return CachedRepository(reference, environment, f"{environment.offline} is set")
-    try:
-        return HubRepository(reference, environment)
-    except DownloadError as error:
-        if not error.is_temporary or RepositoryCache(environment.cache, reference).commit() is None:
-            raise
-        _log.logger.warning("%s; %s is what is in %s of it", error, reference, environment.cache)
-        return CachedRepository(reference, environment, str(error))
+class Repository(Protocol):
+    """The files of a repository at one revision, wherever they are."""
 
-
-class HubRepository:
-    """The files of a repository at one commit, on the hub.
-
-    Attributes:
-        names: paths of the files.
-        directory: where they come to.
-    """
-
-    def __init__(self, reference: Reference, environment: Environment) -> None:
-        self._reference = reference
-        self._environment = environment
-        self._cache = RepositoryCache(environment.cache, reference)
-        with translated(reference, environment.endpoint):
-            api = HfApi(endpoint=environment.endpoint, library_name="pyggml", library_version=__version__)
-            info = api.model_info(reference.repo_id, revision=reference.revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
-            self._commit, names = str(info.sha), [file.rfilename for file in info.siblings or ()]
-        if not COMMIT.fullmatch(self._commit):
-            raise DownloadError(
-                f"{environment.endpoint} does not answer as a hub does: {self._commit!r:.80} is no commit"
-            )
-        self.names: Collection[str] = frozenset(name for name in names if is_plain_path(name))
-        self.directory = self._cache.snapshot(self._commit)
+    @property
+    def names(self) -> Collection[str]:
+        """Paths of all of them."""
 
     def fetch(self, name: str) -> Path:
         """One of them on this machine."""
-        for _ in self.download([name]):
-            pass
-        return self.directory / name
 
-    def download(self, names: Iterable[str]) -> Generator[float]:
-        """Brings files, and yields the part of them that is there; nothing when all of them were.
+    def bring(self, names: Sequence[str], progress: Progress | None) -> Path:
+        """Some of them on this machine, in the directory that is returned."""
+
+
+def _open(reference: Reference) -> Repository:
+    """The repository on the hub; in the cache where the hub cannot be asked, if it is there."""
+    if constants.HF_HUB_OFFLINE:
+        return CachedRepository(reference, "HF_HUB_OFFLINE is set")
+    try:
+        return HubRepository(reference)
+    except DownloadError as error:
+        if not error.is_temporary or _snapshot(reference) is None:
+            raise
+        _log.logger.warning("%s; %s is what is in %s of it", error, reference, constants.HF_HUB_CACHE)
+        return CachedRepository(reference, str(error))
+
+
+class HubRepository:
+    """The files of a repository on the hub, at the commit that its revision is now.
+
+    Attributes:
+        names: paths of the files.
+    """
+
+    def __init__(self, reference: Reference) -> None:
+        """Asks the hub which files there are."""
+        self._reference = reference
+        with translated(reference):
+            api = HfApi(library_name="pyggml", library_version=__version__)
+            info = api.model_info(reference.repo_id, revision=reference.revision, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+            self._commit, names = str(info.sha), [file.rfilename for file in info.siblings or ()]
+        if not _COMMIT.fullmatch(self._commit):
+            raise DownloadError(
+                f"{constants.ENDPOINT} does not answer as a hub does: {self._commit!r:.80} is not a commit"
+            )
+        self.names: Collection[str] = frozenset(name for name in names if is_plain_path(name))
+
+    def fetch(self, name: str) -> Path:
+        """One of them on this machine."""
+        return self.bring([name], None) / name
+
+    def bring(self, names: Sequence[str], progress: Progress | None) -> Path:
+        """Downloads files, as far as they are not there, and returns the directory that they are in.
 
         Raises:
             As :func:`pyggml.hub.fetch`.
         """
-        with in_cache(self._environment.cache, self._reference):
-            files = [self._describe(name) for name in names if not (self.directory / name).exists()]
-            self._require_room(files)
-            n_bytes, n_done = max(sum(file.n_bytes for file in files), 1), 0
-            for file in files:
-                blob = self._cache.blob(file.etag)
-                if not blob.exists():
-                    with closing(download(file, blob, self._cache.lock(file.etag))) as counts:
-                        yield from ((n_done + count) / n_bytes for count in counts)
-                self._cache.link(file.etag, self.directory / file.name)
-                n_done += file.n_bytes
-                yield n_done / n_bytes
+        files = [self._described(name) for name in names]
+        missing = [file for file in files if not Path(file.local_path).exists()]
+        self._require_room(missing)
+        transfer = Transfer(self._reference, sum(file.file_size or 0 for file in missing), progress)
+        for file in missing:
+            with transfer.of_file(file.file_size or 0) as bars, translated(self._reference):
+                self._get(file.filename, self._commit, tqdm_class=bars)
+        directory = Path(files[0].local_path.removesuffix(names[0]))
+        self._remember(directory, names[0])
+        return directory
 
-    def remember(self) -> None:
-        """Lets the cache know that these are the files of the revision."""
-        self._cache.remember(self._commit)
-
-    def _describe(self, name: str) -> RemoteFile:
-        endpoint = self._environment.endpoint
-        with translated(self._reference, endpoint):
-            url = hf_hub_url(self._reference.repo_id, name, revision=self._commit, endpoint=endpoint)
-            metadata = get_hf_file_metadata(
-                url,
-                timeout=constants.HF_HUB_ETAG_TIMEOUT,
-                library_name="pyggml",
-                library_version=__version__,
-                endpoint=endpoint,
-            )
-        if metadata.size is None or metadata.etag is None or not _ETAG.fullmatch(metadata.etag):
+    def _described(self, name: str) -> DryRunFileInfo:
+        with translated(self._reference):
+            file: DryRunFileInfo = self._get(name, self._commit, dry_run=True)
+        if file.commit_hash != self._commit:
             raise DownloadError(
-                f"{endpoint} does not answer as a hub does: it says of {name} that it has {metadata.size} bytes and "
-                f"the hash {metadata.etag!r:.80}"
+                f"{constants.ENDPOINT} does not answer as a hub does: asked for {name} at commit {self._commit}, it "
+                f"tells of {file.commit_hash!r:.80}"
             )
-        return RemoteFile(self._reference, endpoint, name, url, metadata.etag, metadata.size)
+        return file
 
-    def _require_room(self, files: list[RemoteFile]) -> None:
-        required = sum(file.n_bytes for file in files if not self._cache.blob(file.etag).exists())
-        place = next(path for path in (self._cache.root, *self._cache.root.parents) if path.exists())
+    def _remember(self, directory: Path, name: str) -> None:
+        """Lets the cache know what the revision is, for when the hub is not asked; asking by its name does that."""
+        if _snapshot(self._reference) != directory:
+            with translated(self._reference):
+                self._get(name, self._reference.revision)
+
+    def _get(self, name: str, revision: str | None, **options: Any) -> Any:
+        return hf_hub_download(
+            self._reference.repo_id,
+            name,
+            revision=revision,
+            cache_dir=constants.HF_HUB_CACHE,
+            library_name="pyggml",
+            library_version=__version__,
+            **options,
+        )
+
+    def _require_room(self, files: Sequence[DryRunFileInfo]) -> None:
+        required = sum(file.file_size or 0 for file in files if file.will_download)
+        cache = Path(constants.HF_HUB_CACHE)
+        place = next(path for path in (cache, *cache.parents) if path.exists())
         available = shutil.disk_usage(place).free
         if required > available:
             raise DiskFullError(
-                f"{self._reference} takes {required} bytes, and {place} has room for {available}; HF_HOME says where "
-                "else to keep models",
+                f"{self._reference} takes {required} bytes, and {place} has room for {available}; {ELSEWHERE}",
                 required,
                 available,
             )
@@ -145,39 +155,48 @@ class CachedRepository:
 
     Attributes:
         names: paths of the files.
-        directory: where they are.
     """
 
-    def __init__(self, reference: Reference, environment: Environment, reason: str) -> None:
+    def __init__(self, reference: Reference, reason: str) -> None:
         """Looks into the cache; ``reason`` says why not on the hub."""
-        cache = RepositoryCache(environment.cache, reference)
-        commit = cache.commit()
-        self._complaint = f"{reason}, and {{}} is not in {environment.cache}"
-        if commit is None:
+        self._complaint = f"{reason}, and {{}} is not in {constants.HF_HUB_CACHE}"
+        snapshot = _snapshot(reference)
+        self.names: Collection[str] = frozenset() if snapshot is None else frozenset(_files(snapshot))
+        if snapshot is None or not self.names:
             raise DownloadError(self._complaint.format(reference), is_temporary=True)
-        self.directory = cache.snapshot(commit)
-        self.names: Collection[str] = frozenset(_files(self.directory))
-        if not self.names:
-            raise DownloadError(self._complaint.format(reference), is_temporary=True)
+        self._directory = snapshot
 
     def fetch(self, name: str) -> Path:
         """One of them."""
-        if name not in self.names:
-            raise DownloadError(self._complaint.format(name), is_temporary=True)
-        return self.directory / name
+        return self.bring([name], None) / name
 
-    def download(self, names: Iterable[str]) -> Generator[float]:
-        """Yields nothing, if they are there.
+    def bring(self, names: Sequence[str], progress: Progress | None) -> Path:
+        """The directory that they are in.
 
         Raises:
             DownloadError: one is not.
         """
+        del progress
         for name in names:
-            self.fetch(name)
-        yield from ()
+            if name not in self.names:
+                raise DownloadError(self._complaint.format(name), is_temporary=True)
+        return self._directory
 
-    def remember(self) -> None:
-        """Nothing was learnt."""
+
+def _snapshot(reference: Reference) -> Path | None:
+    """The directory in the cache of what the revision was when it was last seen; None: there is none."""
+    try:
+        return Path(
+            snapshot_download(
+                reference.repo_id,
+                revision=reference.revision,
+                cache_dir=constants.HF_HUB_CACHE,
+                local_files_only=True,
+                allow_patterns=[],  # whether it is complete is for us to say
+            )
+        )
+    except LocalEntryNotFoundError:
+        return None
 
 
 def _files(directory: Path) -> Iterator[str]:
@@ -186,3 +205,15 @@ def _files(directory: Path) -> Iterator[str]:
             file = Path(path, name)
             if file.exists():  # a link without its blob is what an interrupted clean-up leaves
                 yield file.relative_to(directory).as_posix()
+
+
+def _require_address() -> None:
+    try:
+        address = urlsplit(constants.ENDPOINT)
+        is_usable = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise InvalidParameterError(
+            f"HF_ENDPOINT is {constants.ENDPOINT!r}; an address such as https://huggingface.co was expected"
+        )

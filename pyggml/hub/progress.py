@@ -1,0 +1,96 @@
+"""How far a download is, and its end when somebody stops it, by way of huggingface_hub's progress bars."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from huggingface_hub.utils import tqdm
+from huggingface_hub.utils._xet import abort_xet_session
+
+from pyggml.errors import DownloadError, ModelLoadError
+from pyggml.hub.reference import Reference
+from pyggml.model import Progress
+
+# How often a download over Xet was stopped: that ends all that are under way in this process.
+_n_aborted = 0
+
+
+class Transfer:
+    """Files on their way, one after the other."""
+
+    def __init__(self, reference: Reference, n_bytes: int, progress: Progress | None) -> None:
+        """Nothing has come yet.
+
+        Args:
+            reference: what the files belong to.
+            n_bytes: of all of them.
+            progress: called with the part that has come; returning False, or raising, ends the download.
+        """
+        self._reference = reference
+        self._n_bytes = max(n_bytes, 1)
+        self._n_before = self._n_file = 0
+        self._progress = progress
+        self._is_xet = False
+        self._end: BaseException | None = None
+
+    @contextlib.contextmanager
+    def of_file(self, n_bytes: int) -> Iterator[type[tqdm]]:
+        """The class of progress bars to download the next file with, which has so many bytes.
+
+        Raises:
+            ModelLoadError: the progress callback stopped it.
+            DownloadError: another download was stopped, and took this one with it.
+        """
+        n_aborted, self._n_file = _n_aborted, 0
+        try:
+            yield self._bars(n_bytes)
+        except BaseException as error:
+            if self._end is not None:
+                raise self._end from None
+            if isinstance(error, KeyboardInterrupt) and n_aborted != _n_aborted:
+                message = f"downloading {self._reference} ended when another download was stopped"
+                raise DownloadError(message, is_temporary=True) from None
+            raise
+        if self._end is not None:  # too late to end anything
+            raise self._end
+        self._n_before, self._n_file = self._n_before + n_bytes, 0
+        self._tell()
+
+    def _bars(self, n_bytes: int) -> type[tqdm]:
+        transfer = self
+
+        class Bar(tqdm):
+            """Shows nothing. Over Xet there are two, for what the network has brought and for what is written."""
+
+            monitor_interval = 0  # else a thread would watch over bars that nobody sees
+
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                transfer._is_xet = "xet" in str(kwargs.get("name"))
+                super().__init__(*args, **{**kwargs, "disable": True})  # type: ignore[no-untyped-call]
+
+            def update(self, n: float | None = 1) -> None:
+                self.n += n or 0
+                transfer._has_come(min(int(self.n), n_bytes))
+
+        return Bar
+
+    def _has_come(self, n_bytes: int) -> None:
+        """Called when so many bytes of the file are there; over Xet from where exceptions are printed and forgotten."""
+        global _n_aborted
+        if n_bytes <= self._n_file or self._end is not None:
+            return
+        self._n_file = n_bytes
+        try:
+            self._tell()
+        except BaseException as error:
+            self._end = error
+            if not self._is_xet:
+                raise
+            _n_aborted += 1
+            abort_xet_session()  # type: ignore[no-untyped-call]
+
+    def _tell(self) -> None:
+        if self._progress is not None and self._progress((self._n_before + self._n_file) / self._n_bytes) is False:
+            raise ModelLoadError(f"downloading {self._reference} was stopped by its progress callback")
