@@ -64,7 +64,7 @@ OTHERS: dict[str, Callable[[Path], Path]] = {
 def test_other_kinds_of_models_are_good_as_well(tmp_path: Path, name: str) -> None:
     report = pyggml.inspect(OTHERS[name](tmp_path / "model.gguf"))
     assert report.problems == ()
-    with pyggml.load(report.path) as llm:
+    with pyggml.load(report.path, n_threads=1) as llm:
         assert llm.n_ctx == report.plan.n_ctx
         assert llm.stop_tokens == (report.vocabulary.stop_tokens if llm.stop_tokens and report.vocabulary else {})
 
@@ -111,7 +111,7 @@ def test_the_shipped_model() -> None:
     assert report.chat_template is not None
     assert report.chat_template.supports.system
     assert report.vocabulary is not None
-    with pyggml.load() as llm:
+    with pyggml.load(n_threads=1) as llm:
         assert report.vocabulary.stop_tokens == llm.stop_tokens
 
 
@@ -190,7 +190,7 @@ def test_a_split_set_is_one_model(tmp_path: Path) -> None:
     assert report.problems == ()
     assert [file.path.name for file in report.files] == [path.name for path in paths]
     assert (report.n_params, report.n_bytes, report.types) == (whole.n_params, whole.n_bytes, whole.types)
-    with pyggml.load(paths[0]) as llm:
+    with pyggml.load(paths[0], n_threads=1) as llm:
         assert llm.model.n_params == report.n_params
 
 
@@ -380,7 +380,7 @@ def test_what_is_wrong_is_found(tmp_path: Path, name: str) -> None:
     assert report.ok is False
     assert report.files[0].n_tensors == len(weights)
     if loads:
-        with pyggml.load(path) as llm:
+        with pyggml.load(path, n_threads=1) as llm:
             assert llm.generate("a", max_tokens=2).token_ids
     else:
         with pytest.raises(pyggml.InferError):

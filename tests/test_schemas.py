@@ -26,7 +26,7 @@ N_SCHEMAS = 200
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[pyggml.LLM]:
-    with pyggml.load(n_ctx=8192, n_parallel=8) as llm:
+    with pyggml.load(n_ctx=8192, n_parallel=8, n_threads=1) as llm:
         yield llm
 
 
