@@ -49,7 +49,7 @@ def pyggml_collect() -> Iterator[None]:
 
 
 @pytest.fixture
-def pyggml_no_leaks(request: pytest.FixtureRequest, pyggml_collect: None) -> Iterator[None]:
+def pyggml_no_leaks(request: pytest.FixtureRequest, pyggml_collect: None) -> Iterator[None]:  # noqa: ARG001
     """Fails a test that leaves models, contexts, requests or other native objects behind.
 
     A test that failed already is let off: its traceback keeps what it had.

@@ -52,7 +52,7 @@ def called(*arguments: object, stdin: str = "", env: dict[str, str] | None = Non
     """
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
-        typed, out, err = (enter(tempfile.TemporaryFile(buffering=0)) for _ in range(3))
+        typed, out, err = (enter(tempfile.TemporaryFile(buffering=0)) for _ in range(3))  # noqa: SIM115
         typed.write(stdin.encode(errors=errors))
         typed.seek(0)
         enter(_signal_handlers_kept())

@@ -14,8 +14,9 @@ import tokenizer_files
 
 from pyggml.model import Model
 
-# A shell that runs this in the background has it ignore Ctrl-C, and nohup has it ignore the end of the terminal. What it
-# starts would ignore them too, and there are tests about both. A handler of our own is not inherited as SIG_IGN is.
+# A shell that runs this in the background has it ignore Ctrl-C, and nohup has it ignore the end of the terminal. What
+# the tests start would ignore both as well, and there are tests about that. Other than SIG_IGN, a handler of our own is
+# not handed down.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

@@ -648,7 +648,11 @@ class TestSample:
         weights["output_norm.weight"][:] = np.nan
         metadata = models.metadata_of(models.write_llama(tmp_path / "m.gguf"))
         broken = models.write(tmp_path / "nan.gguf", metadata, weights)
-        with Model(broken) as model, Context(model, n_ctx=256, n_threads=1) as context, Sampler(model).greedy() as sampler:
+        with (
+            Model(broken) as model,
+            Context(model, n_ctx=256, n_threads=1) as context,
+            Sampler(model).greedy() as sampler,
+        ):
             context.decode([1])
             with pytest.raises(errors.EngineError, match="weights are damaged"):
                 sampler.sample(context)
