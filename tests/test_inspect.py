@@ -29,7 +29,19 @@ def codes(report: ModelReport) -> list[str]:
 # --- good files -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", family_models.CASES)
+def slow_if_large(vocabulary: str) -> list[pytest.MarkDecorator]:
+    """Marks for what reads a vocabulary and does little else: those above three megabytes take seconds."""
+    is_large = (models.VOCABULARIES / f"ggml-vocab-{vocabulary}.gguf").stat().st_size > 3_000_000
+    return [pytest.mark.slow] if is_large else []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "qwen 3" else slow_if_large(case.vocabulary))
+        for name, case in family_models.CASES.items()
+    ],
+)
 def test_a_family_is_told_and_nothing_is_wrong(tmp_path: Path, name: str) -> None:
     case = family_models.CASES[name]
     path = family_models.write_case(tmp_path / "model.gguf", case)
@@ -69,7 +81,14 @@ def test_other_kinds_of_models_are_good_as_well(tmp_path: Path, name: str) -> No
         assert llm.stop_tokens == (report.vocabulary.stop_tokens if llm.stop_tokens and report.vocabulary else {})
 
 
-@pytest.mark.parametrize("path", sorted(models.VOCABULARIES.glob("*.gguf")), ids=lambda path: path.stem[11:])
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=name, marks=slow_if_large(name))
+        for path in sorted(models.VOCABULARIES.glob("*.gguf"))
+        for name in [path.stem.removeprefix("ggml-vocab-")]
+    ],
+)
 def test_of_a_vocabulary_alone_only_the_weights_are_missing(path: Path) -> None:
     report = pyggml.inspect(path)
     assert codes(report) == ["no-tensors"]
