@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,7 +57,7 @@ def slow_but_for_some(name: str, *values: str) -> object:
     return pytest.param(name, *values, marks=() if name in QUICK else pytest.mark.slow)
 
 
-@pytest.fixture(scope="module", params=map(slow_but_for_some, NAMES))
+@pytest.fixture(scope="module", params=[slow_but_for_some(name) for name in NAMES])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -109,7 +108,7 @@ def test_both_agree_on_random_text(model: Model, hugging_face: Tokenizer) -> Non
         assert hugging_face.encode(text, add_special=False) == model.vocab.tokenize(text, add_special=False), text
 
 
-@pytest.mark.parametrize(("name", "text"), itertools.starmap(slow_but_for_some, sorted(DEVIATIONS)), indirect=["name"])
+@pytest.mark.parametrize(("name", "text"), [slow_but_for_some(*each) for each in sorted(DEVIATIONS)], indirect=["name"])
 def test_deviations_are_still_there(model: Model, hugging_face: Tokenizer, text: str) -> None:
     assert hugging_face.encode(text, add_special=False) != model.vocab.tokenize(text, add_special=False)
 
