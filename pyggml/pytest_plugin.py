@@ -42,14 +42,14 @@ def pyggml_llm(pyggml_model_path: Path) -> Iterator[LLM]:
 
 
 @pytest.fixture(scope="module")
-def pyggml_collect() -> Iterator[None]:
+def _pyggml_collect() -> Iterator[None]:
     """Collects the garbage of a module's tests and fixtures after the last of them."""
     yield
     gc.collect()
 
 
 @pytest.fixture
-def pyggml_no_leaks(request: pytest.FixtureRequest, pyggml_collect: None) -> Iterator[None]:  # noqa: ARG001
+def pyggml_no_leaks(request: pytest.FixtureRequest, _pyggml_collect: None) -> Iterator[None]:
     """Fails a test that leaves models, contexts, requests or other native objects behind.
 
     A test that failed already is let off: its traceback keeps what it had.

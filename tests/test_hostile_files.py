@@ -17,7 +17,8 @@ import pyggml
 from pyggml import Model, quant
 from pyggml.errors import InferError, InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter, ValueType
-from pyggml.memory import blueprint, estimate
+from pyggml.memory import blueprint
+from pyggml.memory.estimate import estimate
 from pyggml.memory.search import DeviceMemory, Settings, largest_n_ctx
 from pyggml.quantization.scoring import _perplexity
 

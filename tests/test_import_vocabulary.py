@@ -17,8 +17,9 @@ from tokenizers import Tokenizer
 
 from pyggml import Model, TokenizerError, TokenizerNotFoundError
 from pyggml.gguf import GGUFWriter
-from pyggml.importer.vocabulary import Vocabulary, pre_tokenizers, read_vocabulary, special_tokens
+from pyggml.importer.vocabulary import Vocabulary, pre_tokenizers, read_vocabulary
 from pyggml.importer.vocabulary.regex_spelling import canonical
+from pyggml.importer.vocabulary.special_tokens import ENGINE_PLAIN, ENGINE_SPECIAL
 from pyggml.tokenizer.hugging_face import open_tokenizer
 
 CONFIG = {"eos_token_id": 0}
@@ -594,7 +595,7 @@ def test_runs_of_spaces_as_added_tokens_are_found_alike(tmp_path: Path) -> None:
 def test_the_engines_own_list_of_special_texts() -> None:
     source = (models.VOCABULARIES.parent / "src" / "llama-vocab.cpp").read_text("utf-8")
     by_text = set(re.findall(r't\.first == "([^"]+)"', source))
-    assert by_text == special_tokens.ENGINE_SPECIAL | special_tokens.ENGINE_PLAIN
+    assert by_text == ENGINE_SPECIAL | ENGINE_PLAIN
 
 
 # --- broken files ---------------------------------------------------------------------------------------------

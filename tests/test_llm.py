@@ -283,7 +283,7 @@ def test_other_threads_run_while_it_generates(llm: pyggml.LLM) -> None:
         while not stop.is_set():
             llm.generate(STORY, max_tokens=400, ignore_eos=True)
 
-    shares = []
+    shares: list[float] = []
     while not shares or (max(shares) <= 0.15 and len(shares) < 20):  # other programs may want the cores
         alone = count_for(0.2)
         stop.clear()
