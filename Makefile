@@ -1,6 +1,7 @@
-# make demo    environment, build, then text from the model that ships
-# make test    environment, build, all tests
-# make help    everything else
+# make demo      environment, build, then text from the model that ships
+# make test      environment, build, all tests but the slow ones
+# make test-all  all tests
+# make help      everything else
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -8,8 +9,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # The tests of a wheel run on each of these that is installed.
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13
-# Each file of tests in one process, several at once.
-PYTEST_ARGS ?= --numprocesses=auto --maxprocesses=8 --dist=loadfile
+# A process for each core, and who has nothing left to do takes over from those who have.
+PYTEST_ARGS ?= --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
 CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 
@@ -17,7 +18,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 # and ninja know what is up to date; where nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]'
 
-.PHONY: help build demo test lint format stubs reference compare stress fuzz asan tsan wheel wheel-test portable portable-test bench clean
+.PHONY: help build demo test test-all lint format stubs reference compare stress fuzz asan tsan wheel wheel-test portable portable-test bench clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -29,9 +30,12 @@ demo: $(BIN)/python ## a story and an answer, streamed from the model that ships
 	$(PIP) install --editable .
 	$(BIN)/python examples/demo.py
 
-test: build ## the C++ tests and all Python tests
+test: build ## the C++ tests, and all Python tests but the slow ones
 	$(BIN)/ctest --test-dir build/cp310-abi3-* --no-tests=error --output-on-failure
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-all: test ## all tests: those, and then the slow ones
+	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
 lint: $(BIN)/python ## every linter, as CI runs them
 	$(call editable,dev)

@@ -6,6 +6,7 @@ what it finds in a plugin for attributes, and asking the package for one is what
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,29 +41,50 @@ def pyggml_llm(pyggml_model_path: Path) -> Iterator[LLM]:
         yield llm
 
 
+@pytest.fixture(scope="module")
+def _pyggml_collect() -> Iterator[None]:
+    """Collects the garbage of a module's tests and fixtures after the last of them."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture
-def pyggml_no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+def pyggml_no_leaks(request: pytest.FixtureRequest, _pyggml_collect: None) -> Iterator[None]:
     """Fails a test that leaves models, contexts, requests or other native objects behind.
 
     A test that failed already is let off: its traceback keeps what it had.
     """
-    before, n_failed = _live_handles(), request.session.testsfailed
+    n_failed = request.session.testsfailed
+    # Frozen objects are not looked at by the collector. That leaves it the test's own, which takes a moment where all
+    # would take a tenth of a second; and older garbage that is counted now is still there to be counted afterwards.
+    gc.freeze()
+    before = _live_handles()
     yield
+    left = {}
     if request.session.testsfailed == n_failed:
         request.node.funcargs.clear()  # pytest would hold on to what the test's own fixtures made
+        gc.collect()
         left = {kind: n - before[kind] for kind, n in _live_handles().items() if n > before[kind]}
-        if left:
-            what = ", ".join(f"{n} {kind}" for kind, n in left.items())
-            pytest.fail(f"this test leaves native objects behind: {what}", pytrace=False)
+    gc.unfreeze()
+    if left:
+        what = ", ".join(f"{n} {kind}" for kind, n in left.items())
+        pytest.fail(f"this test leaves native objects behind: {what}", pytrace=False)
 
 
 def _live_handles() -> dict[str, int]:
-    """How many native objects of each kind there are, garbage aside."""
+    """How many native objects of each kind there are."""
     from pyggml import lib
 
-    gc.collect()
+    return {name: lib.pyg_live_handles(kind) for name, kind in _kinds().items()}
+
+
+@functools.cache
+def _kinds() -> dict[str, int]:
+    """The kinds of native objects, by name."""
+    from pyggml import lib
+
     return {
-        name.removeprefix(_HANDLE).lower(): lib.pyg_live_handles(getattr(lib, name))
+        name.removeprefix(_HANDLE).lower(): getattr(lib, name)
         for name in dir(lib)
         if name.startswith(_HANDLE) and name != f"{_HANDLE}KINDS"
     }

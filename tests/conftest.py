@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import functools
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import filelock
 import models
 import pytest
 import tokenizer_files
 
 from pyggml.model import Model
 
-# A shell that runs this in the background has it ignore Ctrl-C, and its children with it, whose tests are about that.
+# A shell that runs this in the background has it ignore Ctrl-C, and nohup has it ignore the end of the terminal. What
+# the tests start would ignore both as well, and there are tests about that. Other than SIG_IGN, a handler of our own is
+# not handed down.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 
 
 @pytest.fixture(autouse=True)
@@ -62,12 +67,25 @@ def thinking_path(model_dir: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tokenizer_dir(model_dir: Path) -> Callable[[str], Path]:
+def shared_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that all processes of this run share, for what takes long to make. Hold a lock while making it."""
+    own = tmp_path_factory.getbasetemp()
+    directory = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
+    directory.mkdir(exist_ok=True)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def tokenizer_dir(shared_dir: Path) -> Callable[[str], Path]:
     """By the name of one of the engine's vocabularies, a directory with the same as a ``tokenizer.json``."""
 
-    @functools.cache
     def make(name: str) -> Path:
-        return tokenizer_files.write_json(model_dir / name, models.real_vocabulary(name)).parent
+        directory = shared_dir / name
+        with filelock.FileLock(f"{directory}.lock"):
+            if not directory.exists():
+                made = tokenizer_files.write_json(shared_dir / f"{name}.part", models.real_vocabulary(name))
+                made.parent.rename(directory)
+        return directory
 
     return make
 

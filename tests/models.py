@@ -387,8 +387,10 @@ def _n_tokens(vocabulary: Metadata) -> int:
     return len(tokens)
 
 
+_SHOWN = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+_STAND_INS = {byte: chr(256 + i) for i, byte in enumerate(b for b in range(256) if b not in _SHOWN)}
+
+
 def _visible(byte: int) -> str:
     """The character that stands for a byte in GPT-2 vocabularies: itself where it shows, else one from 256 on."""
-    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    hidden = [b for b in range(256) if b not in shown]
-    return chr(byte) if byte in shown else chr(256 + hidden.index(byte))
+    return _STAND_INS.get(byte) or chr(byte)

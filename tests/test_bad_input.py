@@ -329,6 +329,6 @@ def test_the_interpreter_may_end_with_everything_open(tiny_path: Path) -> None:
         print("end")
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=240, check=False
     )
     assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr

@@ -71,6 +71,7 @@ TOOLED = frozenset(name for name in ALL if name.startswith("tools"))
 CALLED = frozenset({"tools and call", "tools and turns"})
 SYSTEMS = frozenset({"system", "system and turns"})
 ANSWERED = frozenset({"turns", "system and turns", *CALLED})
+LONGEST = frozenset({"system and turns", "tools and turns"})  # they begin as most of the others
 
 NO_TOOL_FORMAT = "describes no tools that it also says how to call: pyggml describes them in the system message"
 NEEDS_TOOLS = "fails without tools; Hugging Face has it beside another one that serves then"
@@ -128,16 +129,20 @@ def vocabulary(tiny_path: Path) -> Iterator[Model]:
         yield model
 
 
+@pytest.mark.parametrize(
+    "conversations",
+    [pytest.param(LONGEST, id="longest"), pytest.param(ALL - LONGEST, id="others", marks=pytest.mark.slow)],
+)
 @pytest.mark.parametrize("name", NAMES)
-def test_prompts_are_those_of_jinja2(vocabulary: Model, name: str) -> None:
+def test_prompts_are_those_of_jinja2(vocabulary: Model, name: str, conversations: frozenset[str]) -> None:
     source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
     different, reason = DIFFERENT.get(name, (frozenset(), ""))
     with ChatTemplates(vocabulary, source) as templates:
-        for conversation, messages in CONVERSATIONS.items():
+        for conversation in sorted(conversations):
             same = []
             for add_generation_prompt in (True, False):
                 prompt = templates.render(
-                    messages,
+                    CONVERSATIONS[conversation],
                     tools=tools_for(conversation),
                     add_generation_prompt=add_generation_prompt,
                     template_kwargs=DAY,

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command import fails, pyggml
+from command import called, fails, pyggml
 
 from pyggml._version import __version__
 from pyggml.cli.program import COMMANDS
@@ -16,7 +16,7 @@ from pyggml.cli.program import COMMANDS
 
 def test_help_names_every_command() -> None:
     for arguments in ([], ["--help"], ["-h"]):
-        done = pyggml(*arguments)
+        done = called(*arguments)
         assert (done.code, done.err) == (0, "")
         assert all(f"  {name} " in done.out for name in COMMANDS)
 
@@ -47,6 +47,19 @@ def test_usage_errors_are_one_line_and_exit_with_2() -> None:
     assert fails(2, "completion").startswith("pyggml completion: ")
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_mistake_ends_the_process_as_it_ends_a_call(name: str) -> None:
+    """Most of what is refused is tested without a process of its own."""
+    arguments = (name, "--bogus")
+    assert fails(2, *arguments, by=pyggml) == fails(2, *arguments, by=called)
+
+
+def test_a_failure_ends_the_process_as_it_ends_a_call() -> None:
+    for arguments in (("inspect", "missing.gguf"), ("generate", "-m", "missing.gguf", "x"), ("completion", "csh")):
+        code = 2 if arguments[0] == "completion" else 1
+        assert fails(code, *arguments, by=pyggml) == fails(code, *arguments, by=called)
+
+
 def test_debug_shows_where_an_error_came_from() -> None:
     assert "Traceback" in pyggml("completion", "csh", "--debug").err
 
@@ -62,7 +75,7 @@ def test_without_the_extra_it_says_how_to_get_it(missing: str) -> None:
 def test_without_the_compiled_module_it_says_so(tmp_path: Path) -> None:
     """Python runs this file at every start."""
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pyggml._pyggml'] = None\n")
-    text = fails(1, "bench", env={"PYTHONPATH": str(tmp_path)})
+    text = fails(1, "bench", by=pyggml, env={"PYTHONPATH": str(tmp_path)})
     assert text.startswith("pyggml: pyggml's compiled module could not be imported. ")
 
 

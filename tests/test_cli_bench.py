@@ -113,7 +113,7 @@ class TestOutput:
         assert [names for names in named if names] == [[shipped.name]] * 2 + [[tiny_path.name]] * 2
         assert "of first" in done.out
 
-    @pytest.mark.parametrize("columns", [40, 80])
+    @pytest.mark.parametrize("columns", [40, pytest.param(80, marks=pytest.mark.slow)])
     def test_narrow_terminals_show_all_that_tells_results_apart(self, tiny_path: Path, columns: int) -> None:
         """Each result's speed stands beneath what it is of, and nothing is cut."""
         lists = ("--parallel", "1,2", "-t", "1,2", "--cache-type", "f16,q8_0", "--n-ubatch", "64,128")
@@ -131,6 +131,7 @@ class TestOutput:
         assert f"2 requests, {tiny_path.name}, threads 2, cache q8_0, n_ubatch 128" in named
         assert all(len(line) <= columns for row in rows for line in row.splitlines()[1:])
 
+    @pytest.mark.slow  # all that can be listed, twice each, is much
     def test_a_pipe_is_as_wide_as_the_table(self) -> None:
         lists = (
             "-t",

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command import fails, pyggml
+from command import called, fails, pyggml
 from hf_llama import HFLlama
 from terminal import Terminal
 
@@ -47,7 +47,7 @@ def test_it_is_listed(cache: Path) -> None:
 
 
 def test_it_is_listed_as_json(cache: Path) -> None:
-    found = json.loads(pyggml("cache", "--json", env={"PYGGML_CACHE_GB": "1.5"}).out)
+    found = json.loads(called("cache", "--json", env={"PYGGML_CACHE_GB": "1.5"}).out)
     assert (found["path"], found["limit_bytes"]) == (str(cache), 1_500_000_000)
     models = {f"{model['model']} {model['outtype']}": model for model in found["models"]}
     assert {name: model["n_bytes"] for name, model in models.items()} == sizes()
@@ -59,29 +59,29 @@ def test_it_is_listed_as_json(cache: Path) -> None:
 
 def test_an_empty_one_is_no_error(tmp_path: Path) -> None:
     env = {"PYGGML_CACHE": str(tmp_path / "nothing")}
-    assert pyggml("cache", env=env).out == f"0 models, 0 B of at most 64.0 GB, in {tmp_path / 'nothing'}\n"
-    assert pyggml("cache", "clear", env=env).out == "0 B freed\n"
+    assert called("cache", env=env).out == f"0 models, 0 B of at most 64.0 GB, in {tmp_path / 'nothing'}\n"
+    assert called("cache", "clear", env=env).out == "0 B freed\n"
     assert not (tmp_path / "nothing").exists()
 
 
 @pytest.mark.usefixtures("cache")
 def test_one_is_removed_by_the_name_of_its_directory() -> None:
     before = sizes()
-    assert pyggml("cache", "remove", "first-model").code == 0
+    assert called("cache", "remove", "first-model").code == 0
     assert sizes() == {"second q8_0": before["second q8_0"]}
 
 
 @pytest.mark.usefixtures("cache")
 def test_one_is_removed_by_its_own_name() -> None:
     name = next(entry.path.name for entry in cache_entries() if entry.outtype == "auto")
-    assert pyggml("cache", "remove", name).out == "200 kB freed\n"
+    assert called("cache", "remove", name).out == "200 kB freed\n"
     assert sorted(sizes()) == ["first-model q4_k_m", "second q8_0"]
 
 
 def test_it_is_cleared(cache: Path) -> None:
     assert "nobody to ask: --yes" in fails(2, "cache", "clear")
     assert len(sizes()) == 3
-    assert pyggml("cache", "clear", "--yes").out.endswith(" freed\n")
+    assert called("cache", "clear", "--yes").out.endswith(" freed\n")
     assert list(cache.iterdir()) == []
 
 

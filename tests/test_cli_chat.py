@@ -6,13 +6,14 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import models
 import pytest
-from command import Run, fails, pyggml
+from command import Run, called, fails, pyggml
 
 from pyggml import ChatCompletion, ChatMessage, InvalidParameterError, SamplingParams, Timings
 from pyggml.cli._sampling_options import differing
@@ -223,12 +224,12 @@ def test_a_fence_is_open_until_the_next() -> None:
 # --- through a pipe ---------------------------------------------------------------------------------------------
 
 
-def chat(text: str, *arguments: object, **options: Any) -> Run:
-    return pyggml("chat", *arguments, stdin=text, **options)
+def chat(text: str, *arguments: object, by: Callable[..., Run] = called, **options: Any) -> Run:
+    return by("chat", *arguments, stdin=text, **options)
 
 
 def test_answers_are_plain_and_in_order() -> None:
-    done = chat(f"{SKY}\n{GRASS}\n", "-m", SHIPPED_MODEL, env={"FORCE_COLOR": "1"})
+    done = chat(f"{SKY}\n{GRASS}\n", "-m", SHIPPED_MODEL, by=pyggml, env={"FORCE_COLOR": "1"})
     assert done == Run(0, f"{BLUE}\n{GREEN}\n", "")
 
 

@@ -204,6 +204,9 @@ class TestEnginesThatFail:
         assert self.failing("raise SystemExit('no disk')").failure == "no disk"
         assert self.failing("raise SystemExit(3)").failure == "it gave no reason"
         assert self.failing("pass").failure == "it gave no reason"
+
+    @pytest.mark.slow
+    def test_no_end(self) -> None:
         result = self.failing("""print('{"build": 1}', flush=True); import time; time.sleep(60)""", timeout_s=5)
         assert result == Probe({"build": 1}, "it did not end within 5 seconds")
 

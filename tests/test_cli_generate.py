@@ -8,12 +8,13 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 
 import models
 import pytest
-from command import Run, fails, pyggml
+from command import Run, called, fails, pyggml
 
 import pyggml as library
 from pyggml.cli import _sampling_options
@@ -31,20 +32,21 @@ def story() -> str:
         return llm.generate(GREEDY, max_tokens=20).text
 
 
-def generate(*arguments: object, **options: object) -> Run:
-    done = pyggml("generate", "--max-tokens", 20, *arguments, **options)  # type: ignore[arg-type]
+def generate(*arguments: object, by: Callable[..., Run] = called, **options: object) -> Run:
+    done = by("generate", "--max-tokens", 20, *arguments, **options)
     assert done.code == 0, done
     return done
 
 
 def test_it_generates_and_says_which_model(story: str) -> None:
-    done = generate(GREEDY)
+    done = generate(GREEDY, by=pyggml)
     assert done.out == story + "\n"
     assert NOTICE in done.err
 
 
 def test_a_named_model_needs_no_words(story: str) -> None:
-    assert generate(GREEDY, "-m", SHIPPED_MODEL) == Run(0, story + "\n", "")
+    for by in (called, pyggml):
+        assert generate(GREEDY, "-m", SHIPPED_MODEL, by=by) == Run(0, story + "\n", "")
 
 
 @pytest.mark.parametrize("how", ["argument", "dash", "standard input", "file", "file -"])
@@ -53,7 +55,8 @@ def test_where_the_prompt_may_come_from(how: str, story: str, tmp_path: Path) ->
     path.write_text(GREEDY + "\n")  # as editors end a file
     places: dict[str, list[object]] = {"argument": [GREEDY], "dash": ["-"], "file": ["-f", path], "file -": ["-f", "-"]}
     stdin = GREEDY + "\n" if how in ("dash", "standard input", "file -") else ""
-    assert generate(*places.get(how, []), "-m", SHIPPED_MODEL, stdin=stdin).out == story + "\n"
+    by = pyggml if how == "standard input" else called
+    assert generate(*places.get(how, []), "-m", SHIPPED_MODEL, by=by, stdin=stdin).out == story + "\n"
 
 
 def test_json(story: str) -> None:
@@ -267,7 +270,7 @@ def test_an_output_that_has_not_every_character(tmp_path: Path) -> None:
     path = models.write_llama(tmp_path / "tiny.gguf")
     grammar = tmp_path / "grammar.gbnf"
     grammar.write_text('root ::= "caf\u00e9"')
-    done = generate("A", "-m", path, "--grammar", grammar, env={"PYTHONIOENCODING": "ascii"})
+    done = generate("A", "-m", path, "--grammar", grammar, by=pyggml, env={"PYTHONIOENCODING": "ascii"})
     assert done == Run(0, "caf?\n", "")
 
 
@@ -275,7 +278,7 @@ def test_completion_of_options() -> None:
     def completed(words: str) -> list[str]:
         n_words = len(words.split(" "))
         env = {"_PYGGML_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(n_words - 1)}
-        return pyggml(env=env).out.split()
+        return called(env=env).out.split()
 
     assert completed("pyggml generate -m ") == ["file,"]
     assert completed("pyggml generate --cache-type q8") == ["plain,q8_0"]

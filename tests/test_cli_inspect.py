@@ -9,7 +9,7 @@ from pathlib import Path
 
 import models
 import pytest
-from command import fails, pyggml
+from command import called, fails, pyggml
 from hf_llama import HFLlama
 from terminal import Terminal
 
@@ -51,7 +51,7 @@ def test_the_shipped_model(tmp_path: Path) -> None:
 
 def test_the_picture_shows_where_the_bytes_are() -> None:
     report = library.inspect()
-    out = pyggml("inspect", SHIPPED_MODEL, env={"COLUMNS": "100"}).out
+    out = called("inspect", SHIPPED_MODEL, env={"COLUMNS": "100"}).out
     shown = BAR.findall("\n".join(lines(out, "Where the bytes are")))
     assert [name for name, *_ in shown] == [part.name for part in report.parts]
     for (_, percent, _, bar), part in zip(shown, report.parts, strict=True):
@@ -63,12 +63,12 @@ def test_the_picture_shows_where_the_bytes_are() -> None:
 
 def test_json_is_the_librarys_report(directory: Path) -> None:
     for source in (SHIPPED_MODEL, directory):
-        found = json.loads(pyggml("inspect", source, "--json").out)
+        found = json.loads(called("inspect", source, "--json").out)
         assert found == json.loads(json.dumps(library.inspect(source).to_dict()))
 
 
 def test_a_directory(directory: Path) -> None:
-    done = pyggml("inspect", directory)
+    done = called("inspect", directory)
     assert (done.code, done.err) == (0, "")
     assert re.search(r"^  format +Hugging Face directory, 1 file, 1\d\d kB$", done.out, re.MULTILINE)
     assert re.search(r"^  imported as +BF16$", done.out, re.MULTILINE)
@@ -93,11 +93,11 @@ def test_no_colours_where_nobody_wants_them() -> None:
 
 
 def test_problems_are_shown_and_are_the_exit_code(cut_file: Path) -> None:
-    done = pyggml("inspect", cut_file)
+    done = called("inspect", cut_file)
     assert done.code == 1
     assert re.search(r"^\d+ problems?\n  error +", done.out, re.MULTILINE)
     assert re.search(r"^  loads +no: ", done.out, re.MULTILINE)
-    found = pyggml("inspect", cut_file, "--json")
+    found = called("inspect", cut_file, "--json")
     assert found.code == 1
     assert json.loads(found.out)["problems"][0]["severity"] == "error"
 
@@ -106,7 +106,7 @@ def test_what_a_file_says_does_not_reach_the_terminal_as_it_is(tmp_path: Path) -
     vocabulary = models.byte_vocabulary("<[red]\x1b[31m\x07>")
     evil = {"general.name": "[red]\x1b]0;title\x07name", "tokenizer.ggml.padding_token_id": models.N_BYTE_VOCAB}
     path = models.write_llama(tmp_path / "evil.gguf", {**vocabulary, **evil})
-    done = pyggml("inspect", path)
+    done = called("inspect", path)
     assert done.out.startswith("[red]\\x1b]0;title\\x07name\n")
     assert "pad <[red]\\x1b[31m\\x07> (261)" in " ".join(done.out.split())
     assert not {"\x1b", "\x07"} & set(done.out)
@@ -114,10 +114,10 @@ def test_what_a_file_says_does_not_reach_the_terminal_as_it_is(tmp_path: Path) -
 
 def test_estimates_are_the_librarys() -> None:
     options = ("--n-ctx", 1024, "--n-parallel", 2, "--cache-type", "q8_0", "--device", "cpu")
-    out = pyggml("inspect", SHIPPED_MODEL, *options).out
+    out = called("inspect", SHIPPED_MODEL, *options).out
     assert "\nMemory, 1,024 cells of q8_0 for 2 requests\n" in out
     expected = library.inspect(SHIPPED_MODEL).estimate(n_ctx=1024, n_parallel=2, cache_type="q8_0", device="cpu")
-    found = json.loads(pyggml("inspect", SHIPPED_MODEL, *options, "--json").out)["estimates"]
+    found = json.loads(called("inspect", SHIPPED_MODEL, *options, "--json").out)["estimates"]
     assert [each["n_ctx"] for each in found] == [1024]
     assert found[0]["total_bytes"] == expected.total_bytes
     assert found[0]["suggestions"]["n_ctx"] == expected.suggestions.n_ctx
@@ -126,21 +126,21 @@ def test_estimates_are_the_librarys() -> None:
 
 
 def test_one_estimate_for_each_type(directory: Path) -> None:
-    done = pyggml("inspect", directory, "--outtype", "q8_0", "--outtype", "Q4_0", "--json")
+    done = called("inspect", directory, "--outtype", "q8_0", "--outtype", "Q4_0", "--json")
     found = json.loads(done.out)["estimates"]
     assert [each["outtype"] for each in found] == ["q8_0", "q4_0"]
     assert found[0]["weights_bytes"] > found[1]["weights_bytes"]
 
 
 def test_what_does_not_fit_gets_suggestions() -> None:
-    done = pyggml("inspect", SHIPPED_MODEL, "--n-ctx", 2_000_000_000, "--device", "cpu")
+    done = called("inspect", SHIPPED_MODEL, "--n-ctx", 2_000_000_000, "--device", "cpu")
     assert done.code == 0  # nothing is wrong with the model
     assert re.search(r"^  fits +no: too little by [\d.]+ [TG]B on CPU$", done.out, re.MULTILINE)
     assert re.search(r"^  longest context +[\d,]+ cells \(--n-ctx \d+\)$", done.out, re.MULTILINE)
 
 
 def test_no_estimate_of_what_does_not_load(cut_file: Path) -> None:
-    done = pyggml("inspect", cut_file, "--estimate", "--json")
+    done = called("inspect", cut_file, "--estimate", "--json")
     assert done.code == 1
     assert json.loads(done.out)["estimates"] == []
 

@@ -102,14 +102,15 @@ def test_quantize_refuses_in_one_line(floats: Path, tmp_path: Path) -> None:
 # --- imatrix ----------------------------------------------------------------------------------------------------
 
 
-def test_what_imatrix_writes_is_what_quantize_needs(floats: Path, text: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("type", ["q4_0", pytest.param("iq2_xs", marks=pytest.mark.slow)])
+def test_what_imatrix_writes_is_what_quantize_needs(floats: Path, text: Path, tmp_path: Path, type: str) -> None:
     matrix = tmp_path / "i.gguf"
     done = pyggml("imatrix", text, matrix, "-m", floats, "--n-ctx", 64, "--n-chunks", 3)
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(f"{matrix}: importances of 28 tensors, from 3 chunks of 64 tokens, in ")
-    assert pyggml("quantize", floats, tmp_path / "out.gguf", "iq2_xs", "--imatrix", matrix).code == 0
+    assert pyggml("quantize", floats, tmp_path / "out.gguf", type, "--imatrix", matrix).code == 0
     hf = floats.parent / "hf"
-    assert pyggml("convert", hf, tmp_path / "same.gguf", "--outtype", "iq2_xs", "--imatrix", matrix).code == 0
+    assert pyggml("convert", hf, tmp_path / "same.gguf", "--outtype", type, "--imatrix", matrix).code == 0
     more = json.loads(
         pyggml(
             "imatrix", "-", tmp_path / "both.gguf", "-m", floats, "-c", 64, "--merge", matrix, "--json", stdin=TEXT * 4

@@ -24,7 +24,7 @@ PROMPT = [models.BOS, *b"The cat sat on the mat, and then it slept."]
 
 @pytest.fixture
 def context(tiny: Model) -> Iterator[Context]:
-    with Context(tiny, n_ctx=256, n_seq_max=4, cache_type="f32") as context:
+    with Context(tiny, n_ctx=256, n_seq_max=4, cache_type="f32", n_threads=1) as context:
         yield context
 
 
@@ -86,7 +86,7 @@ class TestDecode:
     @pytest.mark.parametrize("flash_attn", ["on", "off"])
     @pytest.mark.parametrize("n_ubatch", [1, 7, 512])
     def test_token_by_token_equals_a_batch(self, tiny: Model, flash_attn: Any, n_ubatch: int) -> None:
-        with Context(tiny, n_ctx=256, n_ubatch=n_ubatch, flash_attn=flash_attn) as context:
+        with Context(tiny, n_ctx=256, n_ubatch=n_ubatch, flash_attn=flash_attn, n_threads=1) as context:
             whole = all_logits(context, PROMPT)
             context.memory_clear()
             single = np.concatenate([all_logits(context, [token_id]) for token_id in PROMPT])
@@ -95,7 +95,7 @@ class TestDecode:
 
     @pytest.mark.parametrize("cache_type", ["f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1"])
     def test_every_cache_type_computes(self, tiny: Model, cache_type: str) -> None:
-        with Context(tiny, n_ctx=256, cache_type=cache_type) as context:
+        with Context(tiny, n_ctx=256, cache_type=cache_type, n_threads=1) as context:
             logits = all_logits(context, PROMPT)
         exact = numpy_llama(models.llama_weights(), PROMPT)
         assert np.corrcoef(logits.ravel(), exact.ravel())[0, 1] > 0.98
@@ -177,12 +177,12 @@ class TestDecode:
 
     def test_cells_are_rounded_up(self, tiny: Model) -> None:
         for asked, n_ctx in [(1, 256), (256, 256), (257, 512), (0, models.N_CTX_TRAIN)]:
-            with Context(tiny, n_ctx=asked) as context:
+            with Context(tiny, n_ctx=asked, n_threads=1) as context:
                 assert context.n_ctx == context.n_ctx_seq == n_ctx
                 assert context.n_batch == min(2048, n_ctx)
 
     def test_parts_for_each_sequence(self, tiny: Model) -> None:
-        with Context(tiny, n_ctx=1024, n_seq_max=4, kv_unified=False) as context:
+        with Context(tiny, n_ctx=1024, n_seq_max=4, kv_unified=False, n_threads=1) as context:
             assert (context.n_ctx, context.n_ctx_seq) == (1024, 256)
             context.decode([1] * 256, seq_id=2)
             with pytest.raises(errors.ContextOverflowError):
@@ -221,7 +221,7 @@ class TestDecode:
     ],
 )
 def test_a_batch_that_does_not_do(tiny: Model, arguments: dict[str, Any], words: str) -> None:
-    with Context(tiny, n_ctx=256, n_seq_max=4, n_batch=64, n_outputs_max=8) as context:
+    with Context(tiny, n_ctx=256, n_seq_max=4, n_batch=64, n_outputs_max=8, n_threads=1) as context:
         context.decode([1, 2, 3])
         context.decode([5], seq_id=1)
         before = context.logits()
@@ -303,7 +303,7 @@ class TestSequences:
         assert context.seq_pos(3) == (0, 49)
 
     def test_cp_between_parts_copies_whole_sequences(self, tiny: Model) -> None:
-        with Context(tiny, n_ctx=512, n_seq_max=2, kv_unified=False) as context:
+        with Context(tiny, n_ctx=512, n_seq_max=2, kv_unified=False, n_threads=1) as context:
             context.decode(PROMPT, output="none")
             with pytest.raises(errors.InvalidParameterError, match=r"only whole sequences.*kv_unified"):
                 context.seq_cp(0, 1, 0, 5)
@@ -314,7 +314,7 @@ class TestSequences:
 
     @pytest.mark.parametrize("kv_unified", [True, False])
     def test_keep(self, tiny: Model, kv_unified: bool) -> None:
-        with Context(tiny, n_ctx=1024, n_seq_max=3, kv_unified=kv_unified) as context:
+        with Context(tiny, n_ctx=1024, n_seq_max=3, kv_unified=kv_unified, n_threads=1) as context:
             for seq_id in range(3):
                 context.decode([1, 2], seq_id=seq_id)
             context.seq_keep(1)
@@ -332,7 +332,7 @@ class TestSequences:
         assert context.seq_pos() == (1, 1)
 
     def test_moved_keys_are_as_if_computed_there(self, tiny: Model) -> None:
-        with Context(tiny, n_ctx=256, cache_type="f32") as context:
+        with Context(tiny, n_ctx=256, cache_type="f32", n_threads=1) as context:
             context.decode(PROMPT[:8], pos=range(20, 28), output="none")
             context.seq_add(0, 0, -1, -20)
             moved = all_logits(context, [7])
@@ -360,7 +360,7 @@ class TestSequences:
         assert context.seq_pos() == (0, 2)
 
     def test_recurrent_memories_cannot_be_divided(self, mamba: Model) -> None:
-        with Context(mamba, n_ctx=256, n_seq_max=3) as context:
+        with Context(mamba, n_ctx=256, n_seq_max=3, n_threads=1) as context:
             context.decode(PROMPT, output="none")
             assert not context.seq_rm(0, 5)
             assert not context.seq_rm(None, 5, 7)
@@ -375,7 +375,7 @@ class TestSequences:
             assert [context.seq_pos(s) for s in range(3)] == [None] * 3
 
     def test_recurrent_batches_equal_single_tokens(self, mamba: Model) -> None:
-        with Context(mamba, n_ctx=256, n_ubatch=16) as context:
+        with Context(mamba, n_ctx=256, n_ubatch=16, n_threads=1) as context:
             whole = all_logits(context, PROMPT)
             context.memory_clear()
             single = np.concatenate([all_logits(context, [t]) for t in PROMPT])
@@ -389,7 +389,7 @@ class TestStates:
     @pytest.mark.parametrize("seq_id", [None, 1])
     def test_restored_logits_are_the_same(self, kind: str, seq_id: int | None, request: Any) -> None:
         model = request.getfixturevalue(kind)
-        with Context(model, n_ctx=256, n_seq_max=2) as context:
+        with Context(model, n_ctx=256, n_seq_max=2, n_threads=1) as context:
             context.decode(PROMPT, seq_id=1, output="none")
             state = context.state_save(seq_id)
             expected = all_logits(context, [3, 4], seq_id=1)
@@ -397,7 +397,7 @@ class TestStates:
             context.state_restore(state, seq_id)
             assert context.n_outputs == 0
             assert np.array_equal(all_logits(context, [3, 4], seq_id=1), expected)
-        with Context(model, n_ctx=512, n_seq_max=2) as larger:
+        with Context(model, n_ctx=512, n_seq_max=2, n_threads=1) as larger:
             larger.state_restore(bytearray(state), seq_id)
             assert close_to(all_logits(larger, [3, 4], seq_id=1), expected)
 
@@ -430,7 +430,7 @@ class TestStates:
 
     def test_states_of_others(self, context: Context, other_path: Any, tiny: Model) -> None:
         context.decode(PROMPT, output="none")
-        with Model(other_path) as other, Context(other, n_ctx=256) as stranger:
+        with Model(other_path) as other, Context(other, n_ctx=256, n_threads=1) as stranger:
             stranger.decode(PROMPT, output="none")
             with pytest.raises(errors.InvalidParameterError, match="another model"):
                 context.state_restore(stranger.state_save())
@@ -438,14 +438,14 @@ class TestStates:
             context.state_restore(context.state_save(0))
         with pytest.raises(errors.InvalidParameterError, match="of a whole context"):
             context.state_restore(context.state_save(), 0)
-        with Context(tiny, n_ctx=256, cache_type="f16") as half:
+        with Context(tiny, n_ctx=256, cache_type="f16", n_threads=1) as half:
             with pytest.raises(errors.InvalidParameterError, match="does not fit this context"):
                 half.state_restore(context.state_save())
             assert half.seq_pos() is None
             half.decode(PROMPT)
 
     def test_a_state_too_long_for_the_context(self, tiny: Model, context: Context) -> None:
-        with Context(tiny, n_ctx=512, n_seq_max=4, cache_type="f32") as long:
+        with Context(tiny, n_ctx=512, n_seq_max=4, cache_type="f32", n_threads=1) as long:
             long.decode([1] * 400, output="none")
             whole, sequence = long.state_save(), long.state_save(0)
         for state, seq_id in [(whole, None), (sequence, 2)]:
@@ -470,7 +470,7 @@ class TestEmbeddings:
     """Of tokens, and of sequences."""
 
     def test_of_tokens(self, tiny: Model) -> None:
-        with Context(tiny, n_ctx=256, embeddings=True, cache_type="f32") as context:
+        with Context(tiny, n_ctx=256, embeddings=True, cache_type="f32", n_threads=1) as context:
             assert context.decode(PROMPT) == len(PROMPT)  # every token is output
             rows = context.embeddings()
             assert rows.shape == (len(PROMPT), models.N_EMBD)
@@ -483,7 +483,7 @@ class TestEmbeddings:
                 context.embeddings(0, len(PROMPT) + 1)
 
     def test_of_sequences(self, bert: Model) -> None:
-        with Context(bert, n_ctx=512, n_ubatch=512, n_seq_max=3, embeddings=True) as context:
+        with Context(bert, n_ctx=512, n_ubatch=512, n_seq_max=3, embeddings=True, n_threads=1) as context:
             assert context.pooling == "mean"
             ids = [bert.vocab.tokenize(text) for text in ("hello world", "a quite different sentence")]
             flat, seq_ids = [t for s in ids for t in s], [i for i, s in enumerate(ids) for _ in s]
@@ -501,7 +501,7 @@ class TestEmbeddings:
 
     def test_pooling_of_tokens(self, bert: Model) -> None:
         ids = bert.vocab.tokenize("hello world")
-        options: dict[str, Any] = {"n_ctx": 512, "embeddings": True}
+        options: dict[str, Any] = {"n_ctx": 512, "embeddings": True, "n_threads": 1}
         with Context(bert, pooling="none", **options) as context:
             context.decode(ids)
             tokens = context.embeddings()
@@ -513,7 +513,7 @@ class TestEmbeddings:
 
     @pytest.mark.parametrize("n_seq_max", [2, 3, 7, 256])
     def test_any_number_of_sequences(self, tiny: Model, n_seq_max: int) -> None:
-        with Context(tiny, n_ctx=256, n_seq_max=n_seq_max, embeddings=True, pooling="mean") as context:
+        with Context(tiny, n_ctx=256, n_seq_max=n_seq_max, embeddings=True, pooling="mean", n_threads=1) as context:
             assert context.n_ubatch % n_seq_max == 0
             context.decode([1, 2, 3, 4], seq_id=[0, 0, 1, 1])
             first = context.embeddings_seq(0)
@@ -522,13 +522,13 @@ class TestEmbeddings:
             assert close_to(context.embeddings_seq(0), first)
 
     def test_positions_end_where_the_table_does(self, bert: Model) -> None:
-        with Context(bert, n_ctx=1024, n_ubatch=1024, embeddings=True) as context:
+        with Context(bert, n_ctx=1024, n_ubatch=1024, embeddings=True, n_threads=1) as context:
             context.decode([5] * models.N_CTX_TRAIN)
             with pytest.raises(errors.InvalidParameterError, match="position 512 at index 512 is out of range"):
                 context.decode([5] * (models.N_CTX_TRAIN + 1))
 
     def test_an_encoder_remembers_nothing(self, bert: Model) -> None:
-        with Context(bert, n_ctx=512, n_ubatch=64, embeddings=True) as context:
+        with Context(bert, n_ctx=512, n_ubatch=64, embeddings=True, n_threads=1) as context:
             context.decode([101, 102])
             with pytest.raises(errors.EngineError, match="embeddings, not logits"):
                 context.logits()
@@ -560,7 +560,7 @@ class TestLifetime:
             context.logits()
 
     def test_use_after_close(self, tiny: Model) -> None:
-        context = Context(tiny, n_ctx=256)
+        context = Context(tiny, n_ctx=256, n_threads=1)
         context.decode([1])
         context.close()
         context.close()
@@ -584,7 +584,7 @@ class TestLifetime:
         context.cancel()  # does nothing
 
     def test_collected_without_close(self, tiny: Model) -> None:
-        Context(tiny, n_ctx=256).decode([1])
+        Context(tiny, n_ctx=256, n_threads=1).decode([1])
         gc.collect()
 
     def test_raw_handle(self, context: Context) -> None:
@@ -594,15 +594,17 @@ class TestLifetime:
         done = threading.Event()
 
         def decode() -> None:
-            slow.decode([1] * 4096, output="none")
+            slow.decode([1] * 1024, output="none")
             done.set()
 
         thread = threading.Thread(target=decode)
         thread.start()
         wait_until_busy(slow)
         slow.close()
-        assert done.wait(0.5)  # it had ended when close() returned
+        used = time.process_time()
         thread.join()
+        assert done.is_set()
+        assert time.process_time() - used < 0.1  # nothing was left to compute when close() returned
         with pytest.raises(errors.ClosedError):
             slow.decode([1])
 
@@ -620,7 +622,7 @@ class TestLifetime:
         thread.start()
         wait_until_busy(slow)
         slow.cancel()
-        thread.join(5)
+        thread.join()
         assert "cancelled" in str(caught[0])
         # What had been computed stays, and the context goes on from there.
         stands = slow.seq_pos()
@@ -646,7 +648,7 @@ class TestLifetime:
 
     def test_python_runs_meanwhile(self, slow: Context) -> None:
         ticks = 0
-        thread = threading.Thread(target=lambda: slow.decode([1] * 2048, output="none"))
+        thread = threading.Thread(target=lambda: slow.decode([1] * 1024, output="none"))
         thread.start()
         wait_until_busy(slow)
         while thread.is_alive():
@@ -664,7 +666,7 @@ class TestLifetime:
                 with pytest.raises(errors.EngineError, match="failed during an earlier call"):
                     call()
         # The process lives, and so does the model.
-        with Context(tiny, n_ctx=256) as context:
+        with Context(tiny, n_ctx=256, n_threads=1) as context:
             context.decode([1, 2, 3, 4])
 
 

@@ -42,7 +42,7 @@ def computed(path: Path, n_ctx: int = 128) -> Any:
     """Logits as exact as the engine has them: flash attention computes with float16."""
     with (
         Model(path, device="cpu") as model,
-        Context(model, n_ctx=n_ctx, flash_attn="off", cache_type="f32") as context,
+        Context(model, n_ctx=n_ctx, n_threads=1, flash_attn="off", cache_type="f32") as context,
     ):
         context.decode(PROMPT, output="all")
         return context.logits()
@@ -523,7 +523,7 @@ def test_a_directory_just_loads(tmp_path: Path, cache: Path) -> None:
     told: list[float] = []
     for is_cached in (False, True):
         told.clear()
-        with pyggml.load(tmp_path / "hf", n_parallel=1, progress=told.append) as llm:
+        with pyggml.load(tmp_path / "hf", n_threads=1, n_parallel=1, progress=told.append) as llm:
             assert llm.tokenize("the", add_special=False) == [260]
             assert llm.n_ctx == 256
             assert (told.count(1) == 2) != is_cached
@@ -538,7 +538,7 @@ def test_every_end_that_the_directory_names_ends(tmp_path: Path) -> None:
     ends = [2, 99, 100, 101]
     HFLlama().write(tmp_path / "hf")
     (tmp_path / "hf" / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
-    with pyggml.load(tmp_path / "hf") as llm:
+    with pyggml.load(tmp_path / "hf", n_threads=1) as llm:
         assert llm.stop_tokens.keys() >= set(ends)
         for token_id in ends:
             assert llm.generate("a", logit_bias={token_id: 1e6}, max_tokens=5).stop_reason == token_id
@@ -548,7 +548,7 @@ def test_the_cache_notices_changes(tmp_path: Path, cache: Path) -> None:
     for seed in (0, 1):
         llama = HFLlama(seed=seed)
         llama.write(tmp_path / "hf")
-        with pyggml.load(tmp_path / "hf", n_parallel=1, cache_type="f32") as llm:
+        with pyggml.load(tmp_path / "hf", n_threads=1, n_parallel=1, cache_type="f32") as llm:
             require_close(llm.logits(PROMPT), llama.logits(PROMPT), 2e-2)
     assert len(pyggml.importer.cache_entries()) == 2
     assert pyggml.importer.clear_cache() > 0
@@ -577,7 +577,7 @@ def test_a_window_the_engine_has_not_limits_the_context(tmp_path: Path, cache: P
     llama = HFLlama()
     llama.config |= {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 100}
     llama.write(tmp_path / "hf")
-    with pyggml.load(tmp_path / "hf") as llm:
+    with pyggml.load(tmp_path / "hf", n_threads=1) as llm:
         assert llm.n_ctx == 100
     with pytest.raises(InvalidParameterError, match="beyond 100 tokens"):
         pyggml.load(tmp_path / "hf", n_ctx=101)
@@ -598,7 +598,7 @@ def test_where_the_engine_would_cut_otherwise_the_own_tokenizer_encodes(tmp_path
     path = HFLlama().write(tmp_path / "hf") / "tokenizer.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "normalizer": {"type": "NFC"}}))
     for _ in range(2):  # made, and found in the cache
-        with pyggml.load(tmp_path / "hf") as llm:
+        with pyggml.load(tmp_path / "hf", n_threads=1) as llm:
             composed, combining = (llm.tokenize(text, add_special=False) for text in ("\u00e9", "e\u0301"))
             assert composed == combining
     assert len(list(cache.iterdir())) == 1

@@ -23,13 +23,13 @@ THREE = 'root ::= "yes" | "no" | "maybe so"'
 
 @pytest.fixture(scope="module")
 def llm() -> Iterator[pyggml.LLM]:
-    with pyggml.load(n_parallel=8) as llm:
+    with pyggml.load(n_parallel=8, n_threads=1) as llm:
         yield llm
 
 
 @pytest.fixture
 def tiny_llm(tiny_path: Path) -> Iterator[pyggml.LLM]:
-    with pyggml.load(tiny_path, n_ctx=512) as llm:
+    with pyggml.load(tiny_path, n_ctx=512, n_threads=1) as llm:
         yield llm
 
 

@@ -289,7 +289,7 @@ def test_killed_after_any_tensor(cache: Path, hf: Path, reference: bytes, n: int
     assert names_in(cache) == [".gguf"]
 
 
-@pytest.mark.parametrize("to_cache", [True, False])
+@pytest.mark.parametrize("to_cache", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_killed_at_any_moment(tmp_path: Path, cache: Path, hf: Path, reference: bytes, to_cache: bool) -> None:
     """One process after the other is killed a little later in its import, until one is done."""
     code = """

@@ -43,7 +43,7 @@ def test_computes_what_transformers_did(tmp_path: Path, name: str) -> None:
     prompt, expected = RECORD[f"{name}/prompt"].tolist(), RECORD[f"{name}/logits"]
     with (
         Model(tmp_path / "model.gguf", device="cpu") as loaded,
-        Context(loaded, n_ctx=model["n_ctx"], flash_attn="off", cache_type="f32") as context,
+        Context(loaded, n_ctx=model["n_ctx"], n_threads=1, flash_attn="off", cache_type="f32") as context,
     ):
         context.decode(prompt, output="all")
         found = context.logits()[-len(expected) :]

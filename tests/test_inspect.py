@@ -29,7 +29,19 @@ def codes(report: ModelReport) -> list[str]:
 # --- good files -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", family_models.CASES)
+def slow_if_large(vocabulary: str) -> list[pytest.MarkDecorator]:
+    """Marks for what reads a vocabulary and does little else: those above three megabytes take seconds."""
+    is_large = (models.VOCABULARIES / f"ggml-vocab-{vocabulary}.gguf").stat().st_size > 3_000_000
+    return [pytest.mark.slow] if is_large else []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "qwen 3" else slow_if_large(case.vocabulary))
+        for name, case in family_models.CASES.items()
+    ],
+)
 def test_a_family_is_told_and_nothing_is_wrong(tmp_path: Path, name: str) -> None:
     case = family_models.CASES[name]
     path = family_models.write_case(tmp_path / "model.gguf", case)
@@ -64,12 +76,19 @@ OTHERS: dict[str, Callable[[Path], Path]] = {
 def test_other_kinds_of_models_are_good_as_well(tmp_path: Path, name: str) -> None:
     report = pyggml.inspect(OTHERS[name](tmp_path / "model.gguf"))
     assert report.problems == ()
-    with pyggml.load(report.path) as llm:
+    with pyggml.load(report.path, n_threads=1) as llm:
         assert llm.n_ctx == report.plan.n_ctx
         assert llm.stop_tokens == (report.vocabulary.stop_tokens if llm.stop_tokens and report.vocabulary else {})
 
 
-@pytest.mark.parametrize("path", sorted(models.VOCABULARIES.glob("*.gguf")), ids=lambda path: path.stem[11:])
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=name, marks=slow_if_large(name))
+        for path in sorted(models.VOCABULARIES.glob("*.gguf"))
+        for name in [path.stem.removeprefix("ggml-vocab-")]
+    ],
+)
 def test_of_a_vocabulary_alone_only_the_weights_are_missing(path: Path) -> None:
     report = pyggml.inspect(path)
     assert codes(report) == ["no-tensors"]
@@ -111,7 +130,7 @@ def test_the_shipped_model() -> None:
     assert report.chat_template is not None
     assert report.chat_template.supports.system
     assert report.vocabulary is not None
-    with pyggml.load() as llm:
+    with pyggml.load(n_threads=1) as llm:
         assert report.vocabulary.stop_tokens == llm.stop_tokens
 
 
@@ -190,7 +209,7 @@ def test_a_split_set_is_one_model(tmp_path: Path) -> None:
     assert report.problems == ()
     assert [file.path.name for file in report.files] == [path.name for path in paths]
     assert (report.n_params, report.n_bytes, report.types) == (whole.n_params, whole.n_bytes, whole.types)
-    with pyggml.load(paths[0]) as llm:
+    with pyggml.load(paths[0], n_threads=1) as llm:
         assert llm.model.n_params == report.n_params
 
 
@@ -380,7 +399,7 @@ def test_what_is_wrong_is_found(tmp_path: Path, name: str) -> None:
     assert report.ok is False
     assert report.files[0].n_tensors == len(weights)
     if loads:
-        with pyggml.load(path) as llm:
+        with pyggml.load(path, n_threads=1) as llm:
             assert llm.generate("a", max_tokens=2).token_ids
     else:
         with pytest.raises(pyggml.InferError):

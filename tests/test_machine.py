@@ -17,7 +17,7 @@ from pyggml.backend import devices
 def run(script: str) -> int:
     """The number a script prints in a process of its own."""
     command = [sys.executable, "-c", textwrap.dedent(script)]
-    return int(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+    return int(subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout)
 
 
 def memory_line(name: str) -> int:

@@ -570,7 +570,7 @@ def every_sampler(model: Model) -> Sampler:
 
 @pytest.fixture
 def context(tiny: Model) -> Iterator[Context]:
-    with Context(tiny, n_ctx=256, n_seq_max=4) as context:
+    with Context(tiny, n_ctx=256, n_seq_max=4, n_threads=1) as context:
         yield context
 
 
@@ -600,7 +600,7 @@ class TestSample:
             sampler.sample(context)
 
     def test_embeddings_are_no_logits(self, bert: Model) -> None:
-        with Context(bert, n_ctx=512, embeddings=True) as context, Sampler(bert).greedy() as sampler:
+        with Context(bert, n_ctx=512, n_threads=1, embeddings=True) as context, Sampler(bert).greedy() as sampler:
             context.decode([101, 102])
             with pytest.raises(errors.EngineError, match="no row"):
                 sampler.sample(context)
@@ -637,7 +637,7 @@ class TestSample:
                 sampler.sample(bert)  # type: ignore[arg-type]
 
     def test_a_closed_context(self, tiny: Model) -> None:
-        context = Context(tiny, n_ctx=256)
+        context = Context(tiny, n_ctx=256, n_threads=1)
         context.decode([1])
         context.close()
         with Sampler(tiny).greedy() as sampler, pytest.raises(errors.ClosedError):
@@ -648,7 +648,11 @@ class TestSample:
         weights["output_norm.weight"][:] = np.nan
         metadata = models.metadata_of(models.write_llama(tmp_path / "m.gguf"))
         broken = models.write(tmp_path / "nan.gguf", metadata, weights)
-        with Model(broken) as model, Context(model, n_ctx=256) as context, Sampler(model).greedy() as sampler:
+        with (
+            Model(broken) as model,
+            Context(model, n_ctx=256, n_threads=1) as context,
+            Sampler(model).greedy() as sampler,
+        ):
             context.decode([1])
             with pytest.raises(errors.EngineError, match="weights are damaged"):
                 sampler.sample(context)

@@ -22,7 +22,7 @@ N = 400
 
 @pytest.fixture(scope="module")
 def llm(tiny_path: Path) -> Iterator[pyggml.LLM]:
-    with pyggml.load(tiny_path, n_ctx=2048, n_parallel=16) as llm:
+    with pyggml.load(tiny_path, n_ctx=2048, n_parallel=16, n_threads=1) as llm:
         yield llm
 
 

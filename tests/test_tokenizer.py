@@ -222,7 +222,7 @@ class TestAroundText:
         }
         path = models.write_llama(tmp_path / "m.gguf", vocabulary)
         for tokenizer in [None, tokenizer_files.write_json(tmp_path, vocabulary)]:
-            with LLM(Model(path), tokenizer=tokenizer) as llm:
+            with LLM(Model(path), tokenizer=tokenizer, n_threads=1) as llm:
                 prompt = llm.apply_chat_template([{"role": "user", "content": "the"}])
                 ids = llm.tokenize(prompt, parse_special=True)
             assert ids.count(models.BOS) == ids[:1].count(models.BOS) == int(add_bos or bool(opening))
@@ -411,9 +411,9 @@ class TestInTheLLM:
         file = tokenizer_files.write_json(tmp_path, models.byte_vocabulary())
         model = Model(tiny_path)
         ours = open_tokenizer(file, model)
-        with LLM(model, tokenizer=ours) as llm:
+        with LLM(model, tokenizer=ours, n_threads=1) as llm:
             assert llm.tokenizer is ours
-        with LLM(Model(tiny_path), tokenizer=Engine.from_file(str(file))) as llm:
+        with LLM(Model(tiny_path), tokenizer=Engine.from_file(str(file)), n_threads=1) as llm:
             assert llm.tokenize("the") == [models.BOS, models.THE]
             assert llm.detokenize([models.BOS, models.THE]) == "the"
         with Model(tiny_path) as model:
