@@ -16,6 +16,8 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING
 
+from pyggml._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from pyggml._api import *  # noqa: F403
     from pyggml._api import __all__ as __all__

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from pyggml._ffi import ffi, lib
 from pyggml._version import __version__
-from pyggml.backend import Backend, Device, devices
+from pyggml.backend import Backend, Device, device_advice, devices
 from pyggml.chat import ChatParser, ChatPrompt, ChatTemplates
 from pyggml.chat.conversation import ChatStream
-from pyggml.chat.messages import Message
+from pyggml.chat.messages import Message, checked_messages
 from pyggml.chat.types import (
     ChatAbilities,
     ChatChunk,
@@ -27,6 +27,7 @@ from pyggml.diagnostics import (
     ModelReport,
     Problem,
     QuantizationReport,
+    ReportSection,
     RopeReport,
     SpecialToken,
     TemplateReport,
@@ -68,6 +69,8 @@ from pyggml.model import Model
 from pyggml.quantization import Perplexity, compute_imatrix, perplexity, quantize
 from pyggml.sampler import Sampler
 from pyggml.schema import schema_of
+from pyggml.schema.grammar import grammar_of
+from pyggml.source import SHIPPED_MODEL
 from pyggml.tokenizer import Tokenizer
 from pyggml.tokenizer.hugging_face import open_tokenizer
 from pyggml.types import (
@@ -89,6 +92,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LLM",
+    "SHIPPED_MODEL",
     "ArchitectureMismatchError",
     "AsyncChatStream",
     "AsyncStream",
@@ -138,6 +142,7 @@ __all__ = [
     "Problem",
     "QuantizationReport",
     "QueueFullError",
+    "ReportSection",
     "RequestTimeout",
     "RopeReport",
     "Sampler",
@@ -159,10 +164,13 @@ __all__ = [
     "Vocab",
     "VocabularyReport",
     "__version__",
+    "checked_messages",
     "compute_imatrix",
     "convert",
+    "device_advice",
     "devices",
     "ffi",
+    "grammar_of",
     "inspect",
     "lib",
     "load",

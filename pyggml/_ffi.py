@@ -25,6 +25,9 @@ except ImportError as error:
 if TYPE_CHECKING:
     from pyggml._pyggml import CData as CData
 
+#: The folder of the compiled module, where loadable backends lie beside it.
+module_dir = Path(_module_file).resolve().parent
+
 
 def _check_version() -> None:
     built_for = ffi.string(lib.pyg_version()).decode()
@@ -37,7 +40,6 @@ def _check_version() -> None:
 
 def _start_engine() -> None:
     err = ffi.new("pyg_error *")
-    module_dir = Path(_module_file).resolve().parent
     if lib.pyg_init(os.fsencode(module_dir), err) != 0:
         raise ImportError(f"pyggml's engine did not start: {ffi.string(err.message).decode(errors='replace')}")
 

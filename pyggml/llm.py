@@ -15,7 +15,7 @@ from pyggml import chat, families
 from pyggml._native import INT32_MAX, UINT32_MAX, choice, integer
 from pyggml.chat import ChatTemplates
 from pyggml.chat.chatting import ChatTemplate, Chatting, Messages, Tools
-from pyggml.chat.messages import checked as checked_messages
+from pyggml.chat.messages import checked_messages
 from pyggml.chat.tools import checked as checked_tools
 from pyggml.context import Context
 from pyggml.embedding import Embedder, Pooling, Text

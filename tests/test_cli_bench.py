@@ -25,7 +25,7 @@ from command import fails, pyggml
 import pyggml as library
 from pyggml.cli.bench.measure import Bench, Case, Side, measure, random_prompts
 from pyggml.cli.bench.report import labels
-from pyggml.cli.show.units import size_label
+from pyggml.units import size_label
 
 #: Everything, in a second.
 QUICK = ("-p", "8,16", "-n", "4", "--parallel", "1,2", "-r", "3", "-t", "1")

@@ -13,9 +13,9 @@ from command import called, fails, pyggml
 from hf_llama import HFLlama
 from terminal import Terminal
 
-from pyggml.cli.show.units import ago_text
 from pyggml.files.model_files import checkpoint_at
 from pyggml.importer import CacheEntry, cache_entries, imported
+from pyggml.units import ago_text
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 _TEXTS = ("reasoning_content", "tool_call_id", "name")
 
 
-def checked(messages: Sequence[Message]) -> list[JSONMessage]:
+def checked_messages(messages: Sequence[Message]) -> list[JSONMessage]:
     """The messages in OpenAI's form, copied.
 
     Args:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pyggml.cli.show.terminal import print_json, progress
-from pyggml.cli.show.units import bytes_text, count_text, seconds_text
+from pyggml.units import bytes_text, count_text, seconds_text
 
 if TYPE_CHECKING:
     from pyggml import Conversion

@@ -174,11 +174,9 @@ def _text_of(path: str) -> str:
 
 def _schema_of(path: str) -> Any:
     """The schema in a file, looked at before a model is loaded for it."""
-    from pyggml.schema import grammar
-
     try:
         schema = json.loads(_text_of(path))
-        grammar.grammar_of(schema)
+        pyggml.grammar_of(schema)
     except json.JSONDecodeError as error:
         raise click.ClickException(f"{path} is no JSON: {error}") from None
     except (pyggml.InvalidParameterError, pyggml.GrammarError) as error:

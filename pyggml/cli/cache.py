@@ -11,7 +11,7 @@ import click
 import pyggml
 from pyggml.cli.program import Command, CommandGroup
 from pyggml.cli.show.terminal import json_option, print_json
-from pyggml.cli.show.units import ago_text, bytes_text, counted
+from pyggml.units import ago_text, bytes_text, counted
 
 if TYPE_CHECKING:
     from pyggml.importer import CacheEntry

@@ -12,7 +12,7 @@ from pyggml.cli._text_files import amount, chunk_options, text_argument, text_or
 from pyggml.cli.options import model_option, say_which
 from pyggml.cli.program import Command
 from pyggml.cli.show.terminal import json_option, print_json, progress
-from pyggml.cli.show.units import counted, seconds_text
+from pyggml.units import counted, seconds_text
 
 
 @click.command("perplexity", cls=Command)

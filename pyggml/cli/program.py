@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
-from pyggml._version import __version__
+from pyggml import __version__
 
 #: Subcommand -> what it does. The module of the same name in this package has it as ``command``.
 COMMANDS = {

@@ -14,6 +14,7 @@ from pyggml.diagnostics.report import (
     TensorShare,
     VocabularyReport,
 )
+from pyggml.diagnostics.sections import ReportSection
 from pyggml.memory.estimate import DeviceMemory, MemoryEstimate, Suggestions, estimate
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ModelReport",
     "Problem",
     "QuantizationReport",
+    "ReportSection",
     "RopeReport",
     "SpecialToken",
     "Suggestions",

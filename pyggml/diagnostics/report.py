@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyggml.chat.types import ChatAbilities
+from pyggml.diagnostics.sections import ReportSection, sections_of
 from pyggml.files.model_files import Format
 from pyggml.memory.estimate import EstimateOptions, MemoryEstimate, estimate
 
@@ -298,10 +299,12 @@ class ModelReport:
         """
         return estimate(self.path, **options)
 
-    def __str__(self) -> str:
-        from pyggml.diagnostics._text import text_of
+    def sections(self) -> tuple[ReportSection, ...]:
+        """The report in words, part by part; ``str(report)`` is all of them."""
+        return tuple(sections_of(self))
 
-        return text_of(self)
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.sections()))
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON values; ids become keys as text."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pyggml.errors import DiskFullError, InvalidParameterError
+from pyggml.units import bytes_text
 
 #: What systems call it: the disk is full, a user's share of it is, or its files can be no larger.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -35,7 +36,9 @@ def room_for(target: Path, n_bytes: int, n_allocated: int = 0) -> Iterator[None]
     required, available = _SPARE_BYTES + n_bytes, n_allocated + shutil.disk_usage(target.parent).free
     if required > available:
         raise DiskFullError(
-            f"{target} would take {required} bytes, and {target.parent} has room for {available}", required, available
+            f"{target} would take {bytes_text(required)}, and {target.parent} has room for {bytes_text(available)}",
+            required,
+            available,
         )
     try:
         yield
@@ -43,5 +46,5 @@ def room_for(target: Path, n_bytes: int, n_allocated: int = 0) -> Iterator[None]
         if error.errno not in NO_ROOM:
             raise
         available = shutil.disk_usage(target.parent).free
-        message = f"{target} takes {required} bytes, and while it was written there was no more room: {error.strerror}"
+        message = f"{target} takes {bytes_text(required)}, and the disk was full before it was written: {error.strerror}"
         raise DiskFullError(message, required, available) from None

@@ -23,6 +23,7 @@ from pyggml.context import Context
 from pyggml.generation import logprobs
 from pyggml.generation.waker import SIGNAL_CHECK_S, Waker
 from pyggml.types import EngineStats, FinishReason, Grammar, SamplingParams, Timings, TokenLogprobs
+from pyggml.units import bytes_text
 
 if TYPE_CHECKING:
     from pyggml._ffi import CData
@@ -374,7 +375,7 @@ class Engine:
         n_bytes, available = n_tokens * self.n_vocab * 4, lib.pyg_memory_available()
         if n_bytes > available:
             raise errors.OutOfMemoryError(
-                f"the logits of {n_tokens} tokens need {n_bytes} bytes, and {available} bytes are available",
+                f"the logits of {n_tokens} tokens need {bytes_text(n_bytes)}, and {bytes_text(available)} is available",
                 n_bytes,
                 available,
             )

@@ -1,15 +1,7 @@
 """A Hugging Face directory becomes a GGUF file."""
 
-from pyggml.importer.cache import (
-    CacheEntry,
-    Imported,
-    cache_dir,
-    cache_entries,
-    cache_limit,
-    clear_cache,
-    imported,
-    remove_entry,
-)
+from pyggml.cache import CacheEntry, cache_dir, cache_entries, cache_limit, clear_cache, remove_entry
+from pyggml.importer.cache import Imported, imported
 from pyggml.importer.convert import Conversion, convert
 
 __all__ = [

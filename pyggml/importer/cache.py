@@ -1,9 +1,8 @@
 """Imported models, kept for the next time.
 
-A file is named by what it was made of: the place, size and time of each file of the directory, and what was asked
-for. It appears when it is whole; until then it is a ``.part`` file, which whoever makes it has locked, and from which
-the next one goes on. The directory is ``PYGGML_CACHE``, or where the platform keeps such things; when it holds more
-than ``PYGGML_CACHE_GB`` gigabytes (64), the files that were not used for the longest time go.
+A file is named after what it was made from: the place, size and time of each file of the directory, and what was
+asked for. It appears when it is whole; until then it is a ``.part`` file, which whoever makes it has locked, and from
+which the next one goes on. :mod:`pyggml.cache` says where the folder is and what is in it.
 """
 
 from __future__ import annotations
@@ -11,17 +10,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import re
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyggml._version import __version__
+from pyggml.cache import cache_dir, cache_entries, cache_limit, remove_entry
 from pyggml.errors import DiskFullError, InferError, InvalidParameterError, ModelLoadError
 from pyggml.files import resumable
 from pyggml.files.model_files import ModelFiles
@@ -44,10 +42,7 @@ from pyggml.tokenizer.hugging_face import tokenizer_for
 #: Looks at a GGUF file, and raises what is wrong with it.
 Accept = Callable[[Path], None]
 
-_DEFAULT_LIMIT_GB = 64.0
 _SUFFIXES = (".json", ".safetensors", ".model", ".jinja", ".txt")
-_PART = ".part"
-_NAME = re.compile(r"(?P<model>.+)-(?P<outtype>[a-z0-9_]+)-[0-9a-f]{24}\.gguf(\.part)?")
 
 
 @dataclass(frozen=True)
@@ -61,35 +56,6 @@ class Imported:
 
     path: Path
     tokenizer: Path | None
-
-
-@dataclass(frozen=True)
-class CacheEntry:
-    """A model in the cache, or what there is of one.
-
-    Attributes:
-        path: of the file.
-        n_bytes: that it takes on the disk.
-        used: seconds since the epoch when it was loaded last, or written to.
-        is_complete: it is a GGUF file; else its import is going on, or was stopped and will go on from there.
-    """
-
-    path: Path
-    n_bytes: int
-    used: float
-    is_complete: bool = True
-
-    @property
-    def model(self) -> str:
-        """Name of the directory that it was made of."""
-        match = _NAME.fullmatch(self.path.name)
-        return match["model"] if match else self.path.stem
-
-    @property
-    def outtype(self) -> str:
-        """What was asked for, as :func:`pyggml.convert` takes it; "" where the name does not tell."""
-        match = _NAME.fullmatch(self.path.name)
-        return match["outtype"] if match else ""
 
 
 def imported(
@@ -132,66 +98,6 @@ def imported(
     with GGUFReader(path) as reader:
         needs_own = NEEDS_HF_TOKENIZER in reader.metadata
     return Imported(path, directory if needs_own else None)
-
-
-def cache_dir() -> Path:
-    """Where imported models are kept; it need not exist.
-
-    Raises:
-        InvalidParameterError: nothing says where: ``PYGGML_CACHE`` is not set, and there is no home directory.
-    """
-    given = os.environ.get("PYGGML_CACHE")
-    if given:
-        return Path(given)
-    try:
-        if sys.platform == "darwin":
-            return Path.home() / "Library" / "Caches" / "pyggml"
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyggml"
-    except RuntimeError:
-        raise InvalidParameterError(
-            "this user has no home directory to keep imported models in: PYGGML_CACHE names a place for them"
-        ) from None
-
-
-def cache_entries() -> list[CacheEntry]:
-    """What is in the cache, the one used last first."""
-    found = []
-    for path in _files(cache_dir()):
-        with contextlib.suppress(FileNotFoundError):  # another process may have removed it
-            status = path.stat()
-            is_complete = path.suffix != _PART
-            n_bytes = status.st_size if is_complete else status.st_blocks * 512
-            found.append(CacheEntry(path, n_bytes, status.st_mtime, is_complete))
-    return sorted(found, key=lambda entry: -entry.used)
-
-
-def clear_cache() -> int:
-    """Empties the cache, and returns how many bytes that freed. Loaded models stay usable, running imports go on."""
-    return sum(map(remove_entry, cache_entries()))
-
-
-def remove_entry(entry: CacheEntry) -> int:
-    """Removes a file from the cache, unless it is being made, and returns how many bytes that freed."""
-    if not entry.is_complete:
-        return resumable.remove(entry.path)
-    entry.path.unlink(missing_ok=True)
-    return entry.n_bytes
-
-
-def cache_limit() -> int:
-    """How many bytes the cache may take, by ``PYGGML_CACHE_GB``.
-
-    Raises:
-        InvalidParameterError: that is no number.
-    """
-    given = os.environ.get("PYGGML_CACHE_GB") or _DEFAULT_LIMIT_GB
-    try:
-        limit = float(given)
-    except ValueError:
-        limit = math.nan
-    if not 0 <= limit < math.inf:
-        raise InvalidParameterError(f"PYGGML_CACHE_GB is {given!r}; a number of gigabytes was expected")
-    return round(limit * 1e9)
 
 
 def _look_ahead(recipe: Recipe, name: str, directory: Path, tokenizer: object, accept: Accept | None) -> None:
@@ -264,8 +170,3 @@ def _shrink(limit: int, keep: Path) -> None:
         total += entry.n_bytes
         if total > limit and entry.path != keep:
             remove_entry(entry)
-
-
-def _files(directory: Path) -> Iterator[Path]:
-    if directory.is_dir():
-        yield from (path for path in directory.iterdir() if path.suffix in (".gguf", _PART))

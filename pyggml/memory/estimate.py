@@ -21,6 +21,7 @@ from pyggml.memory.search import (
     tightest,
 )
 from pyggml.source import Source, identify
+from pyggml.units import bytes_text
 
 __all__ = [
     "Auto",
@@ -256,8 +257,8 @@ def _out_of_memory(
     place = "" if memory.name == "CPU" else f" on {memory.name}"
     advice = _advice(suggest(settings, planner.plan, planner.limits(settings)))
     return OutOfMemoryError(
-        f"{planner.path.name} with n_ctx={settings.n_ctx} needs {required} bytes{place} {how}, and "
-        f"{memory.available_bytes} bytes are available; {advice}",
+        f"{planner.path.name} with n_ctx={settings.n_ctx} needs {bytes_text(required)}{place} {how}, and "
+        f"{bytes_text(memory.available_bytes)} is available; {advice}",
         required,
         memory.available_bytes,
     )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyggml
-from pyggml.cli.show.units import size_label
+from pyggml.units import size_label
 
 if TYPE_CHECKING:
     from typing_extensions import Self

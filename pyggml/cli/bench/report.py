@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyggml
 from pyggml.cli.bench.measure import About, Case, Result, Side
 from pyggml.cli.show.terminal import console
-from pyggml.cli.show.units import bytes_text, count_text, counted
+from pyggml.units import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -97,8 +97,6 @@ def conversation_in(text: str) -> list[Message]:
     Raises:
         InvalidParameterError: there are none.
     """
-    from pyggml.chat import messages
-
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -106,7 +104,7 @@ def conversation_in(text: str) -> list[Message]:
     found = value.get("messages") if isinstance(value, dict) else value
     if not isinstance(found, list):
         raise pyggml.InvalidParameterError('it is no conversation: {"messages": [...]}')
-    return messages.checked(found)
+    return pyggml.checked_messages(found)
 
 
 def _text(content: Any) -> str:

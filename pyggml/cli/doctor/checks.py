@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pyggml.cli.doctor.gpu import Gpu
 from pyggml.cli.doctor.machine import used_features
-from pyggml.cli.show.units import bytes_text, counted
+from pyggml.units import bytes_text, counted
 
 #: "note": something that could be done; "warning": pyggml works, but not as it could; "failed": it does not.
 Status = Literal["ok", "note", "warning", "failed"]

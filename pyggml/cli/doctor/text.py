@@ -11,7 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from pyggml.cli.doctor.checks import Check
-from pyggml.cli.show.units import bytes_text
+from pyggml.units import bytes_text
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "failed": "bold red"}
 

@@ -9,7 +9,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from pyggml.cli.show.tables import columns, facts, heading, print_all
-from pyggml.cli.show.units import bytes_text, counted
+from pyggml.units import bytes_text, counted
 
 if TYPE_CHECKING:
     from pyggml import DeviceMemory, MemoryEstimate

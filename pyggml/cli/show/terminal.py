@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyggml.cli.show.units import scaled
+from pyggml.units import scaled
 
 _ENDLESS = 10_000  # columns
 

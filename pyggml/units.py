@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers as people read them, the same in errors, in reports and in the command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _COUNTS = ("", " thousand", " million", " billion", " trillion")
 
 
 def scaled(n: float) -> str:
-    """``3_812_000`` is "3.81 M", for a unit to follow: decimal, three digits."""
+    """``3_812_000`` is "3.81 M", ready for a unit to follow: decimal prefixes, three digits."""
     digits, power = _three_digits(n, len(_PREFIXES))
     return f"{digits} {_PREFIXES[power]}"
 
@@ -23,8 +23,13 @@ def count_text(n: float) -> str:
     return f"{digits}{_COUNTS[power]}"
 
 
+def percent_text(share: float) -> str:
+    """``0.621`` is "62%"; "<1%" for what would round to nothing."""
+    return "<1%" if 0 < share < 0.005 else f"{100 * share:.0f}%"
+
+
 def size_label(n_params: float) -> str:
-    """``134_515_008`` is "135M", as models are called by their size."""
+    """``134_515_008`` is "135M", the way models are named by their size."""
     power = 0
     while n_params >= 999.5:
         n_params, power = n_params / 1000, power + 1
@@ -55,8 +60,19 @@ def ago_text(seconds: float) -> str:
     return "just now"
 
 
+def ranges(numbers: list[int]) -> str:
+    """``[0, 1, 2, 5]``, in ascending order, is "0-2, 5"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
 def _three_digits(n: float, n_powers: int) -> tuple[str, int]:
-    """Three digits of it, and the power of a thousand that they are to be multiplied by."""
+    """Its first three digits, and the power of a thousand to multiply them by."""
     power = 0
     while n >= 999.5 and power < n_powers - 1:
         n, power = n / 1000, power + 1

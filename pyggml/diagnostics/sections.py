@@ -1,0 +1,159 @@
+"""A report in words: sections of facts, which ``str(report)`` prints and the command dresses up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyggml.units import bytes_text, count_text, counted, percent_text, ranges
+
+if TYPE_CHECKING:
+    from pyggml.diagnostics.report import LayerReport, ModelReport, TensorShare, VocabularyReport
+
+_FORMATS = {"gguf": "GGUF", "huggingface": "Hugging Face directory"}
+_MAX_SPECIAL = 12
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """A part of a report, for a reader. What files say in it is printable: control characters are spelled out.
+
+    Attributes:
+        title: of the section; of the first one, the model's name.
+        shares: parts of the model's bytes, the largest first.
+        facts: names and what there is to say about them.
+    """
+
+    title: str
+    shares: tuple[TensorShare, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        total = sum(share.n_bytes for share in self.shares) or 1
+        sizes = [(each.name, f"{percent_text(each.n_bytes / total):>4}  {bytes_text(each.n_bytes)}") for each in self.shares]
+        width = max((len(name) for name, _ in (*sizes, *self.facts)), default=0)
+        return "\n".join([self.title, *(f"  {name:{width}}  {text}" for name, text in (*sizes, *self.facts))])
+
+
+def sections_of(report: ModelReport) -> Iterator[ReportSection]:
+    """All there is to say, in the order of reading: what it is, where its bytes are, what load() does, what is wrong."""
+    yield ReportSection(printable(report.name or report.path.name), facts=_facts(_model(report)))
+    yield ReportSection("Tokens", facts=_facts(_tokens(report)))
+    yield ReportSection("Where the bytes are", report.parts)
+    yield ReportSection("Types", report.types, _facts(_layers(report)))
+    yield ReportSection("With pyggml", facts=_facts(_loading(report)))
+    problems = _facts((problem.severity, f"{problem.message} [{problem.code}]") for problem in report.problems)
+    yield ReportSection(counted(len(problems), "problem") if problems else "No problems found.", facts=problems)
+
+
+def printable(text: str) -> str:
+    """The text with everything spelled out that a terminal would obey."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def _facts(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The rows that have something to say."""
+    return tuple((name, printable(text)) for name, text in rows if text)
+
+
+def _model(report: ModelReport) -> Iterator[tuple[str, str]]:
+    yield "file" if report.format == "gguf" else "directory", str(report.path)
+    yield "format", f"{_FORMATS[report.format]}, {counted(len(report.files), 'file')}, {bytes_text(report.n_bytes)}"
+    yield "model", _joined(report.variant, report.architecture and f"architecture {report.architecture}")
+    yield "weights", f"{count_text(report.n_params)} in {counted(report.n_tensors, 'tensor')}"
+    quantization = report.quantization
+    yield "stored as", f"{quantization.name}, {quantization.bits_per_weight:.3g} bits each"
+    yield "layers", f"{report.n_layer}, {report.n_embd:,} wide, feed-forward {report.n_ff:,}" if report.n_layer else ""
+    yield "experts", _experts(report)
+    yield "attention", _attention(report)
+    yield "positions", _positions(report)
+    yield "context", f"{report.n_ctx_train:,} tokens" if report.n_ctx_train else ""
+    yield "output", "shares the embedding's weights" if report.tied_embeddings else "has weights of its own"
+    for name, values in report.per_layer.items():
+        yield name, ", ".join(f"{value} in {counted(n, 'layer')}" for value, n in Counter(values).most_common())
+
+
+def _experts(report: ModelReport) -> str:
+    if not report.n_expert:
+        return ""
+    width = f", {report.n_ff_expert:,} wide" if report.n_ff_expert else ""
+    return f"{report.n_expert} in each layer, {report.n_expert_used} used for each token{width}"
+
+
+def _attention(report: ModelReport) -> str:
+    if not report.n_head:
+        return ""
+    heads = f"{report.n_head} heads of {report.head_dim}"
+    keys = f"{report.n_head_kv} for keys and values" if report.n_head_kv != report.n_head else ""
+    return _joined(heads, keys, report.sliding_window and f"window of {report.sliding_window:,} tokens")
+
+
+def _positions(report: ModelReport) -> str:
+    rope = report.rope
+    if rope.type == "none":
+        return "no rotations"
+    scaling = "" if rope.scaling == "none" else f"{rope.scaling} scaling"
+    factor = "" if rope.factor == 1.0 else f"factor {rope.factor:g}"
+    original = rope.n_ctx_original and f"made for {rope.n_ctx_original:,} tokens"
+    dims = rope.n_dims not in (0, report.head_dim) and f"{rope.n_dims} columns of each head"
+    return _joined(f"rotations ({rope.type}), base {rope.base:g}", scaling, factor, original, dims)
+
+
+def _tokens(report: ModelReport) -> Iterator[tuple[str, str]]:
+    if report.vocabulary is None:
+        yield "vocabulary", "none that can be read"
+    else:
+        yield from _vocabulary(report.vocabulary)
+    template = report.chat_template
+    if template is None:
+        is_bad = any(problem.code.startswith("template") for problem in report.problems)
+        yield "chat template", "cannot be read" if is_bad else "none"
+        return
+    supports = template.supports
+    features = {
+        "system messages": supports.system,
+        "tools": supports.tools,
+        "parallel calls": supports.tools and supports.parallel_tool_calls,
+        "thinking": supports.thinking,
+        "reasoning effort": supports.reasoning_effort,
+    }
+    yield "chat template", ", ".join(name for name, is_there in features.items() if is_there) or "plain turns"
+    yield "more templates", ", ".join(template.names)
+
+
+def _vocabulary(vocabulary: VocabularyReport) -> Iterator[tuple[str, str]]:
+    kind = f"{vocabulary.type} ({vocabulary.pre_tokenizer})" if vocabulary.pre_tokenizer else vocabulary.type
+    adds = [name for name, is_added in (("BOS", vocabulary.add_bos), ("EOS", vocabulary.add_eos)) if is_added]
+    yield "vocabulary", _joined(f"{vocabulary.n_tokens:,} tokens", kind, adds and f"adds {' and '.join(adds)}")
+    yield "ends at", ", ".join(f"{text} ({id})" for id, text in vocabulary.stop_tokens.items())
+    special = [f"{role} {token.text} ({token.id})" for role, token in vocabulary.special.items()]
+    more = [f"and {len(special) - _MAX_SPECIAL} more"] if len(special) > _MAX_SPECIAL else []
+    yield "special", ", ".join(special[:_MAX_SPECIAL] + more)
+    yield "tokenizer", vocabulary.tokenizer or ""
+
+
+def _layers(report: ModelReport) -> Iterator[tuple[str, str]]:
+    """A row for each kind of layer, where not all layers are stored in the same types."""
+    kinds: dict[frozenset[str], list[LayerReport]] = {}
+    for layer in report.layers if report.layers_differ else ():
+        kinds.setdefault(frozenset(layer.types), []).append(layer)
+    for alike in kinds.values():
+        yield " + ".join(alike[0].types), f"layers {ranges([layer.index for layer in alike])}"
+
+
+def _loading(report: ModelReport) -> Iterator[tuple[str, str]]:
+    plan = report.plan
+    if not plan.loads:
+        yield "loads", f"no: {plan.refusal}"
+        return
+    yield "loads", f"with load() or Inference.{plan.factory}()"
+    yield "family", plan.family
+    limit = f"at most {plan.n_ctx_limit:,}" if plan.n_ctx_limit is not None else ""
+    yield "context", _joined(f"{plan.n_ctx:,} tokens by default", limit)
+    yield "imported as", plan.import_type or "" if plan.imports else ""
+
+
+def _joined(*parts: object) -> str:
+    return ", ".join(str(part) for part in parts if part)

@@ -1,0 +1,117 @@
+"""How this engine was built, and what of the machine it may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyggml._ffi import ffi, lib, module_dir
+
+_NO_QUOTA = 2**31 - 1
+_NO_LIMIT = 1 << 60  # the kernel's "none" is near 2**63, less what is in use; ours is 2**64 - 1
+
+
+@dataclass(frozen=True)
+class BuildInfo:
+    """How the compiled module was built.
+
+    Attributes:
+        engine: the engine and its version, such as "llama.cpp b11549".
+        compiler: with its version.
+        build_type: of CMake, such as "Release".
+        system: that it was built for.
+        portable: backends and variants of the CPU's code are loaded at run time.
+        sanitize: the sanitizers that are compiled in; None: none.
+        options: those of the engine's build options that are on.
+        backends: what can compute: "CPU", "CUDA" ...
+        module: the folder of the module.
+    """
+
+    engine: str
+    compiler: str
+    build_type: str
+    system: str
+    portable: bool
+    sanitize: str | None
+    options: tuple[str, ...]
+    backends: tuple[str, ...]
+    module: Path
+
+
+@dataclass(frozen=True)
+class CpuLimits:
+    """How many cores there are for this process.
+
+    Attributes:
+        n_processors: logical ones that it may run on; None: the system does not say.
+        n_cores: physical ones among them.
+        n_quota: whole cores of its control groups' quotas; None: there is no quota.
+        n_usable: compute threads worth having, which is the least of these.
+    """
+
+    n_processors: int | None
+    n_cores: int
+    n_quota: int | None
+    n_usable: int
+
+
+@dataclass(frozen=True)
+class MemoryLimits:
+    """How many bytes of main memory this process may still take.
+
+    Attributes:
+        usable_bytes: the least of the others.
+        machine_bytes: what the machine has left; None, as for the others: no limit.
+        cgroup_bytes: what its control groups (a container) leave.
+        address_space_bytes: what ``ulimit -v`` leaves.
+    """
+
+    usable_bytes: int
+    machine_bytes: int | None
+    cgroup_bytes: int | None
+    address_space_bytes: int | None
+
+
+def build_info() -> BuildInfo:
+    """How the compiled module was built."""
+    told = dict(line.split("=", 1) for line in _text(lib.pyg_build_info()).splitlines())
+    registries = [lib.ggml_backend_reg_get(index) for index in range(lib.ggml_backend_reg_count())]
+    return BuildInfo(
+        engine=f"llama.cpp {_text(lib.pyg_engine_build())}",
+        compiler=told["compiler"],
+        build_type=told["build_type"],
+        system=told["system"],
+        portable=told["portable"] == "ON",
+        sanitize=told["sanitize"] or None,
+        options=tuple(name for name in told if name.startswith("GGML_")),
+        backends=tuple(_text(lib.ggml_backend_reg_name(registry)) for registry in registries),
+        module=module_dir,
+    )
+
+
+def cpu_limits() -> CpuLimits:
+    """How many cores there are for this process."""
+    limits = ffi.new("pyg_cpu_limits *")
+    lib.pyg_cpu_get_limits(limits)
+    quota = limits.n_quota if limits.n_quota < _NO_QUOTA else None
+    return CpuLimits(limits.n_processors or None, limits.n_cores, quota, lib.pyg_cpu_count())
+
+
+def cpu_features() -> list[str]:
+    """What the CPU backend computes with, by the engine's names: instructions such as "AVX2", and ways of its own."""
+    own = _text(lib.llama_print_system_info()).partition("CPU : ")[2].split(" : ")[0]
+    pairs = [part.split("=") for part in own.split("|") if "=" in part]
+    return [name.strip() for name, value in pairs if value.strip() != "0"]
+
+
+def memory_limits() -> MemoryLimits:
+    """How many bytes of main memory this process may still take."""
+    limits = ffi.new("pyg_memory_limits *")
+    lib.pyg_memory_get_limits(limits)
+    found = (limits.machine, limits.groups, limits.address_space)
+    return MemoryLimits(lib.pyg_memory_available(), *(each if each < _NO_LIMIT else None for each in found))
+
+
+def _text(chars: object) -> str:
+    text: str = ffi.string(chars).decode(errors="replace")
+    return text
