@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import platform
 import re
 import shlex
 import subprocess
@@ -19,11 +20,10 @@ import pytest
 from command import fails, pyggml
 
 import pyggml as library
-from pyggml.cli.doctor import machine
+from pyggml.cli.doctor import anonymous, machine, report
 from pyggml.cli.doctor.checks import Check, checks
 from pyggml.cli.doctor.gpu import Gpu, find_gpus, has_rocm
 from pyggml.cli.doctor.probe import Probe, probe
-from pyggml.cli.doctor.text import anonymous, report
 
 BYTES = {"type": ["integer", "null"], "minimum": 0}
 TEXT = {"type": ["string", "null"]}
@@ -252,7 +252,7 @@ class Machine:
         self.file("usr/lib/x86_64-linux-gnu/libcuda.so.1")
 
     def gpus(self) -> list[Gpu]:
-        return find_gpus(self.root, "Linux", "x86_64")
+        return find_gpus(self.root)
 
 
 @pytest.fixture
@@ -379,9 +379,11 @@ class TestFindingGpus:
         made_up.file("proc/device-tree/model", "NVIDIA Jetson Orin Nano\0")
         assert made_up.gpus() == [Gpu("NVIDIA", "NVIDIA Jetson Orin Nano", "/etc/nv_tegra_release")]
 
-    def test_apple(self, made_up: Machine) -> None:
-        assert [gpu.vendor for gpu in find_gpus(made_up.root, "Darwin", "arm64")] == ["Apple"]
-        assert find_gpus(made_up.root, "Darwin", "x86_64") == []
+    def test_apple(self, made_up: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(platform, "system", lambda: "Darwin")
+        for processor, vendors in (("arm64", ["Apple"]), ("x86_64", [])):
+            monkeypatch.setattr(platform, "machine", lambda processor=processor: processor)
+            assert [gpu.vendor for gpu in made_up.gpus()] == vendors
 
 
 NVIDIA = Gpu("NVIDIA", "NVIDIA H200", "PCI 0000:01:00.0, driver nvidia")
@@ -512,7 +514,7 @@ class TestMemoryAndCache:
         return judged(told(memory={**memory, **changes}))["memory"]
 
     def test_who_limits(self) -> None:
-        assert self.limits() == Check("memory", "ok", "8.59 GB for this process, by the machine")
+        assert self.limits() == Check("memory", "ok", "8.59 GB for this process, limited by the machine")
         assert "container" in self.limits(usable_bytes=2 << 30, cgroup_bytes=2 << 30).text
         check = self.limits(usable_bytes=4 << 30, address_space_bytes=4 << 30)
         assert (check.status, "ulimit -v" in check.text) == ("note", True)
@@ -531,7 +533,7 @@ class TestMemoryAndCache:
 
 def test_the_verdict() -> None:
     def last(*statuses: Any) -> str:
-        return report({}, [Check("x", status, "y", "z") for status in statuses]).plain.splitlines()[-1]
+        return report({}, [Check("x", status, "y", "z")._asdict() for status in statuses]).plain.splitlines()[-1]
 
     assert last("ok", "note") == "All is well."
     assert last("ok", "warning") == "Everything works; see the warnings."

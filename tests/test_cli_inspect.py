@@ -14,8 +14,9 @@ from hf_llama import HFLlama
 from terminal import Terminal
 
 import pyggml as library
-from pyggml.cli.show.tables import plain, ranges
+from pyggml.diagnostics.sections import printable
 from pyggml.source import SHIPPED_MODEL
+from pyggml.units import ranges
 
 BAR = re.compile(r"^  ([\w -]+?) +(\d+|<1)% +([\d.]+ k?M?G?B)( [█▏▎▍▌▋▊▉]+)?$", re.MULTILINE)
 
@@ -165,4 +166,4 @@ def test_numbers_in_a_row_are_a_range() -> None:
 
 
 def test_control_characters_become_letters() -> None:
-    assert plain("a\tb\x1b[31mç 語\u202e") == "a\\tb\\x1b[31mç 語\\u202e"
+    assert printable("a\tb\x1b[31mç 語\u202e") == "a\\tb\\x1b[31mç 語\\u202e"

@@ -13,9 +13,9 @@ from hf_llama import HFLlama
 from terminal import Terminal
 
 from pyggml.cli._file_types import FILE_TYPES, OUTTYPES
-from pyggml.units import bytes_text, count_text, seconds_text
 from pyggml.gguf import GGUFReader
 from pyggml.importer import encoding
+from pyggml.units import bytes_text, count_text, seconds_text
 
 
 @pytest.fixture(scope="module")

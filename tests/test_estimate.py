@@ -529,6 +529,7 @@ LIMITED = """
 import resource, sys
 import pyggml
 from pyggml.memory.estimate import estimate
+from pyggml.units import bytes_text
 
 path, spare = sys.argv[1], int(sys.argv[2])
 with pyggml.load() as llm:  # what the process needs anyway
@@ -550,7 +551,7 @@ try:
     raise SystemExit("it fitted")
 except pyggml.OutOfMemoryError as error:
     assert error.required_bytes > error.available_bytes > 0
-    assert str(error.required_bytes) in str(error) and str(error.available_bytes) in str(error)
+    assert bytes_text(error.required_bytes) in str(error) and bytes_text(error.available_bytes) in str(error)
     planned = estimate(path, n_ctx=131_072)
     assert not planned.fits
     assert 256 <= planned.suggestions.n_ctx < 131_072

@@ -145,7 +145,21 @@ def test_a_report_is_json() -> None:
 
 def test_a_report_reads_well() -> None:
     text = str(pyggml.inspect())
-    for part in ("pyggml demo", "llama", "3.5M", "Q8_0", "5 layers", "context 512", "<|im_end|>", "no problems"):
+    assert text.startswith("pyggml demo\n  file  ")
+    for part in (
+        "architecture llama",
+        "3.48 million",
+        "Q8_0, 8.52 bits",
+        "layers     5, 256 wide",
+        "context    512 tokens",
+    ):
+        assert part in text, text
+    for part in (
+        "<|im_end|> (2)",
+        "\n\nTypes\n  Q8_0  100%  3.69 MB\n",
+        "512 tokens by default",
+        "\n\nNo problems found.",
+    ):
         assert part in text, text
 
 

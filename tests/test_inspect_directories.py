@@ -116,7 +116,7 @@ def test_what_there_is_to_say(tmp_path: Path) -> None:
     assert [layer.types for layer in report.layers] == [{"BF16": report.layers[0].n_bytes}] * 2
     assert report.plan.imports
     assert json.loads(json.dumps(report.to_dict()))["plan"]["import_type"] == "BF16"
-    assert "after importing it as BF16" in str(report)
+    assert "imported as  BF16" in str(report)
 
 
 def test_every_end_that_is_named_stops(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import pytest
 import pyggml
 from pyggml import source
 from pyggml.schema.grammar import grammar_of
+from pyggml.units import bytes_text
 
 STORY = "Once upon a time"
 
@@ -98,8 +99,8 @@ def test_absurd_context_is_refused_before_it_is_allocated() -> None:
     error = caught.value
     assert isinstance(error, MemoryError)
     assert error.required_bytes > error.available_bytes > 0
-    assert str(error.required_bytes) in str(error)
-    assert str(error.available_bytes) in str(error)
+    assert bytes_text(error.required_bytes) in str(error)
+    assert bytes_text(error.available_bytes) in str(error)
 
 
 @pytest.mark.parametrize(

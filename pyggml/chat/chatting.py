@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyggml.chat import ChatTemplates
 from pyggml.chat.conversation import ChatJob, ChatStream, Conversation
-from pyggml.chat.messages import Message
-from pyggml.chat.messages import checked_messages
+from pyggml.chat.messages import Message, checked_messages
 from pyggml.chat.quoting import SpecialTexts
 from pyggml.chat.tools import ToolLike
 from pyggml.chat.tools import checked as checked_tools

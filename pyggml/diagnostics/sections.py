@@ -32,13 +32,15 @@ class ReportSection:
 
     def __str__(self) -> str:
         total = sum(share.n_bytes for share in self.shares) or 1
-        sizes = [(each.name, f"{percent_text(each.n_bytes / total):>4}  {bytes_text(each.n_bytes)}") for each in self.shares]
-        width = max((len(name) for name, _ in (*sizes, *self.facts)), default=0)
-        return "\n".join([self.title, *(f"  {name:{width}}  {text}" for name, text in (*sizes, *self.facts))])
+        sizes = [(f"{percent_text(share.n_bytes / total):>4}", bytes_text(share.n_bytes)) for share in self.shares]
+        shares = [(share.name, "  ".join(size)) for share, size in zip(self.shares, sizes, strict=True)]
+        rows = [*shares, *self.facts]
+        width = max((len(name) for name, _ in rows), default=0)
+        return "\n".join([self.title, *(f"  {name:{width}}  {text}" for name, text in rows)])
 
 
 def sections_of(report: ModelReport) -> Iterator[ReportSection]:
-    """All there is to say, in the order of reading: what it is, where its bytes are, what load() does, what is wrong."""
+    """All there is to say: what the model is, where its bytes are, how it loads, and what is wrong with it."""
     yield ReportSection(printable(report.name or report.path.name), facts=_facts(_model(report)))
     yield ReportSection("Tokens", facts=_facts(_tokens(report)))
     yield ReportSection("Where the bytes are", report.parts)

@@ -46,5 +46,5 @@ def room_for(target: Path, n_bytes: int, n_allocated: int = 0) -> Iterator[None]
         if error.errno not in NO_ROOM:
             raise
         available = shutil.disk_usage(target.parent).free
-        message = f"{target} takes {bytes_text(required)}, and the disk was full before it was written: {error.strerror}"
+        message = f"{target} takes {bytes_text(required)}, and the disk is full: {error.strerror}"
         raise DiskFullError(message, required, available) from None
