@@ -1,11 +1,11 @@
-"""The rule that import-linter has no contract for; `pyproject.toml` names it."""
+"""The rules that import-linter has no contracts for; `pyproject.toml` names them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from grimp import ImportGraph
-from importlinter import Contract, ContractCheck, output
+from importlinter import Contract, ContractCheck, fields, output
 
 
 class PrivateModules(Contract):
@@ -18,6 +18,27 @@ class PrivateModules(Contract):
     def render_broken_contract(self, check: ContractCheck) -> None:
         for importer, imported in check.metadata["broken"]:
             output.print_error(f"{importer} imports {imported}, which is {_owner(imported)}'s own")
+
+
+class FrontEnds(Contract):
+    """A front end imports the package itself and its public modules: what any other program could import."""
+
+    front_ends = fields.ListField(subfield=fields.StringField())
+    public_modules = fields.ListField(subfield=fields.StringField())
+
+    def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002
+        broken = sorted(
+            (importer, imported)
+            for front_end in self.front_ends
+            for importer in {front_end} | graph.find_descendants(front_end)
+            for imported in graph.find_modules_directly_imported_by(importer)
+            if imported not in self.public_modules and not f"{imported}.".startswith(f"{front_end}.")
+        )
+        return ContractCheck(kept=not broken, metadata={"broken": broken})
+
+    def render_broken_contract(self, check: ContractCheck) -> None:
+        for importer, imported in check.metadata["broken"]:
+            output.print_error(f"{importer} imports {imported}, which is not public")
 
 
 def _trespasses(graph: ImportGraph) -> Iterator[tuple[str, str]]:
