@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -10,8 +11,12 @@ from pathlib import Path
 import pytest
 from command import called, fails, pyggml
 
+import pyggml as library
+from pyggml import cli
 from pyggml._version import __version__
 from pyggml.cli.program import COMMANDS
+
+PUBLIC_MODULES = {"cache", "system", "units"}
 
 
 def test_help_names_every_command() -> None:
@@ -30,6 +35,15 @@ def test_help_does_not_import_the_library(arguments: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "set()"
+
+
+def test_it_uses_public_names_of_the_library() -> None:
+    """Of what it asks the package for; import-linter looks after what it imports."""
+    public = {*library.__all__, *PUBLIC_MODULES} - {"ffi", "lib"}
+    for file in Path(cli.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "pyggml":
+                assert node.attr in public, f"{file.name} uses pyggml.{node.attr}"
 
 
 def test_version() -> None:

@@ -18,8 +18,8 @@ from command import Run, called, fails, pyggml
 from pyggml import ChatCompletion, ChatMessage, InvalidParameterError, SamplingParams, Timings
 from pyggml.cli._sampling_options import differing
 from pyggml.cli.chat.commands import COMMANDS, Outcome, understood
+from pyggml.cli.chat.inputs import inputs_of, is_open
 from pyggml.cli.chat.session import Session
-from pyggml.cli.chat.turns import is_open, turns_of
 from pyggml.source import SHIPPED_MODEL
 
 SKY, BLUE = "What colour is the sky?", "The sky is blue."
@@ -93,7 +93,7 @@ def test_what_is_no_conversation(session: Session, text: str, tmp_path: Path) ->
     path.write_text(text)
     with pytest.raises(click.ClickException, match=r"notes\.txt"):
         understood(session, f"/load {path}")
-    with pytest.raises(click.ClickException, match="holds no conversation"):
+    with pytest.raises(click.ClickException, match="is not a saved conversation"):
         understood(session, f"/save {path}")
     assert contents(session) == before
     assert path.read_text() == text
@@ -131,7 +131,7 @@ def test_undo_and_retry(session: Session) -> None:
     assert contents(session) == [SKY, BLUE]
     understood(session, "/undo")
     for line in ("/undo", "/retry"):
-        with pytest.raises(click.ClickException, match="nothing was asked"):
+        with pytest.raises(click.ClickException, match="nothing has been asked"):
             understood(session, line)
 
 
@@ -197,10 +197,10 @@ def test_leaving(session: Session) -> None:
     assert all(understood(session, line).leave for line in ("/exit", "/quit", "/bye", " /exit "))
 
 
-# --- turns ------------------------------------------------------------------------------------------------------
+# --- inputs -----------------------------------------------------------------------------------------------------
 
 
-def test_turns_are_lines_or_stand_between_fences() -> None:
+def test_inputs_are_lines_or_stand_between_fences() -> None:
     lines = [
         "one\n",
         "\n",
@@ -214,7 +214,7 @@ def test_turns_are_lines_or_stand_between_fences() -> None:
         "  four\n",
         '"""five\n',
     ]
-    assert list(turns_of(lines)) == ["one", "two\n\n  lines", "three", "  four", "five"]
+    assert list(inputs_of(lines)) == ["one", "two\n\n  lines", "three", "  four", "five"]
 
 
 def test_a_fence_is_open_until_the_next() -> None:
@@ -241,7 +241,7 @@ def test_commands_work_there_and_speak_on_standard_error() -> None:
 
 def test_an_empty_answer_is_told_of() -> None:
     done = chat(f"{SKY}\n", "-m", SHIPPED_MODEL, "--stop", "The sky")
-    assert done == Run(0, "", "[an empty answer, which the conversation leaves out]\n")
+    assert done == Run(0, "", "[an empty answer, which is left out of the conversation]\n")
 
 
 def test_the_shipped_model_is_named() -> None:
@@ -268,7 +268,7 @@ def test_reasoning_is_not_part_of_the_answer(thinking_path: Path, tmp_path: Path
         ("/nope\n", [], "no command /nope"),
         ("/load missing.json\n", [], "missing.json: No such file"),
         ("/set top_p 5\n", [], "top_p"),
-        ("word " * 3000, [], "/reset begins anew"),
+        ("word " * 3000, [], "/reset starts over"),
         (f"{SKY}\n", ["--n-ctx", "5"], "n-ctx"),
     ],
 )

@@ -39,7 +39,7 @@ def leave(terminal: Terminal) -> None:
 
 
 def interrupt_an_answer(terminal: Terminal) -> None:
-    """Asks, sees a good part of the answer, presses Ctrl-C, and is asked for the next turn."""
+    """Asks, sees a good part of the answer, presses Ctrl-C, and is asked for the next question."""
     n_shown = len(terminal.text)
     terminal.send("Tell me a story\r")
     terminal.wait_until(lambda: len(terminal.text) > n_shown + 500, "an answer")
@@ -51,7 +51,7 @@ def interrupt_an_answer(terminal: Terminal) -> None:
 @pytest.mark.parametrize("colours", ["colours", "NO_COLOR"])
 @pytest.mark.parametrize("columns", [40, 200])
 def test_a_session(columns: int, colours: str, start: Start) -> None:
-    """Two turns, an interrupt inside the answer, /reset, a long paste, exit."""
+    """Two questions, an interrupt inside the answer, /reset, a long paste, exit."""
     env = {"NO_COLOR": "1"} if colours == "NO_COLOR" else {}
     chat = start("chat", "-c", 5000, columns=columns, **env)
     chat.wait_for_prompt()
@@ -63,7 +63,7 @@ def test_a_session(columns: int, colours: str, start: Start) -> None:
     chat.say("/set ignore_eos on")
     interrupt_an_answer(chat)
     chat.say("/reset")
-    assert chat.rows[-4:] == ["[stopped]", ">>> /reset", "The conversation begins anew.", ">>>"]
+    assert chat.rows[-4:] == ["[stopped]", ">>> /reset", "The conversation starts over.", ">>>"]
 
     chat.say("/set ignore_eos off")
     chat.paste("\n".join(PASTE))
@@ -90,7 +90,7 @@ def test_after_an_interrupt_the_conversation_goes_on(start: Start) -> None:
     chat.say("/undo")
     assert chat.text.count("Forgotten: Tell me a story") == 2
     chat.say("/undo")
-    assert chat.rows[-2] == "nothing was asked yet"
+    assert chat.rows[-2] == "nothing has been asked yet"
     leave(chat)
 
 
@@ -111,7 +111,7 @@ def test_what_is_typed_during_an_answer_waits_for_the_next_prompt(start: Start) 
     leave(chat)
 
 
-def test_a_line_typed_ahead_is_the_next_turn(start: Start) -> None:
+def test_a_line_typed_ahead_is_the_next_question(start: Start) -> None:
     chat = start("chat", "-m", SHIPPED_MODEL, "--n-ctx", 50_000, "--ignore-eos", "--max-tokens", 1000)
     chat.wait_for_prompt()
     n_shown = len(chat.text)
@@ -174,7 +174,7 @@ def test_tab_completes_commands(start: Start, tmp_path: Path) -> None:
     chat.send(f"/load {tmp_path}/earl\t")
     chat.wait_for("earlier.json")
     chat.say("")
-    assert chat.rows[-2] == "0 messages"
+    assert chat.rows[-2] == "0 messages loaded"
     leave(chat)
 
 
@@ -187,7 +187,7 @@ def test_mistakes_do_not_end_it(start: Start) -> None:
         "/set top_p 5": "top_p: 5",
         "/set mirostat 1": "mirostat 1",
         "/set top_k 5": "no effect",
-        "word " * 1500: "/reset begins anew",
+        "word " * 1500: "/reset starts over",
     }.items():
         chat.send("\x1b[200~" + line + "\x1b[201~")
         chat.say("")
@@ -202,9 +202,9 @@ def test_a_full_context_says_so_and_the_conversation_is_kept(start: Start) -> No
     chat = start("chat", "-m", SHIPPED_MODEL, "-c", 120, "--ignore-eos")
     chat.wait_for_prompt()
     chat.say(SKY)
-    assert chat.shows("[the context is full: /reset begins anew")
+    assert chat.shows("[the context is full: /reset starts over")
     chat.say(GRASS)
-    assert chat.shows("/reset begins anew, /undo forgets the last turn, --n-ctx makes more room")
+    assert chat.shows("/reset starts over, /undo forgets the last question, --n-ctx makes more room")
     chat.say("/undo")
     assert chat.rows[-2] == f"Forgotten: {SKY}"
     leave(chat)
@@ -216,7 +216,7 @@ def test_ctrl_c_at_the_prompt(start: Start) -> None:
     chat.send("no such question")
     chat.wait_for("no such question")
     chat.send("\x03")
-    chat.wait_for("Ctrl-C again, Ctrl-D or /exit leaves.")
+    chat.wait_for("To leave: Ctrl-C again, Ctrl-D or /exit.")
     chat.wait_for_prompt()
     chat.say(SKY)
     assert chat.rows[-2] == BLUE

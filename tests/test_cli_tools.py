@@ -12,7 +12,7 @@ from command import fails, interrupted, pyggml
 from hf_llama import HFLlama
 from terminal import Terminal
 
-from pyggml.cli._file_types import FILE_TYPES, OUTTYPES
+from pyggml.cli.arguments.file_types import FILE_TYPES, OUTTYPES
 from pyggml.gguf import GGUFReader
 from pyggml.importer import encoding
 from pyggml.units import bytes_text, count_text, seconds_text

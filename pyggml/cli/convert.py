@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 import pyggml
-from pyggml.cli._conversion import run_and_tell
-from pyggml.cli._file_types import OUTTYPES, TYPES_EPILOG, type_choice
-from pyggml.cli._output_file import force_option, output_file
+from pyggml.cli.arguments.file_types import OUTTYPES, TYPES_EPILOG, type_choice
+from pyggml.cli.arguments.output_file import force_option, output_file
 from pyggml.cli.program import Command
+from pyggml.cli.show.conversion import run_and_tell
 from pyggml.cli.show.terminal import json_option
 
 

@@ -7,8 +7,8 @@ import time
 import click
 
 import pyggml
-from pyggml.cli._output_file import force_option, output_file
-from pyggml.cli._text_files import amount, chunk_options, text_argument, text_or_file
+from pyggml.cli.arguments.output_file import force_option, output_file
+from pyggml.cli.arguments.text_file import amount, chunk_options, text_argument, text_or_file
 from pyggml.cli.options import model_option, say_which
 from pyggml.cli.program import Command
 from pyggml.cli.show.terminal import json_option, print_json, progress

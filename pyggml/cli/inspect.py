@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 import pyggml
-from pyggml.cli._file_types import OUTTYPES, TYPES_EPILOG, type_choice
+from pyggml.cli.arguments.file_types import OUTTYPES, TYPES_EPILOG, type_choice
 from pyggml.cli.options import CACHE_TYPES, n_ctx_type, n_gpu_layers_type, say_which
 from pyggml.cli.program import Command
 from pyggml.cli.show.terminal import console, json_option, print_json, progress

@@ -24,8 +24,6 @@ from pyggml.units import size_label
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from pyggml.model import Progress
-
 Kind = Literal["prompt", "generate"]
 
 _SEED = 1
@@ -46,7 +44,7 @@ class Side:
     @property
     def name(self) -> str:
         """What the model is called: its file's name."""
-        model = pyggml.source.SHIPPED_MODEL if self.model is None else self.model
+        model = pyggml.SHIPPED_MODEL if self.model is None else self.model
         return Path(model).name or str(model)
 
 
@@ -281,7 +279,7 @@ class _Memory:
         has_gpu = any("gpu" in device.type for device in pyggml.devices())
         self._room = math.inf if has_gpu or not cpus else cpus[0].memory_free
 
-    def llm(self, side: Side, progress: Progress | None = None) -> pyggml.LLM:
+    def llm(self, side: Side, progress: Callable[[float], None] | None = None) -> pyggml.LLM:
         """The engine of a side; models that were not used for the longest time make room for it."""
         key = (side.model, side.device, side.n_gpu_layers)
         while True:
@@ -298,7 +296,7 @@ class _Memory:
         while self._models:
             self._close_oldest()
 
-    def _with(self, model: _Model | None, side: Side, progress: Progress | None) -> _Model:
+    def _with(self, model: _Model | None, side: Side, progress: Callable[[float], None] | None) -> _Model:
         engine: dict[str, Any] = {
             "n_threads": side.n_threads,
             "cache_type": side.cache_type,

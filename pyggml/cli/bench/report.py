@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyggml
+from pyggml import system
 from pyggml.cli.bench.measure import About, Case, Result, Side
 from pyggml.cli.show.terminal import console
 from pyggml.units import bytes_text, count_text, counted
@@ -40,7 +41,7 @@ def as_json(results: Sequence[Result], load_average: float | None, *, interrupte
         "pyggml": pyggml.__version__,
         "engine": _engine(),
         "cpu": _cpu(),
-        "n_cores": pyggml.lib.pyg_cpu_count(),
+        "n_cores": system.cpu_limits().n_usable,
         "devices": [dataclasses.asdict(device) for device in pyggml.devices()],
         "load_average": load_average,
         "interrupted": interrupted,
@@ -67,7 +68,7 @@ def show(results: Sequence[Result], load_average: float | None, *, interrupted: 
         return
     repetitions = {len(result.seconds) for result in results}
     times = f"{min(repetitions)} to {max(repetitions)}" if len(repetitions) > 1 else f"{max(repetitions)}"
-    lines = [f"pyggml {pyggml.__version__}, engine {_engine()}, {_cpu()}, {pyggml.lib.pyg_cpu_count()} cores"]
+    lines = [f"pyggml {pyggml.__version__}, engine {_engine()}, {_cpu()}, {system.cpu_limits().n_usable} cores"]
     for label, about in _models(results).items():
         size = bytes_text(about.size_bytes)
         lines.append(f"{label}: {about.description}, {count_text(about.n_params)} parameters, {size}")
@@ -75,7 +76,7 @@ def show(results: Sequence[Result], load_average: float | None, *, interrupted: 
     terminal.print("\n".join(lines), soft_wrap=True, markup=False)
     _show_figures(results, terminal)
     lines = ["", f"Median, least and most of {times} repetitions; tokens of all requests together."]
-    if load_average is not None and load_average > _BUSY * pyggml.lib.pyg_cpu_count():
+    if load_average is not None and load_average > _BUSY * system.cpu_limits().n_usable:
         lines.append(f"Other programs were busy (load average {load_average:.1f}): figures of an idle machine differ.")
     if interrupted:
         lines.append("Interrupted: this is what was measured so far.")
@@ -213,8 +214,7 @@ def _models(results: Sequence[Result]) -> dict[str, About]:
 
 
 def _engine() -> str:
-    name: str = pyggml.ffi.string(pyggml.lib.pyg_engine_build()).decode()
-    return name
+    return system.build_info().engine.removeprefix("llama.cpp ")
 
 
 def _cpu() -> str:

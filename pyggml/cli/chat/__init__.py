@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyggml.cli._interrupts import Interrupts
 from pyggml.cli._model import opened
 from pyggml.cli._sampling_options import TO_THE_END, sampling_options, sampling_params
 from pyggml.cli.chat.answering import Chat
+from pyggml.cli.chat.inputs import PlainReader, Reader, inputs_of, typed_inputs
 from pyggml.cli.chat.session import Session
-from pyggml.cli.chat.turns import PlainReader, Reader, turns_of, typed
+from pyggml.cli.interrupts import Interrupts
 from pyggml.cli.options import load_options, model_option
 from pyggml.cli.program import Command
 from pyggml.cli.show.screen import Screen, obeys_escapes
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 @click.command("chat", cls=Command)
 @model_option
 @click.option("-s", "--system", metavar="TEXT", default="", help="The system message.")
-@click.option("--thinking/--no-thinking", default=None, help="Whether a model that can reason first does.")
-@click.option("--stats", is_flag=True, help="Tell after each answer how many tokens there were, and how fast.")
+@click.option(
+    "--thinking/--no-thinking", default=None, help="Let a model that can think before it answers do so, or not."
+)
+@click.option("--stats", is_flag=True, help="After each answer, show how many tokens it took and how fast they came.")
 @sampling_options(max_tokens=TO_THE_END)
 @load_options
 def command(
@@ -41,8 +43,8 @@ def command(
 ) -> None:
     r"""Talk with a model.
 
-    In a terminal, /help lists the commands and keys there are. Otherwise each line of standard input is a turn, and so
-    is what stands between two fences of three double quotes; the answers go to standard output.
+    In a terminal, /help lists the commands and keys. Otherwise each line of standard input is a message, and so is
+    everything between two sets of three double quotes; the answers go to standard output.
 
     \b
     pyggml chat -m model.gguf --system "Answer in one sentence."
@@ -55,14 +57,14 @@ def command(
         _reader(screen, interrupts) if is_interactive else nullcontext() as reader,
         opened(model, n_parallel=1, **load) as llm,
     ):
-        llm.chat_templates()  # to say at once that there is none
+        llm.chat_templates()  # fails now rather than at the first question, if there is none
         chat = Chat(llm, session, screen, interrupts, thinking, stats, is_interactive)
         if reader is None:
-            chat.hold(turns_of(_lines()))
+            chat.hold(inputs_of(_lines()))
         else:
-            screen.note(f"{_name(llm)}, {llm.n_ctx:,} tokens of context. /help tells more, Ctrl-D leaves.")
+            screen.note(f"{_name(llm)}, {llm.n_ctx:,} tokens of context. /help for help, Ctrl-D to leave.")
             with interrupts:
-                chat.hold(typed(reader, screen))
+                chat.hold(typed_inputs(reader, screen))
 
 
 def _reader(screen: Screen, interrupts: Interrupts) -> AbstractContextManager[Reader]:
@@ -78,7 +80,7 @@ def _name(llm: LLM) -> str:
 
 
 def _lines() -> Iterator[str]:
-    """Standard input, as it comes."""
+    """The lines of standard input as they come."""
     for number, line in enumerate(sys.stdin.buffer, start=1):
         try:
             yield line.decode()

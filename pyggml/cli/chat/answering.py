@@ -1,4 +1,4 @@
-"""The turns of a chat: from what a user says to an answer on the screen."""
+"""A chat, from what a user types to an answer on the screen."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 import pyggml
-from pyggml.cli._interrupts import Interrupts
 from pyggml.cli.chat import commands
 from pyggml.cli.chat.session import Session
+from pyggml.cli.interrupts import Interrupts
 from pyggml.cli.program import one_line
 from pyggml.cli.show.screen import Screen, stats_line
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class Chat:
-    """A conversation with a model, and where it shows.
+    """A conversation with a model, and where it is shown.
 
     Attributes:
         llm: answers.
         session: what was said.
         screen: where answers go.
-        interrupts: Ctrl-C.
-        thinking: whether the model reasons first; None: as its template has it.
-        stats: tell what each answer took.
-        is_interactive: somebody is there to go on after a mistake.
+        interrupts: what Ctrl-C stops.
+        thinking: whether the model thinks before it answers; None: its template decides.
+        stats: show what each answer took.
+        is_interactive: somebody is there who can try again after a mistake.
     """
 
     llm: LLM
@@ -41,15 +41,15 @@ class Chat:
     stats: bool
     is_interactive: bool
 
-    def hold(self, turns: Iterable[str]) -> None:
-        """Takes turns until there are no more, or one says to leave.
+    def hold(self, inputs: Iterable[str]) -> None:
+        """Takes inputs until there are no more, or one of them is the command to leave.
 
         Raises:
-            click.ClickException, InferError, OSError: a turn went wrong, and nobody is there to go on.
+            click.ClickException, InferError, OSError: an input failed, and nobody is there to try again.
         """
-        for line in turns:
+        for text in inputs:
             try:
-                if self._turn(line):
+                if self._handle(text):
                     return
             except BrokenPipeError:
                 raise
@@ -58,9 +58,9 @@ class Chat:
                     raise
                 self.screen.note(one_line(error))
 
-    def _turn(self, line: str) -> bool:
-        """Whether it was the last one."""
-        outcome = commands.understood(self.session, line)
+    def _handle(self, text: str) -> bool:
+        """Runs a command or answers a question, and returns whether that was the command to leave."""
+        outcome = commands.understood(self.session, text)
         if outcome.say:
             self.screen.note(outcome.say)
         if outcome.ask is not None:
@@ -84,14 +84,14 @@ class Chat:
             )
         except pyggml.ContextOverflowError as error:
             raise click.ClickException(
-                f"{error}. /reset begins anew, /undo forgets the last turn, --n-ctx makes more room"
+                f"{error}. /reset starts over, /undo forgets the last question, --n-ctx makes more room"
             ) from None
         with self.interrupts.stopping(stream.cancel):
             self._show(stream)
         return stream.completion
 
     def _show(self, stream: ChatStream) -> None:
-        """Reasoning is for those who watch: a program gets the answer alone."""
+        """Only people see the reasoning: a program gets the answer alone."""
         thinking, answer = _Part(self.screen, dim=True), _Part(self.screen)
         for chunk in stream:
             if self.screen.is_terminal:
@@ -99,30 +99,30 @@ class Chat:
             answer.show(chunk.content, "[answer]\n" if thinking.has_begun else "")
 
     def _remark(self, done: ChatCompletion) -> str:
-        """What there is to say about how it ended."""
+        """What to say about how it ended; "" if it just stopped."""
         if done.finish_reason == "cancelled":
             return "[stopped]"
         if done.finish_reason == "timeout":
-            return "[timeout_s is over]"
+            return "[timeout_s has passed]"
         if done.finish_reason == "stop" and not (done.message.content or done.message.reasoning_content):
-            return "[an empty answer, which the conversation leaves out]"
+            return "[an empty answer, which is left out of the conversation]"
         if done.finish_reason != "length":
             return ""
         if len(done.token_ids) >= self.session.params.max_tokens:
             return f"[cut at max_tokens {self.session.params.max_tokens}]"
-        return "[the context is full: /reset begins anew, /undo forgets the last turn, --n-ctx makes more room]"
+        return "[the context is full: /reset starts over, /undo forgets the last question, --n-ctx makes more room]"
 
 
 @dataclass
 class _Part:
-    """The reasoning in an answer, or what it says."""
+    """One of the two parts of an answer: the reasoning, or the answer itself."""
 
     screen: Screen
     dim: bool = False
     has_begun: bool = False
 
     def show(self, text: str, heading: str) -> None:
-        """Shows more of it; before the first of it a heading, and no empty lines."""
+        """Shows more of it. Before the first of it comes the heading; empty lines there are left out."""
         if not self.has_begun:
             text = text.lstrip("\n")
             if not text:

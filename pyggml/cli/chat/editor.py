@@ -22,7 +22,7 @@ from prompt_toolkit.shortcuts import CompleteStyle
 
 from pyggml.cli._sampling_options import OPTIONS
 from pyggml.cli.chat.commands import COMMANDS
-from pyggml.cli.chat.turns import PROMPT, is_open
+from pyggml.cli.chat.inputs import PROMPT, is_open
 
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyPressEvent
@@ -32,13 +32,13 @@ _PASTES_MARKED, _PASTES_BARE = "\x1b[?2004h", "\x1b[?2004l"
 
 
 class Editor:
-    """Asks for one turn after another, and has the terminal of standard input for itself while it is entered.
+    """Asks for one input after another; while it is entered, it has the terminal to itself.
 
-    What is typed while an answer appears is kept for the next prompt, and not echoed amid the answer.
+    What is typed while an answer appears is kept for the next prompt, and not echoed into the answer.
     """
 
     def __init__(self) -> None:
-        """Opens the history of earlier chats."""
+        """Loads the history of earlier chats."""
         self._before: list[Any] = []
         self._prompt: PromptSession[str] = PromptSession(
             PROMPT,
@@ -67,7 +67,7 @@ class Editor:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
 
     def read(self) -> str:
-        """The next turn.
+        """The next input.
 
         Raises:
             KeyboardInterrupt: Ctrl-C; :attr:`is_empty` says whether something had been typed.
@@ -80,7 +80,7 @@ class Editor:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the line was, when the last :meth:`read` ended."""
+        """Whether nothing had been typed when the last :meth:`read` ended."""
         return not self._prompt.default_buffer.text
 
 
@@ -90,7 +90,7 @@ def _send(sequence: str) -> None:
 
 
 def _output() -> Output:
-    """The terminal, which is not asked where its cursor is: only menus need to know, and not all terminals answer."""
+    """The terminal, which is not asked for its cursor: only menus need that, and not all terminals answer."""
     output = create_output()
     if isinstance(output, Vt100_Output):
         output.enable_cpr = False
@@ -98,7 +98,7 @@ def _output() -> Output:
 
 
 class _KeptHistory(FileHistory):
-    """A file; a full disk is no reason to end a chat."""
+    """A history in a file, where a full disk does not end the chat."""
 
     def store_string(self, string: str) -> None:
         try:
@@ -108,7 +108,7 @@ class _KeptHistory(FileHistory):
 
 
 def _history() -> History:
-    """That of all chats, or just of this one where there is no place for a file."""
+    """The history of all chats, or of this one alone where no file can be kept."""
     try:
         path = _history_path()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ class _Completer(Completer):
         self._files = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Those that go on from what stands before the cursor."""
+        """The names that continue what is before the cursor."""
         command, space, argument = document.text_before_cursor.partition(" ")
         if not command.startswith("/"):
             return

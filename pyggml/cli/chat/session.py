@@ -1,4 +1,4 @@
-"""A conversation with a model, as nobody sees it: no terminal, no model."""
+"""The conversation itself: it knows neither the terminal nor the model."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Message = dict[str, Any]
 
 
 class Session:
-    """What was said, and how the next answer is made.
+    """What was said, and how the next answer is sampled.
 
-    A question enters the conversation together with its answer, so that one which failed leaves it as it was.
+    A question becomes part of the conversation together with its answer, so that a failure changes nothing.
 
     Attributes:
-        system: the system message; "" is none.
+        system: the system message; "" for none.
         messages: the others, in OpenAI's form.
         params: how to sample.
         last: the last answer.
     """
 
     def __init__(self, system: str, params: SamplingParams) -> None:
-        """Begins with nothing said."""
+        """Starts an empty conversation."""
         self.system = system
         self.messages: list[Message] = []
         self.params = params
@@ -34,12 +34,12 @@ class Session:
         self._unanswered: str | None = None
 
     def ask(self, question: str) -> list[Message]:
-        """What the model is to answer: everything, with the question at its end."""
+        """The messages that the model is to answer: all of them, and the question."""
         self._unanswered = question
         return [*self._all(), {"role": "user", "content": question}]
 
     def answered(self, done: ChatCompletion) -> None:
-        """Takes an answer to what was asked; one that was stopped before it said anything is none."""
+        """Adds the question and its answer, unless that was stopped before it said anything."""
         self.last = done
         message = done.message.to_dict()
         if self._unanswered is not None and any(value for key, value in message.items() if key != "role"):
@@ -47,7 +47,7 @@ class Session:
             self._unanswered = None
 
     def take_back(self) -> str | None:
-        """Removes the last question and all that followed it, and returns it; None: there is none."""
+        """Removes the last question and all that followed, and returns it; None if there is no question."""
         while self.messages:
             message = self.messages.pop()
             if message["role"] == "user":
@@ -55,11 +55,11 @@ class Session:
         return None
 
     def again(self) -> str | None:
-        """What was asked last, its answer taken back; None: nothing was."""
+        """Takes the last answer back and returns the question; None if there is none."""
         return self.take_back() if self._unanswered is None else self._unanswered
 
     def undo(self) -> str | None:
-        """Forgets the last question with its answer, and returns it; None: there is none."""
+        """Forgets the last question and its answer, and returns the question; None if there is none."""
         self._unanswered = None
         return self.take_back()
 
@@ -73,10 +73,10 @@ class Session:
         return json.dumps({"messages": self._all()}, indent=2, ensure_ascii=False) + "\n"
 
     def load(self, text: str) -> None:
-        """Takes up a conversation in place of this one; a question at its end waits for :meth:`again`.
+        """Replaces the conversation by a saved one; a question at its end waits for :meth:`again`.
 
         Raises:
-            InvalidParameterError: the text holds none.
+            InvalidParameterError: the text is not a conversation.
         """
         messages = conversation_in(text)
         is_system = messages[0]["role"] in ("system", "developer")
@@ -95,15 +95,15 @@ def conversation_in(text: str) -> list[Message]:
     """The messages in a JSON text, ``{"messages": [...]}`` or the list itself.
 
     Raises:
-        InvalidParameterError: there are none.
+        InvalidParameterError: the text is not a conversation.
     """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise pyggml.InvalidParameterError(f"it is no JSON: {error}") from None
+        raise pyggml.InvalidParameterError(f"this is not JSON: {error}") from None
     found = value.get("messages") if isinstance(value, dict) else value
     if not isinstance(found, list):
-        raise pyggml.InvalidParameterError('it is no conversation: {"messages": [...]}')
+        raise pyggml.InvalidParameterError('this is not a conversation, such as {"messages": [...]}')
     return pyggml.checked_messages(found)
 
 

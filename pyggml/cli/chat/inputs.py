@@ -1,4 +1,4 @@
-'''What a user says, turn by turn: a turn is a line, or what stands between two fences, which are """.'''
+'''What a user types: one input is a line, or what stands between two fences, which are """.'''
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from pyggml.cli._interrupts import Interrupts
+    from pyggml.cli.interrupts import Interrupts
     from pyggml.cli.show.screen import Screen
 
 PROMPT = ">>> "
@@ -15,23 +15,23 @@ _FENCE = '"""'
 
 
 class Reader(Protocol):
-    """Reads what is typed."""
+    """Reads what is typed, one input at a time."""
 
     def read(self) -> str:
-        """The next turn.
+        """The next input.
 
         Raises:
             KeyboardInterrupt: Ctrl-C.
-            EOFError: there is none.
+            EOFError: Ctrl-D, or the end of the input.
         """
 
     @property
     def is_empty(self) -> bool:
-        """Whether the line was, when the last :meth:`read` ended."""
+        """Whether nothing had been typed when the last :meth:`read` ended."""
 
 
 class PlainReader:
-    """Leaves editing to a terminal that obeys no escape sequences."""
+    """Leaves editing to a terminal that understands no escape sequences."""
 
     is_empty = True
 
@@ -54,46 +54,46 @@ class PlainReader:
         return text
 
 
-def typed(reader: Reader, screen: Screen) -> Iterator[str]:
-    """The turns that are typed, until the end of input, or Ctrl-C for the second time."""
+def typed_inputs(reader: Reader, screen: Screen) -> Iterator[str]:
+    """What is typed, until Ctrl-D or a second Ctrl-C; empty inputs are left out."""
     is_leaving = False
     while True:
         try:
-            turn = unfenced(reader.read())
+            text = unfenced(reader.read())
         except EOFError:
             return
         except KeyboardInterrupt:
             if is_leaving and reader.is_empty:
                 return
             is_leaving = True
-            screen.note("Ctrl-C again, Ctrl-D or /exit leaves.")
+            screen.note("To leave: Ctrl-C again, Ctrl-D or /exit.")
             continue
         is_leaving = False
-        if turn.strip():
-            yield turn
+        if text.strip():
+            yield text
 
 
-def turns_of(lines: Iterable[str]) -> Iterator[str]:
-    """The turns that lines make; empty ones are left out, and the end closes a fence."""
+def inputs_of(lines: Iterable[str]) -> Iterator[str]:
+    """The inputs that lines make up; empty ones are left out, and the last line closes an open fence."""
     text = ""
     for line in lines:
         text += line
         if not is_open(text):
-            if (turn := unfenced(text)).strip():
-                yield turn
+            if (whole := unfenced(text)).strip():
+                yield whole
             text = ""
-    if (turn := unfenced(text)).strip():
-        yield turn
+    if (rest := unfenced(text)).strip():
+        yield rest
 
 
 def is_open(text: str) -> bool:
-    """Whether it begins with a fence and does not end with another."""
+    """Whether it begins with a fence that is not closed yet."""
     body = text.strip()
     return body.startswith(_FENCE) and not (body.endswith(_FENCE) and len(body) >= 2 * len(_FENCE))
 
 
 def unfenced(text: str) -> str:
-    """The turn without the fences around it, or without the line's end."""
+    """The input without the fences around it, or without the newline at its end."""
     body = text.strip()
     if body.startswith(_FENCE):
         return body.removeprefix(_FENCE).removesuffix(_FENCE).strip("\n")
