@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -25,6 +26,7 @@ from shapes import model_file
 
 import pyggml
 from pyggml import SamplingParams, lib
+from pyggml.cli.bench.measure import random_prompts
 
 N_TASKS = 64
 N_REQUESTS = 1000
@@ -105,10 +107,9 @@ async def from_a_thread(llm: pyggml.LLM) -> None:
 
 def stalls(llm: pyggml.LLM, rounds: int) -> measure.Figures:
     """The longest stall of each kind of work, round by round."""
-    n_vocab = llm.model.vocab.n_tokens
 
     def prompts(n: int) -> list[list[int]]:
-        return measure.prompts(2 * N_TASKS, 32, n_vocab, seed=n)
+        return random_prompts(llm.model.vocab, 2 * N_TASKS, 32, random.Random(n))
 
     def side(work: Callable[[int], Awaitable[object]]) -> Callable[[int], float]:
         async def run(n: int) -> float:
@@ -127,7 +128,7 @@ def stalls(llm: pyggml.LLM, rounds: int) -> measure.Figures:
 
 def growth(llm: pyggml.LLM) -> tuple[Held, Held]:
     """What the process holds after the first requests and after all."""
-    prompts = measure.prompts(N_REQUESTS, 32, llm.model.vocab.n_tokens, seed=1)
+    prompts = random_prompts(llm.model.vocab, N_REQUESTS, 32, random.Random(1))
 
     async def run() -> tuple[Held, Held]:
         await from_tasks(llm, prompts[:N_FIRST])

@@ -16,6 +16,7 @@ import measure
 from shapes import model_file
 
 import pyggml
+from pyggml.cli.bench.measure import random_prompts
 
 N_PROMPT = 4000
 N_BATCH = 512
@@ -44,7 +45,7 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
     rng = random.Random(0)
     figures: dict[str, list[float]] = {"sequence back": [], "whole prefill": [], "one batch of it": []}
     with pyggml.load(model_file(name), n_ctx=N_PROMPT + 96, n_batch=N_BATCH, n_ubatch=N_BATCH) as llm:
-        prompts = measure.prompts(rounds + 1, N_PROMPT, llm.model.vocab.n_tokens, seed=0)
+        prompts = random_prompts(llm.model.vocab, rounds + 1, N_PROMPT, rng)
         prefill_s = llm.generate(prompts.pop(), max_tokens=1).timings.prefill_s
         figures["whole prefill"].append(1e3 * prefill_s)
         figures["one batch of it"].append(1e3 * prefill_s * N_BATCH / N_PROMPT)

@@ -9,6 +9,7 @@ llama.cpp brings, by way of ``pyggml.Sampler``, token by token from Python.
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import measure
 from shapes import model_file
 
 import pyggml
+from pyggml.cli.bench.measure import random_prompts
 from pyggml.schema.grammar import grammar_of
 
 N_TOKENS = 128
@@ -48,7 +50,7 @@ def compare(name: str, rounds: int, temperature: float) -> list[measure.Claim]:
 
         def side(**constraint: Any) -> Callable[[int], float]:
             def run(n: int) -> float:
-                prompt = measure.prompts(1, 16, n_vocab, seed=n)[0]
+                (prompt,) = random_prompts(llm.model.vocab, 1, 16, random.Random(n))
                 done = llm.generate(prompt, temperature=temperature, seed=n, max_tokens=N_TOKENS, **constraint)
                 return done.timings.tokens_per_s
 

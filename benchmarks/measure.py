@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import statistics
 import threading
 import time
@@ -53,13 +52,6 @@ def options(doc: str | None, *, rounds: int, models: Sequence[str]) -> argparse.
 def n_cpus() -> int:
     """CPUs that this process, and what it starts, may use."""
     return len(os.sched_getaffinity(0))
-
-
-def prompts(n: int, n_tokens: int, n_vocab: int, seed: int) -> list[list[int]]:
-    """``n`` prompts of random ordinary tokens, all different from the first token on."""
-    rng = random.Random(seed)
-    starts = rng.sample(range(1000, n_vocab - 1000), n)  # beyond the special tokens at either end
-    return [[start, *(rng.randrange(1000, n_vocab - 1000) for _ in range(n_tokens - 1))] for start in starts]
 
 
 def interleaved(sides: Mapping[str, Callable[[int], float]], rounds: int, unit: str) -> Figures:

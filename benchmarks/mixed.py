@@ -9,6 +9,7 @@ configured batch, that is the prefill of a prompt of just that many tokens by an
 from __future__ import annotations
 
 import itertools
+import random
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ import measure
 from shapes import model_file
 
 import pyggml
+from pyggml.cli.bench.measure import random_prompts
 
 N_BATCH = 512
 N_LONG = 1500
@@ -62,13 +64,13 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
     """Measures gap and step on one model."""
     print(f"{name}: {N_LONG} tokens of prompt beside a running stream, batches of {N_BATCH}")
     with pyggml.load(model_file(name), n_ctx=N_CTX, n_parallel=4, n_batch=N_BATCH, n_ubatch=N_BATCH) as llm:
-        n_vocab = llm.model.vocab.n_tokens
+        vocab = llm.model.vocab
 
         def gap(n: int) -> float:
-            return 1e3 * longest_gap(llm, measure.prompts(1, N_LONG, n_vocab, seed=100 + n)[0])
+            return 1e3 * longest_gap(llm, *random_prompts(vocab, 1, N_LONG, random.Random(100 + n)))
 
         def step(n: int) -> float:
-            return 1e3 * full_step(llm, measure.prompts(1, N_BATCH, n_vocab, seed=200 + n)[0])
+            return 1e3 * full_step(llm, *random_prompts(vocab, 1, N_BATCH, random.Random(200 + n)))
 
         figures = measure.interleaved({"longest gap": gap, "full step": step}, rounds, "ms")
     measure.table(figures, "ms")

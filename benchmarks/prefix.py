@@ -8,12 +8,14 @@ one after it, and one more while a stream with the same prefix is still running 
 
 from __future__ import annotations
 
+import random
 import sys
 
 import measure
 from shapes import SHAPES, model_file
 
 import pyggml
+from pyggml.cli.bench.measure import random_prompts
 
 N_PREFIX = 1500
 N_TAIL = 16  # what each request adds of its own, say a question
@@ -32,11 +34,11 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
         cached[request].append(done.cached_tokens)
 
     with pyggml.load(model_file(name), n_ctx=4096, n_parallel=4) as llm:
-        n_vocab = llm.model.vocab.n_tokens
-        llm.generate(measure.prompts(1, 600, n_vocab, seed=0)[0], max_tokens=N_TOKENS, ignore_eos=True)
-        for n in range(rounds):
-            prefix = measure.prompts(1, N_PREFIX, n_vocab, seed=100 + n)[0]
-            tails = measure.prompts(4, N_TAIL, n_vocab, seed=200 + n)
+        vocab, rng = llm.model.vocab, random.Random(0)
+        llm.generate(random_prompts(vocab, 1, 600, rng)[0], max_tokens=N_TOKENS, ignore_eos=True)
+        for _ in range(rounds):
+            (prefix,) = random_prompts(vocab, 1, N_PREFIX, rng)
+            tails = random_prompts(vocab, 4, N_TAIL, rng)
             ask("first", prefix + tails[0])
             ask("second", prefix + tails[1])
             with llm.stream(prefix + tails[2], max_tokens=256, ignore_eos=True) as running:

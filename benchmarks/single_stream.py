@@ -8,6 +8,7 @@ line, which claims nothing, tells how much of its speed a Python thread of the s
 
 from __future__ import annotations
 
+import random
 import statistics
 import sys
 import threading
@@ -21,16 +22,16 @@ from shapes import SHAPES, model_file
 
 import pyggml
 from pyggml import SamplingParams
+from pyggml.cli.bench.measure import Case, seconds_of
 
-# As tg128 does: 128 decode steps, from an empty context. The one-token prompt's logits give one token more.
-N_STEPS = 128
-REQUEST = SamplingParams(max_tokens=N_STEPS + 1, ignore_eos=True)
+CASE = Case("generate", 128)  # as tg128: 128 forward passes, from an empty context
+REQUEST = SamplingParams(max_tokens=CASE.n_tokens, ignore_eos=True)
 
 
-def decode(llm: pyggml.LLM) -> float:
-    """Decode steps per second of the engine, as llama-bench counts them, and after a warm-up as it has one."""
+def decode(llm: pyggml.LLM, seed: int) -> float:
+    """Tokens per second as "pyggml bench" measures them, after a warm-up, which llama-bench has as well."""
     llm.generate([1], REQUEST, max_tokens=16)
-    return llm.generate([1], REQUEST).timings.tokens_per_s
+    return CASE.speed(seconds_of(llm, CASE, random.Random(seed)))
 
 
 def whole(llm: pyggml.LLM) -> float:
@@ -48,7 +49,7 @@ def streamed(llm: pyggml.LLM) -> float:
 
 
 def llama_bench(model: Path, n_threads: int) -> Callable[[int], float]:
-    return lambda _round: upstream.decode_speed(model, N_STEPS, n_threads)
+    return lambda _round: upstream.decode_speed(model, CASE.n_tokens, n_threads)
 
 
 def beside(llm: pyggml.LLM, seconds: float) -> float:
@@ -78,10 +79,10 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
     """Measures all sides on one model."""
     model = model_file(name)
     threads = {f"llama-bench -t {n}": n for n in range(1, measure.n_cpus() + 1)}
-    print(f"{name}: {N_STEPS} decode steps of one stream")
+    print(f"{name}: {CASE.n_tokens} tokens of one stream")
     # One stream, and nothing kept of those before it: attention passes over what is kept, too.
     with pyggml.load(model, n_ctx=512, n_parallel=1) as llm:
-        sides: dict[str, Callable[[int], float]] = {"pyggml": lambda _round: decode(llm)}
+        sides: dict[str, Callable[[int], float]] = {"pyggml": lambda seed: decode(llm, seed)}
         sides |= {side: llama_bench(model, n) for side, n in threads.items()}
         figures = measure.interleaved(sides, rounds, "tokens/s")
         # By themselves: what runs first after another process has ended is slower.

@@ -1,4 +1,4 @@
-"""The engine's own choice of threads beside each fixed number, undisturbed: prefill and decode.
+"""The engine's own choice of threads beside each fixed number, undisturbed: a prompt, and generating.
 
 python benchmarks/thread_choice.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b]
 """
@@ -6,35 +6,27 @@ python benchmarks/thread_choice.py [--rounds 5] [--model smollm2-135m tinyllama-
 from __future__ import annotations
 
 import contextlib
+import random
 import sys
-from collections.abc import Callable
 from functools import partial
 
 import measure
 from shapes import model_file
 
 import pyggml
+from pyggml.cli.bench.measure import Case, seconds_of
 
-N_PROMPT = 512
-N_STEPS = 64
+CASES = (Case("prompt", 512), Case("generate", 64))
 ADAPTIVE = "adaptive"
 
 
-def prefill_speed(llm: pyggml.LLM, seed: int) -> float:
-    """Prompt tokens per second."""
-    prompt = measure.prompts(1, N_PROMPT, llm.model.vocab.n_tokens, seed)[0]
-    timings = llm.generate(prompt, max_tokens=1).timings
-    assert timings.prompt_tokens == N_PROMPT, "part of the prompt was in the cache"
-    return N_PROMPT / timings.prefill_s
-
-
-def decode_speed(llm: pyggml.LLM) -> float:
-    """Decode steps per second of one stream."""
-    return llm.generate([1], max_tokens=N_STEPS + 1, ignore_eos=True).timings.tokens_per_s
+def speed(llm: pyggml.LLM, case: Case, seed: int) -> float:
+    """Tokens per second."""
+    return case.speed(seconds_of(llm, case, random.Random(seed)))
 
 
 def compare(name: str, rounds: int) -> list[measure.Claim]:
-    """Measures prefill and decode of all counts on one model."""
+    """Measures both with all counts on one model."""
     counts = {ADAPTIVE: None} | {f"{n} threads": n for n in range(1, measure.n_cpus() + 1)}
     fixed = [count for count in counts if count != ADAPTIVE]
     claims = []
@@ -44,18 +36,14 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
             count: stack.enter_context(pyggml.load(model_file(name), n_ctx=1024, n_threads=n_threads))
             for count, n_threads in counts.items()
         }
-        measures: dict[str, Callable[[pyggml.LLM, int], float]] = {
-            "prefill": prefill_speed,
-            "decode": lambda llm, _round: decode_speed(llm),
-        }
-        for what, speed in measures.items():
-            print(f"{name}: {what}")
-            sides = {count: partial(speed, llm) for count, llm in llms.items()}
+        for case in CASES:
+            print(f"{name}: {case.name}")
+            sides = {count: partial(speed, llm, case) for count, llm in llms.items()}
             figures = measure.interleaved(sides, rounds, "tokens/s")
             measure.table(figures, "tokens/s")
             best = measure.best(figures, fixed)
             share = measure.ratio(figures, ADAPTIVE, best)
-            claims.append(measure.at_least(f"{name}: {what}, adaptive of {best}", share, 0.97, "x"))
+            claims.append(measure.at_least(f"{name}: {case.name}, adaptive of {best}", share, 0.97, "x"))
         stats = llms[ADAPTIVE].stats()
         print(f"  chosen: {stats.n_threads} threads to decode with, {stats.n_threads_batch} to prefill with")
     return claims

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import random
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from peers import llama_cpp_python
 from shapes import model_file
 
 import pyggml
+from pyggml.cli.bench.measure import random_prompts
 
 N_CALLERS = 8
 N_PROMPT = 64
@@ -148,18 +150,17 @@ SIDES = {
 def compare(name: str, rounds: int) -> list[measure.Claim]:
     """Measures all sides on one model."""
     model = model_file(name)
-    with pyggml.Model(model, vocab_only=True) as vocabulary:
-        n_vocab = vocabulary.vocab.n_tokens
 
     def speed(side: Side) -> Callable[[int], float]:
         def run(n: int) -> float:
             # New prompts in each round, so that no side finds them in its cache.
-            return N_CALLERS * N_TOKENS / side(measure.prompts(N_CALLERS, N_PROMPT, n_vocab, seed=n))
+            return N_CALLERS * N_TOKENS / side(random_prompts(vocabulary.vocab, N_CALLERS, N_PROMPT, random.Random(n)))
 
         return run
 
     print(f"{name}: {N_CALLERS} callers, {N_PROMPT} tokens in, {N_TOKENS} tokens out each")
     with contextlib.ExitStack() as stack:
+        vocabulary = stack.enter_context(pyggml.Model(model, vocab_only=True))
         sides = {side: speed(stack.enter_context(make(model))) for side, make in SIDES.items()}
         figures = measure.interleaved(sides, rounds, "tokens/s")
     measure.table(figures, "tokens/s")

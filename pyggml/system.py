@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyggml._ffi import ffi, lib, module_dir
+
+if TYPE_CHECKING:
+    from pyggml._ffi import CData
 
 _NO_QUOTA = 2**31 - 1
 _NO_LIMIT = 1 << 60  # the kernel's "none" is near 2**63, less what is in use; ours is 2**64 - 1
@@ -112,6 +116,6 @@ def memory_limits() -> MemoryLimits:
     return MemoryLimits(lib.pyg_memory_available(), *(each if each < _NO_LIMIT else None for each in found))
 
 
-def _text(chars: object) -> str:
+def _text(chars: CData) -> str:
     text: str = ffi.string(chars).decode(errors="replace")
     return text

@@ -23,7 +23,7 @@ import pytest
 from command import fails, pyggml
 
 import pyggml as library
-from pyggml.cli.bench.measure import Bench, Case, Side, measure, random_prompts
+from pyggml.cli.bench.measure import Bench, Case, Side, random_prompts, seconds_of
 from pyggml.cli.bench.report import labels
 from pyggml.units import size_label
 
@@ -359,7 +359,7 @@ class TestMeasuring:
         with library.load(n_ctx=1024, n_threads=1) as llm:
             for _ in range(2):  # nothing is known from the first time
                 before = llm.stats()
-                assert measure(llm, case, rng) > 0
+                assert seconds_of(llm, case, rng) > 0
                 after = llm.stats()
                 n_prompt, n_generated = (case.n_tokens, 1) if case.kind == "prompt" else (1, case.n_tokens)
                 n_first = case.n_parallel if case.n_depth else 0  # requests that only prepare
@@ -375,7 +375,7 @@ class TestMeasuring:
         for write in (models.write_mamba, models.write_gemma2, models.write_jamba):
             with library.load(write(tmp_path / f"{write.__name__}.gguf"), n_threads=1) as llm:
                 for case in (Case("prompt", 40, n_depth=60, n_parallel=2), Case("generate", 4, n_depth=60)):
-                    measure(llm, case, random.Random(1))
+                    seconds_of(llm, case, random.Random(1))
                     assert llm.stats().n_cached_tokens % 60 == 0
 
     def test_a_depth_without_the_prefix_cache(self) -> None:
@@ -383,11 +383,11 @@ class TestMeasuring:
             library.load(prefix_cache=False, n_threads=1) as llm,
             pytest.raises(library.UnsupportedArchitectureError, match="--depth"),
         ):
-            measure(llm, Case("prompt", 4, n_depth=8), random.Random(1))
+            seconds_of(llm, Case("prompt", 4, n_depth=8), random.Random(1))
 
     def test_prompts(self) -> None:
         with library.load(n_threads=1) as llm:
-            prompts = random_prompts(llm, 8, 50, random.Random(0))
+            prompts = random_prompts(llm.model.vocab, 8, 50, random.Random(0))
             special = set(llm.model.vocab.special_ids)
         assert [len(prompt) for prompt in prompts] == [50] * 8
         assert len({prompt[0] for prompt in prompts}) == 8

@@ -23,8 +23,8 @@ class PrivateModules(Contract):
 class FrontEnds(Contract):
     """A front end imports the package itself and its public modules: what any other program could import."""
 
-    front_ends = fields.ListField(subfield=fields.StringField())
-    public_modules = fields.ListField(subfield=fields.StringField())
+    front_ends: list[str] = fields.ListField(subfield=fields.StringField())  # type: ignore[assignment]
+    public_modules: list[str] = fields.ListField(subfield=fields.StringField())  # type: ignore[assignment]
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002
         broken = sorted(

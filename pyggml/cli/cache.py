@@ -54,7 +54,7 @@ def remove(name: str) -> None:
 def _confirm(entries: list[CacheEntry]) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError(
-            "standard input is not a terminal, so nobody can be asked: add --yes to remove them",
+            "there is nobody to ask: add --yes to remove them",
             click.get_current_context(),
         )
     total = bytes_text(sum(entry.n_bytes for entry in entries))

@@ -74,6 +74,10 @@ class Case:
         """Cells of the context that it takes."""
         return self.n_parallel * (self.n_depth + self.n_tokens + 2)
 
+    def speed(self, seconds: float) -> float:
+        """Tokens per second, of all requests together."""
+        return self.n_parallel * self.n_tokens / seconds
+
 
 @dataclass(frozen=True)
 class Result:
@@ -95,8 +99,8 @@ class Result:
 
     @property
     def speeds(self) -> list[float]:
-        """Tokens per second of all requests together, of each repetition."""
-        return [self.case.n_parallel * self.case.n_tokens / seconds for seconds in self.seconds]
+        """Tokens per second of all requests together, for each repetition."""
+        return list(map(self.case.speed, self.seconds))
 
     @property
     def median(self) -> float:
@@ -165,7 +169,7 @@ class Bench:
         """
         for n_done, (case, side) in enumerate(self._pairs, 1):
             llm = self._memory.llm(side)
-            self._costs[case, side] = measure(llm, case, self._random)
+            self._costs[case, side] = seconds_of(llm, case, self._random)
             self._warm.add(llm)
             yield n_done / len(self._pairs)
 
@@ -198,9 +202,9 @@ class Bench:
     def _measure(self, case: Case, side: Side) -> None:
         llm = self._memory.llm(side)
         if self._warm and llm not in self._warm:  # it had to make room, and is back
-            measure(llm, case, self._random)
+            seconds_of(llm, case, self._random)
             self._warm.add(llm)
-        seconds = measure(llm, case, self._random)
+        seconds = seconds_of(llm, case, self._random)
         stats, earlier = llm.stats(), self._measured.get((case, side))
         self._measured[case, side] = Result(
             side,
@@ -211,7 +215,7 @@ class Bench:
         )
 
 
-def measure(llm: pyggml.LLM, case: Case, rng: random.Random) -> float:
+def seconds_of(llm: pyggml.LLM, case: Case, rng: random.Random) -> float:
     """Seconds from the call until the last request of ``case`` has returned.
 
     A case at a depth is prepared by requests for the first tokens, whose computation it then starts from. Generating N
@@ -227,7 +231,7 @@ def measure(llm: pyggml.LLM, case: Case, rng: random.Random) -> float:
         InferError: as :meth:`pyggml.LLM.generate_batch`.
     """
     n_prompt, n_generated = (case.n_tokens, 1) if case.kind == "prompt" else (1, case.n_tokens)
-    prompts = random_prompts(llm, case.n_parallel, case.n_depth + n_prompt, rng)
+    prompts = random_prompts(llm.model.vocab, case.n_parallel, case.n_depth + n_prompt, rng)
     llm.reset()
     if case.n_depth:
         llm.generate_batch([prompt[: case.n_depth] for prompt in prompts], max_tokens=1, ignore_eos=True)
@@ -248,10 +252,10 @@ def _description(model: pyggml.Model) -> str:
     return f"{architecture} {size_label(model.n_params)} {type}"
 
 
-def random_prompts(llm: pyggml.LLM, n: int, n_tokens: int, rng: random.Random) -> list[list[int]]:
-    """``n`` prompts of exactly ``n_tokens`` ordinary tokens, which differ from the first on where there are enough."""
-    special = set(llm.model.vocab.special_ids)
-    ordinary = [token_id for token_id in range(len(llm.model.vocab)) if token_id not in special]
+def random_prompts(vocab: pyggml.Vocab, n: int, n_tokens: int, rng: random.Random) -> list[list[int]]:
+    """``n`` prompts of ``n_tokens`` ordinary tokens each, different from the first token on if there are enough."""
+    special = set(vocab.special_ids)
+    ordinary = [token_id for token_id in range(len(vocab)) if token_id not in special]
     starts = rng.sample(ordinary, min(n, len(ordinary)))
     return [[starts[index % len(starts)], *rng.choices(ordinary, k=n_tokens - 1)] for index in range(n)]
 

@@ -126,9 +126,7 @@ def _stats(session: Session, argument: str) -> Outcome:  # noqa: ARG001
 def _set(session: Session, argument: str) -> Outcome:
     if not argument:
         given = _sampling_options.differing(session.params)
-        return Outcome(
-            "\n".join(f"{name} {value}" for name, value in given.items()) or "All parameters have their defaults."
-        )
+        return Outcome("\n".join(f"{name} {value}" for name, value in given.items()) or "No parameters are set.")
     name, _, value = argument.partition(" ")
     if not value.strip():
         raise click.ClickException("/set needs a name and a value, such as /set temperature 0.8")

@@ -20,6 +20,7 @@ _VENDORS = {0x10DE: "NVIDIA", 0x1002: "AMD", 0x8086: "Intel"}
 _DISPLAY, _ACCELERATOR = 0x03, 0x12  # PCI base classes; GPUs of data centres call themselves accelerators
 _PROGRAM_DIRS = ("usr/bin", "usr/local/bin", "usr/local/nvidia/bin", "usr/lib/wsl/lib")
 _SMI_TIMEOUT_S = 20
+_Missing = tuple[str, str] | tuple[()]  # what is missing to use a GPU and what to do about it, or nothing
 
 
 class Gpu(NamedTuple):
@@ -38,7 +39,7 @@ class _Pci(NamedTuple):
     address: str
     driver: str | None
 
-    def gpu(self, missing: tuple[str, str] | tuple[()] = (), name: str = "") -> Gpu:
+    def gpu(self, missing: _Missing = (), name: str = "") -> Gpu:
         seen = f"PCI {self.address}, {f'driver {self.driver}' if self.driver else 'no driver'}"
         return Gpu(self.vendor, name or f"{self.vendor} GPU (PCI {self.ids})", seen, *missing)
 
@@ -88,7 +89,7 @@ def _nvidia(root: Path, pci: list[_Pci]) -> Iterator[Gpu]:
         name = driver_says.get("Model") or (names[index] if len(names) == len(pci) else "")
         nodes = [*root.glob("dev/nvidiactl"), *root.glob(f"dev/nvidia{driver_says.get('Device Minor', '[0-9]')}")]
         if not (root / "proc/driver/nvidia/version").exists():
-            missing = device.without("nvidia", "NVIDIA's driver")
+            missing: _Missing = device.without("nvidia", "NVIDIA's driver")
         elif len(nodes) < 2:
             missing = (
                 "the driver is loaded, but its files in /dev (nvidiactl, nvidia0 ...) are not there",
@@ -109,7 +110,7 @@ def _nvidia_off_the_bus(root: Path) -> Iterator[Gpu]:
         yield Gpu("NVIDIA", name, "/etc/nv_tegra_release", *_no_libcuda(root))
 
 
-def _amd_missing(root: Path, device: _Pci) -> tuple[str, str] | tuple[()]:
+def _amd_missing(root: Path, device: _Pci) -> _Missing:
     nodes = [*root.glob("dev/kfd"), *root.glob("dev/dri/renderD*")]
     if device.driver != "amdgpu":
         return device.without("amdgpu", "the driver amdgpu")
@@ -120,12 +121,12 @@ def _amd_missing(root: Path, device: _Pci) -> tuple[str, str] | tuple[()]:
     return closed[0] if all(closed) else ()
 
 
-def _closed(root: Path, nodes: list[Path], remedy: str = "ask for access to it") -> tuple[str, str] | tuple[()]:
+def _closed(root: Path, nodes: list[Path], remedy: str = "ask for access to it") -> _Missing:
     node = next((node for node in nodes if not os.access(node, os.R_OK | os.W_OK)), None)
     return (f"/{node.relative_to(root)} may not be opened by this user", remedy) if node else ()
 
 
-def _no_libcuda(root: Path) -> tuple[str, str] | tuple[()]:
+def _no_libcuda(root: Path) -> _Missing:
     try:
         if root == Path("/") or not any(root.glob("usr/lib/**/libcuda.so.1")):
             ctypes.CDLL(str("libcuda.so.1" if root == Path("/") else root / "libcuda.so.1"))
