@@ -296,7 +296,7 @@ class TestBadInput:
         assert option in fails(2, "bench", option, value)
 
     def test_nothing_to_measure(self) -> None:
-        assert "nothing is left" in fails(2, "bench", "-p", "none", "-n", "none")
+        assert "there is nothing to measure" in fails(2, "bench", "-p", "none", "-n", "none")
 
     def test_two_formats(self) -> None:
         assert "--csv" in fails(2, "bench", "--json", "--csv")

@@ -79,7 +79,7 @@ def test_one_is_removed_by_its_own_name() -> None:
 
 
 def test_it_is_cleared(cache: Path) -> None:
-    assert "nobody to ask: --yes" in fails(2, "cache", "clear")
+    assert "nobody to ask: add --yes" in fails(2, "cache", "clear")
     assert len(sizes()) == 3
     assert called("cache", "clear", "--yes").out.endswith(" freed\n")
     assert list(cache.iterdir()) == []

@@ -107,7 +107,7 @@ def test_convert_told_to_end_leaves_nothing(long: Path, tmp_path: Path, number: 
 def test_convert_replaces_a_file_only_when_told_to(tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
     out.write_text("precious")
-    assert f"{out} is there already: --force replaces it" in fails(1, "convert", tiny, out)
+    assert f"{out} exists: --force replaces it" in fails(1, "convert", tiny, out)
     assert out.read_text() == "precious"
     assert pyggml("convert", tiny, out, "--force").code == 0
     assert out.read_bytes()[:4] == b"GGUF"
@@ -118,7 +118,7 @@ def test_convert_looks_at_the_output_first(long: Path, tmp_path: Path) -> None:
     assert f"there is no directory {tmp_path / 'no'}" in fails(1, "convert", long, tmp_path / "no" / "out.gguf")
     source = long / "config.json"
     os.link(source, tmp_path / "config.json")
-    assert "is there already" in fails(1, "convert", long, tmp_path / "config.json")
+    assert "exists: --force" in fails(1, "convert", long, tmp_path / "config.json")
 
 
 def test_convert_refuses_in_one_line(tiny: Path, long: Path, tmp_path: Path) -> None:

@@ -8,16 +8,16 @@ from __future__ import annotations
 import importlib.util
 import sys
 
-# What the extra installs, as it is imported. Some of it may be there for others' sake.
+# What the extra installs, by the names of imports. Some may be installed for another package.
 _EXTRA = ("click", "rich", "prompt_toolkit")
 
 
 def main() -> None:
-    """What the installed script and ``python -m pyggml`` run.
+    """The entry point of the installed script and of ``python -m pyggml``.
 
     Raises:
-        SystemExit: with 0, with 1 when something failed, 2 when the command line is wrong, 130 when interrupted, and
-            with 128 and the signal's number when told to end.
+        SystemExit: with 0; with 1 if something failed, 2 if the command line is wrong, 130 after Ctrl-C, and 128 and
+            the signal's number after SIGTERM or SIGHUP.
     """
     missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
     if missing:

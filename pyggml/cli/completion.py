@@ -1,4 +1,4 @@
-"""``pyggml completion``: what makes a shell complete the command."""
+"""``pyggml completion``: prints the script that makes a shell complete the command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyggml.cli.program import Command, program
 @click.command("completion", cls=Command)
 @click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    r"""Print what makes a shell complete this command.
+    r"""Print the script that makes a shell complete this command.
 
     \b
     bash:  eval "$(pyggml completion bash)"          in ~/.bashrc

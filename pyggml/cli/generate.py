@@ -1,4 +1,4 @@
-"""``pyggml generate``: goes on with a text."""
+"""``pyggml generate``: continues a text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     help="Read the prompt from this file.",
 )
 @model_option
-@click.option("--stats", is_flag=True, help="Tell on standard error how many tokens there were, and how fast.")
+@click.option("--stats", is_flag=True, help="Show on standard error how many tokens it took and how fast they came.")
 @json_option
 @sampling_options()
 @load_options
@@ -43,11 +43,11 @@ def command(
     sampling: dict[str, Any],
     **load: Any,
 ) -> None:
-    r"""Go on with a text, and show it as it comes.
+    r"""Continue a text, and show it as it is generated.
 
-    PROMPT is given to the model as it is, without a chat template: "pyggml chat" is for questions. Without it, or
-    when it is "-", the text comes from standard input; a newline at the end of a file or of standard input does not
-    count. Ctrl-C ends the generation.
+    The model gets PROMPT as it is, without a chat template; to ask questions, use "pyggml chat". Without PROMPT, or
+    when it is "-", the text is read from standard input. A newline at the end of a file or of standard input is left
+    out. Ctrl-C stops the generation.
 
     \b
     pyggml generate "Once upon a time" --temperature 0.8 --stats
@@ -77,9 +77,9 @@ def _show(stream: Stream, *, quiet: bool) -> None:
 
 
 def _prompt(prompt: str | None, path: str | None) -> str:
-    """The prompt, wherever it is."""
+    """The prompt, from wherever it is given."""
     if prompt is not None and path is not None:
-        raise click.UsageError("PROMPT and --file were both given; there is one prompt")
+        raise click.UsageError("PROMPT and --file were both given: choose one")
     if prompt is not None and prompt != "-":
         text = prompt
     elif path is not None and path != "-":

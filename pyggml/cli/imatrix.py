@@ -1,4 +1,4 @@
-"""``pyggml imatrix``: which weights matter, for ``pyggml quantize``."""
+"""``pyggml imatrix``: finds out which weights matter, for ``pyggml quantize``."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ from pyggml.units import counted, seconds_text
 @click.argument("out", type=click.Path())
 @model_option
 @chunk_options
-@click.option("--process-output", is_flag=True, help="Also for the output matrix, which most types leave out.")
+@click.option("--process-output", is_flag=True, help="Include the output matrix, which most types do not need.")
 @click.option(
-    "--merge", type=click.Path(), multiple=True, metavar="FILE", help="Add what another such file has. May be repeated."
+    "--merge",
+    type=click.Path(),
+    multiple=True,
+    metavar="FILE",
+    help="Add those of another such file. May be repeated.",
 )
 @force_option
 @json_option
@@ -39,10 +43,10 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Read the file TEXT with a model, and write to OUT which of its weights matter.
+    """Read the file TEXT with a model, and write to OUT which of the model's weights matter.
 
-    `pyggml quantize --imatrix OUT` makes better files with it, and some types need it. TEXT should be like what the
-    model is for, some hundreds of kilobytes of it; - is standard input.
+    `pyggml quantize --imatrix OUT` makes better files with that, and some types need it. TEXT should be typical of what
+    the model is used for, and a few hundred kilobytes long; - stands for standard input.
     """
     source = text_or_file(text)
     target = output_file(out, text, model, *merge, force=force)

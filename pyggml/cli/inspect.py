@@ -28,7 +28,13 @@ def _estimate_options(function: _Function) -> _Function:
 
 
 _ESTIMATE_OPTIONS = [
-    click.option("-c", "--n-ctx", type=n_ctx_type, metavar="N|auto", help="Cells of the context; auto: what fits."),
+    click.option(
+        "-c",
+        "--n-ctx",
+        type=n_ctx_type,
+        metavar="N|auto",
+        help="Cells of the context; auto: what fits.",
+    ),
     click.option("--n-parallel", type=click.IntRange(1, 256), help="Requests computed together."),
     click.option("--n-batch", type=click.IntRange(1), help="Tokens in one forward pass at most."),
     click.option("--n-ubatch", type=click.IntRange(1), help="Of these, computed at once."),
@@ -42,14 +48,16 @@ _ESTIMATE_OPTIONS = [
         type=type_choice(OUTTYPES),
         multiple=True,
         metavar="TYPE",
-        help="As if the weights were made into this type first. May be repeated.",
+        help="Estimate as if the weights were converted to this type. May be repeated.",
     ),
 ]
 
 
 @click.command("inspect", cls=Command, epilog=TYPES_EPILOG)
 @click.argument("model", required=False, type=click.Path())
-@click.option("-e", "--estimate", is_flag=True, help="Also tell what it takes in memory; any option below does too.")
+@click.option(
+    "-e", "--estimate", is_flag=True, help="Also show how much memory it takes; implied by the options below."
+)
 @_estimate_options
 @json_option
 @click.pass_context
@@ -59,8 +67,8 @@ def command(
     """Show what MODEL is, where its bytes are, what is wrong with it, and whether it fits.
 
     MODEL is a .gguf file or a Hugging Face directory, of which only metadata is read, or a reference to the hub
-    (hf:org/repo), which is downloaded first. Without it: the small model that ships with pyggml. The exit code is 1
-    when it cannot be used.
+    (hf:org/repo), which is downloaded first. The default is the small model that ships with pyggml. The exit code is
+    1 if the model cannot be used.
     """
     settings = {name: value for name, value in settings.items() if value is not None}
     say_which(model, "MODEL")

@@ -1,4 +1,4 @@
-"""Ctrl-C, for those who have something to stop."""
+"""Ctrl-C, for commands that have something to stop."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Interrupts:
-    """While it is entered, Ctrl-C raises nothing, but stops what :meth:`stopping` is about.
+    """While it is entered, Ctrl-C raises nothing but calls what :meth:`stopping` was given.
 
     Attributes:
-        pressed: whether it was, since :meth:`forget`.
+        pressed: whether Ctrl-C was pressed since :meth:`forget`.
     """
 
     def __init__(self) -> None:
@@ -32,12 +32,12 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._before)
 
     def forget(self) -> None:
-        """Begins anew: what was pressed before counts no more."""
+        """Forgets that it was pressed."""
         self.pressed = False
 
     @contextmanager
     def stopping(self, cancel: Callable[[], None]) -> Iterator[None]:
-        """Calls ``cancel`` when Ctrl-C is pressed in the meantime, or was already."""
+        """Calls ``cancel`` if Ctrl-C is pressed in the meantime, or was before."""
         self._cancel = cancel
         if self.pressed:
             cancel()
@@ -48,7 +48,7 @@ class Interrupts:
 
     @contextmanager
     def raising(self) -> Iterator[None]:
-        """Ctrl-C raises KeyboardInterrupt in the meantime."""
+        """Lets Ctrl-C raise KeyboardInterrupt in the meantime."""
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             yield

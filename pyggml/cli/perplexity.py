@@ -1,4 +1,4 @@
-"""``pyggml perplexity``: how well a model predicts a text."""
+"""``pyggml perplexity``: measures how well a model predicts a text."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def command(
     n_threads: int | None,
     as_json: bool,
 ) -> None:
-    """Tell how well a model predicts the file TEXT: 1 is perfect, less is better.
+    """Measure how well a model predicts the file TEXT. Lower is better, and 1 is perfect.
 
-    The text is read in chunks, and the second half of each is scored, as llama-perplexity does, so that numbers
-    compare. Only models with the same vocabulary do. TEXT may be - for standard input.
+    The text is read in chunks and the second half of each is scored, as llama-perplexity does, so the numbers can be
+    compared with its own. Only models with the same vocabulary can be compared. TEXT may be - for standard input.
     """
     source = text_or_file(text)
     say_which(model)

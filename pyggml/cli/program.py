@@ -1,4 +1,4 @@
-"""The command itself: its subcommands, found when they are asked for, and what becomes of their errors."""
+"""The command itself: it finds subcommands when they are needed, and turns their errors into lines and exit codes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ import click
 
 from pyggml import __version__
 
-#: Subcommand -> what it does. The module of the same name in this package has it as ``command``.
+#: Subcommand -> what it does. The module of the same name in this package defines it as ``command``.
 COMMANDS = {
-    "generate": "Go on with a text, and show it as it comes.",
-    "chat": "Talk with a model.",
+    "generate": "Continue a text, and show it as it is generated.",
+    "chat": "Chat with a model.",
     "inspect": "Show what a model is, what is wrong with it, and whether it fits.",
-    "convert": "Make a GGUF file of a Hugging Face directory.",
+    "convert": "Convert a Hugging Face directory to a GGUF file.",
     "quantize": "Make a GGUF file smaller.",
-    "imatrix": "Find out which weights of a model matter, for quantize.",
+    "imatrix": "Find out which weights of a model matter most, for quantize.",
     "perplexity": "Measure how well a model predicts a text.",
     "cache": "Show or clear the folder of imported models.",
     "bench": "Measure how fast models are, side by side.",
-    "doctor": "Tell what this installation and this machine can do, and what is wrong.",
-    "completion": "Print what makes a shell complete this command.",
+    "doctor": "Show what this installation and this machine can do, and what is wrong.",
+    "completion": "Print the script that makes a shell complete this command.",
 }
 
-# What the library tells programs to do, or click of its types, and what that is at the command line.
+# What the library advises programs to do, or click calls its types, and what that is on the command line.
 _WORDS = {
     "say requantize=True": "say --requantize",
     "give an importance matrix": "give an importance matrix (--imatrix FILE)",
@@ -42,12 +42,12 @@ _WORDS = {
     "is not a valid float range.": "is not a number.",
 }
 
-#: Exit code of what Ctrl-C ended: 128 + SIGINT, as shells count.
+#: Exit code after Ctrl-C: 128 + SIGINT, as in shells.
 INTERRUPTED = 130
 
 
 class Program(click.Group):
-    """Imports a subcommand when it is needed."""
+    """A group that imports a subcommand only when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """The names, in the order of the help."""
@@ -64,7 +64,7 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Says which command was meant, where there is none of that name."""
+        """The subcommand; where there is none of that name, suggests the one that was probably meant."""
         close = difflib.get_close_matches(args[0], COMMANDS, n=1)
         if args[0] not in COMMANDS and close:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
@@ -78,18 +78,18 @@ class Program(click.Group):
 
 def run() -> NoReturn:
     """Runs the command line of this process. See :func:`pyggml.cli.main` for the exit codes."""
-    # A closed one (">&-") is None.
+    # A stream that the shell closed (">&-") is None.
     sys.stdin = sys.stdin or Path(os.devnull).open()  # noqa: SIM115
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one
+        if signal.getsignal(number) is signal.SIG_DFL:  # not what nohup makes the program ignore
             signal.signal(number, _leave)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # not every terminal has every character
     try:
         code = program.main(prog_name="pyggml", standalone_mode=False)
-        sys.stdout.flush()  # while what a closed pipe raises can still be caught
+        sys.stdout.flush()  # a closed pipe raises here, where it can still be caught
     except Exception as error:
         raise SystemExit(_report(error, "--debug" in sys.argv)) from None
     except KeyboardInterrupt:
@@ -98,13 +98,13 @@ def run() -> NoReturn:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """Ends as shells count it, but in order: half-written files go, and the terminal is as it was."""
+    """Ends with the exit code that shells expect, but cleans up: half-written files go, the terminal is restored."""
     del frame
     raise SystemExit(128 + number)
 
 
 def _report(error: Exception, debug: bool) -> int:
-    """Says what happened, and returns the exit code that says it too."""
+    """Prints what happened, and returns the exit code for it."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, click.Abort):
@@ -121,15 +121,15 @@ def _report(error: Exception, debug: bool) -> int:
 
 
 def one_line(error: Exception) -> str:
-    """What an error says, in one line."""
+    """The message of an error, in one line."""
     if isinstance(error, click.ClickException):
         return _in_words(" ".join(error.format_message().split()))
-    errors = sys.modules.get("pyggml.errors")  # not there, or not even possible to import: then this is none of them
+    errors = sys.modules.get("pyggml.errors")  # not imported: then it is not one of them
     if (errors is not None and isinstance(error, errors.InferError)) or type(error) is ImportError:
         return _in_words(" ".join(str(error).split()))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return f"this is a mistake in pyggml, --debug shows where: {type(error).__name__}: {error}"
+    return f"this is a bug in pyggml; --debug shows where: {type(error).__name__}: {error}"
 
 
 def _in_words(text: str) -> str:
@@ -139,7 +139,7 @@ def _in_words(text: str) -> str:
 
 
 class Command(click.Command):
-    """A subcommand: takes ``--debug``, as all of them do."""
+    """A subcommand, with the option ``--debug`` that all of them have."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -153,7 +153,7 @@ class CommandGroup(Command, click.Group):
 
 
 def _debug_option() -> click.Option:
-    # Looked for in the arguments themselves, since parsing may be what fails.
+    # :func:`run` looks for it in the arguments itself, since parsing them may be what fails.
     return click.Option(
         ["--debug"], is_flag=True, expose_value=False, help="Show where in the code an error came from."
     )
@@ -163,9 +163,9 @@ def _debug_option() -> click.Option:
 @click.version_option(__version__, "-V", "--version", message="pyggml %(version)s")
 @click.pass_context
 def program(ctx: click.Context) -> None:
-    """Local language models: ask them, look into them, convert and measure them.
+    """Run, inspect, convert and measure local language models.
 
-    Without a model, commands use the small one that ships with pyggml. PYGGML_CACHE names the folder in which
+    Commands that are given no model use the small one that ships with pyggml. PYGGML_CACHE names the folder in which
     imported models are kept.
     """
     if ctx.invoked_subcommand is None:

@@ -1,4 +1,4 @@
-"""``pyggml quantize``: a GGUF file with smaller weights."""
+"""``pyggml quantize``: makes the weights of a GGUF file smaller."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 import pyggml
-from pyggml.cli.arguments.file_types import FILE_TYPES, TYPES_EPILOG, type_choice
+from pyggml.cli.arguments.file_types import FILE_TYPES, TYPES_EPILOG, imatrix_option, threads_option, type_choice
 from pyggml.cli.arguments.output_file import force_option, output_file
 from pyggml.cli.program import Command
-from pyggml.cli.show.conversion import run_and_tell
+from pyggml.cli.show.conversion import write_and_show
 from pyggml.cli.show.terminal import json_option
 
 
@@ -19,17 +19,19 @@ from pyggml.cli.show.terminal import json_option
 @click.argument("source", type=click.Path())
 @click.argument("out", type=click.Path())
 @click.argument("type", type=type_choice(FILE_TYPES), metavar="TYPE")
-@click.option("--imatrix", type=click.Path(), metavar="FILE", help="What matters in the weights: `pyggml imatrix`.")
+@imatrix_option
 @click.option(
     "--tensor-type",
     "tensor_types",
     multiple=True,
     metavar="PATTERN=TYPE",
-    help="Another type, such as q6_k, for tensors in whose names the pattern is found. May be repeated.",
+    help="Use another type, such as q6_k, for tensors whose names match the pattern. May be repeated.",
 )
-@click.option("--keep", multiple=True, metavar="PATTERN", help="Leave such tensors as they are. May be repeated.")
-@click.option("--requantize", is_flag=True, help="Take a source that is quantised already: its losses add up.")
-@click.option("-t", "--n-threads", type=click.IntRange(1, 512), help="Threads that encode. Without it: one per core.")
+@click.option(
+    "--keep", multiple=True, metavar="PATTERN", help="Leave tensors with such names as they are. May be repeated."
+)
+@click.option("--requantize", is_flag=True, help="Accept a source that is already quantised: the losses add up.")
+@threads_option
 @force_option
 @json_option
 def command(
@@ -44,14 +46,14 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write the GGUF file SOURCE as OUT, with its weights in another TYPE.
+    """Copy the GGUF file SOURCE to OUT, with its weights in another TYPE.
 
-    SOURCE should have floats: `pyggml convert` keeps them. OUT appears when it is whole: interrupted, the command
-    leaves nothing behind.
+    The weights of SOURCE should be floats, which `pyggml convert` keeps. OUT appears only when it is complete: if the
+    command is interrupted, it leaves nothing behind.
     """
     types = dict(_pattern_and_type(each) for each in tensor_types)
     target = output_file(out, source, imatrix, force=force)
-    run_and_tell(
+    write_and_show(
         "quantising",
         _source_bytes(Path(source)),
         lambda report: pyggml.quantize(
@@ -77,7 +79,7 @@ def _pattern_and_type(given: str) -> tuple[str, str]:
 
 
 def _source_bytes(source: Path) -> int | None:
-    """Of the file and, if it is the first of a split set, of the others."""
+    """The size of the file and, if it is the first of a split set, of the others."""
     others = re.sub(r"-00001-of-(\d{5})\.gguf$", r"-*-of-\1.gguf", source.name)
     files = [source] if others == source.name else source.parent.glob(others)
     return sum(file.stat().st_size for file in files if file.is_file()) or None

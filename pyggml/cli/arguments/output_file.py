@@ -1,4 +1,4 @@
-"""Files that commands write: looked at before the work begins, and not replaced by accident."""
+"""Files that commands write: checked before the work begins, and never replaced by accident."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-#: Allows a command to replace what is there.
-force_option = click.option("-f", "--force", is_flag=True, help="Replace OUT if it is there.")
+#: Allows a command to replace an existing file.
+force_option = click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
 
 
 def output_file(out: str, *sources: str | None, force: bool) -> Path:
@@ -20,7 +20,7 @@ def output_file(out: str, *sources: str | None, force: bool) -> Path:
         force: whether it may replace any other file.
 
     Raises:
-        click.ClickException: it may not be written; says why.
+        click.ClickException: the file cannot or must not be written.
     """
     path = Path(out)
     if path.is_dir():
@@ -28,11 +28,11 @@ def output_file(out: str, *sources: str | None, force: bool) -> Path:
     if not path.parent.is_dir():
         raise click.ClickException(f"there is no directory {path.parent} to write {path.name} in")
     if not os.access(path.parent, os.W_OK):
-        raise click.ClickException(f"nothing may be written in {path.parent}")
+        raise click.ClickException(f"there is no permission to write in {path.parent}")
     if any(_is_same(path, source) for source in sources if source is not None):
-        raise click.ClickException(f"{path} would be read and written: name another file to write")
+        raise click.ClickException(f"{path} is also read: name another file to write")
     if path.exists() and not force:
-        raise click.ClickException(f"{path} is there already: --force replaces it")
+        raise click.ClickException(f"{path} exists: --force replaces it")
     return path
 
 

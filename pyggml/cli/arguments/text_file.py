@@ -1,4 +1,4 @@
-"""Texts that commands read with a model, a chunk at a time."""
+"""Texts that commands let a model read, a chunk at a time."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ text_argument = click.argument("text", type=click.Path(allow_dash=True))
 
 
 def chunk_options(function: _Function) -> _Function:
-    """Adds the options that say how to read a text, named as the parameters of :func:`pyggml.perplexity`."""
+    """Adds the options that say how to read a text, named like the parameters of :func:`pyggml.perplexity`."""
     for option in reversed(_CHUNK_OPTIONS):
         function = option(function)
     return function
 
 
 _CHUNK_OPTIONS = [
-    click.option("-c", "--n-ctx", type=click.IntRange(16), default=512, show_default=True, help="Tokens of a chunk."),
-    click.option("--n-chunks", type=click.IntRange(1), help="Chunks to read. Without it: all."),
+    click.option("-c", "--n-ctx", type=click.IntRange(16), default=512, show_default=True, help="Tokens in a chunk."),
+    click.option("--n-chunks", type=click.IntRange(1), help="Chunks to read; by default all."),
     click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ..."),
-    click.option("-t", "--n-threads", type=click.IntRange(1, 512), help="That compute. Without it: one per core."),
+    click.option("-t", "--n-threads", type=click.IntRange(1, 512), help="Compute threads; by default one per core."),
 ]
 
 
 def text_or_file(text: str) -> str | Path:
-    """What the library takes for it: the file of that name, or what standard input has for ``-``.
+    """What the library is given: the path of the file, or for ``-`` the text on standard input.
 
     Raises:
         click.ClickException: there is no such file, or standard input is not UTF-8.
@@ -39,7 +39,8 @@ def text_or_file(text: str) -> str | Path:
         try:
             return sys.stdin.buffer.read().decode()
         except UnicodeDecodeError as error:
-            raise click.ClickException(f"standard input is no UTF-8 text: byte {error.start} is wrong") from None
+            where = f"{error.reason} at byte {error.start}"
+            raise click.ClickException(f"standard input is not UTF-8 text: {where}") from None
     path = Path(text)
     if not path.is_file():
         raise click.ClickException(f"there is no text file at {path}")
@@ -47,7 +48,7 @@ def text_or_file(text: str) -> str | Path:
 
 
 def amount(text: str | Path, n_chunks: int | None, n_ctx: int) -> tuple[int, str]:
-    """How much will be read, for the rate of a progress bar, and its unit: how many tokens, or else how many bytes."""
+    """How much will be read, and its unit, for the rate of a progress bar: tokens if they are known, else bytes."""
     if n_chunks is not None:
         return n_chunks * n_ctx, "tokens"
     return (len(text.encode()) if isinstance(text, str) else text.stat().st_size), "B"

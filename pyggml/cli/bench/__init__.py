@@ -1,4 +1,4 @@
-"""``pyggml bench``: how fast models and settings are, side by side."""
+"""``pyggml bench``: measures how fast models and settings are, side by side."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyggml.cli.bench.plot import Plot
 
 
-_MOST = 1_000_000  # of whatever is counted here
+_MOST = 1_000_000  # the largest number that any list may contain
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -31,15 +31,15 @@ def _list(
     words: dict[str, Any] | None = None,
     choices: Sequence[str] = (),
 ) -> Callable[[_Function], _Function]:
-    """An option that takes values with commas between them, each of which counts once.
+    """An option that takes values separated by commas; repeated ones count once.
 
     Args:
         *names: of the option.
-        default: what it is if it is not given.
-        help: what it says.
-        least: for integers, the smallest; None: texts.
+        default: its value if it is not given.
+        help: its help.
+        least: the smallest integer allowed; None: the values are texts.
         words: other values, and what they stand for.
-        choices: the only texts that will do; none: all of them.
+        choices: the texts allowed; none: any.
     """
 
     def convert(ctx: click.Context, param: click.Parameter, text: str) -> list[Any]:
@@ -71,23 +71,23 @@ def _value(word: str, least: int | None, words: dict[str, Any], choices: Sequenc
     "models",
     multiple=True,
     metavar="MODEL",
-    help="A .gguf file, a Hugging Face directory or a reference to the hub (hf:org/repo); may be repeated. Without it: "
-    "the model that ships with pyggml.",
+    help="A .gguf file, a Hugging Face directory or a reference to the hub (hf:org/repo). May be repeated. The default "
+    "is the model that ships with pyggml.",
 )
-@_list("-p", "--prompt", default="512", least=1, words={"none": None}, help="Tokens of prompts to compute.")
+@_list("-p", "--prompt", default="512", least=1, words={"none": None}, help="Prompt tokens to compute.")
 @_list("-n", "--generate", default="128", least=1, words={"none": None}, help="Tokens to generate.")
-@_list("-d", "--depth", default="0", least=0, help="Tokens that are there before either begins.")
-@_list("--parallel", default="1", least=1, help="Requests at once.")
+@_list("-d", "--depth", default="0", least=0, help="Tokens already in the context before either begins.")
+@_list("--parallel", default="1", least=1, help="Requests at the same time.")
 @_list("-t", "--n-threads", default="auto", least=1, words={"auto": None}, help="Compute threads.")
 @_list("--cache-type", default="f16", choices=CACHE_TYPES, help="Element types of the key-value cache.")
 @_list("-b", "--n-batch", default="2048", least=1, help="Tokens of a forward pass.")
 @_list("--n-ubatch", default="512", least=1, help="Of these, tokens computed at once.")
 @_list("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
 @_list("--n-gpu-layers", default="all", least=0, words={"all": None}, help="Layers on the GPU.")
-@click.option("-r", "--repetitions", default=5, type=click.IntRange(1), help="Times each counts.")
-@click.option("--no-warm-up", is_flag=True, help="Count from the first round on.")
+@click.option("-r", "--repetitions", default=5, type=click.IntRange(1), help="How often to measure each.")
+@click.option("--no-warm-up", is_flag=True, help="Count the first round too.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False), help="Draw it too: a .png, .svg or .pdf.")
+@click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False), help="Also draw a chart: .png, .svg or .pdf.")
 @json_option
 def command(
     models: tuple[str, ...],
@@ -100,19 +100,19 @@ def command(
 ) -> None:
     r"""Measure how fast models are, side by side.
 
-    Options that take lists ("128,512") are measured in every combination: --prompt and --generate for what is
-    measured, the others for how. "none" leaves a kind out.
+    Options that take lists ("128,512") are measured in every combination. --prompt and --generate say what is
+    measured, and "none" leaves one of them out; the other options say how.
 
     \b
     pyggml bench -m model.gguf -p 128,512 -n 64 --parallel 1,4,8
     pyggml bench -m a.gguf -m b.gguf --cache-type f16,q8_0 --plot speed.png
 
-    The requests are made as any program makes them: random prompts, so that nothing is known already, and exactly so
-    many tokens generated. The sides take turns in each round; what counts is the median. Ctrl-C shows what is
-    measured so far.
+    Requests are made as any program makes them, with random prompts, so that nothing is cached, and a fixed number of
+    tokens to generate. The sides take turns in each round, and the median counts. Ctrl-C shows what has been measured
+    so far.
     """
     if as_json and as_csv:
-        raise click.UsageError("--json and --csv are two formats for one output: choose one.")
+        raise click.UsageError("--json and --csv cannot be combined: choose one.")
     cases, sides = _cases(lists), _sides(models, lists)
     drawing = _plot(plot)
     from pyggml.cli.bench import report
@@ -134,7 +134,7 @@ def command(
 
 
 def _run(bench: Bench, repetitions: int, *, warm_up: bool) -> bool:
-    """Measures, with a bar for each phase; whether it was interrupted."""
+    """Measures with a bar for each phase, and returns whether it was interrupted."""
     phases = [("warming up", bench.warm_up())] * warm_up + [("measuring", bench.run(repetitions))]
     try:
         with progress("loading") as show:
@@ -160,7 +160,7 @@ def _cases(lists: dict[str, list[Any]]) -> list[Case]:
         for n_parallel in lists["parallel"]
     ]
     if not found:
-        raise click.UsageError("--prompt and --generate are both 'none': nothing is left to measure.")
+        raise click.UsageError("--prompt and --generate are both 'none': there is nothing to measure.")
     return found
 
 
@@ -177,7 +177,7 @@ def _sides(models: tuple[str, ...], lists: dict[str, list[Any]]) -> list[Side]:
 
 
 def _plot(path: str | None) -> Plot | None:
-    """What will draw, checked before anything is measured."""
+    """The chart to draw, checked before anything is measured."""
     if path is None:
         return None
     from pyggml.cli.bench.plot import Plot

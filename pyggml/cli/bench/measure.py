@@ -1,8 +1,8 @@
-"""Measuring speed through the library's public face: what ``pyggml bench`` shows is what callers get.
+"""Measures speed through the public API, so that ``pyggml bench`` shows what callers get.
 
-A case is measured by requests like any caller's: prompts of random tokens, all at once, from the call until the last
-one has returned. The sides that are compared take turns, and go the other way round in every other round, so that a
-machine whose speed drifts disturbs all alike.
+A case is measured with ordinary requests: prompts of random tokens, all submitted at once, from the call until the last
+one has returned. The sides that are compared take turns, in reverse order in every other round, so that a machine whose
+speed drifts affects all of them alike.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Side:
 
     @property
     def name(self) -> str:
-        """What the model is called: its file's name."""
+        """The name of the model's file."""
         model = pyggml.SHIPPED_MODEL if self.model is None else self.model
         return Path(model).name or str(model)
 
@@ -53,10 +53,10 @@ class Case:
     """What is measured.
 
     Attributes:
-        kind: "prompt": computing so many tokens of a prompt; "generate": generating so many.
+        kind: "prompt": computing the tokens of a prompt; "generate": generating tokens.
         n_tokens: of each request.
-        n_depth: tokens that are computed already when it begins.
-        n_parallel: requests at once.
+        n_depth: tokens that were computed before it begins.
+        n_parallel: requests at the same time.
     """
 
     kind: Kind
@@ -71,7 +71,7 @@ class Case:
 
     @property
     def n_cells(self) -> int:
-        """Cells of the context that it takes."""
+        """Cells of the context that it needs."""
         return self.n_parallel * (self.n_depth + self.n_tokens + 2)
 
     def speed(self, seconds: float) -> float:
@@ -87,8 +87,8 @@ class Result:
         side: where it was measured.
         case: what.
         about: the model.
-        n_threads_used: compute threads the engine had chosen, or was given.
-        seconds: of each repetition, until the last request had returned.
+        n_threads_used: compute threads that the engine chose, or was given.
+        seconds: of each repetition, until the last request returned.
     """
 
     side: Side
@@ -110,7 +110,7 @@ class Result:
 
 @dataclass(frozen=True)
 class About:
-    """A model, for those who read the figures."""
+    """A model, for the readers of the figures."""
 
     description: str
     n_params: int
@@ -118,14 +118,14 @@ class About:
 
 
 class Bench:
-    """Measures cases on sides. :attr:`results` has what is measured so far, also when it was interrupted.
+    """Measures cases on sides. :attr:`results` has what has been measured so far, even after an interrupt.
 
     Attributes:
-        load_average: how many programs wanted a core before it began; None where the system does not tell.
+        load_average: how many programs wanted a core before it began; None if the system does not say.
     """
 
     def __init__(self, sides: Sequence[Side], cases: Sequence[Case]) -> None:
-        """Measures nothing yet: :meth:`load`, :meth:`warm_up` and :meth:`run` do, one after the other."""
+        """Measures nothing yet: call :meth:`load`, :meth:`warm_up` and :meth:`run`, in this order."""
         self.load_average = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
         self._sides = list(sides)
         self._pairs = [(case, side) for case in cases for side in sides]
@@ -137,11 +137,11 @@ class Bench:
 
     @property
     def results(self) -> list[Result]:
-        """Those with figures, by case and then by side."""
+        """What has been measured, by case and then by side."""
         return [self._measured[pair] for pair in self._pairs if pair in self._measured]
 
     def load(self, progress: Callable[[float], object] | None = None) -> None:
-        """Loads every side, so that one that cannot be loaded is known before anything is measured.
+        """Loads every side, so that one that cannot be loaded fails before anything is measured.
 
         Args:
             progress: called with the part that is done, 0 to 1.
@@ -159,7 +159,7 @@ class Bench:
             tell(1.0)
 
     def warm_up(self) -> Iterator[float]:
-        """Measures everything once, which does not count.
+        """Measures everything once without counting it.
 
         Yields:
             After each measurement, the part that is done, 0 to 1.
@@ -177,7 +177,7 @@ class Bench:
         """Measures every case on every side, ``repetitions`` times.
 
         Yields:
-            After each measurement, the part that is done, 0 to 1; of the time, where the warm-up told it.
+            After each measurement, the part that is done, 0 to 1: of the time, if a warm-up measured it.
 
         Raises:
             As :func:`pyggml.load` and :meth:`pyggml.LLM.generate_batch`.
@@ -201,7 +201,7 @@ class Bench:
 
     def _measure(self, case: Case, side: Side) -> None:
         llm = self._memory.llm(side)
-        if self._warm and llm not in self._warm:  # it had to make room, and is back
+        if self._warm and llm not in self._warm:  # it was closed to make room, and is loaded again
             seconds_of(llm, case, self._random)
             self._warm.add(llm)
         seconds = seconds_of(llm, case, self._random)
@@ -218,16 +218,16 @@ class Bench:
 def seconds_of(llm: pyggml.LLM, case: Case, rng: random.Random) -> float:
     """Seconds from the call until the last request of ``case`` has returned.
 
-    A case at a depth is prepared by requests for the first tokens, whose computation it then starts from. Generating N
-    tokens after D takes N forward passes: the first of them computes the last token of the prompt.
+    A case at a depth starts from tokens that other requests computed before. Generating N tokens after D takes N
+    forward passes: the first of them computes the last token of the prompt.
 
     Args:
-        llm: with room for the case, and ``prefix_cache``, from which nothing is kept.
+        llm: with room for the case, and with its ``prefix_cache``, which is emptied.
         case: what to do.
         rng: chooses the prompts.
 
     Raises:
-        UnsupportedArchitectureError: at a depth, a model that cannot start from what is computed.
+        UnsupportedArchitectureError: there is a depth, and the model cannot start from what was computed before.
         InferError: as :meth:`pyggml.LLM.generate_batch`.
     """
     n_prompt, n_generated = (case.n_tokens, 1) if case.kind == "prompt" else (1, case.n_tokens)
@@ -240,14 +240,14 @@ def seconds_of(llm: pyggml.LLM, case: Case, rng: random.Random) -> float:
     seconds = time.perf_counter() - start
     if any(completion.cached_tokens < case.n_depth for completion in done):
         raise pyggml.UnsupportedArchitectureError(
-            f"{_description(llm.model)} cannot start from {case.n_depth} tokens that it computed before, so nothing "
+            f"{_description(llm.model)} cannot go on from {case.n_depth} tokens that it computed before, so nothing "
             "can be measured at a depth: leave --depth out"
         )
     return seconds
 
 
 def _description(model: pyggml.Model) -> str:
-    """As "llama 135M Q8_0": the size that upstream says is a guess from the number of layers."""
+    """As "llama 135M Q8_0". Upstream's own size is only a guess from the number of layers."""
     architecture, _, type = model.desc.split(" ", 2)
     return f"{architecture} {size_label(model.n_params)} {type}"
 
@@ -262,7 +262,7 @@ def random_prompts(vocab: pyggml.Vocab, n: int, n_tokens: int, rng: random.Rando
 
 @dataclass
 class _Model:
-    """One model in memory, and the engines on it, by how they are set."""
+    """One model in memory, and the engines that run on it, by their settings."""
 
     first: pyggml.LLM
     llms: dict[Side, pyggml.LLM]
@@ -273,22 +273,22 @@ class _Model:
 
 
 class _Memory:
-    """Sides in memory: as many models as fit, the ones used last. The settings of one model share its weights."""
+    """The sides in memory: the most recently used models, as many as fit, each with engines that share its weights."""
 
     def __init__(self, n_ctx: int, n_parallel: int) -> None:
         self._options: dict[str, Any] = {"n_ctx": n_ctx, "n_parallel": n_parallel}
         self._models: dict[tuple[object, ...], _Model] = {}
         cpus = [device for device in pyggml.devices() if device.type == "cpu"]
-        # Weights that are mapped are never refused for want of memory: they would be read anew all the time.
+        # Mapped weights are never refused for lack of memory: they would be read from the disk again and again.
         has_gpu = any("gpu" in device.type for device in pyggml.devices())
         self._room = math.inf if has_gpu or not cpus else cpus[0].memory_free
 
     def llm(self, side: Side, progress: Callable[[float], None] | None = None) -> pyggml.LLM:
-        """The engine of a side; models that were not used for the longest time make room for it."""
+        """The engine of a side; the least recently used models make room for it."""
         key = (side.model, side.device, side.n_gpu_layers)
         while True:
             try:
-                self._models[key] = self._with(self._models.pop(key, None), side, progress)  # the last one now
+                self._models[key] = self._with(self._models.pop(key, None), side, progress)  # now the most recent
                 self._make_room()
                 return self._models[key].llms[side]
             except pyggml.OutOfMemoryError:

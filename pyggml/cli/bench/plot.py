@@ -1,4 +1,4 @@
-"""What was measured, as a picture: one panel for prompts, one for generation, a line for each side."""
+"""The results as a chart: one panel for prompts, one for generation, a line for each side."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 
 _FORMATS = (".png", ".svg", ".pdf")
 _TITLES = {"prompt": "Computing prompts", "generate": "Generating"}
-# What a case may differ in -> what the axis says.
-_AXES = {"n_parallel": "requests at once", "n_depth": "tokens there before", "n_tokens": "tokens of each request"}
+# What cases may differ in -> the label of the axis.
+_AXES = {"n_parallel": "requests at once", "n_depth": "tokens already there", "n_tokens": "tokens of each request"}
 _DPI = 150
-_WIDE = 8  # from this ratio on, an axis counts doublings
+_WIDE = 8  # from this ratio on, an axis is logarithmic
 
 
 class Plot:
-    """A file that a picture goes to."""
+    """A chart and the file it goes to."""
 
     def __init__(self, path: str) -> None:
-        """Checks what can be checked before anything is measured.
+        """Checks everything that can be checked before anything is measured.
 
         Raises:
-            UsageError: the name says no format that can be written.
+            UsageError: the name does not end in a format that can be written.
             ClickException: matplotlib is not installed.
             OSError: the file cannot be written.
         """
         self._path = Path(path)
         if self._path.suffix.lower() not in _FORMATS:
-            raise click.UsageError(f"--plot writes {', '.join(_FORMATS)}: {path} ends in none of them.")
+            raise click.UsageError(f"--plot writes {', '.join(_FORMATS)}: {path} has another ending.")
         _require_matplotlib()
         _require_writable(self._path)
 
     def draw(self, results: Sequence[Result]) -> None:
-        """Writes the picture."""
+        """Draws the results and writes the file."""
         from matplotlib.figure import Figure
 
         kinds = list(dict.fromkeys(result.case.kind for result in results))
@@ -55,7 +55,7 @@ class Plot:
 
 
 def _draw(axes: Axes, results: Sequence[Result]) -> None:
-    """One kind of cases: the speed over what they differ in most, a line for what else they differ in."""
+    """Draws one kind of case: the speed over what differs most, with a line for each combination of the rest."""
     along = max(_AXES, key=lambda name: len({getattr(result.case, name) for result in results}))
     values = sorted({getattr(result.case, along) for result in results})
     names = _line_names(results, along)
@@ -91,7 +91,7 @@ def _count_along(axes: Axes, values: Sequence[int]) -> None:
 
 
 def _line_names(results: Sequence[Result], along: str) -> list[str]:
-    """For each result the line it belongs to: its side, and what its case differs in besides ``along``."""
+    """The line that each result belongs to: its side, and what its case differs in besides ``along``."""
     sides = labels(list(dict.fromkeys(result.side for result in results)))
     others = [name for name in _AXES if name != along and len({getattr(result.case, name) for result in results}) > 1]
     return [", ".join([sides[result.side], *(_named(result.case, name) for name in others)]) for result in results]

@@ -1,4 +1,4 @@
-"""What was measured, as a table, JSON or CSV."""
+"""The results as a table, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-# Field of a side -> heading of its column, and what None is called in it.
+# Field of a side -> heading of its column, and what None is called there.
 _SETTINGS = {
     "device": ("device", ""),
     "n_gpu_layers": ("GPU layers", "all"),
@@ -36,7 +36,7 @@ _BUSY = 0.5  # programs per core
 
 
 def as_json(results: Sequence[Result], load_average: float | None, *, interrupted: bool) -> dict[str, Any]:
-    """What ``--json`` prints; ``samples_s`` are the seconds of each repetition."""
+    """What ``--json`` prints. ``samples_s`` are the seconds of each repetition."""
     return {
         "pyggml": pyggml.__version__,
         "engine": _engine(),
@@ -50,7 +50,7 @@ def as_json(results: Sequence[Result], load_average: float | None, *, interrupte
 
 
 def as_csv(results: Sequence[Result]) -> str:
-    """What ``--csv`` prints: a line of names, and one for each result."""
+    """What ``--csv`` prints: a line of names, and a line for each result."""
     text = io.StringIO()
     names = [field.name for kind in (Side, About, Case) for field in dataclasses.fields(kind)]
     names += ["n_threads_used", "repetitions", "tokens_per_s", "tokens_per_s_least", "tokens_per_s_most", "seconds"]
@@ -75,16 +75,16 @@ def show(results: Sequence[Result], load_average: float | None, *, interrupted: 
     lines += [", ".join(_constant(results)), ""]
     terminal.print("\n".join(lines), soft_wrap=True, markup=False)
     _show_figures(results, terminal)
-    lines = ["", f"Median, least and most of {times} repetitions; tokens of all requests together."]
+    lines = ["", f"Median, least and most of {times} repetitions, of the tokens of all requests together."]
     if load_average is not None and load_average > _BUSY * system.cpu_limits().n_usable:
-        lines.append(f"Other programs were busy (load average {load_average:.1f}): figures of an idle machine differ.")
+        lines.append(f"Other programs were busy (load average {load_average:.1f}), which changes the figures.")
     if interrupted:
-        lines.append("Interrupted: this is what was measured so far.")
+        lines.append("Interrupted: this is what had been measured so far.")
     terminal.print("\n".join(lines), soft_wrap=True)
 
 
 def labels(sides: Sequence[Side]) -> dict[Side, str]:
-    """What tells each side from the others: its model, and the settings that are not the same in all of them."""
+    """What distinguishes each side from the others: its model, and the settings that differ between sides."""
     names = model_names(sides)
     varying = _varying(sides)
     parts = {
@@ -96,7 +96,7 @@ def labels(sides: Sequence[Side]) -> dict[Side, str]:
 
 
 def model_names(sides: Sequence[Side]) -> dict[str | None, str]:
-    """Model -> its file's name, or the path where two have one name."""
+    """Model -> the name of its file, or the path if two files have the same name."""
     names = {side.model: side.name for side in sides}
     return {
         model: name if list(names.values()).count(name) == 1 else str(Path(model or name))
@@ -111,7 +111,7 @@ def setting(side: Side, name: str) -> str:
 
 
 def _show_figures(results: Sequence[Result], terminal: Console) -> None:
-    """As a table where that is not too wide for the terminal, else each result on a line beneath what it is of."""
+    """As a table if that fits the terminal, otherwise each result on a line below its description."""
     table = _table(results)
     if terminal.measure(table, options=terminal.options.update(max_width=_ENDLESS)).maximum <= terminal.width:
         terminal.print(table)
@@ -132,7 +132,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _figures(results: Sequence[Result]) -> Iterator[list[str]]:
-    """For each result its speeds, and if there are several sides the ratio to the first of them."""
+    """The speeds of each result and, if there are several sides, the ratio to the first."""
     n_sides = len({result.side for result in results})
     firsts: dict[Case, Result] = {}
     for result in results:
@@ -198,7 +198,7 @@ def _varying(sides: Sequence[Side]) -> list[str]:
 
 
 def _constant(results: Sequence[Result]) -> list[str]:
-    """The settings that all sides share, in words."""
+    """The settings that all sides have in common, in words."""
     sides = [result.side for result in results]
     varying = _varying(sides)
     texts = [f"{_SETTINGS[name][0]} {setting(sides[0], name)}" for name in _SETTINGS if name not in varying]

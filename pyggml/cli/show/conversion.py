@@ -1,4 +1,4 @@
-"""What became of a model that was written to a file."""
+"""Writing a model to a file: a bar while it lasts, and then what the file is."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 _Report = Callable[[float], None]
 
 
-def run_and_tell(what: str, n_bytes: int | None, write: Callable[[_Report], Conversion], *, as_json: bool) -> None:
-    """Writes a file beneath a progress bar and tells what became of it.
+def write_and_show(what: str, n_bytes: int | None, write: Callable[[_Report], Conversion], *, as_json: bool) -> None:
+    """Writes a file with a progress bar, and then shows what was written.
 
     Args:
-        what: is done; stands before the bar.
+        what: the name of the work, which stands before the bar.
         n_bytes: that are read for it, if known.
-        write: takes what is to be called with the part that is done.
-        as_json: in place of words.
+        write: does it; is given a function to call with the part that is done.
+        as_json: print JSON instead of words.
     """
     began = time.monotonic()
     with progress(what, n_bytes) as report:

@@ -1,4 +1,4 @@
-"""Whether a model fits, as a person likes to read it."""
+"""An estimate of a model's memory, for a person."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _memory(devices: tuple[DeviceMemory, ...]) -> Iterator[tuple[str, list[str]]
     yield "cache", [bytes_text(device.cache_bytes) for device in devices]
     yield "compute", [bytes_text(device.compute_bytes) for device in devices]
     yield "vocabulary", [bytes_text(device.vocabulary_bytes) for device in devices]
-    yield "together", [bytes_text(device.total_bytes) for device in devices]
+    yield "total", [bytes_text(device.total_bytes) for device in devices]
     yield "available", [bytes_text(device.available_bytes) for device in devices]
 
 
@@ -42,17 +42,17 @@ def _verdict(estimate: MemoryEstimate) -> Text:
     if not lacking:
         return Text("yes", style="green")
     missing = ", ".join(f"{bytes_text(each.total_bytes - each.available_bytes)} on {each.name}" for each in lacking)
-    return Text(f"no: too little by {missing}", style="bold red")
+    return Text(f"no: {missing} too little", style="bold red")
 
 
 def _suggestions(estimate: MemoryEstimate) -> Iterator[tuple[str, str]]:
-    """What would fit with everything else as it is, and a tenth of the memory to spare."""
+    """What would fit if only that were changed, with a tenth of the memory to spare."""
     found = estimate.suggestions
     yield "longest context", "none" if found.n_ctx is None else f"{found.n_ctx:,} cells (--n-ctx {found.n_ctx})"
     if found.cache_type is not None:
-        yield "smaller cache", f"fits as --cache-type {found.cache_type}"
+        yield "smaller cache", f"fits with --cache-type {found.cache_type}"
     if found.outtype is not None:
-        yield "smaller weights", f"fit as --outtype {found.outtype}"
+        yield "smaller weights", f"fit with --outtype {found.outtype}"
     if found.n_gpu_layers is not None:
         yield "on the GPU", f"{counted(found.n_gpu_layers, 'layer')} (--n-gpu-layers {found.n_gpu_layers})"
     if not estimate.fits and (found.n_ctx, found.cache_type, found.outtype) == (None, None, None):

@@ -1,4 +1,4 @@
-"""Where generated text goes: a terminal, which must not be garbled, or a program, which gets the bare text."""
+"""Where generated text goes: a terminal, which it must not garble, or a program, which gets the bare text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
-# What a model writes may hold what a terminal obeys: such characters are shown, not sent.
+# What a model writes may contain control characters: they are shown, and not sent to the terminal.
 _HARMLESS = (
     {code: 0x2400 + code for code in range(0x20)}
     | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
@@ -24,15 +24,15 @@ _HARMLESS = (
 
 
 def obeys_escapes(stream: TextIO) -> bool:
-    """Whether it goes to a terminal that does more than print."""
+    """Whether it is a terminal that understands escape sequences."""
     return stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
 class Screen:
-    """Shows text as it comes.
+    """Shows text as it is generated.
 
     Attributes:
-        is_terminal: whether somebody looks at it.
+        is_terminal: whether a person reads it.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Screen:
         self._at_line_start = True
 
     def write(self, text: str, *, dim: bool = False) -> None:
-        """Shows more of it at once."""
+        """Shows more of it, at once."""
         if not text:
             return
         self._at_line_start = text.endswith("\n")
@@ -53,16 +53,16 @@ class Screen:
         self._file.flush()
 
     def end_line(self) -> None:
-        """Ends the line, unless it has been."""
+        """Ends the line, unless it has ended."""
         if not self._at_line_start:
             self.write("\n")
 
     def forget_line(self) -> None:
-        """Somebody else has ended the line."""
+        """Notes that something else has ended the line."""
         self._at_line_start = True
 
     def note(self, text: str) -> None:
-        """Says something that is not generated; elsewhere than on a terminal it goes to standard error."""
+        """Says something that is not generated. If the output is not a terminal, it goes to standard error."""
         self.end_line()
         if self.is_terminal:
             width = shutil.get_terminal_size().columns
@@ -73,7 +73,7 @@ class Screen:
 
 
 def stats_line(done: Completion) -> str:
-    """What a generation took."""
+    """How many tokens a generation took, and how fast they came."""
     cached = f" ({done.cached_tokens:,} cached)" if done.cached_tokens else ""
     timings = done.timings
     rate = f", {timings.tokens_per_s:,.1f} tokens/s" if timings.tokens_per_s else ""  # one token has none

@@ -17,7 +17,7 @@ _BAR_WIDTH = 48
 
 
 def print_all(console: Console, parts: Iterable[RenderableType]) -> None:
-    """Prints these, without the spaces that rich fills lines with."""
+    """Prints the parts without the spaces at the ends of lines that rich adds."""
     with console.capture() as capture:
         for part in parts:
             console.print(part)
@@ -25,12 +25,12 @@ def print_all(console: Console, parts: Iterable[RenderableType]) -> None:
 
 
 def heading(text: str) -> Text:
-    """Stands above a table, below an empty line."""
+    """The heading of a table, with an empty line above."""
     return Text(f"\n{text}", style="bold")
 
 
 def facts(rows: Iterable[tuple[str | Text, str | Text]]) -> RenderableType:
-    """A name and what there is to say about it, in each row."""
+    """A table of names and what there is to say about each."""
     table = Table.grid(padding=(0, 2), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")

@@ -1,4 +1,4 @@
-"""What commands show to a person: tables and progress on a terminal, plain text anywhere else."""
+"""How commands show things: tables and progress on a terminal, plain text anywhere else."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ENDLESS = 10_000  # columns
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Prints what a program may read in place of what a person may.
+#: Prints for a program instead of a person.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where tables go. It has colours on a terminal only, and none with NO_COLOR; elsewhere no line is ever cut."""
+    """Where tables go. Only a terminal gets colours, unless NO_COLOR is set; anywhere else lines are never cut."""
     from rich.console import Console
 
     is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
@@ -31,21 +31,21 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def print_json(value: Any) -> None:
-    """Prints what ``json`` can write; paths and the like as their text."""
+    """Prints a value as JSON; paths and the like become texts."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
 @contextmanager
 def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterator[Callable[[float], None]]:
-    """A bar with rate and time left on one line of standard error where that is a terminal, else nothing.
+    """A bar with rate and time left, on one line of standard error; nothing if that is not a terminal.
 
     Args:
-        what: is done; stands before the bar.
-        n_units: that all of it is, for the rate; None: the rate is not shown.
-        unit: of which.
+        what: the name of the work, which stands before the bar.
+        n_units: how much there is to do, for the rate; None: no rate is shown.
+        unit: of ``n_units``.
 
     Yields:
-        What is to be called with the part that is done, 0 to 1.
+        A function to call with the part that is done, 0 to 1.
     """
     if not _has_bars():
         yield lambda _part: None
@@ -57,12 +57,12 @@ def progress(what: str, n_units: float | None = None, unit: str = "B") -> Iterat
     terminal = console(stderr=True)
 
     class Line(Progress):
-        # The terminal echoes ^C behind it, which without room there would begin a new line and leave this one.
+        # The terminal echoes ^C after it, which would begin a new line if there were no room, and leave this one there.
         def get_renderable(self) -> Constrain:
             return Constrain(super().get_renderable(), terminal.width - len("^C"))
 
     columns = [
-        TextColumn("{task.description}", markup=False),  # it may be the name of a file
+        TextColumn("{task.description}", markup=False),  # it may contain the name of a file
         BarColumn(table_column=Column(ratio=1, max_width=40)),
         TaskProgressColumn(),
         TextColumn("{task.fields[rate]}"),
