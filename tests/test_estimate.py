@@ -31,7 +31,7 @@ from pyggml.errors import (
 )
 from pyggml.files.model_files import gguf_at
 from pyggml.gguf import GGUFReader
-from pyggml.memory import blueprint
+from pyggml.memory import gguf_header
 from pyggml.memory.estimate import MemoryEstimate, PlanOptions, estimate
 from pyggml.memory.llm_context import context_arguments
 from pyggml.memory.planner import Planner, device_memories
@@ -137,13 +137,13 @@ def lay(path: Path, file_type: str, n_layer: int = 2) -> None:
         "llama.rope.dimension_count": head_dim,
     }
     tensors = [
-        blueprint.Tensor(name, shape, GGMLType.F32 if len(shape) == 1 else GGMLType.F16)
+        gguf_header.Tensor(name, shape, GGMLType.F32 if len(shape) == 1 else GGMLType.F16)
         for name, shape in shapes.items()
     ]
     metadata |= models.real_vocabulary("llama-spm")
-    blueprint.Blueprint(metadata, tensors).lay(path)
+    gguf_header.GGUFHeader(metadata, tensors).write(path)
     if file_type != "f16":
-        blueprint.Blueprint(metadata, blueprint.blueprint_of(gguf_at(path), file_type).tensors).lay(path)
+        gguf_header.GGUFHeader(metadata, gguf_header.header_of(gguf_at(path), file_type).tensors).write(path)
 
 
 @pytest.mark.parametrize("file_type", ["f16", "q8_0", "q4_0", "q4_k_m"])

@@ -17,7 +17,7 @@ import pyggml
 from pyggml import Model, quant
 from pyggml.errors import InferError, InvalidParameterError, ModelLoadError
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter, ValueType
-from pyggml.memory import blueprint
+from pyggml.memory import gguf_header
 from pyggml.memory.estimate import estimate
 from pyggml.memory.search import DeviceMemory, Settings, largest_n_ctx
 from pyggml.quantization.scoring import _perplexity
@@ -152,7 +152,7 @@ def test_absurd_training_lengths_are_searched_without_a_list_of_them() -> None:
 
 def test_plans_of_other_types_have_the_usual_alignment() -> None:
     """The writer makes no other, and the model's own does not change what it takes."""
-    assert blueprint._is_left_out("general.alignment", {})
+    assert gguf_header._is_left_out("general.alignment", {})
 
 
 def test_a_perplexity_beyond_all_numbers() -> None:

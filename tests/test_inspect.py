@@ -288,38 +288,38 @@ BROKEN: dict[str, tuple[Change, str, str, bool]] = {
     "missing layer": (
         lambda _, w: [w.pop(name) for name in list(w) if name.startswith("blk.1.")],
         "missing-tensor",
-        "9 tensors are missing: 'blk.1.attn_norm.weight'",
+        "9 tensors missing: 'blk.1.attn_norm.weight'",
         False,
     ),
     "missing embedding": (lambda _, w: w.pop("token_embd.weight"), "missing-tensor", "'token_embd.weight'", False),
     "unknown tensor": (
         lambda _, w: w.update({"blk.0.twist.weight": np.ones(3, np.float32)}),
         "unknown-tensor",
-        "1 tensors are none that such a model has: 'blk.0.twist.weight'",
+        "1 tensor too many for such a model: 'blk.0.twist.weight'",
         False,
     ),
     "layer too many": (
         lambda h, _: h.update({"llama.block_count": 1}),
         "unknown-tensor",
-        "9 tensors are none that such a model has: 'blk.1.",
+        "9 tensors too many for such a model: 'blk.1.",
         False,
     ),
     "wrong shape": (
         lambda _, w: w.update({"blk.0.ffn_up.weight": np.ones((95, 64), np.float32)}),
         "wrong-shape",
-        "'blk.0.ffn_up.weight' is (95, 64), and (96, 64) was expected",
+        "'blk.0.ffn_up.weight' is (95, 64), but the metadata implies (96, 64)",
         False,
     ),
     "wrong sizes": (
         lambda h, _: h.update({"llama.feed_forward_length": 128}),
         "wrong-shape",
-        "6 tensors do not have the shapes",
+        "6 tensors of a wrong shape",
         False,
     ),
     "more tokens than rows": (
         lambda h, _: h.update(models.byte_vocabulary("<new>")),
         "tokenizer-disagrees",
-        "the vocabulary has 262 tokens, and 'token_embd.weight' has 261 rows",
+        "the vocabulary has 262 tokens, but 'token_embd.weight' has 261 rows",
         False,
     ),
     "fewer tokens than rows": (
@@ -331,7 +331,7 @@ BROKEN: dict[str, tuple[Change, str, str, bool]] = {
     "eos beyond the vocabulary": (
         lambda h, _: h.update({"tokenizer.ggml.eos_token_id": 5000}),
         "bad-token-id",
-        "tokenizer.ggml.eos_token_id is 5000, and the vocabulary has 261 tokens",
+        "tokenizer.ggml.eos_token_id is 5000, but the vocabulary has only 261 tokens",
         True,
     ),
     "types of too few tokens": (
@@ -359,7 +359,7 @@ BROKEN: dict[str, tuple[Change, str, str, bool]] = {
     "template that fails": (
         with_template("{{ raise_exception('never') }}"),
         "template-fails",
-        "a message of a user",
+        "a user's message",
         True,
     ),
     "template that fails with a system message": (

@@ -204,7 +204,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "an id twice": (
         change_tokenizer(lambda t: t["model"]["vocab"].update({"the": t["model"]["vocab"]["th"]})),
         "broken-vocabulary",
-        "without a hole",
+        "without a gap",
     ),
     "merges of nothing": (
         change_tokenizer(lambda t: t["model"]["merges"].append(["th", "ere"])),

@@ -1,4 +1,4 @@
-"""What a model is, and whether it will fit, before its weights are read."""
+"""What a model is and whether it will fit, without reading its weights."""
 
 from pyggml.diagnostics.inspection import inspect
 from pyggml.diagnostics.report import (

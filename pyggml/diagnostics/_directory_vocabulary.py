@@ -1,7 +1,7 @@
-"""The vocabulary of a Hugging Face directory, read only as far as a report goes.
+"""The vocabulary of a Hugging Face directory, read only as far as a report needs.
 
-Making a whole vocabulary takes seconds, most of them for tokens that are plain text. Here the files are read, counted
-and checked as a whole, and the engine is shown those tokens only that have a part to play, under numbers of their own.
+Building a whole vocabulary takes seconds, mostly for tokens that are plain text. Here the files are read, counted and
+checked as a whole, and the engine is shown only the tokens with a role, which are numbered anew.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pyggml import families
-from pyggml.diagnostics._evidence import Problems, listed
+from pyggml.diagnostics._facts import Problems, listed
 from pyggml.diagnostics.report import SpecialToken, VocabularyReport
 from pyggml.errors import TokenizerError, TokenizerNotFoundError
 from pyggml.families import STOP_TOKEN_IDS
@@ -34,16 +34,16 @@ _KINDS = {"Unigram": "ugm", "WordPiece": "wpm"}
 
 @dataclass(frozen=True)
 class DirectoryVocabulary:
-    """What is known of it.
+    """What is known about the vocabulary.
 
     Attributes:
         type: as the engine calls it.
         pre_tokenizer: see :class:`VocabularyReport`.
-        n_tokens: with those that fill up the embedding.
-        metadata: of a GGUF file with the tokens only that have a part to play.
-        types: text -> type, of these.
+        n_tokens: including those that only pad the embedding.
+        metadata: of a GGUF file that has only the tokens with a role.
+        types: text -> type, of these tokens.
         ids: text -> real id, of all tokens.
-        roles: what parts there are.
+        roles: which roles there are.
     """
 
     type: str
@@ -55,7 +55,7 @@ class DirectoryVocabulary:
     roles: Roles
 
     def has_special(self, text: str) -> bool:
-        """Whether a text is a token that is more than text."""
+        """Whether a text is a token that stands for more than its text."""
         token_id = self.ids.get(text)
         if token_id is None:
             return False
@@ -64,11 +64,11 @@ class DirectoryVocabulary:
 
     @property
     def special_texts(self) -> set[str]:
-        """The texts of tokens that are more than text."""
+        """The texts of tokens that stand for more than their text."""
         return {text for text, type in self.types.items() if type is not TokenType.NORMAL}
 
     def with_real_ids(self, report: VocabularyReport) -> VocabularyReport:
-        """The report on the tokens that the engine was shown, as one on the whole vocabulary."""
+        """The report on the tokens that the engine was shown, turned into one on the whole vocabulary."""
         return replace(
             report,
             type=self.type,
@@ -82,7 +82,7 @@ class DirectoryVocabulary:
 
 
 def read_vocabulary(directory: Path, config: Mapping[str, Any], problems: Problems) -> DirectoryVocabulary | None:
-    """Reads the vocabulary; None where there is none that could be used, which is told as a problem."""
+    """Reads the vocabulary; None, and a problem, if there is none that can be used."""
     try:
         return _read(directory, config, problems)
     except TokenizerNotFoundError as error:
@@ -162,7 +162,7 @@ class _Texts:
 
 
 class _LazyTokens(dict[int, Token]):
-    """Tokens by id: those that were changed, and the others made when they are asked for."""
+    """Tokens by id; those that nobody has changed are created when they are asked for."""
 
     def __init__(self, ids: Mapping[str, int], types: Mapping[int, TokenType]) -> None:
         super().__init__()
@@ -193,36 +193,36 @@ def _entries(vocab: object, files: TokenizerDirectory) -> dict[str, int]:
 def _numbered(texts: list[str], files: TokenizerDirectory) -> dict[str, int]:
     ids = {text: i for i, text in enumerate(texts)}
     if len(ids) < len(texts):
-        raise TokenizerError(f"{files.tokenizer_file}: {len(texts) - len(ids)} tokens are there twice")
+        raise TokenizerError(f"{files.tokenizer_file}: {len(texts) - len(ids)} tokens appear twice")
     return ids
 
 
 def _checked(ids: Mapping[str, int], files: TokenizerDirectory) -> Mapping[str, int]:
-    """Ids of which each is there once, and none is left out."""
+    """The ids, after checking that each is there once and none is left out."""
     if not ids:
-        raise TokenizerError(f"{files.tokenizer_file}: a vocabulary without tokens")
+        raise TokenizerError(f"{files.tokenizer_file}: the vocabulary has no tokens")
     if set(map(type, ids.values())) != {int} or set(ids.values()) != set(range(len(ids))):
         raise TokenizerError(
-            f"{files.tokenizer_file}: the ids of its {len(ids)} tokens do not run from 0 without a hole"
+            f"{files.tokenizer_file}: the ids of its {len(ids)} tokens are not 0, 1, 2 ... without a gap"
         )
     return ids
 
 
 def _require_merges(model: Mapping[str, Any], ids: Mapping[str, int], files: TokenizerDirectory) -> None:
-    """That all merges are of tokens. There are hundreds of thousands, so they are looked at together."""
+    """Checks that all merges are of tokens; together, since there are hundreds of thousands."""
     merges = model.get("merges") or []
     try:
         spelled = set(map(type, merges)) == {str}
         halves = set(" ".join(merges).split(" ") if spelled else itertools.chain.from_iterable(merges))
     except TypeError:
-        raise TokenizerError(f"{files.tokenizer_file}: merges that are none: {merges!r:.100}") from None
+        raise TokenizerError(f"{files.tokenizer_file}: these are not merges: {merges!r:.100}") from None
     unknown = halves - ids.keys() if merges else set()
     if unknown:
-        raise TokenizerError(f"{files.tokenizer_file}: merges of what is no token: {listed(sorted(map(str, unknown)))}")
+        raise TokenizerError(f"{files.tokenizer_file}: merges of unknown tokens: {listed(sorted(map(str, unknown)))}")
 
 
 def _with_parts(tokens: TokenTable, roles: Roles) -> dict[str, TokenType]:
-    """The tokens that the engine or a family may take for more than text, and their types."""
+    """The tokens that may stand for more than their text to the engine or to a family, and their types."""
     changed = {token.text for token in tokens.by_id.values()}
     named = {tokens.by_id[token_id].text for token_id in (*roles.special.ids.values(), *roles.special.ends)}
     texts = sorted(changed | named | (ENGINE_SPECIAL & tokens.ids.keys()), key=tokens.ids.__getitem__)
@@ -230,7 +230,7 @@ def _with_parts(tokens: TokenTable, roles: Roles) -> dict[str, TokenType]:
 
 
 def _shown(types: Mapping[str, TokenType], tokens: TokenTable, roles: Roles) -> dict[str, object]:
-    """The metadata for these tokens, which are numbered anew."""
+    """The metadata for these tokens, numbered anew."""
     number = {tokens.ids[text]: i for i, text in enumerate(types)}
     metadata = {
         key: number[value] if key.endswith(_NAMED_IDS) and isinstance(value, int) else value

@@ -1,4 +1,4 @@
-"""What a GGUF file is, by its header."""
+"""Reads what the header of a GGUF file says about the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pyggml import families, mixture
-from pyggml.diagnostics._evidence import Evidence, Problems, Storage, StoredTensor, listed
+from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, StoredTensor, listed
 from pyggml.diagnostics._neighbours import check_neighbours
 from pyggml.diagnostics._vocabulary import vocabulary_of
 from pyggml.diagnostics._weights import main_type
@@ -22,18 +22,19 @@ from pyggml.gguf import GGMLType, GGUFReader, TensorInfo
 from pyggml.importer.convert import NEEDS_HF_TOKENIZER
 from pyggml.model import Model
 from pyggml.survey import Finding, Survey, shorten_merges, survey
+from pyggml.units import counted
 
 _NAMES = ("general.name", "general.basename", "general.finetune")
 _TOKEN_ID = re.compile(r"tokenizer\.ggml\.(\w+)_token_id")
 _IMPORTANT_IDS = ("bos", "eos", "eot", "eom")
-# The tensors with a row for each token.
+# Tensors with a row for each token.
 _ROW_PER_TOKEN = ("token_embd.weight", "output.weight", "output.bias")
 _LONG_LIST = 400
 _MAX_FACTORS_BYTES = 4096
 
 
-def read_gguf(files: ModelFiles) -> Evidence:
-    """Reads the headers of a file and of those that belong to it. The model in the evidence is the caller's to close.
+def read_gguf(files: ModelFiles) -> ModelFacts:
+    """Reads the headers of a file and of those that belong to it. The model in the facts is the caller's to close.
 
     Raises:
         ModelLoadError: its own header cannot be read.
@@ -44,7 +45,7 @@ def read_gguf(files: ModelFiles) -> Evidence:
         readers = list(_split_set(first, files, stack, problems))
         for reader in readers:
             _check_length(reader, problems)
-        metadata = dict(_told(readers[0].metadata))
+        metadata = dict(_repeated(readers[0].metadata))
         tensors = [_stored(info) for reader in readers for info in reader.tensors.values()]
         shorten_merges(readers[0])
         surveyed = survey([reader.handle for reader in readers], path)
@@ -54,7 +55,7 @@ def read_gguf(files: ModelFiles) -> Evidence:
         if model is not None:
             _check_ids(metadata, model.vocab.n_tokens, problems)
             check_neighbours(path, model.vocab, problems)
-    return Evidence(
+    return ModelFacts(
         path=path,
         format=files.format,
         files=[_file(reader) for reader in readers],
@@ -79,7 +80,7 @@ def _vocabulary_of(model: Model, family: Family, metadata: Mapping[str, object])
 
 
 def _rope(readers: Sequence[GGUFReader]) -> dict[str, object]:
-    """A factor for each frequency is how GGUF files have the scaling of Llama 3; it is the largest of them."""
+    """The scaling of Llama 3, which GGUF files store as a factor for each frequency: the largest of them counts."""
     for reader in readers:
         info = reader.tensors.get("rope_freqs.weight")
         if (
@@ -102,8 +103,8 @@ def _split_set(first: GGUFReader, files: ModelFiles, stack: ExitStack, problems:
     if len(files.files) != count:
         problems.error(
             "wrong-file-name",
-            f"{first.path.name} is one of {count} files, and its name does not end in -00001-of-{count:05d}.gguf, by "
-            "which the others are found: give all of them their names back",
+            f"{first.path.name} is one of {count} files, but its name does not end in -00001-of-{count:05d}.gguf, by "
+            "which the others are found: give all of them their original names",
         )
         yield first
         return
@@ -121,7 +122,7 @@ def _open(path: Path, stack: ExitStack, problems: Problems) -> GGUFReader | None
     try:
         return stack.enter_context(GGUFReader(path, header_only=True))
     except FileNotFoundError:
-        problems.error("missing-file", f"{path.name} is not there: copy or download it as well")
+        problems.error("missing-file", f"{path.name} is missing: copy or download it as well")
     except InferError as error:
         problems.error("broken-file", f"{error}: copy or download it again")
     return None
@@ -133,24 +134,24 @@ def _check_length(reader: GGUFReader, problems: Problems) -> None:
     if found < needed:
         problems.error(
             "truncated",
-            f"{reader.path.name} is cut short: its tensors end at byte {needed}, and the file at {found}: copy or "
+            f"{reader.path.name} is cut short: its tensors end at byte {needed}, but the file ends at {found}: copy or "
             "download it again",
         )
 
 
 def _check_engine(surveyed: Survey, tensors: Sequence[StoredTensor], problems: Problems) -> None:
-    """What the engine has against the model."""
+    """What the engine finds wrong with the model."""
     if surveyed.failed == "architecture":
         problems.error(
             "unknown-architecture",
-            f"the engine does not know this kind of model: {surveyed.words}. A newer pyggml may",
+            f"the engine does not know this kind of model: {surveyed.words}. A newer version of pyggml may",
         )
     elif surveyed.failed == "sizes":
         problems.error("broken-metadata", f"the engine cannot read the sizes of the model: {surveyed.words}")
     elif surveyed.failed == "vocabulary":
         problems.error("broken-vocabulary", f"the engine cannot read the vocabulary: {surveyed.words}")
     elif not tensors:
-        problems.error("no-tensors", "there are no weights in the file: it can only cut text into tokens")
+        problems.error("no-tensors", "there are no weights in the file: it can only split text into tokens")
     else:
         _check_tensors(surveyed, problems)
 
@@ -163,29 +164,29 @@ def _check_tensors(surveyed: Survey, problems: Problems) -> None:
     if rows and rows[0].found is not None:
         problems.error(
             "tokenizer-disagrees",
-            f"the vocabulary has {n_tokens} tokens, and {rows[0].name!r} has {rows[0].found[0]} rows: the tokenizer in "
-            "the file is not this model's; convert it again from the original",
+            f"the vocabulary has {n_tokens} tokens, but {rows[0].name!r} has {rows[0].found[0]} rows: the tokenizer in "
+            "the file belongs to another model; convert it again from the original",
         )
     if missing:
         problems.error(
             "missing-tensor",
-            f"{len(missing)} tensors are missing: {listed(missing)}. Convert or download the model again",
+            f"{counted(len(missing), 'tensor')} missing: {listed(missing)}. Convert or download the model again",
         )
     if shapes:
         first = shapes[0]
         problems.error(
             "wrong-shape",
-            f"{len(shapes)} tensors do not have the shapes that the sizes in the metadata make: {first.name!r} is "
-            f"{first.found}, and {first.expected} was expected. Convert or download the model again",
+            f"{counted(len(shapes), 'tensor')} of a wrong shape: {first.name!r} is {first.found}, but the metadata "
+            f"implies {first.expected}. Convert or download the model again",
         )
     if surveyed.unknown:
         problems.error(
             "unknown-tensor",
-            f"{len(surveyed.unknown)} tensors are none that such a model has: {listed(surveyed.unknown)}. It may be "
-            "another model than its architecture says, or need a newer pyggml",
+            f"{counted(len(surveyed.unknown), 'tensor')} too many for such a model: {listed(surveyed.unknown)}. It may "
+            "be of another kind than its architecture says, or need a newer version of pyggml",
         )
     if surveyed.failed and not (missing or shapes or rows):
-        problems.error("engine-refuses", f"the engine does not take the tensors: {surveyed.words}")
+        problems.error("engine-refuses", f"the engine does not accept the tensors: {surveyed.words}")
 
 
 def _is_about_tokens(finding: Finding, n_tokens: int) -> bool:
@@ -205,13 +206,13 @@ def _check_ids(metadata: Mapping[str, object], n_tokens: int, problems: Problems
         add = problems.error if match[1] in _IMPORTANT_IDS else problems.warning
         add(
             "bad-token-id",
-            f"{key} is {value}, and the vocabulary has {n_tokens} tokens: the engine takes another one, or none. Set "
-            "it to the id of the right token",
+            f"{key} is {value}, but the vocabulary has only {n_tokens} tokens: the engine takes another one, or none. "
+            "Set it to the id of the right token",
         )
 
 
-def _told(metadata: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """What a report repeats: all but long lists."""
+def _repeated(metadata: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """The metadata that a report repeats: everything but long lists."""
     for key in metadata:
         if key.startswith("tokenizer.ggml.") and key.rsplit(".", 1)[1] in _COLUMNS:
             continue

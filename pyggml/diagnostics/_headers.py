@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint for somebody who wants to know what they are, and not what is in them."""
+"""The tensors of a checkpoint for those who want to know what they are, but not what is in them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyggml.importer.schemes import Scheme
 from pyggml.importer.tensors import Tensors
 from pyggml.weights import Weight
 
-# Bytes that are compared, at the beginning, in the middle and at the end.
+# Bytes compared at the beginning, in the middle and at the end.
 _SAMPLE = 4096
 
 #: What a quantised module is made of: the name, type and shape of each tensor.
@@ -18,7 +18,7 @@ _Signature = tuple[tuple[int, ...], tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
 class HeaderTensors(Tensors):
-    """Tensors of which as little as possible is read: the scales of one quantised module of each kind."""
+    """Tensors of which as little as possible is read: only the scales of one quantised module of each kind."""
 
     def __init__(self, checkpoint: Checkpoint, prefixes: Mapping[str, str], scheme: Scheme | None) -> None:
         """As :class:`~pyggml.importer.tensors.Tensors`."""
@@ -45,7 +45,7 @@ class HeaderTensors(Tensors):
         return weight
 
     def is_same(self, name: str, other: str) -> bool:
-        """Whether two tensors seem to hold the same bytes, by samples of them."""
+        """Whether samples of two tensors have the same bytes."""
         if name not in self or other not in self:
             return False
         first, second = (self.checkpoint[self._stored_names[each]] for each in (name, other))

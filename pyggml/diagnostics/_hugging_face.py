@@ -1,4 +1,4 @@
-"""What a Hugging Face directory is, by its headers and configuration."""
+"""Reads what the headers and the configuration of a Hugging Face directory say about the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from pyggml import families
 from pyggml.diagnostics import _vocabulary
 from pyggml.diagnostics._directory_vocabulary import DirectoryVocabulary, read_vocabulary
-from pyggml.diagnostics._evidence import Evidence, Problems, Storage, StoredTensor
+from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, StoredTensor
 from pyggml.diagnostics._headers import HeaderTensors
 from pyggml.diagnostics._weights import main_type
 from pyggml.diagnostics.report import FileReport, VocabularyReport
@@ -27,7 +27,7 @@ from pyggml.importer.schemes import scheme_of
 from pyggml.importer.tensors import WrongShapeError
 from pyggml.survey import Survey, gguf_of, survey
 
-# Tensors and settings in which something is wrong; the first ones tell enough.
+# Of wrong tensors and settings, the first ones say enough.
 _MAX_ERRORS = 64
 _NAME_KEYS = ("_name_or_path", "name_or_path")
 
@@ -50,8 +50,8 @@ _SIZES = {
 }
 
 
-def read_hugging_face(files: ModelFiles) -> Evidence:
-    """Reads the headers of a directory. The model in the evidence is the caller's to close.
+def read_hugging_face(files: ModelFiles) -> ModelFacts:
+    """Reads the headers of a directory. The model in the facts is the caller's to close.
 
     Raises:
         ModelNotFoundError: there is no configuration.
@@ -73,7 +73,7 @@ def read_hugging_face(files: ModelFiles) -> Evidence:
         StoredTensor(tensor.name, tensor.dtype, math.prod(tensor.shape), tensor.nbytes)
         for tensor in (checkpoint or {}).values()
     ]
-    return Evidence(
+    return ModelFacts(
         path=files.path,
         format=files.format,
         files=_files(checkpoint),
@@ -96,7 +96,7 @@ def read_hugging_face(files: ModelFiles) -> Evidence:
 
 
 def _check_support(config: Config, problems: Problems) -> None:
-    """Whether the kind of model, and the way its weights are quantised, are known."""
+    """Checks that the kind of model, and the way its weights are quantised, are known."""
     for code, ask in (("unknown-architecture", layout_of), ("unknown-quantization", scheme_of)):
         try:
             ask(config)
@@ -130,7 +130,7 @@ def _plan(files: ModelFiles, problems: Problems) -> Plan | None:
 
 
 class _Found:
-    """What is wrong with tensors and settings, sorted by what it is."""
+    """What is wrong with tensors and settings, by code."""
 
     def __init__(self) -> None:
         self._messages: dict[str, list[str]] = {}
@@ -172,7 +172,7 @@ def _files(checkpoint: Checkpoint | None) -> Sequence[FileReport]:
 
 
 def _sizes(config: Config) -> dict[str, object]:
-    """As much as can be said of a model that pyggml does not import."""
+    """What can be said about a model that pyggml does not import."""
     architecture = str(config.values.get("model_type", "unknown"))
     sizes: dict[str, object] = {"general.architecture": architecture}
     for name, key in _SIZES.items():
@@ -218,14 +218,14 @@ def _texts_of(vocabulary: DirectoryVocabulary | None) -> dict[str, object]:
 
 
 def _n_params(plan: Plan | None, tensors: Sequence[StoredTensor]) -> int:
-    """Of the model; where it cannot be told which numbers are weights, all of them count."""
+    """The parameters of the model. Where it is not known which numbers are weights, all of them count."""
     if plan is None:
         return sum(tensor.n_params for tensor in tensors)
     return sum(math.prod(tensor.shape) for tensor in plan.tensors)
 
 
 def _rope(config: Config) -> dict[str, Any]:
-    """What a configuration says of its rotations that a GGUF file does not."""
+    """What the configuration says about rotations, and a GGUF file does not."""
     section = config.values.get("rope_parameters") or config.values.get("rope_scaling") or {}
     if not isinstance(section, dict):
         return {}
@@ -242,7 +242,7 @@ def _rope(config: Config) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Bits:
-    """Of quantised weights, by whatever a method calls them."""
+    """The bits and groups of quantised weights, whatever a method calls them."""
 
     bits: int | None
     group_size: int | None
@@ -264,7 +264,7 @@ def _plain_bits(section: Mapping[str, Any]) -> _Bits:
 
 
 def _group_bits(section: Mapping[str, Any]) -> _Bits:
-    """Of compressed-tensors, where all groups of modules are quantised alike."""
+    """The bits of compressed-tensors, if all groups of modules are quantised alike."""
     groups = section.get("config_groups")
     weights = [group.get("weights") for group in groups.values() if isinstance(group, dict)] if groups else []
     found = {

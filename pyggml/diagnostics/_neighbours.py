@@ -1,11 +1,11 @@
-"""The tokenizer that lies beside a GGUF file, where somebody may take it for the model's."""
+"""The tokenizer beside a GGUF file, which someone may take for the model's own."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from pyggml.diagnostics._evidence import Problems
+from pyggml.diagnostics._facts import Problems
 from pyggml.errors import TokenizerError
 from pyggml.files.json_file import read_object
 from pyggml.files.model_files import split_set
@@ -13,7 +13,7 @@ from pyggml.vocab import Vocab
 
 
 def check_neighbours(path: Path, vocab: Vocab, problems: Problems) -> None:
-    """Holds a ``tokenizer.json`` beside the file against the vocabulary, unless other models are there as well."""
+    """Compares a ``tokenizer.json`` beside the file with the vocabulary, unless there are other models beside it."""
     file = path.parent / "tokenizer.json"
     if not file.is_file() or len({_model_of(other.name) for other in path.parent.glob("*.gguf")}) > 1:
         return
@@ -27,11 +27,11 @@ def check_neighbours(path: Path, vocab: Vocab, problems: Problems) -> None:
     n_tokens = len(tokens) if isinstance(tokens, (dict, list)) else 0
     wrong = next(filter(None, (_difference(token, vocab) for token in _entries(content.get("added_tokens")))), None)
     if n_tokens > vocab.n_tokens:
-        wrong = f"it has {n_tokens} tokens, and the file has {vocab.n_tokens}"
+        wrong = f"it has {n_tokens} tokens, but the file has {vocab.n_tokens}"
     if wrong is not None:
         problems.warning(
             "neighbour-tokenizer",
-            f"{file.name} beside the file is that of another model: {wrong}. Do not give it as tokenizer",
+            f"{file.name} beside the file belongs to another model: {wrong}. Do not load it as this model's tokenizer",
         )
 
 
@@ -45,8 +45,8 @@ def _entries(added: object) -> list[dict[str, Any]]:
 
 
 def _difference(token: dict[str, Any], vocab: Vocab) -> str | None:
-    """What an added token has against the vocabulary. Those beyond it are left out by conversions."""
+    """How an added token differs from the vocabulary. Those beyond its end are left out by conversions."""
     token_id, text = token.get("id"), token.get("content")
     if not isinstance(token_id, int) or not 0 <= token_id < vocab.n_tokens or vocab.text(token_id) == text:
         return None
-    return f"its token {token_id} is {text!r:.40}, and the file's is {vocab.text(token_id)!r:.40}"
+    return f"its token {token_id} is {text!r:.40}, but the file's is {vocab.text(token_id)!r:.40}"

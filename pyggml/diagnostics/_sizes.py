@@ -1,4 +1,4 @@
-"""The sizes and rotations of a model: as the engine reads them, or else as the metadata has them."""
+"""The sizes and rotations of a model, as the engine reads them or else as the metadata says."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PER_LAYER = ("n_head", "n_head_kv", "head_dim", "n_ff", "n_ff_expert", "n_exper
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes by name, those that differ by layer, and the rotations."""
+    """The sizes by name, those that differ between layers, and the rotations."""
 
     values: Mapping[str, int]
     per_layer: Mapping[str, tuple[int, ...]]
@@ -45,7 +45,7 @@ def sizes_of(surveyed: Mapping[str, Any], metadata: Mapping[str, object], rope: 
     Args:
         surveyed: what the engine read; may be empty.
         metadata: of the file.
-        rope: what else is known of the rotations, and known better: "scaling", "factor", "n_ctx_original".
+        rope: what is known better about the rotations: "scaling", "factor", "n_ctx_original".
     """
     told = dict(surveyed) or _of_metadata(metadata)
     layers = {name: tuple(int(n) for n in np.atleast_1d(told.get(name, 0))) for name in _PER_LAYER}

@@ -1,4 +1,4 @@
-"""The chat template of a model: what it can express, and whether it does."""
+"""The chat template of a model: what it can express, and whether it renders that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyggml.chat import ChatTemplates
-from pyggml.diagnostics._evidence import Problems
+from pyggml.diagnostics._facts import Problems
 from pyggml.diagnostics.report import TemplateReport
 from pyggml.errors import InferError
 from pyggml.model import Model
@@ -25,14 +25,15 @@ _TOOL = {
 
 
 def template_of(model: Model, problems: Problems) -> TemplateReport | None:
-    """The template of a model; None where it has none that can be read."""
+    """The template of a model; None if there is none that can be read."""
     if model.chat_template() is None:
         return None
     try:
         templates = ChatTemplates(model)
     except InferError as error:
         problems.error(
-            "template-unreadable", f"{error}. Texts can be generated; to chat, give another one as chat_template"
+            "template-unreadable",
+            f"{error}. The model can still generate text; to chat with it, pass another chat_template",
         )
         return None
     with templates:
@@ -41,16 +42,16 @@ def template_of(model: Model, problems: Problems) -> TemplateReport | None:
             if problem is not None:
                 problems.error(
                     "template-fails",
-                    f"the chat template does not render {what}: {problem}. Give another one as chat_template",
+                    f"the chat template does not render {what}: {problem}. Pass another chat_template",
                 )
                 break
         return TemplateReport(templates.source, templates.names, templates.supports)
 
 
 def _conversations(templates: ChatTemplates) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Conversations that a template of these abilities has to render."""
-    yield "a message of a user", {"messages": [_USER]}
-    yield "a conversation of several turns", {"messages": [_USER, _ANSWER, _USER]}
+    """Conversations that a template with these abilities has to render."""
+    yield "a user's message", {"messages": [_USER]}
+    yield "a conversation of several messages", {"messages": [_USER, _ANSWER, _USER]}
     if templates.supports.system:
         yield "a system message", {"messages": [_SYSTEM, _USER]}
     if templates.supports.tools:

@@ -1,4 +1,4 @@
-"""The vocabulary of a model, as the engine has it."""
+"""The vocabulary of a model, as the engine reads it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PARTS = (
 
 
 def vocabulary_of(model: Model, family: Family, pre_tokenizer: str, tokenizer: str | None = None) -> VocabularyReport:
-    """The vocabulary of a model that the engine has read; the rest as in the report."""
+    """The vocabulary of a model that the engine has read; the other arguments are as in the report."""
     vocab = model.vocab
     return VocabularyReport(
         type=vocab.type,
@@ -42,13 +42,13 @@ def vocabulary_of(model: Model, family: Family, pre_tokenizer: str, tokenizer: s
 
 
 def special_tokens(vocab: Vocab) -> dict[str, SpecialToken]:
-    """Part -> token, of the parts that the engine knows."""
+    """Role -> token, for the roles that the engine knows."""
     ids = {part: getattr(vocab, part) for part in _PARTS}
     return {part: SpecialToken(i, vocab.text(i)) for part, i in ids.items() if i is not None and i < vocab.n_tokens}
 
 
 def stop_tokens(model: Model, family: Family) -> dict[int, str]:
-    """What ends a generation; empty where nothing does."""
+    """The tokens that end a generation; empty if none does."""
     try:
         return families.stop_tokens(model, family)
     except TokenizerError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from pyggml.diagnostics._evidence import StoredTensor
+from pyggml.diagnostics._facts import StoredTensor
 from pyggml.diagnostics.report import LayerReport, TensorShare
 
 # The number of a layer in a tensor's name, in GGUF files and in checkpoints.
@@ -24,7 +24,7 @@ _PARTS = (
 
 
 def by_type(tensors: Iterable[StoredTensor]) -> tuple[TensorShare, ...]:
-    """The tensors by their types, the largest share first."""
+    """The tensors by type, the largest share first."""
     return _shares(tensors, lambda tensor: tensor.type)
 
 
@@ -34,7 +34,7 @@ def by_part(tensors: Iterable[StoredTensor]) -> tuple[TensorShare, ...]:
 
 
 def by_layer(tensors: Iterable[StoredTensor]) -> tuple[LayerReport, ...]:
-    """Each layer's share."""
+    """The share of each layer."""
     layers: dict[int, list[StoredTensor]] = {}
     for tensor in tensors:
         match = _LAYER.search(tensor.name)
@@ -44,7 +44,7 @@ def by_layer(tensors: Iterable[StoredTensor]) -> tuple[LayerReport, ...]:
 
 
 def main_type(tensors: Sequence[StoredTensor]) -> str:
-    """The type that most weights have; "" where there are none."""
+    """The type of most weights; "" if there are none."""
     return max(by_type(tensors), key=lambda share: share.n_params, default=TensorShare("", 0, 0, 0)).name
 
 

@@ -1,4 +1,4 @@
-"""What there is to say about a model: plain values, ready for JSON."""
+"""The report on a model: plain values, ready for JSON."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class FileReport:
     """A file that holds weights.
 
     Attributes:
-        path: of it.
-        n_bytes: it has.
+        path: of the file.
+        n_bytes: its size.
         n_tensors: in it.
     """
 
@@ -39,9 +39,9 @@ class TensorShare:
     """Tensors that have something in common, such as their type.
 
     Attributes:
-        name: of what they have in common: "Q4_K", "attention" ...
-        n_tensors: how many they are.
-        n_params: numbers in them; for packed checkpoints, the integers that they are packed in.
+        name: what they have in common: "Q4_K", "attention" ...
+        n_tensors: how many there are.
+        n_params: numbers in them; in packed checkpoints, the integers that hold them.
         n_bytes: of their data.
     """
 
@@ -73,9 +73,9 @@ class QuantizationReport:
     Attributes:
         name: "Q4_K - Medium", "BF16", "gptq 4 bits in groups of 128" ...
         method: "gguf"; of checkpoints "compressed-tensors", "fp8", "gptq", "awq", or "none".
-        bits: of one weight without its scales, where all quantised weights have the same; else None.
-        group_size: weights that share a scale; None: not quantised, one scale for each row, or several sizes.
-        bits_per_weight: of all tensors, with everything: their bytes * 8 / their parameters.
+        bits: of one weight without its scales; None if not all quantised weights have the same.
+        group_size: weights that share a scale; None: not quantised, a scale per row, or several sizes.
+        bits_per_weight: of all tensors with their scales: bytes * 8 / parameters.
     """
 
     name: str
@@ -93,8 +93,8 @@ class RopeReport:
         type: how columns are paired: "norm", "neox", "mrope" ...; "none": the model has no rotations.
         base: of the frequencies.
         scaling: "none", "linear", "yarn", "longrope"; "llama3" and others as "factors": one for each frequency.
-        factor: by which positions are squeezed; 1.0 for none.
-        n_ctx_original: tokens before the context was stretched; None: it was not, or nothing says so.
+        factor: by which positions are compressed; 1.0: they are not.
+        n_ctx_original: length of the context before it was extended; None: it was not, or the file does not say.
         n_dims: columns of a head that are rotated.
     """
 
@@ -108,7 +108,7 @@ class RopeReport:
 
 @dataclass(frozen=True)
 class SpecialToken:
-    """A token with a part to play.
+    """A token with a role.
 
     Attributes:
         id: of the token.
@@ -124,15 +124,15 @@ class VocabularyReport:
     """The tokens of a model.
 
     Attributes:
-        type: how text is cut: "bpe", "spm", "ugm", "wpm" ...; "none": it has no vocabulary.
-        pre_tokenizer: how byte-level BPE cuts text first: "llama-bpe", "qwen2" ...; "" for the others.
+        type: how text is split: "bpe", "spm", "ugm", "wpm" ...; "none": there is no vocabulary.
+        pre_tokenizer: how byte-level BPE splits text first: "llama-bpe", "qwen2" ...; "" for other types.
         n_tokens: how many there are.
-        special: part -> token: "bos", "eos", "eot", "pad", "unk", "fim_pre" ...
-        stop_tokens: token id -> text of what ends a generation, as :func:`pyggml.load` would have it.
+        special: role -> token; roles are "bos", "eos", "eot", "pad", "unk", "fim_pre" ...
+        stop_tokens: token id -> text of the tokens that end a generation, as with :func:`pyggml.load`.
         add_bos: texts begin with BOS.
         add_eos: texts end with EOS.
-        tokenizer: why the engine's own tokenizer does not do for an imported file, so that the checkpoint's encodes;
-            None: it does, or that is not known yet.
+        tokenizer: why an imported file is encoded with the checkpoint's tokenizer and not the engine's; None: the
+            engine's is right, or that is not known yet.
     """
 
     type: str
@@ -151,7 +151,7 @@ class TemplateReport:
 
     Attributes:
         source: its Jinja text.
-        names: of the model's further templates.
+        names: of the model's other templates.
         supports: what it can express.
     """
 
@@ -165,9 +165,9 @@ class Problem:
     """Something that is wrong with a model.
 
     Attributes:
-        severity: "error": it does not load, or not as it was made; "warning": it works, and may surprise.
-        code: a name that stays: "missing-tensor", "truncated" ...; docs/inspect.md has them all.
-        message: what is wrong, and the way out.
+        severity: "error": it does not load, or does not work as it should; "warning": it works, with surprises.
+        code: a stable name: "missing-tensor", "truncated" ...; docs/inspect.md lists them.
+        message: what is wrong, and what to do about it.
     """
 
     severity: Severity
@@ -184,15 +184,15 @@ class LoadPlan:
 
     Attributes:
         loads: whether it would load the model.
-        refusal: why not, else None.
-        family: title of the family it would be taken for.
-        factory: method of :class:`pyggml.Inference` that is for this family: "use_qwen3", or "use_auto" for any.
-        python_class: class that this gives: "Qwen3", or "LLM".
-        n_ctx: cells of the context without a say of the caller.
-        n_ctx_limit: the longest context that computes what the model does, where the engine would compute something
-            else beyond; None: up to the length it was trained for, and further with less sense.
-        imports: the checkpoint is made a GGUF file first.
-        import_type: the type that most of its weights have in that file; None: nothing is imported.
+        refusal: why not; None if it would.
+        family: title of the family that it would be treated as.
+        factory: method of :class:`pyggml.Inference` for this family: "use_qwen3", or "use_auto" for any.
+        python_class: class of what that returns: "Qwen3", or "LLM".
+        n_ctx: cells of the context by default.
+        n_ctx_limit: the longest context in which the engine computes what the model was made to compute; None: it
+            does in any, although texts longer than it was trained on make less sense.
+        imports: the checkpoint is converted to a GGUF file first.
+        import_type: the type that most of its weights get in that file; None: nothing is imported.
     """
 
     loads: bool
@@ -208,16 +208,16 @@ class LoadPlan:
 
 @dataclass(frozen=True)
 class ModelReport:
-    """What a model is, by its metadata; see :func:`pyggml.inspect`. Numbers that nothing tells are 0.
+    """What a model is, by its metadata; see :func:`pyggml.inspect`. Numbers that are not known are 0.
 
     Attributes:
         path: of the GGUF file or the directory.
         format: "gguf" or "huggingface".
-        files: that hold the weights.
-        name: what the model calls itself; "" when it does not.
-        architecture: as the engine calls it: "llama", "qwen3" ...; "" when it is not known.
-        family: short name of its family: "llama3"; "generic" where it is of none that pyggml knows.
-        variant: what it is, as closely as can be told: "Llama 3.2", "Phi-4-mini".
+        files: those with the weights.
+        name: what the file calls the model; "" if it does not.
+        architecture: as the engine calls it: "llama", "qwen3" ...; "" if it is not known.
+        family: short name of its family: "llama3"; "generic" if pyggml knows none that fits.
+        variant: which model it is, as exactly as the file shows: "Llama 3.2", "Phi-4-mini".
         n_params: weights of the model.
         n_bytes: of all tensors.
         n_tensors: how many there are.
@@ -231,20 +231,20 @@ class ModelReport:
         n_head: query heads.
         n_head_kv: key and value heads.
         head_dim: width of a head.
-        n_ff: width inside of a feed-forward block.
+        n_ff: inner width of a feed-forward block.
         n_expert: in a layer; 0: a dense model.
         n_expert_used: for each token.
-        n_ff_expert: width inside of an expert; 0: as ``n_ff``.
-        sliding_window: tokens that layers with a window look back; 0: all see everything.
-        n_ctx_train: tokens it was made to look back on.
-        per_layer: for sizes that are not the same in all layers, name -> the size in each; above is the largest.
-        rope: its rotations.
+        n_ff_expert: inner width of an expert; 0: the same as ``n_ff``.
+        sliding_window: how many tokens layers with a window look back; 0: no layer has one.
+        n_ctx_train: how many tokens it was trained to look back on.
+        per_layer: for sizes that differ between layers, name -> the size in each; the fields above have the largest.
+        rope: its rotary position embeddings.
         tied_embeddings: the output shares the embedding's weights.
-        vocabulary: None when it cannot be read.
-        chat_template: None when it has none, or none that can be read.
+        vocabulary: None if it cannot be read.
+        chat_template: None if there is none, or none that can be read.
         problems: what is wrong, errors first; empty for a good model.
         plan: what pyggml would do with it.
-        metadata: what the file says of itself, arrays and long texts aside.
+        metadata: what the file says about itself, without arrays and long texts.
     """
 
     path: Path
@@ -283,19 +283,19 @@ class ModelReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong that would keep it from working."""
+        """Whether nothing is wrong that keeps it from working."""
         return all(problem.severity != "error" for problem in self.problems)
 
     @property
     def layers_differ(self) -> bool:
-        """Whether some layers are stored in other types than others."""
+        """Whether not all layers are stored in the same types."""
         return len({frozenset(layer.types) for layer in self.layers}) > 1
 
     def estimate(self, **options: Unpack[EstimateOptions]) -> MemoryEstimate:
-        """What :func:`pyggml.load` of this model would take, and what would fit.
+        """How much memory :func:`pyggml.load` of this model would take, and what would fit.
 
         Args:
-            options: the keywords of :func:`pyggml.memory.estimate.estimate`, which raises what is wrong with them.
+            options: the keywords of :func:`pyggml.memory.estimate.estimate`, which also raises what is wrong with them.
         """
         return estimate(self.path, **options)
 
@@ -307,13 +307,13 @@ class ModelReport:
         return "\n\n".join(map(str, self.sections()))
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON values; ids become keys as text."""
+        """The whole report as JSON values; ids become keys, as text."""
         values = {each.name: _plain(getattr(self, each.name)) for each in dataclasses.fields(self)}
         return values | {"ok": self.ok, "layers_differ": self.layers_differ}
 
 
 def _plain(value: object) -> Any:
-    """A value as JSON has it."""
+    """The value as JSON."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if isinstance(value, Mapping):

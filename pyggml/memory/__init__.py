@@ -1,1 +1,1 @@
-"""How much memory a model takes, and what fits."""
+"""How much memory a model takes, and what would fit."""

@@ -1,4 +1,4 @@
-"""Will it fit: what a model takes in memory, and what to change where that is too much."""
+"""Will it fit? How much memory a model takes, and what to change if that is too much."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class EstimateOptions(PlanOptions, total=False):
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """What a model and its context would take, by the engine's own planning; nothing was loaded.
+    """How much memory a model and its context would take, as the engine plans it; nothing is loaded.
 
     Attributes:
         n_ctx: cells of the context it is for.
@@ -88,42 +88,42 @@ class MemoryEstimate:
 
     @property
     def weights_bytes(self) -> int:
-        """Weights, on all devices; so the others below."""
+        """Weights, on all devices, as for the others below."""
         return sum(device.weights_bytes for device in self.devices)
 
     @property
     def cache_bytes(self) -> int:
-        """Keys and values, recurrent states, and the engine's account of the cells."""
+        """Keys and values, recurrent states, and the engine's bookkeeping of the cells."""
         return sum(device.cache_bytes for device in self.devices)
 
     @property
     def compute_bytes(self) -> int:
-        """Scratch of a forward pass, and rows of output."""
+        """Scratch space of a forward pass, and rows of output."""
         return sum(device.compute_bytes for device in self.devices)
 
     @property
     def total_bytes(self) -> int:
-        """All that has to fit, the vocabulary included."""
+        """Everything that has to fit, including the vocabulary."""
         return sum(device.total_bytes for device in self.devices)
 
     @property
     def available_bytes(self) -> int:
-        """What is left on these devices."""
+        """What is free on these devices."""
         return sum(device.available_bytes for device in self.devices)
 
     @property
     def resident_bytes(self) -> int:
-        """How far the process's resident memory grows: by what is in main memory, and by originals that stay mapped."""
+        """By how much the process's resident memory grows: what is in main memory, and originals that stay mapped."""
         return self.devices[0].total_bytes + self.devices[0].repacked_bytes
 
     @property
     def fits(self) -> bool:
-        """Whether every device has room for its part."""
+        """Whether every device has room for its share."""
         return all(device.fits for device in self.devices)
 
     @property
     def advice(self) -> str:
-        """The suggestions in words, for a message; says so when nothing helps."""
+        """The suggestions as a sentence; it says so if nothing helps."""
         return _advice(self.suggestions)
 
 
@@ -139,7 +139,7 @@ def estimate(
     n_gpu_layers: int | Auto | None = None,
     outtype: str = "auto",
 ) -> MemoryEstimate:
-    """What :func:`pyggml.load` with these arguments would take.
+    """How much memory :func:`pyggml.load` with these arguments would take.
 
     Args:
         source: path of a ``.gguf`` file or of a Hugging Face directory, which is not imported for it; None: the model
@@ -214,15 +214,15 @@ def _n_gpu_layers(given: int | Auto | None) -> int:
 
 
 def require_room(planner: Planner, settings: Settings) -> None:
-    """Refuses to load what the kernel would answer by killing the process.
+    """Refuses to load what would make the kernel kill the process.
 
-    Weights that are mapped from the file and stay as they are do not count: their pages come and go.
+    Weights that are mapped from the file and not repacked do not count: the system can drop and reread their pages.
 
     Raises:
-        OutOfMemoryError: names required and available bytes, and what would fit.
+        OutOfMemoryError: says how much is needed and available, and what would fit.
     """
     if not generates(planner.model(settings.n_gpu_layers, settings.outtype)):
-        return  # it makes its contexts when they are needed, as large as they need to be
+        return  # its contexts are made when they are needed, and no larger than needed
     memories = planner.plan(settings)
     for memory, required in zip(memories, _lasting_bytes(memories), strict=True):
         if required > memory.available_bytes:
@@ -237,7 +237,7 @@ def _lasting_bytes(memories: Sequence[DeviceMemory]) -> list[int]:
 
 def _most_gpu_layers(planner: Planner, settings: Settings) -> int:
     if len(planner.plan(settings)) == 1:
-        return _ALL  # there is no GPU to put any on
+        return _ALL  # there is no GPU
     return most_gpu_layers(settings, planner.plan, planner.limits(settings).n_layers)
 
 

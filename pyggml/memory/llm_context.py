@@ -1,4 +1,4 @@
-"""The context that an LLM makes, which is also the one that is planned before it is made."""
+"""The context that an LLM creates, which is also the one that is planned beforehand."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ from pyggml._native import UINT32_MAX, integer
 from pyggml.errors import InvalidParameterError
 from pyggml.model import Model
 
-# Without a say of the caller a context is this long at most: the training lengths of today's models would take
-# gigabytes for a cache that few prompts fill.
+# The longest default context: the training lengths of today's models would take gigabytes for a cache that few
+# prompts fill.
 _DEFAULT_N_CTX = 8192
 # Rows of logits that LLM.logits computes at once; each costs n_vocab floats of scratch for the whole session.
 _N_OUTPUTS_MAX = 32
-# Key that the importer writes: how long a context may be for the engine to compute what the model does.
+# Key that the importer writes: the longest context in which the engine computes what the model was made to compute.
 _CONTEXT_LIMIT = "pyggml.context_limit"
 _MAX_PARALLEL = 256  # upstream's LLAMA_MAX_SEQ
 
 
 def generates(model: Model) -> bool:
-    """Whether it goes on with a text token by token, as encoders and models that fill in a text do not."""
+    """Whether it continues a text token by token; encoders and models that fill in gaps do not."""
     return model.has_decoder and not model.has_encoder and model.is_causal
 
 
 def default_n_ctx(model: Model) -> int:
-    """Cells of the context without a say of the caller."""
+    """Cells of the context by default."""
     metadata = model.metadata
-    # Beyond the original context a model with longrope rotates all positions otherwise, also those of short texts.
+    # In a context longer than the original one, longrope rotates all positions differently, even those of short texts.
     is_longrope = metadata.get(f"{model.arch}.rope.scaling.type") == "longrope"
     original = metadata.get(f"{model.arch}.rope.scaling.original_context_length") if is_longrope else None
     return min(model.n_ctx_train, _DEFAULT_N_CTX, _number(original) or _DEFAULT_N_CTX)
 
 
 def n_ctx_limit(model: Model) -> int | None:
-    """The longest context in which the engine computes what the model was made to; None: nothing limits it."""
+    """The longest context in which the engine computes what the model was made to compute; None: no limit."""
     return _number(model.metadata.get(_CONTEXT_LIMIT))
 
 
 def _number(value: str | None) -> int | None:
-    """What a file says, where it is a number of cells."""
+    """What a file says, if that is a number of cells."""
     return int(value) or None if value is not None and value.isdecimal() else None
 
 
 def longest_n_ctx(model: Model) -> int:
-    """Cells that a lone request can make use of: as many tokens as the model was trained to look back on."""
+    """Cells that a single request can use: the tokens that the model was trained to look back on."""
     limit = n_ctx_limit(model)
     return model.n_ctx_train if limit is None else min(model.n_ctx_train, limit)
 
 
 def checked_n_ctx(model: Model, n_ctx: int | None) -> int:
-    """The cells to take where the caller asks for so many, or leaves it open.
+    """The cells of a context for which the caller gave a number, or None.
 
     Raises:
-        InvalidParameterError: more than the engine computes as the model does, or not a number of cells.
+        InvalidParameterError: not a number of cells, or more than the engine can compute correctly.
     """
     if n_ctx is None:
         return default_n_ctx(model)
@@ -60,14 +60,14 @@ def checked_n_ctx(model: Model, n_ctx: int | None) -> int:
     limit = n_ctx_limit(model)
     if limit is not None and n_ctx > limit:
         raise InvalidParameterError(
-            f"n_ctx is {n_ctx}; beyond {limit} tokens the engine would not compute what this model was made to: it "
+            f"n_ctx is {n_ctx}, but beyond {limit} tokens the engine would compute something else than the model: it "
             "has no sliding window, or no dynamic rotations, for this architecture"
         )
     return n_ctx
 
 
 def context_arguments(n_ctx: int, n_parallel: int, n_batch: int, n_ubatch: int, cache_type: str) -> dict[str, Any]:
-    """What a Context is asked for that computes ``n_parallel`` requests together.
+    """The arguments of a Context that computes ``n_parallel`` requests together.
 
     Raises:
         InvalidParameterError: an argument is out of range.
@@ -75,7 +75,7 @@ def context_arguments(n_ctx: int, n_parallel: int, n_batch: int, n_ubatch: int, 
     n_parallel = integer("n_parallel", n_parallel, 1, _MAX_PARALLEL)
     if integer("n_batch", n_batch, 1, UINT32_MAX) < n_parallel:
         raise InvalidParameterError(
-            f"n_batch is {n_batch} and n_parallel is {n_parallel}: a forward pass takes one token of each running "
+            f"n_batch is {n_batch} and n_parallel is {n_parallel}: a forward pass has one token of each running "
             "request, so n_batch must be at least n_parallel"
         )
     return {

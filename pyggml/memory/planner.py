@@ -1,4 +1,4 @@
-"""A model's shape, kept open while its memory is asked about."""
+"""Plans how much memory a model takes, with the engine and without the weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyggml._context_options import native_options
 from pyggml._ffi import ffi, lib
 from pyggml.files.model_files import ModelFiles
 from pyggml.importer.encoding import require_outtype
-from pyggml.memory.blueprint import blueprint_of
+from pyggml.memory.gguf_header import header_of
 from pyggml.memory.llm_context import context_arguments, generates, longest_n_ctx
 from pyggml.memory.search import OUTTYPES, DeviceMemory, Limits, Settings
 from pyggml.model import Model
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class Planner:
     """Answers what a model would take. A context manager; one thread.
 
-    The engine itself plans each answer, with the model that it would load but without its weights.
+    The engine plans each answer itself, with the model as it would load it, but without the weights.
     """
 
     def __init__(self, files: ModelFiles, device: str = "auto") -> None:
@@ -41,7 +41,7 @@ class Planner:
         self._models: dict[tuple[int, str], Model] = {}
 
     def model(self, n_gpu_layers: int = -1, outtype: str = "auto") -> Model:
-        """The shape, with so many layers on the GPU and its weights made into a type.
+        """The model without weights, with so many layers on the GPU and its weights converted to a type.
 
         Raises:
             As :func:`pyggml.load`.
@@ -54,10 +54,10 @@ class Planner:
         return self._models[key]
 
     def plan(self, settings: Settings) -> tuple[DeviceMemory, ...]:
-        """What it takes with these settings, in main memory and on each GPU.
+        """How much memory it takes with these settings, in main memory and on each GPU.
 
         Raises:
-            InvalidParameterError: a setting that cannot be.
+            InvalidParameterError: a setting is out of range.
         """
         model = self.model(settings.n_gpu_layers, settings.outtype)
         memory = ffi.new("pyg_memory *")
@@ -65,19 +65,19 @@ class Planner:
         return device_memories(memory)
 
     def limits(self, settings: Settings) -> Limits:
-        """How far to search for what fits."""
+        """The limits of a search for what fits."""
         model = self.model(settings.n_gpu_layers, settings.outtype)
         return Limits(longest_n_ctx(model), model.n_layer + 1, OUTTYPES)
 
     def close(self) -> None:
-        """Lets go of everything. May be repeated."""
+        """Closes the models and removes temporary files. May be called again."""
         self._stack.close()
         self._models.clear()
 
     def _file(self, outtype: str) -> Path:
         if outtype not in self._files:
             target = self._scratch() / f"{outtype}.gguf"
-            blueprint_of(self._source, outtype).lay(target)
+            header_of(self._source, outtype).write(target)
             self._files[outtype] = target
         return self._files[outtype]
 
@@ -112,7 +112,7 @@ def device_memories(memory: CData) -> tuple[DeviceMemory, ...]:
 
 
 def _arguments(model: Model, settings: Settings) -> dict[str, Any]:
-    """Of the context that an LLM makes, or of the largest one that embeds or ranks."""
+    """The arguments of the context that an LLM creates, or of the largest one that embeds or ranks."""
     if generates(model):
         return context_arguments(
             settings.n_ctx, settings.n_parallel, settings.n_batch, settings.n_ubatch, settings.cache_type

@@ -1,4 +1,4 @@
-"""What is asked about memory, what is answered, and the search for what would fit. Knows no model and no device."""
+"""The questions about memory, the answers, and the search for what would fit. Knows neither model nor device."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 
 from pyggml.errors import InvalidParameterError
 
-#: The part of what is available that stays free where something is chosen or suggested.
+#: The part of the available memory that stays free when settings are chosen or suggested.
 HEADROOM = 0.1
 
-#: Contexts are rounded up to a multiple of it.
+#: Contexts are rounded up to a multiple of this.
 CELL_PAD = 256
 
-#: Cache types that are worth trying, from exact to small.
+#: Cache types worth trying, from the most exact to the smallest.
 CACHE_TYPES = ("f16", "q8_0", "q5_0", "q4_0")
 
-#: Quantisations that need no importance matrix, from exact to small.
+#: Types that need no importance matrix, from the most exact to the smallest.
 OUTTYPES = ("bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
 
 _T = TypeVar("_T")
@@ -30,13 +30,13 @@ class DeviceMemory:
 
     Attributes:
         name: of the device, as in :func:`pyggml.devices`: "CPU" for main memory, "CUDA0" ...
-        weights_bytes: weights, also those mapped from the file.
-        cache_bytes: keys and values, recurrent states, and the engine's account of the cells.
-        compute_bytes: scratch of a forward pass, and rows of output.
+        weights_bytes: weights, including those mapped from the file.
+        cache_bytes: keys and values, recurrent states, and the engine's bookkeeping of the cells.
+        compute_bytes: scratch space of a forward pass, and rows of output.
         vocabulary_bytes: the vocabulary, which is always in main memory.
-        repacked_bytes: of the weights, copies in a layout that the CPU computes faster with. Their originals stay
-            mapped beside them, and count as resident, until the system wants the room for something else.
-        available_bytes: what is left, other programs aside.
+        repacked_bytes: of the weights, copies in a layout that is faster for the CPU. The originals stay mapped
+            beside them, and count as resident until the system needs the room.
+        available_bytes: what other programs leave.
     """
 
     name: str
@@ -49,17 +49,17 @@ class DeviceMemory:
 
     @property
     def total_bytes(self) -> int:
-        """All that has to fit."""
+        """Everything that has to fit."""
         return self.weights_bytes + self.cache_bytes + self.compute_bytes + self.vocabulary_bytes
 
     @property
     def fits(self) -> bool:
-        """Whether it is there."""
+        """Whether there is room for it."""
         return self.total_bytes <= self.available_bytes
 
     @property
     def leaves_room(self) -> bool:
-        """Whether it is there with a tenth to spare."""
+        """Whether there is room for it, with a tenth to spare."""
         return self.total_bytes <= (1 - HEADROOM) * self.available_bytes
 
 
@@ -74,7 +74,7 @@ class Settings:
         n_ubatch: of these, computed at once.
         cache_type: element type of the cache.
         n_gpu_layers: -1: all of them.
-        outtype: what the weights are made into first; "auto": they stay.
+        outtype: the type that the weights are converted to first; "auto": they stay as they are.
     """
 
     n_ctx: int
@@ -95,9 +95,9 @@ class Limits:
     """How far a search may go.
 
     Attributes:
-        n_ctx: cells that a request can make use of.
-        n_layers: that can be put on a GPU, with the output.
-        outtypes: what the weights could be made into, from exact to small; () where nothing can be done.
+        n_ctx: cells that a request can use.
+        n_layers: that can go on a GPU, including the output.
+        outtypes: what the weights could be converted to, from the most exact to the smallest; () for nothing.
     """
 
     n_ctx: int
@@ -107,12 +107,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Suggestions:
-    """What would fit with a tenth of the memory to spare, each with everything else left as it is.
+    """What would fit with a tenth of the memory to spare, if only this were changed.
 
     Attributes:
         n_ctx: the most cells, up to what the model was trained on; None: not even the smallest context fits.
-        cache_type: the most exact cache that makes it fit. None: it fits, or no cache makes it.
-        outtype: the most exact quantisation of the weights that makes it fit. None: it fits, or none makes it.
+        cache_type: the most exact type of the cache with which it fits. None: it fits already, or with none of them.
+        outtype: the most exact type of the weights with which it fits. None: it fits already, or with none of them.
         n_gpu_layers: the most layers that fit on the GPUs. None: there is no GPU.
     """
 
@@ -123,12 +123,12 @@ class Suggestions:
 
 
 def fits_well(memories: Sequence[DeviceMemory]) -> bool:
-    """Whether each of them leaves room."""
+    """Whether each of them has room, with a tenth to spare."""
     return all(memory.leaves_room for memory in memories)
 
 
 def tightest(memories: Sequence[DeviceMemory]) -> DeviceMemory:
-    """The one that lacks most, or has least to spare."""
+    """The one that lacks the most memory, or has the least to spare."""
     return max(memories, key=lambda memory: memory.total_bytes - memory.available_bytes)
 
 
@@ -145,14 +145,14 @@ def suggest(settings: Settings, plan: Plan, limits: Limits) -> Suggestions:
 
 
 def largest_n_ctx(settings: Settings, plan: Plan, limit: int) -> int | None:
-    """The most cells that fit, up to a limit; None when not even the fewest do."""
-    # Files may say what they like: no list of all sizes up to a limit in the billions.
+    """The most cells that fit, up to a limit; None if not even the fewest do."""
+    # A file may claim any limit, so sizes are searched and never listed: there could be billions.
     pads = _first(range(-(-limit // CELL_PAD), 0, -1), lambda n: _fits(settings, plan, n_ctx=min(n * CELL_PAD, limit)))
     return None if pads is None else min(pads * CELL_PAD, limit)
 
 
 def most_gpu_layers(settings: Settings, plan: Plan, n_layers: int) -> int:
-    """The most layers that fit on the GPUs, whatever becomes of main memory; at least 0."""
+    """The most layers that fit on the GPUs, whether or not the rest fits into main memory."""
 
     def fit(n_gpu_layers: int) -> bool:
         return fits_well(plan(dataclasses.replace(settings, n_gpu_layers=n_gpu_layers))[1:])
@@ -164,13 +164,13 @@ def _fits(settings: Settings, plan: Plan, **change: Any) -> bool:
     try:
         return fits_well(plan(dataclasses.replace(settings, **change)))
     except InvalidParameterError:
-        return False  # the engine cannot quantise every model's cache
+        return False  # not every model's cache can be quantised
 
 
 def _first(candidates: Sequence[_T], is_good: Callable[[_T], bool]) -> _T | None:
-    """The first good one of candidates that need less and less: once one is good, so are all after it."""
+    """The first good candidate. They need less and less memory: if one is good, so are all after it."""
     if not candidates or not is_good(candidates[-1]):
-        return None  # most often none is good, or all are: looked at first
+        return None  # none is good; this and all being good are the most frequent cases
     if is_good(candidates[0]):
         return candidates[0]
     bad, good = 0, len(candidates) - 1

@@ -1,4 +1,4 @@
-"""Files with everything of a model but its vocabulary and its data: enough to plan with, whatever it is made into."""
+"""Headers of GGUF files without the vocabulary: all that planning needs, for a model converted to any type."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Blueprint:
-    """What a file says before its data.
+class GGUFHeader:
+    """What a GGUF file says before its data.
 
     Attributes:
         metadata: without the vocabulary.
@@ -40,8 +40,8 @@ class Blueprint:
     metadata: Mapping[str, Any]
     tensors: Sequence[Tensor]
 
-    def lay(self, target: Path) -> None:
-        """Writes it as a file whose data takes no room on the disk."""
+    def write(self, target: Path) -> None:
+        """Writes a file with this header, whose data takes no room on the disk."""
         with GGUFWriter(target) as writer:
             for key, value in self.metadata.items():
                 writer.set(key, value)
@@ -50,24 +50,24 @@ class Blueprint:
             writer.finish_without_data()
 
 
-def blueprint_of(files: ModelFiles, outtype: str) -> Blueprint:
+def header_of(files: ModelFiles, outtype: str) -> GGUFHeader:
     """What a model becomes when its weights are made into a type.
 
     Raises:
-        As :func:`pyggml.convert`, tokenizers aside.
+        As :func:`pyggml.convert`, except for tokenizers.
     """
     return _of_directory(files, outtype) if files.format == "huggingface" else _of_gguf(files, outtype)
 
 
-def _of_directory(files: ModelFiles, outtype: str) -> Blueprint:
+def _of_directory(files: ModelFiles, outtype: str) -> GGUFHeader:
     plan = read_plan(files)
     types, file_type = choose_types(require_outtype(outtype), plan.layout, plan.sizes, plan.tensors)
     metadata = {**plan.metadata, "general.file_type": file_type}
     tensors = [Tensor(tensor.name, tensor.shape, type) for tensor, type in zip(plan.tensors, types, strict=True)]
-    return Blueprint({key: value for key, value in metadata.items() if not _is_empty(value)}, tensors)
+    return GGUFHeader({key: value for key, value in metadata.items() if not _is_empty(value)}, tensors)
 
 
-def _of_gguf(files: ModelFiles, outtype: str) -> Blueprint:
+def _of_gguf(files: ModelFiles, outtype: str) -> GGUFHeader:
     metadata: dict[str, Any] = {}
     tensors: list[Tensor] = []
     for part in files.files:
@@ -77,7 +77,7 @@ def _of_gguf(files: ModelFiles, outtype: str) -> Blueprint:
             tensors += [Tensor(info.name, info.shape, info.type) for info in reader.tensors.values()]
     file_type = _file_type(outtype)
     metadata = {key: value for key, value in metadata.items() if not _is_empty(value)}
-    return Blueprint({**metadata, "general.file_type": file_type}, _quantized(files.path, tensors, file_type))
+    return GGUFHeader({**metadata, "general.file_type": file_type}, _quantized(files.path, tensors, file_type))
 
 
 def _is_left_out(key: str, known: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What was found out about a model, before it is put together as a report."""
+"""What was read of a model, before it becomes a report."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """All of it.
+class ModelFacts:
+    """Everything that was read of a model.
 
     Attributes:
         path: of the file or directory.
-        format: what that is.
-        files: with weights.
+        format: which of the two it is.
+        files: those with weights.
         names: what the model is called, its own name first.
         tensors: as they are stored.
         n_params: weights of the model.
-        metadata: of a GGUF file, or what would be in one.
+        metadata: of the GGUF file, or of the one it would become.
         match: the family.
-        survey: what the engine says.
+        survey: what the engine says about it.
         vocabulary: what is known of it; None: nothing.
         storage: how the weights are stored.
         is_tied: the output has no weights of its own.
-        import_type: of most weights, were they imported; None: nothing is imported.
-        rope: what else is known of its rotations: "scaling", "factor", "n_ctx_original".
-        problems: that were met on the way.
+        import_type: the type that most weights would get in an import; None: it is not imported.
+        rope: what else is known about its rotations: "scaling", "factor", "n_ctx_original".
+        problems: found on the way.
     """
 
     path: Path
@@ -80,14 +80,14 @@ class Evidence:
 
 
 class Problems(list[Problem]):
-    """Problems, as they are met."""
+    """The problems found so far."""
 
     def error(self, code: str, message: str) -> None:
-        """Adds what keeps the model from working."""
+        """Adds something that keeps the model from working."""
         self._add("error", code, message)
 
     def warning(self, code: str, message: str) -> None:
-        """Adds what may surprise."""
+        """Adds something that may surprise."""
         self._add("warning", code, message)
 
     def _add(self, severity: Severity, code: str, message: str) -> None:
@@ -95,6 +95,6 @@ class Problems(list[Problem]):
 
 
 def listed(names: Sequence[str], n: int = 3) -> str:
-    """The first few of them."""
+    """The first few names, and how many more there are."""
     more = f" and {len(names) - n} more" if len(names) > n else ""
     return ", ".join(map(repr, names[:n])) + more
