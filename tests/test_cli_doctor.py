@@ -343,9 +343,13 @@ class TestFindingGpus:
 
     @pytest.mark.parametrize("script", ["exit 9", "echo failed >&2; exit 1", "true"])
     def test_an_nvidia_smi_that_tells_nothing(self, made_up: Machine, script: str) -> None:
+        made_up.file("dev/dxg")
+        made_up.file("usr/lib/wsl/lib/nvidia-smi", f"#!/bin/sh\n{script}\n").chmod(0o755)
+        assert made_up.gpus() == []
+
+    def test_a_driver_that_names_no_product(self, made_up: Machine) -> None:
         made_up.nvidia()
         (made_up.root / "proc/driver/nvidia/gpus/0000:01:00.0/information").unlink()
-        made_up.file("usr/bin/nvidia-smi", f"#!/bin/sh\n{script}\n").chmod(0o755)
         (gpu,) = made_up.gpus()
         assert (gpu.name, gpu.missing) == ("NVIDIA GPU (PCI 10de:2335)", None)
 

@@ -23,17 +23,15 @@ _REPORT = "please report this, with all of the above"
 
 class _Vendor(NamedTuple):
     backends: dict[str, str]  # the best first, and what load() calls their devices
-    words: tuple[str, ...]  # in descriptions of its devices, for backends of several vendors
+    words: str  # one of which is in the descriptions of its devices, for backends that serve several vendors
     hiding: str = ""  # the variable that makes its backend see fewer devices
 
 
 _VENDORS = {
-    "NVIDIA": _Vendor(
-        {"CUDA": "cuda", "Vulkan": "vulkan"}, ("nvidia", "geforce", "quadro", "tesla"), "CUDA_VISIBLE_DEVICES"
-    ),
-    "AMD": _Vendor({"ROCm": "rocm", "Vulkan": "vulkan"}, ("amd", "radeon"), "HIP_VISIBLE_DEVICES"),
-    "Intel": _Vendor({"SYCL": "sycl", "Vulkan": "vulkan"}, ("intel",), "ONEAPI_DEVICE_SELECTOR"),
-    "Apple": _Vendor({"MTL": "mtl"}, ("apple",)),
+    "NVIDIA": _Vendor({"CUDA": "cuda", "Vulkan": "vulkan"}, "nvidia geforce quadro tesla", "CUDA_VISIBLE_DEVICES"),
+    "AMD": _Vendor({"ROCm": "rocm", "Vulkan": "vulkan"}, "amd radeon", "HIP_VISIBLE_DEVICES"),
+    "Intel": _Vendor({"SYCL": "sycl", "Vulkan": "vulkan"}, "intel", "ONEAPI_DEVICE_SELECTOR"),
+    "Apple": _Vendor({"MTL": "mtl"}, "apple"),
 }
 #: The kinds of devices that :func:`_gpus` may need advice about.
 DEVICE_KINDS = sorted({kind for vendor in _VENDORS.values() for kind in vendor.backends.values()})
@@ -117,18 +115,16 @@ def _gpus(facts: dict[str, Any], vendor: str, gpus: Sequence[Gpu], *, has_rocm: 
         yield Check("GPU", "failed", text, facts["advice"][known.backends[backends[0]]])
     else:
         # Intel's mostly share the main memory with the processor, and gain little.
-        status: Status = "note" if vendor == "Intel" else "warning"
+        is_best_served_by_vulkan = vendor == "Intel" or (vendor == "AMD" and not has_rocm)
+        kind = "vulkan" if is_best_served_by_vulkan else next(iter(known.backends.values()))
         text = f"{_list(ready)} is there, and this build cannot use it: it was built for {_list(built)}"
-        best = (
-            "vulkan" if vendor == "Intel" or (vendor == "AMD" and not has_rocm) else next(iter(known.backends.values()))
-        )
-        yield Check("GPU", status, text, facts["advice"][best])
+        yield Check("GPU", "note" if vendor == "Intel" else "warning", text, facts["advice"][kind])
 
 
 def _is_of(device: dict[str, Any], vendor: _Vendor, backends: Sequence[str]) -> bool:
     """Whether a device is one of the vendor's. Vulkan serves all of them, so there the description has to tell."""
     kind, description = device["name"].rstrip("0123456789"), device["description"].lower()
-    return kind in backends and (kind != "Vulkan" or any(word in description for word in vendor.words))
+    return kind in backends and (kind != "Vulkan" or any(word in description for word in vendor.words.split()))
 
 
 def _memory(memory: dict[str, Any]) -> Check:
