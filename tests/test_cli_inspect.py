@@ -68,6 +68,14 @@ def test_json_is_the_librarys_report(directory: Path) -> None:
         assert found == json.loads(json.dumps(library.inspect(source).to_dict()))
 
 
+def test_it_shows_what_the_report_says_as_text(directory: Path, cut_file: Path) -> None:
+    """Bars aside: both are made of the same sections."""
+    for source in (SHIPPED_MODEL, directory, cut_file):
+        shown = re.sub("[█▏▎▍▌▋▊▉]", "", pyggml("inspect", source).out)
+        expected = str(library.inspect(source))
+        assert [line.split() for line in shown.splitlines()] == [line.split() for line in expected.splitlines()]
+
+
 def test_a_directory(directory: Path) -> None:
     done = called("inspect", directory)
     assert (done.code, done.err) == (0, "")

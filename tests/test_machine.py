@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pyggml import ffi, lib
+from pyggml import ffi, lib, system
 from pyggml.backend import devices
 
 
@@ -96,6 +96,19 @@ def test_the_limits_one_by_one() -> None:
     assert abs(least - lib.pyg_memory_available()) < 2**30  # moments apart
     assert min(cpu.n_cores, cpu.n_quota) == lib.pyg_cpu_count() or cpu.n_quota == 0
     assert cpu.n_processors >= cpu.n_cores or cpu.n_processors == 0
+
+
+def test_what_the_system_module_says() -> None:
+    cpu, memory, build = system.cpu_limits(), system.memory_limits(), system.build_info()
+    assert (cpu.n_usable, cpu.n_quota is None or cpu.n_quota < 2**31 - 1) == (lib.pyg_cpu_count(), True)
+    limits = [memory.machine_bytes, memory.cgroup_bytes, memory.address_space_bytes]
+    least = min(limit for limit in limits if limit is not None)
+    assert abs(memory.usable_bytes - least) < 2**30  # moments apart
+    assert "CPU" in build.backends
+    assert "GGML_CPU" in build.options
+    assert build.engine.startswith("llama.cpp b")
+    assert list(build.module.glob("_pyggml.*"))
+    assert all(name and "=" not in name for name in system.cpu_features())
 
 
 def test_how_the_module_was_built() -> None:

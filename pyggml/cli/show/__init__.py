@@ -1,1 +1,1 @@
-"""How the commands show things: tables, units, reports, a terminal."""
+"""How the commands show things: reports, tables, progress, a terminal."""
