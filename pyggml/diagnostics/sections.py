@@ -32,9 +32,7 @@ class ReportSection:
 
     def __str__(self) -> str:
         total = sum(share.n_bytes for share in self.shares) or 1
-        sizes = [(f"{percent_text(share.n_bytes / total):>4}", bytes_text(share.n_bytes)) for share in self.shares]
-        shares = [(share.name, "  ".join(size)) for share, size in zip(self.shares, sizes, strict=True)]
-        rows = [*shares, *self.facts]
+        rows = [*((share.name, _size(share.n_bytes, total)) for share in self.shares), *self.facts]
         width = max((len(name) for name, _ in rows), default=0)
         return "\n".join([self.title, *(f"  {name:{width}}  {text}" for name, text in rows)])
 
@@ -48,6 +46,10 @@ def sections_of(report: ModelReport) -> Iterator[ReportSection]:
     yield ReportSection("With pyggml", facts=_facts(_loading(report)))
     problems = _facts((problem.severity, f"{problem.message} [{problem.code}]") for problem in report.problems)
     yield ReportSection(counted(len(problems), "problem") if problems else "No problems found.", facts=problems)
+
+
+def _size(n_bytes: int, total: int) -> str:
+    return f"{percent_text(n_bytes / total):>4}  {bytes_text(n_bytes)}"
 
 
 def printable(text: str) -> str:
