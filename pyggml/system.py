@@ -78,16 +78,16 @@ class MemoryLimits:
 
 def build_info() -> BuildInfo:
     """How the compiled module was built."""
-    told = dict(line.split("=", 1) for line in _text(lib.pyg_build_info()).splitlines())
+    values = dict(line.split("=", 1) for line in _text(lib.pyg_build_info()).splitlines())
     registries = [lib.ggml_backend_reg_get(index) for index in range(lib.ggml_backend_reg_count())]
     return BuildInfo(
         engine=f"llama.cpp {_text(lib.pyg_engine_build())}",
-        compiler=told["compiler"],
-        build_type=told["build_type"],
-        system=told["system"],
-        portable=told["portable"] == "ON",
-        sanitize=told["sanitize"] or None,
-        options=tuple(name for name in told if name.startswith("GGML_")),
+        compiler=values["compiler"],
+        build_type=values["build_type"],
+        system=values["system"],
+        portable=values["portable"] == "ON",
+        sanitize=values["sanitize"] or None,
+        options=tuple(name for name in values if name.startswith("GGML_")),
         backends=tuple(_text(lib.ggml_backend_reg_name(registry)) for registry in registries),
         module=module_dir,
     )

@@ -232,12 +232,12 @@ def _rope(config: Config) -> dict[str, Any]:
     section = section.get("full_attention", section)
     kind = section.get("rope_type", section.get("type", "default"))
     original = section.get("original_max_position_embeddings", config.values.get("original_max_position_embeddings"))
-    told = {
+    known = {
         "scaling": "none" if kind == "default" else kind,
         "factor": section.get("factor"),
         "n_ctx_original": original,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -47,12 +47,12 @@ def sizes_of(surveyed: Mapping[str, Any], metadata: Mapping[str, object], rope: 
         metadata: of the file.
         rope: what is known better about the rotations: "scaling", "factor", "n_ctx_original".
     """
-    told = dict(surveyed) or _of_metadata(metadata)
-    layers = {name: tuple(int(n) for n in np.atleast_1d(told.get(name, 0))) for name in _PER_LAYER}
+    sizes = dict(surveyed) or _of_metadata(metadata)
+    layers = {name: tuple(int(n) for n in np.atleast_1d(sizes.get(name, 0))) for name in _PER_LAYER}
     values = {name: max(each, default=0) for name, each in layers.items()}
-    values |= {name: int(told.get(name, 0)) for name in ("n_layer", "n_embd", "n_ctx_train", "n_expert")}
+    values |= {name: int(sizes.get(name, 0)) for name in ("n_layer", "n_embd", "n_ctx_train", "n_expert")}
     differing = {name: each for name, each in layers.items() if len(set(each)) > 1}
-    found = _rope(told, values["n_ctx_train"])
+    found = _rope(sizes, values["n_ctx_train"])
     return Sizes(values, differing, found if found.type == "none" else replace(found, **rope))
 
 
@@ -62,20 +62,20 @@ def _of_metadata(metadata: Mapping[str, object]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if isinstance(value, (int, float, np.ndarray))}
 
 
-def _rope(told: Mapping[str, Any], n_ctx: int) -> RopeReport:
-    scale = float(told.get("rope_scale", 1.0)) or 1.0
-    scaling = ROPE_SCALINGS.get(int(told.get("rope_scaling", 0)), "none")
+def _rope(sizes: Mapping[str, Any], n_ctx: int) -> RopeReport:
+    scale = float(sizes.get("rope_scale", 1.0)) or 1.0
+    scaling = ROPE_SCALINGS.get(int(sizes.get("rope_scaling", 0)), "none")
     if scaling == "linear" and scale == 1.0:
         scaling = "none"
-    original = int(told.get("n_ctx_original", n_ctx))
-    kind = ROPE_TYPES.get(told.get("rope_type", -1), "none")
+    original = int(sizes.get("n_ctx_original", n_ctx))
+    kind = ROPE_TYPES.get(sizes.get("rope_type", -1), "none")
     if kind == "none":
         return RopeReport(kind, 0.0, "none", 1.0, None, 0)
     return RopeReport(
         type=kind,
-        base=float(told.get("rope_base", 0.0)),
+        base=float(sizes.get("rope_base", 0.0)),
         scaling=scaling,
         factor=1 / scale,
         n_ctx_original=original if scaling != "none" and original != n_ctx else None,
-        n_dims=int(told.get("rope_n_dims", 0)),
+        n_dims=int(sizes.get("rope_n_dims", 0)),
     )

@@ -1,4 +1,4 @@
-"""What the engine says of itself, in a process of its own: whatever is wrong with a build ends only that one.
+"""What the engine says about itself, in a process of its own: whatever is wrong with a build ends only that one.
 
 It prints one JSON object per line, each as soon as it is known, so that what was said before the end is not lost.
 """
