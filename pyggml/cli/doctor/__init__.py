@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "failed": "bold red"}
+# Where the words of a key do not say enough.
+_HEADINGS = {
+    "n_quota": "cores by quota",
+    "n_usable": "cores to use",
+    "usable_bytes": "left for pyggml",
+    "machine_bytes": "left by machine",
+    "cgroup_bytes": "left by cgroup",
+    "address_space_bytes": "left by ulimit -v",
+}
 
 
 @click.command("doctor", cls=Command)
@@ -107,7 +116,9 @@ def _lines(fact: dict[str, Any] | list[dict[str, Any]]) -> list[str]:
 
 def _heading(key: str) -> str:
     """The words of a key; a variable's name stays as it is."""
-    return key if key.isupper() else key.removeprefix("n_").removesuffix("_bytes").replace("_", " ")
+    if key.isupper():
+        return key
+    return _HEADINGS.get(key) or key.removeprefix("n_").removesuffix("_bytes").replace("_", " ")
 
 
 def _value(key: str, value: Any) -> str:
