@@ -316,7 +316,7 @@ class TestBadInput:
         assert "does not generate" in fails(1, "bench", "-m", encoder, "-p", 8, "-n", 4, "-r", 1)
 
     def test_a_prompt_beyond_what_memory_there_is(self) -> None:
-        assert "bytes" in fails(1, "bench", "-p", 1_000_000, "--parallel", 256)
+        assert "GB is available" in fails(1, "bench", "-p", 1_000_000, "--parallel", 256)
 
 
 def test_interrupt_shows_what_was_measured_so_far() -> None:
