@@ -633,5 +633,5 @@ def test_without_a_home_the_cache_has_no_place(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Path, "home", no_home)
     for name in ("PYGGML_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(InvalidParameterError, match="PYGGML_CACHE names a place"):
+    with pytest.raises(InvalidParameterError, match="set PYGGML_CACHE to a folder"):
         cache_dir()
