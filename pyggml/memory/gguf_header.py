@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from pyggml import mixture
-from pyggml._ffi import lib
 from pyggml.files.model_files import ModelFiles
 from pyggml.gguf import GGUFReader, GGUFWriter
 from pyggml.importer.encoding import choose_types, require_outtype
 from pyggml.importer.plan import read_plan
-from pyggml.mixture import Mixable
+from pyggml.mixture import FILE_TYPES, Mixable
 from pyggml.quant import GGMLType
 
 
@@ -75,7 +74,7 @@ def _of_gguf(files: ModelFiles, outtype: str) -> GGUFHeader:
             pairs = reader.metadata
             metadata |= {key: pairs[key] for key in pairs if not _is_left_out(key, metadata)}
             tensors += [Tensor(info.name, info.shape, info.type) for info in reader.tensors.values()]
-    file_type = _file_type(outtype)
+    file_type = FILE_TYPES[require_outtype(outtype)]
     metadata = {key: value for key, value in metadata.items() if not _is_empty(value)}
     return GGUFHeader({**metadata, "general.file_type": file_type}, _quantized(files.path, tensors, file_type))
 
@@ -86,12 +85,6 @@ def _is_left_out(key: str, known: Mapping[str, Any]) -> bool:
 
 def _is_empty(value: Any) -> bool:
     return isinstance(value, (list, tuple, np.ndarray)) and len(value) == 0
-
-
-def _file_type(outtype: str) -> int:
-    name = require_outtype(outtype).upper()
-    prefix = "LLAMA_FTYPE_ALL_" if name == "F32" else "LLAMA_FTYPE_MOSTLY_"
-    return int(getattr(lib, prefix + name))
 
 
 def _quantized(path: Path, tensors: Sequence[Tensor], file_type: int) -> list[Tensor]:
