@@ -637,13 +637,14 @@ typedef struct pyg_chat_parser    pyg_chat_parser;
 
 // Reads and analyses the model's chat templates (the default one, and the one named "tool_use", which serves prompts
 // with tools), or `chat_template` when it is not NULL: Jinja text. Nothing in the object changes afterwards.
-// PYG_ERR_INVALID_PARAMETER when there is no template or it cannot be read; the message tells where.
+// PYG_ERR_INVALID_PARAMETER when there is no template or it cannot be read; the message says why.
 pyg_status pyg_chat_templates_new(pyg_model * model, const char * chat_template, pyg_chat_templates ** out,
                                   pyg_error * err);
 pyg_status pyg_chat_templates_close(pyg_chat_templates * templates, pyg_error * err);
 void       pyg_chat_templates_free(pyg_chat_templates * templates);
 
-// A JSON object: "source", and "abilities", an object of bools.
+// A JSON object: "source"; "abilities", an object of bools; "arguments", how the template writes those of a call: "as
+// one" JSON object, "one by one", or "" where it has no format for calls that keeps to a schema.
 // *out is *owned*: pyg_string_free.
 pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out, pyg_error * err);
 
@@ -657,8 +658,9 @@ pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out,
 //   enable_thinking         bool
 //   continue_final_message  bool: the answer goes on with the last message
 //   reasoning_format        "auto": reasoning is told apart from content; "none": it stays in it
-//   json_schema             text that content must follow; may be missing
-//   grammar                 the same
+//   json_schema             text that content must follow; may be missing. In it and in tools, constants stand in for
+//                           the real schemas (pyggml/chat/stand_ins.py)
+//   grammar                 GBNF that the answer must follow; may be missing
 //   template_kwargs         object of further variables of the template; may be missing
 // *prompt_json is *owned*: pyg_string_free. It is an object:
 //   text                    the prompt, without the BOS and EOS that tokenizing adds

@@ -203,19 +203,20 @@ def test_bad_templates(tiny: Model, template: str, match: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "place"),
+    ("template", "reason"),
     [
-        ("{% for m in messages %}\n{{ m.content }}\n{% endif %}", "Unknown statement: endif at line 3, column 4"),
-        ("{% for m in messages %}\n{{ m.content + }}\n{% endfor %}", "Unexpected token: }}.*at line 2, column 16"),
-        ("{{ bos_token }}\n\n{% for m of messages %}{% endfor %}", "Expected 'in' at line 3, column"),
-        ("é\n日本 {% 3 %}", "Unknown statement at line 2, column 7"),
+        ("{% for m in messages %}\n{{ m.content }}\n{% endif %}", "Unknown statement: endif"),
+        ("{% for m in messages %}\n{{ m.content + }}\n{% endfor %}", "Unexpected token: }}"),
+        ("{{ bos_token }}\n\n{% for m of messages %}{% endfor %}", "Expected 'in'"),
+        ("é\n日本 {% 3 %}", "Unknown statement"),
         ("{% if messages %}\n{{ messages }}", "ends within a block"),
         ("a {{ 'abc }}", r"unexpected end of input(.|\n)*\.\.\.a {{ 'abc }}"),
         ("a {{", r"Unexpected EOF(.|\n)*\.\.\.a {{"),
     ],
 )
-def test_syntax_errors_tell_the_place(tiny: Model, template: str, place: str) -> None:
-    with pytest.raises(pyggml.InvalidParameterError, match=place):
+def test_syntax_errors_tell_the_reason(tiny: Model, template: str, reason: str) -> None:
+    """And where the engine's parser knows it, the place."""
+    with pytest.raises(pyggml.InvalidParameterError, match=reason):
         pyggml.ChatTemplates(tiny, template)
 
 

@@ -173,7 +173,7 @@ def test_no_standard_input(arguments: str, code: int, says: str, tmp_path: Path)
     [
         ("--file", b"caf\xe9", "not UTF-8 text: unexpected end of data at byte 3"),
         ("--file", b"a\0b", "NUL"),
-        ("--json-schema", b"{", "no JSON"),
+        ("--json-schema", b"{", "not valid JSON"),
         ("--json-schema", b'{"type": "nope"}', "nope"),
         ("--json-schema", b"\xff", "not UTF-8"),
         ("--grammar", b"root ::= nope", "nope"),

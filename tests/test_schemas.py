@@ -121,7 +121,7 @@ def test_what_older_schemas_said(llm: pyggml.LLM, schema: Any) -> None:
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        ("{", "no JSON: .*line 1 column 2"),
+        ("{", "not valid JSON: .*line 1 column 2"),
         ({"type": "nonsense"}, r'^#/type: "nonsense" is no type'),
         ({"properties": {"a": {"type": "strin"}}}, "^#/properties/a/type"),
         ({"properties": {"a/b": {"items": {"not": {}}}}}, "^#/properties/a~1b/items/not"),

@@ -39,20 +39,20 @@ class Stack {
     void * base_;
 };
 
-struct Job {
+struct Call {
     const std::function<void()> & body;
     const char *                  half;
     pyg_error                     error;
 };
 
-void * run(void * job) {
-    auto & j = *static_cast<Job *>(job);
+void * run(void * call) {
+    auto & j = *static_cast<Call *>(call);
     t_half   = j.half;
     pyg::guard(&j.error, j.body);
     return nullptr;
 }
 
-void run_on(const Stack & stack, Job & job) {
+void run_on(const Stack & stack, Call & call) {
     pthread_attr_t attributes;
     pthread_attr_init(&attributes);
     pthread_attr_setstack(&attributes, stack.low(), stack.size());
@@ -60,7 +60,7 @@ void run_on(const Stack & stack, Job & job) {
     int       refused;
     {
         const pyg::SignalsBlocked signals_go_to_the_callers_threads;
-        refused = pthread_create(&thread, &attributes, run, &job);
+        refused = pthread_create(&thread, &attributes, run, &call);
     }
     pthread_attr_destroy(&attributes);
     if (refused) {
@@ -83,11 +83,11 @@ void with_stack_for(size_t text_bytes, const std::function<void()> & body) {
 
 void on_stack_for(size_t text_bytes, const std::function<void()> & body) {
     const Stack stack(BASE + text_bytes * BYTES_PER_CHAR);
-    Job         job = {body, static_cast<const char *>(stack.low()) + stack.size() / 2, {}};
-    run_on(stack, job);
-    if (job.error.code != PYG_OK) {
-        throw Failure{static_cast<pyg_code>(job.error.code), job.error.message, job.error.required_bytes,
-                      job.error.available_bytes};
+    Call        call = {body, static_cast<const char *>(stack.low()) + stack.size() / 2, {}};
+    run_on(stack, call);
+    if (call.error.code != PYG_OK) {
+        throw Failure{static_cast<pyg_code>(call.error.code), call.error.message, call.error.required_bytes,
+                      call.error.available_bytes};
     }
 }
 

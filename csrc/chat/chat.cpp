@@ -17,58 +17,15 @@ using pyg::with_recursion_over;
 constexpr const char * NOT_READABLE = "the chat template could not be read";
 constexpr const char * NOT_RENDERED = "the chat template could not be rendered";
 
-// Upstream's words for a template that is over while a block is open.
-const std::string NOTHING_LEFT = "Unexpected token type";
-
-// What upstream's parser has against the first `n_tokens` of a template; "" if nothing.
-std::string complaint(const jinja::lexer_result & whole, size_t n_tokens) {
-    jinja::lexer_result beginning{{whole.tokens.begin(), whole.tokens.begin() + static_cast<ptrdiff_t>(n_tokens)},
-                                  whole.source};
-    // Where it breaks off stands a word that begins no statement, for the break not to look like what is wrong.
-    beginning.tokens.push_back({jinja::token::identifier, "in", whole.source.size()});
-    try {
-        jinja::parse_from_tokens(beginning);
-        return "";
-    } catch (const std::exception & e) {
-        return e.what();
-    }
-}
-
-// Mostly the parser does not say where. It reads from front to back, so the shortest beginning that it has the same
-// against ends there.
-size_t place_of(const std::string & error, const jinja::lexer_result & template_) {
-    size_t low = 1, high = template_.tokens.size();
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (complaint(template_, middle) == error) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    return template_.tokens[high - 1].pos;
-}
-
-std::string line_and_column(const std::string & source, size_t place) {
-    const std::string before     = source.substr(0, place);
-    const std::string line       = before.substr(before.rfind('\n') + 1);
-    const auto        n_lines    = std::count(before.begin(), before.end(), '\n');
-    const auto        characters = std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; });
-    return "at line " + std::to_string(n_lines + 1) + ", column " + std::to_string(characters + 1);
-}
-
-// Upstream loses the reason on its way out, so it is asked for here.
+// Upstream's own reader loses the reason on its way out, so it is asked for here.
 void require_readable(const std::string & source) {
-    const jinja::lexer_result read = jinja::lexer().tokenize(source);
     try {
-        jinja::parse_from_tokens(read);
-    } catch (const jinja::parser_exception &) {
-        throw;  // it shows the place
-    } catch (const std::runtime_error & e) {
-        if (e.what() == NOTHING_LEFT) {
+        jinja::parse_from_tokens(jinja::lexer().tokenize(source));
+    } catch (const std::exception & e) {
+        if (e.what() == std::string("Unexpected token type")) {
             throw std::runtime_error("it ends within a block, such as a for or an if, that is not closed");
         }
-        throw std::runtime_error(e.what() + (" " + line_and_column(read.source, place_of(e.what(), read))));
+        throw;
     }
 }
 
@@ -104,20 +61,34 @@ bool thinks(const common_chat_templates & templates) {
     }
 }
 
-// Whether upstream finds out how tools are called in this template: it can then make a grammar that requires a call.
-bool knows_how_to_call(const common_chat_templates & templates) {
+// The grammar that upstream makes for this template, with a call required; "" where it does not know how to call.
+std::string grammar_of_call(const common_chat_templates & templates, const std::string & parameters) {
     common_chat_msg user;
     user.role    = "user";
     user.content = "test";
     common_chat_templates_inputs inputs;
     inputs.messages    = {user};
-    inputs.tools       = {{"test", "test", R"({"type": "object", "properties": {}})"}};
+    inputs.tools       = {{"test", "test", parameters}};
     inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
     try {
-        return !common_chat_templates_apply(&templates, inputs).grammar.empty();
+        return common_chat_templates_apply(&templates, inputs).grammar;
     } catch (const std::exception &) {
-        return false;
+        return "";
     }
+}
+
+// How this template writes the arguments of a call, where upstream's grammar for it keeps to their schema: "as one"
+// JSON object, "one by one", or "" where it does not.
+std::string arguments_of(const common_chat_templates & templates) {
+    const auto keeps = [](const std::string & grammar) { return grammar.find("pyggml-schema") != std::string::npos; };
+    if (keeps(grammar_of_call(templates, R"({"type": "object", "properties": {}, "const": ["pyggml-schema"]})"))) {
+        return "as one";
+    }
+    const std::string member =
+        R"({"type": "object", "properties": {"x": {"type": "integer", "const": ["pyggml-schema"]}})";
+    const std::string optional = grammar_of_call(templates, member + "}");
+    const std::string required = grammar_of_call(templates, member + R"(, "required": ["x"]})");
+    return keeps(required) && required != optional ? "one by one" : "";
 }
 
 common_json about(const common_chat_templates & templates) {
@@ -125,11 +96,13 @@ common_json about(const common_chat_templates & templates) {
     for (const auto & [name, able] : common_chat_templates_get_caps(&templates)) {
         abilities[name] = able;
     }
+    const std::string arguments       = arguments_of(templates);
     abilities["supports_thinking"]    = thinks(templates);
-    abilities["supports_tool_format"] = knows_how_to_call(templates);
+    abilities["supports_tool_format"] = !arguments.empty();
     common_json out                   = common_json::object();
     out["source"]                     = common_chat_templates_source(&templates);
     out["abilities"]                  = abilities;
+    out["arguments"]                  = arguments;
     return out;
 }
 
@@ -223,10 +196,22 @@ struct Rendered {
     std::unique_ptr<pyg_chat_parser> parser;
 };
 
+// Upstream lets calls that no tag of their own opens go as they like. They begin the answer; in the middle of one, what
+// looks like a call may as well be text.
+void keep_calls_without_tag(common_chat_params & params, const common_chat_templates_inputs & inputs) {
+    const bool may_call = !inputs.tools.empty() && inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_AUTO;
+    if (may_call && params.grammar.empty() && !params.parser.empty()) {
+        params.grammar_lazy     = true;
+        params.grammar          = pyg::grammar_of(params);
+        params.grammar_triggers = {{COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN, R"(^\s*(\{\s?"name"))", LLAMA_TOKEN_NULL}};
+    }
+}
+
 Rendered render(const common_chat_templates & templates, const llama_vocab * vocab, const char * request_json) {
     const common_json                  request = common_json::parse(request_json);
     const common_chat_templates_inputs inputs  = inputs_of(request);
     common_chat_params                 params  = common_chat_templates_apply(&templates, inputs);
+    keep_calls_without_tag(params, inputs);
     if (request.contains("generic_tools")) {
         pyg::give_tools(params, {request.at("generic_tools"), inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED,
                                  inputs.parallel_tool_calls});

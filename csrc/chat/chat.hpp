@@ -1,9 +1,9 @@
 // What the files about chats share: the objects behind their handles, and how text and JSON cross the boundary.
 #pragma once
 
-#include "chat.h"
 #include "boundary/deep_stack.hpp"
 #include "boundary/handles.hpp"
+#include "chat.h"
 #include "chat/jinja_limits.hpp"
 
 #include <algorithm>
@@ -44,6 +44,9 @@ struct GenericTools {
     bool        required;
     bool        parallel;
 };
+
+// The grammar of what the parser reads; of a lazy one, from the opening of a call on.
+std::string grammar_of(const common_chat_params & params);
 
 // Has answers to a prompt call them: sets its parser, and a grammar for the calls.
 void give_tools(common_chat_params & params, const GenericTools & tools);

@@ -38,12 +38,16 @@ common_peg_arena parser_of(const common_chat_params & params, const pyg::Generic
 
 namespace pyg {
 
+std::string grammar_of(const common_chat_params & params) {
+    return build_grammar(
+        [&](const common_grammar_builder & builder) { params.parser.build_grammar(builder, params.grammar_lazy); });
+}
+
 void give_tools(common_chat_params & params, const GenericTools & tools) {
     params.format       = COMMON_CHAT_FORMAT_PEG_NATIVE;
     params.parser       = parser_of(params, tools);
     params.grammar_lazy = !tools.required;
-    params.grammar      = build_grammar(
-        [&](const common_grammar_builder & builder) { params.parser.build_grammar(builder, params.grammar_lazy); });
+    params.grammar      = grammar_of(params);
     if (params.grammar_lazy) {
         params.grammar_triggers = {{COMMON_GRAMMAR_TRIGGER_TYPE_WORD, CALL_START, LLAMA_TOKEN_NULL}};
     }

@@ -123,7 +123,7 @@ pyg_engine_stats Engine::stats() const {
 int32_t Engine::n_queued() const {
     const auto & waiting = scheduler_.waiting();
     return static_cast<int32_t>(
-        std::count_if(waiting.begin(), waiting.end(), [](const auto & job) { return !request_of(job).has_ended(); }));
+        std::count_if(waiting.begin(), waiting.end(), [](const auto & task) { return !request_of(task).has_ended(); }));
 }
 
 // How many more requests the queue takes. Those for which a sequence is free are on their way, and need no place.
@@ -146,7 +146,7 @@ void Engine::run() {
         bool             in_doubt = false;
         const pyg_status status   = guard(&error, [&] {
             try {
-                turn();
+                run_step();
             } catch (const EngineAbort &) {
                 in_doubt = true;
                 throw;
@@ -158,11 +158,11 @@ void Engine::run() {
         step_ = {};  // so that an idle engine keeps no request alive
     }
     std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto & job : scheduler_.running()) {
-        request_of(job).end(PYG_FINISH_CLOSED);
+    for (const auto & task : scheduler_.running()) {
+        request_of(task).end(PYG_FINISH_CLOSED);
     }
-    for (const auto & job : scheduler_.waiting()) {
-        request_of(job).end(PYG_FINISH_CLOSED);
+    for (const auto & task : scheduler_.waiting()) {
+        request_of(task).end(PYG_FINISH_CLOSED);
     }
     tell_room();
 }
@@ -181,15 +181,15 @@ bool Engine::wait_for_work() {
 // are computed faster together: for a small part of the time it is going to take.
 std::chrono::duration<double> Engine::gathering_time() const {
     size_t n_tokens = 0;
-    for (const auto & job : scheduler_.waiting()) {
-        n_tokens += job->tokens.size();
+    for (const auto & task : scheduler_.waiting()) {
+        n_tokens += task->tokens.size();
     }
     return std::chrono::duration<double>(
         std::min(GATHERING_MAX_S, GATHERING_SHARE * s_per_prompt_token_ * static_cast<double>(n_tokens)));
 }
 
-void Engine::turn() {
-    step_ = plan();
+void Engine::run_step() {
+    step_ = next_step();
     if (step_.empty()) {
         return;
     }
@@ -206,7 +206,7 @@ void Engine::turn() {
     }
 }
 
-Step Engine::plan() {
+Step Engine::next_step() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (std::exchange(forget_asked_, false)) {
         scheduler_.forget();
@@ -216,12 +216,12 @@ Step Engine::plan() {
     for (;;) {
         Step       step = scheduler_.next(beside, alone);
         const auto dead = std::find_if(step.slices.begin(), step.slices.end(),
-                                       [](const Slice & slice) { return !request_of(slice.job).start(); });
+                                       [](const Slice & slice) { return !request_of(slice.task).start(); });
         if (dead == step.slices.end()) {
             tell_room();
             return step;
         }
-        scheduler_.end(*dead->job);  // cancelled since the sweep
+        scheduler_.end(*dead->task);  // cancelled since the sweep
         stats_.n_finished++;
     }
 }
@@ -229,24 +229,24 @@ Step Engine::plan() {
 // Ends whatever was cancelled or is past its deadline. Those that wait, possibly thousands, are looked through less
 // often.
 void Engine::sweep() {
-    const auto                                               now = Clock::now();
-    std::vector<std::pair<std::shared_ptr<Job>, pyg_finish>> over;
-    for (const auto & job : scheduler_.running()) {
-        if (const auto why = request_of(job).interruption(now)) {
-            over.emplace_back(job, *why);
+    const auto                                                now = Clock::now();
+    std::vector<std::pair<std::shared_ptr<Task>, pyg_finish>> over;
+    for (const auto & task : scheduler_.running()) {
+        if (const auto why = request_of(task).interruption(now)) {
+            over.emplace_back(task, *why);
         }
     }
     if (now >= swept_ + SWEEP_EVERY) {
         swept_ = now;
-        for (const auto & job : scheduler_.waiting()) {
-            const auto why = request_of(job).interruption(now);
-            if (why || request_of(job).has_ended()) {
-                over.emplace_back(job, why.value_or(PYG_FINISH_CANCELLED));
+        for (const auto & task : scheduler_.waiting()) {
+            const auto why = request_of(task).interruption(now);
+            if (why || request_of(task).has_ended()) {
+                over.emplace_back(task, why.value_or(PYG_FINISH_CANCELLED));
             }
         }
     }
-    for (const auto & [job, finish] : over) {
-        end(request_of(job), {finish});
+    for (const auto & [task, finish] : over) {
+        end(request_of(task), {finish});
     }
 }
 
@@ -288,9 +288,9 @@ void Engine::recover(const pyg_error & error, bool in_doubt) {
 void Engine::fail_step(const pyg_error & error) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (const Slice & slice : step_.slices) {
-        scheduler_.end(*slice.job, /*forget=*/true);
+        scheduler_.end(*slice.task, /*forget=*/true);
         stats_.n_finished++;
-        request_of(slice.job).end(error);
+        request_of(slice.task).end(error);
     }
     tell_room();
 }
@@ -299,15 +299,15 @@ void Engine::break_down(const pyg_error & error) {
     std::lock_guard<std::mutex> lock(mutex_);
     broken_ = true;
     for (const Slice & slice : step_.slices) {
-        request_of(slice.job).end(error);
+        request_of(slice.task).end(error);
     }
     pyg_error others;
     report(&others, broken());
-    for (const auto & job : scheduler_.running()) {
-        request_of(job).end(others);
+    for (const auto & task : scheduler_.running()) {
+        request_of(task).end(others);
     }
-    for (const auto & job : scheduler_.waiting()) {
-        request_of(job).end(others);
+    for (const auto & task : scheduler_.waiting()) {
+        request_of(task).end(others);
     }
     stats_.n_finished = stats_.n_requests;
     tell_room();

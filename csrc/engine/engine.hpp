@@ -15,9 +15,9 @@
 namespace pyg {
 
 // A llama_batch and the arrays it points to.
-class Batch {
+class BatchArrays {
   public:
-    llama_batch of(const Step & step);  // *borrowed until the next call, and while the step's jobs live*
+    llama_batch of(const Step & step);  // *borrowed until the next call, and while the step's tasks live*
 
   private:
     std::vector<llama_token>    token_ids_;
@@ -27,8 +27,8 @@ class Batch {
     std::vector<int8_t>         outputs_;
 };
 
-// The engine runs no jobs but requests.
-inline Request & request_of(const std::shared_ptr<Job> & job) { return static_cast<Request &>(*job); }
+// The engine runs no tasks but requests.
+inline Request & request_of(const std::shared_ptr<Task> & task) { return static_cast<Request &>(*task); }
 
 class Engine {
   public:
@@ -59,8 +59,8 @@ class Engine {
     std::chrono::duration<double> gathering_time() const;
 
     // One step: planned, computed, its outcome handed out.
-    void               turn();
-    Step               plan();
+    void               run_step();
+    Step               next_step();
     Outcome            compute(const Step & step);
     void               hand_out(const Step & step);
     std::optional<End> next_token(Request & request, int32_t row);
@@ -93,7 +93,7 @@ class Engine {
     ContextCache                 cache_;
 
     // The thread's own.
-    Batch                      batch_;
+    BatchArrays                batch_;
     Step                       step_;
     std::optional<ThreadTuner> tuner_;                         // none where the caller has chosen
     int32_t                    n_threads_          = 0;        // as it was last told; 0: not yet

@@ -1,6 +1,6 @@
 // One step of the engine: the forward pass, and what comes out of it.
-#include "engine/engine.hpp"
 #include "boundary/log.hpp"
+#include "engine/engine.hpp"
 
 #include <time.h>
 
@@ -34,18 +34,18 @@ double processor_seconds() {
 
 namespace pyg {
 
-llama_batch Batch::of(const Step & step) {
+llama_batch BatchArrays::of(const Step & step) {
     token_ids_.clear();
     positions_.clear();
     seq_ids_.clear();
     outputs_.clear();
     for (const Slice & slice : step.slices) {
-        Job & job = *slice.job;
+        Task & task = *slice.task;
         for (uint32_t i = slice.first; i < slice.first + slice.n; i++) {
-            token_ids_.push_back(job.tokens[i]);
+            token_ids_.push_back(task.tokens[i]);
             positions_.push_back(static_cast<llama_pos>(i));
-            seq_ids_.push_back(&job.seq_id);
-            outputs_.push_back(job.every_row);
+            seq_ids_.push_back(&task.seq_id);
+            outputs_.push_back(task.every_row);
         }
         outputs_.back() |= slice.ends();
     }
@@ -127,7 +127,7 @@ const Request * Engine::worth_interrupting(const Step & step) const {
     const bool alone     = step.slices.size() == 1;
     const bool for_it    = 2 * largest->n > step.n_tokens;
     const bool no_regret = cache_.rewinds() && !interrupted_before_;
-    return for_it && (alone || no_regret) ? &request_of(largest->job) : nullptr;
+    return for_it && (alone || no_regret) ? &request_of(largest->task) : nullptr;
 }
 
 // Asked by ggml between the nodes of a graph, on one of the compute threads.
@@ -140,7 +140,7 @@ bool Engine::should_abort(void * self) {
 void Engine::count(const Step & step, double seconds) {
     uint32_t n_prompt = 0;
     for (const Slice & slice : step.slices) {
-        Request & request = request_of(slice.job);
+        Request & request = request_of(slice.task);
         if (request.in_prefill()) {
             request.prefilled(slice.n);
             n_prompt += slice.n;
@@ -168,7 +168,7 @@ void Engine::hand_out(const Step & step) {
     uint64_t                               n_generated = 0;
     int32_t                                n_rows      = 0;
     for (const Slice & slice : step.slices) {
-        Request & request = request_of(slice.job);
+        Request & request = request_of(slice.task);
         n_rows += static_cast<int32_t>(slice.n);
         std::optional<End> how;
         pyg_error          error;

@@ -17,9 +17,9 @@ namespace pyg {
 // waiting -> running -> ended, or waiting -> ended for one that is cancelled or times out in the queue. It runs from
 // the first step on that computes some of it, and goes on doing so when it is preempted.
 //
-// The part that is a Job is the engine's thread's alone: the tokens are computed from there. What callers see is
+// The part that is a Task is the engine's thread's alone: the tokens are computed from there. What callers see is
 // kept beside it, under the request's own lock.
-class Request : public Job {
+class Request : public Task {
   public:
     // Validates everything; throws Failure.
     Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,

@@ -7,7 +7,7 @@ namespace pyg {
 
 namespace {
 
-// A job is started beside others only with room for this many tokens more: one that had to give its room away soon
+// A task is started beside others only with room for this many tokens more: one that had to give its room away soon
 // after would have been computed for nothing.
 constexpr uint32_t HEADROOM = 32;
 
@@ -22,17 +22,20 @@ uint32_t common_prefix(const std::vector<int32_t> & a, uint32_t n_a, const std::
     return static_cast<uint32_t>(std::mismatch(a.begin(), a.begin() + n, b.begin()).first - a.begin());
 }
 
-bool arrived_before(const std::shared_ptr<Job> & a, const std::shared_ptr<Job> & b) { return a->arrival < b->arrival; }
+bool arrived_before(const std::shared_ptr<Task> & a, const std::shared_ptr<Task> & b) {
+    return a->arrival < b->arrival;
+}
 
 // Into a row that is in order of arrival, and stays so.
 template <class Row>
-void insert(Row & row, const std::shared_ptr<Job> & job) {
-    row.insert(std::upper_bound(row.begin(), row.end(), job, arrived_before), job);
+void insert(Row & row, const std::shared_ptr<Task> & task) {
+    row.insert(std::upper_bound(row.begin(), row.end(), task, arrived_before), task);
 }
 
 template <class Row>
-void remove(Row & row, const Job & job) {
-    row.erase(std::remove_if(row.begin(), row.end(), [&](const auto & each) { return each.get() == &job; }), row.end());
+void remove(Row & row, const Task & task) {
+    row.erase(std::remove_if(row.begin(), row.end(), [&](const auto & each) { return each.get() == &task; }),
+              row.end());
 }
 
 }  // namespace
@@ -41,9 +44,9 @@ Scheduler::Scheduler(const Limits & limits, Cache & cache)
     : limits_(limits), cache_(cache), cells_(limits.n_cells, limits.n_seq),
       sequences_(static_cast<size_t>(limits.n_seq)) {}
 
-void Scheduler::add(std::shared_ptr<Job> job) {
-    job->arrival = n_arrived_++;
-    waiting_.push_back(std::move(job));
+void Scheduler::add(std::shared_ptr<Task> task) {
+    task->arrival = n_arrived_++;
+    waiting_.push_back(std::move(task));
 }
 
 Step Scheduler::next(uint32_t n_beside, uint32_t n_alone) {
@@ -53,71 +56,71 @@ Step Scheduler::next(uint32_t n_beside, uint32_t n_alone) {
         return step;
     }
     Step step;
-    for (const auto & job : running_) {
-        if (!job->every_row && job->n_pending() == 1) {
-            step.add(job, 1);
+    for (const auto & task : running_) {
+        if (!task->every_row && task->n_pending() == 1) {
+            step.add(task, 1);
         }
     }
     uint32_t n_left = std::min(limits_.n_batch - step.n_tokens, step.empty() ? n_alone : n_beside);
-    for (const auto & job : running_) {
-        if (!job->every_row && job->n_pending() > 1 && n_left > 0) {
-            const uint32_t n = std::min(n_left, job->n_pending());
-            step.add(job, n);
+    for (const auto & task : running_) {
+        if (!task->every_row && task->n_pending() > 1 && n_left > 0) {
+            const uint32_t n = std::min(n_left, task->n_pending());
+            step.add(task, n);
             n_left -= n;
         }
     }
     return step;
 }
 
-// Jobs that want every row have every other step while there are others.
+// Tasks that want every row have every other step while there are others.
 Step Scheduler::rows_step() {
     Step       step;
-    const auto job = std::find_if(running_.begin(), running_.end(), [](const auto & each) { return each->every_row; });
+    const auto task = std::find_if(running_.begin(), running_.end(), [](const auto & each) { return each->every_row; });
     const bool others =
         std::any_of(running_.begin(), running_.end(), [](const auto & each) { return !each->every_row; });
-    rows_had_last_step_ = job != running_.end() && !(others && rows_had_last_step_);
+    rows_had_last_step_ = task != running_.end() && !(others && rows_had_last_step_);
     if (rows_had_last_step_) {
-        step.add(*job, std::min(limits_.n_rows, (*job)->n_pending()));
+        step.add(*task, std::min(limits_.n_rows, (*task)->n_pending()));
     }
     return step;
 }
 
 void Scheduler::computed(const Step & step) {
     for (const Slice & slice : step.slices) {
-        slice.job->n_past = slice.first + slice.n;
+        slice.task->n_past = slice.first + slice.n;
     }
 }
 
 void Scheduler::interrupted(const Step & step) {
     for (const Slice & slice : step.slices) {
-        const auto & job = slice.job;
-        if (!job->runs()) {
+        const auto & task = slice.task;
+        if (!task->runs()) {
             continue;
         }
-        if (slice.first == 0 || cache_.can_keep(job->seq_id, slice.first)) {
-            cache_.truncate(job->seq_id, slice.first);
+        if (slice.first == 0 || cache_.can_keep(task->seq_id, slice.first)) {
+            cache_.truncate(task->seq_id, slice.first);
         } else {
-            preempt(job);
+            preempt(task);
         }
     }
 }
 
-void Scheduler::end(Job & job, bool forget) {
-    if (!job.runs()) {
-        remove(waiting_, job);
+void Scheduler::end(Task & task, bool forget) {
+    if (!task.runs()) {
+        remove(waiting_, task);
         return;
     }
-    const int32_t seq_id   = std::exchange(job.seq_id, -1);
+    const int32_t seq_id   = std::exchange(task.seq_id, -1);
     Sequence &    sequence = sequences_[seq_id];
-    const auto    alive    = std::exchange(sequence.job, nullptr);
-    remove(running_, job);
-    if (forget || !limits_.prefix_cache || job.n_past == 0 || !cache_.can_keep(seq_id, job.n_past)) {
+    const auto    alive    = std::exchange(sequence.task, nullptr);
+    remove(running_, task);
+    if (forget || !limits_.prefix_cache || task.n_past == 0 || !cache_.can_keep(seq_id, task.n_past)) {
         drop(seq_id);
         return;
     }
-    sequence.tokens = job.tokens;
+    sequence.tokens = task.tokens;
     sequence.ended  = ++n_ended_;
-    shorten(seq_id, job.n_past);  // what a step computed in which it ended does not count
+    shorten(seq_id, task.n_past);  // what a step computed in which it ended does not count
 }
 
 void Scheduler::forget() {
@@ -140,8 +143,8 @@ bool Scheduler::give_room() {
 
 uint32_t Scheduler::n_cells_running() const {
     std::vector<int32_t> seq_ids;
-    for (const auto & job : running_) {
-        seq_ids.push_back(job->seq_id);
+    for (const auto & task : running_) {
+        seq_ids.push_back(task->seq_id);
     }
     return cells_.n_held_by(seq_ids);
 }
@@ -149,13 +152,13 @@ uint32_t Scheduler::n_cells_running() const {
 // The oldest first, so that it is never the one without room.
 void Scheduler::reserve_for_decoding() {
     for (size_t i = 0; i < running_.size(); i++) {
-        const auto     job       = running_[i];
-        const uint32_t n_missing = job->n_tokens() - cells_.n_held(job->seq_id);
-        while (job->runs() && !make_room(n_missing)) {
+        const auto     task      = running_[i];
+        const uint32_t n_missing = task->n_tokens() - cells_.n_held(task->seq_id);
+        while (task->runs() && !make_room(n_missing)) {
             preempt(running_.back());
         }
-        if (job->runs()) {
-            cells_.take(job->seq_id, n_missing);
+        if (task->runs()) {
+            cells_.take(task->seq_id, n_missing);
         }
     }
 }
@@ -163,14 +166,14 @@ void Scheduler::reserve_for_decoding() {
 void Scheduler::admit() {
     uint32_t n_passed_over = 0;
     for (auto each = waiting_.begin(); each != waiting_.end() && running_.size() < sequences_.size();) {
-        const auto   job    = *each;
-        const Prefix prefix = longest_prefix(*job);
-        if (longer_prefix_soon(*job, prefix.n)) {
+        const auto   task   = *each;
+        const Prefix prefix = longest_prefix(*task);
+        if (longer_prefix_soon(*task, prefix.n)) {
             if (++n_passed_over == LOOK_AHEAD) {
                 return;
             }
             ++each;
-        } else if (start(job, prefix)) {
+        } else if (start(task, prefix)) {
             each = waiting_.erase(each);
         } else {
             return;  // nobody overtakes one who waits for room
@@ -178,9 +181,9 @@ void Scheduler::admit() {
     }
 }
 
-// Gives a waiting job a sequence that begins with `prefix`, and cells for the rest of its tokens; false: no room.
-bool Scheduler::start(const std::shared_ptr<Job> & job, const Prefix & prefix) {
-    const uint32_t n_new  = job->n_tokens() - prefix.n;
+// Gives a waiting task a sequence that begins with `prefix`, and cells for the rest of its tokens; false: no room.
+bool Scheduler::start(const std::shared_ptr<Task> & task, const Prefix & prefix) {
+    const uint32_t n_new  = task->n_tokens() - prefix.n;
     const uint32_t n_room = n_new + (running_.empty() ? 0 : HEADROOM);
     const bool     kept   = prefix.n > 0 && is_kept(prefix.seq_id);
 
@@ -210,30 +213,30 @@ bool Scheduler::start(const std::shared_ptr<Job> & job, const Prefix & prefix) {
         }
     }
     cells_.take(seq_id, n_new);
-    sequences_[seq_id].job = job;
+    sequences_[seq_id].task = task;
     sequences_[seq_id].tokens.clear();
-    job->seq_id = seq_id;
-    job->n_past = prefix.n;
+    task->seq_id = seq_id;
+    task->n_past = prefix.n;
     n_reused_ += prefix.n;
-    if (job->n_preemptions == 0) {
-        job->n_reused = prefix.n;
+    if (task->n_preemptions == 0) {
+        task->n_reused = prefix.n;
     }
-    insert(running_, job);
+    insert(running_, task);
     return true;
 }
 
-// What of a job's tokens is computed already, at best. The last one has to be computed again for its output.
-Scheduler::Prefix Scheduler::longest_prefix(const Job & job) const {
+// What of a task's tokens is computed already, at best. The last one has to be computed again for its output.
+Scheduler::Prefix Scheduler::longest_prefix(const Task & task) const {
     Prefix best;
-    if (!limits_.prefix_cache || job.every_row) {
+    if (!limits_.prefix_cache || task.every_row) {
         return best;
     }
     for (int32_t seq_id = 0; seq_id < limits_.n_seq; seq_id++) {
         const Sequence & sequence = sequences_[seq_id];
-        const auto &     tokens   = sequence.job ? sequence.job->tokens : sequence.tokens;
-        const uint32_t   n_cached = sequence.job ? sequence.job->n_past : static_cast<uint32_t>(tokens.size());
-        const uint32_t   n        = common_prefix(tokens, n_cached, job.tokens, job.n_tokens() - 1);
-        const bool       usable   = !sequence.job || cache_.can_share();
+        const auto &     tokens   = sequence.task ? sequence.task->tokens : sequence.tokens;
+        const uint32_t   n_cached = sequence.task ? sequence.task->n_past : static_cast<uint32_t>(tokens.size());
+        const uint32_t   n        = common_prefix(tokens, n_cached, task.tokens, task.n_tokens() - 1);
+        const bool       usable   = !sequence.task || cache_.can_share();
         if (n > best.n && usable && cache_.can_keep(seq_id, n)) {
             best = {seq_id, n};
         }
@@ -241,29 +244,29 @@ Scheduler::Prefix Scheduler::longest_prefix(const Job & job) const {
     return best;
 }
 
-// Whether a prompt that is being computed for an older job will offer clearly more than `n` tokens. Only an older
+// Whether a prompt that is being computed for an older task will offer clearly more than `n` tokens. Only an older
 // one, so that the waiting has an end.
-bool Scheduler::longer_prefix_soon(const Job & job, uint32_t n) const {
-    if (!limits_.prefix_cache || job.every_row || !cache_.can_share()) {
+bool Scheduler::longer_prefix_soon(const Task & task, uint32_t n) const {
+    if (!limits_.prefix_cache || task.every_row || !cache_.can_share()) {
         return false;
     }
     return std::any_of(running_.begin(), running_.end(), [&](const auto & other) {
-        const uint32_t common = common_prefix(other->tokens, other->n_tokens(), job.tokens, job.n_tokens() - 1);
-        return other->arrival < job.arrival && other->n_past < common && common >= n + WORTH_WAITING;
+        const uint32_t common = common_prefix(other->tokens, other->n_tokens(), task.tokens, task.n_tokens() - 1);
+        return other->arrival < task.arrival && other->n_past < common && common >= n + WORTH_WAITING;
     });
 }
 
 // A sequence in which nobody runs: one that holds nothing, else the one used least recently; -1: none.
 int32_t Scheduler::other_sequence(int32_t but) const {
     for (int32_t seq_id = 0; seq_id < limits_.n_seq; seq_id++) {
-        if (!sequences_[seq_id].job && cells_.n_held(seq_id) == 0) {
+        if (!sequences_[seq_id].task && cells_.n_held(seq_id) == 0) {
             return seq_id;
         }
     }
     return oldest_kept(but).value_or(-1);
 }
 
-bool Scheduler::is_kept(int32_t seq_id) const { return !sequences_[seq_id].job && cells_.n_held(seq_id) > 0; }
+bool Scheduler::is_kept(int32_t seq_id) const { return !sequences_[seq_id].task && cells_.n_held(seq_id) > 0; }
 
 std::optional<int32_t> Scheduler::oldest_kept(int32_t but) const {
     std::optional<int32_t> oldest;
@@ -287,14 +290,14 @@ bool Scheduler::make_room(uint32_t n, int32_t but) {
     return true;
 }
 
-void Scheduler::preempt(std::shared_ptr<Job> job) {
-    const int32_t seq_id   = std::exchange(job->seq_id, -1);
-    sequences_[seq_id].job = nullptr;
-    job->n_past            = 0;
-    job->n_preemptions++;
+void Scheduler::preempt(std::shared_ptr<Task> task) {
+    const int32_t seq_id    = std::exchange(task->seq_id, -1);
+    sequences_[seq_id].task = nullptr;
+    task->n_past            = 0;
+    task->n_preemptions++;
     n_preemptions_++;
-    remove(running_, *job);
-    insert(waiting_, job);
+    remove(running_, *task);
+    insert(waiting_, task);
     drop(seq_id);
 }
 

@@ -7,13 +7,13 @@
 namespace {
 
 using pyg::Cells;
-using pyg::Job;
 using pyg::Scheduler;
 using pyg::Slice;
 using pyg::Step;
-using JobPtr = std::shared_ptr<Job>;
-using Kind   = SimulatedCache::Kind;
-using Tokens = std::vector<int32_t>;
+using pyg::Task;
+using TaskPtr = std::shared_ptr<Task>;
+using Kind    = SimulatedCache::Kind;
+using Tokens  = std::vector<int32_t>;
 
 // `n` tokens that no text of another `topic` has.
 Tokens text(int32_t topic, uint32_t n) {
@@ -34,7 +34,7 @@ struct Setting {
     bool     prefix_cache = true;
 };
 
-// A scheduler with an engine around it that answers as long as nobody ends a job.
+// A scheduler with an engine around it that answers as long as nobody ends a task.
 struct Engine {
     SimulatedCache cache;
     Scheduler      scheduler;
@@ -43,17 +43,17 @@ struct Engine {
         : cache(setting.kind, setting.n_cells, setting.n_seq),
           scheduler({setting.n_seq, setting.n_cells, /*n_batch=*/100, /*n_rows=*/16, setting.prefix_cache}, cache) {}
 
-    JobPtr add(const Tokens & prompt) {
-        auto job    = std::make_shared<Job>();
-        job->tokens = prompt;
-        scheduler.add(job);
-        return job;
+    TaskPtr add(const Tokens & prompt) {
+        auto task    = std::make_shared<Task>();
+        task->tokens = prompt;
+        scheduler.add(task);
+        return task;
     }
 
-    JobPtr add_every_row(const Tokens & prompt) {
-        const auto job = add(prompt);
-        job->every_row = true;
-        return job;
+    TaskPtr add_every_row(const Tokens & prompt) {
+        const auto task = add(prompt);
+        task->every_row = true;
+        return task;
     }
 
     Step step(uint32_t n_prefill = 100) {
@@ -62,7 +62,7 @@ struct Engine {
         scheduler.computed(step);
         for (const Slice & slice : step.slices) {
             if (slice.ends()) {
-                slice.job->tokens.push_back(next_token(cache.history(slice.job->seq_id)));
+                slice.task->tokens.push_back(next_token(cache.history(slice.task->seq_id)));
             }
         }
         return step;
@@ -71,30 +71,30 @@ struct Engine {
     void compute(const Step & step) {
         for (const Slice & slice : step.slices) {
             for (uint32_t i = slice.first; i < slice.first + slice.n; i++) {
-                cache.compute(slice.job->seq_id, slice.job->tokens[i]);
+                cache.compute(slice.task->seq_id, slice.task->tokens[i]);
             }
         }
     }
 
-    // Until a job has that many tokens, prompt included.
-    void run_to(const JobPtr & job, uint32_t n) {
-        while (job->n_tokens() < n) {
+    // Until a task has that many tokens, prompt included.
+    void run_to(const TaskPtr & task, uint32_t n) {
+        while (task->n_tokens() < n) {
             CHECK(!step().empty());
         }
     }
 
     // A request from beginning to end. Of its answer all but the last token were computed.
-    JobPtr complete(const Tokens & prompt, uint32_t n_answer = 1) {
-        const auto job = add(prompt);
-        run_to(job, job->n_tokens() + n_answer);
-        scheduler.end(*job);
-        return job;
+    TaskPtr complete(const Tokens & prompt, uint32_t n_answer = 1) {
+        const auto task = add(prompt);
+        run_to(task, task->n_tokens() + n_answer);
+        scheduler.end(*task);
+        return task;
     }
 };
 
-uint32_t n_of(const Step & step, const JobPtr & job) {
+uint32_t n_of(const Step & step, const TaskPtr & task) {
     for (const Slice & slice : step.slices) {
-        if (slice.job == job) {
+        if (slice.task == task) {
             return slice.n;
         }
     }
@@ -136,15 +136,15 @@ void test_every_row_is_computed_alone_and_every_other_step() {
     Engine engine;
     engine.complete(text(1, 40));
     const auto rows = engine.add_every_row(text(1, 40));
-    const auto job  = engine.add(text(2, 5));
+    const auto task = engine.add(text(2, 5));
 
     Step step = engine.step();
     CHECK(step.slices.size() == 1 && n_of(step, rows) == 16 && rows->n_reused == 0);  // 16 rows at a time
     step = engine.step();
-    CHECK(step.slices.size() == 1 && n_of(step, job) == 5);
+    CHECK(step.slices.size() == 1 && n_of(step, task) == 5);
     step = engine.step();
     CHECK(step.slices.size() == 1 && n_of(step, rows) == 16);
-    engine.scheduler.end(*job);
+    engine.scheduler.end(*task);
     step = engine.step();
     CHECK(step.slices.size() == 1 && n_of(step, rows) == 8 && !step.slices[0].ends());
 }
@@ -174,11 +174,11 @@ void test_a_chat_grows_in_its_sequence() {
         Tokens   chat     = text(1, 30);
         uint32_t n_cached = 0;
         for (int32_t turn = 2; turn < 6; turn++) {
-            const auto job = engine.complete(chat, 10);
-            CHECK(job->n_reused == n_cached);
-            n_cached = job->n_past;
+            const auto task = engine.complete(chat, 10);
+            CHECK(task->n_reused == n_cached);
+            n_cached = task->n_past;
             CHECK(n_cached == chat.size() + 9 && engine.scheduler.n_cells_used() == n_cached);
-            chat = job->tokens + text(turn, 20);
+            chat = task->tokens + text(turn, 20);
         }
     }
 }
@@ -371,7 +371,7 @@ void test_an_interrupted_step_does_not_count() {
     }
 }
 
-// Between a step's planning and its outcome some of its jobs may end, or lose their place.
+// Between a step's planning and its outcome some of its tasks may end, or lose their place.
 void test_who_leaves_during_a_step_takes_nobody_along() {
     for (const bool interrupted : {false, true}) {
         Engine     engine;
@@ -402,7 +402,7 @@ void test_ending() {
     auto   a = engine.add(text(1, 50)), b = engine.add(text(2, 50)), c = engine.add(text(3, 50));
     engine.step();
     engine.scheduler.end(*b);  // in the queue
-    const std::weak_ptr<Job> ended = a;
+    const std::weak_ptr<Task> ended = a;
     a.reset();
     engine.scheduler.end(*engine.scheduler.running().front());  // the scheduler's was the last pointer to it
     CHECK(ended.expired());

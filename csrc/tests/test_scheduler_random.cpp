@@ -13,10 +13,10 @@
 
 namespace {
 
-using pyg::Job;
 using pyg::Scheduler;
 using pyg::Slice;
 using pyg::Step;
+using pyg::Task;
 using Kind   = SimulatedCache::Kind;
 using Tokens = std::vector<int32_t>;
 
@@ -43,19 +43,19 @@ std::vector<History> histories(const Tokens & tokens) {
     return result;
 }
 
-// A job, and what has to come out of it.
+// A task, and what has to come out of it.
 struct Request {
-    std::shared_ptr<Job> job      = std::make_shared<Job>();
-    uint32_t             n_prompt = 0;
-    Tokens               alone;    // the prompt, then what the model answers when nobody else is there
-    std::vector<History> history;  // of the first n of them
-    uint32_t             n_reserved = 0;
-    bool                 admitted   = false;
-    bool                 ended      = false;
-    bool                 cancelled  = false;
+    std::shared_ptr<Task> task     = std::make_shared<Task>();
+    uint32_t              n_prompt = 0;
+    Tokens                alone;    // the prompt, then what the model answers when nobody else is there
+    std::vector<History>  history;  // of the first n of them
+    uint32_t              n_reserved = 0;
+    bool                  admitted   = false;
+    bool                  ended      = false;
+    bool                  cancelled  = false;
 };
 
-// What was true of a running job before a step was planned.
+// What was true of a running task before a step was planned.
 struct Before {
     uint64_t arrival;
     int32_t  n_preemptions;
@@ -72,7 +72,7 @@ class Simulation {
 
     void      draw_requests();
     Tokens    draw_prompt(size_t n_drawn, uint32_t longest);
-    Request & request_of(const Job & job) { return *of_.at(&job); }
+    Request & request_of(const Task & task) { return *of_.at(&task); }
 
     void submit();
     Step plan();
@@ -86,9 +86,9 @@ class Simulation {
     void     check_slice(const Slice & slice);
     void     check_rows(const Step & step);
     void     check_mixed(const Step & step, uint32_t n_prefill);
-    void     check_preempted(const std::map<const Job *, Before> & before);
-    void     check_admitted(std::map<const Job *, uint32_t> on_offer);
-    bool     waits_for_a_prefix(const Job & job);
+    void     check_preempted(const std::map<const Task *, Before> & before);
+    void     check_admitted(std::map<const Task *, uint32_t> on_offer);
+    bool     waits_for_a_prefix(const Task & task);
     uint32_t offered(const Request & request);
     void     check_places();
     void     check_cells();
@@ -100,14 +100,14 @@ class Simulation {
     SimulatedCache          cache_;
     Scheduler               scheduler_;
 
-    std::vector<Request>             requests_;
-    std::map<const Job *, Request *> of_;
-    size_t                           n_submitted_        = 0;
-    uint64_t                         n_tokens_           = 0;  // of all, at most
-    uint32_t                         n_steps_            = 0;
-    uint32_t                         n_disturbances_     = 0;
-    bool                             rows_had_last_step_ = false;
-    bool                             cancels_            = random_.percent(50);
+    std::vector<Request>              requests_;
+    std::map<const Task *, Request *> of_;
+    size_t                            n_submitted_        = 0;
+    uint64_t                          n_tokens_           = 0;  // of all, at most
+    uint32_t                          n_steps_            = 0;
+    uint32_t                          n_disturbances_     = 0;
+    bool                              rows_had_last_step_ = false;
+    bool                              cancels_            = random_.percent(50);
 };
 
 Simulation::Simulation(uint32_t seed)
@@ -134,21 +134,21 @@ void Simulation::draw_requests() {
     const uint32_t longest_answer = limits_.n_cells / random_.between(1, 8) + 1;
     for (size_t i = 0; i < requests_.size(); i++) {
         Request & request = requests_[i];
-        Job &     job     = *request.job;
-        job.every_row     = random_.percent(8);
-        job.tokens        = draw_prompt(i, std::min(longest_prompt, limits_.n_cells));
-        request.n_prompt  = job.n_tokens();
-        request.alone     = job.tokens;
-        request.history   = histories(job.tokens);
+        Task &    task    = *request.task;
+        task.every_row    = random_.percent(8);
+        task.tokens       = draw_prompt(i, std::min(longest_prompt, limits_.n_cells));
+        request.n_prompt  = task.n_tokens();
+        request.alone     = task.tokens;
+        request.history   = histories(task.tokens);
         // The last token of an answer is never computed, so it may be the one for which there is no room.
         const uint32_t n_room   = limits_.n_cells - request.n_prompt + 1;
-        const uint32_t n_answer = job.every_row ? 0 : std::min(random_.between(1, longest_answer), n_room);
+        const uint32_t n_answer = task.every_row ? 0 : std::min(random_.between(1, longest_answer), n_room);
         while (request.alone.size() < request.n_prompt + n_answer) {
             request.alone.push_back(next_token(request.history.back()));
             request.history.push_back(grown(request.history.back(), request.alone.back()));
         }
         n_tokens_ += request.alone.size();
-        of_[&job] = &request;
+        of_[&task] = &request;
     }
 }
 
@@ -198,24 +198,24 @@ void Simulation::run() {
     check_end();
 }
 
-void Simulation::submit() { scheduler_.add(requests_[n_submitted_++].job); }
+void Simulation::submit() { scheduler_.add(requests_[n_submitted_++].task); }
 
 Step Simulation::plan() {
-    std::map<const Job *, Before>   before;
-    std::map<const Job *, uint32_t> on_offer;
-    for (const auto & job : scheduler_.running()) {
-        before[job.get()] = {job->arrival, job->n_preemptions};
+    std::map<const Task *, Before>   before;
+    std::map<const Task *, uint32_t> on_offer;
+    for (const auto & task : scheduler_.running()) {
+        before[task.get()] = {task->arrival, task->n_preemptions};
     }
-    for (const auto & job : scheduler_.waiting()) {
-        on_offer[job.get()] = offered(request_of(*job));
+    for (const auto & task : scheduler_.waiting()) {
+        on_offer[task.get()] = offered(request_of(*task));
     }
     const uint64_t n_dropped = cache_.n_dropped();
     const uint32_t n_prefill = random_.between(1, limits_.n_batch);
 
     Step step = scheduler_.next(n_prefill);
 
-    for (const auto & job : scheduler_.running()) {
-        request_of(*job).n_reserved = job->n_tokens();
+    for (const auto & task : scheduler_.running()) {
+        request_of(*task).n_reserved = task->n_tokens();
     }
     if (cache_.n_dropped() != n_dropped) {
         on_offer.clear();  // something of it may have gone first
@@ -226,7 +226,7 @@ Step Simulation::plan() {
     check_admitted(on_offer);
     check_step(step, n_prefill);
     if (!step.empty() && cancels_ && random_.percent(2)) {  // one of them is cancelled before anything is computed
-        end(request_of(*step.slices[random_.below(static_cast<uint32_t>(step.slices.size()))].job), true);
+        end(request_of(*step.slices[random_.below(static_cast<uint32_t>(step.slices.size()))].task), true);
         return plan();
     }
     return step;
@@ -235,7 +235,7 @@ Step Simulation::plan() {
 void Simulation::compute(const Step & step) {
     for (const Slice & slice : step.slices) {
         for (uint32_t i = slice.first; i < slice.first + slice.n; i++) {
-            cache_.compute(slice.job->seq_id, slice.job->tokens[i]);
+            cache_.compute(slice.task->seq_id, slice.task->tokens[i]);
         }
     }
     if (random_.percent(5)) {
@@ -249,10 +249,10 @@ void Simulation::interrupt(const Step & step) {
     for (const Slice & slice : step.slices) {
         const uint32_t n = random_.between(0, slice.n);
         for (uint32_t i = slice.first; i < slice.first + n; i++) {
-            cache_.compute(slice.job->seq_id, slice.job->tokens[i]);
+            cache_.compute(slice.task->seq_id, slice.task->tokens[i]);
         }
         if (n > 0) {
-            cache_.damage(slice.job->seq_id);
+            cache_.damage(slice.task->seq_id);
         }
     }
     const bool no_room = random_.percent(30), early = random_.percent(50);
@@ -271,21 +271,21 @@ void Simulation::interrupt(const Step & step) {
 
 void Simulation::sample(const Step & step) {
     for (const Slice & slice : step.slices) {
-        Request & request = request_of(*slice.job);
-        Job &     job     = *slice.job;
+        Request & request = request_of(*slice.task);
+        Task &    task    = *slice.task;
         if (request.ended) {
             continue;
         }
-        CHECK(slice.ends() == (job.n_pending() == 0 && !job.every_row));
-        if (job.every_row && job.n_pending() == 0) {
+        CHECK(slice.ends() == (task.n_pending() == 0 && !task.every_row));
+        if (task.every_row && task.n_pending() == 0) {
             end(request, false);
         } else if (slice.ends()) {
-            const int32_t token_id = next_token(cache_.history(job.seq_id));
-            CHECK(token_id == request.alone[job.n_tokens()]);
-            if (job.n_tokens() + 1 == request.alone.size()) {
+            const int32_t token_id = next_token(cache_.history(task.seq_id));
+            CHECK(token_id == request.alone[task.n_tokens()]);
+            if (task.n_tokens() + 1 == request.alone.size()) {
                 end(request, false);
             } else {
-                job.tokens.push_back(token_id);
+                task.tokens.push_back(token_id);
             }
         }
     }
@@ -295,8 +295,8 @@ void Simulation::end(Request & request, bool cancelled) {
     CHECK(!request.ended);
     request.ended     = true;
     request.cancelled = cancelled;
-    scheduler_.end(*request.job, cancelled && random_.percent(20));
-    CHECK(!request.job->runs());
+    scheduler_.end(*request.task, cancelled && random_.percent(20));
+    CHECK(!request.task->runs());
 }
 
 void Simulation::cancel_some(uint32_t percent) {
@@ -319,7 +319,7 @@ void Simulation::check_step(const Step & step, uint32_t n_prefill) {
         rows_had_last_step_ = false;
         return;
     }
-    if (step.slices[0].job->every_row) {
+    if (step.slices[0].task->every_row) {
         check_rows(step);
     } else {
         check_mixed(step, n_prefill);
@@ -330,15 +330,15 @@ void Simulation::check_step(const Step & step, uint32_t n_prefill) {
 
 // It goes on where its sequence stands, and what lies there are its own tokens.
 void Simulation::check_slice(const Slice & slice) {
-    const Job & job = *slice.job;
-    CHECK(job.runs() && slice.n > 0 && slice.first == job.n_past && slice.first + slice.n <= job.n_tokens());
-    CHECK(cache_.n_held(job.seq_id) == slice.first);
-    CHECK(cache_.history(job.seq_id) == request_of(job).history[slice.first]);
-    CHECK(std::equal(job.tokens.begin(), job.tokens.end(), request_of(job).alone.begin()));
+    const Task & task = *slice.task;
+    CHECK(task.runs() && slice.n > 0 && slice.first == task.n_past && slice.first + slice.n <= task.n_tokens());
+    CHECK(cache_.n_held(task.seq_id) == slice.first);
+    CHECK(cache_.history(task.seq_id) == request_of(task).history[slice.first]);
+    CHECK(std::equal(task.tokens.begin(), task.tokens.end(), request_of(task).alone.begin()));
 }
 
 void Simulation::check_rows(const Step & step) {
-    const auto others = [](const auto & job) { return !job->every_row; };
+    const auto others = [](const auto & task) { return !task->every_row; };
     CHECK(step.slices.size() == 1 && step.n_tokens <= limits_.n_rows);
     CHECK(!rows_had_last_step_ || std::none_of(scheduler_.running().begin(), scheduler_.running().end(), others));
     rows_had_last_step_ = true;
@@ -346,24 +346,24 @@ void Simulation::check_rows(const Step & step) {
 
 // A token for everybody who decodes, then prompts, the oldest first, as far as the batch reaches.
 void Simulation::check_mixed(const Step & step, uint32_t n_prefill) {
-    std::map<const Job *, uint32_t> taken;
+    std::map<const Task *, uint32_t> taken;
     for (const Slice & slice : step.slices) {
-        CHECK(!slice.job->every_row && taken.emplace(slice.job.get(), slice.n).second);
+        CHECK(!slice.task->every_row && taken.emplace(slice.task.get(), slice.n).second);
     }
     uint32_t n_decoding = 0, n_pending = 0, n_prompt = 0;
     bool     all = true;
-    for (const auto & job : scheduler_.running()) {
-        CHECK(!job->every_row || rows_had_last_step_);
-        const uint32_t n = taken.count(job.get()) ? taken[job.get()] : 0;
-        if (job->every_row) {
+    for (const auto & task : scheduler_.running()) {
+        CHECK(!task->every_row || rows_had_last_step_);
+        const uint32_t n = taken.count(task.get()) ? taken[task.get()] : 0;
+        if (task->every_row) {
             CHECK(n == 0);
-        } else if (job->n_pending() == 1) {
+        } else if (task->n_pending() == 1) {
             CHECK(n == 1);
             n_decoding++;
         } else {
             CHECK(all || n == 0);
-            all = n == job->n_pending();
-            n_pending += job->n_pending();
+            all = n == task->n_pending();
+            n_pending += task->n_pending();
             n_prompt += n;
         }
     }
@@ -373,7 +373,7 @@ void Simulation::check_mixed(const Step & step, uint32_t n_prefill) {
 }
 
 // Only the youngest of those that ran gave their room away.
-void Simulation::check_preempted(const std::map<const Job *, Before> & before) {
+void Simulation::check_preempted(const std::map<const Task *, Before> & before) {
     for (const auto & [victim, was] : before) {
         if (victim->n_preemptions == was.n_preemptions) {
             continue;
@@ -386,46 +386,46 @@ void Simulation::check_preempted(const std::map<const Job *, Before> & before) {
 }
 
 // Who starts, starts with what really lay there, and before all who came later.
-void Simulation::check_admitted(std::map<const Job *, uint32_t> on_offer) {
+void Simulation::check_admitted(std::map<const Task *, uint32_t> on_offer) {
     uint64_t last = 0;
-    for (const auto & job : scheduler_.running()) {
-        Request & request = request_of(*job);
+    for (const auto & task : scheduler_.running()) {
+        Request & request = request_of(*task);
         if (!request.admitted) {
             request.admitted = true;
-            last             = std::max(last, job->arrival);
-            CHECK(job->n_reused == job->n_past && job->n_past < request.n_prompt);
+            last             = std::max(last, task->arrival);
+            CHECK(task->n_reused == task->n_past && task->n_past < request.n_prompt);
         }
-        if (const auto offer = on_offer.find(job.get()); offer != on_offer.end()) {
-            CHECK(job->n_past == offer->second);
+        if (const auto offer = on_offer.find(task.get()); offer != on_offer.end()) {
+            CHECK(task->n_past == offer->second);
             if (!cache_.can_share()) {
                 on_offer.clear();  // it may have taken what the next one was offered
             }
         }
     }
-    for (const auto & job : scheduler_.waiting()) {
-        CHECK(request_of(*job).admitted || job->arrival > last || waits_for_a_prefix(*job));
+    for (const auto & task : scheduler_.waiting()) {
+        CHECK(request_of(*task).admitted || task->arrival > last || waits_for_a_prefix(*task));
     }
 }
 
-bool Simulation::waits_for_a_prefix(const Job & job) {
+bool Simulation::waits_for_a_prefix(const Task & task) {
     return std::any_of(scheduler_.running().begin(), scheduler_.running().end(), [&](const auto & other) {
-        const uint32_t n_most = std::min(other->n_tokens(), job.n_tokens() - 1);
-        const auto     differ = std::mismatch(job.tokens.begin(), job.tokens.begin() + n_most, other->tokens.begin());
-        const auto     common = static_cast<uint32_t>(differ.first - job.tokens.begin());
-        return other->arrival < job.arrival && common >= other->n_past + WORTH_WAITING;
+        const uint32_t n_most = std::min(other->n_tokens(), task.n_tokens() - 1);
+        const auto     differ = std::mismatch(task.tokens.begin(), task.tokens.begin() + n_most, other->tokens.begin());
+        const auto     common = static_cast<uint32_t>(differ.first - task.tokens.begin());
+        return other->arrival < task.arrival && common >= other->n_past + WORTH_WAITING;
     });
 }
 
 // The longest beginning of a request that lies in the cache and can be used.
 uint32_t Simulation::offered(const Request & request) {
-    if (!limits_.prefix_cache || request.job->every_row) {
+    if (!limits_.prefix_cache || request.task->every_row) {
         return 0;
     }
     uint32_t best = 0;
     for (int32_t seq_id = 0; seq_id < limits_.n_seq; seq_id++) {
         const bool taken = std::any_of(scheduler_.running().begin(), scheduler_.running().end(),
-                                       [&](const auto & job) { return job->seq_id == seq_id; });
-        uint32_t   n     = std::min(cache_.n_held(seq_id), request.job->n_tokens() - 1);
+                                       [&](const auto & task) { return task->seq_id == seq_id; });
+        uint32_t   n     = std::min(cache_.n_held(seq_id), request.task->n_tokens() - 1);
         while (n > 0 && cache_.history(seq_id, n) != request.history[n]) {
             n--;
         }
@@ -438,25 +438,25 @@ uint32_t Simulation::offered(const Request & request) {
 
 // Every request is in one place, in order of arrival, and no sequence has two.
 void Simulation::check_places() {
-    std::map<const Job *, int> places;
-    std::vector<bool>          taken(static_cast<size_t>(limits_.n_seq), false);
-    uint64_t                   last = 0;
-    for (const auto & job : scheduler_.running()) {
-        CHECK(job->runs() && job->seq_id < limits_.n_seq && !taken[static_cast<size_t>(job->seq_id)]);
-        taken[static_cast<size_t>(job->seq_id)] = true;
-        CHECK(places.empty() || job->arrival > last);
-        CHECK(job->n_past < job->n_tokens() && job->n_past == cache_.n_held(job->seq_id));
-        last = job->arrival;
-        places[job.get()]++;
+    std::map<const Task *, int> places;
+    std::vector<bool>           taken(static_cast<size_t>(limits_.n_seq), false);
+    uint64_t                    last = 0;
+    for (const auto & task : scheduler_.running()) {
+        CHECK(task->runs() && task->seq_id < limits_.n_seq && !taken[static_cast<size_t>(task->seq_id)]);
+        taken[static_cast<size_t>(task->seq_id)] = true;
+        CHECK(places.empty() || task->arrival > last);
+        CHECK(task->n_past < task->n_tokens() && task->n_past == cache_.n_held(task->seq_id));
+        last = task->arrival;
+        places[task.get()]++;
     }
     last = 0;
-    for (const auto & job : scheduler_.waiting()) {
-        CHECK(!job->runs() && job->n_past == 0 && (last == 0 || job->arrival > last));
-        last = job->arrival;
-        places[job.get()]++;
+    for (const auto & task : scheduler_.waiting()) {
+        CHECK(!task->runs() && task->n_past == 0 && (last == 0 || task->arrival > last));
+        last = task->arrival;
+        places[task.get()]++;
     }
     for (size_t i = 0; i < n_submitted_; i++) {
-        const auto place = places.find(requests_[i].job.get());
+        const auto place = places.find(requests_[i].task.get());
         CHECK((place == places.end()) == requests_[i].ended && (requests_[i].ended || place->second == 1));
     }
     CHECK(scheduler_.idle() == places.empty());
@@ -466,9 +466,9 @@ void Simulation::check_places() {
 void Simulation::check_cells() {
     std::vector<int32_t> seq_ids;
     uint32_t             n_reserved = 0;
-    for (const auto & job : scheduler_.running()) {
-        seq_ids.push_back(job->seq_id);
-        n_reserved += request_of(*job).n_reserved - job->n_past;
+    for (const auto & task : scheduler_.running()) {
+        seq_ids.push_back(task->seq_id);
+        n_reserved += request_of(*task).n_reserved - task->n_past;
     }
     CHECK(scheduler_.n_cells_used() == cache_.n_used() + n_reserved);
     CHECK(scheduler_.n_cells_running() == cache_.n_used_by(seq_ids) + n_reserved);
@@ -479,8 +479,8 @@ void Simulation::check_end() {
     uint64_t n_preemptions = 0;
     for (const Request & request : requests_) {
         CHECK(request.ended &&
-              (request.cancelled || request.job->n_tokens() + !request.job->every_row == request.alone.size()));
-        n_preemptions += static_cast<uint64_t>(request.job->n_preemptions);
+              (request.cancelled || request.task->n_tokens() + !request.task->every_row == request.alone.size()));
+        n_preemptions += static_cast<uint64_t>(request.task->n_preemptions);
     }
     CHECK(scheduler_.n_preemptions() == n_preemptions);
     CHECK(limits_.prefix_cache || scheduler_.n_reused() == 0);

@@ -8,6 +8,7 @@ import random
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,11 @@ from pyggml import errors
 from pyggml._ffi import ffi, lib
 from pyggml._native import c_string, utf8
 from pyggml.chat import generic_tools
+from pyggml.chat.stand_ins import StandIns
 from pyggml.chat.types import ChatAbilities, ChatDelta, ChatMessage, ToolCall, ToolCallDelta
 from pyggml.errors import InvalidParameterError
 from pyggml.model import Model
+from pyggml.schema.grammar import as_text, parsed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,6 +32,8 @@ Message = Mapping[str, Any] | ChatMessage
 
 _NAMED_TEMPLATE = "tokenizer.chat_template."
 _TOOL_CHOICES = ("auto", "none", "required")
+# Where templates that show the model the schema of its answer look for it.
+_SHOWN_SCHEMA = "response_format"
 # Some templates refuse ids of any other length or alphabet than Mistral's.
 _ID_LENGTH = 9
 _ID_ALPHABET = string.ascii_letters + string.digits
@@ -54,8 +59,7 @@ class ChatTemplates:
                 one; the name of one of its templates; or Jinja text.
 
         Raises:
-            InvalidParameterError: the model has no template, or it cannot be read; the message tells
-                where.
+            InvalidParameterError: the model has no template, or it cannot be read; the message says why.
             ClosedError: the model was closed.
         """
         self.names = tuple(key[len(_NAMED_TEMPLATE) :] for key in model.metadata if key.startswith(_NAMED_TEMPLATE))
@@ -72,6 +76,7 @@ class ChatTemplates:
         )
         about = _json_from(lib.pyg_chat_templates_about, self._handle)
         self.source: str = about["source"]
+        self._arguments: str = about["arguments"]
         self.supports = _abilities(about["abilities"])
 
     def render(
@@ -108,6 +113,8 @@ class ChatTemplates:
 
         Raises:
             InvalidParameterError: malformed messages or tools, an argument out of range, or the template refuses.
+            GrammarError: a tool's schema asks for more than this template's format for calls can keep to. What no
+                grammar can express is refused when the prompt's ``grammar`` is asked for.
             ClosedError: it was closed.
         """
         variables = dict(template_kwargs or {})
@@ -122,24 +129,52 @@ class ChatTemplates:
         request: dict[str, Any] = {
             "messages": [_message(message) for message in messages],
             "tools": wanted.tools,
-            "tool_choice": wanted.choice,
+            "tool_choice": "none",
             "parallel_tool_calls": bool(parallel_tool_calls),
             "add_generation_prompt": bool(add_generation_prompt),
             "continue_final_message": bool(continue_final_message),
             "enable_thinking": bool(thinking),
             "reasoning_format": "auto" if split_reasoning else "none",
-            "json_schema": _schema_text(json_schema),
             "grammar": grammar,
             "template_kwargs": variables,
         }
-        prompt = self._render(request)
-        if wanted.only is None:
-            return prompt
-        return replace(self._render({**request, "tools": [wanted.only], "tool_choice": "required"}), text=prompt.text)
+        if wanted.tools and wanted.choice != "none":
+            return self._with_calls(request, wanted)
+        if json_schema is not None:
+            return self._with_schema(request, json_schema)
+        return self._render(request)
 
-    def _render(self, request: dict[str, Any]) -> ChatPrompt:
-        if request["tools"] and request["tool_choice"] != "none" and not self.supports.tools:
-            request = _with_generic_tools(request)
+    def _with_schema(self, request: dict[str, Any], schema: Mapping[str, Any] | str) -> ChatPrompt:
+        """A prompt whose answer's content follows a schema."""
+        stand_ins = StandIns()
+        prompt = self._render({**request, "json_schema": json.dumps(stand_ins.for_answer(schema))}, stand_ins)
+        if not stand_ins.shown_in(prompt.text):
+            return prompt
+        variables = {**request["template_kwargs"], _SHOWN_SCHEMA: parsed(as_text(schema))}
+        return replace(prompt, text=self._render({**request, "template_kwargs": variables}).text)
+
+    def _with_calls(self, request: dict[str, Any], wanted: _Wanted) -> ChatPrompt:
+        """A prompt whose answer may call tools, or has to."""
+        stand_ins = StandIns()
+        may_be_called = [wanted.only] if wanted.only else wanted.tools
+        given = [stand_ins.for_tool(tool, one_by_one=self._arguments == "one by one") for tool in may_be_called]
+        if self.supports.tools:
+            text = self._render(request).text
+            return replace(
+                self._render({**request, "tools": given, "tool_choice": wanted.choice}, stand_ins), text=text
+            )
+        messages = generic_tools.with_tools(
+            request["messages"],
+            wanted.tools,
+            required=wanted.choice == "required",
+            parallel=request["parallel_tool_calls"],
+        )
+        return self._render(
+            {**request, "messages": messages, "tools": [], "tool_choice": wanted.choice, "generic_tools": given},
+            stand_ins,
+        )
+
+    def _render(self, request: dict[str, Any], stand_ins: StandIns | None = None) -> ChatPrompt:
         out = ffi.new("char **")
         try:
             parser = errors.create(
@@ -157,7 +192,6 @@ class ChatTemplates:
             raise InvalidParameterError("the rendered chat holds a NUL character")
         return ChatPrompt(
             text=prompt["text"],
-            grammar=prompt["grammar"] or None,
             grammar_lazy=prompt["grammar_lazy"],
             grammar_prefix=prompt["grammar_prefix"],
             trigger_patterns=tuple(prompt["triggers"]["patterns"]),
@@ -166,6 +200,8 @@ class ChatTemplates:
             stop=tuple(prompt["stop"]),
             thinking_start=prompt["thinking_start"],
             thinking_ends=tuple(prompt["thinking_ends"]),
+            _grammar=prompt["grammar"] or None,
+            _stand_ins=stand_ins or StandIns(),
             _format=parser,
         )
 
@@ -187,7 +223,6 @@ class ChatPrompt:
     Attributes:
         text: the prompt. Encode it with ``tokenize(text, parse_special=True)``; it lacks the BOS and EOS that this
             adds.
-        grammar: GBNF that the answer must follow, or None.
         grammar_lazy: the grammar is followed only from where a trigger appears.
         grammar_prefix: text of the prompt's end that the grammar must have read before the answer begins; "" mostly.
         trigger_patterns: regular expressions that start a lazy grammar.
@@ -199,7 +234,6 @@ class ChatPrompt:
     """
 
     text: str
-    grammar: str | None
     grammar_lazy: bool
     grammar_prefix: str
     trigger_patterns: tuple[str, ...]
@@ -208,7 +242,19 @@ class ChatPrompt:
     stop: tuple[str, ...]
     thinking_start: str
     thinking_ends: tuple[str, ...]
+    _grammar: str | None = field(repr=False)
+    _stand_ins: StandIns = field(repr=False, compare=False)
     _format: CData = field(repr=False, compare=False)
+
+    @cached_property
+    def grammar(self) -> str | None:
+        """GBNF that the answer must follow, or None.
+
+        Raises:
+            GrammarError: the schema of the answer, or of a tool's parameters, asks for what a grammar cannot express;
+                names the tool, and the place as a JSON pointer.
+        """
+        return None if self._grammar is None else self._stand_ins.replaced_in(self._grammar)
 
     def parser(self) -> ChatParser:
         """A parser for one answer to this prompt."""
@@ -316,15 +362,6 @@ def _mapping(name: str, value: object) -> dict[str, Any]:
     return dict(value)
 
 
-def _with_generic_tools(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The request for a template that is not to see the tools."""
-    tools, required = request["tools"], request["tool_choice"] == "required"
-    messages = generic_tools.with_tools(
-        request["messages"], tools, required=required, parallel=request["parallel_tool_calls"]
-    )
-    return {**request, "messages": messages, "tools": [], "generic_tools": tools}
-
-
 @dataclass(frozen=True)
 class _Wanted:
     """Tools the prompt shows, whether one is called, and the only one it may be."""
@@ -353,10 +390,6 @@ def _chosen_tools(tools: Sequence[Mapping[str, Any]] | None, choice: str | Mappi
 def _function_name(tool: Mapping[str, Any]) -> object:
     function = tool.get("function")
     return function.get("name") if isinstance(function, Mapping) else None
-
-
-def _schema_text(schema: Mapping[str, Any] | str | None) -> str | None:
-    return _json("the JSON schema", schema).decode() if isinstance(schema, Mapping) else schema
 
 
 def _new_id() -> str:

@@ -132,8 +132,8 @@ class ChatAbilities:
 
     Attributes:
         system: system messages; without, their text goes to the front of the first user message.
-        tools: it describes tools to the model, and its format for calling them is known; without, tools are
-            described in the system message, and called in a format that pyggml gives.
+        tools: it describes tools to the model, in a format for calls whose arguments can be held to a schema; without,
+            pyggml describes them in the system message, with a format of its own.
         parallel_tool_calls: several calls in one message.
         thinking: the model may reason before it answers, apart from the answer.
         keeps_reasoning: it can show the model the reasoning of earlier turns.

@@ -68,23 +68,23 @@ _REFUSED = (
 
 
 class Converter:
-    """Makes one grammar of one schema."""
+    """Makes one grammar of one schema, or of a part of it."""
 
     def __init__(self, document: Any) -> None:
-        """Takes the schema as JSON values."""
+        """Takes the whole schema, which references point into, as JSON values."""
         self._document = _merge.Document(document)
         self._rules: dict[str, str] = {}
         self._names: dict[str, str] = {}  # text -> the rule that has it
         self._refs: dict[str, str] = {}  # place -> rule
         self._open: set[str] = set()  # references being followed with nothing around what they point to
 
-    def grammar(self) -> str:
-        """The grammar.
+    def grammar(self, schema: Any, place: str) -> str:
+        """The grammar of a schema and the place that messages give for it, a JSON pointer.
 
         Raises:
             GrammarError: with the place.
         """
-        self._rules["root"] = self._visit(self._document.root, "#")
+        self._rules["root"] = self._visit(schema, place)
         return "".join(f"{name} ::= {text}\n" for name, text in self._rules.items())
 
     # --- rules --------------------------------------------------------------------------------------------

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from pyggml.errors import GrammarError, InvalidParameterError
 from pyggml.schema import schema_of
 from pyggml.schema._rules import Converter
+
+# A rule's name in GBNF, unless it stands in a literal or a character class, which come first.
+_RULE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^]\\]|\\.)*\]|([A-Za-z][A-Za-z0-9-]*)')
 
 
 def grammar_of(schema: Mapping[str, Any] | str | object) -> str:
@@ -26,12 +30,37 @@ def grammar_of(schema: Mapping[str, Any] | str | object) -> str:
     Raises:
         GrammarError: the text is no JSON, or the schema asks for what a grammar cannot express, or for what cannot be;
             with the place, as a JSON pointer.
-        InvalidParameterError: the mapping is no JSON, or the type cannot be expressed as a schema.
+        InvalidParameterError: as :func:`as_text`.
     """
-    return _converted(schema if isinstance(schema, str) else _canonical(schema))
+    return _converted(schema if isinstance(schema, str) else as_text(schema))
 
 
-def _canonical(schema: object) -> str:
+def with_prefix(grammar: str, prefix: str) -> str:
+    """The same grammar with something in front of the name of each rule, so that it can be part of another one."""
+    return _RULE_NAME.sub(lambda found: f"{prefix}{found[1]}" if found[1] else found[0], grammar)
+
+
+def parsed(schema: str) -> Any:
+    """A JSON schema's text as JSON values.
+
+    Raises:
+        GrammarError: it is no JSON.
+        InvalidParameterError: it holds a NUL character.
+    """
+    if "\0" in schema:
+        raise InvalidParameterError(f"the JSON schema holds a NUL character at index {schema.index(chr(0))}: remove it")
+    try:
+        return json.loads(schema, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise GrammarError(f"the JSON schema is not valid JSON: {error}") from None
+
+
+def as_text(schema: object) -> str:
+    """A JSON schema, or a type that stands for one, as JSON text.
+
+    Raises:
+        InvalidParameterError: the mapping is not made of JSON values, or the type cannot be expressed as a schema.
+    """
     if not isinstance(schema, (Mapping, bool)):
         schema = schema_of(schema)
     try:
@@ -42,14 +71,9 @@ def _canonical(schema: object) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _converted(text: str) -> str:
-    if "\0" in text:
-        raise InvalidParameterError(f"the JSON schema holds a NUL character at index {text.index(chr(0))}: remove it")
+    schema = parsed(text)
     try:
-        schema = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise GrammarError(f"the JSON schema is no JSON: {error}") from None
-    try:
-        return Converter(schema).grammar()
+        return Converter(schema).grammar(schema, "#")
     except RecursionError:
         raise GrammarError("the JSON schema is nested too deeply") from None
 
