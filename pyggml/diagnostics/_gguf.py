@@ -34,7 +34,7 @@ _MAX_FACTORS_BYTES = 4096
 
 
 def read_gguf(files: ModelFiles) -> ModelFacts:
-    """Reads the headers of a file and of those that belong to it. The model in the facts is the caller's to close.
+    """Reads the headers of a file and of the others of its set. The caller closes the model in the facts.
 
     Raises:
         ModelLoadError: its own header cannot be read.
@@ -95,7 +95,7 @@ def _rope(readers: Sequence[GGUFReader]) -> dict[str, object]:
 
 
 def _split_set(first: GGUFReader, files: ModelFiles, stack: ExitStack, problems: Problems) -> Iterator[GGUFReader]:
-    """The file, and where it is one of several, the others in their order."""
+    """The file or, if it is one of a set, all of them in order."""
     count = _number(first.metadata.get("split.count"))
     if count < 2:
         yield first

@@ -51,7 +51,7 @@ _SIZES = {
 
 
 def read_hugging_face(files: ModelFiles) -> ModelFacts:
-    """Reads the headers of a directory. The model in the facts is the caller's to close.
+    """Reads the headers of a directory. The caller closes the model in the facts.
 
     Raises:
         ModelNotFoundError: there is no configuration.
@@ -117,7 +117,7 @@ def _checkpoint(files: ModelFiles, problems: Problems) -> Checkpoint | None:
 
 
 def _plan(files: ModelFiles, problems: Problems) -> Plan | None:
-    """What the import would make of it; None where it would not begin."""
+    """What the import would make of it; None if it would not even begin."""
     found = _Found()
     try:
         plan = read_plan(files, found, HeaderTensors)

@@ -31,7 +31,7 @@ class Planner:
     """
 
     def __init__(self, files: ModelFiles, device: str = "auto") -> None:
-        """Takes a model and where it is to go; see :func:`pyggml.load`."""
+        """For a model and the device it is to go to; see :func:`pyggml.load`."""
         self.path = files.path
         self._source = files
         self._device = None if device == "auto" else device
