@@ -21,7 +21,7 @@ from pyggml.files.config import Config
 from pyggml.files.model_files import ModelFiles
 from pyggml.importer.encoding import choose_types
 from pyggml.importer.layouts import layout_of
-from pyggml.importer.plan import Plan, read_config, read_plan
+from pyggml.importer.plan import ImportPlan, read_config, read_plan
 from pyggml.importer.safetensors import Checkpoint, CutShortError
 from pyggml.importer.schemes import scheme_of
 from pyggml.importer.tensors import WrongShapeError
@@ -116,7 +116,7 @@ def _checkpoint(files: ModelFiles, problems: Problems) -> Checkpoint | None:
     return None
 
 
-def _plan(files: ModelFiles, problems: Problems) -> Plan | None:
+def _plan(files: ModelFiles, problems: Problems) -> ImportPlan | None:
     """What the import would make of it; None if it would not even begin."""
     found = _Found()
     try:
@@ -183,7 +183,7 @@ def _sizes(config: Config) -> dict[str, object]:
 
 
 def _match(
-    config: Config, plan: Plan | None, metadata: Mapping[str, object], vocabulary: DirectoryVocabulary | None
+    config: Config, plan: ImportPlan | None, metadata: Mapping[str, object], vocabulary: DirectoryVocabulary | None
 ) -> Match:
     if plan is None or vocabulary is None:
         return families.of_config(config.values, None if vocabulary is None else vocabulary.special_texts)
@@ -196,7 +196,7 @@ def _report_on(vocabulary: DirectoryVocabulary | None, surveyed: Survey, match: 
     return vocabulary.with_real_ids(_vocabulary.vocabulary_of(surveyed.model, match.family, ""))
 
 
-def _import_type(plan: Plan) -> str:
+def _import_type(plan: ImportPlan) -> str:
     types, _ = choose_types("auto", plan.layout, plan.sizes, plan.tensors)
     sizes: Counter[str] = Counter()
     for type, tensor in zip(types, plan.tensors, strict=True):
@@ -217,7 +217,7 @@ def _texts_of(vocabulary: DirectoryVocabulary | None) -> dict[str, object]:
     return {key: value for key, value in shown.items() if "chat_template" in key}
 
 
-def _n_params(plan: Plan | None, tensors: Sequence[StoredTensor]) -> int:
+def _n_params(plan: ImportPlan | None, tensors: Sequence[StoredTensor]) -> int:
     """The parameters of the model. Where it is not known which numbers are weights, all of them count."""
     if plan is None:
         return sum(tensor.n_params for tensor in tensors)

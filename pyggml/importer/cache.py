@@ -27,9 +27,9 @@ from pyggml.files.partial import PartialFile
 from pyggml.gguf import GGUFReader
 from pyggml.importer.convert import (
     NEEDS_HF_TOKENIZER,
-    Recipe,
+    GGUFContents,
     StoppedError,
-    read_recipe,
+    read_contents,
     report_progress,
     write_model,
     write_vocabulary,
@@ -86,12 +86,12 @@ def imported(
     path = cache_dir() / _file_name(directory, outtype)
     if not path.exists():
         limit = cache_limit()
-        recipe = read_recipe(files, outtype)
-        _look_ahead(recipe, path.name, directory, tokenizer, accept)
+        contents = read_contents(files, outtype)
+        _look_ahead(contents, path.name, directory, tokenizer, accept)
         file = _claim(path, lambda: report_progress(progress, 0.0, directory))
         if file is not None:
             _remove_leftovers()
-            _make(file, recipe, path, progress)
+            _make(file, contents, path, progress)
             _shrink(limit, keep=path)
     with contextlib.suppress(OSError):  # others may keep a cache that this user only reads
         os.utime(path)
@@ -100,15 +100,15 @@ def imported(
     return Imported(path, directory if needs_own else None)
 
 
-def _look_ahead(recipe: Recipe, name: str, directory: Path, tokenizer: object, accept: Accept | None) -> None:
+def _look_ahead(contents: GGUFContents, name: str, directory: Path, tokenizer: object, accept: Accept | None) -> None:
     """Raises now what would be raised when the model is there."""
-    if tokenizer is None and recipe.vocabulary.needs_hf_tokenizer is not None:
+    if tokenizer is None and contents.vocabulary.needs_hf_tokenizer is not None:
         tokenizer = directory
     if tokenizer is None and accept is None:
         return
     with tempfile.TemporaryDirectory(prefix="pyggml-") as folder:
         path = Path(folder) / name
-        write_vocabulary(recipe, path)
+        write_vocabulary(contents, path)
         if accept is not None:
             accept(path)
         if tokenizer is not None:
@@ -130,9 +130,9 @@ def _claim(path: Path, waiting: Callable[[], None]) -> PartialFile | None:
         ) from None
 
 
-def _make(file: PartialFile, recipe: Recipe, path: Path, progress: Progress | None) -> None:
+def _make(file: PartialFile, contents: GGUFContents, path: Path, progress: Progress | None) -> None:
     try:
-        write_model(recipe, path, progress, file=file)
+        write_model(contents, path, progress, file=file)
     except (StoppedError, DiskFullError):
         raise
     except InferError:  # the same would come of it the next time

@@ -20,7 +20,7 @@ from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml.importer import encoding
 from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
-from pyggml.importer.plan import Plan, read_plan
+from pyggml.importer.plan import ImportPlan, read_plan
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
 from pyggml.model import Progress
 from pyggml.quant import GGMLType
@@ -93,12 +93,12 @@ def convert(
     outtype = require_outtype(outtype)
     threads = checked_threads(n_threads)
     target = _target(out)
-    recipe = read_recipe(checkpoint_at(locate(hf_dir, progress)), outtype, open_imatrix(imatrix))
-    return write_model(recipe, target, progress, threads)
+    contents = read_contents(checkpoint_at(locate(hf_dir, progress)), outtype, open_imatrix(imatrix))
+    return write_model(contents, target, progress, threads)
 
 
 @dataclass(frozen=True)
-class Recipe:
+class GGUFContents:
     """All that is to be written, but for the data of the tensors, of which not a byte has been read yet.
 
     Attributes:
@@ -109,14 +109,14 @@ class Recipe:
         file_type: the number that describes these as a whole.
     """
 
-    plan: Plan
+    plan: ImportPlan
     vocabulary: Vocabulary
     imatrix: ImportanceMatrix | None
     types: list[GGMLType]
     file_type: int
 
 
-def read_recipe(files: ModelFiles, outtype: str, imatrix: ImportanceMatrix | None = None) -> Recipe:
+def read_contents(files: ModelFiles, outtype: str, imatrix: ImportanceMatrix | None = None) -> GGUFContents:
     """Reads what a directory holds, and checks that all of it can be carried.
 
     Args:
@@ -130,11 +130,11 @@ def read_recipe(files: ModelFiles, outtype: str, imatrix: ImportanceMatrix | Non
     plan = read_plan(files)
     vocabulary = read_vocabulary(files.path, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
     types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors, imatrix)
-    return Recipe(plan, vocabulary, imatrix, types, file_type)
+    return GGUFContents(plan, vocabulary, imatrix, types, file_type)
 
 
 def write_model(
-    recipe: Recipe,
+    contents: GGUFContents,
     target: Path,
     progress: Progress | None,
     n_threads: int | None = None,
@@ -143,7 +143,7 @@ def write_model(
     """Writes a model.
 
     Args:
-        recipe: what to write.
+        contents: what to write.
         target: the file.
         progress: as for :func:`convert`.
         n_threads: as for :func:`convert`.
@@ -154,21 +154,21 @@ def write_model(
         InferError: as :func:`convert`.
     """
     n_bytes = sum(
-        quant.nbytes(type, tensor.shape) for type, tensor in zip(recipe.types, recipe.plan.tensors, strict=True)
+        quant.nbytes(type, tensor.shape) for type, tensor in zip(contents.types, contents.plan.tensors, strict=True)
     )
     with room_for(target, n_bytes, 0 if file is None else file.n_allocated):  # noqa: SIM117
         with GGUFWriter(target, file=file) as writer:
-            _set(writer, recipe)
-            for tensor, type in zip(recipe.plan.tensors, recipe.types, strict=True):
+            _set(writer, contents)
+            for tensor, type in zip(contents.plan.tensors, contents.types, strict=True):
                 writer.add_tensor(tensor.name, tensor.shape, type)
-            _write_tensors(writer, recipe, n_threads, progress)
-    return _report(target, recipe)
+            _write_tensors(writer, contents, n_threads, progress)
+    return _report(target, contents)
 
 
-def write_vocabulary(recipe: Recipe, target: Path) -> None:
+def write_vocabulary(contents: GGUFContents, target: Path) -> None:
     """Writes a GGUF file with everything but the weights."""
     with GGUFWriter(target) as writer:
-        _set(writer, recipe)
+        _set(writer, contents)
 
 
 def checked_threads(n_threads: int | None) -> int | None:
@@ -192,18 +192,18 @@ def _target(out: object) -> Path:
     return Path(out)
 
 
-def _set(writer: GGUFWriter, recipe: Recipe) -> None:
-    vocabulary = recipe.vocabulary
+def _set(writer: GGUFWriter, contents: GGUFContents) -> None:
+    vocabulary = contents.vocabulary
     metadata: dict[str, Any] = {
-        **recipe.plan.metadata,
-        "general.file_type": recipe.file_type,
+        **contents.plan.metadata,
+        "general.file_type": contents.file_type,
         **vocabulary.metadata,
     }
     if vocabulary.needs_hf_tokenizer is not None:
         metadata[NEEDS_HF_TOKENIZER] = vocabulary.needs_hf_tokenizer
     for key, value in metadata.items():
         writer.set(key, value, _value_type(value))
-    for key, (value, type) in ({} if recipe.imatrix is None else quantizer_metadata(recipe.imatrix)).items():
+    for key, (value, type) in ({} if contents.imatrix is None else quantizer_metadata(contents.imatrix)).items():
         writer.set(key, value, type)
 
 
@@ -214,33 +214,33 @@ def _value_type(value: Any) -> ValueType | None:
     return None
 
 
-def _write_tensors(writer: GGUFWriter, recipe: Recipe, threads: int | None, progress: Progress | None) -> None:
-    plan = recipe.plan
+def _write_tensors(writer: GGUFWriter, contents: GGUFContents, threads: int | None, progress: Progress | None) -> None:
+    plan = contents.plan
     sizes = [tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors]
     done = np.cumsum(sizes) / max(sum(sizes), 1)
     missing = writer.missing()
     with ThreadPoolExecutor(encoding.n_threads(threads), "pyggml-convert") as executor:
-        for tensor, type, fraction in zip(plan.tensors, recipe.types, done, strict=True):
+        for tensor, type, fraction in zip(plan.tensors, contents.types, done, strict=True):
             if tensor.name not in missing:
                 continue
-            writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor, recipe.imatrix))
+            writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor, contents.imatrix))
             report_progress(progress, float(fraction), plan.config.path.parent)
 
 
-def _report(target: Path, recipe: Recipe) -> Conversion:
-    plan, vocabulary = recipe.plan, recipe.vocabulary
-    names = [type.name for type in recipe.types]
+def _report(target: Path, contents: GGUFContents) -> Conversion:
+    plan, vocabulary = contents.plan, contents.vocabulary
+    names = [type.name for type in contents.types]
     return Conversion(
         path=target,
         architecture=plan.layout.architecture,
         types={name: names.count(name) for name in sorted(set(names))},
         n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors),
         n_bytes=target.stat().st_size,
-        notes=(*_losses(plan, recipe.types), *_differences(vocabulary), *vocabulary.notes),
+        notes=(*_losses(plan, contents.types), *_differences(vocabulary), *vocabulary.notes),
     )
 
 
-def _losses(plan: Plan, types: list[GGMLType]) -> tuple[str, ...]:
+def _losses(plan: ImportPlan, types: list[GGMLType]) -> tuple[str, ...]:
     """How far quantised weights are from the checkpoint's where no type holds them exactly."""
     errors = [
         tensor.weight.error

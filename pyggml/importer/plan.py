@@ -50,7 +50,7 @@ class PlannedTensor:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ImportPlan:
     """What is to be written, but for the vocabulary and the types of the tensors.
 
     Attributes:
@@ -74,7 +74,7 @@ class Plan:
 Found = Callable[[str, InferError], None]
 
 
-def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Tensors] = Tensors) -> Plan:
+def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Tensors] = Tensors) -> ImportPlan:
     """Reads what a directory holds, and checks that all of it can be carried.
 
     Args:
@@ -101,7 +101,7 @@ def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Te
         config.require_all_known()
     with _found("leftover", found):
         _require_all_used(tensors, layout)
-    return Plan(layout, config, sizes, metadata, planned, tensors.checkpoint)
+    return ImportPlan(layout, config, sizes, metadata, planned, tensors.checkpoint)
 
 
 @contextlib.contextmanager
