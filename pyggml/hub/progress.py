@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from huggingface_hub.utils import tqdm
-from huggingface_hub.utils._xet import abort_xet_session
 
 from pyggml.errors import DownloadError, ModelLoadError
 from pyggml.hub.reference import Reference
@@ -89,8 +88,16 @@ class Transfer:
             if not self._is_xet:
                 raise
             _n_aborted += 1
-            abort_xet_session()  # type: ignore[no-untyped-call]
+            _abort_xet()
 
     def _tell(self) -> None:
         if self._progress is not None and self._progress((self._n_before + self._n_file) / self._n_bytes) is False:
             raise ModelLoadError(f"downloading {self._reference} was stopped by its progress callback")
+
+
+def _abort_xet() -> None:
+    """Ends what is under way over Xet. Without this function, which is not a public one, the file comes to its end."""
+    with contextlib.suppress(ImportError):
+        from huggingface_hub.utils._xet import abort_xet_session
+
+        abort_xet_session()  # type: ignore[no-untyped-call]
