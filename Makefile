@@ -51,9 +51,10 @@ format: $(BIN)/python ## Python and C++ in the house style
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-stubs: build ## type stubs of the compiled module and the families, and the tables of these in docs/
+stubs: build ## type stubs of the compiled module, the families and keywords, and the tables of families in docs/
 	$(BIN)/python tools/make_stubs.py
 	$(BIN)/python tools/make_families.py
+	$(BIN)/python tools/make_keywords.py
 
 reference: build ## docs/command-reference.md, from the help of the commands
 	$(BIN)/python tools/make_command_help.py

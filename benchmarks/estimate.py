@@ -31,7 +31,7 @@ from shapes import SHAPES, model_file
 
 from pyggml import Context, Model, errors, ffi, lib
 from pyggml.memory.estimate import MemoryEstimate, estimate
-from pyggml.memory.llm_context import context_arguments
+from pyggml.memory.llm_context import context_options
 from pyggml.memory.planner import device_memories
 from pyggml.source import SHIPPED_MODEL
 
@@ -109,10 +109,7 @@ def work(path: str, settings: list[Setting], fills: bool) -> list[Row]:
 
 
 def _compare(planned: MemoryEstimate, model: Model, before: int, fills: bool) -> Row:
-    arguments = context_arguments(
-        planned.n_ctx, planned.n_parallel, planned.n_batch, planned.n_ubatch, planned.cache_type
-    )
-    with Context(model, **arguments) as context:
+    with Context(model, **vars(context_options(planned, planned.n_ctx))) as context:
         row = {"planned": planned.resident_bytes - planned.devices[0].vocabulary_bytes, "taken": _taken(context)}
         if fills:
             _fill(context)

@@ -62,8 +62,7 @@ from pyggml.generation.stream import Stream
 from pyggml.imatrix import ImportanceMatrix
 from pyggml.importer import Conversion, convert
 from pyggml.inference import CLASSES, Inference
-from pyggml.llm import LLM
-from pyggml.loading import load
+from pyggml.llm import LLM, load
 from pyggml.memory.estimate import DeviceMemory, MemoryEstimate, Suggestions
 from pyggml.model import Model
 from pyggml.quantization import Perplexity, compute_imatrix, perplexity, quantize

@@ -2,8 +2,8 @@
 
 from typing_extensions import Unpack
 
+from pyggml._keywords import LoadKeywords
 from pyggml.inference import FamilyModel, TokenizerPath
-from pyggml.loading import LoadOptions
 from pyggml.source import Source
 
 __all__ = [
@@ -53,51 +53,51 @@ class Factories:
     """The methods of :class:`pyggml.Inference` that load the models of certain families."""
 
     def use_gemma(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Gemma:
         """Gemma 1, 2 or 3."""
 
     def use_llama(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Llama:
         """Llama 1, 2 or TinyLlama; Llama 3, 3.1, 3.2 or 3.3; Yi; DeepSeek-R1-Distill-Llama."""
 
     def use_llama31(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Llama31:
         """Llama 3, 3.1, 3.2 or 3.3."""
 
     def use_mistral(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Mistral:
         """Mistral or Mixtral."""
 
     def use_phi(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Phi:
         """Phi-1, 1.5 or 2."""
 
     def use_phi3(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Phi3:
         """Phi-3 or 3.5; Phi-4-mini."""
 
     def use_phi4(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Phi4:
         """Phi-4; Phi-4-mini."""
 
     def use_qwen2(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Qwen2:
         """Qwen1.5, 2 or 2.5; DeepSeek-R1-Distill-Qwen."""
 
     def use_qwen3(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Qwen3:
         """Qwen3; DeepSeek-R1-0528-Qwen3."""
 
     def use_smollm2(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> SmolLM2:
         """SmolLM or SmolLM2."""

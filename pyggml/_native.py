@@ -2,107 +2,32 @@
 
 from __future__ import annotations
 
-import numbers
-import operator
-import os
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeGuard
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._checks import INT32_MAX as INT32_MAX
+from pyggml._checks import UINT32_MAX as UINT32_MAX
+from pyggml._checks import c_string as c_string
+from pyggml._checks import choice as choice
+from pyggml._checks import integer as integer
+from pyggml._checks import is_path as is_path
+from pyggml._checks import real as real
+from pyggml._checks import utf8 as utf8
 from pyggml._ffi import ffi, lib
 from pyggml.errors import InvalidParameterError
 
 if TYPE_CHECKING:
     from pyggml._ffi import CData
 
-INT32_MAX = 2**31 - 1
-UINT32_MAX = 2**32 - 1
-
 #: Seed that asks the engine to choose one; the largest 32-bit number, so callers' seeds end one below.
 _ANY_SEED: int = lib.LLAMA_DEFAULT_SEED
-
-
-def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
-    """Whether the file system could have it: text in bytes, none of them NUL."""
-    try:
-        return isinstance(value, (str, os.PathLike)) and b"\0" not in os.fsencode(value)
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
-
-
-def integer(name: str, value: SupportsIndex, low: int, high: int) -> int:
-    """``value`` as an int within ``low`` to ``high``.
-
-    Raises:
-        InvalidParameterError: it is no integer (a bool is none), or out of range.
-    """
-    if isinstance(value, (bool, np.bool_)):
-        raise InvalidParameterError(f"{name} must be an integer, not {value!r}")
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise InvalidParameterError(f"{name} must be an integer, not {value!r}") from None
-    if not low <= number <= high:
-        raise InvalidParameterError(f"{name} must be between {low} and {high}, not {number}")
-    return number
-
-
-def real(name: str, value: float) -> float:
-    """``value`` as a float; ranges and NaN are the native side's to check.
-
-    Raises:
-        InvalidParameterError: it is no number.
-    """
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InvalidParameterError(f"{name} must be a number, not {value!r}")
-    return float(value)
 
 
 def seed(value: SupportsIndex | None) -> int:
     """A seed for the engine's random numbers; None lets the engine choose one."""
     return _ANY_SEED if value is None else integer("seed", value, 0, _ANY_SEED - 1)
-
-
-def choice(name: str, value: str, choices: dict[str, int]) -> int:
-    """The number that stands for one of a few words.
-
-    Raises:
-        InvalidParameterError: it is none of them.
-    """
-    if isinstance(value, str) and value in choices:
-        return choices[value]
-    raise InvalidParameterError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
-
-
-def c_string(name: str, text: str | bytes) -> bytes:
-    """Text as UTF-8 for a NUL-terminated C string.
-
-    Raises:
-        InvalidParameterError: it is no text, holds a NUL, or an unpaired surrogate.
-    """
-    if not isinstance(text, (str, bytes)):
-        raise InvalidParameterError(f"{name} must be text, not {type(text).__name__}")
-    data = utf8(name, text)
-    if b"\0" in data:
-        raise InvalidParameterError(f"{name} holds a NUL character at byte {data.index(0)}: remove it")
-    return data
-
-
-def utf8(name: str, text: str | bytes) -> bytes:
-    """Text as UTF-8; bytes go through as they are.
-
-    Raises:
-        InvalidParameterError: an unpaired surrogate.
-    """
-    if isinstance(text, bytes):
-        return text
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidParameterError(
-            f"{name} holds an unpaired surrogate at index {error.start}, which UTF-8 cannot express"
-        ) from None
 
 
 def int32_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:

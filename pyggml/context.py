@@ -6,16 +6,16 @@ import atexit
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from pyggml import _log, errors
 from pyggml._batch import Batch, Output, seq_number
-from pyggml._collector import Collector
-from pyggml._context_options import POOLING_NAMES, native_options, threads
+from pyggml._context_options import POOLING_NAMES, ContextOptions, native_options
 from pyggml._ffi import ffi, lib
+from pyggml._fields import takes
 from pyggml._native import INT32_MAX, int32_array, integer, pointer
 from pyggml.model import Model
 
@@ -51,33 +51,8 @@ class Context:
         has_memory: whether it remembers what it has read; encoders do not.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        n_ctx: int = 0,
-        n_batch: int = 2048,
-        n_ubatch: int = 512,
-        n_seq_max: int = 1,
-        n_outputs_max: int = 0,
-        n_threads: int | None = None,
-        n_threads_batch: int | None = None,
-        cache_type: str = "f16",
-        type_k: str | None = None,
-        type_v: str | None = None,
-        flash_attn: Literal["auto", "on", "off"] = "auto",
-        embeddings: bool = False,
-        pooling: Literal["none", "mean", "cls", "last", "rank"] | None = None,
-        attention: Literal["causal", "non-causal"] | None = None,
-        rope_scaling: Literal["none", "linear", "yarn", "longrope"] | None = None,
-        rope_freq_base: float = 0.0,
-        rope_freq_scale: float = 0.0,
-        kv_unified: bool = True,
-        swa_full: bool = False,
-        offload_kqv: bool = True,
-        op_offload: bool = True,
-        collector: Collector | None = None,
-    ) -> None:
+    @takes(ContextOptions)
+    def __init__(self, model: Model, options: ContextOptions) -> None:  # noqa: D417
         """Plans the memory, and takes it if it is there.
 
         Args:
@@ -92,8 +67,8 @@ class Context:
                 scratch.
             n_threads: threads for single tokens; None: one per core that the process may use.
             n_threads_batch: threads for larger batches; None: n_threads.
-            cache_type: element type of the cache: "f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl",
-                "q5_0" or "q5_1".
+            cache_type: element type of the cache: "f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0" or
+                "iq4_nl".
             type_k: the same for the keys alone.
             type_v: the same for the values alone. Quantised values need flash attention.
             flash_attn: whether to use flash attention; "auto" does where the device can.
@@ -118,33 +93,10 @@ class Context:
         """
         if not isinstance(model, Model):
             raise errors.InvalidParameterError(f"a Model was expected, not {type(model).__name__}")
-        options = native_options(
-            n_ctx=n_ctx,
-            n_batch=n_batch,
-            n_ubatch=n_ubatch,
-            n_seq_max=n_seq_max,
-            n_outputs_max=n_outputs_max,
-            n_threads=n_threads,
-            n_threads_batch=n_threads_batch,
-            cache_type=cache_type,
-            type_k=type_k,
-            type_v=type_v,
-            flash_attn=flash_attn,
-            embeddings=embeddings,
-            pooling=pooling,
-            attention=attention,
-            rope_scaling=rope_scaling,
-            rope_freq_base=rope_freq_base,
-            rope_freq_scale=rope_freq_scale,
-            kv_unified=kv_unified,
-            swa_full=swa_full,
-            offload_kqv=offload_kqv,
-            op_offload=op_offload,
-        )
-        if collector is not None:
-            options.imatrix = collector._handle
         _log.sync_level()
-        self._handle = errors.create("pyg_context", lib.pyg_context_free, lib.pyg_context_new, model._handle, options)
+        self._handle = errors.create(
+            "pyg_context", lib.pyg_context_free, lib.pyg_context_new, model._handle, native_options(options)
+        )
         self.model = model
         info = self._info()
         self.n_ctx: int = info.n_ctx
@@ -402,7 +354,8 @@ class Context:
             InvalidParameterError: out of range.
             ClosedError: the context was closed.
         """
-        single, batch = threads("n_threads", n_threads), threads("n_threads_batch", n_threads_batch)
+        options = ContextOptions(n_threads=n_threads, n_threads_batch=n_threads_batch)
+        single, batch = options.n_threads or 0, options.n_threads_batch or 0
         errors.call(lib.pyg_context_set_threads, self._handle, single, batch)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._context_options import ContextOptions
 from pyggml._native import choice, int32_array
 from pyggml.context import Context
 from pyggml.errors import (
@@ -301,11 +302,13 @@ class _GrowingContext:
         return self._context
 
     def _make(self, n_tokens: int) -> Context:
-        arguments = context_arguments(self._model, self._pooling, self._n_ctx, n_tokens)
-        return Context(self._model, n_threads=self._n_threads, **arguments)
+        options = context_options(self._model, self._pooling, self._n_ctx, n_tokens, self._n_threads)
+        return Context(self._model, **vars(options))
 
 
-def context_arguments(model: Model, pooling: Literal["none", "rank"], n_ctx: int, n_tokens: int) -> dict[str, Any]:
+def context_options(
+    model: Model, pooling: Literal["none", "rank"], n_ctx: int, n_tokens: int, n_threads: int | None = None
+) -> ContextOptions:
     """What a context is asked for that computes passes of so many tokens, of texts of n_ctx tokens at most."""
     n_cells = _PASS_TOKENS
     while n_cells < n_tokens:
@@ -313,15 +316,15 @@ def context_arguments(model: Model, pooling: Literal["none", "rank"], n_ctx: int
     # What bounds it is rounded up: upstream rounds passes down to a multiple of the number of sequences.
     n_cells = max(min(n_cells, -(-n_ctx // _CELL_PAD) * _CELL_PAD), _PASS_TOKENS)
     n_batch = n_cells if _is_whole(model, pooling) else _PASS_TOKENS
-    return {
-        "n_ctx": n_cells,
-        "n_batch": n_batch,
-        "n_ubatch": n_batch,
-        "n_seq_max": _n_texts(model),
-        "embeddings": True,
-        "pooling": pooling,
-        "kv_unified": True,
-    }
+    return ContextOptions(
+        n_ctx=n_cells,
+        n_batch=n_batch,
+        n_ubatch=n_batch,
+        n_seq_max=_n_texts(model),
+        n_threads=n_threads,
+        embeddings=True,
+        pooling=pooling,
+    )
 
 
 def _is_whole(model: Model, pooling: Literal["none", "rank"]) -> bool:

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from pyggml import families
+from pyggml._fields import fields_of
 from pyggml._native import INT32_MAX, integer
 from pyggml.backend import device_advice, devices
 from pyggml.errors import ArchitectureMismatchError, DeviceError, InvalidParameterError, TokenizerError
 from pyggml.families import Family, Kind, Match
 from pyggml.gguf import GGUFReader
-from pyggml.importer.cache import Imported
+from pyggml.importer.cache import Accept
 from pyggml.llm import LLM
-from pyggml.loading import LoadOptions, model_files, open_llm
+from pyggml.loading import model_files
+from pyggml.options import LoadOptions
 from pyggml.source import Source
 
 if TYPE_CHECKING:
@@ -28,10 +30,13 @@ if TYPE_CHECKING:
 
     from pyggml._family_classes import *  # noqa: F403
     from pyggml._family_classes import Factories
+    from pyggml._keywords import LoadKeywords
 else:
     Factories = object
 
 TokenizerPath = str | os.PathLike[str] | None
+
+_LOAD_KEYWORDS = [name for name in fields_of(LoadOptions) if name not in ("source", "tokenizer", "device")]
 
 
 class FamilyModel(LLM):
@@ -81,6 +86,9 @@ class FamilyModel(LLM):
         match = _match(path)
         if match.architecture:  # without one it is not a model, and loading says what is wrong
             cls.family_of(match, path)
+
+    def _acceptance(self) -> Accept:
+        return self.accept
 
     def _family(self) -> Family:
         return self.family_of(families.of_model(self.model), Path(self.model.path))
@@ -138,31 +146,25 @@ class Inference(Factories):
         return cls("auto")
 
     def use_auto(
-        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> LLM:
         """Any model: as the class for its family, or as a plain LLM where there is none."""
         _require_known(load_options)
         files = model_files(model_path, load_options.get("progress"), tokenizer_path)
         kind = families.kind_of(_match(files.path).family)
-        return self._load(LLM if kind is None else CLASSES[kind.name], files, tokenizer_path, load_options)
-
-    def _open(
-        self, kind: type[FamilyModel], model_path: Source, tokenizer_path: TokenizerPath, options: LoadOptions
-    ) -> LLM:
-        _require_known(options)
-        files = model_files(model_path, options.get("progress"), tokenizer_path, accept=kind.accept)
-        return self._load(kind, files, tokenizer_path, options)
-
-    def _load(self, kind: type[LLM], files: Imported, tokenizer_path: TokenizerPath, options: LoadOptions) -> LLM:
         tokenizer = files.tokenizer if tokenizer_path is None else tokenizer_path
-        return open_llm(kind, files.path, tokenizer=tokenizer, device=self.device, **options)
+        return self._open(LLM if kind is None else CLASSES[kind.name], files.path, tokenizer, load_options)
+
+    def _open(self, kind: type[LLM], source: Source, tokenizer: TokenizerPath, options: LoadKeywords) -> LLM:
+        _require_known(options)
+        return kind(source, tokenizer, device=self.device, **options)
 
     def __repr__(self) -> str:
         return f"Inference({self.device!r})"
 
 
-def _require_known(options: LoadOptions) -> None:
-    unknown = options.keys() - LoadOptions.__annotations__.keys()
+def _require_known(options: LoadKeywords) -> None:
+    unknown = options.keys() - _LOAD_KEYWORDS
     if unknown:
         raise InvalidParameterError(_unknown_options(unknown))
 
@@ -200,7 +202,7 @@ def _no_cuda(index: int, names: list[str]) -> str:
 
 def _unknown_options(unknown: Collection[str]) -> str:
     return (
-        f"unknown option {', '.join(sorted(unknown))}; there are {', '.join(LoadOptions.__annotations__)}. The device "
+        f"unknown option {', '.join(sorted(unknown))}; there are {', '.join(_LOAD_KEYWORDS)}. The device "
         "is chosen by Inference.cpu(), Inference.cuda() and Inference.auto()"
     )
 
@@ -212,7 +214,7 @@ def _class_of(kind: Kind) -> type[FamilyModel]:
 
 def _method_for(kind: type[FamilyModel]) -> Callable[..., LLM]:
     def use(
-        self: Inference, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadOptions]
+        self: Inference, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> LLM:
         return self._open(kind, model_path, tokenizer_path, load_options)
 

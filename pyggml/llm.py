@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterable, Sequence, Sized
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pyggml import chat, families
-from pyggml._native import INT32_MAX, UINT32_MAX, choice, integer
+from pyggml import chat, families, loading
+from pyggml._fields import takes
+from pyggml._native import INT32_MAX, UINT32_MAX, integer
 from pyggml.chat import ChatTemplates
 from pyggml.chat.chatting import ChatTemplate, Chatting, Messages, Tools
 from pyggml.chat.messages import checked_messages
@@ -25,25 +25,24 @@ from pyggml.generation import bulk
 from pyggml.generation.engine import Engine
 from pyggml.generation.job import Job, Prompt, merge, prompt_ids, without_schema
 from pyggml.generation.stream import Stream
-from pyggml.memory.llm_context import checked_n_ctx, context_arguments, generates
+from pyggml.importer.cache import Accept
+from pyggml.memory.llm_context import checked_n_ctx, context_options, generates
 from pyggml.model import Model
-from pyggml.tokenizer import Tokenizer
+from pyggml.options import LoadOptions
 from pyggml.tokenizer.hugging_face import tokenizer_for
 from pyggml.types import Completion, EngineStats, SamplingParams
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer as HuggingFace
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
+    from pyggml._keywords import SamplingOverrides
     from pyggml.generation.astream import AsyncStream
-
-QueueFull = Literal["raise", "wait"]
 
 
 class LLM(Chatting):
     """A loaded model that generates. Any thread and any task may call it; requests are computed together.
 
-    Make one with :func:`pyggml.load`; close it, or use it as a context manager.
+    ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.
 
     Attributes:
         model: the :class:`~pyggml.model.Model`.
@@ -54,58 +53,59 @@ class LLM(Chatting):
         stop_tokens: token id -> text of each token that ends a generation, the family's most usual one first.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        n_ctx: int | None = None,
-        n_parallel: int = 4,
-        n_batch: int = 2048,
-        n_ubatch: int = 512,
-        n_threads: int | None = None,
-        cache_type: str = "f16",
-        prefix_cache: bool = True,
-        max_queue: int | None = None,
-        queue_full: QueueFull = "raise",
-        tokenizer: str | os.PathLike[str] | Tokenizer | HuggingFace | None = None,
-    ) -> None:
-        """Takes a loaded model over and starts an engine for it; see :func:`pyggml.load`.
+    @takes(LoadOptions)
+    def __init__(self, options: LoadOptions) -> None:
+        """Loads a model and starts an engine for it, or takes over a :class:`~pyggml.model.Model` that is open already.
 
-        Raises:
-            TokenizerError, TokenizerNotFoundError: as :func:`~pyggml.open_tokenizer`, and as :func:`pyggml.load`.
+        Args and errors as :func:`pyggml.load`.
         """
-        self.model = model
+        source = options.source
+        if isinstance(source, Model):
+            self._start(loading.take_over(source, options), options)
+            return
+        opened = loading.open_model(source, options, self._acceptance())
+        try:
+            self._start(opened, options)
+        except BaseException:
+            opened.model.close()
+            raise
+
+    def _start(self, opened: loading.Opened, options: LoadOptions) -> None:
+        self.model = model = opened.model
         self.family: Family = self._family()
         self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family) if generates(model) else {}
-        self.tokenizer = tokenizer_for(model, tokenizer)
+        self.tokenizer = tokenizer_for(model, opened.tokenizer)
         self._own_templates = _own_templates(model)
-        self.n_ctx = checked_n_ctx(model, n_ctx)
-        arguments = context_arguments(self.n_ctx, n_parallel, n_batch, n_ubatch, cache_type)
-        self.n_parallel: int = arguments["n_seq_max"]
-        self._waits = bool(choice("queue_full", queue_full, {"raise": 0, "wait": 1}))
-        if max_queue is not None:
-            max_queue = integer("max_queue", max_queue, 1, UINT32_MAX)
-        self._embedder = Embedder(model, self.tokenizer, n_ctx=self.n_ctx, n_threads=n_threads)
-        self._own_engine: Engine | None = None
-        if not generates(model):
-            return
-        context = Context(model, n_threads=n_threads, **arguments)
-        reproducible = self.n_parallel == 1 and not prefix_cache
+        self.n_ctx = checked_n_ctx(model, opened.n_ctx)
+        self.n_parallel = options.n_parallel
+        self._waits = options.queue_full == "wait"
+        self._embedder = Embedder(model, self.tokenizer, n_ctx=self.n_ctx, n_threads=options.n_threads)
+        self._own_engine = self._new_engine(options) if generates(model) else None
+
+    def _new_engine(self, options: LoadOptions) -> Engine:
+        context = Context(self.model, **vars(context_options(options, self.n_ctx)))
+        reproducible = options.n_parallel == 1 and not options.prefix_cache
         try:
-            self._own_engine = Engine(
+            return Engine(
                 context,
                 self.n_ctx,
-                prefix_cache=bool(prefix_cache),
-                max_queue=max_queue,
-                adapt_threads=n_threads is None and not reproducible,
+                prefix_cache=options.prefix_cache,
+                max_queue=options.max_queue,
+                adapt_threads=options.n_threads is None and not reproducible,
             )
         except BaseException:
             context.close()
             raise
 
+    def _acceptance(self) -> Accept | None:
+        """What refuses a file by its metadata, before its weights load; None: any file will do."""
+        return None
+
     # --- generation ---------------------------------------------------------------------------------------
 
-    def generate(self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Any) -> Completion:
+    def generate(
+        self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
+    ) -> Completion:
         """Generates to the end and returns it all.
 
         Args:
@@ -122,10 +122,12 @@ class LLM(Chatting):
             ClosedError: the model was closed, also while this call was waiting.
             EngineError: the engine failed.
         """
-        job = self._job(prompt, merge(params, overrides), whole=True)
+        job = self._job(prompt, merge(params, overrides)).unwatched()
         return Stream(job, job.queue()).finish()
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Any) -> Stream:
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
+    ) -> Stream:
         """Generates and hands out the text as it comes.
 
         Args and errors as :meth:`generate`; errors of the arguments are raised here, not at the first chunk.
@@ -136,13 +138,17 @@ class LLM(Chatting):
         job = self._job(prompt, merge(params, overrides))
         return Stream(job, job.queue())
 
-    async def agenerate(self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Any) -> Completion:
+    async def agenerate(
+        self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
+    ) -> Completion:
         """As :meth:`generate`, for coroutines. Cancelling the task cancels the generation."""
         from pyggml.generation.astream import AsyncStream  # loads asyncio, half of the time "import pyggml" would take
 
-        return await AsyncStream(self._job(prompt, merge(params, overrides), whole=True)).finish()
+        return await AsyncStream(self._job(prompt, merge(params, overrides)).unwatched()).finish()
 
-    def astream(self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Any) -> AsyncStream:
+    def astream(
+        self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
+    ) -> AsyncStream:
         """As :meth:`stream`, for coroutines; the request is made when the first chunk is awaited.
 
         An unknown or impossible parameter and an empty text are raised here, the rest at the first chunk.
@@ -161,7 +167,7 @@ class LLM(Chatting):
         params: SamplingParams | None = None,
         *,
         progress: bulk.Progress | None = None,
-        **overrides: Any,
+        **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]:
         """Generates for many prompts, and returns the completions in their order.
 
@@ -191,7 +197,7 @@ class LLM(Chatting):
         params: SamplingParams | None = None,
         *,
         progress: bulk.Progress | None = None,
-        **overrides: Any,
+        **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]:
         """As :meth:`generate_batch`, for coroutines; ``prompts`` and ``progress`` run in the event loop."""
         import asyncio
@@ -205,7 +211,7 @@ class LLM(Chatting):
         return results.in_order()
 
     def generate_n(
-        self, prompt: Prompt, n: int, params: SamplingParams | None = None, **overrides: Any
+        self, prompt: Prompt, n: int, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
     ) -> list[Completion]:
         """Generates ``n`` completions of one prompt, which is computed once and shared.
 
@@ -232,7 +238,7 @@ class LLM(Chatting):
         return _with_prompt_logprobs(results.in_order())
 
     async def agenerate_n(
-        self, prompt: Prompt, n: int, params: SamplingParams | None = None, **overrides: Any
+        self, prompt: Prompt, n: int, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
     ) -> list[Completion]:
         """As :meth:`generate_n`, for coroutines. Cancelling the task cancels them all."""
         import asyncio
@@ -426,14 +432,14 @@ class LLM(Chatting):
             )
         return self._own_engine
 
-    def _job(self, prompt: Prompt, params: SamplingParams, *, whole: bool = False, waits: bool | None = None) -> Job:
+    def _job(self, prompt: Prompt, params: SamplingParams, *, waits: bool | None = None) -> Job:
         waits = self._waits if waits is None else waits
-        return Job(self._engine, self.tokenizer, self.stop_tokens, prompt, params, waits=waits, whole=whole)
+        return Job(self._engine, self.tokenizer, self.stop_tokens, prompt, params, waits=waits)
 
     def _same_jobs(self, prompt: Prompt, n: int, params: SamplingParams) -> list[Job]:
         token_ids, params = prompt_ids(prompt, self.tokenizer), without_schema(params)
         all_params = [_nth(params, index) for index in range(integer("n", n, 1, INT32_MAX))]
-        return [self._job(token_ids, each, whole=True, waits=True) for each in all_params]
+        return [self._job(token_ids, each, waits=True).unwatched() for each in all_params]
 
     def _numbered_jobs(self, prompts: Iterable[Prompt], params: SamplingParams) -> bulk.NumberedJobs:
         if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Iterable):
@@ -441,7 +447,7 @@ class LLM(Chatting):
                 f"prompts must be an iterable of prompts, not {type(prompts).__name__}; put a single one into a list"
             )
         params = without_schema(params)  # once for all
-        return bulk.jobs(prompts, lambda prompt: self._job(prompt, params, whole=True, waits=True))
+        return bulk.jobs(prompts, lambda prompt: self._job(prompt, params, waits=True).unwatched())
 
 
 def _nth(params: SamplingParams, index: int) -> SamplingParams:
@@ -468,3 +474,55 @@ def _own_templates(model: Model) -> ChatTemplates | None:
 
 def _n_total(prompts: Iterable[Prompt]) -> int | None:
     return len(prompts) if isinstance(prompts, Sized) else None
+
+
+@takes(LoadOptions)
+def load(options: LoadOptions) -> LLM:  # noqa: D417
+    """Loads a model, ready to generate. ``LLM(...)`` does the same.
+
+    With ``n_parallel=1, prefix_cache=False`` the same prompt gives the same bits whatever else was or is asked: each
+    generation is computed alone and from its beginning. Otherwise what shares a batch or was reused changes the order
+    of some sums, and now and then the last bit decides between two tokens.
+
+    Args:
+        source: a model's file, directory or reference, or a Model that is open already. A file is a ``.gguf`` file, the
+            first of a split set; a directory is one of Hugging Face's, which is imported the first time; a reference,
+            ``hf:org/repo`` or ``hf:org/repo:file.gguf``, is downloaded the first time. None: the small demonstration
+            model that ships with pyggml.
+        tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one; or a tokenizer object. None: the
+            vocabulary in the model's file.
+        device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
+        n_ctx: cells of the context, each for one token of a prompt or an answer; "auto": what fits. All running
+            requests share them, and one that is alone may use them all. None: the model's training length, at most
+            8,192. "auto" takes the training length too, or as much of it as leaves a tenth of the available memory
+            free.
+        n_parallel: requests computed together; the others wait their turn. 1 to 256.
+        n_batch: the most tokens in one forward pass; at least n_parallel.
+        n_ubatch: of these, tokens computed at once.
+        n_gpu_layers: layers on the GPU; "auto": what fits. None: all of them. "auto" takes as many as leave a tenth of
+            its memory free. With ``n_ctx="auto"`` too, layers are placed beside a context of the usual size, which then
+            grows.
+        cache_type: element type of the key-value cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
+        n_threads: compute threads. None: the engine measures itself and adapts, when other programs want the cores or
+            leave them; in the bit-reproducible mode it takes one per core, since another number adds up in another
+            order. A number is obeyed.
+        prefix_cache: keep what finished requests computed for prompts that begin alike, while there is room.
+        max_queue: the most requests that may wait; None: any number.
+        queue_full: whether a request that finds the queue full is refused, or waits: "raise" raises QueueFullError,
+            "wait" waits until there is room, for as long as the request's ``timeout_s`` allows.
+        progress: called with 0..1 on the way: while files are downloaded, again while a directory is imported, and
+            again while the weights load. Returning False stops it.
+
+    Raises:
+        ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory.
+        DownloadError: what is referred to cannot be downloaded.
+        MissingPackageError: that takes ``pip install 'pyggml[hub]'``.
+        DiskFullError: no room for what is downloaded or imported.
+        DeviceError: the device asked for is not there.
+        OutOfMemoryError: it does not fit; names required and available bytes, and what would fit. Raised before the
+            weights are read.
+        InvalidParameterError: an argument is out of range.
+        TokenizerError: the vocabulary has no token to stop at, or ``tokenizer`` is not this model's.
+        TokenizerNotFoundError: no tokenizer at the path.
+    """
+    return LLM(**vars(options))

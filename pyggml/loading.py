@@ -1,16 +1,18 @@
-"""From a path to a model that generates: the walk of a model file."""
+"""From a source to an open model: the walk of a model file."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
+from pyggml._fields import fields_of
+from pyggml.errors import InvalidParameterError
 from pyggml.files.model_files import gguf_at
 from pyggml.importer.cache import Accept, Imported, imported
-from pyggml.llm import LLM, QueueFull
-from pyggml.memory.estimate import Auto, Planner, PlanOptions, Settings, require_room, resolve
+from pyggml.memory.estimate import Planner, Settings, require_room, resolve
 from pyggml.model import Model, Progress
+from pyggml.options import LoadOptions
 from pyggml.source import Source, identify
 from pyggml.tokenizer import Tokenizer
 from pyggml.tokenizer import files as tokenizer_files
@@ -18,103 +20,61 @@ from pyggml.tokenizer import files as tokenizer_files
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as HuggingFace
 
-_Kind = TypeVar("_Kind", bound=LLM)
+# What cannot be chosen any more once a model is open.
+_BEFORE_OPENING = ("device", "n_gpu_layers", "progress")
 
 
-class LoadOptions(TypedDict, total=False):
-    """The keywords of :func:`load` that say how to load, and not what or where to."""
+class Opened(NamedTuple):
+    """A model with its weights, and what was decided or found on the way.
 
-    n_ctx: int | Auto | None
-    n_parallel: int
-    n_batch: int
-    n_ubatch: int
-    n_threads: int | None
-    n_gpu_layers: int | Auto | None
-    cache_type: str
-    prefix_cache: bool
-    max_queue: int | None
-    queue_full: QueueFull
-    progress: Progress | None
+    Attributes:
+        model: the model.
+        tokenizer: what encodes in place of its own vocabulary; None: nothing.
+        n_ctx: cells of its context; None: the usual number.
+    """
+
+    model: Model
+    tokenizer: str | os.PathLike[str] | Tokenizer | HuggingFace | None
+    n_ctx: int | None
 
 
-def load(
-    source: Source = None,
-    *,
-    tokenizer: str | os.PathLike[str] | Tokenizer | HuggingFace | None = None,
-    device: str = "auto",
-    n_ctx: int | Auto | None = None,
-    n_parallel: int = 4,
-    n_batch: int = 2048,
-    n_ubatch: int = 512,
-    n_threads: int | None = None,
-    n_gpu_layers: int | Auto | None = None,
-    cache_type: str = "f16",
-    prefix_cache: bool = True,
-    max_queue: int | None = None,
-    queue_full: QueueFull = "raise",
-    progress: Progress | None = None,
-) -> LLM:
-    """Loads a model, ready to generate.
-
-    With ``n_parallel=1, prefix_cache=False`` the same prompt gives the same bits whatever else was or is asked: each
-    generation is computed alone and from its beginning. Otherwise what shares a batch or was reused changes the order
-    of some sums, and now and then the last bit decides between two tokens.
+def open_model(source: Source, options: LoadOptions, accept: Accept | None = None) -> Opened:
+    """The model that a source means, with its weights.
 
     Args:
-        source: path of a ``.gguf`` file (the first of a split set), or of a Hugging Face directory, which is imported
-            the first time; a reference, ``hf:org/repo`` or ``hf:org/repo:file.gguf``, which is downloaded the first
-            time; or None for the small demonstration model that ships with pyggml.
-        tokenizer: what turns text to token ids: path of a ``tokenizer.json`` or ``tokenizer.model``, or of a directory
-            with one; or a tokenizer that is there already. None: the vocabulary in the model's file.
-        device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
-        n_ctx: cells of the context, each for one token, prompt or answer. All running requests share them, and one
-            that is alone may use them all. None: the model's training length, at most 8,192. "auto": the training
-            length too, or as much of it as leaves a tenth of the available memory free.
-        n_parallel: requests computed together, 1 to 256; the others wait their turn.
-        n_batch: tokens in one forward pass at most; at least n_parallel.
-        n_ubatch: of these, tokens computed at once.
-        n_threads: compute threads. None: the engine measures itself and chooses, anew when other programs want the
-            cores or leave them; in the bit-reproducible mode one per core, since another number adds up in another
-            order. A number is obeyed.
-        n_gpu_layers: layers on the GPU; None: all of them; "auto": as many as leave a tenth of its memory free. With
-            ``n_ctx="auto"`` too, layers are placed beside a context of the usual size, which then grows.
-        cache_type: element type of the key-value cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
-        prefix_cache: keep what finished requests computed, while there is room, for prompts that begin alike.
-        max_queue: requests that may wait; None: any number.
-        queue_full: what happens to a request when ``max_queue`` are waiting: "raise" QueueFullError, or "wait" until
-            there is room, for as long as its ``timeout_s`` allows.
-        progress: called with 0..1 while files are downloaded, again while a directory is imported, and again while the
-            weights load; returning False stops it.
+        source: as for :func:`pyggml.load`, like the options.
+        options: what else was asked for.
+        accept: as for :func:`model_files`.
 
     Raises:
-        ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory.
-        DownloadError: what is referred to cannot be downloaded.
-        MissingPackageError: that takes ``pip install 'pyggml[hub]'``.
-        DiskFullError: no room for what is downloaded or imported.
-        DeviceError: the device asked for is not there.
-        OutOfMemoryError: it does not fit; names required and available bytes, and what would fit. Raised before the
-            weights are read.
-        InvalidParameterError: an argument is out of range.
-        TokenizerError: the vocabulary has no token to stop at, or ``tokenizer`` is not this model's.
-        TokenizerNotFoundError: no tokenizer at the path.
+        As :func:`pyggml.load`.
     """
-    return open_llm(
-        LLM,
-        source,
-        device=device,
-        n_gpu_layers=n_gpu_layers,
-        progress=progress,
-        tokenizer=tokenizer,
-        n_ctx=n_ctx,
-        n_parallel=n_parallel,
-        n_batch=n_batch,
-        n_ubatch=n_ubatch,
-        n_threads=n_threads,
-        cache_type=cache_type,
-        prefix_cache=prefix_cache,
-        max_queue=max_queue,
-        queue_full=queue_full,
+    tokenizer = options.tokenizer
+    if isinstance(tokenizer, (str, os.PathLike)):
+        tokenizer = tokenizer_files.find(tokenizer)
+    files = model_files(source, options.progress, tokenizer, accept)
+    settings = _planned(files.path, options)
+    model = Model(
+        files.path,
+        device=None if options.device == "auto" else options.device,
+        n_gpu_layers=settings.n_gpu_layers,
+        progress=options.progress,
     )
+    return Opened(model, files.tokenizer if tokenizer is None else tokenizer, settings.n_ctx)
+
+
+def take_over(model: Model, options: LoadOptions) -> Opened:
+    """A model that somebody has opened already.
+
+    Raises:
+        InvalidParameterError: the options ask for what is decided before a model is opened.
+    """
+    late = [name for name in _BEFORE_OPENING if getattr(options, name) != fields_of(LoadOptions)[name].default]
+    if late:
+        raise InvalidParameterError(f"{', '.join(late)} has no effect on a Model that is open already: give its path")
+    if options.n_ctx == "auto":
+        raise InvalidParameterError('n_ctx="auto" is decided before a model is opened: give its path, or a number')
+    return Opened(model, options.tokenizer, options.n_ctx)
 
 
 def model_files(
@@ -123,14 +83,14 @@ def model_files(
     """The GGUF file that ``source`` means; a Hugging Face directory is imported first, if it is not in the cache.
 
     Args:
-        source: as for :func:`load`, like the other arguments.
+        source: as for :func:`pyggml.load`, like the other arguments.
         progress: called while a directory is imported.
         tokenizer: what will encode; one that is not this model's is noticed before the import, which may take minutes.
         accept: called with a GGUF file, before an import with one that has all but the weights; what it raises is the
             end.
 
     Raises:
-        As :func:`load`.
+        As :func:`pyggml.load`.
     """
     found = identify(source, progress)
     if found.format == "huggingface":
@@ -142,56 +102,9 @@ def model_files(
     return files
 
 
-def open_llm(
-    kind: type[_Kind],
-    source: Source,
-    *,
-    device: str = "auto",
-    n_ctx: int | Auto | None = None,
-    n_gpu_layers: int | Auto | None = None,
-    progress: Progress | None = None,
-    tokenizer: str | os.PathLike[str] | Tokenizer | HuggingFace | None = None,
-    **options: Any,
-) -> _Kind:
-    """Loads a model as ``kind``, a class of LLMs.
-
-    Args:
-        kind: the class to make.
-        source: as for :func:`load`, like the other arguments.
-        device: where the weights go.
-        n_ctx: how long the context is.
-        n_gpu_layers: how many of them.
-        progress: called while they load.
-        tokenizer: in place of the vocabulary; looked for first, since the weights may take minutes.
-        **options: what else ``kind`` takes.
-
-    Raises:
-        As :func:`load`.
-    """
-    if isinstance(tokenizer, (str, os.PathLike)):
-        tokenizer = tokenizer_files.find(tokenizer)
-    files = model_files(source, progress, tokenizer)
-    if tokenizer is None:
-        tokenizer = files.tokenizer
-    settings = _planned(files.path, device, n_ctx=n_ctx, n_gpu_layers=n_gpu_layers, **options)
-    model = Model(
-        files.path,
-        device=None if device == "auto" else device,
-        n_gpu_layers=settings.n_gpu_layers,
-        progress=progress,
-    )
-    try:
-        return kind(model, tokenizer=tokenizer, n_ctx=settings.n_ctx, **options)
-    except BaseException:
-        model.close()
-        raise
-
-
-def _planned(path: Path, device: str, **options: Any) -> Settings:
+def _planned(path: Path, options: LoadOptions) -> Settings:
     """The numbers that "auto" stands for, of a model that has room."""
-    with Planner(gguf_at(path), device) as planner:
-        settings = resolve(
-            planner, **{name: value for name, value in options.items() if name in PlanOptions.__annotations__}
-        )
+    with Planner(gguf_at(path), options.device) as planner:
+        settings = resolve(planner, options)
         require_room(planner, settings)
         return settings

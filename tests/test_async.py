@@ -321,7 +321,7 @@ def test_a_stream_that_is_not_awaited_asks_for_nothing(llm: pyggml.LLM, run: Run
 
 def test_errors_come_where_they_can_be_known(llm: pyggml.LLM, run: Run[None]) -> None:
     with pytest.raises(pyggml.InvalidParameterError, match="temprature"):
-        llm.astream(STORY, temprature=1)
+        llm.astream(STORY, temprature=1)  # type: ignore[call-arg]
     with pytest.raises(pyggml.InvalidParameterError, match="top_p"):
         llm.astream(STORY, top_p=2)
     with pytest.raises(pyggml.EmptyPromptError):

@@ -365,16 +365,7 @@ def special_ids(llm: pyggml.LLM, messages: Sequence[Any], **options: Any) -> lis
 
 
 def prompt_ids(llm: pyggml.LLM, messages: Sequence[Any], parse_special: bool = False, **options: Any) -> list[int]:
-    given: dict[str, Any] = {
-        "tools": None,
-        "tool_choice": "auto",
-        "parallel_tool_calls": False,
-        "thinking": None,
-        "chat_template": None,
-        "template_kwargs": None,
-        **options,
-    }
-    job = llm._chat_job(messages, params=pyggml.SamplingParams(), parse_special=parse_special, **given)
+    job = llm._asked(messages, parse_special=parse_special, **options)
     return list(job._prompt_and_params()[0])
 
 

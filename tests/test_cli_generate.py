@@ -105,7 +105,7 @@ def test_every_sampling_parameter_is_an_option_with_its_default() -> None:
     names = {field.name for field in fields(defaults)} - {"logprobs", "prompt_logprobs"}
     assert _sampling_options.OPTIONS.keys() == names
     for name, option in _sampling_options.OPTIONS.items():
-        assert option.default == getattr(defaults, name), name
+        assert option.field.default == getattr(defaults, name), name
 
 
 def test_as_much_context_as_fits(story: str) -> None:

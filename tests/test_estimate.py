@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import itertools
 import json
 import os
@@ -32,14 +31,14 @@ from pyggml.errors import (
 from pyggml.files.model_files import gguf_at
 from pyggml.gguf import GGUFReader
 from pyggml.memory import gguf_header
-from pyggml.memory.estimate import MemoryEstimate, PlanOptions, estimate
-from pyggml.memory.llm_context import context_arguments
+from pyggml.memory.estimate import MemoryEstimate, estimate
+from pyggml.memory.llm_context import context_options
 from pyggml.memory.planner import Planner, device_memories
 from pyggml.memory.search import (
-    CACHE_TYPES,
     CELL_PAD,
     HEADROOM,
     OUTTYPES,
+    SMALLER_CACHES,
     DeviceMemory,
     Limits,
     Settings,
@@ -49,6 +48,7 @@ from pyggml.memory.search import (
     suggest,
     tightest,
 )
+from pyggml.options import MemoryOptions
 from pyggml.quant import GGMLType
 from pyggml.source import SHIPPED_MODEL
 
@@ -92,7 +92,7 @@ def test_small_models(model_dir: Path, kind: str) -> None:
         for n_ctx, n_parallel, cache_type in itertools.product((512, 8192, 32768), (1, 8), ("f16", "q8_0")):
             planned = estimate(path, n_ctx=n_ctx, n_parallel=n_parallel, cache_type=cache_type)
             assert planned.fits
-            with Context(model, **context_arguments(n_ctx, n_parallel, 2048, 512, cache_type)) as context:
+            with Context(model, **as_planned(n_ctx, n_parallel=n_parallel, cache_type=cache_type)) as context:
                 require_equal(planned, taken(context))
 
 
@@ -153,7 +153,7 @@ def test_real_widths(lay_wide: Callable[[str], Path], file_type: str) -> None:
     with Model(path) as model:
         for n_ctx, n_parallel, cache_type in ((512, 1, "f16"), (8192, 8, "q8_0")):
             planned = estimate(path, n_ctx=n_ctx, n_parallel=n_parallel, cache_type=cache_type)
-            with Context(model, **context_arguments(n_ctx, n_parallel, 2048, 512, cache_type)) as context:
+            with Context(model, **as_planned(n_ctx, n_parallel=n_parallel, cache_type=cache_type)) as context:
                 real = taken(context)
             in_buffers = planned.resident_bytes - planned.devices[0].vocabulary_bytes
             assert abs(in_buffers - real.total_bytes) <= max(0.05 * real.total_bytes, 20 * MB)
@@ -162,7 +162,7 @@ def test_real_widths(lay_wide: Callable[[str], Path], file_type: str) -> None:
 
 def test_the_shipped_model() -> None:
     planned = estimate()
-    with Model(SHIPPED_MODEL, use_mmap=False) as model, Context(model, **usual(model.n_ctx_train)) as context:
+    with Model(SHIPPED_MODEL, use_mmap=False) as model, Context(model, **as_planned(model.n_ctx_train)) as context:
         require_equal(planned, taken(context))
     with pyggml.load() as llm:
         assert (llm.n_ctx, llm.n_parallel) == (planned.n_ctx, planned.n_parallel)
@@ -170,12 +170,12 @@ def test_the_shipped_model() -> None:
 
 def test_real_widths_without_mmap(lay_wide: Callable[[str], Path]) -> None:
     path = lay_wide("q4_k_m")
-    with Model(path, use_mmap=False) as model, Context(model, **usual(512)) as context:
+    with Model(path, use_mmap=False) as model, Context(model, **as_planned(512)) as context:
         require_equal(estimate(path, n_ctx=512), taken(context))
 
 
-def usual(n_ctx: int) -> dict[str, Any]:
-    return context_arguments(n_ctx, 4, 2048, 512, "f16")
+def as_planned(n_ctx: int, **options: Any) -> dict[str, Any]:
+    return vars(context_options(MemoryOptions(**options), n_ctx))
 
 
 GROWTH = """
@@ -400,7 +400,7 @@ class World:
         on_gpu = min(settings.n_gpu_layers, self.n_layer) if settings.n_gpu_layers >= 0 else self.n_layer
         on_gpu = on_gpu if self.gpus else 0
         layer = self.layer // (1 + (0 if settings.outtype == "auto" else 1 + OUTTYPES.index(settings.outtype)))
-        cell = self.cell // (1 + CACHE_TYPES.index(settings.cache_type))
+        cell = self.cell // (1 + SMALLER_CACHES.index(settings.cache_type))
         counts = [self.n_layer - on_gpu]
         counts += [on_gpu // len(self.gpus) + (i < on_gpu % len(self.gpus)) for i in range(len(self.gpus))]
         return [
@@ -431,7 +431,7 @@ def random_world(rng: random.Random) -> World:
     )
 
 
-SETTINGS = Settings(1000, 4, 2048, 512, "f16", -1, "auto")
+SETTINGS = Settings(n_ctx=1000)
 
 
 def changed(**change: Any) -> Settings:
@@ -450,7 +450,7 @@ def require_best(rng: random.Random) -> None:
     fits = all(memory.fits for memory in world.plan(SETTINGS))
     farthest = max(limit, SETTINGS.n_ctx) if fits else limit
     sizes = [n for n in [*range(256, farthest, 256), farthest] if world.is_good(changed(n_ctx=n))]
-    caches = [each for each in CACHE_TYPES if world.is_good(changed(cache_type=each))]
+    caches = [each for each in SMALLER_CACHES if world.is_good(changed(cache_type=each))]
     outtypes = [each for each in OUTTYPES if world.is_good(changed(outtype=each))]
     layers = [n for n in range(world.n_layer + 1) if world.is_good(changed(n_gpu_layers=n), slice(1, None))]
     assert found == Suggestions(
@@ -489,13 +489,6 @@ def test_nothing_fits() -> None:
 
 
 # --- loading ----------------------------------------------------------------------------------------------------
-
-
-def test_defaults_are_those_of_load() -> None:
-    load, planned = inspect.signature(pyggml.load).parameters, inspect.signature(estimate).parameters
-    for name in PlanOptions.__annotations__:
-        assert planned[name].default == load[name].default
-    assert planned["device"].default == load["device"].default
 
 
 @pytest.fixture(scope="module")

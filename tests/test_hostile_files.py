@@ -144,7 +144,7 @@ def test_absurd_training_lengths_are_searched_without_a_list_of_them() -> None:
     def plan(settings: Settings) -> list[DeviceMemory]:
         return [DeviceMemory("CPU", 0, settings.n_ctx, 0, 0, 0, 10**6)]
 
-    settings = Settings(512, 4, 2048, 512, "f16", -1, "auto")
+    settings = Settings(n_ctx=512)
     assert largest_n_ctx(settings, plan, 2**62) == 900_000 // 256 * 256
     assert largest_n_ctx(settings, plan, 1000) == 1000
     assert largest_n_ctx(settings, plan, 100) == 100

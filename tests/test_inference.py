@@ -162,6 +162,58 @@ def test_the_classes_also_check_a_model_that_is_loaded(paths: dict[str, Path]) -
             assert llm.family.name == "llama2"
 
 
+# --- the classes themselves ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "name"), [(method, TAKES[method][0]) for method in CLASSES])
+def test_a_class_takes_a_path_as_its_method_does(method: str, name: str, paths: dict[str, Path]) -> None:
+    with CLASSES[method](str(paths[name]), n_threads=1, n_ctx=64) as model:
+        assert type(model) is CLASSES[method]
+        assert model.n_ctx == 64
+        assert model.generate("Once", max_tokens=2).token_ids
+
+
+@pytest.mark.parametrize("method", CLASSES)
+def test_a_class_refuses_other_families_before_it_loads(
+    method: str, paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "Model", None)
+    with pytest.raises(pyggml.ArchitectureMismatchError, match=r"falcon\.gguf is Falcon"):
+        CLASSES[method](paths["falcon"])
+
+
+def test_a_class_takes_a_tokenizer_and_a_device(paths: dict[str, Path], hugging_face: Path) -> None:
+    own = pyggml.Phi3(paths["phi3"], n_threads=1)
+    with own, pyggml.Phi3(paths["phi3"], hugging_face, device="cpu", n_threads=1) as model:
+        assert type(model.tokenizer) is not type(own.tokenizer)
+        assert model.tokenize("the <|end|> of it") == own.tokenize("the <|end|> of it")
+    with pytest.raises(pyggml.DeviceError):
+        pyggml.Phi3(paths["phi3"], device="cuda:99")
+
+
+def test_llm_is_load(paths: dict[str, Path], tmp_path: Path) -> None:
+    with pyggml.LLM(paths["qwen3"], n_threads=1) as llm, pyggml.load(paths["qwen3"], n_threads=1) as loaded:
+        assert type(llm) is type(loaded) is pyggml.LLM
+        assert llm.generate("Once", max_tokens=5).token_ids == loaded.generate("Once", max_tokens=5).token_ids
+    with pyggml.LLM() as shipped:
+        assert shipped.model.path == str(pyggml.source.SHIPPED_MODEL)
+    with pytest.raises(pyggml.ModelNotFoundError):
+        pyggml.LLM(tmp_path / "nothing.gguf")
+    with pytest.raises(pyggml.InvalidParameterError, match="not as int"):
+        pyggml.LLM(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options", [{"device": "cpu"}, {"n_gpu_layers": 3}, {"progress": print}, {"n_ctx": "auto"}], ids=str
+)
+def test_what_is_decided_before_a_model_is_opened(paths: dict[str, Path], options: dict[str, Any]) -> None:
+    with pyggml.Model(paths["qwen3"]) as model:
+        with pytest.raises(pyggml.InvalidParameterError, match="open"):
+            pyggml.Qwen3(model, **options)
+        with pyggml.load(model, n_threads=1) as llm:  # which is still open
+            assert llm.model is model
+
+
 def test_the_shipped_model_needs_no_path() -> None:
     with CPU.use_auto(None, n_threads=1) as model:
         assert asyncio.run(model.forward("Once upon a time", 10))
@@ -179,7 +231,7 @@ def test_every_class_has_its_method_and_is_exported() -> None:
 
 def test_load_options_are_those_of_load() -> None:
     parameters = set(inspect.signature(pyggml.load).parameters) - {"source", "tokenizer", "device"}
-    assert set(loading.LoadOptions.__annotations__) == parameters
+    assert set(inference_module._LOAD_KEYWORDS) == parameters
 
 
 # --- what is wrong beside the family ---------------------------------------------------------------------------

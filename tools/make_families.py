@@ -26,8 +26,8 @@ HEADER = """\
 
 from typing_extensions import Unpack
 
+from pyggml._keywords import LoadKeywords
 from pyggml.inference import FamilyModel, TokenizerPath
-from pyggml.loading import LoadOptions
 from pyggml.source import Source
 """
 

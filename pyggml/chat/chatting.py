@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from pyggml.chat import ChatTemplates
 from pyggml.chat.conversation import ChatJob, ChatStream, Conversation
@@ -22,11 +24,39 @@ from pyggml.tokenizer import Tokenizer
 from pyggml.types import SamplingParams
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from pyggml._keywords import SamplingOverrides
     from pyggml.chat.aconversation import AsyncChatStream
 
 Messages = Sequence[Message]
 Tools = Sequence[ToolLike]
 ChatTemplate = str | os.PathLike[str] | ChatTemplates
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _takes_what(
+    ask: Callable[Concatenate[Chatting, _P], ChatJob],
+) -> Callable[[Callable[[Chatting, ChatJob], _R]], Callable[Concatenate[Chatting, _P], _R]]:
+    """Decorates a method that answers a job: its callers give what ``ask`` takes, and see it in its signature."""
+
+    def decorate(method: Callable[[Chatting, ChatJob], _R]) -> Callable[Concatenate[Chatting, _P], _R]:
+        def answer(self: Chatting, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+            return method(self, ask(self, *args, **kwargs))
+
+        async def aanswer(self: Chatting, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
+            return await cast("Any", method)(self, ask(self, *args, **kwargs))
+
+        # What is wrong with the arguments of a coroutine is raised where it is awaited.
+        called: Any = functools.wraps(method)(aanswer if inspect.iscoroutinefunction(method) else answer)
+        result = inspect.signature(method).return_annotation
+        called.__signature__ = inspect.signature(ask).replace(return_annotation=result)
+        return cast("Callable[Concatenate[Chatting, _P], _R]", called)
+
+    return decorate
 
 
 class Chatting(ABC):
@@ -40,7 +70,7 @@ class Chatting(ABC):
     @abstractmethod
     def _engine(self) -> Engine: ...
 
-    def chat(
+    def _asked(
         self,
         messages: Messages,
         tools: Tools | None = None,
@@ -52,8 +82,33 @@ class Chatting(ABC):
         chat_template: ChatTemplate | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         parse_special: bool = False,
-        **overrides: Any,
-    ) -> ChatCompletion:
+        **overrides: Unpack[SamplingOverrides],
+    ) -> ChatJob:
+        """The answer that is asked for, by the arguments of all chat methods; :meth:`chat` explains them."""
+        if not isinstance(template_kwargs, (Mapping, type(None))):
+            raise InvalidParameterError(f"template_kwargs must be a mapping, not {type(template_kwargs).__name__}")
+        conversation = Conversation(
+            messages=checked_messages(messages),
+            tools=checked_tools(tools),
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            thinking=thinking,
+            template_kwargs=template_kwargs or {},
+            parse_special=parse_special,
+        )
+        return ChatJob(
+            conversation,
+            partial(self.chat_templates, chat_template),
+            lambda: self._special_texts,
+            engine=self._engine,
+            tokenizer=self.tokenizer,
+            stop_tokens=self.stop_tokens,
+            params=merge(params, overrides),
+            waits=self._waits,
+        )
+
+    @_takes_what(_asked)
+    def chat(self, job: ChatJob) -> ChatCompletion:  # noqa: D417
         """Answers a conversation.
 
         Args:
@@ -79,34 +134,10 @@ class Chatting(ABC):
                 them.
             InferError: as :meth:`LLM.generate`.
         """
-        job = self._chat_job(
-            messages,
-            tools,
-            merge(params, overrides),
-            tool_choice=tool_choice,
-            parallel_tool_calls=parallel_tool_calls,
-            thinking=thinking,
-            chat_template=chat_template,
-            template_kwargs=template_kwargs,
-            parse_special=parse_special,
-            whole=True,
-        )
-        return ChatStream(job, job.queue()).finish()
+        return ChatStream(job.unwatched(), job.queue()).finish()
 
-    def stream_chat(
-        self,
-        messages: Messages,
-        tools: Tools | None = None,
-        params: SamplingParams | None = None,
-        *,
-        tool_choice: str | Mapping[str, Any] = "auto",
-        parallel_tool_calls: bool = False,
-        thinking: bool | None = None,
-        chat_template: ChatTemplate | None = None,
-        template_kwargs: Mapping[str, Any] | None = None,
-        parse_special: bool = False,
-        **overrides: Any,
-    ) -> ChatStream:
+    @_takes_what(_asked)
+    def stream_chat(self, job: ChatJob) -> ChatStream:
         """Answers a conversation, and hands out the answer as it comes.
 
         Args and errors as :meth:`chat`; errors of the arguments are raised here, not at the first chunk.
@@ -114,64 +145,17 @@ class Chatting(ABC):
         Returns:
             An iterator of ChatChunks. Closing or dropping it cancels the generation.
         """
-        job = self._chat_job(
-            messages,
-            tools,
-            merge(params, overrides),
-            tool_choice=tool_choice,
-            parallel_tool_calls=parallel_tool_calls,
-            thinking=thinking,
-            chat_template=chat_template,
-            template_kwargs=template_kwargs,
-            parse_special=parse_special,
-        )
         return ChatStream(job, job.queue())
 
-    async def achat(
-        self,
-        messages: Messages,
-        tools: Tools | None = None,
-        params: SamplingParams | None = None,
-        *,
-        tool_choice: str | Mapping[str, Any] = "auto",
-        parallel_tool_calls: bool = False,
-        thinking: bool | None = None,
-        chat_template: ChatTemplate | None = None,
-        template_kwargs: Mapping[str, Any] | None = None,
-        parse_special: bool = False,
-        **overrides: Any,
-    ) -> ChatCompletion:
+    @_takes_what(_asked)
+    async def achat(self, job: ChatJob) -> ChatCompletion:
         """As :meth:`chat`, for coroutines. Cancelling the task cancels the generation."""
         from pyggml.chat.aconversation import AsyncChatStream  # loads asyncio
 
-        job = self._chat_job(
-            messages,
-            tools,
-            merge(params, overrides),
-            tool_choice=tool_choice,
-            parallel_tool_calls=parallel_tool_calls,
-            thinking=thinking,
-            chat_template=chat_template,
-            template_kwargs=template_kwargs,
-            parse_special=parse_special,
-            whole=True,
-        )
-        return await AsyncChatStream(job).finish()
+        return await AsyncChatStream(job.unwatched()).finish()
 
-    def astream_chat(
-        self,
-        messages: Messages,
-        tools: Tools | None = None,
-        params: SamplingParams | None = None,
-        *,
-        tool_choice: str | Mapping[str, Any] = "auto",
-        parallel_tool_calls: bool = False,
-        thinking: bool | None = None,
-        chat_template: ChatTemplate | None = None,
-        template_kwargs: Mapping[str, Any] | None = None,
-        parse_special: bool = False,
-        **overrides: Any,
-    ) -> AsyncChatStream:
+    @_takes_what(_asked)
+    def astream_chat(self, job: ChatJob) -> AsyncChatStream:
         """As :meth:`stream_chat`, for coroutines; the conversation is rendered when the first chunk is awaited.
 
         Messages, tools and parameters that are not as they should be are raised here, the rest at the first chunk.
@@ -182,17 +166,6 @@ class Chatting(ABC):
         """
         from pyggml.chat.aconversation import AsyncChatStream
 
-        job = self._chat_job(
-            messages,
-            tools,
-            merge(params, overrides),
-            tool_choice=tool_choice,
-            parallel_tool_calls=parallel_tool_calls,
-            thinking=thinking,
-            chat_template=chat_template,
-            template_kwargs=template_kwargs,
-            parse_special=parse_special,
-        )
         return AsyncChatStream(job)
 
     @abstractmethod
@@ -202,31 +175,3 @@ class Chatting(ABC):
     @cached_property
     def _special_texts(self) -> SpecialTexts:
         return SpecialTexts(self.tokenizer)
-
-    def _chat_job(
-        self,
-        messages: Messages,
-        tools: Tools | None,
-        params: SamplingParams,
-        *,
-        chat_template: ChatTemplate | None,
-        template_kwargs: Mapping[str, Any] | None,
-        whole: bool = False,
-        **options: Any,
-    ) -> ChatJob:
-        if not isinstance(template_kwargs, (Mapping, type(None))):
-            raise InvalidParameterError(f"template_kwargs must be a mapping, not {type(template_kwargs).__name__}")
-        conversation = Conversation(
-            checked_messages(messages), checked_tools(tools), template_kwargs=template_kwargs or {}, **options
-        )
-        return ChatJob(
-            conversation,
-            partial(self.chat_templates, chat_template),
-            lambda: self._special_texts,
-            engine=self._engine,
-            tokenizer=self.tokenizer,
-            stop_tokens=self.stop_tokens,
-            params=params,
-            waits=self._waits,
-            whole=whole,
-        )

@@ -21,11 +21,12 @@ def opened(model: str | None, **options: Any) -> Iterator[LLM]:
 
     Args:
         model: as the option of that name.
-        **options: as :func:`pyggml.load`.
+        **options: as :func:`pyggml.load`; None for what is not given.
     """
     say_which(model)
     what = "" if model is None else f" {Path(model).name}"
     with progress(f"Loading{what}") as show:
-        llm = pyggml.load(model, progress=show, **options)
+        given = {name: value for name, value in options.items() if value is not None}
+        llm = pyggml.load(model, progress=show, **given)
     with llm:
         yield llm

@@ -7,15 +7,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 import pyggml
-from pyggml.cli.options import ParamType
-
-if TYPE_CHECKING:
-    from pyggml import SamplingParams
+from pyggml.cli.options import ParamType, field_option, field_type
+from pyggml.options import Field, fields_of
+from pyggml.sampling import SamplingParams
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -48,52 +47,37 @@ class _Bias(ParamType):
         return click.INT.convert(token_id, param, ctx), click.FLOAT.convert(bias, param, ctx)
 
 
-_COUNT = click.IntRange(0)
-_UP_FROM_0 = click.FloatRange(0)
-_SHARE = click.FloatRange(0, 1)
-_FILE = click.Path(exists=True, dir_okay=False)
-
-
 @dataclass(frozen=True)
 class SamplingOption:
     """A field of SamplingParams on a command line.
 
     Attributes:
-        name: of the field; with dashes, of the option.
+        field: the field.
         type: of its value, or of each of them.
-        default: of the field.
-        help: what it does.
         many: the option may be repeated.
-        is_flag: it takes no value.
-        field: makes the field's value of what was given.
+        value_of: makes the field's value of what was given.
+        help: in place of what is said about the field.
     """
 
-    name: str
+    field: Field
     type: ParamType
-    default: object
-    help: str
     many: bool = False
-    is_flag: bool = False
-    field: Callable[[Any], Any] = lambda value: value
+    value_of: Callable[[Any], Any] = lambda value: value
+    help: str | None = None
 
-    def option(self, default: str) -> Callable[[_Function], _Function]:
+    def option(self, default: object) -> Callable[[_Function], _Function]:
         """The option, as a decorator; unless it is given its value is None, or no value."""
-        given: dict[str, Any] = (
-            {"is_flag": True, "default": None} if self.is_flag else {"type": self.type, "multiple": self.many}
-        )
-        if isinstance(self.type, (click.types.IntParamType, click.types.FloatParamType)):
-            given["metavar"] = "N" if isinstance(self.type, click.types.IntParamType) else "X"
-        text = f"{self.help}  [default: {default}]" if default else self.help
-        return click.option(f"--{self.name.replace('_', '-')}", self.name, **given, help=text)
+        own = {"type": self.type, "multiple": self.many} if self.field.name in _SPECIAL else {}
+        return field_option(self.field, help=self.help, default=default, **own)
 
-    def value(self, text: str) -> Any:
+    def parsed(self, text: str) -> Any:
         """The field's value of a text.
 
         Raises:
             click.UsageError: the text is none.
         """
         value = self.type.convert(text, None, None)
-        return self.field((value,) if self.many else value)
+        return self.value_of((value,) if self.many else value)
 
 
 def sampling_options(*, max_tokens: int | None = None) -> Callable[[_Function], _Function]:
@@ -111,8 +95,8 @@ def sampling_options(*, max_tokens: int | None = None) -> Callable[[_Function], 
             given = {name: value for name, value in values.items() if value not in (None, ())}
             return function(*args, sampling=defaults | given, **options)
 
-        for option in reversed(OPTIONS.values()):
-            command = option.option(_shown(defaults.get(option.name, option.default)))(command)
+        for name, option in reversed(OPTIONS.items()):
+            command = option.option("the context's end" if name in defaults else None)(command)
         return command  # type: ignore[return-value]
 
     return add
@@ -125,7 +109,7 @@ def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
         click.UsageError: they do not go together.
         click.ClickException: a file among them is not what it should be.
     """
-    values = {name: OPTIONS[name].field(value) for name, value in given.items()}
+    values = {name: OPTIONS[name].value_of(value) for name, value in given.items()}
     try:
         return pyggml.SamplingParams(**values)
     except pyggml.InvalidParameterError as error:
@@ -144,7 +128,7 @@ def changed(params: SamplingParams, name: str, text: str) -> SamplingParams:
         raise click.ClickException(f"there is no sampling parameter {name}; there are {', '.join(OPTIONS)}")
     option = OPTIONS[name]
     try:
-        value: Any = option.default if text == "default" else option.value(text)
+        value: Any = option.field.default if text == "default" else option.parsed(text)
         return replace(params, **{name: value})
     except click.UsageError as error:
         raise click.ClickException(f"{name}: {error.message}") from None
@@ -155,14 +139,6 @@ def differing(params: SamplingParams) -> dict[str, object]:
     defaults = pyggml.SamplingParams()
     names = [field.name for field in fields(params)]
     return {name: getattr(params, name) for name in names if getattr(params, name) != getattr(defaults, name)}
-
-
-def _shown(default: object) -> str:
-    if default == TO_THE_END:
-        return "the context's end"
-    if isinstance(default, (bool, type(None))) or default == ():
-        return ""
-    return " ".join(json.dumps(item) for item in default) if isinstance(default, tuple) else str(default)
 
 
 def _text_of(path: str) -> str:
@@ -184,54 +160,41 @@ def _schema_of(path: str) -> Any:
     return schema
 
 
-def _option(name: str, kind: ParamType, default: object, text: str, **more: Any) -> SamplingOption:
-    return SamplingOption(name, kind, default, text, **more)
+_FILE = click.Path(exists=True, dir_okay=False)
 
+# What does not follow from the fields: how files, lists and pairs are typed.
+_SPECIAL: dict[str, dict[str, Any]] = {
+    "stop": {"type": click.STRING, "many": True, "help": "Text that ends the generation; may be repeated."},
+    "json_schema": {
+        "type": _FILE,
+        "value_of": _schema_of,
+        "help": "A file with the JSON schema that the text must match.",
+    },
+    "grammar": {"type": _FILE, "value_of": _text_of, "help": "A file with the GBNF grammar that the text must match."},
+    "stop_token_ids": {
+        "type": _List("ids", click.INT),
+        "help": "Token ids that end the generation, with commas between them.",
+    },
+    "logit_bias": {
+        "type": _Bias(),
+        "many": True,
+        "value_of": dict,
+        "help": "What to add to a token's logit, such as 42=-inf; may be repeated.",
+    },
+    "dry_sequence_breakers": {
+        "type": click.STRING,
+        "many": True,
+        "help": "Text that no repetition reaches across; may be repeated.",
+    },
+    "samplers": {
+        "type": _List("names", click.STRING),
+        "help": "Samplers in the order they work, with commas between them.",
+    },
+}
 
 #: All fields of SamplingParams but logprobs, which are for programs.
 OPTIONS = {
-    option.name: option
-    for option in (
-        _option("max_tokens", _COUNT, 256, "Tokens to generate at most."),
-        _option("temperature", _UP_FROM_0, 0.0, "0 takes the likeliest token; more makes it livelier."),
-        _option("top_k", _COUNT, 0, "Sample among the k likeliest tokens; 0: off."),
-        _option("top_p", _SHARE, 1.0, "Sample among the likeliest tokens of this probability; 1: off."),
-        _option("min_p", _SHARE, 0.0, "Drop tokens less likely than this part of the likeliest; 0: off."),
-        _option("typical_p", _SHARE, 1.0, "Locally typical sampling; 1: off."),
-        _option("seed", click.IntRange(0, 2**32 - 2), None, "Of the random numbers.  [default: another each time]"),
-        _option("stop", click.STRING, (), "Text that ends the generation; may be repeated.", many=True),
-        _option("repeat_penalty", click.FloatRange(0, min_open=True), 1.0, "Divides recent tokens' logits; 1: off."),
-        _option("frequency_penalty", click.FLOAT, 0.0, "Off each recent occurrence of a token."),
-        _option("presence_penalty", click.FLOAT, 0.0, "Off each token that occurred recently."),
-        _option("penalty_last_n", _COUNT, 64, "How many tokens the penalties look back."),
-        _option("json_schema", _FILE, None, "A file with the JSON schema that the text must match.", field=_schema_of),
-        _option("grammar", _FILE, None, "A file with the GBNF grammar that the text must match.", field=_text_of),
-        _option("ignore_eos", click.BOOL, False, "Go on where the model would end.", is_flag=True),
-        _option("stop_token_ids", _List("ids", click.INT), (), "Token ids that end it, with commas between them."),
-        _option("logit_bias", _Bias(), None, "Is added to a token's logit; may be repeated.", many=True, field=dict),
-        _option("timeout_s", _UP_FROM_0, None, "Seconds after which it ends."),
-        _option("dynatemp_range", _UP_FROM_0, 0.0, "Lets the temperature go so far to either side."),
-        _option("dynatemp_exponent", _UP_FROM_0, 1.0, "Bends the curve between the two."),
-        _option("top_n_sigma", _UP_FROM_0, 0.0, "Keep tokens within so many deviations of the best; 0: off."),
-        _option("xtc_probability", _SHARE, 0.0, "How often to drop the likeliest tokens; 0: off."),
-        _option("xtc_threshold", _SHARE, 0.1, "Above this they are dropped, but for the last."),
-        _option("dry_multiplier", _UP_FROM_0, 0.0, "Strength of the DRY penalty on repetitions; 0: off."),
-        _option("dry_base", click.FloatRange(1), 1.75, "It grows by this factor with each token."),
-        _option("dry_allowed_length", _COUNT, 2, "Repetitions up to this length are free."),
-        _option("dry_penalty_last_n", _COUNT, 64, "How many tokens it looks back."),
-        _option(
-            "dry_sequence_breakers",
-            click.STRING,
-            ("\n", ":", '"', "*"),
-            "No repetition reaches across this text; may be repeated.",
-            many=True,
-        ),
-        _option("mirostat", click.IntRange(0, 2), 0, "1 or 2 keeps the surprise at --mirostat-tau; 0: off."),
-        _option("mirostat_tau", _UP_FROM_0, 5.0, "The surprise aimed at, in bits."),
-        _option("mirostat_eta", _UP_FROM_0, 0.1, "How fast it is corrected."),
-        _option("adaptive_target", _SHARE, None, "Choose tokens near this probability."),
-        _option("adaptive_decay", click.FloatRange(0, 0.99), 0.9, "How slowly that adapts."),
-        _option("min_keep", _COUNT, 0, "Samplers that drop tokens leave so many."),
-        _option("samplers", _List("names", click.STRING), None, "Their order, names with commas between them."),
-    )
+    field.name: SamplingOption(field, **{"type": field_type(field), **_SPECIAL.get(field.name, {})})
+    for field in fields_of(SamplingParams).values()
+    if not field.hidden
 }

@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import pyggml
-from pyggml.cli.arguments.file_types import OUTTYPES, TYPES_EPILOG, type_choice
-from pyggml.cli.options import CACHE_TYPES, n_ctx_type, n_gpu_layers_type, say_which
+from pyggml.cli.arguments.file_types import TYPES_EPILOG
+from pyggml.cli.options import estimate_options, say_which
 from pyggml.cli.program import Command
 from pyggml.cli.show.terminal import console, json_option, print_json, progress
 
 if TYPE_CHECKING:
     from pyggml import MemoryEstimate, ModelReport
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def _estimate_options(function: _Function) -> _Function:
-    """The options that belong to --estimate, named as the parameters of ``ModelReport.estimate``."""
-    for option in reversed(_ESTIMATE_OPTIONS):
-        function = option(function)
-    return function
-
-
-_ESTIMATE_OPTIONS = [
-    click.option(
-        "-c",
-        "--n-ctx",
-        type=n_ctx_type,
-        metavar="N|auto",
-        help="Cells of the context; auto: what fits.",
-    ),
-    click.option("--n-parallel", type=click.IntRange(1, 256), help="Requests computed together."),
-    click.option("--n-batch", type=click.IntRange(1), help="Tokens in one forward pass at most."),
-    click.option("--n-ubatch", type=click.IntRange(1), help="Of these, computed at once."),
-    click.option("--cache-type", type=click.Choice(CACHE_TYPES), help="Element type of the key-value cache."),
-    click.option("--device", help="auto, cpu, cuda, cuda:1 ..."),
-    click.option(
-        "--n-gpu-layers", type=n_gpu_layers_type, metavar="N|auto", help="Layers on the GPU; auto: what fits."
-    ),
-    click.option(
-        "--outtype",
-        type=type_choice(OUTTYPES),
-        multiple=True,
-        metavar="TYPE",
-        help="Estimate as if the weights were converted to this type. May be repeated.",
-    ),
-]
 
 
 @click.command("inspect", cls=Command, epilog=TYPES_EPILOG)
@@ -58,7 +22,7 @@ _ESTIMATE_OPTIONS = [
 @click.option(
     "-e", "--estimate", is_flag=True, help="Also show how much memory it takes; implied by the options below."
 )
-@_estimate_options
+@estimate_options
 @json_option
 @click.pass_context
 def command(

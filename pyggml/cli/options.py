@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+
+from pyggml.cli.arguments.file_types import OUTTYPES, type_choice
+from pyggml.options import EstimateOptions, Field, LoadOptions, fields_of
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
@@ -26,14 +32,81 @@ model_option = click.option(
 
 
 def load_options(function: _Function) -> _Function:
-    """Adds the options that say how to load a model, named as the parameters of :func:`pyggml.load`."""
-    for option in reversed(_LOAD_OPTIONS):
-        function = option(function)
+    """Adds options for what :func:`pyggml.load` takes; the command gets None for those that are not given."""
+    fields = fields_of(LoadOptions).values()
+    return _with_options(function, [field for field in fields if field.name != "source" and not field.hidden])
+
+
+def estimate_options(function: _Function) -> _Function:
+    """The same for what a model's ``estimate`` takes, with any number of output types."""
+    fields = fields_of(EstimateOptions).values()
+    return _with_options(function, [field for field in fields if field.name != "source"])
+
+
+def _with_options(function: _Function, fields: Sequence[Field]) -> _Function:
+    for field in reversed(fields):
+        function = field_option(field, **_SPECIAL.get(field.name, {}))(function)
     return function
 
 
-#: Element types that the key-value cache can have.
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+def field_option(
+    field: Field, *, help: str | None = None, default: object = None, **settings: Any
+) -> Callable[[_Function], _Function]:
+    """The option for a field, as a decorator. Unless it is given its value is None, or no value.
+
+    Args:
+        field: what it is for.
+        help: in place of the first sentence about the field.
+        default: what its help shows as the default; None: the field's.
+        **settings: of click's option, in place of those that follow from the field.
+    """
+    name = field.name.replace("_", "-")
+    if bool in field.types:
+        settings = {"is_flag": True, "default": None, **settings}
+        name = f"{name}/--no-{name}" if field.default else name
+    elif "type" not in settings:
+        settings |= {"type": field_type(field), "metavar": _metavar(field)}
+    shown = default_text(field.default if default is None else default)
+    text = (help or sentence(field.help)) + (f"  [default: {shown}]" if shown else "")
+    letters = [f"-{field.letter}"] if field.letter else []
+    return click.option(*letters, f"--{name}", field.name, help=text, **settings)
+
+
+def field_type(field: Field) -> ParamType:
+    """What an option for a field accepts."""
+    low, high = _bound(field.low), _bound(field.high)
+    if int in field.types:
+        return _CountOrAuto(low, high) if field.words else click.IntRange(low, high)
+    if float in field.types:
+        return click.FLOAT if low is high is None else click.FloatRange(low, high, min_open=field.above_low)
+    return click.Choice(field.words) if field.words else click.STRING
+
+
+def sentence(help: str) -> str:
+    """The first sentence about a field, and what None means, as commands show it."""
+    sentences = re.split(r"(?<=\.) ", help)
+    unset = [f" Without it: {text.removeprefix('None: ')}" for text in sentences if text.startswith("None: ")]
+    first = "".join([sentences[0], *unset])
+    first = re.sub(r"``(\w+)``", lambda name: "--" + name[1].replace("_", "-"), first)
+    return first[:1].upper() + first[1:]
+
+
+def default_text(default: object) -> str:
+    """A default as help shows it; "" for those that say nothing."""
+    if isinstance(default, (bool, type(None))) or default == ():
+        return ""
+    return " ".join(json.dumps(item) for item in default) if isinstance(default, tuple) else str(default)
+
+
+def _metavar(field: Field) -> str | None:
+    if int in field.types:
+        return "N|auto" if field.words else "N"
+    return "X" if float in field.types else None
+
+
+def _bound(number: float) -> Any:
+    """A bound as click wants it; the largest numbers of C say nothing to those who type."""
+    return None if math.isinf(number) or number in (2**31 - 1, 2**32 - 1) else number
 
 
 class _CountOrAuto(ParamType):
@@ -41,7 +114,7 @@ class _CountOrAuto(ParamType):
 
     name = "n|auto"
 
-    def __init__(self, least: int, most: int) -> None:
+    def __init__(self, least: int | None, most: int | None) -> None:
         self._count = click.IntRange(least, most)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -57,47 +130,22 @@ class _CountOrAuto(ParamType):
         return [CompletionItem("auto")] if "auto".startswith(incomplete) else []
 
 
-n_ctx_type = _CountOrAuto(1, 2**32 - 1)
-n_gpu_layers_type = _CountOrAuto(0, 2**31 - 1)
-
-_LOAD_OPTIONS = [
-    click.option(
-        "--tokenizer",
-        type=click.Path(),
-        metavar="PATH",
-        help="tokenizer.json, tokenizer.model, or a directory with one.",
-    ),
-    click.option(
-        "--device",
-        default="auto",
-        show_default=True,
-        shell_complete=lambda _ctx, _param, begun: [name for name in ("auto", "cpu", "cuda") if name.startswith(begun)],
-        help="auto, cpu, cuda, cuda:1 ...",
-    ),
-    click.option(
-        "-c",
-        "--n-ctx",
-        type=n_ctx_type,
-        metavar="N|auto",
-        help="Cells of the context, each for one token; auto: what fits.",
-    ),
-    click.option(
-        "-t", "--n-threads", type=click.IntRange(1), metavar="N", help="Compute threads. Without it they adapt."
-    ),
-    click.option(
-        "--n-gpu-layers",
-        type=n_gpu_layers_type,
-        metavar="N|auto",
-        help="Layers on the GPU; auto: what fits. Without it: all of them.",
-    ),
-    click.option(
-        "--cache-type",
-        type=click.Choice(CACHE_TYPES),
-        default="f16",
-        show_default=True,
-        help="Element type of the key-value cache.",
-    ),
-]
+# What does not follow from the fields: how files and several values are typed.
+_SPECIAL: dict[str, dict[str, Any]] = {
+    "tokenizer": {"type": click.Path(), "metavar": "PATH"},
+    "n_gpu_layers": {"type": _CountOrAuto(0, None), "metavar": "N|auto"},  # -1 is for programs
+    "device": {
+        "shell_complete": lambda _ctx, _param, begun: [
+            name for name in ("auto", "cpu", "cuda") if name.startswith(begun)
+        ]
+    },
+    "outtype": {
+        "type": type_choice(OUTTYPES),
+        "multiple": True,
+        "metavar": "TYPE",
+        "help": "As if the weights were made into this type first. May be repeated.",
+    },
+}
 
 
 def say_which(model: str | None, parameter: str = "--model") -> None:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyggml.chat.types import ChatAbilities
 from pyggml.diagnostics.sections import ReportSection, sections_of
 from pyggml.files.model_files import Format
-from pyggml.memory.estimate import EstimateOptions, MemoryEstimate, estimate
+from pyggml.memory.estimate import MemoryEstimate, estimate
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from pyggml._keywords import EstimateKeywords
 
 Severity = Literal["error", "warning"]
 
@@ -291,7 +293,7 @@ class ModelReport:
         """Whether not all layers are stored in the same types."""
         return len({frozenset(layer.types) for layer in self.layers}) > 1
 
-    def estimate(self, **options: Unpack[EstimateOptions]) -> MemoryEstimate:
+    def estimate(self, **options: Unpack[EstimateKeywords]) -> MemoryEstimate:
         """How much memory :func:`pyggml.load` of this model would take, and what would fit.
 
         Args:

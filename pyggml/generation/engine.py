@@ -41,32 +41,12 @@ _FINISH_REASONS: dict[int, FinishReason] = {
     lib.PYG_FINISH_TIMEOUT: "timeout",
 }
 
-# Parameters that go to the native side as they are.
-_SAMPLING_FIELDS = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "typical_p",
-    "repeat_penalty",
-    "frequency_penalty",
-    "presence_penalty",
-    "penalty_last_n",
-    "dynatemp_range",
-    "dynatemp_exponent",
-    "top_n_sigma",
-    "xtc_probability",
-    "xtc_threshold",
-    "dry_multiplier",
-    "dry_base",
-    "dry_allowed_length",
-    "dry_penalty_last_n",
-    "mirostat",
-    "mirostat_tau",
-    "mirostat_eta",
-    "adaptive_decay",
-    "min_keep",
-)
+# The sampling parameters that the native side takes as they are: numbers of the same name.
+_SAMPLING_NUMBERS = [
+    name
+    for name, field in ffi.typeof("pyg_sampling").fields
+    if field.type.kind == "primitive" and name in SamplingParams.__dataclass_fields__
+]
 
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -409,7 +389,7 @@ def time_left(deadline: float | None) -> float | None:
 
 def _native_options(params: SamplingParams, stop_token_ids: Sequence[int]) -> tuple[CData, list[CData]]:
     """The request's options, and what they point to, which must live until the native call has copied it."""
-    options = ffi.new("pyg_request_options *", lib.pyg_request_default_options())
+    options = ffi.new("pyg_request_options *")
     options.max_tokens = params.max_tokens
     options.n_logprobs, options.n_prompt_logprobs = params.logprobs, params.prompt_logprobs
     stop = ffi.new("int32_t[]", list(stop_token_ids))
@@ -418,10 +398,10 @@ def _native_options(params: SamplingParams, stop_token_ids: Sequence[int]) -> tu
 
 
 def _fill_sampling(sampling: CData, params: SamplingParams) -> list[CData]:
-    for name in _SAMPLING_FIELDS:
-        setattr(sampling, name, getattr(params, name))
-    sampling.adaptive_target = -1.0 if params.adaptive_target is None else params.adaptive_target
-    sampling.seed = _any_seed() if params.seed is None else params.seed
+    unset = {"adaptive_target": -1.0, "seed": _any_seed()}
+    for name in _SAMPLING_NUMBERS:
+        value = getattr(params, name)
+        setattr(sampling, name, unset[name] if value is None else value)
 
     bias = dict(params.logit_bias or {})
     ids, values = ffi.new("int32_t[]", list(bias)), ffi.new("float[]", list(bias.values()))

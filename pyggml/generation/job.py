@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from pyggml.schema import grammar as schema_grammar
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import SamplingParams
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 Prompt = str | TokenIds
 
 # What takes longer than about a millisecond on the way into the queue, and so may not hold up an event loop.
@@ -29,8 +32,6 @@ _LONG_BIAS = 1_000  # entries
 TOKENS_PER_LOOK = 8
 # Otherwise a whole generation is read in pieces that take an event loop no time worth mentioning.
 _TOKENS_PER_READ = 256
-
-_PARAM_NAMES = frozenset(field.name for field in dataclasses.fields(SamplingParams))
 
 
 class Job:
@@ -53,7 +54,6 @@ class Job:
         params: SamplingParams,
         *,
         waits: bool,
-        whole: bool,
     ) -> None:
         """Checks what can be checked at no cost.
 
@@ -64,7 +64,6 @@ class Job:
             prompt: text or token ids.
             params: all of them.
             waits: wait for room in a full queue.
-            whole: nobody looks before the end.
 
         Raises:
             EmptyPromptError: no text.
@@ -74,10 +73,15 @@ class Job:
         self.tokenizer = tokenizer
         self.params = params
         self.waits = waits
-        self.min_tokens = 1 if not whole else TOKENS_PER_LOOK if params.stop else _TOKENS_PER_READ
+        self.min_tokens = 1
         self._stop_tokens = frozenset(stop_tokens)
         self._prompt = prompt
         self._ready: _Ready | None = None
+
+    def unwatched(self) -> Self:
+        """The same job, whose reader wakes seldom, since nobody looks before the end."""
+        self.min_tokens = TOKENS_PER_LOOK if self.params.stop else _TOKENS_PER_READ
+        return self
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -180,10 +184,11 @@ def merge(params: SamplingParams | None, overrides: Mapping[str, Any]) -> Sampli
     """
     if params is not None and not isinstance(params, SamplingParams):
         raise InvalidParameterError(f"params must be SamplingParams, not {type(params).__name__}")
-    unknown = overrides.keys() - _PARAM_NAMES
+    known = SamplingParams.__dataclass_fields__.keys()
+    unknown = overrides.keys() - known
     if unknown:
         raise InvalidParameterError(
-            f"unknown sampling parameter {', '.join(sorted(unknown))}; there are {', '.join(sorted(_PARAM_NAMES))}"
+            f"unknown sampling parameter {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}"
         )
     params = params or SamplingParams()
     return dataclasses.replace(params, **overrides) if overrides else params

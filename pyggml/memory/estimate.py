@@ -1,12 +1,9 @@
 """Will it fit? How much memory a model takes, and what to change if that is too much."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypedDict
 
-from pyggml._native import INT32_MAX, integer
+from pyggml._fields import plain_signature, shared, takes
 from pyggml.errors import OutOfMemoryError
 from pyggml.memory.llm_context import checked_n_ctx, generates
 from pyggml.memory.planner import Planner
@@ -20,15 +17,13 @@ from pyggml.memory.search import (
     suggest,
     tightest,
 )
-from pyggml.source import Source, identify
+from pyggml.options import EstimateOptions, MemoryOptions
+from pyggml.source import identify
 from pyggml.units import bytes_text
 
 __all__ = [
-    "Auto",
     "DeviceMemory",
-    "EstimateOptions",
     "MemoryEstimate",
-    "PlanOptions",
     "Planner",
     "Settings",
     "Suggestions",
@@ -37,52 +32,27 @@ __all__ = [
     "resolve",
 ]
 
-Auto = Literal["auto"]
-
 _ALL = -1  # layers
 
 
-class PlanOptions(TypedDict, total=False):
-    """The keywords of :func:`pyggml.load` that decide how much memory it takes."""
-
-    n_ctx: int | Auto | None
-    n_parallel: int
-    n_batch: int
-    n_ubatch: int
-    cache_type: str
-    n_gpu_layers: int | Auto | None
-
-
-class EstimateOptions(PlanOptions, total=False):
-    """The keywords of :func:`estimate`."""
-
-    device: str
-    outtype: str
-
-
-@dataclass(frozen=True)
-class MemoryEstimate:
+@plain_signature
+@dataclass(frozen=True, kw_only=True)
+class MemoryEstimate(Settings):
     """How much memory a model and its context would take, as the engine plans it; nothing is loaded.
 
     Attributes:
+        device: where the model would go.
         n_ctx: cells of the context it is for.
         n_parallel: requests computed together.
         n_batch: tokens in one forward pass at most.
         n_ubatch: of these, computed at once.
-        cache_type: element type of the key-value cache.
         n_gpu_layers: layers on the GPU; -1: all of them.
+        cache_type: element type of the key-value cache.
         outtype: what the weights would be made into; "auto": they stay as they are.
         devices: main memory first, then the GPUs.
         suggestions: what would fit.
     """
 
-    n_ctx: int
-    n_parallel: int
-    n_batch: int
-    n_ubatch: int
-    cache_type: str
-    n_gpu_layers: int
-    outtype: str
     devices: tuple[DeviceMemory, ...]
     suggestions: Suggestions
 
@@ -127,32 +97,22 @@ class MemoryEstimate:
         return _advice(self.suggestions)
 
 
-def estimate(
-    source: Source = None,
-    *,
-    n_ctx: int | Auto | None = None,
-    n_parallel: int = 4,
-    n_batch: int = 2048,
-    n_ubatch: int = 512,
-    cache_type: str = "f16",
-    device: str = "auto",
-    n_gpu_layers: int | Auto | None = None,
-    outtype: str = "auto",
-) -> MemoryEstimate:
+@takes(EstimateOptions)
+def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
     """How much memory :func:`pyggml.load` with these arguments would take.
 
     Args:
-        source: path of a ``.gguf`` file or of a Hugging Face directory, which is not imported for it; None: the model
+        source: a model's file, directory or reference. A Hugging Face directory is not imported for it. None: the model
             that ships with pyggml.
-        n_ctx: cells; None and "auto" as for :func:`pyggml.load`.
-        n_parallel: requests computed together.
-        n_batch: tokens in one forward pass at most.
-        n_ubatch: of these, computed at once.
+        device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
+        n_ctx: cells of the context, each for one token of a prompt or an answer; "auto": what fits. None: as for
+            :func:`pyggml.load`.
+        n_parallel: requests computed together; the others wait their turn.
+        n_batch: the most tokens in one forward pass.
+        n_ubatch: of these, tokens computed at once.
+        n_gpu_layers: layers on the GPU; "auto": what fits. None: all of them.
         cache_type: element type of the key-value cache.
-        device: where the model is to go.
-        n_gpu_layers: layers on the GPU; None: all, "auto": as many as fit.
-        outtype: as if the weights were made into this type first, by :func:`pyggml.convert` or quantisation: "q8_0",
-            "q4_k_m" ...; "auto": as they are.
+        outtype: as if the weights were made into this type first: "q8_0", "q4_k_m" ...; "auto": as they are.
 
     Raises:
         ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory.
@@ -160,57 +120,36 @@ def estimate(
         InvalidParameterError: an argument is out of range.
         OutOfMemoryError: with ``n_ctx="auto"``, not even the smallest context fits.
     """
-    with Planner(identify(source), device) as planner:
-        settings = resolve(
-            planner,
-            n_ctx=n_ctx,
-            n_parallel=n_parallel,
-            n_batch=n_batch,
-            n_ubatch=n_ubatch,
-            cache_type=cache_type,
-            n_gpu_layers=n_gpu_layers,
-            outtype=outtype,
+    with Planner(identify(options.source), options.device) as planner:
+        settings = resolve(planner, options, options.outtype)
+        return MemoryEstimate(
+            **vars(settings),
+            devices=planner.plan(settings),
+            suggestions=suggest(settings, planner.plan, planner.limits(settings)),
         )
-        return _estimate(planner, settings)
 
 
-def resolve(
-    planner: Planner,
-    *,
-    n_ctx: int | Auto | None = None,
-    n_parallel: int = 4,
-    n_batch: int = 2048,
-    n_ubatch: int = 512,
-    cache_type: str = "f16",
-    n_gpu_layers: int | Auto | None = None,
-    outtype: str = "auto",
-) -> Settings:
-    """The settings that arguments of :func:`pyggml.load` mean for a model.
+def resolve(planner: Planner, options: MemoryOptions, outtype: str = "auto") -> Settings:
+    """The settings that options mean for a model.
 
-    With both "auto", layers go to the GPU beside a context of the usual size, which is then made as large as fits.
+    With both n_ctx and n_gpu_layers "auto", layers go to the GPU beside a context of the usual size, which is then made
+    as large as fits.
 
     Raises:
         As :func:`estimate`.
     """
-    model = planner.model(-1, outtype)
-    settings = Settings(
-        n_ctx=checked_n_ctx(model, None if n_ctx == "auto" else n_ctx),
-        n_parallel=n_parallel,
-        n_batch=n_batch,
-        n_ubatch=n_ubatch,
-        cache_type=cache_type,
-        n_gpu_layers=_n_gpu_layers(n_gpu_layers),
-        outtype=outtype,
-    )
+    n_ctx, n_gpu_layers = options.n_ctx, options.n_gpu_layers
+    decided = {
+        "n_ctx": checked_n_ctx(planner.model(outtype=outtype), None if n_ctx == "auto" else n_ctx),
+        "n_gpu_layers": _ALL if n_gpu_layers is None or n_gpu_layers == "auto" else n_gpu_layers,
+        "outtype": outtype,
+    }
+    settings = Settings(**{**shared(options, Settings), **decided})
     if n_gpu_layers == "auto":
         settings = replace(settings, n_gpu_layers=_most_gpu_layers(planner, settings))
     if n_ctx == "auto":
         settings = replace(settings, n_ctx=_largest_n_ctx(planner, settings))
     return settings
-
-
-def _n_gpu_layers(given: int | Auto | None) -> int:
-    return _ALL if given is None or given == "auto" else integer("n_gpu_layers", given, _ALL, INT32_MAX)
 
 
 def require_room(planner: Planner, settings: Settings) -> None:
@@ -261,20 +200,6 @@ def _out_of_memory(
         f"{bytes_text(memory.available_bytes)} is available; {advice}",
         required,
         memory.available_bytes,
-    )
-
-
-def _estimate(planner: Planner, settings: Settings) -> MemoryEstimate:
-    return MemoryEstimate(
-        n_ctx=settings.n_ctx,
-        n_parallel=settings.n_parallel,
-        n_batch=settings.n_batch,
-        n_ubatch=settings.n_ubatch,
-        cache_type=settings.cache_type,
-        n_gpu_layers=settings.n_gpu_layers,
-        outtype=settings.outtype,
-        devices=planner.plan(settings),
-        suggestions=suggest(settings, planner.plan, planner.limits(settings)),
     )
 
 

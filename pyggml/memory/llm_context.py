@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from pyggml._context_options import ContextOptions
+from pyggml._fields import shared
 from pyggml._native import UINT32_MAX, integer
 from pyggml.errors import InvalidParameterError
 from pyggml.model import Model
+from pyggml.options import MemoryOptions
 
 # The longest default context: the training lengths of today's models would take gigabytes for a cache that few
 # prompts fill.
@@ -15,7 +16,6 @@ _DEFAULT_N_CTX = 8192
 _N_OUTPUTS_MAX = 32
 # Key that the importer writes: the longest context in which the engine computes what the model was made to compute.
 _CONTEXT_LIMIT = "pyggml.context_limit"
-_MAX_PARALLEL = 256  # upstream's LLAMA_MAX_SEQ
 
 
 def generates(model: Model) -> bool:
@@ -66,24 +66,11 @@ def checked_n_ctx(model: Model, n_ctx: int | None) -> int:
     return n_ctx
 
 
-def context_arguments(n_ctx: int, n_parallel: int, n_batch: int, n_ubatch: int, cache_type: str) -> dict[str, Any]:
-    """The arguments of a Context that computes ``n_parallel`` requests together.
-
-    Raises:
-        InvalidParameterError: an argument is out of range.
-    """
-    n_parallel = integer("n_parallel", n_parallel, 1, _MAX_PARALLEL)
-    if integer("n_batch", n_batch, 1, UINT32_MAX) < n_parallel:
-        raise InvalidParameterError(
-            f"n_batch is {n_batch} and n_parallel is {n_parallel}: a forward pass has one token of each running "
-            "request, so n_batch must be at least n_parallel"
-        )
-    return {
+def context_options(options: MemoryOptions, n_ctx: int) -> ContextOptions:
+    """The options of a Context of ``n_ctx`` cells that computes ``n_parallel`` requests together."""
+    values = shared(options, ContextOptions) | {
         "n_ctx": n_ctx,
-        "n_batch": n_batch,
-        "n_ubatch": n_ubatch,
-        "n_seq_max": n_parallel,
-        "n_outputs_max": min(n_batch, max(n_parallel, _N_OUTPUTS_MAX)),
-        "cache_type": cache_type,
-        "kv_unified": True,
+        "n_seq_max": options.n_parallel,
+        "n_outputs_max": min(options.n_batch, max(options.n_parallel, _N_OUTPUTS_MAX)),
     }
+    return ContextOptions(**values)

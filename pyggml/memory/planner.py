@@ -6,15 +6,15 @@ import contextlib
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyggml import embedding, errors
-from pyggml._context_options import native_options
+from pyggml._context_options import ContextOptions, native_options
 from pyggml._ffi import ffi, lib
 from pyggml.files.model_files import ModelFiles
 from pyggml.importer.encoding import require_outtype
 from pyggml.memory.gguf_header import header_of
-from pyggml.memory.llm_context import context_arguments, generates, longest_n_ctx
+from pyggml.memory.llm_context import context_options, generates, longest_n_ctx
 from pyggml.memory.search import OUTTYPES, DeviceMemory, Limits, Settings
 from pyggml.model import Model
 
@@ -61,7 +61,8 @@ class Planner:
         """
         model = self.model(settings.n_gpu_layers, settings.outtype)
         memory = ffi.new("pyg_memory *")
-        errors.call(lib.pyg_context_estimate, model._handle, native_options(**_arguments(model, settings)), memory)
+        options = native_options(_context_options(model, settings))
+        errors.call(lib.pyg_context_estimate, model._handle, options, memory)
         return device_memories(memory)
 
     def limits(self, settings: Settings) -> Limits:
@@ -111,12 +112,10 @@ def device_memories(memory: CData) -> tuple[DeviceMemory, ...]:
     )
 
 
-def _arguments(model: Model, settings: Settings) -> dict[str, Any]:
-    """The arguments of the context that an LLM creates, or of the largest one that embeds or ranks."""
+def _context_options(model: Model, settings: Settings) -> ContextOptions:
+    """The options of the context that an LLM creates, or of the largest one that embeds or ranks."""
     if generates(model):
-        return context_arguments(
-            settings.n_ctx, settings.n_parallel, settings.n_batch, settings.n_ubatch, settings.cache_type
-        )
-    return embedding.context_arguments(
+        return context_options(settings, settings.n_ctx)
+    return embedding.context_options(
         model, "rank" if model.n_cls_out else "none", n_ctx=settings.n_ctx, n_tokens=settings.n_ctx
     )

@@ -1,13 +1,13 @@
 """The questions about memory, the answers, and the search for what would fit. Knows neither model nor device."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pyggml._fields import plain_signature
 from pyggml.errors import InvalidParameterError
+from pyggml.options import MemoryOptions
 
 #: The part of the available memory that stays free when settings are chosen or suggested.
 HEADROOM = 0.1
@@ -16,7 +16,7 @@ HEADROOM = 0.1
 CELL_PAD = 256
 
 #: Cache types worth trying, from the most exact to the smallest.
-CACHE_TYPES = ("f16", "q8_0", "q5_0", "q4_0")
+SMALLER_CACHES = ("f16", "q8_0", "q5_0", "q4_0")
 
 #: Types that need no importance matrix, from the most exact to the smallest.
 OUTTYPES = ("bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
@@ -63,27 +63,20 @@ class DeviceMemory:
         return self.total_bytes <= (1 - HEADROOM) * self.available_bytes
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How a model would be loaded.
+@plain_signature
+@dataclass(frozen=True, kw_only=True)
+class Settings(MemoryOptions):
+    """How a model would be loaded, with all that was left open decided.
 
     Attributes:
-        n_ctx: cells.
-        n_parallel: requests computed together.
-        n_batch: tokens in one forward pass.
-        n_ubatch: of these, computed at once.
-        cache_type: element type of the cache.
-        n_gpu_layers: -1: all of them.
+        n_ctx: cells of the context.
+        n_gpu_layers: layers on the GPU; -1: all of them.
         outtype: the type that the weights are converted to first; "auto": they stay as they are.
     """
 
     n_ctx: int
-    n_parallel: int
-    n_batch: int
-    n_ubatch: int
-    cache_type: str
-    n_gpu_layers: int
-    outtype: str
+    n_gpu_layers: int = -1
+    outtype: str = "auto"
 
 
 #: What settings would take, main memory first.
@@ -138,7 +131,7 @@ def suggest(settings: Settings, plan: Plan, limits: Limits) -> Suggestions:
     is_fine = all(memory.fits for memory in memories)
     return Suggestions(
         n_ctx=largest_n_ctx(settings, plan, max(limits.n_ctx, settings.n_ctx if is_fine else 0)),
-        cache_type=None if is_fine else _first(CACHE_TYPES, lambda type: _fits(settings, plan, cache_type=type)),
+        cache_type=None if is_fine else _first(SMALLER_CACHES, lambda type: _fits(settings, plan, cache_type=type)),
         outtype=None if is_fine else _first(limits.outtypes, lambda type: _fits(settings, plan, outtype=type)),
         n_gpu_layers=None if len(memories) == 1 else most_gpu_layers(settings, plan, limits.n_layers),
     )

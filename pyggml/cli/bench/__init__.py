@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pyggml.cli.options import CACHE_TYPES
 from pyggml.cli.program import Command
 from pyggml.cli.show.terminal import json_option, print_json, progress
+from pyggml.options import LoadOptions, fields_of
 
 if TYPE_CHECKING:
     from pyggml.cli.bench.measure import Bench, Case, Side
@@ -79,7 +79,12 @@ def _value(word: str, least: int | None, words: dict[str, Any], choices: Sequenc
 @_list("-d", "--depth", default="0", least=0, help="Tokens already in the context before either begins.")
 @_list("--parallel", default="1", least=1, help="Requests at the same time.")
 @_list("-t", "--n-threads", default="auto", least=1, words={"auto": None}, help="Compute threads.")
-@_list("--cache-type", default="f16", choices=CACHE_TYPES, help="Element types of the key-value cache.")
+@_list(
+    "--cache-type",
+    default="f16",
+    choices=fields_of(LoadOptions)["cache_type"].words,
+    help="Element types of the key-value cache.",
+)
 @_list("-b", "--n-batch", default="2048", least=1, help="Tokens of a forward pass.")
 @_list("--n-ubatch", default="512", least=1, help="Of these, tokens computed at once.")
 @_list("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")

@@ -1,0 +1,115 @@
+"""Values checked in Python's terms, so that a mistake is named. Imports neither numpy nor the compiled module.
+
+So that a command can show what its options may be without either.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+import os
+from typing import SupportsIndex, TypeGuard
+
+INT32_MAX = 2**31 - 1
+UINT32_MAX = 2**32 - 1
+
+
+def refused(message: str) -> Exception:
+    """The InvalidParameterError to raise; its module brings the compiled one with it."""
+    from pyggml.errors import InvalidParameterError
+
+    return InvalidParameterError(message)
+
+
+def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
+    """Whether the file system could have it: text in bytes, none of them NUL."""
+    try:
+        return isinstance(value, (str, os.PathLike)) and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+
+
+def integer(name: str, value: SupportsIndex, low: float, high: float) -> int:
+    """``value`` as an int within ``low`` to ``high``.
+
+    Raises:
+        InvalidParameterError: it is no integer (a bool is none), or out of range.
+    """
+    if type(value).__name__ in ("bool", "bool_"):  # numpy's too
+        raise refused(f"{name} must be an integer, not {value!r}")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise refused(f"{name} must be an integer, not {value!r}") from None
+    if not low <= number <= high:
+        raise refused(f"{name} must be between {low} and {high}, not {number}")
+    return number
+
+
+def real(name: str, value: float) -> float:
+    """``value`` as a float; ranges and NaN are the native side's to check.
+
+    Raises:
+        InvalidParameterError: it is no number.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise refused(f"{name} must be a number, not {value!r}")
+    return float(value)
+
+
+def finite(
+    name: str, value: float, low: float = -math.inf, high: float = math.inf, *, above_low: bool = False
+) -> float:
+    """``value`` as a finite float within ``low`` to ``high``, or above ``low``.
+
+    Raises:
+        InvalidParameterError: it is no number, not finite, or out of range.
+    """
+    number = real(name, value)
+    if math.isfinite(number) and (low < number if above_low else low <= number) and number <= high:
+        return number
+    least = f" above {low:g}" if above_low else f" of at least {low:g}"
+    bounds = "" if math.isinf(low) else least if math.isinf(high) else f" from {low:g} to {high:g}"
+    raise refused(f"{name} must be a finite number{bounds}, not {value!r}")
+
+
+def choice(name: str, value: str, choices: dict[str, int]) -> int:
+    """The number that stands for one of a few words.
+
+    Raises:
+        InvalidParameterError: it is none of them.
+    """
+    if isinstance(value, str) and value in choices:
+        return choices[value]
+    raise refused(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+
+
+def c_string(name: str, text: str | bytes) -> bytes:
+    """Text as UTF-8 for a NUL-terminated C string.
+
+    Raises:
+        InvalidParameterError: it is no text, holds a NUL, or an unpaired surrogate.
+    """
+    if not isinstance(text, (str, bytes)):
+        raise refused(f"{name} must be text, not {type(text).__name__}")
+    data = utf8(name, text)
+    if b"\0" in data:
+        raise refused(f"{name} holds a NUL character at byte {data.index(0)}: remove it")
+    return data
+
+
+def utf8(name: str, text: str | bytes) -> bytes:
+    """Text as UTF-8; bytes go through as they are.
+
+    Raises:
+        InvalidParameterError: an unpaired surrogate.
+    """
+    if isinstance(text, bytes):
+        return text
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise refused(
+            f"{name} holds an unpaired surrogate at index {error.start}, which UTF-8 cannot express"
+        ) from None

@@ -1,0 +1,204 @@
+"""Fields of frozen dataclasses that know their own range: declared once, and read by whoever needs to know.
+
+A field is declared with what it can be, and explained by its line in the class's docstring::
+
+    n_parallel: Annotated[int, Field(1, 256)] = 4
+
+:func:`check` holds values to it, :func:`fields_of` lists all there is to know, for commands and schemas, and
+:class:`takes` gives a function the fields as its parameters. Annotations are read as they stand, so modules that
+declare such fields do not postpone them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+import re
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    overload,
+)
+
+from pyggml._checks import UINT32_MAX, choice, finite, integer
+
+_P = ParamSpec("_P")
+_Options = TypeVar("_Options")
+_First = TypeVar("_First")
+_Second = TypeVar("_Second")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Field:
+    """What a field can be. A declaration says what its type does not; the rest is filled in from the class.
+
+    Attributes:
+        low: the least number.
+        high: the greatest.
+        above_low: ``low`` itself is out of range.
+        choices: the only texts; those of a Literal type go without saying.
+        letter: a short name of its option, as in ``-c``.
+        hidden: it is no option of commands that generate.
+        sampler: the sampler that it switches on, by being anything but its default.
+        name: its name.
+        types: its type, or the members of a union.
+        default: its value unless one is given.
+        help: its line in the docstring.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    above_low: bool = False
+    choices: tuple[str, ...] = ()
+    letter: str = ""
+    hidden: bool = False
+    sampler: str = ""
+    name: str = ""
+    types: tuple[Any, ...] = ()
+    default: Any = None
+    help: str = ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The texts that it can be, beside or instead of numbers; () for free text."""
+        literals = [word for type in self.types if get_origin(type) is Literal for word in get_args(type)]
+        return (*self.choices, *literals)
+
+    def checked(self, value: Any) -> Any:
+        """The value, in the field's type.
+
+        Raises:
+            InvalidParameterError: it is of another type, or out of range.
+        """
+        if (value is None and types.NoneType in self.types) or (isinstance(value, str) and value in self.words):
+            return value
+        if int in self.types:
+            return integer(self.name, value, self.low, self.high)
+        if float in self.types:
+            return finite(self.name, value, self.low, self.high, above_low=self.above_low)
+        if bool in self.types:
+            return bool(value)
+        if self.words:
+            choice(self.name, value, dict.fromkeys(self.words, 0))
+        return value
+
+
+@functools.cache
+def fields_of(cls: type) -> dict[str, Field]:
+    """The fields of a dataclass, by name and in their order."""
+    texts = _help_texts(cls)
+    found = {}
+    for field in dataclasses.fields(cls):
+        declared = next((each for each in get_args(field.type) if isinstance(each, Field)), Field())
+        found[field.name] = dataclasses.replace(
+            declared,
+            name=field.name,
+            types=_members(_plain(field.type)),
+            default=field.default,
+            help=texts.get(field.name, ""),
+        )
+    return found
+
+
+def check(options: Any) -> None:
+    """Replaces the value of each field by the checked one; for ``__post_init__``.
+
+    Raises:
+        InvalidParameterError: names the first field with a value that it cannot have.
+    """
+    for name, field in fields_of(options.__class__).items():
+        object.__setattr__(options, name, field.checked(getattr(options, name)))
+
+
+def shared(options: Any, cls: type) -> dict[str, Any]:
+    """The values of the fields that ``cls`` has as well."""
+    return {name: getattr(options, name) for name in fields_of(options.__class__) if name in fields_of(cls)}
+
+
+def plain_signature(cls: type[_Options]) -> type[_Options]:
+    """Decorates a dataclass, so that :func:`help` shows the types of its fields without what is declared with them."""
+    cls.__init__.__annotations__ = {name: _plain(type) for name, type in cls.__init__.__annotations__.items()}
+    return cls
+
+
+def _plain(type: Any) -> Any:
+    return get_args(type)[0] if get_origin(type) is Annotated else type
+
+
+def _members(type: Any) -> tuple[Any, ...]:
+    return get_args(type) if get_origin(type) in (Union, types.UnionType) else (type,)
+
+
+def _help_texts(cls: type) -> dict[str, str]:
+    """Field -> what the docstring of the class, or of one that it is derived from, says about it."""
+    texts: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        attributes = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")[2].partition("\n\n")[0]
+        for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", attributes, re.MULTILINE):
+            texts[name] = " ".join(text.split())
+    return texts
+
+
+class takes(Generic[_P, _Options]):  # noqa: N801
+    """Decorates a function whose last parameter is a value of options: callers give the fields in its place.
+
+    Type checkers, editors and :func:`help` show them with their types and defaults.
+    """
+
+    def __init__(self, options: Callable[_P, _Options]) -> None:
+        """Takes the class of the options."""
+        self._options = options
+
+    @overload
+    def __call__(self, function: Callable[[_Options], _Result]) -> Callable[_P, _Result]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[_First, _Options], _Result]
+    ) -> Callable[Concatenate[_First, _P], _Result]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[_First, _Second, _Options], _Result]
+    ) -> Callable[Concatenate[_First, _Second, _P], _Result]: ...
+
+    def __call__(self, function: Callable[..., _Result]) -> Callable[..., _Result]:
+        """The function as its callers see it."""
+        signature = inspect.signature(function)
+        options: Callable[..., _Options] = self._options
+        first = [*signature.parameters.values()][:-1]
+        fields = inspect.signature(options).parameters.values()
+        seen = signature.replace(parameters=[*first, *fields])
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> _Result:
+            given = seen.bind(*args, **kwargs).arguments
+            others = [given.pop(each.name) for each in first]
+            return function(*others, options(**given))
+
+        called.__dict__["__signature__"] = seen
+        return called
+
+
+# Kinds of fields that several classes have.
+
+#: Element types that a key-value cache can have, from the largest to the smallest.
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+
+CacheType = Annotated[str, Field(choices=CACHE_TYPES)]
+Size = Annotated[int, Field(1, UINT32_MAX)]
+Threads = Annotated[int | None, Field(1, 512, letter="t")]  # upstream's GGML_MAX_N_THREADS

@@ -1,0 +1,78 @@
+"""Writes `pyggml/_keywords.pyi`: the types of keywords that stand for the fields of a value of options.
+
+Run it after a change to a field of `LoadOptions`, `EstimateOptions` or `SamplingParams`:
+
+    python tools/make_keywords.py
+
+Only type checkers and editors read it. A test compares the result with the file in the repository.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, get_args, get_origin
+
+import pyggml
+from pyggml.options import EstimateOptions, LoadOptions, fields_of
+from pyggml.sampling import SamplingParams
+
+PAGE = Path(pyggml.__file__).parent / "_keywords.pyi"
+HEAD = """\
+# Keywords that stand for the fields of a value of options. Written by tools/make_keywords.py.
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from pyggml.model import Progress
+from pyggml.options import Auto, QueueFull
+from pyggml.sampling import Grammar
+"""
+#: Name -> the class whose fields the keywords stand for, and those that are given in another way.
+KEYWORDS: dict[str, tuple[type, set[str]]] = {
+    "LoadKeywords": (LoadOptions, {"source", "tokenizer", "device"}),
+    "EstimateKeywords": (EstimateOptions, {"source"}),
+    "SamplingOverrides": (SamplingParams, set()),
+}
+
+
+def page() -> str:
+    """The whole text of the file."""
+    return "\n".join([HEAD, *(_typed_dict(name, cls, without) for name, (cls, without) in KEYWORDS.items())])
+
+
+def _typed_dict(name: str, cls: type, without: set[str]) -> str:
+    types = {field: type for each in reversed(cls.__mro__[:-1]) for field, type in _declared(each)}
+    lines = [f"    {field}: {types[field]}\n" for field in fields_of(cls) if field not in without]
+    return f"class {name}(TypedDict, total=False):\n{''.join(lines)}"
+
+
+def _declared(cls: type) -> Iterator[tuple[str, str]]:
+    """The fields of a class and their types, as its source has them."""
+    (body,) = ast.parse(inspect.getsource(cls)).body
+    assert isinstance(body, ast.ClassDef)
+    for line in body.body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            yield line.target.id, _plain(line.annotation, vars(sys.modules[cls.__module__]))
+
+
+def _plain(annotation: ast.expr, names: dict[str, object]) -> str:
+    """The type alone, where something is declared with it, be it under another name."""
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Annotated":
+        assert isinstance(annotation.slice, ast.Tuple)
+        annotation = annotation.slice.elts[0]
+    text = str(annotation.value) if isinstance(annotation, ast.Constant) else ast.unparse(annotation)
+    alias = names.get(text)
+    return inspect.formatannotation(get_args(alias)[0]) if get_origin(alias) is Annotated else text
+
+
+def main() -> None:
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"{PAGE}: {', '.join(KEYWORDS)}")
+
+
+if __name__ == "__main__":
+    main()
