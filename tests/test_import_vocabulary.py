@@ -68,7 +68,9 @@ def differing(vocabulary: Vocabulary, directory: Path, n_texts: int) -> list[str
 # --- vocabularies of real models ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["llama-spm", "llama-bpe", "gpt-2", "qwen2"])
+@pytest.mark.parametrize(
+    "name", ["llama-spm", "gpt-2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama-bpe", "qwen2"))]
+)
 def test_real_vocabularies_come_back_and_cut_alike(tmp_path: Path, name: str) -> None:
     original = models.real_vocabulary(name)
     tokenizer_files.write_json(tmp_path, original)
