@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import IO, Any
 from unittest import mock
 
+import pytest
+
 from pyggml.cli import main
 
 
@@ -61,10 +63,9 @@ def called(*arguments: object, stdin: str = "", env: dict[str, str] | None = Non
         enter(_standing_in("stdin", 0, typed))
         enter(_standing_in("stdout", 1, out))
         enter(_standing_in("stderr", 2, err))
-        try:
+        with pytest.raises(SystemExit) as ended:
             main()
-        except SystemExit as end:
-            code = end.code
+        code = ended.value.code
         sys.stdout.flush()
         sys.stderr.flush()
         assert isinstance(code, int), code
