@@ -16,7 +16,7 @@ import pytest
 from command import Run, called, fails, pyggml
 
 from pyggml import ChatCompletion, ChatMessage, InvalidParameterError, SamplingParams, Timings
-from pyggml.cli._sampling_options import differing
+from pyggml.cli.arguments.sampling import differing
 from pyggml.cli.chat.commands import COMMANDS, Outcome, understood
 from pyggml.cli.chat.inputs import inputs_of, is_open
 from pyggml.cli.chat.session import Session

@@ -17,7 +17,7 @@ import pytest
 from command import Run, called, fails, pyggml
 
 import pyggml as library
-from pyggml.cli import _sampling_options
+from pyggml.cli.arguments import sampling
 from pyggml.source import SHIPPED_MODEL
 
 GREEDY = "Once upon a time"
@@ -103,8 +103,8 @@ def test_schemas_and_grammars_from_files(tmp_path: Path) -> None:
 def test_every_sampling_parameter_is_an_option_with_its_default() -> None:
     defaults = library.SamplingParams()
     names = {field.name for field in fields(defaults)} - {"logprobs", "prompt_logprobs"}
-    assert _sampling_options.OPTIONS.keys() == names
-    for name, option in _sampling_options.OPTIONS.items():
+    assert sampling.OPTIONS.keys() == names
+    for name, option in sampling.OPTIONS.items():
         assert option.field.default == getattr(defaults, name), name
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyggml.cli._model import opened
-from pyggml.cli._sampling_options import sampling_options, sampling_params
+from pyggml.cli.arguments.model import opened
+from pyggml.cli.arguments.options import load_options, model_option
+from pyggml.cli.arguments.sampling import sampling_options, sampling_params
 from pyggml.cli.interrupts import Interrupts
-from pyggml.cli.options import load_options, model_option
 from pyggml.cli.program import INTERRUPTED, Command
 from pyggml.cli.show.screen import Screen, stats_line
 from pyggml.cli.show.terminal import json_option, print_json

@@ -9,7 +9,7 @@ import click
 
 import pyggml
 from pyggml.cli.arguments.file_types import TYPES_EPILOG
-from pyggml.cli.options import estimate_options, say_which
+from pyggml.cli.arguments.options import estimate_options, say_which
 from pyggml.cli.program import Command
 from pyggml.cli.show.terminal import console, json_option, print_json, progress
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyggml.cli._model import opened
-from pyggml.cli._sampling_options import TO_THE_END, sampling_options, sampling_params
+from pyggml.cli.arguments.model import opened
+from pyggml.cli.arguments.options import load_options, model_option
+from pyggml.cli.arguments.sampling import TO_THE_END, sampling_options, sampling_params
 from pyggml.cli.chat.answering import Chat
 from pyggml.cli.chat.inputs import PlainReader, Reader, inputs_of, typed_inputs
 from pyggml.cli.chat.session import Session
 from pyggml.cli.interrupts import Interrupts
-from pyggml.cli.options import load_options, model_option
 from pyggml.cli.program import Command
 from pyggml.cli.show.screen import Screen, obeys_escapes
 

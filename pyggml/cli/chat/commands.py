@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 import pyggml
-from pyggml.cli import _sampling_options
+from pyggml.cli.arguments import sampling
 from pyggml.cli.chat.session import Session, conversation_in
 from pyggml.cli.show.screen import stats_line
 
@@ -125,12 +125,12 @@ def _stats(session: Session, argument: str) -> Outcome:  # noqa: ARG001
 
 def _set(session: Session, argument: str) -> Outcome:
     if not argument:
-        given = _sampling_options.differing(session.params)
+        given = sampling.differing(session.params)
         return Outcome("\n".join(f"{name} {value}" for name, value in given.items()) or "No parameters are set.")
     name, _, value = argument.partition(" ")
     if not value.strip():
         raise click.ClickException("/set needs a name and a value, such as /set temperature 0.8")
-    session.params = _sampling_options.changed(session.params, name, value.strip())
+    session.params = sampling.changed(session.params, name, value.strip())
     return Outcome(f"{name} {value.strip()}")
 
 

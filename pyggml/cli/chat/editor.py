@@ -20,7 +20,7 @@ from prompt_toolkit.output import Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
 
-from pyggml.cli._sampling_options import OPTIONS
+from pyggml.cli.arguments.sampling import OPTIONS
 from pyggml.cli.chat.commands import COMMANDS
 from pyggml.cli.chat.inputs import PROMPT, is_open
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyggml
-from pyggml.cli.options import say_which
+from pyggml.cli.arguments.options import say_which
 from pyggml.cli.show.terminal import progress
 
 if TYPE_CHECKING:

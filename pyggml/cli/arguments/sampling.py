@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 import pyggml
-from pyggml.cli.options import ParamType, field_option, field_type
+from pyggml.cli.arguments.options import ParamType, field_option, field_type
 from pyggml.options import Field, fields_of
 from pyggml.sampling import SamplingParams
 
