@@ -396,7 +396,7 @@ class World:
     cell: int
     fixed: int
 
-    def plan(self, settings: Settings) -> Sequence[DeviceMemory]:
+    def memory_of(self, settings: Settings) -> Sequence[DeviceMemory]:
         on_gpu = min(settings.n_gpu_layers, self.n_layer) if settings.n_gpu_layers >= 0 else self.n_layer
         on_gpu = on_gpu if self.gpus else 0
         layer = self.layer // (1 + (0 if settings.outtype == "auto" else 1 + OUTTYPES.index(settings.outtype)))
@@ -417,7 +417,7 @@ class World:
         ]
 
     def is_good(self, settings: Settings, devices: slice = slice(None)) -> bool:
-        return all(m.total_bytes <= (1 - HEADROOM) * m.available_bytes for m in self.plan(settings)[devices])
+        return all(m.total_bytes <= (1 - HEADROOM) * m.available_bytes for m in self.memory_of(settings)[devices])
 
 
 def random_world(rng: random.Random) -> World:
@@ -446,8 +446,8 @@ def test_suggestions_are_the_best_there_are() -> None:
 def require_best(rng: random.Random) -> None:
     """Of all that could be suggested, looked at one by one."""
     world, limit = random_world(rng), rng.choice([100, 256, 1000, 4096, 10_000])
-    found = suggest(SETTINGS, world.plan, Limits(limit, world.n_layer, OUTTYPES))
-    fits = all(memory.fits for memory in world.plan(SETTINGS))
+    found = suggest(SETTINGS, world.memory_of, Limits(limit, world.n_layer, OUTTYPES))
+    fits = all(memory.fits for memory in world.memory_of(SETTINGS))
     farthest = max(limit, SETTINGS.n_ctx) if fits else limit
     sizes = [n for n in [*range(256, farthest, 256), farthest] if world.is_good(changed(n_ctx=n))]
     caches = [each for each in SMALLER_CACHES if world.is_good(changed(cache_type=each))]
@@ -463,29 +463,29 @@ def require_best(rng: random.Random) -> None:
 
 def test_a_small_gpu_takes_some_layers() -> None:
     world = World(main=10_000, gpus=(1_000,), n_layer=20, layer=100, cell=0, fixed=0)
-    assert most_gpu_layers(SETTINGS, world.plan, 20) == 9  # a tenth stays free
-    assert tightest(world.plan(changed(n_gpu_layers=20))).name == "GPU0"
-    assert most_gpu_layers(SETTINGS, dataclasses.replace(world, gpus=(50,)).plan, 20) == 0
-    assert most_gpu_layers(SETTINGS, dataclasses.replace(world, gpus=(9_000,)).plan, 20) == 20
+    assert most_gpu_layers(SETTINGS, world.memory_of, 20) == 9  # a tenth stays free
+    assert tightest(world.memory_of(changed(n_gpu_layers=20))).name == "GPU0"
+    assert most_gpu_layers(SETTINGS, dataclasses.replace(world, gpus=(50,)).memory_of, 20) == 0
+    assert most_gpu_layers(SETTINGS, dataclasses.replace(world, gpus=(9_000,)).memory_of, 20) == 20
 
 
 def test_types_the_engine_refuses_are_not_suggested() -> None:
     world = World(main=100_000, gpus=(), n_layer=1, layer=0, cell=1000, fixed=0)
 
-    def plan(settings: Settings) -> Sequence[DeviceMemory]:
+    def memory_of(settings: Settings) -> Sequence[DeviceMemory]:
         if settings.cache_type == "q8_0":
             raise InvalidParameterError("no such cache for this model")
-        return world.plan(settings)
+        return world.memory_of(settings)
 
     settings = changed(n_ctx=256)
-    assert suggest(settings, world.plan, Limits(256, 2, ())).cache_type == "q5_0"
-    assert suggest(settings, plan, Limits(256, 2, ())).cache_type == "q5_0"
+    assert suggest(settings, world.memory_of, Limits(256, 2, ())).cache_type == "q5_0"
+    assert suggest(settings, memory_of, Limits(256, 2, ())).cache_type == "q5_0"
 
 
 def test_nothing_fits() -> None:
     world = World(main=10, gpus=(), n_layer=1, layer=1_000_000, cell=1, fixed=100)
-    assert suggest(SETTINGS, world.plan, Limits(512, 2, OUTTYPES)) == Suggestions(None, None, None, None)
-    assert largest_n_ctx(SETTINGS, world.plan, 512) is None
+    assert suggest(SETTINGS, world.memory_of, Limits(512, 2, OUTTYPES)) == Suggestions(None, None, None, None)
+    assert largest_n_ctx(SETTINGS, world.memory_of, 512) is None
 
 
 # --- loading ----------------------------------------------------------------------------------------------------

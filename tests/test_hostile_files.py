@@ -141,13 +141,13 @@ def test_the_cells_of_a_state_are_as_many_as_sequences(mamba_path: Path) -> None
 
 
 def test_absurd_training_lengths_are_searched_without_a_list_of_them() -> None:
-    def plan(settings: Settings) -> list[DeviceMemory]:
+    def memory_of(settings: Settings) -> list[DeviceMemory]:
         return [DeviceMemory("CPU", 0, settings.n_ctx, 0, 0, 0, 10**6)]
 
     settings = Settings(n_ctx=512)
-    assert largest_n_ctx(settings, plan, 2**62) == 900_000 // 256 * 256
-    assert largest_n_ctx(settings, plan, 1000) == 1000
-    assert largest_n_ctx(settings, plan, 100) == 100
+    assert largest_n_ctx(settings, memory_of, 2**62) == 900_000 // 256 * 256
+    assert largest_n_ctx(settings, memory_of, 1000) == 1000
+    assert largest_n_ctx(settings, memory_of, 100) == 100
 
 
 def test_plans_of_other_types_have_the_usual_alignment() -> None:

@@ -124,8 +124,8 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
         settings = resolve(planner, options, options.outtype)
         return MemoryEstimate(
             **vars(settings),
-            devices=planner.plan(settings),
-            suggestions=suggest(settings, planner.plan, planner.limits(settings)),
+            devices=planner.memory_of(settings),
+            suggestions=suggest(settings, planner.memory_of, planner.limits(settings)),
         )
 
 
@@ -162,7 +162,7 @@ def require_room(planner: Planner, settings: Settings) -> None:
     """
     if not generates(planner.model(settings.n_gpu_layers, settings.outtype)):
         return  # its contexts are made when they are needed, and no larger than needed
-    memories = planner.plan(settings)
+    memories = planner.memory_of(settings)
     for memory, required in zip(memories, _lasting_bytes(memories), strict=True):
         if required > memory.available_bytes:
             raise _out_of_memory(planner, settings, memory, required, "beside the weights it maps")
@@ -175,17 +175,17 @@ def _lasting_bytes(memories: Sequence[DeviceMemory]) -> list[int]:
 
 
 def _most_gpu_layers(planner: Planner, settings: Settings) -> int:
-    if len(planner.plan(settings)) == 1:
+    if len(planner.memory_of(settings)) == 1:
         return _ALL  # there is no GPU
-    return most_gpu_layers(settings, planner.plan, planner.limits(settings).n_layers)
+    return most_gpu_layers(settings, planner.memory_of, planner.limits(settings).n_layers)
 
 
 def _largest_n_ctx(planner: Planner, settings: Settings) -> int:
     limit = planner.limits(settings).n_ctx
-    n_ctx = largest_n_ctx(settings, planner.plan, limit)
+    n_ctx = largest_n_ctx(settings, planner.memory_of, limit)
     if n_ctx is None:
         smallest = replace(settings, n_ctx=min(CELL_PAD, limit))
-        memory = tightest(planner.plan(smallest))
+        memory = tightest(planner.memory_of(smallest))
         raise _out_of_memory(planner, smallest, memory, memory.total_bytes, "and a tenth to spare")
     return n_ctx
 
@@ -194,7 +194,7 @@ def _out_of_memory(
     planner: Planner, settings: Settings, memory: DeviceMemory, required: int, how: str
 ) -> OutOfMemoryError:
     place = "" if memory.name == "CPU" else f" on {memory.name}"
-    advice = _advice(suggest(settings, planner.plan, planner.limits(settings)))
+    advice = _advice(suggest(settings, planner.memory_of, planner.limits(settings)))
     return OutOfMemoryError(
         f"{planner.path.name} with n_ctx={settings.n_ctx} needs {bytes_text(required)}{place} {how}, and "
         f"{bytes_text(memory.available_bytes)} is available; {advice}",

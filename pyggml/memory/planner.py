@@ -53,7 +53,7 @@ class Planner:
             self._models[key] = self._stack.enter_context(model)
         return self._models[key]
 
-    def plan(self, settings: Settings) -> tuple[DeviceMemory, ...]:
+    def memory_of(self, settings: Settings) -> tuple[DeviceMemory, ...]:
         """How much memory it takes with these settings, in main memory and on each GPU.
 
         Raises:

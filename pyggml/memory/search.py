@@ -80,7 +80,7 @@ class Settings(MemoryOptions):
 
 
 #: What settings would take, main memory first.
-Plan = Callable[[Settings], Sequence[DeviceMemory]]
+MemoryOf = Callable[[Settings], Sequence[DeviceMemory]]
 
 
 @dataclass(frozen=True)
@@ -125,37 +125,41 @@ def tightest(memories: Sequence[DeviceMemory]) -> DeviceMemory:
     return max(memories, key=lambda memory: memory.total_bytes - memory.available_bytes)
 
 
-def suggest(settings: Settings, plan: Plan, limits: Limits) -> Suggestions:
+def suggest(settings: Settings, memory_of: MemoryOf, limits: Limits) -> Suggestions:
     """What would fit, found by planning it."""
-    memories = plan(settings)
+    memories = memory_of(settings)
     is_fine = all(memory.fits for memory in memories)
     return Suggestions(
-        n_ctx=largest_n_ctx(settings, plan, max(limits.n_ctx, settings.n_ctx if is_fine else 0)),
-        cache_type=None if is_fine else _first(SMALLER_CACHES, lambda type: _fits(settings, plan, cache_type=type)),
-        outtype=None if is_fine else _first(limits.outtypes, lambda type: _fits(settings, plan, outtype=type)),
-        n_gpu_layers=None if len(memories) == 1 else most_gpu_layers(settings, plan, limits.n_layers),
+        n_ctx=largest_n_ctx(settings, memory_of, max(limits.n_ctx, settings.n_ctx if is_fine else 0)),
+        cache_type=None
+        if is_fine
+        else _first(SMALLER_CACHES, lambda type: _fits(settings, memory_of, cache_type=type)),
+        outtype=None if is_fine else _first(limits.outtypes, lambda type: _fits(settings, memory_of, outtype=type)),
+        n_gpu_layers=None if len(memories) == 1 else most_gpu_layers(settings, memory_of, limits.n_layers),
     )
 
 
-def largest_n_ctx(settings: Settings, plan: Plan, limit: int) -> int | None:
+def largest_n_ctx(settings: Settings, memory_of: MemoryOf, limit: int) -> int | None:
     """The most cells that fit, up to a limit; None if not even the fewest do."""
     # A file may claim any limit, so sizes are searched and never listed: there could be billions.
-    pads = _first(range(-(-limit // CELL_PAD), 0, -1), lambda n: _fits(settings, plan, n_ctx=min(n * CELL_PAD, limit)))
+    pads = _first(
+        range(-(-limit // CELL_PAD), 0, -1), lambda n: _fits(settings, memory_of, n_ctx=min(n * CELL_PAD, limit))
+    )
     return None if pads is None else min(pads * CELL_PAD, limit)
 
 
-def most_gpu_layers(settings: Settings, plan: Plan, n_layers: int) -> int:
+def most_gpu_layers(settings: Settings, memory_of: MemoryOf, n_layers: int) -> int:
     """The most layers that fit on the GPUs, whether or not the rest fits into main memory."""
 
     def fit(n_gpu_layers: int) -> bool:
-        return fits_well(plan(dataclasses.replace(settings, n_gpu_layers=n_gpu_layers))[1:])
+        return fits_well(memory_of(dataclasses.replace(settings, n_gpu_layers=n_gpu_layers))[1:])
 
     return _first(range(n_layers, 0, -1), fit) or 0
 
 
-def _fits(settings: Settings, plan: Plan, **change: Any) -> bool:
+def _fits(settings: Settings, memory_of: MemoryOf, **change: Any) -> bool:
     try:
-        return fits_well(plan(dataclasses.replace(settings, **change)))
+        return fits_well(memory_of(dataclasses.replace(settings, **change)))
     except InvalidParameterError:
         return False  # not every model's cache can be quantised
 
