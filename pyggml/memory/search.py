@@ -129,12 +129,11 @@ def suggest(settings: Settings, memory_of: MemoryOf, limits: Limits) -> Suggesti
     """What would fit, found by planning it."""
     memories = memory_of(settings)
     is_fine = all(memory.fits for memory in memories)
+    caches, outtypes = ((), ()) if is_fine else (SMALLER_CACHES, limits.outtypes)
     return Suggestions(
         n_ctx=largest_n_ctx(settings, memory_of, max(limits.n_ctx, settings.n_ctx if is_fine else 0)),
-        cache_type=None
-        if is_fine
-        else _first(SMALLER_CACHES, lambda type: _fits(settings, memory_of, cache_type=type)),
-        outtype=None if is_fine else _first(limits.outtypes, lambda type: _fits(settings, memory_of, outtype=type)),
+        cache_type=_first(caches, lambda type: _fits(settings, memory_of, cache_type=type)),
+        outtype=_first(outtypes, lambda type: _fits(settings, memory_of, outtype=type)),
         n_gpu_layers=None if len(memories) == 1 else most_gpu_layers(settings, memory_of, limits.n_layers),
     )
 
