@@ -126,11 +126,20 @@ class Terminal:
             assert not ended, f"it ended with {self._process.returncode} before {what}:\n{self.text}"
             assert time.monotonic() < deadline, f"no {what} in:\n{self.text}\n{self.raw[-2000:]!r}"
 
-    def wait_for_exit(self) -> int:
-        """The exit code."""
+    def wait_for_exit(self, *, again: str = "") -> int:
+        """The exit code.
+
+        Args:
+            again: is typed every few seconds until then: Ctrl-C, where a process may have been about to read a line,
+                and notices it with the next key.
+        """
         deadline = time.monotonic() + _PATIENCE_S
+        typed = time.monotonic()
         while self._process.poll() is None:
             self._read(0.1)
+            if again and time.monotonic() > typed + 5:
+                self.send(again)
+                typed = time.monotonic()
             assert time.monotonic() < deadline, f"it goes on:\n{self.text}"
         while self._read(0.0):
             pass

@@ -92,7 +92,7 @@ def test_it_asks_before_it_is_cleared(answer: str, code: int, n_left: int) -> No
         terminal.wait_for("? [y/N]:")
         assert terminal.rows[0].startswith("Remove 3 models, ")
         terminal.send(answer)
-        assert terminal.wait_for_exit() == code
+        assert terminal.wait_for_exit(again=answer if answer == "\x03" else "") == code
     assert len(sizes()) == n_left
 
 

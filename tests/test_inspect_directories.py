@@ -74,7 +74,10 @@ def test_quantised_checkpoints(tmp_path: Path, name: str) -> None:
         assert (found.name, found.bits, found.group_size) == STORED[name]
 
 
-@pytest.mark.parametrize("name", ["llama-bpe", "llama-spm", "qwen2", "phi-3", "gpt-2"])
+@pytest.mark.parametrize(
+    "name",
+    ["llama-spm", "phi-3", "gpt-2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama-bpe", "qwen2"))],
+)
 def test_real_vocabularies(tmp_path: Path, name: str) -> None:
     vocabulary = models.real_vocabulary(name)
     tokens = vocabulary["tokenizer.ggml.tokens"]
