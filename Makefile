@@ -14,9 +14,9 @@ PYTEST_ARGS ?= --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
 CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 
-# Puts the package into the environment as it lies here, with one of its extras. Always asked for, because only pip
-# and ninja know what is up to date; where nothing changed it takes seconds.
-editable = $(PIP) install --editable '.[$(1)]'
+# Puts the package into the environment as it lies here, with one of its extras and the C++ tests. Always asked for,
+# because only pip and ninja know what is up to date; where nothing changed it takes seconds.
+editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
 .PHONY: help build demo test test-all lint format stubs reference compare stress fuzz asan tsan wheel wheel-test portable portable-test bench clean
 

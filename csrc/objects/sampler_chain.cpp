@@ -9,20 +9,15 @@
 namespace {
 
 using pyg::fail;
+using pyg::MAX_BREAKER_BYTES;
 using pyg::Model;
+using pyg::require_in;
+using pyg::SMALLEST_TEMPERATURE;
 
-constexpr int32_t MIROSTAT_M           = 100;    // tokens its first version estimates from; as in the paper
-constexpr size_t  MAX_BREAKER_BYTES    = 40;     // upstream would cut a longer one, perhaps inside a character
-constexpr float   SMALLEST_TEMPERATURE = 1e-6f;  // below, dividing by it overflows; the limit is greedy anyway
+constexpr int32_t MIROSTAT_M = 100;  // tokens its first version estimates from; as in the paper
 
 const char * const USUAL_ORDER[] = {"penalties", "dry",   "top_n_sigma", "top_k",      "typical_p",
                                     "top_p",     "min_p", "xtc",         "temperature"};
-
-void require_in(const char * name, double value, double low, double high) {
-    if (!(value >= low && value <= high)) {  // also refuses NaN
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%s must be between %g and %g, not %g", name, low, high, value);
-    }
-}
 
 void require_valid(const pyg_sampling & options) {
     require_in("temperature", options.temperature, 0, FLT_MAX);
@@ -181,6 +176,12 @@ std::vector<std::string> order(const pyg_sampling & options) {
 }  // namespace
 
 namespace pyg {
+
+void require_in(const char * name, double value, double low, double high) {
+    if (!(value >= low && value <= high)) {  // also refuses NaN
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s must be between %g and %g, not %g", name, low, high, value);
+    }
+}
 
 SamplerChain make_sampler_chain(const Model & model, uint32_t n_ctx, const pyg_sampling & options) {
     require_valid(options);

@@ -5,6 +5,12 @@
 
 namespace pyg {
 
+constexpr size_t MAX_BREAKER_BYTES    = 40;     // upstream would cut a longer one, perhaps inside a character
+constexpr float  SMALLEST_TEMPERATURE = 1e-6f;  // below, dividing by it overflows; the limit is greedy anyway
+
+// PYG_ERR_INVALID_PARAMETER that names the parameter, also when the value is NaN.
+void require_in(const char * name, double value, double low, double high);
+
 struct ChainDeleter {
     void operator()(llama_sampler * chain) const { llama_sampler_free(chain); }
 };

@@ -1,6 +1,7 @@
 // The samplers a chain can be made of: each checks its arguments, for upstream takes what it is given.
-#include "grammar/grammar.hpp"
 #include "boundary/handles.hpp"
+#include "grammar/grammar.hpp"
+#include "objects/sampler_chain.hpp"
 
 #include <cfloat>
 #include <climits>
@@ -11,17 +12,12 @@
 namespace {
 
 using pyg::fail;
+using pyg::MAX_BREAKER_BYTES;
 using pyg::Model;
+using pyg::require_in;
+using pyg::SMALLEST_TEMPERATURE;
 
-constexpr int32_t MAX_LAST_N           = 1 << 20;  // samplers that look back keep a buffer of this many tokens
-constexpr size_t  MAX_BREAKER_BYTES    = 40;       // upstream would cut a longer one, perhaps inside a character
-constexpr float   SMALLEST_TEMPERATURE = 1e-6f;    // below, dividing by it overflows; the limit is greedy anyway
-
-void require_in(const char * name, double value, double low, double high) {
-    if (!(value >= low && value <= high)) {  // also refuses NaN
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%s must be between %g and %g, not %g", name, low, high, value);
-    }
-}
+constexpr int32_t MAX_LAST_N = 1 << 20;  // samplers that look back keep a buffer of this many tokens
 
 void require_not_negative(const char * name, double value) { require_in(name, value, 0, FLT_MAX); }
 
