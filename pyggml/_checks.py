@@ -47,6 +47,17 @@ def integer(name: str, value: SupportsIndex, low: float, high: float) -> int:
     return number
 
 
+def flag(name: str, value: object) -> bool:
+    """``value`` as a bool.
+
+    Raises:
+        InvalidParameterError: it is text, which would be True whatever it says.
+    """
+    if isinstance(value, (str, bytes)):
+        raise refused(f"{name} must be True or False, not {value!r}")
+    return bool(value)
+
+
 def real(name: str, value: float) -> float:
     """``value`` as a float; ranges and NaN are the native side's to check.
 

@@ -33,7 +33,7 @@ from typing import (
     overload,
 )
 
-from pyggml._checks import UINT32_MAX, choice, finite, integer
+from pyggml._checks import UINT32_MAX, choice, finite, flag, integer
 
 _P = ParamSpec("_P")
 _Options = TypeVar("_Options")
@@ -91,7 +91,7 @@ class Field:
         if float in self.types:
             return finite(self.name, value, self.low, self.high, above_low=self.above_low)
         if bool in self.types:
-            return bool(value)
+            return flag(self.name, value)
         if self.words:
             choice(self.name, value, dict.fromkeys(self.words, 0))
         return value

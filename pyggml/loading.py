@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyggml._fields import fields_of
-from pyggml.errors import InvalidParameterError
+from pyggml.errors import InvalidParameterError, TokenizerNotFoundError
 from pyggml.files.model_files import gguf_at
+from pyggml.hub import is_reference
 from pyggml.importer.cache import Accept, Imported, imported
 from pyggml.memory.estimate import Planner, Settings, require_room, resolve
 from pyggml.model import Model, Progress
@@ -51,7 +52,7 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     """
     tokenizer = options.tokenizer
     if isinstance(tokenizer, (str, os.PathLike)):
-        tokenizer = tokenizer_files.find(tokenizer)
+        tokenizer = _found_tokenizer(tokenizer, source)
     files = model_files(source, options.progress, tokenizer, accept)
     settings = _planned(files.path, options)
     model = Model(
@@ -100,6 +101,16 @@ def model_files(
     if accept is not None:
         accept(files.path)
     return files
+
+
+def _found_tokenizer(path: str | os.PathLike[str], source: Source) -> Path:
+    """The file that a tokenizer is read from, looked for before anything is downloaded or imported."""
+    try:
+        return tokenizer_files.find(path)
+    except TokenizerNotFoundError:
+        if not is_reference(source):
+            identify(source)  # where the model is missing too, that is what to say
+        raise
 
 
 def _planned(path: Path, options: LoadOptions) -> Settings:

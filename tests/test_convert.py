@@ -477,7 +477,7 @@ def test_a_full_disk_is_seen_before_anything_is_written(tmp_path: Path, monkeypa
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=1_000_000))
     require_quick_error(
-        lambda: pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf"), DiskFullError, "room for 1000000", tmp_path
+        lambda: pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf"), DiskFullError, "room for 1.00 MB", tmp_path
     )
 
 

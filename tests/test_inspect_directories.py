@@ -226,7 +226,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
         "tokenizer-disagrees",
         "<far>",
     ),
-    "template that cannot be read": (template("{% for m in %}"), "template-unreadable", "line 1"),
+    "template that cannot be read": (template("{% for m in %}"), "template-unreadable", "Unexpected token: %}"),
     "template that fails": (template("{{ raise_exception('never') }}"), "template-fails", "never"),
 }
 

@@ -153,6 +153,7 @@ def test_bad_load_options(options: dict[str, Any]) -> None:
         ({"timeout_s": math.nan}, "timeout_s"),
         ({"temprature": 1}, "temprature"),
         ({"temperature": "0.5"}, "temperature"),
+        ({"ignore_eos": "off"}, "ignore_eos must be True or False"),
         ({"stop": None}, "stop"),
         ({"stop_token_ids": [1.5]}, "stop_token_ids"),
         ({"logit_bias": {"a": 1}}, "logit_bias"),

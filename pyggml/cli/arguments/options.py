@@ -79,6 +79,8 @@ def field_type(field: Field) -> ParamType:
         return _CountOrAuto(low, high) if field.words else click.IntRange(low, high)
     if float in field.types:
         return click.FLOAT if low is high is None else click.FloatRange(low, high, min_open=field.above_low)
+    if bool in field.types:
+        return click.BOOL
     return click.Choice(field.words) if field.words else click.STRING
 
 

@@ -154,7 +154,7 @@ def _schema_of(path: str) -> Any:
         schema = json.loads(_text_of(path))
         pyggml.grammar_of(schema)
     except json.JSONDecodeError as error:
-        raise click.ClickException(f"{path} is no JSON: {error}") from None
+        raise click.ClickException(f"{path} is not valid JSON: {error}") from None
     except (pyggml.InvalidParameterError, pyggml.GrammarError) as error:
         raise click.ClickException(f"{path}: {error}") from None
     return schema
