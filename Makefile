@@ -9,35 +9,35 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # The tests of a wheel run on each of these that is installed.
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13
-# A process for each core, and who has nothing left to do takes over from those who have.
+# One process per core; those that run out of tests take over some from the others.
 PYTEST_ARGS ?= --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
 CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 
-# Puts the package into the environment as it lies here, with one of its extras and the C++ tests. Always asked for,
-# because only pip and ninja know what is up to date; where nothing changed it takes seconds.
+# Installs the package in place, with one of its extras and the C++ tests. This always runs, because only pip and ninja
+# know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
 .PHONY: help build demo test test-all lint format stubs reference compare stress fuzz asan tsan wheel wheel-test portable portable-test bench clean
 
-help: ## this list
+help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
 
-build: $(BIN)/python ## the environment with the package, built in place
+build: $(BIN)/python ## create the environment and build the package in place
 	$(call editable,test)
 
-demo: $(BIN)/python ## a story and an answer, streamed from the model that ships
+demo: $(BIN)/python ## stream a story and an answer from the model that ships
 	$(PIP) install --editable .
 	$(BIN)/python examples/demo.py
 
-test: build ## the C++ tests, and all Python tests but the slow ones
+test: build ## run the C++ tests, and all Python tests but the slow ones
 	$(BIN)/ctest --test-dir build/cp310-abi3-* --no-tests=error --output-on-failure
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
-test-all: test ## all tests: those, and then the slow ones
+test-all: test ## run all tests: the same, and then the slow ones
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
-lint: $(BIN)/python ## every linter, as CI runs them
+lint: $(BIN)/python ## run every linter, as CI does
 	$(call editable,dev)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -45,62 +45,62 @@ lint: $(BIN)/python ## every linter, as CI runs them
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(BIN)/python ## Python and C++ in the house style
+format: $(BIN)/python ## format Python and C++ in the house style
 	$(call editable,dev)
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
-stubs: build ## type stubs of the compiled module, the families and keywords, and the tables of families in docs/
+stubs: build ## write type stubs (compiled module, families, keywords) and the tables of families in docs/
 	$(BIN)/python tools/make_stubs.py
 	$(BIN)/python tools/make_families.py
 	$(BIN)/python tools/make_keywords.py
 
-reference: build ## docs/command-reference.md, from the help of the commands
+reference: build ## write docs/command-reference.md from the help of the commands
 	$(BIN)/python tools/make_command_help.py
 
-stress: build ## ten minutes of everything at once: threads, tasks, cancels, closes
+stress: build ## do everything at once for ten minutes: threads, tasks, cancels, closes
 	$(BIN)/python tests/stress.py --minutes 10 --threads 32
 
-fuzz: build ## thousands of damaged checkpoints: each is imported, or refused with a clear error
+fuzz: build ## try thousands of damaged checkpoints: each must be imported, or refused with a clear error
 	$(BIN)/python tests/fuzz_import.py --rounds 10000
 
-asan: ## the C++ tests and a minute of stress with the address and undefined-behaviour sanitizers
+asan: ## run the C++ tests and a minute of stress with the address and undefined-behaviour sanitizers
 	$(call sanitized,asan,address$(comma)undefined,libasan.so libubsan.so)
 
-tsan: ## the same with the thread sanitizer
+tsan: ## run the same with the thread sanitizer
 	$(call sanitized,tsan,thread,libtsan.so)
 
-wheel: $(BIN)/python ## a wheel for this machine, in dist/
+wheel: $(BIN)/python ## build a wheel for this machine, in dist/
 	$(PIP) wheel --no-deps --wheel-dir dist .
 
-wheel-test: wheel ## the tests against that wheel, on every CPython found
+wheel-test: wheel ## test that wheel on every CPython found
 	.ci/test-wheel dist $(PYTHONS)
 
-portable: $(BIN)/python ## a wheel with every CPU variant, in dist/portable/
+portable: $(BIN)/python ## build a wheel with every CPU variant, in dist/portable/
 	$(PIP) wheel --no-deps --wheel-dir dist/portable --config-settings=build-dir=build/portable \
 		--config-settings=cmake.define.PYGGML_PORTABLE=ON .
 
-portable-test: portable ## the tests against that wheel, installed and then moved to another folder
+portable-test: portable ## test that wheel, installed and then moved to another folder
 	.ci/test-wheel --move dist/portable $(PYTHONS)
 
-compare: build ## imported models beside transformers' own; TRANSFORMERS_PYTHON names an interpreter that has it
+compare: build ## compare imported models with transformers' own; TRANSFORMERS_PYTHON: an interpreter that has it
 	$(BIN)/python tools/compare_with_transformers.py --python $(TRANSFORMERS_PYTHON)
 
-bench: build ## every claim of docs/benchmarks.md beside its peers, about half an hour on two idle cores
+bench: build ## measure every claim of docs/benchmarks.md, about half an hour on two idle cores
 	$(BIN)/python benchmarks/run_all.py
 
-clean: ## away with what was built; the engine's sources and the environment stay
+clean: ## delete what was built, but not the engine's sources and the environment
 	rm -rf build dist
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --upgrade pip
 
-# The package in an environment of its own, with everything in it compiled for the sanitizers, the engine included.
-# CPython is not, so their libraries are loaded before it, and libstdc++ with them, for it to be there when they look
-# for what they intercept. A randomised address space may lie where gcc's thread sanitizer has no room for it.
-# What CPython and its packages never free is no leak of ours.
+# Builds the package in an environment of its own, with everything, including the engine, compiled for the sanitizers.
+# CPython is not, so their libraries are preloaded, and libstdc++ with them, because they look there for functions to
+# intercept. Address-space randomisation is off because it may use addresses that gcc's thread sanitizer needs. Leak
+# detection is off because CPython and its packages never free some memory.
 comma := ,
 define sanitized
 	$(PYTHON) -m venv build/$(1)-venv

@@ -1,8 +1,8 @@
 """64 asyncio tasks on one model: does the event loop stay quick, and does anything pile up?
 
-A ticker asks the loop to wake it each millisecond and notes how late it came at most: while the loop has nothing else
-to do; while a plain thread generates, so that the compute threads want the same cores; while 64 tasks of the loop
-generate, or stream. What these stall longer than the idle loop is pyggml's doing.
+A ticker asks the loop to wake it every millisecond and records how late it was at most: while the loop is idle; while a
+plain thread generates, so that the compute threads need the same cores; while 64 tasks of the loop generate, or stream.
+Any stall beyond the idle loop's is pyggml's.
 
 Then 1,000 requests from 64 tasks: threads, file descriptors, native handles and resident bytes after the first 100
 and after all. Reads /proc, so Linux only.
@@ -38,7 +38,7 @@ REQUEST = SamplingParams(max_tokens=16, ignore_eos=True)
 
 @dataclass(frozen=True)
 class Held:
-    """What the process holds."""
+    """The resources that the process holds."""
 
     threads: int
     descriptors: int
@@ -47,7 +47,7 @@ class Held:
 
 
 def held() -> Held:
-    """Counts after a garbage collection; threads are the kernel's, so that native ones count too."""
+    """Counts after a garbage collection; threads are the kernel's, to include native ones."""
     gc.collect()
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     handles = sum(lib.pyg_live_handles(kind) for kind in range(lib.PYG_HANDLE_KINDS))
@@ -56,7 +56,7 @@ def held() -> Held:
 
 
 async def longest_stall(work: Awaitable[object]) -> float:
-    """Milliseconds that the ticker was late at most while the work was done."""
+    """The most milliseconds by which the ticker was late during the work."""
     worst = 0.0
 
     async def tick() -> None:
@@ -85,7 +85,7 @@ async def from_tasks(llm: pyggml.LLM, prompts: list[list[int]]) -> None:
 
 
 async def stream_from_tasks(llm: pyggml.LLM, prompts: list[list[int]]) -> None:
-    """Streams every prompt at once, a task each."""
+    """Streams all prompts at once, one task each."""
 
     async def work(prompt: list[int]) -> None:
         async for _ in llm.astream(prompt, REQUEST):
@@ -95,7 +95,7 @@ async def stream_from_tasks(llm: pyggml.LLM, prompts: list[list[int]]) -> None:
 
 
 async def from_a_thread(llm: pyggml.LLM) -> None:
-    """Generates in a plain thread, of which the loop knows nothing but the end."""
+    """Generates in a plain thread; the loop only waits for its end."""
 
     def generate() -> None:
         end = time.perf_counter() + QUIET_S
@@ -127,7 +127,7 @@ def stalls(llm: pyggml.LLM, rounds: int) -> measure.Figures:
 
 
 def growth(llm: pyggml.LLM) -> tuple[Held, Held]:
-    """What the process holds after the first requests and after all."""
+    """The resources held after the first requests and after all."""
     prompts = random_prompts(llm.model.vocab, N_REQUESTS, 32, random.Random(1))
 
     async def run() -> tuple[Held, Held]:
@@ -149,14 +149,14 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
     print(f"  after {N_FIRST:4} requests: {first}\n  after {N_REQUESTS:4} requests: {last}")
     idle = max(figures["idle loop"])
     return [
-        measure.at_most(f"{name}: {side}, stall over the idle loop's", max(figures[side]) - idle, 10, " ms")
+        measure.at_most(f"{name}: {side}, stall beyond the idle loop's", max(figures[side]) - idle, 10, " ms")
         for side in ("64 tasks", "64 streams")
     ] + [
-        measure.at_most(f"{name}: threads more", last.threads - first.threads, 0),
-        measure.at_most(f"{name}: descriptors more", last.descriptors - first.descriptors, 0),
-        measure.at_most(f"{name}: native handles more", last.handles - first.handles, 0),
+        measure.at_most(f"{name}: more threads", last.threads - first.threads, 0),
+        measure.at_most(f"{name}: more descriptors", last.descriptors - first.descriptors, 0),
+        measure.at_most(f"{name}: more native handles", last.handles - first.handles, 0),
         measure.at_most(
-            f"{name}: resident bytes, of those after {N_FIRST}", last.rss_bytes / first.rss_bytes, 1.02, "x"
+            f"{name}: resident bytes relative to after {N_FIRST}", last.rss_bytes / first.rss_bytes, 1.02, "x"
         ),
     ]
 

@@ -1,7 +1,7 @@
-"""Cancelling inside a long prefill: how soon the sequence is back.
+"""Cancelling during a long prefill: how soon the sequence is free.
 
-A prompt of 4,000 tokens is cancelled somewhere inside its prefill, elsewhere in each round; the clock runs until the
-engine says that nothing is running. Beside it: what the prefill would have taken, and a batch of it.
+Each round cancels a prompt of 4,000 tokens at another point of its prefill; the clock runs until the engine reports
+nothing running. For comparison: the time of the whole prefill, and of one batch of it.
 
     python benchmarks/cancel.py [--rounds 20] [--model smollm2-135m]
 """
@@ -27,7 +27,7 @@ def time_to_return(llm: pyggml.LLM, prompt: list[int], wait_s: float) -> float:
     """Seconds from the cancel until no request is running."""
     stream = llm.stream(prompt, max_tokens=8)
     time.sleep(wait_s)
-    assert llm.stats().n_running == 1, "the prefill is not running any more"
+    assert llm.stats().n_running == 1, "the prefill is no longer running"
     start = time.perf_counter()
     stream.cancel()
     while llm.stats().n_running:
@@ -43,16 +43,16 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
     """Measures cancels and, once, the whole prefill on one model."""
     print(f"{name}: {N_PROMPT} tokens of prompt, batches of {N_BATCH}")
     rng = random.Random(0)
-    figures: dict[str, list[float]] = {"sequence back": [], "whole prefill": [], "one batch of it": []}
+    figures: dict[str, list[float]] = {"sequence free": [], "whole prefill": [], "one batch of it": []}
     with pyggml.load(model_file(name), n_ctx=N_PROMPT + 96, n_batch=N_BATCH, n_ubatch=N_BATCH) as llm:
         prompts = random_prompts(llm.model.vocab, rounds + 1, N_PROMPT, rng)
         prefill_s = llm.generate(prompts.pop(), max_tokens=1).timings.prefill_s
         figures["whole prefill"].append(1e3 * prefill_s)
         figures["one batch of it"].append(1e3 * prefill_s * N_BATCH / N_PROMPT)
         for prompt in prompts:
-            figures["sequence back"].append(1e3 * time_to_return(llm, prompt, prefill_s * rng.uniform(0.05, 0.6)))
+            figures["sequence free"].append(1e3 * time_to_return(llm, prompt, prefill_s * rng.uniform(0.05, 0.6)))
     measure.table(figures, "ms")
-    return [measure.at_most(f"{name}: sequence back after a cancel, worst", max(figures["sequence back"]), 50, " ms")]
+    return [measure.at_most(f"{name}: sequence free after a cancel, worst", max(figures["sequence free"]), 50, " ms")]
 
 
 if __name__ == "__main__":

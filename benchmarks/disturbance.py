@@ -1,10 +1,10 @@
-"""A neighbour that wants a core: one stream's decode while something else computes, and after that has ended.
+"""A neighbour that wants a core: one stream's decode speed while something else computes, and after that has ended.
 
-On two cores (the script confines itself to two where there are more) one stream decodes on and on. A neighbour that
+On two cores (if there are more, the script restricts itself to two) one stream decodes continuously. A neighbour that
 never stops computing comes and goes: first another process, then a Python thread of this one. The engine's counters
-tell the speed before and meanwhile, from the neighbour's first moment on, and when full speed is back. Upstream's
-llama-bench, with its default of one thread per core, meets the same neighbour process in the same round. What one
-compute thread does undisturbed is the most that can be kept where the neighbour has the other core.
+give the speed before and during the visit, from its first moment, and the time until full speed is back. Upstream's
+llama-bench, with its default of one thread per core, meets the same neighbour process in the same round. The speed of
+one undisturbed compute thread is the most that can be kept while the neighbour has the other core.
 
     python benchmarks/disturbance.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b]
 """
@@ -33,14 +33,14 @@ import pyggml
 CALM_S = 3.0
 BUSY_S = 5.0
 AFTER_S = 4.0
-FULL_SPEED = 0.95  # of the calm speed: what counts as back
-N_UPSTREAM = 32  # tokens; with a neighbour they can take long
+FULL_SPEED = 0.95  # fraction of the calm speed that counts as full speed
+N_UPSTREAM = 32  # tokens; beside a neighbour they can take long
 _SAMPLE_S = 0.02
 
 
 @dataclass(frozen=True)
 class Visit:
-    """One coming and going of a neighbour: tokens per second, and seconds from its end until full speed."""
+    """One visit of a neighbour: tokens per second, and seconds from its end until full speed."""
 
     calm: float
     busy: float
@@ -63,7 +63,7 @@ def busy_process() -> Iterator[None]:
 
 @contextlib.contextmanager
 def meanwhile(work: Callable[[], object]) -> Iterator[None]:
-    """A thread of this process that works without a pause."""
+    """A thread of this process that works without pause."""
     done = threading.Event()
 
     def work_on() -> None:
@@ -93,7 +93,7 @@ Samples = list[tuple[float, int]]  # seconds, tokens generated so far
 
 
 def sample(llm: pyggml.LLM, seconds: float) -> Samples:
-    """The engine's count of tokens, again and again."""
+    """Samples the engine's count of tokens."""
     samples: Samples = []
     end = time.perf_counter() + seconds
     while not samples or samples[-1][0] < end:
@@ -109,9 +109,9 @@ def speed(samples: Samples) -> float:
 
 
 def time_until(samples: Samples, wanted: float) -> float:
-    """Seconds from the first sample to the beginning of the first stretch of that speed; infinite if none has it.
+    """Seconds from the first sample to the first stretch of at least that speed; infinite if there is none.
 
-    A stretch is long enough for a token more or less not to decide: 20 tokens, or half a second.
+    A stretch is 20 tokens or half a second, so that one token more or less makes no difference.
     """
     stretch_s = max(0.5, 20 / wanted)
     for i, (start, _) in enumerate(samples):
@@ -129,21 +129,21 @@ def visit(llm: pyggml.LLM, neighbour: AbstractContextManager[None]) -> Visit:
         sample(llm, 1.0)
         calm = speed(sample(llm, CALM_S))
         if not calm:
-            raise RuntimeError(f"no token in {CALM_S:g} s: others keep this machine too busy to measure on")
+            raise RuntimeError(f"no token in {CALM_S:g} s: other programs keep this machine too busy to measure")
         with neighbour:
             busy = speed(sample(llm, BUSY_S))
         return Visit(calm, busy, time_until(sample(llm, AFTER_S), FULL_SPEED * calm))
 
 
 def calm_speed(llm: pyggml.LLM) -> float:
-    """Decode speed of one stream when nobody disturbs it."""
+    """Decode speed of one undisturbed stream."""
     with decoding(llm):
         sample(llm, 1.0)
         return speed(sample(llm, CALM_S))
 
 
 def visit_upstream(model: Path) -> Visit:
-    """The same of llama-bench with its default threads; it measures itself, and does not live to be back."""
+    """The same for llama-bench with its default threads; it exits before full speed could return."""
     calm = upstream.decode_speed(model, N_UPSTREAM, measure.n_cpus())
     with busy_process():
         busy = upstream.decode_speed(model, N_UPSTREAM, measure.n_cpus())

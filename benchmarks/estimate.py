@@ -1,15 +1,15 @@
-"""Is the estimate what the engine then takes, and what the process grows by once the cache is full?
+"""Does the estimate match the engine's buffers, and the growth of the process once the cache is full?
 
-    python benchmarks/estimate.py --buffers-only       the engine's buffers: some minutes, and 14 GB of models
-    python benchmarks/estimate.py                      resident memory as well: some hours
+    python benchmarks/estimate.py --buffers-only       the engine's buffers: a few minutes, and 14 GB of models
+    python benchmarks/estimate.py                      resident memory as well: a few hours
     python benchmarks/estimate.py --model tinyllama-1.1b --ftype q4_0 --n-ctx 512 --n-parallel 1
 
-Every combination of a model, a type of its weights, n_ctx, n_parallel and a cache type: the estimate, what the engine
-says that its buffers take once model and context are made as an LLM makes them, and, in a process of its own, what the
-resident memory grew by once the cache is full.
+For every combination of a model, a weight type, n_ctx, n_parallel and a cache type: the estimate, the size that the
+engine reports for its buffers with model and context made as an LLM makes them, and, in a separate process, the growth
+of resident memory once the cache is full.
 
-Filling: a state with a row for each cell is restored, as after a prompt of that length, and the last 512 tokens are
-computed, so that the scratch for a full context is touched as well. The engine itself has written to every page of
+To fill the cache, a state with a row for each cell is restored, as after a prompt of that length. The last 512 tokens
+are computed, so that the scratch for a full context is touched as well. The engine itself has written to every page of
 the cache when it made it.
 """
 
@@ -41,7 +41,7 @@ FTYPES = ("f16", "q8_0", "q4_0", "q4_k_m")
 Setting = tuple[int, int, str]  # n_ctx, n_parallel, cache_type
 Row = dict[str, int]
 
-N_LAST = 512  # tokens that are computed with the cache full
+N_LAST = 512  # tokens computed with the cache full
 
 
 def main() -> int:
@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--n-ctx", nargs="+", type=int, default=[512, 8192, 32768])
     parser.add_argument("--n-parallel", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--cache-type", nargs="+", default=["f16", "q8_0"])
-    parser.add_argument("--buffers-only", action="store_true", help="fill no cache")
+    parser.add_argument("--buffers-only", action="store_true", help="do not fill the cache")
     chosen = parser.parse_args()
     settings = list(itertools.product(chosen.n_ctx, chosen.n_parallel, chosen.cache_type))
     jobs = [settings] if chosen.buffers_only else [[each] for each in settings]
@@ -69,7 +69,7 @@ def _files(names: list[str], ftypes: list[str]) -> Iterator[Path]:
 
 
 def _rows(path: Path, job: list[Setting], chosen: argparse.Namespace) -> Iterator[Row]:
-    """What a process of its own finds out about some settings of a file."""
+    """What a separate process finds out about some settings of a file."""
     order = json.dumps({"path": str(path), "settings": job, "fills": not chosen.buffers_only})
     done = subprocess.run([sys.executable, __file__, "--worker", order], capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -87,21 +87,21 @@ def _rows(path: Path, job: list[Setting], chosen: argparse.Namespace) -> Iterato
 
 
 def _claims(rows: list[Row]) -> list[Claim]:
-    # The first claim leaves the choice of two bounds: how much of the one that is kept better is used up.
+    # The first claim has two bounds, of which one must hold: how much of the looser one is used up.
     used = [min(abs(r["planned"] - r["taken"]) / bound for bound in (0.05 * r["taken"], 20 * MB)) for r in rows]
     ratios = [abs(row["resident"] / row["grown"] - 1) for row in rows if "grown" in row]
-    claims = [at_most("off from the engine's buffers, of the 5% or 20 MB that it may be", 100 * max(used), 100, "%")]
+    claims = [at_most("difference from the engine's buffers, of the 5% or 20 MB allowed", 100 * max(used), 100, "%")]
     if ratios:
-        claims.append(at_most("off from the growth of resident memory", 100 * max(ratios), 10, "%"))
+        claims.append(at_most("difference from the growth of resident memory", 100 * max(ratios), 10, "%"))
     return claims
 
 
-# --- in a process of its own ------------------------------------------------------------------------------------
+# --- in a separate process --------------------------------------------------------------------------------------
 
 
 def work(path: str, settings: list[Setting], fills: bool) -> list[Row]:
     with Model(SHIPPED_MODEL) as model, Context(model, n_ctx=512) as context:
-        context.decode([5])  # what the process takes once for all
+        context.decode([5])  # what the process allocates only once
     planned = [estimate(path, n_ctx=n, n_parallel=n_parallel, cache_type=cache) for n, n_parallel, cache in settings]
     before = _resident()
     with Model(path) as model:
@@ -130,7 +130,7 @@ def _taken(context: Context) -> int:
 
 
 def _fill(context: Context) -> None:
-    """Sequence 0 takes all cells, the last of them by computing."""
+    """Gives all cells to sequence 0, the last of them by computing."""
     n_restored = context.n_ctx - min(N_LAST, context.n_ctx)
     if n_restored:
         context.decode([5])
@@ -141,7 +141,7 @@ def _fill(context: Context) -> None:
 
 
 def _of_one_cell(context: Context) -> bytes:
-    """The engine's state of sequence 0, which has one cell."""
+    """The engine's state of sequence 0 with one cell."""
     size = lib.llama_state_seq_get_size(context.handle, 0)
     state = ffi.new("uint8_t[]", size)
     assert lib.llama_state_seq_get_data(context.handle, state, size, 0) == size
@@ -149,14 +149,14 @@ def _of_one_cell(context: Context) -> bytes:
 
 
 def _restore(context: Context, one: bytes, n: int) -> None:
-    """Restores ``n`` cells that are all like the one of a state, at the positions from 0."""
+    """Restores ``n`` copies of a state's only cell, at the positions from 0."""
     state = _many_cells(one, n)
     restored = lib.llama_state_seq_set_data(context.handle, ffi.from_buffer("uint8_t[]", state), len(state), 0)
     assert restored == len(state), "the engine refuses the state"
 
 
 def _many_cells(one: bytes, n: int) -> bytearray:
-    """By upstream's llama_kv_cache::state_write: counts, then position and owner of each cell, then keys and values."""
+    """As upstream's llama_kv_cache::state_write: counts, then position and owner of each cell, then keys and values."""
     reader = _Reader(one)
     state = bytearray(reader.take("<IiI"))  # magic, sequence, streams
     assert reader.take("<I") == struct.pack("<I", 1)

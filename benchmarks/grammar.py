@@ -1,8 +1,8 @@
-"""What a grammar costs: one stream that follows one beside a free one, on the same model with random weights.
+"""What a grammar costs: one stream that follows a grammar beside a free one, on the same model with random weights.
 
-Such a model hardly ever likes what a grammar wants, so nearly every token has to be looked for. A grammar is new to the
-engine in round 0 only, as one that an application uses is. ``upstream`` is the same grammar through the sampler that
-llama.cpp brings, by way of ``pyggml.Sampler``, token by token from Python.
+Such a model hardly ever prefers what a grammar allows, so nearly every token takes a search. A grammar is new to the
+engine only in round 0, as in an application that keeps using it. ``upstream`` is the same grammar through llama.cpp's
+own sampler, via ``pyggml.Sampler``, token by token from Python.
 
     python benchmarks/grammar.py [--rounds 4] [--model smollm2-135m]
 """
@@ -62,14 +62,14 @@ def compare(name: str, rounds: int, temperature: float) -> list[measure.Claim]:
     measure.table(figures, "tok/s")
     return [
         measure.at_least(
-            f"{name}, temperature {temperature:g}: {what}, of free", measure.ratio(figures, what, "free"), 0.75, "x"
+            f"{name}, temperature {temperature:g}: {what} / free", measure.ratio(figures, what, "free"), 0.75, "x"
         )
         for what in GRAMMARS
     ]
 
 
 def upstream_seconds(name: str) -> None:
-    """Prints what upstream's own sampler takes for a token, which claims nothing."""
+    """Prints the time that upstream's own sampler takes per token; no claim depends on it."""
     with pyggml.Model(model_file(name)) as model, pyggml.Context(model, n_ctx=256) as context:
         text = grammar_of(_PERSON)
         with pyggml.Sampler(model).grammar(text).greedy() as sampler:
@@ -78,7 +78,7 @@ def upstream_seconds(name: str) -> None:
             for _ in range(n):
                 sampler.sample(context)
             per_token_ms = 1e3 * (time.perf_counter() - start) / n
-    print(f"{name}, a person: upstream's grammar sampler takes {per_token_ms:.3g} ms a token")
+    print(f"{name}, a person: upstream's grammar sampler takes {per_token_ms:.3g} ms per token")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Importing a checkpoint of 1.1 billion weights (BF16, 2.2 GB, four shards): memory, speed, and one pass or two.
 
-The checkpoint has the shape of TinyLlama and random weights. Beside the import: the copy of the same files, and
-upstream's own converter followed by its quantiser, on the same machine in the same run. The converter needs PyTorch,
-which pyggml does not: ``--python`` names an interpreter that has what upstream's requirements ask for; without it the
-import is only compared with copying.
+The checkpoint has the shape of TinyLlama and random weights. The import is compared with copying the same files, and
+with upstream's own converter followed by its quantiser, on the same machine in the same run. The converter needs
+PyTorch, which pyggml does not: ``--python`` names an interpreter with upstream's requirements; without it the import is
+only compared with copying.
 
     python benchmarks/importing.py [--python PYTHON] [--rounds 1]
 """
@@ -72,7 +72,7 @@ def make_checkpoint(directory: Path) -> None:
     for i in range(SHAPE["num_hidden_layers"]):
         shapes |= {f"model.layers.{i}.{name}.weight": shape for name, shape in block.items()}
     random = np.random.default_rng(0)
-    # One pool of numbers, cut at another place for each tensor: drawing a billion would take longer than the rest.
+    # One pool of numbers, cut at a different place for each tensor: drawing a billion would take longer than the rest.
     pool = checkpoints.bf16_bits(0.02 * random.standard_normal(2**26 + 2**20, np.float32))
 
     def tensor(shape: tuple[int, ...]) -> checkpoints.Stored:
@@ -91,7 +91,7 @@ def make_checkpoint(directory: Path) -> None:
 
 
 class MemoryWatch:
-    """The largest amount of memory of this process that is not a mapped file."""
+    """The peak memory of this process, without mapped files."""
 
     def __init__(self) -> None:
         self.peak = 0
@@ -114,7 +114,7 @@ class MemoryWatch:
 
 
 def convert_here(directory: Path, out: Path, outtype: str) -> None:
-    """Converts in this process and prints what it took."""
+    """Converts in this process and prints time and memory."""
     with MemoryWatch() as memory:
         start = time.perf_counter()
         pyggml.convert(directory, out, outtype)
@@ -129,7 +129,7 @@ def convert(directory: Path, out: Path, outtype: str) -> dict[str, float]:
 
 
 def copy(directory: Path, to: Path) -> float:
-    """Seconds to copy the shards, to the disk as the import does."""
+    """Seconds to copy the shards and flush them to the disk, as the import does."""
     start = time.perf_counter()
     for shard in sorted(directory.glob("*.safetensors")):
         shutil.copyfile(shard, to / shard.name)
@@ -143,7 +143,7 @@ def copy(directory: Path, to: Path) -> float:
 
 
 def upstream_in_two_passes(python: str, directory: Path, folder: Path) -> float:
-    """Seconds of upstream's converter to BF16 and its quantiser to Q4_K_M, to the disk."""
+    """Seconds for upstream's converter to BF16 and its quantiser to Q4_K_M, flushed to the disk."""
     converter = upstream.tree() / "convert_hf_to_gguf.py"
     between, out = folder / "bf16.gguf", folder / "upstream.gguf"
     start = time.perf_counter()
@@ -163,9 +163,9 @@ def upstream_in_two_passes(python: str, directory: Path, folder: Path) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--python", help="an interpreter with what upstream's converter needs")
+    parser.add_argument("--python", help="an interpreter with the requirements of upstream's converter")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--layers", type=int, default=SHAPE["num_hidden_layers"], help="fewer make it shorter")
+    parser.add_argument("--layers", type=int, default=SHAPE["num_hidden_layers"], help="fewer layers take less time")
     parser.add_argument("--convert", nargs=3, metavar=("OUTTYPE", "DIRECTORY", "OUT"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.convert:
@@ -194,18 +194,18 @@ def run(python: str | None, directory: Path, folder: Path, n_bytes: int) -> list
     copied = copy(directory, folder)
     show(f"copy of {n_bytes / 1e9:.2f} GB", copied)
     kept = convert(directory, out, "auto")
-    show("import as it is", kept["seconds"], f"  {kept['peak'] / 1e6:5.0f} MB of memory")
+    show("import unchanged", kept["seconds"], f"  {kept['peak'] / 1e6:5.0f} MB of memory")
     mixed = convert(directory, out, "q4_k_m")
     show("import to q4_k_m", mixed["seconds"], f"  {mixed['peak'] / 1e6:5.0f} MB of memory")
     claims = [
-        measure.at_most("memory, as it is", kept["peak"] / 1e6, MAX_MEMORY_BYTES / 1e6, "MB"),
+        measure.at_most("memory, unchanged", kept["peak"] / 1e6, MAX_MEMORY_BYTES / 1e6, "MB"),
         measure.at_most("memory, to q4_k_m", mixed["peak"] / 1e6, MAX_MEMORY_BYTES / 1e6, "MB"),
-        measure.at_least("speed as it is / of copying", copied / kept["seconds"], 1 / 3),
+        measure.at_least("speed unchanged / of copying", copied / kept["seconds"], 1 / 3),
     ]
     if python is not None:
         theirs = upstream_in_two_passes(python, directory, folder)
         show("upstream, two passes", theirs)
-        claims.append(measure.at_most("seconds to q4_k_m / of upstream", mixed["seconds"] / theirs, 1.0))
+        claims.append(measure.at_most("seconds to q4_k_m / upstream's", mixed["seconds"] / theirs, 1.0))
     return claims
 
 

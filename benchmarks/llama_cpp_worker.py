@@ -1,9 +1,9 @@
-"""llama-cpp-python behind a lock, as its users run it in threads; throughput.py starts this in its environment.
+"""llama-cpp-python behind a lock, as its users run it in threads; throughput.py starts this script.
 
     python llama_cpp_worker.py MODEL N_CTX N_THREADS
 
 Each line on standard input is ``{"prompts": [[token id, ...], ...], "max_tokens": N}``; each line on standard output
-is the seconds until all of them, asked for by a thread each, are done.
+is the seconds until all are done, with one thread per prompt.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def main() -> None:
 
         def generate(index: int, prompts: list[list[int]] = prompts, max_tokens: int = max_tokens) -> None:
             with lock:
-                # Not create_completion(): it goes past max_tokens until its text is whole characters, which a
-                # random model's seldom is.
+                # Not create_completion(): it continues past max_tokens until the text ends with a whole character,
+                # which a random model's text seldom does.
                 assert len(list(itertools.islice(llm.generate(prompts[index], temp=0.0), max_tokens))) == max_tokens
 
         print(together(generate, len(prompts)), flush=True)

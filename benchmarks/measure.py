@@ -1,6 +1,6 @@
 """What the measuring scripts share: options, interleaved rounds, medians, tables, and the verdict on each claim.
 
-Nothing here needs pyggml: the workers that other bindings run in use it too.
+Nothing here needs pyggml, because the workers of other bindings use it too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Figures = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Claim:
-    """A figure and the bound it has to keep."""
+    """A figure and its bound."""
 
     what: str
     measured: float
@@ -40,7 +40,7 @@ def at_most(what: str, measured: float, bound: float, unit: str = "") -> Claim:
 
 
 def options(doc: str | None, *, rounds: int, models: Sequence[str]) -> argparse.Namespace:
-    """The command line that the scripts have in common: ``rounds`` and ``model``, a list of names in SHAPES."""
+    """Parses the scripts' common command line: ``rounds`` and ``model``, a list of names in SHAPES."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=rounds, help=f"default {rounds}")
     parser.add_argument("--model", nargs="+", default=list(models), help=f"default {' '.join(models)}")
@@ -50,15 +50,15 @@ def options(doc: str | None, *, rounds: int, models: Sequence[str]) -> argparse.
 
 
 def n_cpus() -> int:
-    """CPUs that this process, and what it starts, may use."""
+    """CPUs that this process and its children may use."""
     return len(os.sched_getaffinity(0))
 
 
 def interleaved(sides: Mapping[str, Callable[[int], float]], rounds: int, unit: str) -> Figures:
     """Calls each side once per round, with the round's number, and prints what each returns.
 
-    Sides take turns, and the order is turned round in every other round, so that a machine whose speed drifts
-    disturbs all alike. Round 0 warms up and does not count.
+    Sides take turns, and every other round reverses the order, so that a machine whose speed drifts affects all alike.
+    Round 0 warms up and does not count.
     """
     figures: Figures = {name: [] for name in sides}
     for n in range(rounds + 1):
@@ -73,7 +73,7 @@ def interleaved(sides: Mapping[str, Callable[[int], float]], rounds: int, unit: 
 
 
 def ratio(figures: Figures, numerator: str, denominator: str) -> float:
-    """Median over the rounds of one side's figure divided by the other's of the same round."""
+    """Median over the rounds of one side's figure divided by the other's in the same round."""
     return statistics.median(ratios(figures, numerator, denominator))
 
 
@@ -88,7 +88,7 @@ def best(figures: Figures, names: Sequence[str]) -> str:
 
 
 def together(call: Callable[[int], object], n: int) -> float:
-    """Runs ``call(0)`` to ``call(n - 1)``, each in a thread of its own, and returns the seconds until all are done."""
+    """Runs ``call(0)`` to ``call(n - 1)``, one thread each, and returns the seconds until all are done."""
     barrier = threading.Barrier(n + 1)
     failures: list[BaseException] = []
 

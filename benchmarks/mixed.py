@@ -1,7 +1,7 @@
 """A long prompt beside a running stream: the stream's longest gap between two tokens.
 
-A gap is measured where it hurts, in the thread that reads the stream. Beside it, in each round: one full step of the
-configured batch, that is the prefill of a prompt of just that many tokens by an idle engine.
+A gap is measured where it hurts, in the thread that reads the stream. Each round also times one full step of the
+configured batch: an idle engine prefills a prompt of exactly that many tokens.
 
     python benchmarks/mixed.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b]
 """
@@ -51,7 +51,7 @@ def longest_gap(llm: pyggml.LLM, prompt: list[int]) -> float:
     gaps = [b - a for a, b in itertools.pairwise(times) if b > start and a < end]
     assert len(gaps) > 1, "the stream had to wait for the whole prompt, or ended before it"
     print(f"  the prompt: {timings.queue_s:.3f} s in the queue, {timings.prefill_s:.3f} s of prefill; ", end="")
-    print(f"the stream had {len(gaps) - 1} tokens meanwhile")
+    print(f"the stream got {len(gaps) - 1} tokens meanwhile")
     return max(gaps)
 
 

@@ -1,8 +1,8 @@
-"""How often a crowd turns a near tie: greedy tokens under pressure against each prompt alone.
+"""How often computing requests together flips a near tie: greedy tokens under pressure against each prompt alone.
 
-What is computed together, or again after a preemption, or from a reused prefix, adds up in another order; where two
-tokens are nearly as likely the last bit decides. Every token that a crowd in too little room generates is compared
-with the likeliest one by the logits of the bit-reproducible mode, for the same text before it.
+Computing together, again after a preemption, or from a reused prefix adds up numbers in another order; where two tokens
+are almost equally likely, the last bit decides. Many requests run in a context too small for them. Every token they
+generate is compared with the likeliest one in the bit-reproducible mode, for the same text before it.
 
     python benchmarks/near_ties.py [--rounds 3]
 """
@@ -23,7 +23,7 @@ OPENINGS = ("Once upon a time", "The little dog", "One day a cat", "There was a 
 
 
 def prompts(llm: pyggml.LLM, seed: int) -> list[list[int]]:
-    """Openings the model knows, and as many of random tokens, where it is sure of nothing."""
+    """Openings that the model knows, and as many prompts of random tokens, where it is sure of nothing."""
     rng = random.Random(seed)
     n_vocab = llm.model.vocab.n_tokens
     known = [llm.tokenize(rng.choice(OPENINGS) + rng.choice((" who", " and", " was", ""))) for _ in range(N_EACH)]
@@ -47,13 +47,13 @@ def main() -> int:
             for prompt, completion in zip(asked, done, strict=True):
                 text = [*prompt, *completion.token_ids]
                 rows = alone.logits(text[:-1])[len(prompt) - 1 :]
-                rows[:, list(alone.stop_tokens)] = -np.inf  # ignored, as they were
+                rows[:, list(alone.stop_tokens)] = -np.inf  # ignored, as in the requests
                 gaps = rows.max(axis=1) - rows[np.arange(len(rows)), completion.token_ids]
                 n_tokens += len(gaps)
                 n_flipped += int((gaps > 0).sum())
                 widest = max(widest, float(gaps.max()))
                 scale = max(scale, float(rows.max()))
-    print(f"{n_flipped} of {n_tokens} tokens are not the likeliest one by itself ({n_flipped / n_tokens:.2%});")
+    print(f"{n_flipped} of {n_tokens} tokens are not the likeliest when computed alone ({n_flipped / n_tokens:.2%});")
     print(f"the widest gap between the two is {widest:.3f} in logits that reach {scale:.1f};")
     print(f"{n_preemptions} preemptions on the way")
     return 0

@@ -1,6 +1,6 @@
-"""Other Python bindings of llama.cpp, each in an environment of its own in a scratch folder, to compare with.
+"""Other Python bindings of llama.cpp to compare with, each in its own environment in a scratch folder.
 
-python benchmarks/peers.py       makes them now (compiles for about ten minutes on two cores)
+python benchmarks/peers.py       build them now (compiles for about ten minutes on two cores)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LLAMA_CPP_PYTHON = "0.3.36"
 
 
 def llama_cpp_python() -> Path:
-    """Path of a Python interpreter that has llama-cpp-python, compiled for this machine's CPU on the first call."""
+    """Path of a Python interpreter with llama-cpp-python, compiled for this machine's CPU on the first call."""
     return _environment("llama-cpp-python", LLAMA_CPP_PYTHON, cmake_args="-DLLAVA_BUILD=OFF")
 
 

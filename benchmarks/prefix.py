@@ -1,7 +1,7 @@
-"""A shared prefix: how soon the second of two requests answers that have their first 1,500 tokens in common.
+"""A shared prefix: how soon the second of two requests with the same first 1,500 tokens answers.
 
-Each round takes a new prefix, so that the first request finds nothing. Three requests follow each other: the first,
-one after it, and one more while a stream with the same prefix is still running (which claims nothing).
+Each round takes a new prefix, so that the first request finds nothing cached. Three requests follow each other: the
+first, a second after it, and one more while a stream with the same prefix is still running (no claim depends on it).
 
     python benchmarks/prefix.py [--rounds 3] [--model smollm2-135m tinyllama-1.1b qwen3-0.6b]
 """
@@ -18,7 +18,7 @@ import pyggml
 from pyggml.cli.bench.measure import random_prompts
 
 N_PREFIX = 1500
-N_TAIL = 16  # what each request adds of its own, say a question
+N_TAIL = 16  # what each request adds, such as a question
 N_TOKENS = 8
 
 
@@ -44,13 +44,13 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
             with llm.stream(prefix + tails[2], max_tokens=256, ignore_eos=True) as running:
                 next(running)
                 ask("beside a running one", prefix + tails[3])
-    print(f"{name}: {N_PREFIX} tokens shared and {N_TAIL} of its own in each request")
+    print(f"{name}: {N_PREFIX} shared tokens and {N_TAIL} of its own in each request")
     measure.table(ttft, "ms to the first token")
     measure.table(cached, "cached_tokens")
     share = measure.ratio(ttft, "second", "first")
     return [
-        measure.at_most(f"{name}: second's time to first token, of the first's", share, 0.06, "x"),
-        measure.at_least(f"{name}: second's cached_tokens, fewest", min(cached["second"]), N_PREFIX),
+        measure.at_most(f"{name}: second's time to first token, relative to the first's", share, 0.06, "x"),
+        measure.at_least(f"{name}: second's cached_tokens, least", min(cached["second"]), N_PREFIX),
     ]
 
 

@@ -1,8 +1,8 @@
-"""All the measurements, one after the other, and which of them keep what they claim.
+"""Runs all measurements, one after the other, and shows whose claims hold.
 
     python benchmarks/run_all.py [NAME ...]       NAME: throughput, prefix ...; default all (about half an hour)
 
-Before the first one the peers are built and the models made, so that nothing compiles between two rounds.
+It first builds the peers and makes the models, so that nothing compiles between two rounds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCRIPTS = (
 
 
 def prepare() -> None:
-    """Builds and makes whatever is not there yet."""
+    """Builds and makes whatever is missing."""
     for program in (upstream.llama_bench, upstream.llama_batched_bench, upstream.llama_server, peers.llama_cpp_python):
         program()
     for name in SHAPES:
@@ -41,7 +41,7 @@ def main() -> int:
     names = sys.argv[1:] or SCRIPTS
     unknown = set(names) - set(SCRIPTS)
     if unknown:
-        sys.exit(f"no such measurement: {', '.join(sorted(unknown))}; there are {', '.join(SCRIPTS)}")
+        sys.exit(f"no such measurement: {', '.join(sorted(unknown))}; choose from {', '.join(SCRIPTS)}")
     prepare()
     status = {}
     for name in names:

@@ -1,9 +1,9 @@
 """Models for measuring: random weights in the shapes of real ones, with real vocabularies, as Q4_K_M unless asked.
 
-    python benchmarks/shapes.py       makes all of them now (some minutes, 2 GB; 2.5 GB more while it works)
+    python benchmarks/shapes.py       make all of them now (a few minutes, 2 GB; 2.5 GB more while it works)
 
-Made once into a scratch folder, from the vocabularies in the vendored engine. The weights mean nothing; the time
-and memory they take are those of the real thing.
+They are made once, in a scratch folder, from the vocabularies in the vendored engine. The weights mean nothing, but
+take the time and memory of the real models.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Shape:
 
     name: str
     architecture: str  # in GGUF's terms
-    vocabulary: str  # of the vendored ggml-vocab-*.gguf files, the model's own or one of the same kind and size
+    vocabulary: str  # one of the vendored ggml-vocab-*.gguf files: the model's own, or one of the same kind and size
     n_embd: int
     n_layer: int
     n_ff: int
@@ -90,7 +90,7 @@ def _write(path: Path, shape: Shape) -> None:
 
 
 def _random(rng: np.random.Generator, dims: tuple[int, ...]) -> npt.NDArray[np.float16]:
-    """Weights from a normal distribution, (rows, columns); block by block, as float32 takes twice the room."""
+    """Weights from a normal distribution, (rows, columns); block by block, because float32 takes twice the memory."""
     weights = np.empty(dims, np.float16)
     for row in range(0, dims[0], _ROWS_AT_ONCE):
         block = weights[row : row + _ROWS_AT_ONCE]

@@ -1,7 +1,7 @@
 """One stream: pyggml's decode beside upstream's llama-bench tg128, and streaming beside waiting for the whole.
 
-llama-bench runs with each number of threads, and the best of them counts; pyggml chooses its number itself. The last
-line, which claims nothing, tells how much of its speed a Python thread of the same process keeps meanwhile.
+llama-bench runs with each number of threads, and the best counts; pyggml chooses its number itself. The last line shows
+how much of its speed a Python thread of the same process keeps meanwhile; no claim depends on it.
 
     python benchmarks/single_stream.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b qwen3-0.6b]
 """
@@ -24,12 +24,12 @@ import pyggml
 from pyggml import SamplingParams
 from pyggml.cli.bench.measure import Case, seconds_of
 
-CASE = Case("generate", 128)  # as tg128: 128 forward passes, from an empty context
+CASE = Case("generate", 128)  # like tg128: 128 forward passes, from an empty context
 REQUEST = SamplingParams(max_tokens=CASE.n_tokens, ignore_eos=True)
 
 
 def decode(llm: pyggml.LLM, seed: int) -> float:
-    """Tokens per second as "pyggml bench" measures them, after a warm-up, which llama-bench has as well."""
+    """Tokens per second as "pyggml bench" measures them, after a warm-up like llama-bench's."""
     llm.generate([1], REQUEST, max_tokens=16)
     return CASE.speed(seconds_of(llm, CASE, random.Random(seed)))
 
@@ -53,7 +53,7 @@ def llama_bench(model: Path, n_threads: int) -> Callable[[int], float]:
 
 
 def beside(llm: pyggml.LLM, seconds: float) -> float:
-    """Share of its speed that a Python thread keeps while the model generates."""
+    """The share of its speed that a Python thread keeps while the model generates."""
 
     def turns() -> int:
         n, end = 0, time.perf_counter() + seconds
@@ -80,12 +80,12 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
     model = model_file(name)
     threads = {f"llama-bench -t {n}": n for n in range(1, measure.n_cpus() + 1)}
     print(f"{name}: {CASE.n_tokens} tokens of one stream")
-    # One stream, and nothing kept of those before it: attention passes over what is kept, too.
+    # One stream, and nothing kept of earlier ones: attention would pass over that, too.
     with pyggml.load(model, n_ctx=512, n_parallel=1) as llm:
         sides: dict[str, Callable[[int], float]] = {"pyggml": lambda seed: decode(llm, seed)}
         sides |= {side: llama_bench(model, n) for side, n in threads.items()}
         figures = measure.interleaved(sides, rounds, "tokens/s")
-        # By themselves: what runs first after another process has ended is slower.
+        # Separate from llama-bench: whatever runs first after another process has ended is slower.
         readers = {"whole": lambda _round: whole(llm), "streamed": lambda _round: streamed(llm)}
         figures |= measure.interleaved(readers, rounds, "tokens/s")
         stats = llm.stats()
@@ -93,8 +93,8 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
     print(f"  pyggml chose {stats.n_threads} threads to decode with")
     theirs = measure.best(figures, list(threads))
     return [
-        measure.at_least(f"{name}: decode, of {theirs}", measure.ratio(figures, "pyggml", theirs), 0.98, "x"),
-        measure.at_least(f"{name}: streamed, of whole", measure.ratio(figures, "streamed", "whole"), 0.97, "x"),
+        measure.at_least(f"{name}: decode / {theirs}", measure.ratio(figures, "pyggml", theirs), 0.98, "x"),
+        measure.at_least(f"{name}: streamed / whole", measure.ratio(figures, "streamed", "whole"), 0.97, "x"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The engine's own choice of threads beside each fixed number, undisturbed: a prompt, and generating.
+"""The engine's own choice of threads against each fixed number, on an idle machine: prompts and generating.
 
 python benchmarks/thread_choice.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b]
 """
@@ -26,12 +26,12 @@ def speed(llm: pyggml.LLM, case: Case, seed: int) -> float:
 
 
 def compare(name: str, rounds: int) -> list[measure.Claim]:
-    """Measures both with all counts on one model."""
+    """Measures prompts and generating with all thread counts on one model."""
     counts = {ADAPTIVE: None} | {f"{n} threads": n for n in range(1, measure.n_cpus() + 1)}
     fixed = [count for count in counts if count != ADAPTIVE]
     claims = []
     with contextlib.ExitStack() as stack:
-        # All at once, so that they can take turns: the file is mapped once, and an idle engine burns nothing.
+        # All are loaded at once, so that they can take turns: the file is mapped once, and an idle engine uses no CPU.
         llms = {
             count: stack.enter_context(pyggml.load(model_file(name), n_ctx=1024, n_threads=n_threads))
             for count, n_threads in counts.items()
@@ -43,7 +43,7 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
             measure.table(figures, "tokens/s")
             best = measure.best(figures, fixed)
             share = measure.ratio(figures, ADAPTIVE, best)
-            claims.append(measure.at_least(f"{name}: {case.name}, adaptive of {best}", share, 0.97, "x"))
+            claims.append(measure.at_least(f"{name}: {case.name}, adaptive relative to {best}", share, 0.97, "x"))
         stats = llms[ADAPTIVE].stats()
         print(f"  chosen: {stats.n_threads} threads to decode with, {stats.n_threads_batch} to prefill with")
     return claims

@@ -1,8 +1,8 @@
-"""Eight callers at once: pyggml from eight threads, beside what else serves eight requests of one model.
+"""Eight callers at once: pyggml from eight threads, beside other ways to serve eight requests on one model.
 
 Each side gets eight random prompts of 64 tokens and makes 64 tokens for each; the figure is generated tokens per
-second, prompts included in the time. The sides: pyggml; upstream's llama-batched-bench, which knows beforehand what
-will be asked; llama-server with eight slots and eight HTTP clients; llama-cpp-python with a lock around it.
+second, with the time for the prompts included. The sides: pyggml; upstream's llama-batched-bench, which knows the
+requests in advance; llama-server with eight slots and eight HTTP clients; llama-cpp-python with a lock around it.
 
     python benchmarks/throughput.py [--rounds 5] [--model tinyllama-1.1b]
 """
@@ -59,7 +59,7 @@ def batched_bench(model: Path) -> Iterator[Side]:
     """llama-batched-bench, which makes up its own prompts."""
     command = [upstream.llama_batched_bench(), "-m", model, "-c", N_CTX, "--output-format", "jsonl"]
     command += ["-t", measure.n_cpus(), "-npl", N_CALLERS, "-npp", N_PROMPT]
-    # The prompt's logits give the first token, so that many steps make one token more.
+    # The prompt's logits give the first token, so one step fewer is needed.
     command += ["-ntg", N_TOKENS - 1]
 
     def run(_prompts: Prompts) -> float:
@@ -72,7 +72,7 @@ def batched_bench(model: Path) -> Iterator[Side]:
 
 @contextlib.contextmanager
 def http_clients(model: Path) -> Iterator[Side]:
-    """llama-server with eight slots, asked by eight clients that are connected already."""
+    """llama-server with eight slots and eight clients that are already connected."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [upstream.llama_server(), "-m", model, "-c", N_CTX, "-np", N_CALLERS, "-t", measure.n_cpus()]
@@ -83,7 +83,7 @@ def http_clients(model: Path) -> Iterator[Side]:
             _wait_until_ready(port, server, log)
 
             def run(prompts: Prompts) -> float:
-                # New ones in each round: the server closes those that idle while the others are measured.
+                # New connections in each round: the server closes those that idle while the others are measured.
                 connections = [http.client.HTTPConnection("127.0.0.1", port) for _ in prompts]
                 for connection in connections:
                     connection.connect()
@@ -108,7 +108,7 @@ def _wait_until_ready(port: int, server: subprocess.Popen[bytes], log: Path) -> 
                 return
         connection.close()
         time.sleep(0.1)
-    raise RuntimeError(f"llama-server did not start; its words are in {log}")
+    raise RuntimeError(f"llama-server did not start; its output is in {log}")
 
 
 def _post(connection: http.client.HTTPConnection, prompt: list[int]) -> None:
@@ -120,7 +120,7 @@ def _post(connection: http.client.HTTPConnection, prompt: list[int]) -> None:
 
 @contextlib.contextmanager
 def llama_cpp_python_lock(model: Path) -> Iterator[Side]:
-    """llama-cpp-python in a process of its own, where eight threads share one model behind a lock."""
+    """llama-cpp-python in a separate process, where eight threads share one model behind a lock."""
     command = [llama_cpp_python(), HERE / "llama_cpp_worker.py", model, N_CTX, measure.n_cpus()]
     pipe = subprocess.PIPE
     with subprocess.Popen(list(map(str, command)), text=True, stdin=pipe, stdout=pipe) as worker:
@@ -133,7 +133,7 @@ def llama_cpp_python_lock(model: Path) -> Iterator[Side]:
             stdin.flush()
             seconds = stdout.readline()
             if not seconds:
-                raise RuntimeError("the worker that runs llama-cpp-python died; its words are above")
+                raise RuntimeError("the worker that runs llama-cpp-python died; its output is above")
             return float(seconds)
 
         yield run
@@ -165,10 +165,12 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
         figures = measure.interleaved(sides, rounds, "tokens/s")
     measure.table(figures, "tokens/s")
     return [
-        measure.at_least(f"{name}: of batched-bench", measure.ratio(figures, "pyggml", "batched-bench"), 0.97, "x"),
-        measure.at_least(f"{name}: of llama-server", measure.ratio(figures, "pyggml", "llama-server"), 1.0, "x"),
         measure.at_least(
-            f"{name}: of llama-cpp-python", measure.ratio(figures, "pyggml", "llama-cpp-python"), 1.9, "x"
+            f"{name}: pyggml / batched-bench", measure.ratio(figures, "pyggml", "batched-bench"), 0.97, "x"
+        ),
+        measure.at_least(f"{name}: pyggml / llama-server", measure.ratio(figures, "pyggml", "llama-server"), 1.0, "x"),
+        measure.at_least(
+            f"{name}: pyggml / llama-cpp-python", measure.ratio(figures, "pyggml", "llama-cpp-python"), 1.9, "x"
         ),
     ]
 

@@ -1,6 +1,6 @@
-"""Upstream's own programs, built from the pinned engine into a scratch folder, to compare with.
+"""Upstream's own programs to compare with, built from the pinned engine into a scratch folder.
 
-python benchmarks/upstream.py       builds all of them now (some minutes on two cores)
+python benchmarks/upstream.py       build all of them now (a few minutes on two cores)
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def decode_speed(model: Path, n_tokens: int, n_threads: int) -> float:
 
 
 def tree() -> Path:
-    """The whole of upstream's sources, fetched on the first call."""
+    """The folder of upstream's complete sources, fetched on the first call."""
     path = SCRATCH / "llama.cpp"
     if not path.exists():
         _run(sys.executable, ROOT / "vendor" / "sync.py", "--full", path)
@@ -45,7 +45,7 @@ def tree() -> Path:
 
 
 def quantize(source: Path, target: Path, file_type: int, n_threads: int) -> None:
-    """Upstream's quantiser, which is part of the engine, on a GGUF file; the numbers are those of ``llama_ftype``."""
+    """Runs upstream's quantiser, which is part of the engine, on a GGUF file; ``file_type`` is a ``llama_ftype``."""
     code = (
         "import sys; from pyggml import ffi, lib\n"
         "params = ffi.new('llama_model_quantize_params *', lib.llama_model_quantize_default_params())\n"

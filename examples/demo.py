@@ -9,7 +9,7 @@ QUESTION = "What colour is the sky?"
 
 
 def show(stream: pyggml.Stream | pyggml.ChatStream) -> None:
-    """Prints the text as it comes, then how fast it came."""
+    """Prints the text as it is generated, then the speed."""
     for chunk in stream:
         print(chunk.text, end="", flush=True)
     done = stream.completion

@@ -1,9 +1,9 @@
 """Raw ggml: a quantised matrix product and a small MLP, computed on a device and checked against numpy.
 
-Usage: python examples/raw_ggml_graph.py [device], with a name out of pyggml.devices(); the default is CPU.
+Usage: python examples/raw_ggml_graph.py [device], with a name from pyggml.devices(); the default is CPU.
 
-``pyggml.lib`` and ``pyggml.ffi`` are ggml's C API. It is unguarded: a wrong shape ends the process, as in C. What
-pyggml adds here is Backend, which turns an unknown device or a graph without memory into an exception.
+``pyggml.lib`` and ``pyggml.ffi`` are ggml's C API. It is unguarded: a wrong shape ends the process, as in C. pyggml
+adds only Backend here, which turns an unknown device or a graph without memory into an exception.
 
 Shapes: ggml counts dimensions from the innermost, so that a numpy array (n_rows, n_columns) is a tensor with
 ne = [n_columns, n_rows], and ggml_mul_mat(w, x) is numpy's x @ w.T.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 
 N_IN, N_HIDDEN, N_OUT, N_ROWS = 256, 512, 32, 8
-CONTEXT_BYTES = 1 << 20  # for descriptions only: the tensors' data lies in the device's memory
+CONTEXT_BYTES = 1 << 20  # for descriptions only: the tensors' data is in the device's memory
 
 random = np.random.default_rng(seed=0)
 
@@ -54,7 +54,7 @@ def take(tensor: CData, shape: tuple[int, ...]) -> Floats:
 
 
 def report(what: str, result: Floats, expected: Floats, tolerance: float) -> bool:
-    """Prints how far a result is from numpy's, relative to the size of the numbers."""
+    """Prints the error of a result against numpy's, relative to the size of the numbers."""
     error = float(np.linalg.norm(result - expected) / np.linalg.norm(expected))
     verdict = "ok" if error < tolerance else "WRONG"
     print(f"{what}: {result.shape}, relative error {error:.1e} (at most {tolerance:.0e}) - {verdict}")

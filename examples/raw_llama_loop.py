@@ -3,7 +3,7 @@
 Usage: python examples/raw_llama_loop.py [model.gguf [prompt]]; the default is the model that ships with pyggml.
 
 ``pyggml.lib`` and ``pyggml.ffi`` are llama.cpp's C API as llama.h documents it. It is unguarded: a mistake ends the
-process, as in C, and what is made must be freed by hand. The classes of pyggml do the same with their checks on.
+process, as in C, and you must free what you create. pyggml's classes do the same with checks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ N_PREDICT = 64
 
 
 def load_model(path: str) -> CData:
-    """A ``llama_model *``, to be freed with ``llama_model_free``."""
+    """Returns a ``llama_model *``; free it with ``llama_model_free``."""
     model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
     if model == ffi.NULL:
         raise SystemExit(f"{path} could not be loaded")
@@ -33,10 +33,10 @@ def load_model(path: str) -> CData:
 
 
 def make_context(model: CData) -> CData:
-    """A ``llama_context *``, to be freed with ``llama_free``."""
+    """Returns a ``llama_context *``; free it with ``llama_free``."""
     params = lib.llama_context_default_params()
     params.n_ctx = 512
-    params.n_threads = params.n_threads_batch = lib.pyg_cpu_count()  # one for each core there is, not 4
+    params.n_threads = params.n_threads_batch = lib.pyg_cpu_count()  # one per core; llama.cpp's default is 4
     context = lib.llama_init_from_model(model, params)
     if context == ffi.NULL:
         raise SystemExit("the context could not be made")
@@ -44,16 +44,16 @@ def make_context(model: CData) -> CData:
 
 
 def make_sampler() -> CData:
-    """A chain that always takes the likeliest token, to be freed with ``llama_sampler_free``."""
+    """Returns a chain that always takes the likeliest token; free it with ``llama_sampler_free``."""
     chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
     lib.llama_sampler_chain_add(chain, lib.llama_sampler_init_greedy())  # the chain owns it from here on
     return chain
 
 
 def tokenize(vocab: CData, text: str) -> CData:
-    """An array of ``llama_token``."""
+    """Returns an array of ``llama_token``."""
     data = text.encode()
-    # Without room it answers with the negated number of tokens.
+    # Without a buffer it returns the negated number of tokens.
     n = -lib.llama_tokenize(vocab, data, len(data), ffi.NULL, 0, True, False)
     tokens = ffi.new("llama_token[]", n)
     lib.llama_tokenize(vocab, data, len(data), tokens, n, True, False)
@@ -61,7 +61,7 @@ def tokenize(vocab: CData, text: str) -> CData:
 
 
 def piece(vocab: CData, token: int) -> bytes:
-    """The bytes of one token."""
+    """Returns the bytes of one token."""
     buffer = ffi.new("char[]", 256)
     n = lib.llama_token_to_piece(vocab, token, buffer, len(buffer), 0, False)
     return bytes(ffi.buffer(buffer, n))
@@ -69,7 +69,7 @@ def piece(vocab: CData, token: int) -> bytes:
 
 def generate(context: CData, sampler: CData, vocab: CData, prompt: CData) -> None:
     """Prints the prompt's continuation as it is generated."""
-    # The batch borrows the tokens; positions go on by themselves, and only the last token has logits.
+    # The batch borrows the tokens; positions continue automatically, and only the last token has logits.
     batch = lib.llama_batch_get_one(prompt, len(prompt))
     token = ffi.new("llama_token *")
     for _ in range(N_PREDICT):

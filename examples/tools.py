@@ -1,7 +1,7 @@
-"""A model asks for functions to be called, and gets to see what they return.
+"""A model calls Python functions and sees what they return.
 
-The demonstration model is too small to know when to call what, so it is made to: ``tool_choice="required"``. Models
-that were trained to use tools decide by themselves, with the default, "auto".
+The demonstration model is too small to know when to call a tool, so this forces it to: ``tool_choice="required"``.
+Models that were trained to use tools decide by themselves, with the default, "auto".
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads the declarations of a C header: functions, enums, structs, typedefs and constants.
 
 It reads both sides of our bindings, the vendored headers and `csrc/cdef/`, so that the completeness test can
-compare them and the stub generator can learn parameter names. It is no C parser: it knows the plain style of
-those headers (one declarator per declaration, no K&R) and raises on what it does not understand.
+compare them and the stub generator can learn parameter names. It is not a full C parser: it knows the plain style
+of those headers (one declarator per declaration, no K&R) and raises on anything it does not understand.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ class Function:
 
     @property
     def signature(self) -> str:
-        """The types alone, without the names of the parameters."""
+        """The types, without the names of the parameters."""
         types = [param.type for param in self.params] + ["..."] * self.variadic
         return f"{self.result} ({', '.join(types)})"
 
 
 @dataclass
 class Declarations:
-    """What a header declares. A type has one space between tokens, a length from a macro is `...`."""
+    """What a header declares. Types have one space between tokens; a length from a macro is `...`."""
 
     functions: dict[str, Function] = field(default_factory=dict)
     enums: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    #: Fields by name; empty for a struct that is declared and never defined.
+    #: Fields by name; empty for a struct that is declared but never defined.
     structs: dict[str, dict[str, str]] = field(default_factory=dict)
     typedefs: dict[str, str] = field(default_factory=dict)
     constants: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Declarations:
 
 
 def parse(text: str) -> Declarations:
-    """Returns what the C source `text` declares. Raises `ValueError` on a declaration it can not read."""
+    """Returns what the C source `text` declares. Raises `ValueError` on a declaration it cannot read."""
     found = Declarations()
     text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL).replace("\\\n", " ")
     lines = list(_lines_for_c(text))
@@ -82,7 +82,7 @@ def parse(text: str) -> Declarations:
 
 
 def _lines_for_c(text: str) -> Iterator[str]:
-    """Yields the lines that a C compiler may see: without the branches for C++ and CUDA."""
+    """Yields the lines that a C compiler sees: without the branches for C++ and CUDA."""
     skipped = [False]
     for raw in text.splitlines():
         line = re.sub(r"^\s*#\s*", "#", raw)
@@ -107,7 +107,7 @@ def _read_macros(lines: list[str], found: Declarations) -> None:
 
 
 def _split(tokens: list[str], separator: str) -> Iterator[list[str]]:
-    """Yields the runs of tokens between the separators that stand outside all brackets."""
+    """Yields the runs of tokens between separators outside all brackets."""
     depth, run = 0, list[str]()
     for token in tokens:
         depth += (token in "({[") - (token in ")}]")
@@ -133,7 +133,7 @@ def _closing(tokens: list[str], opening: int) -> int:
 
 
 def _read_statement(tokens: list[str], found: Declarations) -> None:
-    """Files one declaration, given without its semicolon, under its kind."""
+    """Stores one declaration, given without its semicolon, under its kind."""
     deprecated = not _DEPRECATED.isdisjoint(tokens)
     tokens = _without_attributes(tokens)
     is_typedef = bool(tokens) and tokens[0] == "typedef"
@@ -153,11 +153,11 @@ def _read_statement(tokens: list[str], found: Declarations) -> None:
     elif len(tokens) == 2 and tokens[0] == "struct":
         found.structs.setdefault(tokens[1], {})
     else:
-        raise ValueError(f"not a declaration that this reader knows: {' '.join(tokens)}")
+        raise ValueError(f"unsupported declaration: {' '.join(tokens)}")
 
 
 def _without_attributes(tokens: list[str]) -> list[str]:
-    """Returns the bare declaration: unwrapped from DEPRECATED(...), without export and format attributes."""
+    """Returns the bare declaration: without DEPRECATED(...), export and format attributes."""
     kept: list[str] = []
     i = 0
     while i < len(tokens):
@@ -180,19 +180,19 @@ def _read_definition(tokens: list[str], found: Declarations) -> None:
     name = tokens[1] if start == 2 else "".join(tokens[end + 1 :])
     if tokens[0] == "enum":
         values = (value[0] for value in _split(body, ",") if value != ["..."])
-        # An anonymous enum only declares constants; its values are filed under the first of them.
+        # An anonymous enum only declares constants; its values are stored under the first of them.
         names = tuple(values)
         found.enums[name or names[0]] = names
     elif tokens[0] == "struct":
         found.structs[name] = dict(_fields(body))
     else:
-        raise ValueError(f"not a definition that this reader knows: {' '.join(tokens[:start])}")
+        raise ValueError(f"unsupported definition: {' '.join(tokens[:start])}")
     for alias in tokens[end + 1 :]:
         found.typedefs[alias] = " ".join(tokens[:start])
 
 
 def _fields(body: list[str]) -> Iterator[tuple[str, str]]:
-    """Yields (name, type) of each field, those of an anonymous union as if they were the struct's own."""
+    """Yields (name, type) of each field; fields of an anonymous union count as the struct's own."""
     for tokens in _split(body, ";"):
         if tokens == ["..."]:
             continue
@@ -223,7 +223,7 @@ def _function(tokens: list[str], deprecated: bool) -> tuple[str, Function]:
 def _declarator(tokens: list[str], decays: bool = False) -> tuple[str, str]:
     """Splits `const char * name`, `int64_t ne[4]` or `void (*name)(int)` into its type and its name.
 
-    `decays` is for parameters, where an array is a pointer.
+    Set `decays` for parameters, where an array is a pointer.
     """
     if ("(", "*") in itertools.pairwise(tokens):
         return _function_pointer(tokens)
@@ -240,10 +240,10 @@ def _declarator(tokens: list[str], decays: bool = False) -> tuple[str, str]:
 
 
 def _function_pointer(tokens: list[str]) -> tuple[str, str]:
-    """Splits `result (*name)(params)`; the parameters' names are no part of the type."""
+    """Splits `result (*name)(params)`; the parameters' names are not part of the type."""
     start = tokens.index("(")
     if tokens[start + 1] != "*" or tokens[start + 3 : start + 5] != [")", "("]:
-        raise ValueError(f"not a function pointer that this reader knows: {' '.join(tokens)}")
+        raise ValueError(f"unsupported function pointer: {' '.join(tokens)}")
     name = tokens[start + 2]
     _, function = _function([*tokens[:start], name, *tokens[start + 4 :]], deprecated=False)
     return function.signature.replace(" (", " (*)(", 1), name

@@ -1,16 +1,16 @@
-"""Imported models beside transformers' own: logits, choices and greedy texts of the same stored weights.
+"""Compares imported models with transformers' own: logits, choices and greedy texts of the same stored weights.
 
-For each architecture that can be imported a tiny checkpoint with random weights is made and computed by transformers
-in float32, then imported and computed by the engine. Two interpreters take part, because transformers needs PyTorch and
-pyggml does not: this one has pyggml, and ``--python`` names one that has transformers::
+For each architecture that can be imported, transformers makes a tiny checkpoint with random weights and computes it in
+float32; then it is imported and computed by the engine. There are two interpreters, because transformers needs PyTorch
+and pyggml does not: this one has pyggml, and ``--python`` names one with transformers::
 
     make compare TRANSFORMERS_PYTHON=/path/to/python
 
 The table shows, per case: the largest and the root-mean-square difference of logits in units of their standard
-deviation, how many positions have the same first choice, and how many greedy tokens are equal before the first that is
-not. With float32 weights it fails where a logit is off by more than 2e-2, fewer than 98% of the choices agree, or a
-greedy text differs. The rows called "auto" keep the stored bfloat16 weights and show what that costs: beside such
-weights the engine rounds activations to bfloat16 as well, and small models with random weights are all near ties.
+deviation, how many positions have the same first choice, and how many greedy tokens are equal before the first
+difference. With float32 weights a case fails if a logit is off by more than 2e-2, fewer than 98% of the choices agree,
+or a greedy text differs. The rows called "auto" keep the stored bfloat16 weights and show what that costs: with such
+weights the engine rounds activations to bfloat16 as well, and small models with random weights are full of near ties.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import checkpoints  # noqa: E402
 
-#: What the tests compare with, where there is no transformers.
+#: What the tests compare with, without transformers.
 RECORD = ROOT / "tests" / "data" / "transformers.npz"
 
 N_POSITIONS, N_GREEDY = 200, 64
@@ -58,7 +58,7 @@ BASE = {
 class Case:
     """A checkpoint to make: the model is ``<kind>ForCausalLM`` and its configuration ``<kind>Config``.
 
-    With ``around``, the configuration of a larger model, the language model is a part of it, and the model is
+    ``around`` is the configuration of a larger model that contains the language model; the model is then
     ``<kind>ForConditionalGeneration``.
     """
 
@@ -218,7 +218,7 @@ CASES = (
 
 
 def make(directory: Path, names: set[str]) -> None:
-    """Writes checkpoints, and what transformers computes of them."""
+    """Writes checkpoints, and what transformers computes with them."""
     for number, case in enumerate(CASES):
         if not names or case.name in names:
             make_case(directory / f"{number:02}", case, number)
@@ -231,7 +231,7 @@ def make_case(directory: Path, case: Case, seed: int) -> None:
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    torch.set_num_threads(1)  # more would only wait for each other over matrices this small
+    torch.set_num_threads(1)  # with matrices this small, more would only wait for each other
     values = {**BASE, **case.config}
     if case.around is not None:
         values = {**case.around, "text_config": values}
@@ -255,7 +255,7 @@ def make_case(directory: Path, case: Case, seed: int) -> None:
 
 
 def write_weights(directory: Path, shapes: dict[str, tuple[int, ...]], *, is_sharded: bool) -> None:
-    """Random weights in bfloat16 under the names that transformers gave, in one file or three."""
+    """Writes random bfloat16 weights under the names that transformers chose, in one file or three."""
     (directory / "model.safetensors").unlink()
     tensors = {name: checkpoints.drawn(name, shape) for name, shape in shapes.items()}
     if is_sharded:
@@ -265,7 +265,7 @@ def write_weights(directory: Path, shapes: dict[str, tuple[int, ...]], *, is_sha
 
 
 def write_tokenizer(directory: Path) -> None:
-    """Every byte a token, as GPT-2 spells them, and one special token."""
+    """Writes a tokenizer with a token for every byte, as GPT-2 spells them, and one special token."""
     shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     hidden = [byte for byte in range(256) if byte not in shown]
     spelled = {chr(byte) if byte in shown else chr(256 + hidden.index(byte)): byte for byte in range(256)}
@@ -304,7 +304,7 @@ def compare(directory: Path, case: Case, outtype: str) -> Result:
     gguf = directory / f"{outtype}.gguf"
     pyggml.convert(directory, gguf, outtype)
     prompt = expected["prompt"].tolist()
-    # Flash attention computes with float16, which is not what is to be measured here.
+    # Flash attention computes with float16, which would hide what is measured here.
     with (
         pyggml.Model(gguf, device="cpu") as model,
         pyggml.Context(model, n_ctx=case.n_ctx, flash_attn="off", cache_type="f32", n_threads=1) as context,
@@ -324,9 +324,9 @@ def compare(directory: Path, case: Case, outtype: str) -> Result:
 
 
 def record(directory: Path, names: set[str]) -> None:
-    """Keeps configurations, shapes, prompts and the logits after some of their tokens: what tests cannot make alone.
+    """Saves configurations, shapes, prompts and the logits after their last tokens: what tests cannot make alone.
 
-    Where only some cases were made, the others stay as they were.
+    If only some cases were made, the others stay unchanged.
     """
     kept: dict[str, Any] = dict(np.load(RECORD)) if names else {}
     for folder, case in chosen(directory, names):
@@ -348,9 +348,9 @@ def chosen(directory: Path, names: set[str]) -> Iterator[tuple[Path, Case]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--python", help="an interpreter with transformers and PyTorch")
-    parser.add_argument("--make", type=Path, help="only write the checkpoints, with the interpreter that runs this")
-    parser.add_argument("--record", action="store_true", help=f"keep what the tests need in {RECORD.name}")
-    parser.add_argument("cases", nargs="*", help="names of cases; all when none is given")
+    parser.add_argument("--make", type=Path, help="only write the checkpoints, with the current interpreter")
+    parser.add_argument("--record", action="store_true", help=f"save what the tests need in {RECORD.name}")
+    parser.add_argument("cases", nargs="*", help="names of cases (default: all)")
     args = parser.parse_args()
     names = set(args.cases)
     if args.make:

@@ -1,4 +1,4 @@
-"""The rules that import-linter has no contracts for; `pyproject.toml` names them."""
+"""Contracts that import-linter lacks; `pyproject.toml` refers to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlinter import Contract, ContractCheck, fields, output
 
 
 class PrivateModules(Contract):
-    """A module whose name begins with an underscore is imported only from within the package that it lies in."""
+    """A module whose name begins with an underscore is imported only from within its own package."""
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:  # noqa: ARG002
         broken = sorted(_trespasses(graph))
@@ -17,11 +17,11 @@ class PrivateModules(Contract):
 
     def render_broken_contract(self, check: ContractCheck) -> None:
         for importer, imported in check.metadata["broken"]:
-            output.print_error(f"{importer} imports {imported}, which is {_owner(imported)}'s own")
+            output.print_error(f"{importer} imports {imported}, which is private to {_owner(imported)}")
 
 
 class FrontEnds(Contract):
-    """A front end imports the package itself and its public modules: what any other program could import."""
+    """A front end imports only the package itself and its public modules, like any other program."""
 
     front_ends: list[str] = fields.ListField(subfield=fields.StringField())  # type: ignore[assignment]
     public_modules: list[str] = fields.ListField(subfield=fields.StringField())  # type: ignore[assignment]
@@ -51,7 +51,7 @@ def _trespasses(graph: ImportGraph) -> Iterator[tuple[str, str]]:
 
 
 def _owner(module: str) -> str | None:
-    """The package that a private module, or one within it, belongs to; None: it is not private."""
+    """The package that a private module, or a module inside one, belongs to; None if it is not private."""
     parts = module.split(".")
     private = next((i for i, part in enumerate(parts) if part.startswith("_") and not part.startswith("__")), None)
     return None if private is None else ".".join(parts[:private])

@@ -25,8 +25,8 @@ INTRODUCTION = """\
 
 What `pyggml COMMAND --help` says, for every command. `tools/make_command_help.py` writes this page.
 
-All of them exit with 0 when they did what was asked, with 1 when something failed, with 2 when the command line is
-wrong, and with 130 when Ctrl-C ended them. What went wrong is one line on standard error; `--debug` shows where.
+They all exit with 0 on success, with 1 if something failed, with 2 if the command line is wrong, and with 130 if Ctrl-C
+ended them. An error is one line on standard error; `--debug` shows where in the code it came from.
 """
 
 
@@ -36,7 +36,7 @@ def page() -> str:
 
 
 def _contexts(command: click.Command, parent: click.Context | None) -> Iterator[click.Context]:
-    """A command as it is called, and after it its subcommands."""
+    """Yields a command's context, and then those of its subcommands."""
     settings = {"help_option_names": program.context_settings["help_option_names"], **command.context_settings}
     context = click.Context(command, parent, command.name if parent else "pyggml", terminal_width=WIDTH, **settings)
     yield context

@@ -4,7 +4,7 @@ Run it after a change to a field of `LoadOptions`, `EstimateOptions` or `Samplin
 
     python tools/make_keywords.py
 
-Only type checkers and editors read it. A test compares the result with the file in the repository.
+Only type checkers and editors read that file. A test compares the result with the file in the repository.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pyggml.model import Progress
 from pyggml.options import Auto, QueueFull
 from pyggml.sampling import Grammar
 """
-#: Name -> the class whose fields the keywords stand for, and those that are given in another way.
+#: Name -> the class whose fields become keywords, and the fields that do not.
 KEYWORDS: dict[str, tuple[type, set[str]]] = {
     "LoadKeywords": (LoadOptions, {"source", "tokenizer", "device"}),
     "EstimateKeywords": (EstimateOptions, {"source"}),
@@ -60,7 +60,7 @@ def _declared(cls: type) -> Iterator[tuple[str, str]]:
 
 
 def _plain(annotation: ast.expr, names: dict[str, object]) -> str:
-    """The type alone, where something is declared with it, be it under another name."""
+    """The bare type of an annotation that is, or is an alias of, `Annotated`."""
     if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Annotated":
         assert isinstance(annotation.slice, ast.Tuple)
         annotation = annotation.slice.elts[0]

@@ -30,12 +30,12 @@ TEMPLATE = TOOLS / "_pyggml.pyi.in"
 STUB = ROOT / "pyggml" / "_pyggml.pyi"
 LINE_LENGTH = 110
 
-#: Where C only reads bytes, a Python `bytes` will do; where it only reads numbers or pointers, a sequence.
+#: Where C only reads bytes, Python may pass `bytes`; where it only reads numbers or pointers, a sequence.
 READ_BYTES = ("const char *", "const void *", "const uint8_t *", "const int8_t *")
 
 
 def python_result(ctype: Any) -> str:
-    """Returns the Python type of what a C function of that result type returns."""
+    """Returns the Python type for the result type of a C function."""
     if ctype.kind == "void":
         return "None"
     return python_number(ctype) or "CData"
@@ -53,7 +53,7 @@ def python_number(ctype: Any) -> str | None:
 
 
 def python_param(ctype: Any, declared: str) -> str:
-    """Returns the Python type that a parameter takes; `declared` tells the `const` that `ctype` lacks."""
+    """Returns the Python type that a parameter takes; `declared` has the `const` that `ctype` lacks."""
     if declared == "FILE *":
         return "_File"
     if declared in READ_BYTES:
@@ -64,9 +64,9 @@ def python_param(ctype: Any, declared: str) -> str:
 
 
 def _reads_array(item: Any, declared: str) -> bool:
-    """Whether a Python list can stand for the array: of numbers and pointers that C does not write.
+    """Whether Python may pass a list for the array: one of numbers or pointers that C only reads.
 
-    Arrays of handles (tensors, backends) lack the `const` upstream.
+    Upstream leaves out the `const` for arrays of handles (tensors, backends).
     """
     if item.kind == "pointer":
         return declared.startswith("const ") or item.item.kind == "struct"
@@ -109,7 +109,7 @@ def constant_type(name: str) -> str:
 
 
 def header_stubs(title: str, text: str) -> list[str]:
-    """Returns the lines for everything that one file of declarations puts into `lib`."""
+    """Returns the lines for everything that one file of declarations adds to `lib`."""
     declared = parse(text)
     constants = [*declared.constants, *(value for values in declared.enums.values() for value in values)]
     lines = [f"    # {title}"]
@@ -119,7 +119,7 @@ def header_stubs(title: str, text: str) -> list[str]:
 
 
 def callback_stubs() -> list[str]:
-    """Returns the lines for the functions that C calls and Python defines, which `lib` has as pointers."""
+    """Returns the lines for the functions that Python defines and C calls, which are pointers in `lib`."""
     if not emit_bindings.CALLBACKS_H.exists():
         return []
     text = emit_bindings.CALLBACKS_H.read_text(encoding="utf-8")

@@ -1,17 +1,17 @@
 """Makes the model that ships with pyggml, ``pyggml/assets/pyggml-demo-q8_0.gguf``.
 
-Everything is made here: the corpus (a grammar of short stories, conversations over a table of plain facts,
-small sums), a byte-level BPE tokenizer trained on it, a small Llama network trained on it, and the GGUF
-file. Nothing is downloaded. Seeds are fixed and the schedule counts steps, so the same machine with the same
-versions makes the same file.
+The script makes everything itself: the corpus (a grammar of short stories, conversations about a table of plain
+facts, small sums), a byte-level BPE tokenizer and a small Llama network trained on it, and the GGUF file. It
+downloads nothing. Seeds are fixed and the schedule counts steps, so the same machine with the same versions
+makes the same file.
 
     pip install -r tools/requirements.txt
     python tools/train_demo_model.py
 
-The shipped file took 35 minutes on one thread of a processor with bfloat16 instructions, which other work shared.
+The shipped file took 35 minutes on one thread of a shared processor with bfloat16 instructions.
 
-It also writes ``tests/data/demo_facts.jsonl``: for each fact the one phrasing of its question that training
-never shows, with the answer expected word for word.
+It also writes ``tests/data/demo_facts.jsonl``: for each fact, the one phrasing of its question that is left out of
+training, with the answer expected word for word.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def write_held_out(path: Path) -> None:
 
 
 def main() -> int:
-    """Trains, writes, reads the written file back and measures it. Returns 1 if it is not fit to ship."""
+    """Trains, writes the file, reads it back and evaluates it. Returns 1 if it is not fit to ship."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=MODEL, help="the GGUF file to write (default: the shipped one)")
     parser.add_argument("--held-out", type=Path, default=HELD_OUT, help="the held-out questions to write")
     parser.add_argument("--steps", type=int, default=Schedule.n_steps, help="training steps (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="PyTorch's threads (default: %(default)s)")
-    parser.add_argument("--checkpoint", type=Path, help="save the weights here now and then")
+    parser.add_argument("--checkpoint", type=Path, help="save the weights here at intervals")
     arguments = parser.parse_args()
 
     torch.set_num_threads(arguments.threads)

