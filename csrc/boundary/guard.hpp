@@ -35,6 +35,9 @@ struct EngineAbort {
 
 [[gnu::format(printf, 2, 3)]] Failure fail(pyg_code code, const char * format, ...);
 
+// "3.81 MB": decimal prefixes, three digits. bytes_text in pyggml/units.py has the same rule.
+std::string bytes_text(uint64_t n);
+
 Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, uint64_t available_bytes);
 
 // True while this thread runs inside guard(): the abort callback may throw.

@@ -1,8 +1,9 @@
 // Contexts: options are checked before upstream can assert on them, memory is planned before it is taken.
-#include "ggml-cpu.h"
+#include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
 #include "engine/logprobs.hpp"
 #include "engine/threads.hpp"
+#include "ggml-cpu.h"
 
 #include <algorithm>
 #include <climits>
@@ -127,9 +128,9 @@ bool is_cancelled(void * context) {
 }
 
 pyg::Failure creation_failure() {
-    const std::string words   = pyg::engine_words();
-    const bool        no_room = words.find("failed to allocate") != std::string::npos;
-    return fail(no_room ? PYG_ERR_OUT_OF_MEMORY : PYG_ERR_INVALID_PARAMETER, "the engine refuses this context: %s",
+    const std::string words     = pyg::engine_words();
+    const bool        no_memory = pyg::understood(words).kind == pyg::Complaint::NO_MEMORY;
+    return fail(no_memory ? PYG_ERR_OUT_OF_MEMORY : PYG_ERR_INVALID_PARAMETER, "the engine refuses this context: %s",
                 words.empty() ? "it gave no reason" : words.c_str());
 }
 

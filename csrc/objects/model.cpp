@@ -1,4 +1,5 @@
 // Models: a file is looked at before the engine sees it, loaded under the guard, and shared by what is made of it.
+#include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
 #include "llama-model.h"
 
@@ -189,14 +190,15 @@ void Model::require_weights() const {
 Failure load_failure(const char * path) {
     const std::string words = engine_words();
     const char *      said  = words.empty() ? "the engine gave no reason" : words.c_str();
-    if (words.find("unknown model architecture") != std::string::npos) {
+    switch (understood(words).kind) {
+    case Complaint::UNKNOWN_ARCHITECTURE:
         return fail(PYG_ERR_UNSUPPORTED_ARCH, "%s: this engine (%s) does not know the architecture: %s", path,
                     pyg_engine_build(), said);
-    }
-    if (words.find("out of memory") != std::string::npos || words.find("unable to allocate") != std::string::npos) {
+    case Complaint::NO_MEMORY:
         return fail(PYG_ERR_OUT_OF_MEMORY, "the weights of %s do not fit: %s", path, said);
+    default:
+        return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, said);
     }
-    return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, said);
 }
 
 llama_model_params model_params(const std::string & device, int32_t n_gpu_layers,

@@ -4,16 +4,19 @@
 // tensors' descriptions without their data, and goes through the steps of a load. It stops at the first tensor that is
 // missing, or has another shape than the sizes make it, and at the end when some were not asked for. Each of these is
 // noted and mended, a missing tensor with a stand-in, and the step is done again, until all have come out.
-#include "chat/chat.hpp"
+#include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
+#include "boundary/log.hpp"
+#include "chat/chat.hpp"
 #include "llama-model-loader.h"
 #include "llama-model.h"
-#include "boundary/log.hpp"
 
-#include <regex>
+#include <algorithm>
 #include <set>
 
 namespace {
+
+using pyg::Complaint;
 
 using Json  = common_json;
 using Sizes = std::vector<int64_t>;  // of a tensor, innermost first
@@ -26,33 +29,6 @@ struct Finding {
     Sizes       expected;
     Sizes       found;  // empty: it is missing
 };
-
-enum class Complaint { MISSING, SHAPE, LEFT_OVER, OTHER };
-
-Sizes sizes_in(const std::string & text) {
-    static const std::regex number("[0-9]+");
-    Sizes                   sizes;
-    for (std::sregex_iterator it(text.begin(), text.end(), number), end; it != end; ++it) {
-        sizes.push_back(std::stoll(it->str()));
-    }
-    return sizes;
-}
-
-// Upstream says what is wrong in words only.
-Complaint understood(const std::string & words, Finding & finding) {
-    static const std::regex missing("tensor '([^']+)' not found|missing tensor '([^']+)'");
-    static const std::regex shape("tensor '([^']+)' has wrong shape; expected ([0-9, ]+), got ([0-9, ]+)");
-    std::smatch             match;
-    if (std::regex_search(words, match, shape)) {
-        finding = {match[1], sizes_in(match[2]), sizes_in(match[3])};
-        return Complaint::SHAPE;
-    }
-    if (std::regex_search(words, match, missing)) {
-        finding = {match[1].matched ? match[1] : match[2], {}, {}};
-        return Complaint::MISSING;
-    }
-    return words.find("wrong number of tensors") == std::string::npos ? Complaint::OTHER : Complaint::LEFT_OVER;
-}
 
 // Describes tensors to upstream's loader, none of which it will read.
 class Descriptions {
@@ -222,25 +198,23 @@ class Survey {
     }
 
     bool mend(const std::string & words) {
-        Finding finding;
-        switch (understood(words, finding)) {
-        case Complaint::MISSING:
-            if (restore(finding.name)) {
-                return true;
+        const Complaint complaint = pyg::understood(words);
+        switch (complaint.kind) {
+        case Complaint::TENSOR_MISSING:
+            if (!restore(complaint.tensor)) {
+                findings_.push_back({complaint.tensor, {}, {}});
+                tensors_.put(complaint.tensor, GGML_TYPE_F32, {1});
             }
-            findings_.push_back(finding);
-            tensors_.put(finding.name, GGML_TYPE_F32, {1});
             return true;
-        case Complaint::SHAPE:
-            note_shape(finding);
-            tensors_.put(finding.name, GGML_TYPE_F32, finding.expected);
+        case Complaint::TENSOR_SHAPE:
+            note_shape({complaint.tensor, complaint.expected, complaint.found});
+            tensors_.put(complaint.tensor, GGML_TYPE_F32, complaint.expected);
             return true;
-        case Complaint::LEFT_OVER:
+        case Complaint::TENSORS_LEFT_OVER:
             return drop_unknown();
-        case Complaint::OTHER:
-            break;
+        default:
+            return false;
         }
-        return false;
     }
 
     // What a stand-in should have looked like belongs to what is missing.
@@ -277,9 +251,8 @@ class Survey {
     // Some tensors the engine knows and passes over: with them, nothing is left over.
     void keep_known() {
         for (const std::string & name : std::vector<std::string>(unknown_)) {
-            Finding ignored;
             restore(name);
-            if (understood(try_tensors(), ignored) == Complaint::LEFT_OVER) {
+            if (pyg::understood(try_tensors()).kind == Complaint::TENSORS_LEFT_OVER) {
                 dropped_.insert(loader_.weights_map.extract(name));
                 unknown_.push_back(name);
             }
