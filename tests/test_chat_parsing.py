@@ -225,12 +225,12 @@ def test_syntax_errors_tell_the_reason(tiny: Model, template: str, reason: str) 
     [
         pytest.param(
             "{% for i in range(100000) %}{% for j in range(100000) %}{{ j }}{% endfor %}{% endfor %}",
-            "does not come to an end",
+            "does not end",
             marks=pytest.mark.slow,  # until the engine's interpreter gives up
         ),
         ("{{ range(1000000000)|length }}", "range of more than 100000"),
         ("{{ range(10, -1000000000, -1)|length }}", "range of more than 100000"),
-        ("{{ range(0, 9223372036854775807, 1000000000000000)|length }}", "too large to count with"),
+        ("{{ range(0, 9223372036854775807, 1000000000000000)|length }}", "range of numbers that are too large"),
     ],
 )
 def test_templates_without_end(tiny: Model, template: str, match: str) -> None:

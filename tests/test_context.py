@@ -201,8 +201,8 @@ class TestDecode:
         ({"token_ids": [True]}, "bool"),
         ({"token_ids": np.zeros((2, 2), np.int32)}, "shape"),
         ({"token_ids": "text"}, "token_ids"),
-        ({"token_ids": [1] * 65}, "65 tokens and n_batch is 64"),
-        ({"token_ids": [1] * 9, "output": "all"}, "9 rows of output and n_outputs_max is 8"),
+        ({"token_ids": [1] * 65}, "65 tokens, but n_batch is 64"),
+        ({"token_ids": [1] * 9, "output": "all"}, "9 rows of output, but n_outputs_max is 8"),
         ({"token_ids": [1, 2], "pos": [0]}, "pos has 1 entries"),
         ({"token_ids": [1, 2], "pos": [0, -2]}, "position -2 at index 1"),
         ({"token_ids": [1], "pos": [2**31 - 1]}, "position 2147483647"),
@@ -241,7 +241,7 @@ def test_a_batch_that_does_not_do(tiny: Model, arguments: dict[str, Any], words:
         ({"n_batch": 2**31}, "n_batch"),
         ({"n_seq_max": 0}, "n_seq_max"),
         ({"n_seq_max": 257}, "n_seq_max must be between 1 and 256"),
-        ({"n_seq_max": 8, "n_batch": 4}, "n_batch is 4, and must be at least n_seq_max, 8"),
+        ({"n_seq_max": 8, "n_batch": 4}, "n_batch is 4, but must be at least n_seq_max, 8"),
         ({"n_seq_max": 8, "n_outputs_max": 4}, "n_outputs_max is 4"),
         ({"n_ctx": -1}, "n_ctx"),
         ({"n_ctx": 2**32 - 1}, "n_ctx"),
@@ -432,7 +432,7 @@ class TestStates:
         context.decode(PROMPT, output="none")
         with Model(other_path) as other, Context(other, n_ctx=256, n_threads=1) as stranger:
             stranger.decode(PROMPT, output="none")
-            with pytest.raises(errors.InvalidParameterError, match="another model"):
+            with pytest.raises(errors.InvalidParameterError, match="model other than"):
                 context.state_restore(stranger.state_save())
         with pytest.raises(errors.InvalidParameterError, match="of one sequence"):
             context.state_restore(context.state_save(0))

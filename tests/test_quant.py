@@ -248,7 +248,7 @@ def test_refused_values(type: GGMLType) -> None:
 
 
 def test_values_too_large_for_floats() -> None:
-    with pytest.raises(InvalidParameterError, match=r"65505.* f16 holds finite values up to 65504"):
+    with pytest.raises(InvalidParameterError, match=r"65505.* f16 holds only finite values up to 65504"):
         quantize([0.0, 65505.0], GGMLType.F16)
     with pytest.raises(InvalidParameterError, match="bf16 holds finite"):
         quantize(np.array([3.4e38], np.float32), GGMLType.BF16)

@@ -91,7 +91,7 @@ pyg_status guard(pyg_error * err, Body && body) noexcept {
     } catch (const std::exception & e) {
         return report(err, {PYG_ERR_ENGINE, e.what()});
     } catch (...) {
-        return report(err, {PYG_ERR_ENGINE, "an unknown exception came out of the engine"});
+        return report(err, {PYG_ERR_ENGINE, "the engine threw an unknown exception"});
     }
 }
 

@@ -78,8 +78,8 @@ std::string bytes_text(uint64_t n) {
 }
 
 Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, uint64_t available_bytes) {
-    Failure failure         = fail(PYG_ERR_OUT_OF_MEMORY, "%s needs %s, and %s are available", what.c_str(),
-                                   bytes_text(required_bytes).c_str(), bytes_text(available_bytes).c_str());
+    Failure failure = fail(PYG_ERR_OUT_OF_MEMORY, "%s needs %s of memory, but only %s is available", what.c_str(),
+                           bytes_text(required_bytes).c_str(), bytes_text(available_bytes).c_str());
     failure.required_bytes  = required_bytes;
     failure.available_bytes = available_bytes;
     return failure;

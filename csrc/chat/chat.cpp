@@ -23,7 +23,7 @@ void require_readable(const std::string & source) {
         jinja::parse_from_tokens(jinja::lexer().tokenize(source));
     } catch (const std::exception & e) {
         if (e.what() == std::string("Unexpected token type")) {
-            throw std::runtime_error("it ends within a block, such as a for or an if, that is not closed");
+            throw std::runtime_error("it ends inside a block, such as a for or an if, that is never closed");
         }
         throw;
     }

@@ -130,7 +130,8 @@ Answer::Answer(std::shared_ptr<const AnswerFormat> format)
 
 std::vector<common_chat_msg_diff> Answer::feed(const std::string & text, bool last) {
     if (ended_) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "this answer has ended: make a new parser for another one");
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "this parser has read a whole answer: make a new one for the next answer");
     }
     text_ += text;
     ended_ = last;

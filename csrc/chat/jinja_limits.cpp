@@ -77,9 +77,9 @@ const jinja::func_builtins & pyg_jinja_builtins() {
 
 void pyg_jinja_step() {
     if (pyg::deep_in_stack()) {
-        t_stopped = "the template calls itself too often";
+        t_stopped = "the template calls itself too many times";
     } else if (++t_steps % STEPS_BETWEEN_LOOKS == 0 && cpu_time().tv_sec - t_start.tv_sec > MAX_CPU_S) {
-        t_stopped = "the template does not come to an end";
+        t_stopped = "the template does not end";
     }
     if (t_stopped) {
         throw std::runtime_error(t_stopped);

@@ -19,8 +19,8 @@ constexpr double GATHERING_SHARE = 0.01;
 constexpr double GATHERING_MAX_S = 0.003;
 
 pyg::Failure broken() {
-    return fail(PYG_ERR_ENGINE, "something inside the engine failed during an earlier request, so it cannot go on: "
-                                "close it and load the model again");
+    return fail(PYG_ERR_ENGINE,
+                "the engine failed during an earlier request and cannot continue: close it and load the model again");
 }
 
 pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_options & options) {
@@ -76,8 +76,8 @@ void Engine::submit(std::shared_ptr<Request> request) {
         }
         if (n_places() == 0) {
             throw fail(PYG_ERR_QUEUE_FULL,
-                       "%u requests wait already, which is max_queue: try again when some have ended, or load with a "
-                       "larger max_queue",
+                       "%u requests are already waiting, as many as max_queue allows: try again when some have "
+                       "finished, or load with a larger max_queue",
                        max_queue_);
         }
         scheduler_.add(std::move(request));

@@ -32,8 +32,8 @@ uint32_t usable_cells(const pyg::Context & context) {
 pyg_engine_options checked(const pyg::Context & context, pyg_engine_options options) {
     const uint32_t all = usable_cells(context);
     if (options.n_ctx > all) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "n_ctx is %u, and this context and model have room for %u", options.n_ctx,
-                   all);
+        throw fail(PYG_ERR_INVALID_PARAMETER, "n_ctx is %u, but this context and model have room for only %u",
+                   options.n_ctx, all);
     }
     if (llama_n_seq_max(context.raw) > 1 && !context.shares_cells()) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "the engine shares its cells between sequences: make the context with "

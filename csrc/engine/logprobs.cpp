@@ -127,7 +127,7 @@ void logprobs_of(const float * row, int32_t n_vocab, int32_t token_id, int32_t n
         }
     }
     if (!std::isfinite(largest)) {
-        throw fail(PYG_ERR_ENGINE, "the model produced logits that are no numbers: the weights are damaged");
+        throw fail(PYG_ERR_ENGINE, "the model produced logits that are not numbers: the weights are damaged");
     }
     const double log_sum    = std::log(sum);
     const auto   normalized = [&](float logit) {
@@ -156,7 +156,7 @@ void LogprobTable::append(const Logprobs & one) {
 
 void LogprobTable::copy(int32_t first, int32_t n, float * logprobs, int32_t * top_ids, float * top) const {
     if (first < 0 || n < 0 || static_cast<size_t>(first) + static_cast<size_t>(n) > size()) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "logprobs %d to %lld were asked for, and there are %zu", first,
+        throw fail(PYG_ERR_INVALID_PARAMETER, "logprobs %d to %lld were requested, but there are only %zu", first,
                    static_cast<long long>(first) + n - 1, size());
     }
     const ptrdiff_t width = n_top_;

@@ -12,9 +12,10 @@ std::vector<int32_t> checked_prompt(const pyg::Model & model, uint32_t n_ctx, co
         throw fail(PYG_ERR_EMPTY_PROMPT, "the prompt has no tokens; give at least one");
     }
     if (static_cast<uint32_t>(n_prompt) > n_ctx) {
-        throw fail(PYG_ERR_CONTEXT_OVERFLOW,
-                   "the prompt has %d tokens and the context holds %u: shorten the prompt or load with a larger n_ctx",
-                   n_prompt, n_ctx);
+        throw fail(
+            PYG_ERR_CONTEXT_OVERFLOW,
+            "the prompt has %d tokens, but the context holds only %u: shorten the prompt or load with a larger n_ctx",
+            n_prompt, n_ctx);
     }
     for (int32_t i = 0; i < n_prompt; i++) {
         model.require_token(prompt[i], i);

@@ -39,7 +39,7 @@ int32_t argmax(const float * row, int32_t n) {
         }
     }
     if (where < 0) {
-        throw fail(PYG_ERR_ENGINE, "the model produced logits that are no numbers: the weights are damaged");
+        throw fail(PYG_ERR_ENGINE, "the model produced logits that are not numbers: the weights are damaged");
     }
     return static_cast<int32_t>(std::find(row + where, row + n, best) - row);
 }
@@ -47,7 +47,7 @@ int32_t argmax(const float * row, int32_t n) {
 // Upstream's samplers sort and exponentiate what they are given, and neither bears these.
 void require_usable(const float * row, int32_t n) {
     if (!std::all_of(row, row + n, [](float logit) { return logit < INFINITY; })) {
-        throw fail(PYG_ERR_ENGINE, "the model produced logits that are no numbers: the weights are damaged");
+        throw fail(PYG_ERR_ENGINE, "the model produced logits that are not numbers: the weights are damaged");
     }
 }
 
@@ -119,7 +119,7 @@ void TokenSampler::collect(const float * row, int32_t n_vocab) {
     }
     follower_->for_each_allowed(add);
     if (candidates_.empty()) {
-        throw fail(PYG_ERR_GRAMMAR, "no token of the vocabulary can go on from here as the grammar wants it");
+        throw fail(PYG_ERR_GRAMMAR, "no token in the vocabulary can come next under the grammar");
     }
 }
 

@@ -15,7 +15,8 @@
 namespace {
 
 pyg::Failure no_descriptor() {
-    return pyg::fail(PYG_ERR_ENGINE, "no descriptor to wake the event loop with: %s", std::strerror(errno));
+    return pyg::fail(PYG_ERR_ENGINE, "could not create a file descriptor to wake the event loop: %s",
+                     std::strerror(errno));
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ Place place_of(const std::string & text, size_t offset) {
 
 pyg::Failure failure_at(const std::string & text, size_t offset, const std::string & reason) {
     const Place place = place_of(text, offset);
-    return fail(PYG_ERR_GRAMMAR, "the grammar is wrong at line %zu, column %zu: %s", place.line, place.column,
+    return fail(PYG_ERR_GRAMMAR, "the grammar has an error at line %zu, column %zu: %s", place.line, place.column,
                 reason.c_str());
 }
 
@@ -135,7 +135,7 @@ void require_modest(const std::string & text) {
             throw failure_at(text, i, "parentheses are nested too deeply");
         }
         if (n_copied > MAX_COPIED) {
-            throw failure_at(text, begin, "what is repeated here is too long for so often: make it a rule");
+            throw failure_at(text, begin, "this repeats something long too many times: make it a rule of its own");
         }
     }
 }
@@ -156,7 +156,7 @@ void parse_rules(llama_grammar_parser & parser, const std::string & text) {
 void require_defined(const llama_grammar_parser & parser) {
     for (const auto & [name, id] : parser.symbol_ids) {
         if (id >= parser.rules.size() || parser.rules[id].empty()) {
-            throw fail(PYG_ERR_GRAMMAR, "the grammar uses the rule \"%s\" and never defines it", name.c_str());
+            throw fail(PYG_ERR_GRAMMAR, "the grammar uses the rule \"%s\" but never defines it", name.c_str());
         }
     }
 }
@@ -193,7 +193,7 @@ class LeftWalk {
             throw fail(PYG_ERR_GRAMMAR, "left recursion: the rule \"%s\" begins with itself", name(rule).c_str());
         }
         if (depth > MAX_CHAIN) {
-            throw fail(PYG_ERR_GRAMMAR, "more than %d rules each begin with the next one, the last being \"%s\"",
+            throw fail(PYG_ERR_GRAMMAR, "a chain of more than %d rules, each beginning with the next, ends in \"%s\"",
                        MAX_CHAIN, name(rule).c_str());
         }
         seen.started  = true;
@@ -237,7 +237,7 @@ llama_grammar_parser parsed_grammar(const llama_vocab * vocab, const std::string
     with_stack_for(text.size(), [&] { parse_rules(parser, text); });  // names of tokens are tokenized
     require_defined(parser);
     if (parser.symbol_ids.find(root) == parser.symbol_ids.end()) {
-        throw fail(PYG_ERR_GRAMMAR, "the grammar has no rule \"%s\", where generation would start", root.c_str());
+        throw fail(PYG_ERR_GRAMMAR, "the grammar has no rule \"%s\" to start from", root.c_str());
     }
     LeftWalk(parser).require_finite();
     return parser;

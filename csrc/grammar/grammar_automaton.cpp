@@ -113,7 +113,7 @@ const GrammarAutomaton::StackSet & GrammarAutomaton::expanded(uint32_t start) {
             }
         }
         if (found.size() > MAX_STACKS) {
-            throw fail(PYG_ERR_GRAMMAR, "the grammar can go on in more than %zu ways at once", MAX_STACKS);
+            throw fail(PYG_ERR_GRAMMAR, "the grammar can continue in more than %zu ways at once", MAX_STACKS);
         }
     }
     spend(found.size());
@@ -131,7 +131,7 @@ uint32_t GrammarAutomaton::set_of(StackSet stacks) {
     std::sort(stacks.begin(), stacks.end());
     stacks.erase(std::unique(stacks.begin(), stacks.end()), stacks.end());
     if (stacks.size() > MAX_STACKS) {
-        throw fail(PYG_ERR_GRAMMAR, "the grammar can be followed in more than %zu ways at once", MAX_STACKS);
+        throw fail(PYG_ERR_GRAMMAR, "the grammar can match in more than %zu ways at once", MAX_STACKS);
     }
     const auto known = set_ids_.find(stacks);
     if (known != set_ids_.end()) {
@@ -232,8 +232,9 @@ bool GrammarAutomaton::may_become(uint32_t set, Partial partial) const {
 void GrammarAutomaton::spend(size_t work) {
     spent_ += work;
     if (spent_ > MAX_WORK) {
-        throw fail(PYG_ERR_GRAMMAR, "the grammar takes too long to follow, since it can go on in too many ways: make "
-                                    "it less ambiguous");
+        throw fail(
+            PYG_ERR_GRAMMAR,
+            "the grammar takes too long to follow because it can continue in too many ways: make it less ambiguous");
     }
 }
 

@@ -34,7 +34,7 @@ std::string device_names() {
 // without a thought for the options.
 #define BUILD_WITH(option)                                                                                             \
     "build pyggml with it: CMAKE_ARGS=\"-D" option "=ON\" pip install --force-reinstall --no-deps "                    \
-    "--no-cache-dir --no-binary pyggml pyggml (in a checkout, \".\" in place of the last word); that needs "
+    "--no-cache-dir --no-binary pyggml pyggml (in a checkout, end with \".\" instead); that needs "
 
 // A kind of GPU: how upstream's names of its devices begin, and what to do where there are none.
 struct GpuKind {
@@ -50,17 +50,17 @@ const GpuKind GPU_KINDS[] = {
      "driver is as new as the toolkit of the build"},
     {"ROCM", "ROCm", BUILD_WITH("GGML_HIP") "AMD's ROCm with its HIP SDK, and the amdgpu driver to run",
      "this build has ROCm: see that rocminfo lists the GPU, that HIP_VISIBLE_DEVICES does not hide it, and that "
-     "/dev/kfd may be opened"},
+     "you may open /dev/kfd"},
     {"VULKAN", "Vulkan", BUILD_WITH("GGML_VULKAN") "Vulkan's headers and glslc, and a Vulkan driver to run",
      "this build has Vulkan: see that vulkaninfo lists the GPU"},
     {"SYCL", "SYCL", BUILD_WITH("GGML_SYCL") "Intel's oneAPI compiler, and its GPU driver to run",
      "this build has SYCL: see that sycl-ls lists the GPU"},
     {"MTL", "MTL", BUILD_WITH("GGML_METAL") "a Mac with Xcode's command line tools",
-     "this build has Metal, and this Mac no GPU that it can use"},
+     "this build has Metal, but this Mac has no GPU it can use"},
 };
 
 const char * const ANY_GPU = "a GPU needs a build with its backend (GGML_CUDA, GGML_HIP, GGML_VULKAN, GGML_SYCL or "
-                             "GGML_METAL), and its driver; \"pyggml doctor\" tells which";
+                             "GGML_METAL), and its driver; \"pyggml doctor\" shows which";
 
 bool begins_with(const std::string & text, const char * beginning) { return text.rfind(beginning, 0) == 0; }
 
@@ -123,7 +123,7 @@ void require_reachable(ggml_backend_t backend, const ggml_tensor * tensor) {
     const ggml_backend_buffer_type_t type =
         owner->buffer ? ggml_backend_buffer_get_type(owner->buffer) : ggml_backend_cpu_buffer_type();
     if (!ggml_backend_supports_buft(backend, type)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" (%s) lies in %s memory, which the device %s cannot reach",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" (%s) is in %s memory, which the device %s cannot reach",
                    tensor->name, ggml_op_desc(tensor), ggml_backend_buft_name(type), ggml_backend_name(backend));
     }
 }

@@ -73,12 +73,12 @@ void require_sizes(const pyg_context_options & options) {
     require_between("n_seq_max", options.n_seq_max, 1, static_cast<int64_t>(llama_max_parallel_sequences()));
     // Upstream reserves a row of output for each sequence, and asserts that the room suffices.
     if (options.n_batch < options.n_seq_max) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "n_batch is %u, and must be at least n_seq_max, %u", options.n_batch,
+        throw fail(PYG_ERR_INVALID_PARAMETER, "n_batch is %u, but must be at least n_seq_max, %u", options.n_batch,
                    options.n_seq_max);
     }
     if (options.n_outputs_max && options.n_outputs_max < options.n_seq_max) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "n_outputs_max is %u, and must be at least n_seq_max, %u, or 0 for as many as n_batch",
+                   "n_outputs_max is %u, but must be at least n_seq_max, %u, or 0 for as many as n_batch",
                    options.n_outputs_max, options.n_seq_max);
     }
 }
@@ -108,7 +108,7 @@ void require_kinds(const Model & model, const pyg_context_options & options) {
     require_at_least_0("rope_freq_base", options.rope_freq_base);
     require_at_least_0("rope_freq_scale", options.rope_freq_scale);
     if (options.pooling == LLAMA_POOLING_TYPE_RANK && !ranks(model)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "rank pooling needs a model with a classification head, and %s has none",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "rank pooling needs a model with a classification head, but %s has none",
                    model.path.c_str());
     }
     if (ggml_is_quantized(checked_cache_type("type_v", options.type_v)) &&
@@ -165,7 +165,7 @@ void require_rows(const Context & context, int32_t first, int32_t n_rows) {
         throw fail(PYG_ERR_ENGINE, "there is no output to read: decode a batch that asks for some first");
     }
     if (first < 0 || n_rows < 0 || n_rows > context.n_outputs - first) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "rows %d to %lld were asked for, and the last batch left rows 0 to %d",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "rows %d to %lld were requested, but the last batch left rows 0 to %d",
                    first, static_cast<long long>(first) + n_rows - 1, context.n_outputs - 1);
     }
 }
@@ -364,8 +364,7 @@ pyg_status pyg_context_embeddings(pyg_context * ctx, int32_t first, int32_t n_ro
         require_embeddings(context);
         require_rows(context, first, n_rows);
         if (llama_pooling_type(context.raw) != LLAMA_POOLING_TYPE_NONE) {
-            throw fail(PYG_ERR_ENGINE, "this context pools: it has one embedding for each sequence and none for each "
-                                       "token");
+            throw fail(PYG_ERR_ENGINE, "this context pools: it has one embedding per sequence, not one per token");
         }
         if (n_rows) {
             const float * rows = llama_get_embeddings_ith(context.raw, first - context.n_outputs);
@@ -382,18 +381,18 @@ pyg_status pyg_context_embeddings_seq(pyg_context * ctx, int32_t seq_id, float *
         context.require_seq(seq_id);
         const auto pooling = llama_pooling_type(context.raw);
         if (pooling == LLAMA_POOLING_TYPE_NONE) {
-            throw fail(PYG_ERR_ENGINE, "this context does not pool: it has an embedding for each token and none for "
-                                       "each sequence");
+            throw fail(PYG_ERR_ENGINE,
+                       "this context does not pool: it has one embedding per token, not one per sequence");
         }
         const int32_t length = pooling == LLAMA_POOLING_TYPE_RANK ? static_cast<int32_t>(llama_model_n_cls_out(model))
                                                                   : llama_model_n_embd_out(model);
         if (n != length) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "there is room for %d numbers, and a sequence has %d", n, length);
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the buffer holds %d numbers, but a sequence's embedding has %d", n,
+                       length);
         }
         const float * row = context.n_outputs ? llama_get_embeddings_seq(context.raw, seq_id) : nullptr;
         if (!row) {
-            throw fail(PYG_ERR_ENGINE, "sequence %d was not part of the last batch, so there is no embedding of it",
-                       seq_id);
+            throw fail(PYG_ERR_ENGINE, "sequence %d was not part of the last batch, so it has no embedding", seq_id);
         }
         std::copy_n(row, length, dst);
     });

@@ -28,15 +28,16 @@ void require_size(const Context & context, const pyg_batch & batch, bool whole_a
         throw fail(PYG_ERR_INVALID_PARAMETER, "a batch needs at least one token, not %d", batch.n_tokens);
     }
     if (batch.n_tokens > n_batch) {
-        throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "the batch has %d tokens and n_batch is %lld: decode it in pieces or make the context with a larger "
-                   "n_batch",
-                   batch.n_tokens, static_cast<long long>(n_batch));
+        throw fail(
+            PYG_ERR_INVALID_PARAMETER,
+            "the batch has %d tokens, but n_batch is %lld: decode it in pieces or make the context with a larger "
+            "n_batch",
+            batch.n_tokens, static_cast<long long>(n_batch));
     }
     if (whole_at_once && batch.n_tokens > n_ubatch) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "the batch has %d tokens and n_ubatch is %lld: attention in both directions needs all of them at "
-                   "once, so make the context with a larger n_ubatch",
+                   "the batch has %d tokens, but n_ubatch is %lld: bidirectional attention needs all of them at once, "
+                   "so make the context with a larger n_ubatch",
                    batch.n_tokens, static_cast<long long>(n_ubatch));
     }
 }
@@ -88,7 +89,7 @@ std::vector<int8_t> outputs(const Context & context, const pyg_batch & batch, bo
     const auto n_wanted = static_cast<uint32_t>(std::count(output.begin(), output.end(), 1));
     if (n_wanted > context.n_outputs_max) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "the batch asks for %u rows of output and n_outputs_max is %u%s: ask for fewer or make the context "
+                   "the batch asks for %u rows of output, but n_outputs_max is %u%s: ask for fewer or make the context "
                    "with a larger one",
                    n_wanted, context.n_outputs_max,
                    context.embeddings ? " (embeddings are computed for every token)" : "");
@@ -207,11 +208,10 @@ void run(pyg_context & handle, const Batch & batch, Compute compute, bool gives_
 void require_decoder(const Context & context) {
     const llama_model * model = context.model->raw;
     if (!llama_model_has_decoder(model)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "this model is an encoder only: call encode");
+        throw fail(PYG_ERR_INVALID_PARAMETER, "this model has only an encoder: call encode");
     }
     if (llama_model_has_encoder(model) && !context.encoded) {
-        throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "this model's decoder reads what its encoder has read: call encode first");
+        throw fail(PYG_ERR_INVALID_PARAMETER, "this model's decoder reads its encoder's output: call encode first");
     }
 }
 

@@ -87,7 +87,7 @@ void require_all_data(const char * path, const gguf_context * raw, uint64_t file
         const uint64_t end  = gguf_get_tensor_offset(raw, i) + gguf_get_tensor_size(raw, i);
         if (end > room) {
             throw fail(PYG_ERR_MODEL_LOAD,
-                       "%s is cut short: tensor \"%s\" needs %llu bytes of data, and the file holds %llu: copy or "
+                       "%s is cut short: tensor \"%s\" needs %llu bytes of data, but the file holds %llu: copy or "
                        "download it again",
                        path, gguf_get_tensor_name(raw, i), static_cast<unsigned long long>(end),
                        static_cast<unsigned long long>(room));
@@ -100,11 +100,11 @@ void require_new_name(const gguf_context * raw, const char * name) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "a tensor needs a name");
     }
     if (std::strlen(name) >= GGML_MAX_NAME) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the tensor name \"%s\" has %zu bytes; a GGUF file holds at most %d",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the tensor name \"%s\" has %zu bytes; a GGUF file allows at most %d",
                    name, std::strlen(name), GGML_MAX_NAME - 1);
     }
     if (gguf_find_tensor(raw, name) >= 0) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "there is a tensor \"%s\" already", name);
+        throw fail(PYG_ERR_INVALID_PARAMETER, "there is already a tensor \"%s\"", name);
     }
 }
 
@@ -131,7 +131,7 @@ void require_shape(const gguf_context * raw, const char * name, ggml_type type, 
     }
     if (ne[0] % ggml_blck_size(type) != 0) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "rows of tensor \"%s\" have %lld values; %s stores blocks of %lld, and they must be whole", name,
+                   "rows of tensor \"%s\" have %lld values, which is not a whole number of %s blocks of %lld", name,
                    static_cast<long long>(ne[0]), ggml_type_name(type), static_cast<long long>(ggml_blck_size(type)));
     }
     int64_t end = 0;
@@ -210,7 +210,7 @@ pyg_status pyg_gguf_meta_data(pyg_gguf * gguf, void * dst, size_t size, pyg_erro
     return pyg::with(gguf, err, [&](pyg_gguf & self) {
         const size_t needed = gguf_get_meta_size(self.raw);
         if (size != needed) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "the metadata takes %zu bytes, and %zu were given", needed, size);
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the metadata takes %zu bytes, but the buffer has %zu", needed, size);
         }
         gguf_get_meta_data(self.raw, dst);
     });

@@ -1,7 +1,7 @@
 #include "objects/imatrix.hpp"
 
-#include "ggml-backend.h"
 #include "boundary/handles.hpp"
+#include "ggml-backend.h"
 
 #include <algorithm>
 #include <cmath>
@@ -110,7 +110,7 @@ void ImatrixCollector::add_matrices(const std::string & name, const ggml_tensor 
         }
     }
     if (!all_finite(here.squares)) {
-        failure_ = "an activation that meets " + name + " is no finite number";
+        failure_ = "an activation multiplied by " + name + " is not a finite number";
         return;
     }
     for (size_t j = 0; j < here.squares.size(); j++) {
@@ -151,7 +151,7 @@ void ImatrixCollector::add_experts(const std::string & name, const ggml_tensor &
         }
     }
     if (!all_finite(total->squares)) {
-        failure_ = "an activation that meets " + name + " is no finite number";
+        failure_ = "an activation multiplied by " + name + " is not a finite number";
     }
 }
 
@@ -164,8 +164,8 @@ Sums * ImatrixCollector::sums_of(const std::string & name, size_t n_values, size
         sums.counts.resize(n_counts);
     }
     if (sums.squares.size() != n_values || (n_counts > 1 && sums.counts.size() != n_counts)) {
-        failure_ = name + " meets activations of two shapes, " + std::to_string(sums.squares.size()) + " and " +
-                   std::to_string(n_values) + " values";
+        failure_ = name + " was multiplied by activations of two shapes, " + std::to_string(sums.squares.size()) +
+                   " and " + std::to_string(n_values) + " values";
         return nullptr;
     }
     return &sums;
@@ -174,7 +174,7 @@ Sums * ImatrixCollector::sums_of(const std::string & name, size_t n_values, size
 void ImatrixCollector::require_sound() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!failure_.empty()) {
-        throw fail(PYG_ERR_ENGINE, "no importance matrix can be computed: %s", failure_.c_str());
+        throw fail(PYG_ERR_ENGINE, "cannot compute the importance matrix: %s", failure_.c_str());
     }
 }
 
@@ -186,8 +186,8 @@ size_t ImatrixCollector::size() const {
 std::pair<const std::string *, const Sums *> ImatrixCollector::entry(size_t index) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (index >= entries_.size()) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "there are %zu entries, and number %zu was asked for", entries_.size(),
-                   index);
+        throw fail(PYG_ERR_INVALID_PARAMETER, "there are only %zu entries, but entry %zu was requested",
+                   entries_.size(), index);
     }
     const auto found = std::next(entries_.begin(), static_cast<std::ptrdiff_t>(index));
     return {&found->first, &found->second};

@@ -1,6 +1,6 @@
 // Which types the engine's quantiser mixes, asked for a model that is not there yet, or one in a file.
-#include "ggml.h"
 #include "boundary/guard.hpp"
+#include "ggml.h"
 #include "objects/quantizer_rules.hpp"
 
 #include <memory>
@@ -70,7 +70,7 @@ ggml_tensor * add_tensor(ggml_context * ctx, const pyg_mixture_tensor & tensor) 
     const ggml_type type = static_cast<ggml_type>(tensor.type);
     for (int i = 0; i < GGML_MAX_DIMS; i++) {
         if (tensor.ne[i] < 1 || (i == 0 && tensor.ne[i] % ggml_blck_size(type) != 0)) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "tensor '%s' has a size that its type cannot have", tensor.name);
+            throw fail(PYG_ERR_INVALID_PARAMETER, "tensor '%s' has a size that its type does not allow", tensor.name);
         }
     }
     ggml_tensor * added = ggml_new_tensor(ctx, type, GGML_MAX_DIMS, tensor.ne);
@@ -97,7 +97,7 @@ void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_mixture
     const llama_ftype mixture      = static_cast<llama_ftype>(ftype);
     const ggml_type   default_type = default_type_of(mixture);
     if (default_type == GGML_TYPE_COUNT) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine's quantiser makes no files of type %d", ftype);
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine's quantiser cannot make files of type %d", ftype);
     }
     llama_model_quantize_params params = ::llama_model_quantize_default_params();
     params.ftype                       = mixture;

@@ -46,8 +46,8 @@ void require_gguf_header(const char * path) {
     }
     if (header.version < GGUF_OLDEST_VERSION || header.version > GGUF_VERSION) {
         throw fail(PYG_ERR_MODEL_LOAD,
-                   "%s says it is GGUF version %u; versions %u to %d can be read (a huge number means a file "
-                   "for machines of the other byte order)",
+                   "%s says it is GGUF version %u, but only versions %u to %d can be read (a huge number means the "
+                   "file has the other byte order)",
                    path, header.version, GGUF_OLDEST_VERSION, GGUF_VERSION);
     }
 }
@@ -102,8 +102,8 @@ void require_computable(const char * path, const llama_model & model) {
     const llama_hparams & sizes = model.hparams;
     for (const float eps : {sizes.f_norm_eps, sizes.f_norm_rms_eps, sizes.f_norm_group_eps}) {
         if (!(eps >= 0)) {
-            throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be computed: its metadata has %g for the epsilon of a norm", path,
-                       static_cast<double>(eps));
+            throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be computed: its metadata gives %g as the epsilon of a norm",
+                       path, static_cast<double>(eps));
         }
     }
 }

@@ -1,6 +1,6 @@
 // Plain arrays to and from the engine's types.
-#include "ggml.h"
 #include "boundary/guard.hpp"
+#include "ggml.h"
 
 #include <cfloat>
 #include <cmath>
@@ -28,11 +28,11 @@ const ggml_type_traits & require_convertible(int32_t type) {
     }
     if (traits->is_quantized) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "%s only exists between the steps of the engine's matrix products: it is neither stored nor decoded",
+                   "%s is an intermediate type of the engine's matrix products: it cannot be stored or decoded",
                    traits->type_name);
     }
-    throw fail(PYG_ERR_INVALID_PARAMETER, "%s holds plain numbers, there is nothing to convert: use the array itself",
-               traits->type_name);
+    throw fail(PYG_ERR_INVALID_PARAMETER,
+               "%s holds plain numbers, so there is nothing to convert: use the array itself", traits->type_name);
 }
 
 // Bytes of `n` values. PYG_ERR_INVALID_PARAMETER unless they are whole blocks of a size that exists.
@@ -51,7 +51,7 @@ size_t require_whole_blocks(const ggml_type_traits & traits, int64_t n) {
 
 void require_size(const ggml_type_traits & traits, int64_t n, size_t expected, size_t given) {
     if (expected != given) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%lld values of type %s take %zu bytes, and %zu were given",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%lld values of type %s take %zu bytes, but %zu were given",
                    static_cast<long long>(n), traits.type_name, expected, given);
     }
 }
@@ -85,7 +85,7 @@ void require_encodable(int32_t type, const ggml_type_traits & traits, const floa
         const bool fits = std::fabs(values[i]) <= largest || (!traits.is_quantized && !std::isfinite(values[i]));
         if (!fits) {
             throw fail(PYG_ERR_INVALID_PARAMETER,
-                       "value %lld is %.9g, and %s holds finite values up to %.9g in magnitude",
+                       "value %lld is %.9g, but %s holds only finite values up to %.9g in magnitude",
                        static_cast<long long>(i), static_cast<double>(values[i]), traits.type_name,
                        static_cast<double>(largest));
         }
@@ -97,7 +97,7 @@ void require_imatrix(ggml_type type, const float * imatrix, int64_t n) {
         if (ggml_quantize_requires_imatrix(type)) {
             throw fail(PYG_ERR_INVALID_PARAMETER,
                        "%s needs an importance matrix: one weight per column, such as the mean square of the "
-                       "activations that meet it",
+                       "activations it multiplies",
                        ggml_type_name(type));
         }
         return;
@@ -114,7 +114,7 @@ void require_imatrix(ggml_type type, const float * imatrix, int64_t n) {
 void require_finite(const ggml_type_traits & traits, const float * values, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         if (!std::isfinite(values[i])) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "these bytes are no %s data: value %lld decodes to %g",
+            throw fail(PYG_ERR_INVALID_PARAMETER, "these bytes are not %s data: value %lld decodes to %g",
                        traits.type_name, static_cast<long long>(i), static_cast<double>(values[i]));
         }
     }
@@ -129,8 +129,8 @@ pyg_status pyg_quantize(int32_t type, const float * src, int64_t n_rows, int64_t
         require_whole_blocks(traits, n_per_row);
         int64_t n = 0;
         if (n_rows < 0 || __builtin_mul_overflow(n_rows, n_per_row, &n)) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "%lld rows of %lld values cannot be", static_cast<long long>(n_rows),
-                       static_cast<long long>(n_per_row));
+            throw fail(PYG_ERR_INVALID_PARAMETER, "%lld rows of %lld values are not a possible shape",
+                       static_cast<long long>(n_rows), static_cast<long long>(n_per_row));
         }
         require_size(traits, n, require_whole_blocks(traits, n), dst_size);
         if (n == 0) {

@@ -52,7 +52,7 @@ void require_valid(const pyg_sampling & options) {
     for (int32_t i = 0; i < options.n_dry_breakers; i++) {
         const size_t n = std::strlen(options.dry_breakers[i]);
         if (n == 0 || n > MAX_BREAKER_BYTES) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "a string of dry_sequence_breakers must have 1 to %zu bytes, not %zu",
+            throw fail(PYG_ERR_INVALID_PARAMETER, "each of dry_sequence_breakers must have 1 to %zu bytes, not %zu",
                        MAX_BREAKER_BYTES, n);
         }
     }

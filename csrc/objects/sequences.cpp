@@ -14,8 +14,8 @@ constexpr int32_t EVERY = -1;  // sequence
 llama_memory_t require_memory_of(const Context & context) {
     const llama_memory_t memory = llama_get_memory(context.raw);
     if (!memory) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "this model remembers nothing between batches, so there are no sequences "
-                                              "to work on");
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "this model keeps no memory between batches, so it has no sequences to work on");
     }
     return memory;
 }
@@ -36,7 +36,7 @@ bool is_whole(llama_memory_t memory, int32_t seq_id, int32_t p0, int32_t p1) {
 
 void require_no_edits(const Context & context) {
     if (context.edit_pending) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the sequences were edited, which the next decode carries out: decode a "
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the next decode has to carry out earlier edits of sequences: decode a "
                                               "batch before saving or restoring a state");
     }
 }
@@ -79,10 +79,11 @@ pyg_status pyg_context_seq_cp(pyg_context * ctx, int32_t src, int32_t dst, int32
         }
         const bool whole = is_whole(memory, src, p0, p1);
         if (!whole && (!context.shares_cells() || recurrent(context))) {
-            throw fail(PYG_ERR_INVALID_PARAMETER,
-                       "positions %d to %d are a part of sequence %d, and only whole sequences can be copied here (%s)",
-                       p0, p1, src,
-                       recurrent(context) ? "a recurrent state cannot be divided" : "the context has kv_unified off");
+            throw fail(
+                PYG_ERR_INVALID_PARAMETER,
+                "positions %d to %d are only part of sequence %d, but this context copies whole sequences only (%s)",
+                p0, p1, src,
+                recurrent(context) ? "a recurrent state cannot be divided" : "the context has kv_unified off");
         }
         llama_memory_seq_cp(memory, src, dst, whole ? -1 : p0, whole ? -1 : p1);
         context.edit_pending = context.edit_pending || !context.shares_cells();
@@ -214,23 +215,24 @@ void require_state(const Context & context, int32_t seq_id) {
 StateHeader checked_header(const Context & context, int32_t seq_id, const uint8_t * src, size_t size) {
     StateHeader header;
     if (size < sizeof(header)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%zu bytes are too short for a state", size);
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%zu bytes are too few for a state", size);
     }
     std::memcpy(&header, src, sizeof(header));
     if (std::memcmp(header.magic, STATE_MAGIC, sizeof(STATE_MAGIC)) != 0) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "these bytes are no state saved by this version of pyggml");
+        throw fail(PYG_ERR_INVALID_PARAMETER, "these bytes are not a state saved by this version of pyggml");
     }
     if (header.size != size - sizeof(header) || header.checksum != checksum(src + sizeof(header), header.size)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the state is damaged or incomplete: %zu bytes came, %llu were saved",
-                   size, static_cast<unsigned long long>(header.size) + sizeof(header));
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "the state is damaged or incomplete: %zu bytes were given, %llu were saved", size,
+                   static_cast<unsigned long long>(header.size) + sizeof(header));
     }
     if (header.scope != scope_of(seq_id)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the state is of %s, and %s was to be restored",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the state holds %s, but %s was to be restored",
                    header.scope == WHOLE ? "a whole context" : "one sequence",
                    seq_id == EVERY ? "a whole context" : "one sequence");
     }
     if (header.model != fingerprint(*context.model)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the state was saved with another model than %s",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the state was saved with a model other than %s",
                    context.model->path.c_str());
     }
     return header;
@@ -252,7 +254,7 @@ pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, 
         require_state(context, seq_id);
         const size_t needed = sizeof(StateHeader) + engine_size(context, seq_id);
         if (size < needed) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "there is room for %zu bytes, and the state has %zu", size, needed);
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the buffer has %zu bytes, but the state takes %zu", size, needed);
         }
         auto *       body      = static_cast<uint8_t *>(dst) + sizeof(StateHeader);
         const size_t body_size = needed - sizeof(StateHeader);

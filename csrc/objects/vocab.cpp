@@ -15,7 +15,7 @@ using pyg::Model;
 // Some models compute on token ids of somebody else's making; most of upstream's functions assert on them.
 void require_vocabulary(const Model & model) {
     if (llama_vocab_type(model.vocab) == LLAMA_VOCAB_TYPE_NONE) {
-        throw fail(PYG_ERR_TOKENIZER, "%s carries no vocabulary, so it cannot turn text into tokens or back",
+        throw fail(PYG_ERR_TOKENIZER, "%s has no vocabulary, so it cannot turn text into tokens or back",
                    model.path.c_str());
     }
 }
@@ -79,7 +79,7 @@ void require_matchable(const char * text, size_t length) {
     const uint64_t required  = static_cast<uint64_t>(longest_run(text, length)) * MATCH_BYTES_EACH;
     const uint64_t available = pyg_memory_available();
     if (required > available) {
-        throw pyg::fail_out_of_memory("tokenizing so long a run of characters without a break", required, available);
+        throw pyg::fail_out_of_memory("tokenizing such a long run of characters without a break", required, available);
     }
 }
 
@@ -184,7 +184,7 @@ pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_
             answer = llama_tokenize(shared->vocab, text, length, token_ids, n_max, add_special, parse_special);
         });
         if (answer == INT32_MIN) {
-            throw fail(PYG_ERR_TOKENIZER, "the text has more tokens than can be counted: tokenize it in pieces");
+            throw fail(PYG_ERR_TOKENIZER, "the text has too many tokens to count: tokenize it in pieces");
         }
         *n_out = needed(answer);
     });
