@@ -86,10 +86,11 @@ Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, ui
 }
 
 void install_runtime() {
-    static std::once_flag once;  // of its own: a start-up that fails later on is tried again
+    static std::once_flag once;  // separate, so that a start-up that fails later can be tried again
     std::call_once(once, [] {
         llama_log_set(on_engine_log, nullptr);
-        common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT - 1);  // llama-common has a log of its own: to the terminal
+        common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT -
+                                       1);  // llama-common has its own log, which prints to the terminal
         ggml_set_abort_callback(on_engine_abort);
         pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     });

@@ -197,7 +197,7 @@ pyg_status Request::wait(int32_t min_tokens, double timeout_s, int32_t * token_i
     }
     const auto ready = [&] { return ready_locked(); };
     while (!ready() && timeout_s != 0) {
-        // A queued request must not outstay its deadline because the engine is busy with another one.
+        // A queued request must not miss its deadline because the engine is busy with another one.
         const bool own_deadline = phase_ == Phase::WAITING && deadline_ && (!give_up || *deadline_ < *give_up);
         const auto until        = own_deadline ? deadline_ : give_up;
         if (!until) {
@@ -256,7 +256,7 @@ pyg_request_state Request::state_locked() const {
 
 pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double timeout_s, int32_t * token_ids,
                             int32_t max_tokens, int32_t * n_out, pyg_request_state * state, pyg_error * err) {
-    // Not pyg::with: that would hold the handle's lock while waiting, and cancel must get through.
+    // Not pyg::with, which would hold the handle's lock while waiting and block cancel.
     pyg_status       status = PYG_OK;
     const pyg_status outer  = pyg::guard(err, [&] {
         if (!request) {

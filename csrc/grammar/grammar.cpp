@@ -17,7 +17,7 @@ using pyg::fail;
 constexpr int      MAX_NESTING = 256;        // upstream's parser recurses for each parenthesis
 constexpr int      MAX_CHAIN   = 2000;       // and its search for left recursion for each rule that begins with a rule,
 constexpr uint64_t MAX_STEPS   = 1'000'000;  // again each time it comes by
-constexpr uint64_t MAX_COPIED  = 4'000'000;  // characters of literals and classes, which it copies to repeat them
+constexpr uint64_t MAX_COPIED  = 4'000'000;  // characters of literals and classes that it copies for repetitions
 
 struct Place {
     size_t line;
@@ -37,7 +37,7 @@ pyg::Failure failure_at(const std::string & text, size_t offset, const std::stri
                 reason.c_str());
 }
 
-// Upstream's messages end with " at " and the whole rest of the text: that rest is the place.
+// Upstream's messages end with " at " and the whole rest of the text, which gives the position.
 pyg::Failure parse_failure(const std::string & text, size_t rule_offset, const std::string & message) {
     for (size_t at = message.find(" at "); at != std::string::npos; at = message.find(" at ", at + 1)) {
         const size_t rest = message.size() - (at + std::strlen(" at "));
@@ -58,7 +58,7 @@ const char * skip_blank(const char * pos) {
     }
 }
 
-// The index after a literal or character class that begins at `i`; a backslash takes the next character along.
+// The index after a literal or character class that begins at `i`; a backslash escapes the next character.
 size_t skip_quoted(const std::string & text, size_t i, char closing) {
     for (i++; i < text.size() && text[i] != closing && text[i] != '\n'; i++) {
         i += text[i] == '\\';
@@ -66,7 +66,7 @@ size_t skip_quoted(const std::string & text, size_t i, char closing) {
     return i;
 }
 
-// The largest number in the braces that begin at `i`, which moves to their end.
+// The largest number in the braces that begin at `i`; moves `i` to their end.
 uint64_t largest_in_braces(const std::string & text, size_t & i) {
     const size_t end     = std::min(text.find('}', i), text.size());
     uint64_t     largest = 0;
@@ -78,7 +78,7 @@ uint64_t largest_in_braces(const std::string & text, size_t & i) {
     return largest;
 }
 
-// Of "{5,2}" upstream would make rules until there is no memory left.
+// For "{5,2}" upstream would make rules until memory runs out.
 void require_possible_repetition(const std::string & text, size_t brace) {
     char *       end     = nullptr;
     const char * numbers = skip_blank(text.c_str() + brace + 1);
@@ -94,11 +94,11 @@ void require_possible_repetition(const std::string & text, size_t brace) {
     }
 }
 
-// Refuses what upstream would recurse over too deeply, or copy too often.
+// Rejects what upstream would recurse into too deeply or copy too often.
 void require_modest(const std::string & text) {
     int      depth    = 0;
-    size_t   begin    = 0;  // of the literal or class that was last
-    size_t   n_quoted = 0;  // its characters, while it can still be repeated
+    size_t   begin    = 0;  // of the last literal or class
+    size_t   n_quoted = 0;  // its characters, while a repetition may follow
     uint64_t n_copied = 0;
     for (size_t i = 0; i < text.size(); i++) {
         switch (text[i]) {
@@ -165,7 +165,7 @@ bool ends_alternative(const llama_grammar_element & element) {
     return element.type == LLAMA_GRETYPE_END || element.type == LLAMA_GRETYPE_ALT;
 }
 
-// Upstream's search for left recursion, done once for each rule: finds the same, and how long upstream would take.
+// Upstream's search for left recursion, but visiting each rule once: finds the same, and how long upstream would take.
 class LeftWalk {
   public:
     explicit LeftWalk(const llama_grammar_parser & parser) : parser_(parser), seen_(parser.rules.size()) {}
@@ -197,7 +197,7 @@ class LeftWalk {
                        MAX_CHAIN, name(rule).c_str());
         }
         seen.started  = true;
-        bool leftmost = true;  // nothing before this element of the alternative needs any input
+        bool leftmost = true;  // everything before this element can be empty
         for (const llama_grammar_element & element : parser_.rules[rule]) {
             if (ends_alternative(element)) {
                 seen.may_be_empty = seen.may_be_empty || leftmost;

@@ -11,7 +11,7 @@ namespace {
 
 using pyg::fail;
 
-// The text a pattern stands for, when it is one without any special character; else "".
+// The text a pattern stands for if it has no special characters; else "".
 std::string literal_of(const std::string & pattern) {
     std::string text;
     for (size_t i = 0; i < pattern.size(); i++) {
@@ -47,7 +47,7 @@ std::vector<int32_t> united(const std::vector<int32_t> & a, const std::vector<in
     return both;
 }
 
-// Where the first group begins that is not empty, or the whole match.
+// Where the first nonempty group begins, else the whole match.
 size_t start_of(const std::smatch & match) {
     for (size_t i = 1; i < match.size(); i++) {
         if (match.length(i) > 0) {
@@ -111,7 +111,7 @@ void GrammarFollower::watch(int32_t token_id) {
     }
 }
 
-// Leads the grammar through the text from `start` on: the rest of the token it lies in, and whole tokens after that.
+// Feeds the grammar the text from `start` on: the rest of the token it lies in, then whole tokens.
 void GrammarFollower::begin_at(size_t start) {
     waiting_ = false;
     for (size_t i = 0; i < tokens_.size(); i++) {

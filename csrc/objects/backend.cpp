@@ -30,13 +30,12 @@ std::string device_names() {
     return names;
 }
 
-// Wheels have no such backend, installed packages are not built again by themselves, and pip keeps what it once built
-// without a thought for the options.
+// Wheels have no such backend, pip does not rebuild an installed package, and its cache ignores build options.
 #define BUILD_WITH(option)                                                                                             \
     "build pyggml with it: CMAKE_ARGS=\"-D" option "=ON\" pip install --force-reinstall --no-deps "                    \
     "--no-cache-dir --no-binary pyggml pyggml (in a checkout, end with \".\" instead); that needs "
 
-// A kind of GPU: how upstream's names of its devices begin, and what to do where there are none.
+// A kind of GPU: how upstream's device names begin, and what to do if there are none.
 struct GpuKind {
     const char * name;
     const char * backend;  // as upstream registers it
@@ -107,8 +106,8 @@ void set_threads(ggml_backend_dev_t device, ggml_backend_t backend, int32_t n_th
     }
 }
 
-// A backend meets memory it cannot reach, or none at all, with an assert on one of its own threads or a stray
-// access: neither could be turned into an error any more.
+// Given memory it cannot reach, or none, a backend fails an assert on one of its own threads or crashes: neither can be
+// turned into an error.
 void require_reachable(ggml_backend_t backend, const ggml_tensor * tensor) {
     if (ggml_nbytes(tensor) == 0) {
         return;
@@ -204,7 +203,7 @@ const char * pyg_device_advice(const char * name) {
     try {
         return advice(upstream_device_name(name ? name : ""));
     } catch (...) {
-        return ANY_GPU;  // no room for a copy of the name
+        return ANY_GPU;  // out of memory for a copy of the name
     }
 }
 

@@ -1,4 +1,4 @@
-// Contexts: options are checked before upstream can assert on them, memory is planned before it is taken.
+// Contexts. Options are checked before upstream can assert on them, and memory is planned before it is allocated.
 #include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
 #include "engine/logprobs.hpp"
@@ -24,11 +24,11 @@ constexpr ggml_type CACHE_TYPES[] = {
     GGML_TYPE_Q4_1, GGML_TYPE_IQ4_NL, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1,
 };
 
-// How long compute threads look out for the next graph before they sleep, in upstream's unit of 131,072 pauses of the
-// processor. Its default is fifty times as long, and all of that is spun away after the last token.
+// How long compute threads spin waiting for the next graph before they sleep, in upstream's unit of 131,072 processor
+// pauses. Its default is fifty times as long, all of which is wasted after the last token.
 constexpr uint32_t POLL = 1;
 
-// Enough for those in use and the one before, which the CPU backend touches when it is given another.
+// Enough for those in use and the previous one, which the CPU backend touches when it gets another.
 constexpr std::ptrdiff_t MAX_POOLS = 4;
 
 std::string cache_type_names() {
@@ -71,7 +71,7 @@ void require_sizes(const pyg_context_options & options) {
     require_between("n_batch", options.n_batch, 1, MAX_N_BATCH);
     require_between("n_ubatch", options.n_ubatch, 1, MAX_N_BATCH);
     require_between("n_seq_max", options.n_seq_max, 1, static_cast<int64_t>(llama_max_parallel_sequences()));
-    // Upstream reserves a row of output for each sequence, and asserts that the room suffices.
+    // Upstream reserves a row of output for each sequence and asserts that they fit.
     if (options.n_batch < options.n_seq_max) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "n_batch is %u, but must be at least n_seq_max, %u", options.n_batch,
                    options.n_seq_max);
@@ -83,8 +83,8 @@ void require_sizes(const pyg_context_options & options) {
     }
 }
 
-// Embeddings are computed for every token. Upstream plans for as many of each sequence, and its pooling asserts that
-// these are all the tokens there are.
+// Embeddings are computed for every token. Upstream plans for equally many in each sequence, and its pooling asserts
+// that there are no others.
 void output_everything(llama_context_params & params) {
     const uint32_t n_seq_max = params.n_seq_max;
     const uint32_t n_tokens  = std::min({params.n_ctx, params.n_batch, params.n_ubatch});
@@ -299,7 +299,7 @@ pyg_context_options pyg_context_default_options(void) {
     options.rope_scaling                = upstream.rope_scaling_type;
     options.offload_kqv                 = upstream.offload_kqv;
     options.op_offload                  = upstream.op_offload;
-    options.kv_unified                  = true;  // sequences share the room instead of each having a fixed part
+    options.kv_unified                  = true;  // sequences share all cells instead of each having a fixed part
     return options;
 }
 
@@ -331,7 +331,7 @@ pyg_status pyg_context_set_threads(pyg_context * ctx, int32_t n_threads, int32_t
     });
 }
 
-// Upstream counts rows from the end with negative indices, whatever their place in the batch was.
+// Upstream's negative indices count rows from the end, wherever they were in the batch.
 pyg_status pyg_context_logits(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         const Context & context = *handle.context;

@@ -1,4 +1,4 @@
-// GGUF files: what a broken file or a wrong declaration would do to upstream is found out first.
+// GGUF files. Broken files and wrong declarations are detected before they can harm upstream.
 #include "gguf.h"
 
 #include "boundary/guard.hpp"
@@ -46,7 +46,8 @@ pyg_gguf * new_handle(UniqueGguf raw) {
 
 // Opens a regular file; *size is its length.
 UniqueFile open_file(const char * path, uint64_t * size) {
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // or a named pipe would wait for a writer
+    const int descriptor =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // otherwise a named pipe would wait for a writer
     if (descriptor < 0) {
         const bool missing = errno == ENOENT || errno == ENOTDIR;
         throw fail(missing ? PYG_ERR_MODEL_NOT_FOUND : PYG_ERR_MODEL_LOAD, "%s cannot be opened: %s", path,
@@ -78,8 +79,8 @@ UniqueGguf read_metadata(const char * path, std::FILE * file) {
     return raw;
 }
 
-// Upstream has checked that the tensors follow each other without a gap, and that their sizes add up without an
-// overflow; where the file ends is left to whoever reads their data.
+// Upstream has checked that the tensors follow each other without gaps and that their sizes add up without overflow,
+// but not where the file ends.
 void require_all_data(const char * path, const gguf_context * raw, uint64_t file_size) {
     const uint64_t data_offset = gguf_get_data_offset(raw);
     for (int64_t i = 0; i < gguf_get_n_tensors(raw); i++) {
@@ -114,7 +115,7 @@ void require_type(int32_t type) {
     }
 }
 
-// The tensor's bytes, and those of all before it, have to be countable.
+// The total bytes up to and including this tensor must not overflow.
 void require_shape(const gguf_context * raw, const char * name, ggml_type type, const int64_t * ne, int32_t n_dims) {
     if (n_dims < 1 || n_dims > GGML_MAX_DIMS) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" has %d dimensions; it must have 1 to %d", name, n_dims,
@@ -123,7 +124,7 @@ void require_shape(const gguf_context * raw, const char * name, ggml_type type, 
     int64_t size = static_cast<int64_t>(ggml_type_size(type));
     bool    fits = true;
     for (int32_t i = 0; i < n_dims; i++) {
-        if (ne[i] < 1) {  // upstream's writer takes trailing zeros for ones
+        if (ne[i] < 1) {  // upstream's writer treats trailing zeros as ones
             throw fail(PYG_ERR_INVALID_PARAMETER, "dimension %d of tensor \"%s\" is %lld; it must be 1 or more", i,
                        name, static_cast<long long>(ne[i]));
         }

@@ -12,7 +12,7 @@ namespace {
 using pyg::fail;
 using Sums = pyg::ImatrixCollector::Sums;
 
-// Fewer rows than this at once are not a text being read.
+// Fewer rows than this are generation, not the reading of a text.
 constexpr int64_t LEAST_ROWS = 16;
 
 // Copies of weights on devices are called "CUDA0#blk.0.attn_k.weight#0".
@@ -25,7 +25,7 @@ std::string weight_name(const ggml_tensor & weight) {
     return name.substr(first + 1, name.find('#', first + 1) - first - 1);
 }
 
-// The data of a tensor: where it is, or copied from its device.
+// The data of a tensor: in place, or copied from its device.
 const char * data_of(const ggml_tensor & tensor, std::vector<char> & copy) {
     if (ggml_backend_buffer_is_host(tensor.buffer)) {
         return static_cast<const char *>(tensor.data);
@@ -87,8 +87,9 @@ void ImatrixCollector::collect(const ggml_tensor & node) {
     }
 }
 
-// rows: [n_columns, n_rows, ...]. Where the weight is one matrix it meets all of them, and of several each its own.
-// A call's rows are added up by themselves first: sums of many small terms to a large one would lose the last digits.
+// rows: [n_columns, n_rows, ...]. A weight with one matrix multiplies all of them; of several matrices each multiplies
+// its own. Each call's rows are summed separately first, because adding small terms to a large sum loses the last
+// digits.
 void ImatrixCollector::add_matrices(const std::string & name, const ggml_tensor & weight, const ggml_tensor & rows) {
     const int64_t n_columns = rows.ne[0], n_matrices = weight.ne[2] * weight.ne[3];
     Sums *        total = sums_of(name, static_cast<size_t>(n_columns * n_matrices), 1);
@@ -122,7 +123,7 @@ void ImatrixCollector::add_matrices(const std::string & name, const ggml_tensor 
     }
 }
 
-// src1: [n_columns, n_experts_used or 1, n_tokens]; ids: [n_experts_used, n_tokens], which experts they are.
+// src1: [n_columns, n_experts_used or 1, n_tokens]; ids: [n_experts_used, n_tokens], the experts used.
 void ImatrixCollector::add_experts(const std::string & name, const ggml_tensor & node) {
     const ggml_tensor & rows      = *node.src[1];
     const ggml_tensor & ids       = *node.src[2];
@@ -141,7 +142,7 @@ void ImatrixCollector::add_experts(const std::string & name, const ggml_tensor &
             std::memcpy(&expert, ids_.data() + token * ids.nb[1] + used * ids.nb[0], sizeof(expert));
             if (expert < 0 || expert >= n_experts) {
                 failure_ =
-                    name + " was asked for expert " + std::to_string(expert) + " of " + std::to_string(n_experts);
+                    name + " has no expert " + std::to_string(expert) + " among its " + std::to_string(n_experts);
                 return;
             }
             const char * row = data + (used % rows.ne[1]) * rows.nb[1] + token * rows.nb[2];
@@ -155,7 +156,7 @@ void ImatrixCollector::add_experts(const std::string & name, const ggml_tensor &
     }
 }
 
-// Null when the tensor met activations of another shape before. A node cannot throw: it is called by the scheduler.
+// Null if the tensor had activations of another shape before. Must not throw: upstream's scheduler calls it.
 Sums * ImatrixCollector::sums_of(const std::string & name, size_t n_values, size_t n_counts) {
     Sums & sums = entries_[name];
     if (sums.squares.empty()) {

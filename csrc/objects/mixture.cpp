@@ -1,4 +1,4 @@
-// Which types the engine's quantiser mixes, asked for a model that is not there yet, or one in a file.
+// The types the engine's quantiser would mix, for a model that does not exist yet or one in a file.
 #include "boundary/guard.hpp"
 #include "ggml.h"
 #include "objects/quantizer_rules.hpp"
@@ -64,7 +64,7 @@ void require_known_type(int32_t type) {
     }
 }
 
-// Tensors without data, which is all that the rules look at.
+// Tensors without data, which is all the rules need.
 ggml_tensor * add_tensor(ggml_context * ctx, const pyg_mixture_tensor & tensor) {
     require_known_type(tensor.type);
     const ggml_type type = static_cast<ggml_type>(tensor.type);
@@ -78,7 +78,7 @@ ggml_tensor * add_tensor(ggml_context * ctx, const pyg_mixture_tensor & tensor) 
     return added;
 }
 
-// The type of one of the tensors. To be asked for each in its turn: some rules count.
+// The type of one of the tensors. Call once for each, in order: some rules count.
 ggml_type choose(quantize_state_impl & state, const ggml_tensor * tensor, ggml_type default_type,
                  const tensor_metadata & about, int32_t wanted) {
     try {

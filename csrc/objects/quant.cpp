@@ -1,4 +1,4 @@
-// Plain arrays to and from the engine's types.
+// Converts plain arrays to and from the engine's types.
 #include "boundary/guard.hpp"
 #include "ggml.h"
 
@@ -15,8 +15,8 @@ constexpr float LARGEST_IN_BLOCKS  = 32768.0f;
 constexpr float LARGEST_BF16       = 3.38953139e38f;
 constexpr float LARGEST_IMPORTANCE = 1e20f;  // its products with values stay finite
 
-// A type that arrays can be encoded in and decoded from. Upstream's encoder has a case for exactly those types
-// that it can decode to floats, and F32.
+// A type that arrays can be encoded to and decoded from. Upstream encodes exactly the types it can decode to floats,
+// and F32.
 const ggml_type_traits & require_convertible(int32_t type) {
     const ggml_type_traits * traits =
         type >= 0 && type < GGML_TYPE_COUNT ? ggml_get_type_traits(static_cast<ggml_type>(type)) : nullptr;
@@ -35,7 +35,7 @@ const ggml_type_traits & require_convertible(int32_t type) {
                "%s holds plain numbers, so there is nothing to convert: use the array itself", traits->type_name);
 }
 
-// Bytes of `n` values. PYG_ERR_INVALID_PARAMETER unless they are whole blocks of a size that exists.
+// Bytes of `n` values. PYG_ERR_INVALID_PARAMETER unless they are whole blocks of a possible size.
 size_t require_whole_blocks(const ggml_type_traits & traits, int64_t n) {
     if (n < 0 || n % traits.blck_size != 0) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "%s stores blocks of %lld values, and %lld is not a multiple of that",
@@ -58,9 +58,9 @@ void require_size(const ggml_type_traits & traits, int64_t n, size_t expected, s
 
 // The largest magnitude a type can hold.
 //
-// Blocks carry their scale (and offset) as F16, which upstream's searches for the best fit may place beyond the
-// values themselves. Larger values would still do for some types, come out as infinities for others, and finally
-// drive the searches into their asserts.
+// Blocks store their scale (and offset) as F16, and upstream's search for the best fit may exceed the values
+// themselves. Larger values still work for some types, become infinite in others, and finally make the search fail its
+// asserts.
 float largest_value(int32_t type) {
     switch (type) {
     case GGML_TYPE_F32:
@@ -78,7 +78,7 @@ float largest_value(int32_t type) {
     }
 }
 
-// Plain floats may be infinite or NaN to begin with; what is finite has to stay so.
+// Plain floats may be infinite or NaN; finite ones must stay finite.
 void require_encodable(int32_t type, const ggml_type_traits & traits, const float * values, int64_t n) {
     const float largest = largest_value(type);
     for (int64_t i = 0; i < n; i++) {

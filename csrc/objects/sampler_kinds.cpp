@@ -1,4 +1,4 @@
-// The samplers a chain can be made of: each checks its arguments, for upstream takes what it is given.
+// The samplers a chain can have. Each checks its arguments, because upstream does not.
 #include "boundary/handles.hpp"
 #include "grammar/grammar.hpp"
 
@@ -194,7 +194,7 @@ pyg_status pyg_sampler_add_penalties(pyg_sampler * sampler, int32_t last_n, floa
         require_in("repeat", repeat, FLT_MIN, FLT_MAX);
         require_finite("frequency", frequency);
         require_finite("presence", presence);
-        // Upstream wants the size for computing on a GPU only, which chains of ours do not.
+        // Upstream uses the size only on a GPU, where our chains never run.
         const int32_t n_vocab = handle.model ? handle.model->n_vocab() : 0;
         return llama_sampler_init_penalties(n_vocab, last_n, repeat, frequency, presence);
     });

@@ -1,4 +1,4 @@
-// What a context remembers: edits by sequence, and states to keep and bring back.
+// A context's memory: edits of sequences, and saving and restoring states.
 #include "boundary/handles.hpp"
 
 #include <climits>
@@ -47,7 +47,7 @@ pyg_status pyg_context_memory_clear(pyg_context * ctx, bool data, pyg_error * er
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         Context & context = *handle.context;
         llama_memory_clear(require_memory_of(context), data);
-        // Copies between separate buffers stay queued upstream; moved positions are forgotten with their cells.
+        // Upstream queues copies between separate buffers; clearing drops moved positions with their cells.
         context.edit_pending = context.edit_pending && !context.shares_cells();
     });
 }
@@ -60,7 +60,7 @@ pyg_status pyg_context_seq_rm(pyg_context * ctx, int32_t seq_id, int32_t p0, int
             handle.context->require_seq(seq_id);
         }
         if (seq_id == EVERY && p0 <= 0 && p1 < 0) {
-            llama_memory_clear(memory, false);  // not every memory takes -1
+            llama_memory_clear(memory, false);  // not every memory accepts -1
             *removed = true;
             return;
         }
@@ -96,7 +96,7 @@ pyg_status pyg_context_seq_keep(pyg_context * ctx, int32_t seq_id, pyg_error * e
         const llama_memory_t memory  = require_memory_of(context);
         context.require_seq(seq_id);
         llama_memory_seq_keep(memory, seq_id);
-        // With a buffer for each sequence upstream looks into one of them only.
+        // With one buffer per sequence, upstream checks only one of them.
         for (int32_t other = 0; !context.shares_cells() && other < static_cast<int32_t>(llama_n_seq_max(context.raw));
              other++) {
             if (other != seq_id) {
@@ -153,12 +153,12 @@ pyg_status pyg_context_seq_pos(pyg_context * ctx, int32_t seq_id, int32_t * pos_
 
 namespace {
 
-// Before upstream's bytes, which it reads without much suspicion: a damaged count there is an allocation of any
-// size. Native byte order: states are for this machine.
+// Precedes upstream's bytes, which upstream barely checks: a damaged count could allocate any amount. In native byte
+// order: states are for this machine.
 struct StateHeader {
     char     magic[8];
     uint64_t scope;     // WHOLE or ONE_SEQUENCE
-    uint64_t model;     // of which model the state is
+    uint64_t model;     // the model's fingerprint
     uint64_t size;      // bytes that follow
     uint64_t checksum;  // of those
 };
@@ -168,7 +168,7 @@ constexpr uint64_t WHOLE = 0, ONE_SEQUENCE = 1;
 
 uint64_t scope_of(int32_t seq_id) { return seq_id == EVERY ? WHOLE : ONE_SEQUENCE; }
 
-// FNV-1a over words of eight bytes: it guards against damage, not against malice.
+// FNV-1a over words of eight bytes: detects damage, not malice.
 uint64_t checksum(const void * data, size_t size, uint64_t hash = 0xcbf29ce484222325ULL) {
     constexpr uint64_t PRIME = 0x100000001b3ULL;
     const auto *       bytes = static_cast<const unsigned char *>(data);
