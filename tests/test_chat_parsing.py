@@ -209,7 +209,7 @@ def test_bad_templates(tiny: Model, template: str, match: str) -> None:
         ("{% for m in messages %}\n{{ m.content + }}\n{% endfor %}", "Unexpected token: }}"),
         ("{{ bos_token }}\n\n{% for m of messages %}{% endfor %}", "Expected 'in'"),
         ("é\n日本 {% 3 %}", "Unknown statement"),
-        ("{% if messages %}\n{{ messages }}", "ends within a block"),
+        ("{% if messages %}\n{{ messages }}", "ends inside a block"),
         ("a {{ 'abc }}", r"unexpected end of input(.|\n)*\.\.\.a {{ 'abc }}"),
         ("a {{", r"Unexpected EOF(.|\n)*\.\.\.a {{"),
     ],

@@ -305,7 +305,7 @@ class TestSequences:
     def test_cp_between_parts_copies_whole_sequences(self, tiny: Model) -> None:
         with Context(tiny, n_ctx=512, n_seq_max=2, kv_unified=False, n_threads=1) as context:
             context.decode(PROMPT, output="none")
-            with pytest.raises(errors.InvalidParameterError, match=r"only whole sequences.*kv_unified"):
+            with pytest.raises(errors.InvalidParameterError, match=r"copies whole sequences only.*kv_unified"):
                 context.seq_cp(0, 1, 0, 5)
             context.seq_cp(0, 1, 0, len(PROMPT))
             assert context.seq_pos(1) == (0, len(PROMPT) - 1)
@@ -434,9 +434,9 @@ class TestStates:
             stranger.decode(PROMPT, output="none")
             with pytest.raises(errors.InvalidParameterError, match="model other than"):
                 context.state_restore(stranger.state_save())
-        with pytest.raises(errors.InvalidParameterError, match="of one sequence"):
+        with pytest.raises(errors.InvalidParameterError, match="holds one sequence"):
             context.state_restore(context.state_save(0))
-        with pytest.raises(errors.InvalidParameterError, match="of a whole context"):
+        with pytest.raises(errors.InvalidParameterError, match="holds a whole context"):
             context.state_restore(context.state_save(), 0)
         with Context(tiny, n_ctx=256, cache_type="f16", n_threads=1) as half:
             with pytest.raises(errors.InvalidParameterError, match="does not fit this context"):
@@ -532,10 +532,10 @@ class TestEmbeddings:
             context.decode([101, 102])
             with pytest.raises(errors.EngineError, match="embeddings, not logits"):
                 context.logits()
-            with pytest.raises(errors.InvalidParameterError, match="65 tokens and n_ubatch is 64"):
+            with pytest.raises(errors.InvalidParameterError, match="65 tokens, but n_ubatch is 64"):
                 context.decode([5] * 65)
             for call in (context.memory_clear, context.state_save, context.seq_pos, lambda: context.seq_rm(0)):
-                with pytest.raises(errors.InvalidParameterError, match="remembers nothing"):
+                with pytest.raises(errors.InvalidParameterError, match="keeps no memory"):
                     call()
 
     def test_a_decoder_has_no_encoder(self, context: Context) -> None:

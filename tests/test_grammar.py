@@ -43,7 +43,7 @@ def test_another_root(llm: pyggml.LLM) -> None:
 def test_a_grammar_that_begins_in_the_prompt(llm: pyggml.LLM) -> None:
     grammar = Grammar('root ::= "<turn>" ("yes" | "no")', prefix="<turn>y")
     assert llm.generate(STORY, grammar=grammar).text == "es"
-    with pytest.raises(pyggml.GrammarError, match="prefix does not match it"):
+    with pytest.raises(pyggml.GrammarError, match="does not match its prefix"):
         llm.generate(STORY, grammar=Grammar('root ::= "a"', prefix="b"))
     with pytest.raises(pyggml.InvalidParameterError, match="a lazy grammar"):
         Grammar('root ::= "a"', prefix="a", lazy=True, trigger_patterns=["a"])
@@ -74,7 +74,7 @@ def test_arguments(arguments: Any, said: str) -> None:
 
 
 def test_wrong_triggers(llm: pyggml.LLM) -> None:
-    with pytest.raises(pyggml.GrammarError, match="no regular expression"):
+    with pytest.raises(pyggml.GrammarError, match="not a valid regular expression"):
         llm.generate(STORY, grammar=Grammar(THREE, lazy=True, trigger_patterns=["(a"]))
     with pytest.raises(pyggml.InvalidParameterError, match="outside the vocabulary"):
         llm.generate(STORY, grammar=Grammar(THREE, lazy=True, trigger_tokens=[10**6]))

@@ -631,7 +631,7 @@ class TestSample:
     def test_another_vocabulary(self, bert: Model, context: Context) -> None:
         context.decode([1])
         with Sampler(bert).greedy() as sampler:
-            with pytest.raises(errors.InvalidParameterError, match="vocabulary has 30522 tokens and the context's"):
+            with pytest.raises(errors.InvalidParameterError, match="vocabulary has 30522 tokens, but the context's"):
                 sampler.sample(context)
             with pytest.raises(errors.InvalidParameterError, match="a Context was expected"):
                 sampler.sample(bert)  # type: ignore[arg-type]
