@@ -1,22 +1,22 @@
-// pyggml's own C API: the guarded face of the engine.
+// pyggml's own C API: the engine behind a guard.
 //
-// Read by C++ and by cffi alike, so it holds plain declarations only: no macros beyond the include
-// guard, constants as enums. Upstream's types appear here only by name.
+// Both C++ and cffi read this file, so it has only plain declarations: no macros except the include guard, constants
+// as enums, upstream's types by name only.
 //
-// Rules that hold for every function below, unless it says otherwise:
+// Rules for every function below, unless it says otherwise:
 //
-//   Status      Returns 0 or a negative pyg_code, and then fills *err (never NULL), which the caller owns.
+//   Status      Returns 0, or a negative pyg_code and fills *err (never NULL), which the caller owns.
 //               Nothing escapes as a C++ exception, and a failed GGML_ASSERT on the calling thread returns
-//               PYG_ERR_ENGINE. An object such an assert unwound through is poisoned: each later use returns
-//               PYG_ERR_ENGINE, and its engine memory is leaked rather than freed in an unknown state.
+//               PYG_ERR_ENGINE. An object in use when that happens is poisoned: every later use returns
+//               PYG_ERR_ENGINE, and its engine memory is leaked, because its state is unknown.
 //   Ownership   *owned*: the caller frees it with the matching pyg_*_free. *borrowed until X*: never freed by
 //               the caller, valid until X. A child (context, engine, sampler with a grammar) keeps its model's
-//               weights alive by itself, so handles may be freed in any order.
-//   Closing     pyg_*_close releases what the object holds and keeps the handle: later calls return
-//               PYG_ERR_CLOSED. It waits for a call in flight on another thread, and may be repeated.
-//               pyg_*_free closes, then frees the handle; no call may be in flight then. NULL is allowed.
-//   Threads     Any thread may call. Calls on one object take turns; calls on different objects do not wait
-//               for each other. No function needs the GIL.
+//               weights alive, so handles may be freed in any order.
+//   Closing     pyg_*_close releases what the object holds but keeps the handle: later calls return
+//               PYG_ERR_CLOSED. It waits for a call in flight on another thread and may be called again.
+//               pyg_*_free closes, then frees the handle; no other call may be in flight. NULL is allowed.
+//   Threads     Any thread may call any function. Calls on one object run one at a time; calls on different
+//               objects do not wait for each other. No function needs the GIL.
 //   Fork        A handle made before fork() returns PYG_ERR_ENGINE in the child; freeing it there leaks it.
 //   Strings     const char * in is NUL-terminated UTF-8 unless a length goes with it.
 
@@ -61,7 +61,7 @@ typedef struct pyg_error {
     int32_t  code;
     uint64_t required_bytes;   // with PYG_ERR_OUT_OF_MEMORY, else 0
     uint64_t available_bytes;  // with PYG_ERR_OUT_OF_MEMORY, else 0
-    char     message[2048];    // NUL-terminated UTF-8, cut at a character's end when too long
+    char     message[2048];    // NUL-terminated UTF-8; if too long, cut between characters
 } pyg_error;
 
 // ---------------------------------------------------------------------------------------------------------
@@ -69,14 +69,14 @@ typedef struct pyg_error {
 // ---------------------------------------------------------------------------------------------------------
 
 // Starts the engine once for the process: log and abort callbacks, fork detection, backends. Later calls do
-// nothing. `module_dir` is the folder of the compiled module, where loadable backends are looked for.
+// nothing. `module_dir` is the folder of the compiled module, which is searched for loadable backends.
 pyg_status pyg_init(const char * module_dir, pyg_error * err);
 
-const char * pyg_version(void);       // of the package this module was built for; static
+const char * pyg_version(void);       // the package version; static
 const char * pyg_engine_build(void);  // upstream's build, such as "b11549"; static
 
-// How this module was built, as lines "name=value": the compiler, the kind of build, each option of the engine that is
-// on. Static.
+// How this module was built, as lines "name=value": the compiler, the build type, each engine option that is on.
+// Static.
 const char * pyg_build_info(void);
 
 enum pyg_handle_kind {
@@ -94,7 +94,7 @@ enum pyg_handle_kind {
     PYG_HANDLE_KINDS,
 };
 
-// How many handles of a kind exist (made and not yet freed; a closed handle still counts).
+// How many handles of a kind exist (created and not yet freed; a closed handle still counts).
 int64_t pyg_live_handles(enum pyg_handle_kind kind);
 
 enum pyg_log_level {
@@ -105,13 +105,13 @@ enum pyg_log_level {
     PYG_LOG_OFF   = 100,
 };
 
-// The engine's words below `level` are dropped where they are said. The rest wait in a bounded queue until
-// somebody reads them: no engine thread ever waits for Python. Starts as PYG_LOG_OFF.
+// Engine messages below `level` are dropped at once. The rest wait in a bounded queue until they are read: no engine
+// thread ever waits for Python. Starts as PYG_LOG_OFF.
 void    pyg_log_set_level(int32_t level);
 int32_t pyg_log_get_level(void);
 
-// Takes the oldest waiting line into `line` (NUL-terminated, cut at `size`). Returns its level, 0 when none
-// waits. Cheap when the queue is empty.
+// Moves the oldest waiting line into `line` (NUL-terminated, cut at `size`). Returns its level, or 0 if there is none.
+// Cheap when the queue is empty.
 int32_t pyg_log_read(char * line, size_t size);
 
 // ---------------------------------------------------------------------------------------------------------
@@ -123,17 +123,17 @@ typedef struct pyg_device {
     char     description[256];  // "AMD EPYC ...", "NVIDIA H200" ...
     int32_t  type;              // enum ggml_backend_dev_type
     uint64_t memory_total;      // bytes
-    uint64_t memory_free;       // bytes; for the CPU, what the machine and the cgroup have left
+    uint64_t memory_free;       // bytes; for the CPU, what the machine and its cgroups have left
 } pyg_device;
 
 int32_t    pyg_device_count(void);
 pyg_status pyg_device_get(int32_t index, pyg_device * out, pyg_error * err);
 
-// What to do where there is no device of that name ("cuda", "CUDA1", "vulkan:0" ..., in any case): the command that
-// builds pyggml with its backend, or where this build has the backend, what may hide the device. Static.
+// What to do when there is no device with this name ("cuda", "CUDA1", "vulkan:0" ..., in any case): the command that
+// builds pyggml with its backend or, if this build has that backend, what may hide the device. Static.
 const char * pyg_device_advice(const char * name);
 
-// Bytes of main memory this process may still take: the least of the machine's available memory, what each
+// Bytes of main memory this process may still take: the minimum of the machine's available memory, what each
 // cgroup above the process leaves, and what its address space limit (ulimit -v) leaves.
 uint64_t pyg_memory_available(void);
 
@@ -146,15 +146,15 @@ typedef struct pyg_memory_limits {
 
 void pyg_memory_get_limits(pyg_memory_limits * out);
 
-// Cores worth computing on: physical cores, cut to the process's CPU affinity and the whole cores of its cgroups'
-// quotas; at least 1.
+// Cores to compute on: physical cores, limited by the process's CPU affinity and by its cgroups' quotas, rounded down;
+// at least 1.
 int32_t pyg_cpu_count(void);
 
-// What that is the least of.
+// The limits behind pyg_cpu_count.
 typedef struct pyg_cpu_limits {
-    int32_t n_processors;  // that the process may run on; 0 where the system does not tell
+    int32_t n_processors;  // the process may run on; 0 if the system does not say
     int32_t n_cores;       // physical ones among them
-    int32_t n_quota;       // whole cores of the cgroups' quotas; INT32_MAX without any
+    int32_t n_quota;       // the cgroups' quotas, rounded down; INT32_MAX if there are none
 } pyg_cpu_limits;
 
 void pyg_cpu_get_limits(pyg_cpu_limits * out);
@@ -163,8 +163,8 @@ typedef struct pyg_backend pyg_backend;
 struct ggml_backend;
 struct ggml_cgraph;
 
-// Opens a device by upstream's name, in any case, for raw ggml graphs. `n_threads` is for devices that compute on
-// the CPU; 0: pyg_cpu_count(). PYG_ERR_DEVICE when there is none of that name.
+// Opens a device by upstream's name, in any case, for raw ggml graphs. `n_threads` is for devices that compute on the
+// CPU; 0: pyg_cpu_count(). PYG_ERR_DEVICE if there is no such device.
 pyg_status pyg_backend_new(const char * device_name, int32_t n_threads, pyg_backend ** out, pyg_error * err);
 pyg_status pyg_backend_close(pyg_backend * backend, pyg_error * err);
 void       pyg_backend_free(pyg_backend * backend);
@@ -172,8 +172,8 @@ void       pyg_backend_free(pyg_backend * backend);
 // The upstream object, *borrowed until close*, for use with the raw API.
 pyg_status pyg_backend_get(pyg_backend * backend, struct ggml_backend ** out, pyg_error * err);
 
-// Computes a graph whose tensors are allocated in memory the device can reach; returns when it is done.
-// PYG_ERR_INVALID_PARAMETER when they are not, or when the device cannot compute one of the operations.
+// Computes a graph and returns when it is done. PYG_ERR_INVALID_PARAMETER when a tensor is not allocated in memory the
+// device can reach, or the device cannot compute one of the operations.
 pyg_status pyg_backend_compute(pyg_backend * backend, struct ggml_cgraph * graph, pyg_error * err);
 
 // ---------------------------------------------------------------------------------------------------------
@@ -189,11 +189,11 @@ pyg_status pyg_quantize(int32_t type, const float * src, int64_t n_rows, int64_t
                         void * dst, size_t dst_size, pyg_error * err);
 
 // Decodes `n` values of `type` from `src` (exactly `src_size` bytes) into `dst`. PYG_ERR_INVALID_PARAMETER for the
-// types pyg_quantize refuses, and when quantised bytes decode to something that is not a finite number: then they
-// are no data of that type, and `dst` holds nothing of use.
+// types pyg_quantize refuses, and when a value decodes to something not finite: the bytes are then not data of that
+// type, and the contents of `dst` are undefined.
 pyg_status pyg_dequantize(int32_t type, const void * src, size_t src_size, int64_t n, float * dst, pyg_error * err);
 
-// What the engine's mixtures of types depend on.
+// What the engine's choice of mixed types depends on.
 typedef struct pyg_mixture_model {
     const char * architecture;  // as in a GGUF file
     uint32_t     n_embd;
@@ -205,24 +205,24 @@ typedef struct pyg_mixture_model {
     uint32_t     n_embd_head;
 } pyg_mixture_model;
 
-// A tensor that is to be encoded.
+// A tensor to encode.
 typedef struct pyg_mixture_tensor {
     const char * name;
-    int64_t      ne[4];          // rows first; 1 for dimensions it does not have
-    int32_t      type;           // enum ggml_type: what it is now, and then what the mixture makes of it
-    int32_t      wanted;         // the type to have in place of the mixture's choice, if it is mixed; -1: none
+    int64_t      ne[4];          // innermost first; 1 for dimensions it does not have
+    int32_t      type;           // enum ggml_type; in: what it is now, out: the mixture's choice
+    int32_t      wanted;         // the type to use instead of the mixture's choice, if it is mixed; -1: none
     bool         is_mixed;       // out: false for vectors and the like, which keep their type
-    bool         needs_imatrix;  // out: without importances nothing of use would be left of it
+    bool         needs_imatrix;  // out: without importances its values would become useless
 } pyg_mixture_tensor;
 
-// The types that the engine's quantiser would give to the tensors of a model, which must be all of them and in the
-// order in which they are stored. `ftype` is an enum llama_ftype; some mixtures spend fewer bits where there are
-// importances. What a type's blocks do not divide gets another one. PYG_ERR_UNSUPPORTED_ARCH for an architecture that
-// the engine does not know, PYG_ERR_INVALID_PARAMETER for other values it has no rules for.
+// The types the engine's quantiser would give to a model's tensors. `tensors` must be all of them, in the order they
+// are stored. `ftype` is an enum llama_ftype; some mixtures spend fewer bits when there are importances. A tensor whose
+// rows are not whole blocks of its type gets another type. PYG_ERR_UNSUPPORTED_ARCH for an architecture the engine does
+// not know, PYG_ERR_INVALID_PARAMETER for other values it has no rules for.
 pyg_status pyg_mixture_types(const pyg_mixture_model * model, int32_t ftype, bool has_imatrix,
                              pyg_mixture_tensor * tensors, size_t n_tensors, pyg_error * err);
 
-// The same for the model in a GGUF file, of a split set the first, whose metadata is read. PYG_ERR_MODEL_LOAD.
+// The same for the model in a GGUF file (the first of a split set), whose metadata is read. PYG_ERR_MODEL_LOAD.
 pyg_status pyg_mixture_types_of_file(const char * path, int32_t ftype, bool has_imatrix, pyg_mixture_tensor * tensors,
                                      size_t n_tensors, pyg_error * err);
 
@@ -233,27 +233,26 @@ pyg_status pyg_mixture_types_of_file(const char * path, int32_t ftype, bool has_
 typedef struct pyg_gguf pyg_gguf;
 struct gguf_context;
 
-// Reads a file's metadata; no tensor data is read, but all of it has to be there. PYG_ERR_MODEL_NOT_FOUND,
-// PYG_ERR_MODEL_LOAD.
+// Reads a file's metadata. Tensor data is not read, but must be complete. PYG_ERR_MODEL_NOT_FOUND, PYG_ERR_MODEL_LOAD.
 pyg_status pyg_gguf_open(const char * path, pyg_gguf ** out, pyg_error * err);
 
-// The same of a file whose data may be missing, in part or all of it.
+// The same for a file whose tensor data may be missing.
 pyg_status pyg_gguf_open_header(const char * path, pyg_gguf ** out, pyg_error * err);
 
-// An empty one to fill, through the raw API's setters, and write.
+// An empty GGUF to fill through the raw API's setters and write.
 pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err);
 void       pyg_gguf_free(pyg_gguf * gguf);
 
 // The upstream object, *borrowed until free*. Its getters abort on a wrong type, its setters on an empty key, and
-// they do not take turns with anything: check first, or use pyggml.gguf, which does.
+// nothing locks them: check first, or use pyggml.gguf, which does both.
 struct gguf_context * pyg_gguf_get(pyg_gguf * gguf);
 
-// Declares a tensor of `n_dims` dimensions `ne` (innermost first) at the end of the file. The name is new, and
+// Declares a tensor of `n_dims` dimensions `ne` (innermost first) at the end of the file. The name must be new and
 // shorter than GGML_MAX_NAME.
 pyg_status pyg_gguf_add_tensor(pyg_gguf * gguf, const char * name, int32_t type, const int64_t * ne, int32_t n_dims,
                                pyg_error * err);
 
-// The complete metadata block, padded to where tensor data begins. `size` is pyg_gguf_meta_size's answer.
+// The complete metadata block, padded to where tensor data begins. `size` must be what pyg_gguf_meta_size returned.
 pyg_status pyg_gguf_meta_size(pyg_gguf * gguf, size_t * out, pyg_error * err);
 pyg_status pyg_gguf_meta_data(pyg_gguf * gguf, void * dst, size_t size, pyg_error * err);
 
@@ -265,11 +264,11 @@ typedef struct pyg_model pyg_model;
 struct llama_model;
 struct llama_vocab;
 
-// Called on the loading thread with a fraction 0..1; returning false stops the load with PYG_ERR_MODEL_LOAD.
+// Called on the loading thread with a fraction 0..1; if it returns false, the load stops with PYG_ERR_MODEL_LOAD.
 typedef bool (*pyg_progress_fn)(float fraction, void * user_data);
 
 typedef struct pyg_model_options {
-    const char *    device;        // NULL: every GPU, else the CPU; "cpu"; or one upstream device name
+    const char *    device;        // NULL: every GPU, or the CPU if there is none; "cpu"; or one upstream device name
     int32_t         n_gpu_layers;  // layers on the GPU; negative: all of them
     bool            use_mmap;
     bool            use_mlock;
@@ -282,22 +281,22 @@ typedef struct pyg_model_options {
 
 pyg_model_options pyg_model_default_options(void);
 
-// Loads a GGUF file (the first of a split set brings the others). `path` is checked before the engine sees it.
-// PYG_ERR_MODEL_NOT_FOUND, PYG_ERR_MODEL_LOAD, PYG_ERR_UNSUPPORTED_ARCH, PYG_ERR_DEVICE,
-// PYG_ERR_OUT_OF_MEMORY when the engine finds no room, or weights that are read instead of mapped cannot fit.
+// Loads a GGUF file (given the first of a split set, all of them). `path` is checked before the engine sees it.
+// PYG_ERR_MODEL_NOT_FOUND, PYG_ERR_MODEL_LOAD, PYG_ERR_UNSUPPORTED_ARCH, PYG_ERR_DEVICE; PYG_ERR_OUT_OF_MEMORY when the
+// engine cannot allocate, or when the weights would not fit without mmap.
 pyg_status pyg_model_new(const char * path, const pyg_model_options * options, pyg_model ** out, pyg_error * err);
 
-// What the engine makes of a model by its metadata alone: a load that reads no weights, and goes on after what is
-// wrong. `ggufs` are a model's files in their order; of all but the first only the tensors count. `path` is any file
-// there is. *out is the model with its vocabulary and without weights, or NULL where the vocabulary cannot be read.
-// *about is *owned*: pyg_string_free. It is an object:
-//   failed    the step that the engine does not get over: "architecture", "sizes", "vocabulary" or "tensors"; or ""
-//   words     what it says there
-//   sizes     of the model as the engine reads them; empty before that step
-//   findings  tensors that are missing (without "found") or have another shape: {"name", "expected", "found"}, the
-//             shapes innermost first; the first 256
-//   unknown   names of tensors that models of this kind do not have
-// Files without a single tensor are taken for vocabularies, and nothing is found missing in them.
+// Loads a model from its metadata alone, without weights, and continues past what is wrong with it. `ggufs` are the
+// model's files in order; only the tensors of the later ones are used. `path` is any existing file. *out is the model
+// with its vocabulary and without weights, or NULL if the vocabulary cannot be read. *about is *owned*:
+// pyg_string_free. It is a JSON object:
+//   failed    the step at which the engine gives up: "architecture", "sizes", "vocabulary" or "tensors"; or ""
+//   words     the engine's error message
+//   sizes     the model's sizes as the engine reads them; empty if it does not get that far
+//   findings  tensors that are missing (no "found") or have the wrong shape: {"name", "expected", "found"}, shapes
+//             innermost first; the first 256
+//   unknown   names of tensors that this kind of model does not have
+// Files without any tensor are treated as vocabularies: nothing counts as missing.
 pyg_status pyg_model_survey(pyg_gguf * const * ggufs, size_t n_ggufs, const char * path, char ** about,
                             pyg_model ** out, pyg_error * err);
 pyg_status pyg_model_close(pyg_model * model, pyg_error * err);
@@ -325,29 +324,29 @@ typedef struct pyg_model_info {
     bool     is_recurrent;
     bool     is_hybrid;
     bool     is_diffusion;
-    bool     is_causal;  // each token sees those before it, and not those after
+    bool     is_causal;  // each token sees only those before it
     char     desc[128];  // such as "llama 1B Q4_K - Medium"
     char     arch[64];   // general.architecture
 } pyg_model_info;
 
 pyg_status pyg_model_get_info(pyg_model * model, pyg_model_info * out, pyg_error * err);
 
-// Metadata pair `index` as strings. Each length that comes back is the full one, without the NUL; what does
-// not fit `key_size`/`value_size` is cut. PYG_ERR_INVALID_PARAMETER past the end. Arrays are rendered short by
-// upstream; pyggml.gguf reads them whole.
+// Metadata pair `index` as strings. The lengths returned are the full ones, without the NUL; the strings are cut to
+// `key_size` and `value_size`. PYG_ERR_INVALID_PARAMETER past the end. Upstream abbreviates arrays; pyggml.gguf reads
+// them whole.
 pyg_status pyg_model_meta_count(pyg_model * model, int32_t * out, pyg_error * err);
 pyg_status pyg_model_meta_get(pyg_model * model, int32_t index, char * key, size_t key_size, size_t * key_len,
                               char * value, size_t value_size, size_t * value_len, pyg_error * err);
 
-// The Jinja chat template named `name` (NULL: the default one), *borrowed until close*; NULL when there is none.
+// The Jinja chat template named `name` (NULL: the default one), *borrowed until close*; NULL if there is none.
 pyg_status pyg_model_chat_template(pyg_model * model, const char * name, const char ** out, pyg_error * err);
 
-// A vocabulary never changes, so calls on it take no turns: any number of threads read it at once.
+// A vocabulary never changes, so calls on it do not wait for each other: any number of threads may read it at once.
 
 typedef struct pyg_vocab_info {
     int32_t type;  // enum llama_vocab_type
     int32_t n_tokens;
-    int32_t bos;  // special tokens: -1 when the vocabulary has none
+    int32_t bos;  // special tokens: -1 if the vocabulary has none
     int32_t eos;
     int32_t eot;
     int32_t sep;
@@ -376,21 +375,21 @@ typedef struct pyg_token_info {
 pyg_status pyg_vocab_get_info(pyg_model * model, pyg_vocab_info * out, pyg_error * err);
 pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info * out, pyg_error * err);
 
-// Every token that ends a generation by the vocabulary's account, ascending. *n_out is the number there are, also
-// when it exceeds `n_max`: then nothing is written, and the caller comes back with more room.
+// Every token the vocabulary marks as the end of generation, ascending. *n_out is how many there are. If that exceeds
+// `n_max`, nothing is written: call again with a larger buffer.
 pyg_status pyg_vocab_eog_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out, pyg_error * err);
 
-// Every token that a text is read as only with `parse_special`, ascending. As above.
+// Every token that text is read as only with `parse_special`, ascending. *n_out as above.
 pyg_status pyg_vocab_special_ids(pyg_model * model, int32_t * token_ids, int32_t n_max, int32_t * n_out,
                                  pyg_error * err);
-// The token that is stored as `text`, or -1.
+// The token stored as `text`, or -1.
 pyg_status pyg_vocab_find(pyg_model * model, const char * text, size_t text_len, int32_t * out, pyg_error * err);
 
-// Text to token ids. *n_out as above. `text` may hold any bytes, NULs included.
+// Text to token ids. *n_out as above. `text` may contain any bytes, including NUL.
 pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_len, bool add_special,
                               bool parse_special, int32_t * token_ids, int32_t n_max, int32_t * n_out, pyg_error * err);
 
-// The bytes of one token, perhaps part of a UTF-8 character. Special tokens have none unless `special`.
+// The bytes of one token, which may be part of a UTF-8 character. Special tokens have none unless `special` is set.
 // *len_out as n_out above.
 pyg_status pyg_vocab_piece(pyg_model * model, int32_t token_id, bool special, char * buf, size_t size, size_t * len_out,
                            pyg_error * err);
@@ -410,12 +409,12 @@ struct llama_context;
 
 typedef struct pyg_context_options {
     uint32_t n_ctx;     // cells, rounded up to a multiple of 256; 0: the model's training length
-    uint32_t n_batch;   // tokens in one decode call at most
+    uint32_t n_batch;   // most tokens in one decode call
     uint32_t n_ubatch;  // tokens computed at once
     uint32_t n_seq_max;
-    uint32_t n_outputs_max;    // rows of logits in one decode call at most; 0: n_batch
+    uint32_t n_outputs_max;    // most rows of logits in one decode call; 0: n_batch
     int32_t  n_threads;        // 0: pyg_cpu_count()
-    int32_t  n_threads_batch;  // 0: as n_threads
+    int32_t  n_threads_batch;  // 0: same as n_threads
     int32_t  type_k;           // enum ggml_type of the K cache
     int32_t  type_v;           // enum ggml_type of the V cache
     int32_t  flash_attn;       // enum llama_flash_attn_type
@@ -424,31 +423,31 @@ typedef struct pyg_context_options {
     int32_t  rope_scaling;     // enum llama_rope_scaling_type
     float    rope_freq_base;   // 0: from the model
     float    rope_freq_scale;  // 0: from the model
-    bool     embeddings;       // compute embeddings beside logits, of every token: n_outputs_max is taken as 0, and
+    bool     embeddings;       // compute embeddings of every token as well: n_outputs_max is treated as 0, and
                                // n_ubatch is rounded down to a multiple of n_seq_max
     bool     offload_kqv;      // keep the cache on the GPU with the layers
     bool     op_offload;
     bool     swa_full;    // full-size cache for sliding-window layers
     bool     kv_unified;  // one buffer of cells shared by all sequences
 
-    // Adds up what the weights meet, or NULL. The context keeps what it needs of it.
+    // Collects the activations that the weights multiply, or NULL. The context keeps it alive.
     pyg_imatrix * imatrix;
 } pyg_context_options;
 
 pyg_context_options pyg_context_default_options(void);
 
-enum { PYG_MAX_GPUS = 16 };  // of one model; upstream's limit
+enum { PYG_MAX_GPUS = 16 };  // per model; upstream's limit
 
-// What one memory would hold, or holds.
+// What is, or would be, in one memory: main memory or a GPU's.
 typedef struct pyg_memory_share {
     char     name[128];         // upstream's name of the device: "CPU" for main memory
-    uint64_t weights_bytes;     // all of them, also those mapped from the file
-    uint64_t repacked_bytes;    // of these, copies that compute faster; their originals stay mapped beside them for as
-                                // long as the system has no other use for the room
-    uint64_t vocabulary_bytes;  // as far as it is in memory beside the weights
-    uint64_t context_bytes;     // caches and recurrent states, and the engine's account of the cells
-    uint64_t compute_bytes;     // scratch and rows of output
-    uint64_t available_bytes;   // left: pyg_memory_available(), or the device's free memory
+    uint64_t weights_bytes;     // all weights, including those mapped from the file
+    uint64_t repacked_bytes;    // of these, copies in a faster layout; the originals stay mapped until the system needs
+                                // the memory
+    uint64_t vocabulary_bytes;  // what the vocabulary takes in addition to the weights
+    uint64_t context_bytes;     // caches, recurrent states and the engine's bookkeeping of cells
+    uint64_t compute_bytes;     // scratch buffers and rows of output
+    uint64_t available_bytes;   // pyg_memory_available(), or the device's free memory
 } pyg_memory_share;
 
 typedef struct pyg_memory {
@@ -456,18 +455,18 @@ typedef struct pyg_memory {
     pyg_memory_share shares[PYG_MAX_GPUS + 1];  // main memory first
 } pyg_memory;
 
-// What the model and a context of `options` would take, found by the engine's own planning without allocating it. The
-// model may be a loaded one, or one of its shape only.
+// What the model and a context with `options` would take, computed by the engine's own planner without allocating it.
+// The model may be loaded with weights or with shape_only.
 pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * options, pyg_memory * out,
                                 pyg_error * err);
 
-// Estimates first: PYG_ERR_OUT_OF_MEMORY, with both numbers, instead of an allocation that the kernel would
-// answer by killing the process.
+// Estimates first: returns PYG_ERR_OUT_OF_MEMORY, with both numbers, rather than allocate so much that the kernel kills
+// the process.
 pyg_status pyg_context_new(pyg_model * model, const pyg_context_options * options, pyg_context ** out, pyg_error * err);
 pyg_status pyg_context_close(pyg_context * ctx, pyg_error * err);
 void       pyg_context_free(pyg_context * ctx);
 
-// What the model and the context take in the engine's buffers; of mapped weights, the part of the file that stays
+// What the model and the context take in the engine's buffers; for mapped weights, the part of the file that stays
 // mapped.
 pyg_status pyg_context_memory(pyg_context * ctx, pyg_memory * out, pyg_error * err);
 
@@ -486,8 +485,8 @@ typedef struct pyg_context_info {
     int32_t  n_vocab;
     int32_t  n_embd_out;
     int32_t  pooling;    // enum llama_pooling_type
-    int32_t  n_outputs;  // rows of output that the last decode left
-    bool     can_shift;  // positions can be moved: seq_add, seq_div
+    int32_t  n_outputs;  // rows of output from the last decode
+    bool     can_shift;  // seq_add and seq_div can move positions
 } pyg_context_info;
 
 pyg_status pyg_context_get_info(pyg_context * ctx, pyg_context_info * out, pyg_error * err);
@@ -496,29 +495,28 @@ pyg_status pyg_context_set_threads(pyg_context * ctx, int32_t n_threads, int32_t
 typedef struct pyg_batch {
     int32_t         n_tokens;
     const int32_t * token_ids;  // (n_tokens,)
-    const int32_t * pos;        // (n_tokens,) or NULL: each sequence goes on where it stands
+    const int32_t * pos;        // (n_tokens,) or NULL: each sequence continues where it ended
     const int32_t * seq_ids;    // (n_tokens,) or NULL: sequence 0
-    const int8_t *  output;     // (n_tokens,) or NULL: nonzero where logits or embeddings are wanted; NULL: last.
-                                // A context with embeddings, and an encoder, output every token regardless.
+    const int8_t *  output;     // (n_tokens,), nonzero where logits or embeddings are wanted; NULL: the last token. A
+                                // context with embeddings and an encoder always output every token.
 } pyg_batch;
 
-// Runs a batch. *n_outputs is the number of rows it left. PYG_ERR_INVALID_PARAMETER for what is out of range
-// (nothing has happened then), PYG_ERR_CONTEXT_OVERFLOW when the memory has no room (likewise),
-// PYG_ERR_ENGINE when it was cancelled by pyg_context_cancel or failed.
+// Runs a batch. *n_outputs is the number of rows of output. PYG_ERR_INVALID_PARAMETER when a value is out of range and
+// PYG_ERR_CONTEXT_OVERFLOW when there are not enough cells: nothing has changed then. PYG_ERR_ENGINE when
+// pyg_context_cancel stopped it or it failed.
 pyg_status pyg_context_decode(pyg_context * ctx, const pyg_batch * batch, int32_t * n_outputs, pyg_error * err);
 pyg_status pyg_context_encode(pyg_context * ctx, const pyg_batch * batch, int32_t * n_outputs, pyg_error * err);
 
-// Makes a decode or encode that runs now on another thread return early. Without one it does nothing. Does not
-// wait. Only CPU work can be interrupted, and not a decode that first carries out edits of sequences.
+// Makes a decode or encode now running on another thread return early; otherwise does nothing. Does not wait. Only CPU
+// work can be interrupted, and not a decode that carries out pending edits of sequences.
 void pyg_context_cancel(pyg_context * ctx);
 
-// Copies of what the last decode left. Row i is the i-th token of the batch that asked for output.
-// dst: (n_rows, n_vocab) or (n_rows, n_embd_out), rows [first, first + n_rows).
-// PYG_ERR_ENGINE when there is nothing to read.
+// Copies output of the last decode. Row i belongs to the i-th token of the batch for which output was requested. dst:
+// (n_rows, n_vocab) or (n_rows, n_embd_out), rows [first, first + n_rows). PYG_ERR_ENGINE when there is no output.
 pyg_status pyg_context_logits(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err);
 pyg_status pyg_context_embeddings(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err);
 
-// What the model thought of one token for each of those rows, the log-softmax of its logits: dst, token_ids: (n_rows,).
+// The log-probability (log-softmax of the logits) of one token in each of those rows. dst, token_ids: (n_rows,).
 pyg_status pyg_context_logprobs(pyg_context * ctx, int32_t first, int32_t n_rows, const int32_t * token_ids,
                                 float * dst, pyg_error * err);
 
@@ -526,9 +524,9 @@ pyg_status pyg_context_logprobs(pyg_context * ctx, int32_t first, int32_t n_rows
 pyg_status pyg_context_embeddings_seq(pyg_context * ctx, int32_t seq_id, float * dst, int32_t n, pyg_error * err);
 
 // Memory by sequence. Positions are half-open [p0, p1); a negative end is open. seq_id -1 matches every
-// sequence where noted. seq_add, seq_div and, without kv_unified, seq_cp are carried out by the next decode.
-// PYG_ERR_INVALID_PARAMETER for models without a memory (encoders), and where a memory cannot do what is asked:
-// part of a sequence copied without kv_unified or with a recurrent state, positions moved where can_shift is false.
+// sequence where noted. The next decode carries out seq_add, seq_div and, without kv_unified, seq_cp.
+// PYG_ERR_INVALID_PARAMETER for models without a memory (encoders) and for what a memory cannot do: copy part of a
+// sequence without kv_unified or with a recurrent state, move positions if can_shift is false.
 pyg_status pyg_context_memory_clear(pyg_context * ctx, bool data, pyg_error * err);
 pyg_status pyg_context_seq_rm(pyg_context * ctx, int32_t seq_id, int32_t p0, int32_t p1, bool * removed,
                               pyg_error * err);  // -1 allowed; *removed false: this memory cannot do it
@@ -540,34 +538,34 @@ pyg_status pyg_context_seq_div(pyg_context * ctx, int32_t seq_id, int32_t p0, in
 pyg_status pyg_context_seq_pos(pyg_context * ctx, int32_t seq_id, int32_t * pos_min, int32_t * pos_max,
                                pyg_error * err);  // both -1 when the sequence is empty
 
-// State of the whole context (seq_id -1) or of one sequence: what it remembers, not its last output. For the same
-// model on the same kind of machine; a checksum guards it. PYG_ERR_INVALID_PARAMETER for bytes that are no such
-// state (nothing has happened then) or that do not fit the shape of this context (what was to be restored is empty
-// then), and while edits of sequences wait for the next decode.
+// State of the whole context (seq_id -1) or of one sequence: its memory, not its last output. It fits only the same
+// model on the same kind of machine, and has a checksum. PYG_ERR_INVALID_PARAMETER for bytes that are not such a state
+// (nothing has changed then) or do not fit the shape of this context (what was to be restored is then empty), and while
+// edits of sequences wait for the next decode.
 pyg_status pyg_context_state_size(pyg_context * ctx, int32_t seq_id, size_t * out, pyg_error * err);
 pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, size_t size, size_t * written,
                                  pyg_error * err);
 pyg_status pyg_context_state_set(pyg_context * ctx, int32_t seq_id, const void * src, size_t size, pyg_error * err);
 
 // ---------------------------------------------------------------------------------------------------------
-// Importance matrices: what meets the weights while contexts that were made with one decode
+// Importance matrices: sums over the activations that the weights multiply, collected during decodes
 // ---------------------------------------------------------------------------------------------------------
 
-// Empty. `process_output`: also for the output matrix, where all tokens are output.
+// Starts empty. `process_output`: include the output matrix, where every token has output.
 pyg_status pyg_imatrix_new(bool process_output, pyg_imatrix ** out, pyg_error * err);
 void       pyg_imatrix_free(pyg_imatrix * imatrix);
 
 // One tensor's sums: (n_counts, n_values / n_counts). *borrowed until the next decode, or until the handle is freed*
 typedef struct pyg_imatrix_entry {
     const char *    name;
-    const float *   squares;      // of the activations of each column
-    const float *   activations;  // of the activations themselves
+    const float *   squares;      // sums of the squared activations of each column
+    const float *   activations;  // sums of the activations themselves
     const int64_t * counts;       // rows of activations: one number, or one for each expert
     size_t          n_values;
     size_t          n_counts;
 } pyg_imatrix_entry;
 
-// Entries are in the order of their names. PYG_ERR_ENGINE once an activation was no finite number.
+// Entries are sorted by name. PYG_ERR_ENGINE after an activation that was not a finite number.
 pyg_status pyg_imatrix_count(pyg_imatrix * imatrix, size_t * out, pyg_error * err);
 pyg_status pyg_imatrix_get(pyg_imatrix * imatrix, size_t index, pyg_imatrix_entry * out, pyg_error * err);
 
@@ -575,14 +573,14 @@ pyg_status pyg_imatrix_get(pyg_imatrix * imatrix, size_t index, pyg_imatrix_entr
 // Samplers: chains of upstream's samplers
 // ---------------------------------------------------------------------------------------------------------
 
-// An empty chain. `model` is NULL or the model whose vocabulary the chain's samplers may need.
+// An empty chain. `model` provides the vocabulary that some samplers need, or is NULL.
 pyg_status pyg_sampler_new(pyg_model * model, pyg_sampler ** out, pyg_error * err);
 pyg_status pyg_sampler_clone(pyg_sampler * sampler, pyg_sampler ** out, pyg_error * err);
 pyg_status pyg_sampler_close(pyg_sampler * sampler, pyg_error * err);
 void       pyg_sampler_free(pyg_sampler * sampler);
 
-// Each adds one sampler to the chain's end. Those that need a vocabulary return PYG_ERR_INVALID_PARAMETER on a
-// chain made without a model. Ranges are checked: NaN and what upstream would assert on is refused.
+// Each adds one sampler to the end of the chain. Those that need a vocabulary return PYG_ERR_INVALID_PARAMETER on a
+// chain made without a model. So do values out of range, including NaN and whatever upstream would assert on.
 pyg_status pyg_sampler_add_greedy(pyg_sampler * sampler, pyg_error * err);
 pyg_status pyg_sampler_add_dist(pyg_sampler * sampler, uint32_t seed, pyg_error * err);
 pyg_status pyg_sampler_add_top_k(pyg_sampler * sampler, int32_t k, pyg_error * err);
@@ -619,60 +617,60 @@ pyg_status pyg_sampler_reset(pyg_sampler * sampler, pyg_error * err);
 pyg_status pyg_sampler_accept(pyg_sampler * sampler, int32_t token_id, pyg_error * err);
 
 // Samples from output row `row` of the context's last decode (negative counts from the end) and accepts the
-// token. PYG_ERR_ENGINE when the context has no such row, or the chain selects nothing.
+// token. PYG_ERR_ENGINE if the context has no such row or the chain selects nothing.
 pyg_status pyg_sampler_sample(pyg_sampler * sampler, pyg_context * ctx, int32_t row, int32_t * token_id,
                               pyg_error * err);
 
-// Runs the chain over `n` candidates in place, without accepting. logits and probs: (n,), token_ids: (n,), all
-// overwritten in the chain's order. *n_out is how many survive, *selected the index chosen or -1.
+// Runs the chain over `n` candidates in place, without accepting. token_ids, logits, probs: (n,), overwritten in the
+// chain's order. *n_out is how many remain, *selected the index of the chosen one or -1.
 pyg_status pyg_sampler_apply(pyg_sampler * sampler, int32_t * token_ids, float * logits, float * probs, int32_t n,
                              int32_t * n_out, int32_t * selected, pyg_error * err);
 
 // ---------------------------------------------------------------------------------------------------------
-// Chat templates, by upstream's own code
+// Chat templates, rendered and parsed by upstream's code
 // ---------------------------------------------------------------------------------------------------------
 
 typedef struct pyg_chat_templates pyg_chat_templates;
 typedef struct pyg_chat_parser    pyg_chat_parser;
 
-// Reads and analyses the model's chat templates (the default one, and the one named "tool_use", which serves prompts
-// with tools), or `chat_template` when it is not NULL: Jinja text. Nothing in the object changes afterwards.
-// PYG_ERR_INVALID_PARAMETER when there is no template or it cannot be read; the message says why.
+// Reads and analyses the model's chat templates (the default one, and "tool_use" for prompts with tools), or
+// `chat_template`, Jinja text, if not NULL. The object is immutable. PYG_ERR_INVALID_PARAMETER when there is no
+// template or it cannot be read; the message says why.
 pyg_status pyg_chat_templates_new(pyg_model * model, const char * chat_template, pyg_chat_templates ** out,
                                   pyg_error * err);
 pyg_status pyg_chat_templates_close(pyg_chat_templates * templates, pyg_error * err);
 void       pyg_chat_templates_free(pyg_chat_templates * templates);
 
-// A JSON object: "source"; "abilities", an object of bools; "arguments", how the template writes those of a call: "as
-// one" JSON object, "one by one", or "" where it has no format for calls that keeps to a schema.
-// *out is *owned*: pyg_string_free.
+// A JSON object: "source"; "abilities", an object of bools; "arguments", how the template writes a call's arguments:
+// "as one" JSON object, "one by one", or "" if it has no format for calls that follows a schema. *out is *owned*:
+// pyg_string_free.
 pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out, pyg_error * err);
 
 // Renders a conversation. `request_json` is an object:
 //   messages                array of {"role", "content", ...} as OpenAI's chat API has them
 //   tools                   array of {"type": "function", "function": {...}}; may be missing
-//   generic_tools           as tools, for a template that knows none: answers may call them, and it does not see them
+//   generic_tools           like tools, for a template without tool support, which does not see them
 //   tool_choice             "auto", "none" or "required"
 //   parallel_tool_calls     bool
 //   add_generation_prompt   bool
 //   enable_thinking         bool
-//   continue_final_message  bool: the answer goes on with the last message
-//   reasoning_format        "auto": reasoning is told apart from content; "none": it stays in it
-//   json_schema             text that content must follow; may be missing. In it and in tools, constants stand in for
-//                           the real schemas (pyggml/chat/stand_ins.py)
+//   continue_final_message  bool: the answer continues the last message
+//   reasoning_format        "auto": separates reasoning from content; "none": leaves it in
+//   json_schema             schema, as text, that content must follow; may be missing. Here and in tools, constants
+//                           stand in for the real schemas (pyggml/chat/stand_ins.py)
 //   grammar                 GBNF that the answer must follow; may be missing
-//   template_kwargs         object of further variables of the template; may be missing
+//   template_kwargs         object of extra variables for the template; may be missing
 // *prompt_json is *owned*: pyg_string_free. It is an object:
 //   text                    the prompt, without the BOS and EOS that tokenizing adds
 //   grammar                 GBNF that the answer must follow, or ""
-//   grammar_lazy            the grammar starts where a trigger appears
-//   grammar_prefix          what the grammar must have read before the answer begins: the end of the prompt, or ""
+//   grammar_lazy            the grammar applies only from a trigger on
+//   grammar_prefix          text to feed the grammar before the answer begins: the end of the prompt, or ""
 //   triggers                {"patterns": regular expressions, "token_ids"}, for a lazy grammar
-//   preserved_tokens        special tokens whose text belongs into the answer's text, for the parser to see
+//   preserved_tokens        special tokens whose text must be in the answer's text, because the parser needs it
 //   stop                    strings that end the answer
-//   thinking_start, thinking_ends    how reasoning is marked
-// *parser reads one answer to this prompt.
-// PYG_ERR_INVALID_PARAMETER when the messages are malformed or the template refuses them.
+//   thinking_start, thinking_ends    the text around reasoning
+// *parser is *owned* and reads one answer to this prompt. PYG_ERR_INVALID_PARAMETER when the messages are malformed or
+// the template rejects them.
 pyg_status pyg_chat_templates_render(pyg_chat_templates * templates, const char * request_json, char ** prompt_json,
                                      pyg_chat_parser ** parser, pyg_error * err);
 
@@ -681,36 +679,36 @@ pyg_status pyg_chat_parser_clone(pyg_chat_parser * parser, pyg_chat_parser ** ou
 pyg_status pyg_chat_parser_close(pyg_chat_parser * parser, pyg_error * err);
 void       pyg_chat_parser_free(pyg_chat_parser * parser);
 
-// Reads more of the answer; with `last` it is complete, or was cut, and nothing is held back any longer. What is new in
-// the message comes as an object {"content", "reasoning_content", "tool_calls": [{"index", "id", "name",
-// "arguments"}]}: texts to append, where a call's id and name come once, with its first piece. Nothing told is ever
-// taken back. A text the template's format does not explain is content. *delta_json is *owned*: pyg_string_free.
+// Reads more of the answer; `last` means that this is its end, so nothing is held back any longer. *delta_json is what
+// the message gains, an object {"content", "reasoning_content", "tool_calls": [{"index", "id", "name", "arguments"}]}
+// of texts to append; a call's id and name come once, with its first piece. What has been returned is never retracted.
+// Text that does not match the template's format is content. *delta_json is *owned*: pyg_string_free.
 pyg_status pyg_chat_parser_feed(pyg_chat_parser * parser, const char * text, size_t n_bytes, bool last,
                                 char ** delta_json, pyg_error * err);
 
-// Text that was handed over as *owned*.
+// Frees text that was returned as *owned*.
 void pyg_string_free(char * string);
 
 // ---------------------------------------------------------------------------------------------------------
-// Wakers: how an event loop, or one thread with many requests, learns which of them have news
+// Wakers: how an event loop, or one thread with many requests, learns which of them to read
 // ---------------------------------------------------------------------------------------------------------
 
 typedef struct pyg_waker pyg_waker;
 
-// Requests name a waker and a tag when they are submitted. From then on, each time pyg_request_wait has found a
-// request not ready, the waker is told the tag once: when what was waited for is there, or the request has ended.
-// One waker serves any number of requests and engines.
+// A request names a waker and a tag when it is submitted. Whenever pyg_request_wait finds the request not ready, the
+// waker receives the tag once: when the tokens waited for are there or the request has ended. One waker serves any
+// number of requests and engines.
 pyg_status pyg_waker_new(pyg_waker ** out, pyg_error * err);
 
-// A descriptor that is readable while there are tags to take. *borrowed until the waker is freed*
+// A file descriptor that is readable while there are tags to take. *borrowed until the waker is freed*
 pyg_status pyg_waker_fd(pyg_waker * waker, int32_t * out, pyg_error * err);
 
-// Takes up to `max_tags` of the tags told so far, in order; waits until there is one, or `timeout_s` is over
-// (0: does not wait; negative: no limit). *n_out may be 0. One reader at a time.
+// Takes up to `max_tags` tags in order of arrival. Waits until there is one or `timeout_s` has passed (0: does not
+// wait; negative: no limit). *n_out may be 0. Only one thread at a time may call it.
 pyg_status pyg_waker_take(pyg_waker * waker, double timeout_s, uint64_t * tags, int32_t max_tags, int32_t * n_out,
                           pyg_error * err);
 
-// Requests that still name it tell nobody from here on.
+// Requests that still name it no longer wake anything.
 void pyg_waker_free(pyg_waker * waker);
 
 // ---------------------------------------------------------------------------------------------------------
@@ -721,20 +719,20 @@ typedef struct pyg_engine  pyg_engine;
 typedef struct pyg_request pyg_request;
 
 typedef struct pyg_engine_options {
-    uint32_t n_ctx;          // cells that requests share, 0: all of the context (upstream rounds cells up)
-    uint32_t max_queue;      // requests that may wait; 0: any number
-    bool     prefix_cache;   // finished sequences are kept while there is room, and prompts start from what they share
-    bool     adapt_threads;  // choose how many threads compute, step by step; else as the context was made
+    uint32_t n_ctx;         // cells that requests share; 0: all of the context (upstream rounds cells up)
+    uint32_t max_queue;     // most requests that may wait; 0: no limit
+    bool     prefix_cache;  // keep finished sequences while there is room, and start prompts from the prefix they share
+    bool     adapt_threads;  // choose the number of compute threads step by step; otherwise use the context's
 } pyg_engine_options;
 
 pyg_engine_options pyg_engine_default_options(void);
 
-// Takes the context: from here on only the engine's thread uses it, and the caller's handle is closed. As many
-// requests run at once as the context has sequences. Starts the thread, which sleeps while there is nothing to do.
+// Takes over the context: only the engine's thread uses it from here on, and the caller's handle is closed. As many
+// requests run at once as the context has sequences. Starts the thread, which sleeps when idle.
 pyg_status pyg_engine_new(pyg_context * ctx, const pyg_engine_options * options, pyg_engine ** out, pyg_error * err);
 
-// Cancels every request, waits until the thread has ended, and releases the context. Requests that were in
-// flight end with PYG_FINISH_CLOSED.
+// Cancels every request, waits for the thread to end, and releases the context. Unfinished requests end with
+// PYG_FINISH_CLOSED.
 pyg_status pyg_engine_close(pyg_engine * engine, pyg_error * err);
 void       pyg_engine_free(pyg_engine * engine);
 
@@ -747,8 +745,8 @@ typedef struct pyg_sampling {
     float                repeat_penalty;     // 1: off
     float                frequency_penalty;  // 0: off
     float                presence_penalty;   // 0: off
-    int32_t              penalty_last_n;     // tokens the penalties look back; 0: off
-    float                dynatemp_range;     // how far entropy moves the temperature to either side; 0: off
+    int32_t              penalty_last_n;     // how many tokens the penalties look back; 0: off
+    float                dynatemp_range;     // how far entropy moves the temperature up or down; 0: off
     float                dynatemp_exponent;
     float                top_n_sigma;      // 0: off
     float                xtc_probability;  // 0: off
@@ -762,10 +760,10 @@ typedef struct pyg_sampling {
     float                mirostat_eta;
     float                adaptive_target;  // negative: off
     float                adaptive_decay;
-    int32_t              min_keep;  // tokens that samplers which drop some have to leave; 0: no minimum
+    int32_t              min_keep;  // tokens that every filtering sampler must leave; 0: no minimum
     uint32_t             seed;
     const char * const * dry_breakers;  // (n_dry_breakers,) or NULL
-    const char * const * samplers;      // (n_samplers,) or NULL for the usual order: see sampler_chain.cpp
+    const char * const * samplers;      // (n_samplers,) or NULL for the default order: see sampler_chain.cpp
     int32_t              n_dry_breakers;
     int32_t              n_samplers;
     const int32_t *      bias_token_ids;  // (n_bias,) or NULL
@@ -773,9 +771,9 @@ typedef struct pyg_sampling {
     int32_t              n_bias;
     const char *         grammar;         // GBNF, or NULL
     const char *         grammar_root;    // the rule it starts with
-    const char *         grammar_prefix;  // what it has read before the first token, or NULL; not with grammar_lazy
-    // A lazy grammar is followed from where a trigger appears: a token, or text that matches a regular expression
-    // (std::regex's ECMAScript). Then it begins with the first group of the match that is not empty, or all of it.
+    const char *         grammar_prefix;  // text it reads before the first token, or NULL; not with grammar_lazy
+    // A lazy grammar applies from a trigger on: a token, or text that matches a regular expression (std::regex's
+    // ECMAScript). It starts at the first nonempty group of the match, or else at the whole match.
     bool                 grammar_lazy;
     const char * const * trigger_patterns;   // (n_trigger_patterns,) or NULL
     const int32_t *      trigger_token_ids;  // (n_trigger_tokens,) or NULL
@@ -788,34 +786,34 @@ typedef struct pyg_request_options {
     int32_t         max_tokens;
     const int32_t * stop_token_ids;  // (n_stop,) or NULL: generation ends before any of these
     int32_t         n_stop;
-    double          timeout_s;  // from submit; negative: none
-    pyg_waker *     waker;      // told when there is news, or NULL
-    uint64_t        tag;        // what it is told
-    // Likeliest alternatives of each new token to tell of, and of each token of the prompt, 0 to 1,000; 0: no logprobs
-    // at all. For the prompt's the whole prompt is computed, whatever could be reused of it.
+    double          timeout_s;  // from submission; negative: none
+    pyg_waker *     waker;      // woken when there is something to read, or NULL
+    uint64_t        tag;        // what the waker receives
+    // How many likeliest alternatives to report for each new token and for each prompt token, up to 1,000; 0: no
+    // logprobs. With n_prompt_logprobs the whole prompt is computed, nothing of it is reused.
     int32_t n_logprobs;
     int32_t n_prompt_logprobs;
 } pyg_request_options;
 
-// Greedy, up to 256 tokens; every sampler off, with the parameters it takes when it is switched on.
+// Greedy, up to 256 tokens; every sampler off, with default parameters for when it is switched on.
 pyg_request_options pyg_request_default_options(void);
 
-// Queues a request. Everything `options` and `prompt` point to is copied. Refused at once, with nothing queued:
+// Queues a request; copies everything `options` and `prompt` point to. On failure nothing is queued:
 // PYG_ERR_EMPTY_PROMPT, PYG_ERR_CONTEXT_OVERFLOW when the prompt cannot fit, PYG_ERR_INVALID_PARAMETER,
 // PYG_ERR_GRAMMAR, PYG_ERR_QUEUE_FULL.
 pyg_status pyg_engine_submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
                              const pyg_request_options * options, pyg_request ** out, pyg_error * err);
 
-// Every position's logits of a prompt, through the same queue. dst: (n_prompt, n_vocab). Poll with
-// pyg_request_wait; dst must stay valid until the request has ended.
+// Queues a request for the logits at every position of a prompt. dst: (n_prompt, n_vocab). Wait with pyg_request_wait;
+// dst must stay valid until the request has ended.
 pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, float * dst,
                                     pyg_request ** out, pyg_error * err);
 
-// Tells `tag` to the waker once there is room in the queue, which may be at once. Room is not kept for whoever
-// asked: submit again, and ask again if somebody was faster. Also told when the engine closes.
+// Sends `tag` to the waker once there is room in the queue, perhaps at once, or when the engine closes. The room is not
+// reserved: submit again, and if another request was faster, ask again.
 pyg_status pyg_engine_ask_for_room(pyg_engine * engine, pyg_waker * waker, uint64_t tag, pyg_error * err);
 
-// Forgets the sequences that are kept for their prefixes. What runs is not disturbed. Does not wait.
+// Forgets the sequences kept for their prefixes. Does not disturb running requests and does not wait.
 pyg_status pyg_engine_reset(pyg_engine * engine, pyg_error * err);
 
 enum pyg_finish {
@@ -824,7 +822,7 @@ enum pyg_finish {
     PYG_FINISH_LENGTH,  // max_tokens, or the context is full
     PYG_FINISH_CANCELLED,
     PYG_FINISH_TIMEOUT,
-    PYG_FINISH_CLOSED,  // the engine was closed under it
+    PYG_FINISH_CLOSED,  // the engine was closed first
     PYG_FINISH_ERROR,   // pyg_request_wait returns the error
 };
 
@@ -833,58 +831,58 @@ typedef struct pyg_request_state {
     int32_t stop_token_id;  // with PYG_FINISH_STOP, else -1
     int32_t n_prompt;
     int32_t n_cached;       // prompt tokens whose computation was reused
-    int32_t n_prefilled;    // prompt tokens computed so far, again after a preemption
-    int32_t n_generated;    // tokens produced, read or not; the stop token does not count
+    int32_t n_prefilled;    // prompt tokens computed so far, counted again after a preemption
+    int32_t n_generated;    // tokens produced, whether read or not, without the stop token
     int32_t n_read;         // tokens handed out
-    int32_t n_preemptions;  // times it had to give its room away and was computed again
-    double  queue_s;        // from submit to start
+    int32_t n_preemptions;  // times it lost its cells to another request and was computed again
+    double  queue_s;        // from submission to start
     double  prefill_s;      // from start to the first token
     double  decode_s;       // from the first token to the last
-    // Tokens of the prompt, from the second on, whose logprobs there are so far.
+    // Prompt tokens, from the second on, that have logprobs so far.
     int32_t n_prompt_logprobs;
 } pyg_request_state;
 
-// Waits until at least `min_tokens` unread tokens are there, or the request has ended, or `timeout_s` is over
-// (0: does not wait; negative: no limit), then takes up to `max_tokens` of them into `token_ids`. *n_out may be
-// fewer than min_tokens, and 0. When the request has ended and every token is read, state->finish says how.
-// Returns the request's own failure with PYG_FINISH_ERROR. One reader at a time.
+// Waits until there are at least `min_tokens` unread tokens, the request has ended, or `timeout_s` has passed (0: does
+// not wait; negative: no limit), then moves up to `max_tokens` of them into `token_ids`. *n_out may be fewer than
+// min_tokens, even 0. Once the request has ended and every token is read, state->finish says how; with PYG_FINISH_ERROR
+// the function returns the request's error. Only one thread at a time may call it.
 pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double timeout_s, int32_t * token_ids,
                             int32_t max_tokens, int32_t * n_out, pyg_request_state * state, pyg_error * err);
 
-// Log-probabilities of tokens [first, first + n): of the generated ones that pyg_request_wait has handed out, or, with
-// `of_prompt`, of the prompt's from its second on (`first` 0 is the second). They are the model's own, the log-softmax
-// of its logits before temperature, penalties, bias and grammar. logprobs: (n,), of the tokens themselves. top_ids and
-// top: (n, k), the k likeliest and theirs, likeliest first; k is what the request asked for, or all of the vocabulary
-// where that has fewer. PYG_ERR_INVALID_PARAMETER when there are not so many, or none were asked for.
+// Log-probabilities of tokens [first, first + n): of the generated ones that pyg_request_wait has returned or, with
+// `of_prompt`, of the prompt's (`first` 0 is its second token). They are the log-softmax of the model's logits before
+// temperature, penalties, bias and grammar. logprobs: (n,), of the tokens themselves. top_ids, top: (n, k), the k
+// likeliest tokens and their log-probabilities, likeliest first; k is what the request asked for, at most the
+// vocabulary's size. PYG_ERR_INVALID_PARAMETER when there are fewer, or none were requested.
 pyg_status pyg_request_logprobs(pyg_request * request, bool of_prompt, int32_t first, int32_t n, float * logprobs,
                                 int32_t * top_ids, float * top, pyg_error * err);
 
-// Ends the request at the engine's next opportunity, also inside prefill. Does not wait; may be repeated.
+// Ends the request as soon as the engine can, even during prefill. Does not wait; may be called again.
 void pyg_request_cancel(pyg_request * request);
 
-// Cancels if need be. Allowed at any time, also after the engine is gone. For a request of logits it waits until
-// the engine has let go of dst.
+// Cancels the request if it has not ended. Allowed at any time, even after the engine is freed. For a request of logits
+// it waits until the engine no longer uses dst.
 void pyg_request_free(pyg_request * request);
 
 typedef struct pyg_engine_stats {
     int32_t  n_queued;
     int32_t  n_running;
     int32_t  n_parallel;       // requests that can run at once
-    int32_t  n_threads;        // compute threads now, for steps of one token
-    int32_t  n_threads_batch;  // and for prefill
-    uint32_t n_cells;          // room in total
+    int32_t  n_threads;        // current compute threads, for steps of one token
+    int32_t  n_threads_batch;  // the same for prefill
+    uint32_t n_cells;          // in total
     uint32_t n_cells_running;  // held by running requests
-    uint32_t n_cells_cached;   // held for their prefixes, given up when room is needed
+    uint32_t n_cells_cached;   // held for their prefixes, given up when needed
     uint64_t n_requests;       // submitted so far
-    uint64_t n_finished;       // ended so far, in whatever way
+    uint64_t n_finished;       // ended so far, for any reason
     uint64_t n_prompt_tokens;  // computed
     uint64_t n_cached_tokens;  // reused instead
     uint64_t n_generated_tokens;
     uint64_t n_decode_steps;  // forward passes
     uint64_t n_preemptions;
-    uint64_t n_grammars;  // compiled for the model, by this engine or another one
-    double   prefill_s;   // in forward passes with prompt tokens among them
-    double   decode_s;    // in those without
+    uint64_t n_grammars;  // compiled for the model, by this or another engine
+    double   prefill_s;   // in forward passes that include prompt tokens
+    double   decode_s;    // in forward passes without prompt tokens
     double   sample_s;
 } pyg_engine_stats;
 

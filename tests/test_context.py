@@ -201,8 +201,8 @@ class TestDecode:
         ({"token_ids": [True]}, "bool"),
         ({"token_ids": np.zeros((2, 2), np.int32)}, "shape"),
         ({"token_ids": "text"}, "token_ids"),
-        ({"token_ids": [1] * 65}, "65 tokens and n_batch is 64"),
-        ({"token_ids": [1] * 9, "output": "all"}, "9 rows of output and n_outputs_max is 8"),
+        ({"token_ids": [1] * 65}, "65 tokens, but n_batch is 64"),
+        ({"token_ids": [1] * 9, "output": "all"}, "9 rows of output, but n_outputs_max is 8"),
         ({"token_ids": [1, 2], "pos": [0]}, "pos has 1 entries"),
         ({"token_ids": [1, 2], "pos": [0, -2]}, "position -2 at index 1"),
         ({"token_ids": [1], "pos": [2**31 - 1]}, "position 2147483647"),
@@ -241,7 +241,7 @@ def test_a_batch_that_does_not_do(tiny: Model, arguments: dict[str, Any], words:
         ({"n_batch": 2**31}, "n_batch"),
         ({"n_seq_max": 0}, "n_seq_max"),
         ({"n_seq_max": 257}, "n_seq_max must be between 1 and 256"),
-        ({"n_seq_max": 8, "n_batch": 4}, "n_batch is 4, and must be at least n_seq_max, 8"),
+        ({"n_seq_max": 8, "n_batch": 4}, "n_batch is 4, but must be at least n_seq_max, 8"),
         ({"n_seq_max": 8, "n_outputs_max": 4}, "n_outputs_max is 4"),
         ({"n_ctx": -1}, "n_ctx"),
         ({"n_ctx": 2**32 - 1}, "n_ctx"),
@@ -305,7 +305,7 @@ class TestSequences:
     def test_cp_between_parts_copies_whole_sequences(self, tiny: Model) -> None:
         with Context(tiny, n_ctx=512, n_seq_max=2, kv_unified=False, n_threads=1) as context:
             context.decode(PROMPT, output="none")
-            with pytest.raises(errors.InvalidParameterError, match=r"only whole sequences.*kv_unified"):
+            with pytest.raises(errors.InvalidParameterError, match=r"copies whole sequences only.*kv_unified"):
                 context.seq_cp(0, 1, 0, 5)
             context.seq_cp(0, 1, 0, len(PROMPT))
             assert context.seq_pos(1) == (0, len(PROMPT) - 1)
@@ -432,11 +432,11 @@ class TestStates:
         context.decode(PROMPT, output="none")
         with Model(other_path) as other, Context(other, n_ctx=256, n_threads=1) as stranger:
             stranger.decode(PROMPT, output="none")
-            with pytest.raises(errors.InvalidParameterError, match="another model"):
+            with pytest.raises(errors.InvalidParameterError, match="model other than"):
                 context.state_restore(stranger.state_save())
-        with pytest.raises(errors.InvalidParameterError, match="of one sequence"):
+        with pytest.raises(errors.InvalidParameterError, match="holds one sequence"):
             context.state_restore(context.state_save(0))
-        with pytest.raises(errors.InvalidParameterError, match="of a whole context"):
+        with pytest.raises(errors.InvalidParameterError, match="holds a whole context"):
             context.state_restore(context.state_save(), 0)
         with Context(tiny, n_ctx=256, cache_type="f16", n_threads=1) as half:
             with pytest.raises(errors.InvalidParameterError, match="does not fit this context"):
@@ -532,10 +532,10 @@ class TestEmbeddings:
             context.decode([101, 102])
             with pytest.raises(errors.EngineError, match="embeddings, not logits"):
                 context.logits()
-            with pytest.raises(errors.InvalidParameterError, match="65 tokens and n_ubatch is 64"):
+            with pytest.raises(errors.InvalidParameterError, match="65 tokens, but n_ubatch is 64"):
                 context.decode([5] * 65)
             for call in (context.memory_clear, context.state_save, context.seq_pos, lambda: context.seq_rm(0)):
-                with pytest.raises(errors.InvalidParameterError, match="remembers nothing"):
+                with pytest.raises(errors.InvalidParameterError, match="keeps no memory"):
                     call()
 
     def test_a_decoder_has_no_encoder(self, context: Context) -> None:

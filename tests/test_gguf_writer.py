@@ -485,7 +485,7 @@ def test_the_native_side_checks_for_itself() -> None:
             errors.call(lib.pyg_gguf_add_tensor, gguf, name, type, ne, len(ne))
     size = ffi.new("size_t *")
     errors.call(lib.pyg_gguf_meta_size, gguf, size)
-    with pytest.raises(InvalidParameterError, match=r"takes 32 bytes, and 31"):
+    with pytest.raises(InvalidParameterError, match=r"takes 32 bytes, but the buffer has 31"):
         errors.call(lib.pyg_gguf_meta_data, gguf, ffi.new("char[]", 31), size[0] - 1)
     for use in (lib.pyg_gguf_meta_size, lib.pyg_gguf_meta_data):
         arguments = (size,) if use is lib.pyg_gguf_meta_size else (ffi.new("char[]", 32), 32)

@@ -43,7 +43,7 @@ def test_another_root(llm: pyggml.LLM) -> None:
 def test_a_grammar_that_begins_in_the_prompt(llm: pyggml.LLM) -> None:
     grammar = Grammar('root ::= "<turn>" ("yes" | "no")', prefix="<turn>y")
     assert llm.generate(STORY, grammar=grammar).text == "es"
-    with pytest.raises(pyggml.GrammarError, match="prefix does not match it"):
+    with pytest.raises(pyggml.GrammarError, match="does not match its prefix"):
         llm.generate(STORY, grammar=Grammar('root ::= "a"', prefix="b"))
     with pytest.raises(pyggml.InvalidParameterError, match="a lazy grammar"):
         Grammar('root ::= "a"', prefix="a", lazy=True, trigger_patterns=["a"])
@@ -74,7 +74,7 @@ def test_arguments(arguments: Any, said: str) -> None:
 
 
 def test_wrong_triggers(llm: pyggml.LLM) -> None:
-    with pytest.raises(pyggml.GrammarError, match="no regular expression"):
+    with pytest.raises(pyggml.GrammarError, match="not a valid regular expression"):
         llm.generate(STORY, grammar=Grammar(THREE, lazy=True, trigger_patterns=["(a"]))
     with pytest.raises(pyggml.InvalidParameterError, match="outside the vocabulary"):
         llm.generate(STORY, grammar=Grammar(THREE, lazy=True, trigger_tokens=[10**6]))
@@ -110,7 +110,7 @@ def test_a_lazy_grammar_that_is_never_woken(llm: pyggml.LLM) -> None:
 
 
 def test_a_lazy_grammar_that_does_not_match_its_trigger(llm: pyggml.LLM) -> None:
-    with pytest.raises(pyggml.GrammarError, match="woke the lazy grammar does not match it"):
+    with pytest.raises(pyggml.GrammarError, match="triggered the lazy grammar does not match it"):
         llm.generate(STORY, grammar=Grammar(THREE, lazy=True, trigger_patterns=["[a-z]"]), max_tokens=40)
 
 
@@ -245,7 +245,7 @@ def test_only_utf8_comes_out(tiny_llm: pyggml.LLM) -> None:
 
 def test_where_no_token_can_go_on(tiny_llm: pyggml.LLM) -> None:
     eos_only = 'root ::= "a" <[99999]>'  # a token that is not in the vocabulary
-    with pytest.raises(pyggml.GrammarError, match="no token of the vocabulary can go on"):
+    with pytest.raises(pyggml.GrammarError, match="no token in the vocabulary can come next"):
         tiny_llm.generate("x", grammar=eos_only, max_tokens=5)
     assert tiny_llm.generate("x", max_tokens=2).token_ids
 

@@ -137,7 +137,7 @@ def test_activations_that_are_no_numbers(tmp_path: Path) -> None:
     weights = models.llama_weights()
     weights["blk.0.ffn_norm.weight"][3] = np.nan
     path = models.write(tmp_path / "m.gguf", models.metadata_of(models.write_llama(tmp_path / "l.gguf")), weights)
-    with pytest.raises(EngineError, match=r"meets blk\.0\.ffn_(up|gate)\.weight is no finite number"):
+    with pytest.raises(EngineError, match=r"multiplied by blk\.0\.ffn_(up|gate)\.weight is not a finite number"):
         pyggml.compute_imatrix(path, ids_of(64), n_ctx=64, n_threads=1)
 
 

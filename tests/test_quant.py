@@ -219,7 +219,7 @@ def test_odd_importances_do_no_harm() -> None:
 
 @pytest.mark.parametrize("type", UNCONVERTIBLE, ids=lambda type: type.name)
 def test_refused_types(type: GGMLType) -> None:
-    words = "between the steps" if type.is_quantized else "plain numbers"
+    words = "intermediate type" if type.is_quantized else "plain numbers"
     with pytest.raises(InvalidParameterError, match=words):
         quantize(normal(), type)
     with pytest.raises(InvalidParameterError, match=words):
@@ -248,9 +248,9 @@ def test_refused_values(type: GGMLType) -> None:
 
 
 def test_values_too_large_for_floats() -> None:
-    with pytest.raises(InvalidParameterError, match=r"65505.* f16 holds finite values up to 65504"):
+    with pytest.raises(InvalidParameterError, match=r"65505.* f16 holds only finite values up to 65504"):
         quantize([0.0, 65505.0], GGMLType.F16)
-    with pytest.raises(InvalidParameterError, match="bf16 holds finite"):
+    with pytest.raises(InvalidParameterError, match="bf16 holds only finite"):
         quantize(np.array([3.4e38], np.float32), GGMLType.BF16)
     with pytest.raises(InvalidParameterError, match="too large for float32"):
         quantize(np.array([1e39]), GGMLType.F32)
@@ -326,11 +326,11 @@ def test_many_threads_at_once() -> None:
 def test_the_native_side_checks_for_itself() -> None:
     values, encoded = ffi.new("float[64]"), ffi.new("char[68]")
     for n_rows, n_per_row, size, words in (
-        (2, 32, 67, "take 68 bytes, and 67"),
+        (2, 32, 67, "take 68 bytes, but 67"),
         (-1, 32, 68, "-1 rows"),
         (2, 33, 68, "blocks of 32"),
-        (2**40, 2**40, 68, "cannot be"),
-        (2**57, 32, 68, "take .* bytes, and 68"),
+        (2**40, 2**40, 68, "not a possible shape"),
+        (2**57, 32, 68, "take .* bytes, but 68"),
     ):
         with pytest.raises(InvalidParameterError, match=words):
             errors.call(lib.pyg_quantize, GGMLType.Q8_0, values, n_rows, n_per_row, ffi.NULL, encoded, size)

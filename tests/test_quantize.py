@@ -303,7 +303,7 @@ def test_kept_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         ({"ftype": "q4"}, "ftype is 'q4'; it may be bf16, f16"),
         ({"ftype": None}, "ftype is None"),
         ({"ftype": "auto"}, "ftype is 'auto'"),
-        ({"ftype": "nvfp4"}, "makes no files of type"),
+        ({"ftype": "nvfp4"}, "cannot make files of type"),
         ({"ftype": "q1_0"}, r"'blk\.0\.attn_k\.weight' has rows of 64 values: no tensor type fallback"),
         ({"n_threads": 0}, "n_threads must be between 1 and"),
         ({"src": 3}, "must be given as a path"),

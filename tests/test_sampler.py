@@ -317,7 +317,7 @@ class TestGrammar:
 
     def test_a_lazy_grammar_that_is_woken_by_what_it_rejects(self, tiny: Model) -> None:
         with Sampler(tiny).grammar_lazy(YES_NO, trigger_tokens=[ord("q")]).greedy() as sampler:
-            with pytest.raises(errors.EngineError, match="cannot go on"):
+            with pytest.raises(errors.EngineError, match="cannot continue"):
                 sampler.accept(ord("q"))
             for call in (lambda: sampler.accept(ord("y")), lambda: sampler.apply([0.0] * 10)):
                 with pytest.raises(errors.EngineError, match="reset the sampler"):
@@ -631,7 +631,7 @@ class TestSample:
     def test_another_vocabulary(self, bert: Model, context: Context) -> None:
         context.decode([1])
         with Sampler(bert).greedy() as sampler:
-            with pytest.raises(errors.InvalidParameterError, match="vocabulary has 30522 tokens and the context's"):
+            with pytest.raises(errors.InvalidParameterError, match="vocabulary has 30522 tokens, but the context's"):
                 sampler.sample(context)
             with pytest.raises(errors.InvalidParameterError, match="a Context was expected"):
                 sampler.sample(bert)  # type: ignore[arg-type]

@@ -214,7 +214,7 @@ def test_a_model_without_vocabulary(tmp_path: Path) -> None:
             lambda: model.vocab.piece(1),
             lambda: model.vocab.text(1),
         ):
-            with pytest.raises(errors.TokenizerError, match="carries no vocabulary"):
+            with pytest.raises(errors.TokenizerError, match="has no vocabulary"):
                 call()
 
 

@@ -12,9 +12,9 @@ constexpr size_t SHORT_TEXT     = 512;   // bytes that any thread's stack can ta
 constexpr size_t BYTES_PER_CHAR = 1024;  // measured: 200 to 400, whatever the pattern
 constexpr size_t BASE           = 1 << 20;
 
-thread_local const char * t_half = nullptr;  // the middle of the stack this thread was given; they grow downwards
+thread_local const char * t_half = nullptr;  // the middle of this thread's stack, which grows downwards
 
-// Address space with memory behind what is touched only, and a page below that nobody may touch.
+// Reserved address space, backed by memory only where touched, with a guard page below.
 class Stack {
   public:
     explicit Stack(size_t size) : guard_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {

@@ -1,5 +1,5 @@
 // Upstream matches text with std::regex, which recurses once for each character of a match: a long word, or a long
-// line of dashes, overflows an ordinary stack and ends the process. Such work runs on a stack made to measure.
+// line of dashes, overflows an ordinary stack and ends the process. Such work runs on a stack that is large enough.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace pyg {
 
-// Runs body(), here or on a thread whose stack suffices for matching `text_bytes` bytes, and returns when it is
-// done. Exceptions come out as they are for short texts, as Failure for long ones.
-// PYG_ERR_OUT_OF_MEMORY when there is no such stack.
+// Runs body(), here or on a thread whose stack is large enough to match `text_bytes` bytes, and returns when it is
+// done. For short texts exceptions pass unchanged; for long ones they become Failure. PYG_ERR_OUT_OF_MEMORY when there
+// is no room for such a stack.
 void with_stack_for(size_t text_bytes, const std::function<void()> & body);
 
 // The same, always on a stack of its own.

@@ -1,4 +1,4 @@
-// The boundary between the engine and the caller: whatever goes wrong inside becomes a pyg_status.
+// The boundary between the engine and the caller: every failure inside becomes a pyg_status.
 //
 // Three things can go wrong below us, and guard() turns each into a filled pyg_error:
 //   - we refuse something ourselves:       throw fail(PYG_ERR_..., "...")
@@ -27,13 +27,16 @@ struct Failure {
     uint64_t    available_bytes = 0;
 };
 
-// What the abort callback throws. Deliberately no std::exception: upstream catches those in places where an
-// assert's half-done work must not be taken for an ordinary failure.
+// What the abort callback throws. Deliberately not a std::exception: upstream catches those in places where it would
+// mistake a failed assert for an ordinary failure.
 struct EngineAbort {
     std::string message;
 };
 
 [[gnu::format(printf, 2, 3)]] Failure fail(pyg_code code, const char * format, ...);
+
+// "3.81 MB": decimal prefixes, three digits. bytes_text in pyggml/units.py has the same rule.
+std::string bytes_text(uint64_t n);
 
 Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, uint64_t available_bytes);
 
@@ -46,8 +49,8 @@ void install_runtime();
 // Number of forks between the process that loaded the module and this one.
 uint64_t fork_generation() noexcept;
 
-// While it lives, asserts on this thread throw, and what the engine says at warning level or above on this
-// thread is kept for the error message.
+// While it lives, failed asserts on this thread throw, and the engine's warnings and errors on this thread are kept for
+// the error message.
 class GuardScope {
   public:
     GuardScope() noexcept;
@@ -63,10 +66,10 @@ class GuardScope {
     friend void        hear_engine(const char * line);
 };
 
-// The engine's own words inside the innermost guard of this thread, joined by "; "; "" when it said nothing.
+// The engine's warnings and errors inside this thread's innermost guard, joined by "; "; "" if there were none.
 std::string engine_words();
 
-// Adds a line to them. Called by the log callback.
+// Adds a line to engine_words(). Called by the log callback.
 void hear_engine(const char * line);
 
 pyg_status report(pyg_error * err, const Failure & failure) noexcept;
@@ -88,12 +91,12 @@ pyg_status guard(pyg_error * err, Body && body) noexcept {
     } catch (const std::exception & e) {
         return report(err, {PYG_ERR_ENGINE, e.what()});
     } catch (...) {
-        return report(err, {PYG_ERR_ENGINE, "an unknown exception came out of the engine"});
+        return report(err, {PYG_ERR_ENGINE, "the engine threw an unknown exception"});
     }
 }
 
-// The part every object behind a pyg_* pointer shares: it takes calls in turn, knows whether it is closed,
-// poisoned or inherited through a fork, and is counted.
+// What every object behind a pyg_* pointer has: a lock that serialises calls, flags for closed and poisoned, detection
+// of forks, and a count.
 class Handle {
   public:
     explicit Handle(pyg_handle_kind kind) noexcept;
@@ -101,7 +104,7 @@ class Handle {
     Handle(const Handle &)             = delete;
     Handle & operator=(const Handle &) = delete;
 
-    // Checked before the lock is touched: in a forked child the lock may belong to a thread that is not there.
+    // Checked before taking the lock: in a forked child a thread that no longer exists may hold it.
     void require_same_process() const;
     void require_usable() const;  // with the lock held: neither closed nor poisoned
 
@@ -116,7 +119,7 @@ class Handle {
     uint64_t        generation_;
 };
 
-// Runs body(handle) as one turn on a handle, inside a guard, and returns what the body does. H derives from Handle.
+// Runs body(handle) with the handle locked and returns its result. Call it inside a guard. H derives from Handle.
 template <class H, class Body>
 auto take_turn(H * handle, Body && body) {
     if (!handle) {
@@ -133,14 +136,14 @@ auto take_turn(H * handle, Body && body) {
     }
 }
 
-// One turn with a guard of its own around it.
+// take_turn inside a guard of its own.
 template <class H, class Body>
 pyg_status with(H * handle, pyg_error * err, Body && body) noexcept {
     return guard(err, [&] { take_turn(handle, body); });
 }
 
-// Closes a handle once: release(handle) frees what it holds, unless it is poisoned, and then leaks it.
-// H::leak() makes the handle forget its engine objects without freeing them.
+// Closes a handle once: H::release() frees what it holds or, if it is poisoned, H::leak() forgets its engine objects
+// without freeing them.
 template <class H>
 pyg_status close(H * handle, pyg_error * err) noexcept {
     return guard(err, [&] {
@@ -160,8 +163,8 @@ pyg_status close(H * handle, pyg_error * err) noexcept {
     });
 }
 
-// Closes and deletes a handle; in a forked child its engine objects are leaked, for their threads and locks
-// live in the parent.
+// Closes and deletes a handle; in a forked child its engine objects are leaked, because their threads and locks belong
+// to the parent.
 template <class H>
 void free_handle(H * handle) noexcept {
     if (!handle) {

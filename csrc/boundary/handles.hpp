@@ -1,11 +1,11 @@
-// The objects behind the pyg_* pointers, as the files of csrc share them.
+// The objects behind the pyg_* pointers, shared by the files of csrc.
 #pragma once
 
+#include "boundary/guard.hpp"
 #include "ggml-cpp.h"
 #include "grammar/grammar_cache.hpp"
-#include "boundary/guard.hpp"
-#include "objects/imatrix.hpp"
 #include "llama.h"
+#include "objects/imatrix.hpp"
 
 #include <atomic>
 #include <memory>
@@ -15,12 +15,12 @@
 
 namespace pyg {
 
-// A model with neither weights nor vocabulary, which the engine plans with.
+// A model without weights and vocabulary, for planning memory.
 struct Shape {
     llama_model * raw              = nullptr;
-    uint64_t      vocabulary_bytes = 0;  // that the vocabulary would take
+    uint64_t      vocabulary_bytes = 0;  // what the vocabulary would take
 
-    // Reads a file. PYG_ERR_DEVICE, and as load_failure says.
+    // Reads a file. PYG_ERR_DEVICE, and the codes of load_failure.
     Shape(const std::string & path, const std::string & device, int32_t n_gpu_layers);
     ~Shape();
     Shape(const Shape &)             = delete;
@@ -29,16 +29,16 @@ struct Shape {
 
 // Weights and vocabulary. Shared by the model's handle and everything made from it.
 struct Model {
-    llama_model *       raw   = nullptr;  // that of `shape`, where there is one
+    llama_model *       raw   = nullptr;  // that of `shape`, if there is one
     const llama_vocab * vocab = nullptr;
     std::string         path;
-    std::string         device;  // as asked for; "" for the default choice
+    std::string         device;  // as requested; "" for the default choice
     int32_t             n_gpu_layers = -1;
     bool                vocab_only   = false;
 
-    std::shared_ptr<Shape> shape;  // of a model that was loaded as such; else null
+    std::shared_ptr<Shape> shape;  // if the model was loaded with shape_only, else null
 
-    mutable GrammarCache grammars;  // a store of what can be worked out again
+    mutable GrammarCache grammars;  // a cache: can be recomputed
 
     Model() = default;
     ~Model();
@@ -49,20 +49,20 @@ struct Model {
     bool    has_token(int32_t id) const { return id >= 0 && id < n_vocab(); }
     void    require_token(int32_t id, int32_t index) const;  // PYG_ERR_INVALID_PARAMETER
     void    require_shape() const;                           // PYG_ERR_INVALID_PARAMETER for vocab_only
-    void    require_weights() const;                         // and for a shape alone
+    void    require_weights() const;                         // the same, and for shape_only
 };
 
-// A llama_context with what it needs to live, and compute threads of its own: ggml would otherwise start and
-// end some on every decode.
+// A llama_context with what it depends on, and its own compute threads: ggml would otherwise start and end threads on
+// every decode.
 struct Context {
     std::shared_ptr<Model> model;
     llama_context *        raw           = nullptr;
     uint32_t               n_outputs_max = 0;
     bool                   embeddings    = false;
-    bool                   encoded       = false;  // an encoder has run, so that a decoder may
-    bool                   edit_pending  = false;  // sequence edits wait for the next decode to carry them out
-    int32_t                n_outputs     = 0;      // rows the last decode left
-    int32_t                n_reserved    = 0;      // rows there is a buffer for; it only grows
+    bool                   encoded       = false;  // an encoder has run, so a decoder may
+    bool                   edit_pending  = false;  // the next decode has to carry out sequence edits
+    int32_t                n_outputs     = 0;      // rows of output from the last decode
+    int32_t                n_reserved    = 0;      // rows the output buffer holds; it only grows
     bool                   has_logits    = false;  // whether those rows have logits
     std::atomic<bool>      cancelled{false};       // read by the abort callback
 
@@ -73,14 +73,14 @@ struct Context {
     Context(const Context &)             = delete;
     Context & operator=(const Context &) = delete;
 
-    // Chooses how many threads compute: single tokens, and batches.
+    // Sets how many threads compute, for single tokens and for batches.
     void set_threads(int32_t n_threads, int32_t n_threads_batch);
 
     void require_seq(int32_t seq_id) const;  // PYG_ERR_INVALID_PARAMETER
-    bool shares_cells() const;               // one buffer of cells for all sequences
+    bool shares_cells() const;               // whether all sequences share one buffer of cells
 
   private:
-    // Pools of compute threads, each with its number of threads, the one used last at the end. Those not in use sleep.
+    // Pools of compute threads with their sizes, the last used at the end. Unused ones sleep.
     using Pools = std::vector<std::pair<int32_t, ggml_threadpool *>>;
 
     ggml_threadpool * threads(int32_t n);
@@ -89,8 +89,8 @@ struct Context {
     Pools pools_;
 };
 
-// Positions run from 0 to one below. Some models look them up in a table they have learnt, and what lies past its
-// end is an assert on a compute thread, where no guard is.
+// Positions must be below this. Some models look them up in a learned table, and reading past its end fails an assert
+// on a compute thread, where there is no guard.
 int32_t n_positions(const Model & model);
 
 // llama_context_params for checked options. PYG_ERR_INVALID_PARAMETER.
@@ -98,7 +98,7 @@ llama_context_params context_params(const Model & model, const pyg_context_optio
 
 pyg_context_info context_info(const Context & context);
 
-// What upstream would plan for a context of these parameters; see pyg_context_estimate.
+// What upstream would plan for a context with these parameters; see pyg_context_estimate.
 pyg_memory estimate_memory(const Model & model, const llama_context_params & params);
 
 // PYG_ERR_OUT_OF_MEMORY unless caches and scratch fit beside the weights already loaded.
@@ -109,10 +109,10 @@ void require_memory(const pyg_memory & memory, const std::string & what);
 llama_model_params model_params(const std::string & device, int32_t n_gpu_layers,
                                 std::vector<ggml_backend_dev_t> & devices);
 
-// Upstream's ways of saying no to a file, sorted into ours.
+// The error for a file that upstream failed to load, from its own words.
 Failure load_failure(const char * path);
 
-// A function the CPU backend exports by name; it may live in a loaded module, where the linker cannot see it.
+// A function the CPU backend exports by name; it may be in a module loaded at run time, which the linker cannot see.
 void * cpu_function(const char * name);
 
 template <class Function>
@@ -120,7 +120,7 @@ Function cpu_function_as(const char * name) {
     return reinterpret_cast<Function>(cpu_function(name));
 }
 
-// The device of that name, which may be a bare kind ("cuda"): its first. PYG_ERR_DEVICE.
+// The device with this name, or the first of a kind ("cuda"). PYG_ERR_DEVICE.
 ggml_backend_dev_t find_device(const std::string & name);
 
 }  // namespace pyg
@@ -135,7 +135,7 @@ struct pyg_model : pyg::Handle {
 
 namespace pyg {
 
-// The model behind a handle, for use outside the handle's turn: nothing in it changes once it is loaded.
+// The model behind a handle, for use without the handle's lock: a loaded model never changes.
 inline std::shared_ptr<Model> shared_model(pyg_model * handle) {
     return take_turn(handle, [](pyg_model & h) { return h.model; });
 }
@@ -145,7 +145,7 @@ inline std::shared_ptr<Model> shared_model(pyg_model * handle) {
 struct pyg_context : pyg::Handle {
     std::shared_ptr<pyg::Context> context;
 
-    // Not the handle's own lock, which a decode holds: guards `decoding`, for as long as it takes to set it.
+    // Guards `decoding`, and is held only to set it. A decode holds the handle's own lock.
     std::mutex cancel_mutex;
     bool       decoding = false;
 
@@ -163,12 +163,12 @@ struct pyg_imatrix : pyg::Handle {
 };
 
 struct pyg_sampler : pyg::Handle {
-    std::shared_ptr<pyg::Model>   model;  // null for chains that need no vocabulary
+    std::shared_ptr<pyg::Model>   model;  // null if the chain has no vocabulary
     llama_sampler *               chain = nullptr;
     std::vector<llama_token_data> candidates;
-    bool                          stuck      = false;  // its grammar was led where nothing can follow
+    bool                          stuck      = false;  // a token left its grammar with no way to continue
     bool                          lazy       = false;  // it has a grammar that waits for a pattern in the text
-    size_t                        text_bytes = 0;      // with `lazy`: how long the text has become
+    size_t                        text_bytes = 0;      // with `lazy`: length of the text so far
 
     pyg_sampler() : Handle(PYG_HANDLE_SAMPLER) {}
     void release();

@@ -1,8 +1,8 @@
-// Calls into the CPU backend where it is not linked but loaded at run time (PYGGML_BACKEND_DL).
+// Calls into a CPU backend that is loaded at run time instead of linked (PYGGML_BACKEND_DL).
 //
-// A portable build has one library for each kind of CPU and loads the best of them, so that nothing can link to
-// the functions of ggml-cpu.h. FROM_LOADED_CPU(f, arguments...) calls f in the library that was loaded. Without
-// one it aborts through ggml, as the engine does on a mistake. Any thread may call.
+// A portable build has one library per kind of CPU and loads the best one, so nothing can link to the functions of
+// ggml-cpu.h. FROM_LOADED_CPU(f, arguments...) calls f in the loaded library. If none is loaded, it aborts through
+// ggml, like an engine assert. Any thread may call.
 
 #ifndef PYGGML_LOADED_CPU_H
 #define PYGGML_LOADED_CPU_H
@@ -17,14 +17,14 @@
 
 // Returns the address of `name` in the loaded CPU backend.
 static inline void * pyg_loaded_cpu_symbol(const char * name) {
-    // Upstream keeps the handle to itself, but tells an address inside the library, which leads back to it.
+    // Upstream does not expose the handle, but it does expose an address inside the library, which leads to it.
     ggml_backend_reg_t reg    = ggml_backend_reg_by_name("CPU");
     void *             inside = reg ? ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads") : NULL;
     Dl_info            library;
     if (!inside || !dladdr(inside, &library)) {
         GGML_ABORT("%s is part of the CPU backend, and no CPU backend is loaded", name);
     }
-    // The library is there for good: the registry holds it, so that this handle may go at once.
+    // The registry keeps the library loaded, so this handle can be closed at once.
     void * handle = dlopen(library.dli_fname, RTLD_NOW | RTLD_NOLOAD);
     void * symbol = handle ? dlsym(handle, name) : NULL;
     if (!symbol) {

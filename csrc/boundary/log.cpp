@@ -15,15 +15,15 @@ struct Line {
     std::string text;
 };
 
-constexpr size_t MAX_WAITING = 4096;  // lines; beyond, the oldest give way
+constexpr size_t MAX_WAITING = 4096;  // lines; more displace the oldest
 
 std::atomic<int32_t> g_level{PYG_LOG_OFF};
 std::atomic<size_t>  g_n_waiting{0};
 std::mutex           g_mutex;
 std::deque<Line>     g_waiting;
 
-// Upstream says some lines in pieces (GGML_LOG_LEVEL_CONT goes on with the last one), so each thread collects
-// until a newline comes.
+// Upstream logs some lines in pieces (GGML_LOG_LEVEL_CONT continues the last one), so each thread collects until a
+// newline.
 thread_local std::string t_partial;
 thread_local int32_t     t_partial_level = PYG_LOG_INFO;
 

@@ -1,4 +1,4 @@
-// The engine's words on their way to Python's logging: filtered where they are said, kept until read.
+// Engine messages on their way to Python's logging: filtered at once, kept until read.
 #pragma once
 
 #include "ggml.h"
@@ -12,7 +12,7 @@ namespace pyg {
 // The callback given to ggml and llama. Any thread.
 void on_engine_log(ggml_log_level level, const char * text, void * user_data);
 
-// While it lives, what the engine says on this thread below warnings is dropped: for work the caller did not ask for.
+// While it lives, engine messages on this thread below warnings are dropped: for work the caller did not ask for.
 class LogMuted {
   public:
     LogMuted();
@@ -21,7 +21,7 @@ class LogMuted {
     LogMuted & operator=(const LogMuted &) = delete;
 };
 
-// While it lives, what the engine says on this thread is held back: passed on at the end, unless it is dropped.
+// While it lives, engine messages on this thread are held back, and passed on at the end unless dropped.
 class LogHeld {
   public:
     LogHeld();
@@ -36,7 +36,7 @@ class LogHeld {
     std::vector<std::pair<int32_t, std::string>> lines_;
 };
 
-// Around fork(): the queue's lock must not be held by a thread that the child does not have.
+// Called around fork(): no thread missing in the child may hold the queue's lock.
 void lock_log_for_fork();
 void unlock_log_after_fork();
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t NO_LIMIT = UINT64_MAX;
 
-// The names under which the two versions of the control group interface keep the same facts.
+// The file names of the same facts in the two versions of the control group interface.
 struct MemoryFiles {
     const char * limit;
     const char * used;
@@ -30,7 +30,7 @@ constexpr MemoryFiles MEMORY_V1 = {"memory.limit_in_bytes", "memory.usage_in_byt
 constexpr MemoryFiles MEMORY_V2 = {"memory.max", "memory.current", "inactive_file"};
 
 struct Mount {
-    std::string root;   // the group at its top, as seen from the hierarchy's own top
+    std::string root;   // the group at its top, relative to the hierarchy's top
     std::string point;  // where it is mounted
 };
 
@@ -113,8 +113,8 @@ std::optional<std::string> find_group(const std::string & root, const std::strin
     return std::nullopt;
 }
 
-// `group` as a path below the mount. A container may see a group's name from outside while only that group is
-// mounted inside, or a name that lies outside of its namespace ("/.."): then the mount's top is all there is.
+// `group` as a path below the mount. A container may see its group's outside name while only that group is mounted
+// inside, or a name outside its namespace ("/.."): then the mount's top is the group.
 std::string below_mount(const std::string & group, const std::string & mount_root) {
     const std::string top    = mount_root == "/" ? "" : mount_root;
     const bool        inside = group.compare(0, top.size(), top) == 0 &&
@@ -141,8 +141,7 @@ std::vector<std::string> group_folders(const std::string & root, const std::stri
     return folders;
 }
 
-// What one group leaves. Pages of files that nobody used lately go first when memory gets short, so they count
-// as free.
+// What one group leaves. Inactive file pages are reclaimed first when memory gets short, so they count as free.
 uint64_t memory_left(const std::string & folder, const MemoryFiles & files) {
     const std::optional<uint64_t> limit = first_number(folder + "/" + files.limit);
     const std::optional<uint64_t> used  = first_number(folder + "/" + files.used);
@@ -195,8 +194,8 @@ int32_t physical_cores(const std::vector<int> & processors, const std::string & 
     return static_cast<int32_t>(cores.size());
 }
 
-// Whole cores of a quota, rounded down: compute threads wait for each other at barriers, so one that is held back
-// holds back all.
+// Whole cores of a quota, rounded down: compute threads wait for each other at barriers, so one throttled thread delays
+// all.
 int32_t whole_cores(std::optional<uint64_t> quota, std::optional<uint64_t> period) {
     if (!quota || !period || *period == 0) {
         return INT32_MAX;
@@ -239,7 +238,7 @@ std::vector<int> allowed_processors() {
     cpu_set_t *   set  = CPU_ALLOC(MOST);
     const size_t  size = CPU_ALLOC_SIZE(MOST);
     CPU_ZERO_S(size, set);
-    // Of the process, that is of its first thread: the calling one may be bound to a core of its own.
+    // Of the process's first thread: the calling thread may be bound to a single core.
     if (sched_getaffinity(getpid(), size, set) == 0) {
         for (int i = 0; i < MOST; i++) {
             if (CPU_ISSET_S(i, size, set)) {
@@ -269,7 +268,7 @@ uint64_t pyg_memory_available(void) {
     try {
         return pyg::memory_available();
     } catch (...) {
-        return 0;  // not even the strings of this file found room
+        return 0;  // out of memory even for the strings in this file
     }
 }
 

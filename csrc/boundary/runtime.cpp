@@ -1,15 +1,16 @@
 // Process-wide state: start-up, guards, handles, forks.
-#include "ggml-backend.h"
 #include "boundary/guard.hpp"
+#include "boundary/log.hpp"
+#include "ggml-backend.h"
 #include "llama.h"
 #include "log.h"
-#include "boundary/log.hpp"
 
 #include <pthread.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 namespace {
@@ -62,20 +63,34 @@ Failure fail(pyg_code code, const char * format, ...) {
     return {code, std::move(message)};
 }
 
+std::string bytes_text(uint64_t n) {
+    constexpr const char * UNITS[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    constexpr size_t       LAST    = std::size(UNITS) - 1;
+    double                 value   = static_cast<double>(n);
+    size_t                 power   = 0;
+    for (; value >= 999.5 && power < LAST; power++) {
+        value /= 1000;
+    }
+    const int decimals = power == 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+    char      text[32];
+    std::snprintf(text, sizeof(text), "%.*f %s", decimals, value, UNITS[power]);
+    return text;
+}
+
 Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, uint64_t available_bytes) {
-    Failure failure =
-        fail(PYG_ERR_OUT_OF_MEMORY, "%s needs %llu bytes, and %llu bytes are available", what.c_str(),
-             static_cast<unsigned long long>(required_bytes), static_cast<unsigned long long>(available_bytes));
+    Failure failure = fail(PYG_ERR_OUT_OF_MEMORY, "%s needs %s of memory, but only %s is available", what.c_str(),
+                           bytes_text(required_bytes).c_str(), bytes_text(available_bytes).c_str());
     failure.required_bytes  = required_bytes;
     failure.available_bytes = available_bytes;
     return failure;
 }
 
 void install_runtime() {
-    static std::once_flag once;  // of its own: a start-up that fails later on is tried again
+    static std::once_flag once;  // separate, so that a start-up that fails later can be tried again
     std::call_once(once, [] {
         llama_log_set(on_engine_log, nullptr);
-        common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT - 1);  // llama-common has a log of its own: to the terminal
+        common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT -
+                                       1);  // llama-common has its own log, which prints to the terminal
         ggml_set_abort_callback(on_engine_abort);
         pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     });

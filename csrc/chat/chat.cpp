@@ -17,19 +17,19 @@ using pyg::with_recursion_over;
 constexpr const char * NOT_READABLE = "the chat template could not be read";
 constexpr const char * NOT_RENDERED = "the chat template could not be rendered";
 
-// Upstream's own reader loses the reason on its way out, so it is asked for here.
+// Upstream's own reader loses the reason for a failure, so parse the template here.
 void require_readable(const std::string & source) {
     try {
         jinja::parse_from_tokens(jinja::lexer().tokenize(source));
     } catch (const std::exception & e) {
         if (e.what() == std::string("Unexpected token type")) {
-            throw std::runtime_error("it ends within a block, such as a for or an if, that is not closed");
+            throw std::runtime_error("it ends inside a block, such as a for or an if, that is never closed");
         }
         throw;
     }
 }
 
-// The longest text that upstream may recurse over: the override, or any of the model's own templates.
+// The longest text that upstream may recurse over: the override or any of the model's templates.
 size_t longest_template(const pyg::Model & model, const char * chat_template) {
     if (chat_template) {
         return std::strlen(chat_template);
@@ -57,11 +57,11 @@ bool thinks(const common_chat_templates & templates) {
     try {
         return common_chat_templates_support_enable_thinking(&templates);
     } catch (const std::exception &) {
-        return false;  // a template that refuses the messages upstream tries it with
+        return false;  // the template rejects the messages upstream tries it with
     }
 }
 
-// The grammar that upstream makes for this template, with a call required; "" where it does not know how to call.
+// The grammar upstream makes for this template with a call required; "" if the template has no calls.
 std::string grammar_of_call(const common_chat_templates & templates, const std::string & parameters) {
     common_chat_msg user;
     user.role    = "user";
@@ -77,8 +77,8 @@ std::string grammar_of_call(const common_chat_templates & templates, const std::
     }
 }
 
-// How this template writes the arguments of a call, where upstream's grammar for it keeps to their schema: "as one"
-// JSON object, "one by one", or "" where it does not.
+// How this template writes a call's arguments, if upstream's grammar for it follows their schema: "as one" JSON object
+// or "one by one"; otherwise "".
 std::string arguments_of(const common_chat_templates & templates) {
     const auto keeps = [](const std::string & grammar) { return grammar.find("pyggml-schema") != std::string::npos; };
     if (keeps(grammar_of_call(templates, R"({"type": "object", "properties": {}, "const": ["pyggml-schema"]})"))) {
@@ -130,7 +130,7 @@ common_chat_templates_inputs inputs_of(const common_json & request) {
             inputs.chat_template_kwargs[name] = value.dump();
         }
     }
-    // Upstream leaves it undefined otherwise, and some templates ask whether it is.
+    // Otherwise upstream leaves it undefined, which some templates test for.
     inputs.chat_template_kwargs["add_generation_prompt"] = "false";
     return inputs;
 }
@@ -139,8 +139,8 @@ bool is_normal(const llama_vocab * vocab, llama_token id) {
     return (llama_vocab_get_attr(vocab, id) & LLAMA_TOKEN_ATTR_NORMAL) != 0;
 }
 
-// What wakes a lazy grammar, as samplers take it: a word that is a token of its own is waited for as that token. One
-// that only happens to be a token may as well be spelled with others.
+// What triggers a lazy grammar, as samplers take it. A word that is a special token triggers as that token; one that
+// only happens to be a token may also be spelled with others.
 common_json triggers_of(const common_chat_params & params, const llama_vocab * vocab) {
     common_json patterns = common_json::array(), token_ids = common_json::array();
     for (const common_grammar_trigger & trigger : params.grammar_triggers) {
@@ -170,7 +170,7 @@ common_json triggers_of(const common_chat_params & params, const llama_vocab * v
     return out;
 }
 
-// Grammars of upstream's making begin with the end of the prompt; the caller's own, and lazy ones, do not.
+// Grammars made by upstream begin with the end of the prompt; lazy ones and the caller's own do not.
 std::string grammar_prefix(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
     const bool made_upstream = !params.grammar.empty() && params.grammar != inputs.grammar;
     return made_upstream && !params.grammar_lazy ? params.generation_prompt : "";
@@ -196,8 +196,8 @@ struct Rendered {
     std::unique_ptr<pyg_chat_parser> parser;
 };
 
-// Upstream lets calls that no tag of their own opens go as they like. They begin the answer; in the middle of one, what
-// looks like a call may as well be text.
+// Upstream does not constrain calls without an opening tag. They are constrained only at the start of an answer: later,
+// what looks like a call may be text.
 void keep_calls_without_tag(common_chat_params & params, const common_chat_templates_inputs & inputs) {
     const bool may_call = !inputs.tools.empty() && inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_AUTO;
     if (may_call && params.grammar.empty() && !params.parser.empty()) {
@@ -231,7 +231,7 @@ struct Shared {
     std::shared_ptr<const common_chat_templates> templates;
 };
 
-// What is behind the handle, for use outside its turn: nothing in it changes.
+// What is behind the handle, for use without its lock: it never changes.
 Shared shared(pyg_chat_templates * handle) {
     return pyg::take_turn(handle, [](pyg_chat_templates & h) { return Shared{h.model, h.templates}; });
 }

@@ -1,4 +1,4 @@
-// What the files about chats share: the objects behind their handles, and how text and JSON cross the boundary.
+// Shared by the chat files: the objects behind their handles, and how text and JSON cross the boundary.
 #pragma once
 
 #include "boundary/deep_stack.hpp"
@@ -10,11 +10,11 @@
 
 namespace pyg {
 
-// Text for the caller to own; NUL-terminated, freed by pyg_string_free.
+// A NUL-terminated copy that the caller owns: pyg_string_free.
 char * owned_copy(const std::string & text);
 
-// Upstream's parsers recurse with the text they read, a few kilobytes of stack for each byte in the worst case, and
-// templates may call themselves, so they run on a stack that suffices. What they throw becomes a failure of `code`.
+// Upstream's parsers recurse over their text, with a few kilobytes of stack per byte in the worst case, and templates
+// may recurse too, so they run on a large enough stack. What they throw becomes a failure with `code`.
 template <class Body>
 void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Body && body) {
     constexpr size_t STACKS_OF_A_REGEX = 4;
@@ -31,41 +31,41 @@ void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Bo
     });
 }
 
-// How the answers to one prompt are written, made by its template and never changed.
+// The format of the answers to one prompt. Immutable.
 struct AnswerFormat {
     common_chat_format format;
-    std::string        opening;  // the end of the prompt, where the assistant's turn began: answers are read with it
-    common_peg_arena   grammar;  // empty: all of an answer is content
+    std::string      opening;  // the end of the prompt, from where the assistant's turn begins: parsed with each answer
+    common_peg_arena grammar;  // empty: the whole answer is content
 };
 
-// Tools for a template that knows none.
+// Tools for a template without tool support.
 struct GenericTools {
     common_json tools;  // as in a request
     bool        required;
     bool        parallel;
 };
 
-// The grammar of what the parser reads; of a lazy one, from the opening of a call on.
+// The grammar of what the parser reads; a lazy one starts at the opening of a call.
 std::string grammar_of(const common_chat_params & params);
 
-// Has answers to a prompt call them: sets its parser, and a grammar for the calls.
+// Lets answers to the prompt call them: sets its parser and a grammar for the calls.
 void give_tools(common_chat_params & params, const GenericTools & tools);
 
-// One answer, as far as it has come.
+// One answer so far.
 class Answer {
   public:
     explicit Answer(std::shared_ptr<const AnswerFormat> format);
 
     const std::shared_ptr<const AnswerFormat> & format() const { return format_; }
 
-    // What `text` adds to the message, and with `last` also what was held back.
+    // What `text` adds to the message; with `last`, also what was held back.
     std::vector<common_chat_msg_diff> feed(const std::string & text, bool last);
 
   private:
     std::shared_ptr<const AnswerFormat> format_;
     std::string                         text_;
     common_chat_msg                     told_;
-    size_t                              n_opened_;  // brackets in it, and before it in the opening
+    size_t                              n_opened_;  // brackets in it and in the opening before it
     bool                                ended_ = false;
 };
 

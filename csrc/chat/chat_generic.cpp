@@ -1,5 +1,5 @@
-// Tool calls for templates that know none: the model is told about tools in a system message
-// (pyggml/chat/generic_tools.py) and calls them as JSON between tags, after content of its own.
+// Tool calls for templates without tool support: a system message describes the tools (pyggml/chat/generic_tools.py),
+// and the model calls them as JSON between tags, after any content.
 #include "chat-peg-parser.h"
 #include "chat/chat.hpp"
 #include "json-schema-to-grammar.h"

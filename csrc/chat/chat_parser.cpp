@@ -1,4 +1,4 @@
-// Generated text to a message, piece by piece, by the parser that upstream makes for each prompt.
+// Turns generated text into a message, piece by piece, with the parser that upstream makes for each prompt.
 #include "chat-peg-parser.h"
 #include "chat/chat.hpp"
 
@@ -8,7 +8,7 @@ namespace {
 
 using pyg::fail;
 
-// Upstream's parser recurses for each bracket, in units of what with_stack_for takes for a character.
+// Stack that upstream's parser needs per bracket, in units of what with_stack_for reserves per character.
 constexpr size_t STACK_OF_A_LEVEL = 16;
 
 size_t n_brackets(const std::string & text) {
@@ -17,7 +17,7 @@ size_t n_brackets(const std::string & text) {
 
 struct Reading {
     common_chat_msg message;
-    bool            understood = true;  // as far as it goes: an unfinished text counts
+    bool            understood = true;  // so far: unfinished text counts as understood
 };
 
 std::unique_ptr<common_chat_peg_mapper> mapper_for(common_chat_format format, common_chat_msg & message) {
@@ -52,7 +52,7 @@ bool begins_with(const std::string & text, const std::string & beginning) {
     return text.compare(0, beginning.size(), beginning) == 0;
 }
 
-// What `now` has and `told` has not, taken over into it. A reading that takes back what was told says nothing new.
+// What `now` adds to `told`, which is updated. A parse that retracts something already told adds nothing.
 std::string grow(std::string & told, const std::string & now) {
     if (now.size() <= told.size() || !begins_with(now, told)) {
         return "";
@@ -122,7 +122,7 @@ common_json delta_json(const std::vector<common_chat_msg_diff> & diffs) {
 
 namespace pyg {
 
-// Of an answer that goes on with a message, what was there before counts as told.
+// If the answer continues a message, the existing part counts as told.
 Answer::Answer(std::shared_ptr<const AnswerFormat> format)
     : format_(std::move(format)), n_opened_(n_brackets(format_->opening)) {
     with_stack_for(STACK_OF_A_LEVEL * n_opened_, [&] { told_ = read(*format_, "").message; });
@@ -130,7 +130,8 @@ Answer::Answer(std::shared_ptr<const AnswerFormat> format)
 
 std::vector<common_chat_msg_diff> Answer::feed(const std::string & text, bool last) {
     if (ended_) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "this answer has ended: make a new parser for another one");
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "this parser has read a whole answer: make a new one for the next answer");
     }
     text_ += text;
     ended_ = last;

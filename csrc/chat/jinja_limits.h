@@ -1,15 +1,14 @@
-// Compiled into upstream's jinja/runtime.cpp in front of it (see vendor/CMakeLists.txt). Templates come with models,
-// and the interpreter lets them call themselves and loop without end; but before each statement, and at other places,
-// it has a macro for debugging, which here looks after that instead. Its
-// table of functions is replaced by ours.
+// Included before upstream's jinja/runtime.cpp (see vendor/CMakeLists.txt). Templates come with models, and upstream's
+// interpreter lets them recurse and loop forever. Its debug macro, expanded before each statement and elsewhere,
+// becomes our limit check here, and its table of functions becomes ours.
 #pragma once
 
 #include "jinja/runtime.h"
 
-// Throws std::runtime_error when the template on this thread has gone on too long or too deep.
+// Throws std::runtime_error when the template on this thread has run too long or recursed too deeply.
 void pyg_jinja_step();
 
-// Upstream's functions for templates, but for those that could take all memory.
+// Upstream's functions for templates, with limits on those that could take all memory.
 const jinja::func_builtins & pyg_jinja_builtins();
 
 #define global_builtins pyg_jinja_builtins

@@ -3,7 +3,7 @@
 
 namespace pyg {
 
-// What this thread renders from here on has the time of one template, all together.
+// Restarts the time limit for everything this thread renders until the next call.
 void start_jinja_clock() noexcept;
 
 }  // namespace pyg

@@ -1,7 +1,7 @@
 // Which cells of the cache each sequence holds: bookkeeping only, no tensors.
 //
-// A unified cache is one array of cells, a cell for a token. Sequences that begin alike may share the cells of what
-// they have in common; a cell is free again when the last of them has let go of it.
+// A unified cache is one array of cells, one per token. Sequences may share the cells of a common prefix; a cell is
+// free again when no sequence holds it.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ class Cells {
     uint32_t n_free() const { return static_cast<uint32_t>(free_.size()); }
     uint32_t n_held(int32_t seq_id) const { return static_cast<uint32_t>(held_[seq_id].size()); }
 
-    // Cells that at least one of these sequences holds.
+    // Cells held by at least one of these sequences.
     uint32_t n_held_by(const std::vector<int32_t> & seq_ids) const;
 
-    void take(int32_t seq_id, uint32_t n);             // that many must be free
+    void take(int32_t seq_id, uint32_t n);             // n cells must be free
     void truncate(int32_t seq_id, uint32_t n);         // keeps the first n
     void share(int32_t from, int32_t to, uint32_t n);  // the first n; `to` must hold nothing
 

@@ -1,4 +1,4 @@
-// A context's memory, as the scheduler asks for it.
+// A context's memory behind the scheduler's interface.
 #pragma once
 
 #include "boundary/handles.hpp"
@@ -15,13 +15,13 @@ class ContextCache : public Cache {
     void truncate(int32_t seq_id, uint32_t n) override;
     void share(int32_t from, int32_t to, uint32_t n) override;
 
-    // Whether a sequence can go back to any earlier length.
+    // Whether a sequence can be cut to any earlier length.
     bool rewinds() const { return rewinds_; }
 
   private:
     llama_memory_t memory_;
     int32_t        n_swa_;
-    bool           is_recurrent_;  // wholly or in part
+    bool           is_recurrent_;  // fully or partly
     bool           rewinds_;
 };
 

@@ -22,10 +22,10 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using Sight = pyg::Scout::Sight;
 
-constexpr auto   WINDOW     = 10ms;
-constexpr auto   PAUSE      = 10ms;   // whoever wakes is put on an idle core; whoever spins on may sit on a taken one
-constexpr auto   MAX_PAUSE  = 250ms;  // where a core has been free for long
-constexpr auto   GAP        = 5ms;    // between two steps: longer, and cores look free because nobody computes
+constexpr auto WINDOW = 10ms;
+constexpr auto PAUSE  = 10ms;  // a waking thread is put on an idle core; one that keeps spinning may stay on a busy one
+constexpr auto MAX_PAUSE    = 250ms;  // when a core has been free for long
+constexpr auto GAP          = 5ms;    // between two steps: after a longer one, cores look free because nothing computes
 constexpr double FREE_SHARE = 0.9;
 
 int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
@@ -38,7 +38,7 @@ int64_t thread_cpu_ns() {
     return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
 }
 
-// Where the system refuses, the windows are still short, and a taken core still shows.
+// If the system refuses, the windows are still short and a busy core still shows.
 void take_lowest_priority() {
 #if defined(__linux__)
     const sched_param none = {};
@@ -48,8 +48,8 @@ void take_lowest_priority() {
 #endif
 }
 
-// What the compute thread and the helper share. While it computes, the one takes no lock: the helper could hold it at
-// the moment it loses its core, and the compute thread would wait for a thread that is last in line.
+// What the compute thread and the helper share. While computing, the compute thread takes no lock: the helper might
+// hold it when it loses its core, and the compute thread would wait for a thread of lowest priority.
 class Lookout {
   public:
     void stop() {
@@ -80,7 +80,7 @@ class Lookout {
         stepping_ = true;
         asked_    = n_threads != 0;
         if (asked_ && asleep_) {
-            wake_.notify_one();  // lost if the helper is just about to sleep: the next step repeats it
+            wake_.notify_one();  // lost if the helper is just about to sleep, but the next step repeats it
         }
     }
 
@@ -144,9 +144,9 @@ class Lookout {
     std::atomic<bool>     asked_{false};
     std::atomic<bool>     stepping_{false};
     std::atomic<int64_t>  ended_ns_{0};
-    std::atomic<uint32_t> n_breaks_{0};  // a window with a break in it says nothing
-    std::atomic<uint32_t> series_{0};    // which row of windows the answer belongs to
-    std::atomic<uint64_t> seen_{0};      // series << 32 | TAKEN | free windows in a row: what sight() tells
+    std::atomic<uint32_t> n_breaks_{0};  // a window with a break in it does not count
+    std::atomic<uint32_t> series_{0};    // which series of windows the answer belongs to
+    std::atomic<uint64_t> seen_{0};      // series << 32 | TAKEN | free windows in a row: what sight() returns
 
     std::mutex              mutex_;
     std::condition_variable wake_;
@@ -154,7 +154,7 @@ class Lookout {
     std::atomic<bool>       stop_{false};
 };
 
-// The helper is not waited for: on a machine without a free core it may be a second before it hears of the end.
+// Nothing waits for the helper: without a free core it may take a second to notice the end.
 class CoreScout final : public pyg::Scout {
   public:
     CoreScout() : lookout_(std::make_shared<Lookout>()) {

@@ -1,8 +1,8 @@
-// Tells whether a core is free beside the compute threads, without taking it from anybody.
+// Detects whether a core is free beside the compute threads, without taking it from other programs.
 //
-// A helper thread of the lowest priority spins for short windows while steps run, and compares the processor time it
-// got with the time that passed: it gets all of it where a core has nothing else to do, next to nothing where the
-// cores are taken. It sleeps unless a running step asks for it.
+// While steps run, a helper thread of lowest priority spins for short windows and compares the processor time it got
+// with the time that passed: all of it if a core is idle, almost none if all cores are busy. It sleeps unless a running
+// step asks for it.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ class Scout {
   public:
     // Since the last forget().
     struct Sight {
-        int32_t n_free    = 0;      // the last so many windows found a core free
-        bool    was_taken = false;  // an earlier one did not
+        int32_t n_free    = 0;      // how many windows in a row, up to the last, found a core free
+        bool    was_taken = false;  // an earlier window did not
     };
 
     virtual ~Scout() = default;
 
-    // A step begins, computed with n_threads; 0: nothing is asked during this one. Another number than the last asked
-    // for forgets what was seen.
+    // A step with n_threads begins; 0: do not look during this one. A different number from the last one forgets what
+    // was seen.
     virtual void step_begins(int32_t n_threads) = 0;
     virtual void step_ends()                    = 0;
 
@@ -31,7 +31,7 @@ class Scout {
     virtual Sight sight() const = 0;
 };
 
-// The real one, with its thread, which outlives it until some core lets a thread of lowest priority run for a moment.
+// The real one. Its thread outlives it until some core lets a thread of lowest priority run for a moment.
 std::unique_ptr<Scout> make_core_scout();
 
 }  // namespace pyg

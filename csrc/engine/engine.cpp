@@ -1,4 +1,4 @@
-// The engine's queue and its loop; a step of it is in engine_step.cpp.
+// The engine's queue and its loop; engine_step.cpp has a single step.
 #include "engine/engine.hpp"
 
 #include "engine/threads.hpp"
@@ -9,9 +9,8 @@ namespace {
 
 using pyg::fail;
 
-// From 64 rows on, upstream's flash attention on the CPU changes to a tiled kernel that rounds differently, and a
-// quantised model turns that into differences of a percent. Below, a row comes out as a decode of single tokens
-// would have it.
+// From 64 rows on, upstream's flash attention on the CPU uses a tiled kernel that rounds differently, which a quantised
+// model amplifies to about a percent. Below that, each row equals that of a single-token decode.
 constexpr uint32_t LOGITS_ROWS = 32;
 
 constexpr auto   SWEEP_EVERY     = std::chrono::milliseconds(10);
@@ -19,8 +18,8 @@ constexpr double GATHERING_SHARE = 0.01;
 constexpr double GATHERING_MAX_S = 0.003;
 
 pyg::Failure broken() {
-    return fail(PYG_ERR_ENGINE, "something inside the engine failed during an earlier request, so it cannot go on: "
-                                "close it and load the model again");
+    return fail(PYG_ERR_ENGINE,
+                "the engine failed during an earlier request and cannot continue: close it and load the model again");
 }
 
 pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_options & options) {
@@ -76,8 +75,8 @@ void Engine::submit(std::shared_ptr<Request> request) {
         }
         if (n_places() == 0) {
             throw fail(PYG_ERR_QUEUE_FULL,
-                       "%u requests wait already, which is max_queue: try again when some have ended, or load with a "
-                       "larger max_queue",
+                       "%u requests are already waiting, as many as max_queue allows: try again when some have "
+                       "finished, or load with a larger max_queue",
                        max_queue_);
         }
         scheduler_.add(std::move(request));
@@ -119,14 +118,14 @@ pyg_engine_stats Engine::stats() const {
     return stats;
 }
 
-// Requests that wait, those aside that ended meanwhile and have not been swept yet.
+// Waiting requests, without those that have ended but are not swept yet.
 int32_t Engine::n_queued() const {
     const auto & waiting = scheduler_.waiting();
     return static_cast<int32_t>(
         std::count_if(waiting.begin(), waiting.end(), [](const auto & task) { return !request_of(task).has_ended(); }));
 }
 
-// How many more requests the queue takes. Those for which a sequence is free are on their way, and need no place.
+// How many more requests the queue takes. Those for which a sequence is free are about to start and need no place.
 size_t Engine::n_places() const {
     const size_t n_places = size_t{max_queue_} + n_parallel_ - scheduler_.running().size();
     if (max_queue_ == 0 || scheduler_.idle()) {
@@ -155,7 +154,7 @@ void Engine::run() {
         if (status != PYG_OK) {
             recover(error, in_doubt);
         }
-        step_ = {};  // so that an idle engine keeps no request alive
+        step_ = {};  // an idle engine must keep no request alive
     }
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto & task : scheduler_.running()) {
@@ -177,8 +176,8 @@ bool Engine::wait_for_work() {
     return !closing_;
 }
 
-// Requests that are made together arrive one after the other. The first one waits a moment for the rest, since prompts
-// are computed faster together: for a small part of the time it is going to take.
+// Requests made together arrive one after the other, and prompts are computed faster together, so the first one waits
+// for the rest: for a small part of the time it will take.
 std::chrono::duration<double> Engine::gathering_time() const {
     size_t n_tokens = 0;
     for (const auto & task : scheduler_.waiting()) {
@@ -201,7 +200,7 @@ void Engine::run_step() {
     std::lock_guard<std::mutex> lock(mutex_);
     scheduler_.interrupted(step_);
     if (outcome == Outcome::NO_ROOM && !scheduler_.give_room()) {
-        throw fail(PYG_ERR_ENGINE, "the engine found no room for %u tokens: %s", step_.n_tokens,
+        throw fail(PYG_ERR_ENGINE, "the engine's cache has no room for %u tokens: %s", step_.n_tokens,
                    engine_words().c_str());
     }
 }
@@ -226,7 +225,7 @@ Step Engine::next_step() {
     }
 }
 
-// Ends whatever was cancelled or is past its deadline. Those that wait, possibly thousands, are looked through less
+// Ends requests that were cancelled or are past their deadline. The waiting ones, possibly thousands, are checked less
 // often.
 void Engine::sweep() {
     const auto                                                now = Clock::now();
@@ -250,7 +249,7 @@ void Engine::sweep() {
     }
 }
 
-// The scheduler first: whoever learns of the end finds the room free. But learn of it they must.
+// Tells the scheduler first, so that the room is free when the caller learns of the end, which must happen in any case.
 void Engine::end(Request & request, const End & end) {
     const auto tell = [&] { end.error ? request.end(*end.error) : request.end(end.finish, end.stop_token_id); };
     try {
@@ -263,7 +262,7 @@ void Engine::end(Request & request, const End & end) {
     tell();
 }
 
-// As many of those who asked as there are places: each of a thousand being told of one place would be a crowd.
+// Wakes only as many as there are places: waking a thousand for one place would be a stampede.
 void Engine::tell_room() {
     const size_t n_told = closing_ || broken_ ? room_askers_.size() : std::min(n_places(), room_askers_.size());
     for (size_t i = 0; i < n_told; i++) {
@@ -272,7 +271,7 @@ void Engine::tell_room() {
     room_askers_.erase(room_askers_.begin(), room_askers_.begin() + static_cast<std::ptrdiff_t>(n_told));
 }
 
-// A step went wrong. Where the context may be in an unknown state, nobody is served any more.
+// A step failed. If the context may be in an unknown state, the engine serves no more requests.
 void Engine::recover(const pyg_error & error, bool in_doubt) {
     pyg_error  another;
     const bool planned = !step_.empty();
@@ -284,7 +283,7 @@ void Engine::recover(const pyg_error & error, bool in_doubt) {
     }
 }
 
-// Those the step was for are told, and what the memory holds of them is not used again.
+// Fails the step's requests; what the memory holds of them is not reused.
 void Engine::fail_step(const pyg_error & error) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (const Slice & slice : step_.slices) {

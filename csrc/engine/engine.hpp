@@ -1,6 +1,6 @@
 // The engine: one context, one native thread, any number of requests computed together.
 //
-// Callers queue requests and read from them; the thread alone computes. Three kinds of lock exist, taken in this order
+// Callers queue requests and read from them; only the thread computes. Three kinds of lock exist, taken in this order
 // and never held over a forward pass or sampling: the engine's (scheduler, counters), each request's (what its reader
 // sees), each waker's.
 #pragma once
@@ -27,7 +27,7 @@ class BatchArrays {
     std::vector<int8_t>         outputs_;
 };
 
-// The engine runs no tasks but requests.
+// Every task of the engine is a request.
 inline Request & request_of(const std::shared_ptr<Task> & task) { return static_cast<Request &>(*task); }
 
 class Engine {
@@ -58,7 +58,7 @@ class Engine {
     bool                          wait_for_work();
     std::chrono::duration<double> gathering_time() const;
 
-    // One step: planned, computed, its outcome handed out.
+    // One step: plan, compute, hand out the results.
     void               run_step();
     Step               next_step();
     Outcome            compute(const Step & step);
@@ -85,7 +85,7 @@ class Engine {
 
     const std::shared_ptr<Model> model_;
     std::shared_ptr<Context>     context_;
-    const uint32_t               n_ctx_;  // of one request
+    const uint32_t               n_ctx_;  // per request
     const int32_t                n_vocab_;
     const uint32_t               n_parallel_;
     const uint32_t               max_queue_;
@@ -95,9 +95,9 @@ class Engine {
     // The thread's own.
     BatchArrays                batch_;
     Step                       step_;
-    std::optional<ThreadTuner> tuner_;                         // none where the caller has chosen
-    int32_t                    n_threads_          = 0;        // as it was last told; 0: not yet
-    const Request *            watched_            = nullptr;  // ends the step it is in when it is cancelled
+    std::optional<ThreadTuner> tuner_;                         // none if the caller chose the number
+    int32_t                    n_threads_          = 0;        // last set; 0: not yet
+    const Request *            watched_            = nullptr;  // cancelling it interrupts its step
     bool                       interrupted_before_ = false;
     double                     s_per_prompt_token_ = 0;  // 0: not measured yet
     Clock::time_point          swept_;
@@ -108,10 +108,10 @@ class Engine {
     std::deque<std::pair<std::shared_ptr<Waker>, uint64_t>> room_askers_;
     pyg_engine_stats                                        stats_        = {};
     bool                                                    forget_asked_ = false;
-    bool              broken_ = false;  // the context, or what is known of it, is in doubt
-    std::atomic<bool> closing_{false};
+    bool                                                    broken_ = false;  // the state of the context is uncertain
+    std::atomic<bool>                                       closing_{false};
 
-    std::thread thread_;  // last: starts when everything else is in place
+    std::thread thread_;  // last member: starts once the others exist
 };
 
 }  // namespace pyg

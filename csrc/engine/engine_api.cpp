@@ -23,7 +23,7 @@ void require_generative(const pyg::Context & context) {
     }
 }
 
-// Cells that are of use: those the context has, as far as its sequences have positions for them.
+// Usable cells: no more than the sequences have positions for.
 uint32_t usable_cells(const pyg::Context & context) {
     const uint64_t n_positions = static_cast<uint64_t>(pyg::n_positions(*context.model)) * llama_n_seq_max(context.raw);
     return static_cast<uint32_t>(std::min<uint64_t>(llama_n_ctx_seq(context.raw), n_positions));
@@ -32,8 +32,8 @@ uint32_t usable_cells(const pyg::Context & context) {
 pyg_engine_options checked(const pyg::Context & context, pyg_engine_options options) {
     const uint32_t all = usable_cells(context);
     if (options.n_ctx > all) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "n_ctx is %u, and this context and model have room for %u", options.n_ctx,
-                   all);
+        throw fail(PYG_ERR_INVALID_PARAMETER, "n_ctx is %u, but this context and model have room for only %u",
+                   options.n_ctx, all);
     }
     if (llama_n_seq_max(context.raw) > 1 && !context.shares_cells()) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "the engine shares its cells between sequences: make the context with "
@@ -43,7 +43,8 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
     return options;
 }
 
-// Making a request can take long (a grammar is compiled), so it is done between two short turns on the engine.
+// Making a request can take long (it may compile a grammar), so it happens between two short holds of the engine's
+// lock.
 template <class... Options>
 pyg_request * submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, Options &&... options) {
     const auto [model, n_ctx] = pyg::take_turn(

@@ -1,4 +1,4 @@
-// One step of the engine: the forward pass, and what comes out of it.
+// One step of the engine: the forward pass and its results.
 #include "boundary/log.hpp"
 #include "engine/engine.hpp"
 
@@ -9,13 +9,13 @@
 
 namespace {
 
-// Prompts are computed in pieces that take about so long, beside streams and alone; smaller pieces than so many tokens
-// would cost more than they are worth.
+// Prompts are computed in pieces that take about this long, beside streams or alone; pieces with fewer tokens than this
+// cost more than they are worth.
 constexpr double   PIECE_BESIDE_S = 0.1;
 constexpr double   PIECE_ALONE_S  = 0.5;
 constexpr uint32_t PIECE_MIN      = 64;
 
-// What llama_decode answers.
+// What llama_decode returns.
 constexpr int32_t DECODE_NO_ROOM = 1;
 constexpr int32_t DECODE_ABORTED = 2;
 
@@ -23,7 +23,7 @@ double seconds_since(pyg::Clock::time_point start) {
     return std::chrono::duration<double>(pyg::Clock::now() - start).count();
 }
 
-// That this thread has had so far.
+// Processor time of this thread so far.
 double processor_seconds() {
     timespec time = {};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -59,7 +59,7 @@ llama_batch BatchArrays::of(const Step & step) {
             outputs_.data()};
 }
 
-// As many prompt tokens as take about so long.
+// How many prompt tokens take about `seconds`.
 uint32_t Engine::prompt_piece(double seconds) const {
     const uint32_t n_ubatch = llama_n_ubatch(context_->raw);
     if (s_per_prompt_token_ == 0) {
@@ -69,9 +69,9 @@ uint32_t Engine::prompt_piece(double seconds) const {
     return std::max(static_cast<uint32_t>(n), std::min(PIECE_MIN, n_ubatch));
 }
 
-// How many prompt tokens a step may take on beside those who stream, and when nobody does. Even then it is no more than
-// others who come meanwhile may have to wait for, and a cancel, which ggml sees between two nodes of a graph. Only
-// the bit-reproducible mode must not depend on the time anything takes.
+// How many prompt tokens a step may compute beside streaming requests, and when none streams. The latter has a limit
+// too, because new requests have to wait for the step, and so may a cancel, which ggml sees only between two nodes of a
+// graph. The bit-reproducible mode must not depend on timing.
 std::pair<uint32_t, uint32_t> Engine::prompt_pieces() const {
     const uint32_t alone = is_reproducible_ ? UINT32_MAX : prompt_piece(PIECE_ALONE_S);
     return {std::min(prompt_piece(PIECE_BESIDE_S), llama_n_ubatch(context_->raw)), alone};
@@ -95,7 +95,7 @@ Engine::Outcome Engine::compute(const Step & step) {
         tuner_->abandoned();
     }
     if (result == DECODE_ABORTED) {
-        words.drop();  // which call it an error; it is what was asked for
+        words.drop();  // they call it an error, but it was requested
         return Outcome::INTERRUPTED;
     }
     if (result == DECODE_NO_ROOM) {
@@ -119,8 +119,8 @@ void Engine::choose_threads(uint32_t n_tokens) {
     }
 }
 
-// The request whose end makes a step not worth finishing: most of it is for that one. Others must not suffer from
-// it: they get their step next time, and their state has to survive the interruption.
+// The request without which the step is not worth finishing, because most of the step is for it. The others lose
+// nothing: they get their tokens in the next step, and their state must survive the interruption.
 const Request * Engine::worth_interrupting(const Step & step) const {
     const auto largest   = std::max_element(step.slices.begin(), step.slices.end(),
                                             [](const Slice & a, const Slice & b) { return a.n < b.n; });
@@ -130,7 +130,7 @@ const Request * Engine::worth_interrupting(const Step & step) const {
     return for_it && (alone || no_regret) ? &request_of(largest->task) : nullptr;
 }
 
-// Asked by ggml between the nodes of a graph, on one of the compute threads.
+// Called by ggml between the nodes of a graph, on a compute thread.
 bool Engine::should_abort(void * self) {
     const auto * engine = static_cast<Engine *>(self);
     return engine->closing_.load(std::memory_order_relaxed) ||
@@ -160,8 +160,8 @@ void Engine::count(const Step & step, double seconds) {
     (n_prompt > 0 ? stats_.prefill_s : stats_.decode_s) += seconds;
 }
 
-// Samples for everyone whose turn it is, and ends those who are through. What goes wrong with one sampler is the
-// business of that request only.
+// Samples a token for each request that is due and ends those that are done. A failing sampler ends only its own
+// request.
 void Engine::hand_out(const Step & step) {
     const auto                             start = Clock::now();
     std::vector<std::pair<Request *, End>> ended;
@@ -198,7 +198,7 @@ void Engine::hand_out(const Step & step) {
     tell_room();
 }
 
-// Why the request ends now, if it does.
+// Why the request ends now, if at all.
 std::optional<Engine::End> Engine::next_token(Request & request, int32_t row) {
     if (request.is_full()) {
         return End{PYG_FINISH_LENGTH};  // max_tokens is 0
@@ -216,8 +216,8 @@ std::optional<Engine::End> Engine::next_token(Request & request, int32_t row) {
     return request.is_full() || no_room_for_it ? std::optional<End>(End{PYG_FINISH_LENGTH}) : std::nullopt;
 }
 
-// The rows of a piece of a prompt, of which each is wanted: the logits themselves, which is all then, or what they say
-// of the prompt, after which the request goes on like any other.
+// The rows of a piece of a prompt that wants all of them: for the logits themselves, or for the prompt's logprobs,
+// after which the request continues like any other.
 std::optional<Engine::End> Engine::take_rows(Request & request, const Slice & slice) {
     const auto    n_vocab = static_cast<size_t>(n_vocab_);
     const float * rows    = llama_get_logits(context_->raw);

@@ -14,14 +14,15 @@ namespace {
 using pyg::fail;
 
 constexpr float   MINUS_INFINITY = -std::numeric_limits<float>::infinity();
-constexpr int32_t LANES          = 16;   // running values of a loop, since the compiler may not reorder a single one
-constexpr int32_t BLOCK          = 512;  // a multiple of LANES; few enough that sums of it in floats are exact to 1e-6
+constexpr int32_t LANES =
+    16;  // independent running values per loop, because the compiler must not reorder a single one
+constexpr int32_t BLOCK = 512;  // a multiple of LANES; few enough that sums of it in floats are exact to 1e-6
 
-// exp(x) of x <= 0 to about 2e-7, relatively, in a way that compilers turn into vector instructions; expf would take
-// longer than everything else done here. 2^n * exp(r), with n the nearest integer and a polynomial for the rest.
+// exp(x) for x <= 0 with a relative error of about 2e-7, written so that compilers vectorize it; expf would take longer
+// than everything else here. 2^n * exp(r), with n the nearest integer and a polynomial for the rest.
 float exp_of_negative(float x) {
     constexpr float LOG2_E = 1.44269504f, LN2_HIGH = 0.693359375f, LN2_LOW = -2.12194440e-4f;
-    constexpr float TO_INTEGER = 12582912.0f;  // 1.5 * 2^23: adding it rounds away what lies behind the point
+    constexpr float TO_INTEGER = 12582912.0f;  // 1.5 * 2^23: adding it rounds away the fraction
     x                          = x > -87.0f ? x : -87.0f;
     const float n              = (x * LOG2_E + TO_INTEGER) - TO_INTEGER;
     const float r              = (x - n * LN2_HIGH) - n * LN2_LOW;
@@ -38,7 +39,7 @@ float exp_of_negative(float x) {
     return series * power;
 }
 
-// The largest of `n` values, those that are no numbers aside.
+// The largest of `n` values, ignoring NaNs.
 float maximum(const float * values, int32_t n) {
     float lanes[LANES];
     std::fill_n(lanes, LANES, MINUS_INFINITY);
@@ -54,7 +55,7 @@ float maximum(const float * values, int32_t n) {
     return largest;
 }
 
-// The sum of exp(value - reference) over a block. Terms first, sums then: loops that compilers vectorize.
+// The sum of exp(value - reference) over a block. Terms first, then sums: compilers vectorize both loops.
 double sum_of_exp(const float * values, int32_t n, float reference) {
     float terms[BLOCK] = {};
     for (int32_t i = 0; i < n; i++) {
@@ -69,12 +70,12 @@ double sum_of_exp(const float * values, int32_t n, float reference) {
     return std::accumulate(lanes, lanes + LANES, 0.0);
 }
 
-// The largest values seen and where, as a heap with the least of them in front.
+// The largest values seen and their places, as a heap with the smallest in front.
 class Best {
   public:
     explicit Best(int32_t n) : n_(static_cast<size_t>(n)) { heap_.reserve(n_); }
 
-    // Whether a value can be among them. One that comes later loses against an equal.
+    // Whether a value makes it into the heap. Of equal values the earlier stays.
     bool takes(float value) const { return heap_.size() < n_ || (!heap_.empty() && value > heap_.front().first); }
 
     void add(float value, int32_t id) {
@@ -127,7 +128,7 @@ void logprobs_of(const float * row, int32_t n_vocab, int32_t token_id, int32_t n
         }
     }
     if (!std::isfinite(largest)) {
-        throw fail(PYG_ERR_ENGINE, "the model produced logits that are no numbers: the weights are damaged");
+        throw fail(PYG_ERR_ENGINE, "the model produced logits that are not numbers: the weights are damaged");
     }
     const double log_sum    = std::log(sum);
     const auto   normalized = [&](float logit) {
@@ -156,7 +157,7 @@ void LogprobTable::append(const Logprobs & one) {
 
 void LogprobTable::copy(int32_t first, int32_t n, float * logprobs, int32_t * top_ids, float * top) const {
     if (first < 0 || n < 0 || static_cast<size_t>(first) + static_cast<size_t>(n) > size()) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "logprobs %d to %lld were asked for, and there are %zu", first,
+        throw fail(PYG_ERR_INVALID_PARAMETER, "logprobs %d to %lld were requested, but there are only %zu", first,
                    static_cast<long long>(first) + n - 1, size());
     }
     const ptrdiff_t width = n_top_;

@@ -1,4 +1,4 @@
-// What the model itself thought of tokens: log-softmax of its logits as they came, before anything changes them.
+// Log-probabilities of tokens: the log-softmax of the model's own logits, before anything changes them.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,19 @@ constexpr int32_t MAX_LOGPROBS = 1000;  // alternatives of a token
 // Of one token.
 struct Logprobs {
     float                logprob = 0;
-    std::vector<int32_t> top_ids;  // the likeliest alternatives, likeliest first, of equals the lower id
+    std::vector<int32_t> top_ids;  // the likeliest alternatives, likeliest first; for ties the lower id first
     std::vector<float>   top;      // their log-probabilities
 };
 
-// Of token `token_id` and the `n_top` likeliest (which may be 0), by `row`: (n_vocab,). Walks the row once.
-// PYG_ERR_ENGINE when it holds no number.
+// Of token `token_id` and the `n_top` likeliest (may be 0), from `row`: (n_vocab,). Walks the row once. PYG_ERR_ENGINE
+// when the row has no numbers.
 void logprobs_of(const float * row, int32_t n_vocab, int32_t token_id, int32_t n_top, Logprobs & out);
 
-// Of a row of tokens, which grows at its end.
+// Of a sequence of tokens that grows at its end.
 class LogprobTable {
   public:
     LogprobTable() = default;
-    // PYG_ERR_INVALID_PARAMETER for an n_top outside 0 to MAX_LOGPROBS; no more than `n_vocab` are kept. 0: nothing is.
+    // PYG_ERR_INVALID_PARAMETER unless n_top is 0 to MAX_LOGPROBS; at most `n_vocab` are kept. 0: keep nothing.
     LogprobTable(const char * name, int32_t n_top, int32_t n_vocab);
 
     bool    wanted() const { return n_top_ > 0; }
@@ -32,7 +32,8 @@ class LogprobTable {
     size_t  size() const { return logprobs_.size(); }
     void    append(const Logprobs & one);
 
-    // Rows [first, first + n). logprobs: (n,); top_ids, top: (n, n_top). PYG_ERR_INVALID_PARAMETER without such rows.
+    // Rows [first, first + n). logprobs: (n,); top_ids, top: (n, n_top). PYG_ERR_INVALID_PARAMETER if there are no such
+    // rows.
     void copy(int32_t first, int32_t n, float * logprobs, int32_t * top_ids, float * top) const;
 
   private:

@@ -12,9 +12,10 @@ std::vector<int32_t> checked_prompt(const pyg::Model & model, uint32_t n_ctx, co
         throw fail(PYG_ERR_EMPTY_PROMPT, "the prompt has no tokens; give at least one");
     }
     if (static_cast<uint32_t>(n_prompt) > n_ctx) {
-        throw fail(PYG_ERR_CONTEXT_OVERFLOW,
-                   "the prompt has %d tokens and the context holds %u: shorten the prompt or load with a larger n_ctx",
-                   n_prompt, n_ctx);
+        throw fail(
+            PYG_ERR_CONTEXT_OVERFLOW,
+            "the prompt has %d tokens, but the context holds only %u: shorten the prompt or load with a larger n_ctx",
+            n_prompt, n_ctx);
     }
     for (int32_t i = 0; i < n_prompt; i++) {
         model.require_token(prompt[i], i);
@@ -196,7 +197,7 @@ pyg_status Request::wait(int32_t min_tokens, double timeout_s, int32_t * token_i
     }
     const auto ready = [&] { return ready_locked(); };
     while (!ready() && timeout_s != 0) {
-        // A queued request must not outstay its deadline because the engine is busy with another one.
+        // A queued request must not miss its deadline because the engine is busy with another one.
         const bool own_deadline = phase_ == Phase::WAITING && deadline_ && (!give_up || *deadline_ < *give_up);
         const auto until        = own_deadline ? deadline_ : give_up;
         if (!until) {
@@ -255,7 +256,7 @@ pyg_request_state Request::state_locked() const {
 
 pyg_status pyg_request_wait(pyg_request * request, int32_t min_tokens, double timeout_s, int32_t * token_ids,
                             int32_t max_tokens, int32_t * n_out, pyg_request_state * state, pyg_error * err) {
-    // Not pyg::with: that would hold the handle's lock while waiting, and cancel must get through.
+    // Not pyg::with, which would hold the handle's lock while waiting and block cancel.
     pyg_status       status = PYG_OK;
     const pyg_status outer  = pyg::guard(err, [&] {
         if (!request) {

@@ -13,25 +13,25 @@
 
 namespace pyg {
 
-// A request is shared by the caller's handle and the engine; either may outlive the other. Its life is
-// waiting -> running -> ended, or waiting -> ended for one that is cancelled or times out in the queue. It runs from
-// the first step on that computes some of it, and goes on doing so when it is preempted.
+// The caller's handle and the engine share a request; either may outlive the other. It goes waiting -> running ->
+// ended, or waiting -> ended if it is cancelled or times out in the queue. It counts as running from the first step
+// that computes some of it, even while preempted.
 //
-// The part that is a Task is the engine's thread's alone: the tokens are computed from there. What callers see is
-// kept beside it, under the request's own lock.
+// Only the engine's thread uses the Task part, whose tokens it computes. What callers see is kept beside it, under the
+// request's own lock.
 class Request : public Task {
   public:
     // Validates everything; throws Failure.
     Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt,
             const pyg_request_options & options);
-    // One that wants the logits of every prompt position instead of new tokens.
+    // A request for the logits of every prompt position instead of new tokens.
     Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits);
 
     // --- the engine's thread ---
-    bool start();  // about to be computed; false: it has ended already
+    bool start();  // before it is computed; false: it has already ended
     void prefilled(uint32_t n_tokens);
-    void note_logprobs(const float * row, int32_t n_vocab, int32_t token_id);  // of the token published next
-    // `rows`: those of tokens [first, first + n), each of which tells of the token after it.
+    void note_logprobs(const float * row, int32_t n_vocab, int32_t token_id);  // of the next token to be published
+    // `rows`: those of tokens [first, first + n), each of which predicts the token after it.
     void note_prompt_logprobs(const float * rows, int32_t n_vocab, uint32_t first, uint32_t n);
     void publish(int32_t token_id);
     void end(pyg_finish finish, int32_t stop_token_id = -1);
@@ -43,7 +43,7 @@ class Request : public Task {
     bool           is_full() const { return n_tokens() - n_prompt >= static_cast<uint32_t>(max_tokens); }
     bool           in_prefill() const { return n_past < n_prompt; }
 
-    // Why it should stop now, if it should. Cheap: asked between the nodes of a graph.
+    // Why it should stop now, if at all. Cheap: called between the nodes of a graph.
     std::optional<pyg_finish> interruption(Clock::time_point now) const;
 
     // --- any thread ---
@@ -74,7 +74,7 @@ class Request : public Task {
     std::atomic<bool>                      cancelled_{false};
     std::shared_ptr<Waker>                 waker_;  // may be null
     const uint64_t                         tag_ = 0;
-    Logprobs                               noted_;  // the engine's thread's, to compute in
+    Logprobs                               noted_;  // scratch of the engine's thread
 
     mutable std::mutex      mutex_;
     std::condition_variable news_;
@@ -83,11 +83,11 @@ class Request : public Task {
     pyg_error               error_         = {};
     int32_t                 stop_token_id_ = -1;
     std::vector<int32_t>    generated_;
-    LogprobTable            logprobs_;         // of these; one more while the next is about to be published
+    LogprobTable            logprobs_;         // of these; one more while the next is being published
     LogprobTable            prompt_logprobs_;  // of the prompt's second token, its third ...
     size_t                  n_read_             = 0;
     size_t                  n_wanted_           = 0;      // the reader sleeps until this many are generated
-    bool                    armed_              = false;  // the waker is to be told when they are
+    bool                    armed_              = false;  // the waker is to be woken then
     uint32_t                n_cached_seen_      = 0;
     int32_t                 n_preemptions_seen_ = 0;
     uint32_t                n_prefilled_        = 0;
@@ -104,7 +104,7 @@ struct pyg_request : pyg::Handle {
     void release() {
         request->cancel();
         if (request->logits) {
-            request->await_end();  // the engine may be writing to memory that the caller is about to free
+            request->await_end();  // the engine may be writing to memory the caller is about to free
         }
     }
     void leak() {}

@@ -7,14 +7,14 @@ namespace pyg {
 
 namespace {
 
-// A task is started beside others only with room for this many tokens more: one that had to give its room away soon
-// after would have been computed for nothing.
+// A task starts beside others only if there is room for this many more tokens: if it lost its room soon after, it would
+// have been computed for nothing.
 constexpr uint32_t HEADROOM = 32;
 
-// Waiting for a prompt that is being computed pays from this many common tokens on.
+// Waiting for a prompt that is being computed pays off from this many common tokens on.
 constexpr uint32_t WORTH_WAITING = 32;
 
-// Of thousands that wait for the same prompt, so many are passed over to see who else could run.
+// If thousands wait for the same prompt, this many are skipped to find others that can run.
 constexpr uint32_t LOOK_AHEAD = 64;
 
 uint32_t common_prefix(const std::vector<int32_t> & a, uint32_t n_a, const std::vector<int32_t> & b, uint32_t n_b) {
@@ -26,7 +26,7 @@ bool arrived_before(const std::shared_ptr<Task> & a, const std::shared_ptr<Task>
     return a->arrival < b->arrival;
 }
 
-// Into a row that is in order of arrival, and stays so.
+// Inserts into a queue sorted by arrival.
 template <class Row>
 void insert(Row & row, const std::shared_ptr<Task> & task) {
     row.insert(std::upper_bound(row.begin(), row.end(), task, arrived_before), task);
@@ -72,7 +72,7 @@ Step Scheduler::next(uint32_t n_beside, uint32_t n_alone) {
     return step;
 }
 
-// Tasks that want every row have every other step while there are others.
+// Tasks that want every row get every other step while there are others.
 Step Scheduler::rows_step() {
     Step       step;
     const auto task = std::find_if(running_.begin(), running_.end(), [](const auto & each) { return each->every_row; });
@@ -120,7 +120,7 @@ void Scheduler::end(Task & task, bool forget) {
     }
     sequence.tokens = task.tokens;
     sequence.ended  = ++n_ended_;
-    shorten(seq_id, task.n_past);  // what a step computed in which it ended does not count
+    shorten(seq_id, task.n_past);  // drop what was computed in the step in which it ended
 }
 
 void Scheduler::forget() {
@@ -149,7 +149,7 @@ uint32_t Scheduler::n_cells_running() const {
     return cells_.n_held_by(seq_ids);
 }
 
-// The oldest first, so that it is never the one without room.
+// The oldest first, so that it always gets room.
 void Scheduler::reserve_for_decoding() {
     for (size_t i = 0; i < running_.size(); i++) {
         const auto     task      = running_[i];
@@ -176,18 +176,18 @@ void Scheduler::admit() {
         } else if (start(task, prefix)) {
             each = waiting_.erase(each);
         } else {
-            return;  // nobody overtakes one who waits for room
+            return;  // no task overtakes one that waits for room
         }
     }
 }
 
-// Gives a waiting task a sequence that begins with `prefix`, and cells for the rest of its tokens; false: no room.
+// Gives a waiting task a sequence that begins with `prefix` and cells for its other tokens; false: no room.
 bool Scheduler::start(const std::shared_ptr<Task> & task, const Prefix & prefix) {
     const uint32_t n_new  = task->n_tokens() - prefix.n;
     const uint32_t n_room = n_new + (running_.empty() ? 0 : HEADROOM);
     const bool     kept   = prefix.n > 0 && is_kept(prefix.seq_id);
 
-    // Go on in the sequence that offers the prefix, or leave it whole for others and begin beside it.
+    // Continue in the sequence that offers the prefix, or leave it whole for others and share its cells.
     bool in_place = kept && (2 * prefix.n >= cells_.n_held(prefix.seq_id) || !cache_.can_share() ||
                              other_sequence(prefix.seq_id) < 0);
     if (in_place) {
@@ -225,7 +225,7 @@ bool Scheduler::start(const std::shared_ptr<Task> & task, const Prefix & prefix)
     return true;
 }
 
-// What of a task's tokens is computed already, at best. The last one has to be computed again for its output.
+// The longest prefix of a task's tokens already computed. The last token is always computed again for its output.
 Scheduler::Prefix Scheduler::longest_prefix(const Task & task) const {
     Prefix best;
     if (!limits_.prefix_cache || task.every_row) {
@@ -244,8 +244,8 @@ Scheduler::Prefix Scheduler::longest_prefix(const Task & task) const {
     return best;
 }
 
-// Whether a prompt that is being computed for an older task will offer clearly more than `n` tokens. Only an older
-// one, so that the waiting has an end.
+// Whether a prompt being computed for an older task will offer clearly more than `n` tokens. Only older tasks count, so
+// that waiting ends.
 bool Scheduler::longer_prefix_soon(const Task & task, uint32_t n) const {
     if (!limits_.prefix_cache || task.every_row || !cache_.can_share()) {
         return false;
@@ -256,7 +256,7 @@ bool Scheduler::longer_prefix_soon(const Task & task, uint32_t n) const {
     });
 }
 
-// A sequence in which nobody runs: one that holds nothing, else the one used least recently; -1: none.
+// A sequence without a running task: an empty one, else the least recently used; -1: none.
 int32_t Scheduler::other_sequence(int32_t but) const {
     for (int32_t seq_id = 0; seq_id < limits_.n_seq; seq_id++) {
         if (!sequences_[seq_id].task && cells_.n_held(seq_id) == 0) {
@@ -278,7 +278,7 @@ std::optional<int32_t> Scheduler::oldest_kept(int32_t but) const {
     return oldest;
 }
 
-// Forgets kept sequences until `n` cells are free; false when that is not enough.
+// Forgets kept sequences until `n` cells are free; false if that is not enough.
 bool Scheduler::make_room(uint32_t n, int32_t but) {
     while (cells_.n_free() < n) {
         const auto seq_id = oldest_kept(but);

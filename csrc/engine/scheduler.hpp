@@ -1,10 +1,10 @@
-// Who runs next: pure policy, no tensors, no threads, no clocks.
+// Decides what runs next: pure policy, no tensors, no threads, no clocks.
 //
 // A request is a Task here: its tokens, and how many of them the cache holds. A task waits, runs in one of the cache's
 // sequences, and ends; its sequence then keeps what was computed until the room is needed, and a new task starts from
-// the longest prefix that any sequence can offer. Whoever came first is served first. When the cells run out, kept
-// sequences are forgotten, the least recently used first, then the youngest task gives its room away and waits to be
-// computed again: so the oldest task always gets on, and every task ends.
+// the longest prefix that any sequence offers. First come, first served. When cells run out, kept sequences are
+// forgotten, the least recently used first; then the youngest task gives up its room and waits to be computed again. So
+// the oldest task always advances, and every task ends.
 #pragma once
 
 #include "engine/cells.hpp"
@@ -16,34 +16,34 @@
 
 namespace pyg {
 
-// What the scheduler asks of the engine's memory: sequences of cached tokens, each from position 0 on.
+// What the scheduler needs from the engine's memory: sequences of cached tokens, each from position 0 on.
 class Cache {
   public:
     virtual ~Cache() = default;
 
-    // Whether computation can go on after the first `n` of the tokens a sequence holds. Memories of a recurrent state
-    // cannot go back; those of a sliding window have forgotten what lies behind it.
+    // Whether computation can continue after the first `n` tokens of a sequence. Recurrent states cannot go back;
+    // sliding windows have forgotten what lies behind them.
     virtual bool can_keep(int32_t seq_id, uint32_t n) const = 0;
-    // Whether a sequence can begin with the cells of another.
+    // Whether a sequence can share the first cells of another.
     virtual bool can_share() const = 0;
 
-    virtual void truncate(int32_t seq_id, uint32_t n)        = 0;  // to the first n: 0, or as can_keep says
+    virtual void truncate(int32_t seq_id, uint32_t n)        = 0;  // to the first n: 0, or what can_keep allows
     virtual void share(int32_t from, int32_t to, uint32_t n) = 0;  // `to` is empty
 };
 
-// What the scheduler knows of a request.
+// What the scheduler knows about a request.
 struct Task {
-    // The prompt, then what was generated: whoever samples a token for a running task appends it.
+    // The prompt, then what was generated: sampling for a running task appends here.
     std::vector<int32_t> tokens;
-    // It wants the output of every position: computed from its first token, a few rows at a time, with nobody beside
-    // it, so that the numbers do not depend on the company.
+    // It wants the output of every position: computed from its first token, a few rows at a time and alone, so that the
+    // numbers do not depend on other tasks.
     bool every_row = false;
 
-    // Kept by the scheduler.
+    // Maintained by the scheduler.
     uint64_t arrival       = 0;
     int32_t  seq_id        = -1;  // while it runs
     uint32_t n_past        = 0;   // tokens computed
-    uint32_t n_reused      = 0;   // of the prompt, when it first ran, tokens that were computed already
+    uint32_t n_reused      = 0;   // prompt tokens already computed when it first ran
     int32_t  n_preemptions = 0;
 
     bool     runs() const { return seq_id >= 0; }
@@ -57,7 +57,7 @@ struct Slice {
     uint32_t              first;
     uint32_t              n;
 
-    // Whether it reaches the task's last token, so that the next one can be sampled.
+    // Whether it reaches the task's last token, so the next one can be sampled.
     bool ends() const { return first + n == task->n_tokens() && !task->every_row; }
 };
 
@@ -77,9 +77,9 @@ class Scheduler {
   public:
     struct Limits {
         int32_t  n_seq;    // tasks that run at once
-        uint32_t n_cells;  // tokens they hold together; no task has more
+        uint32_t n_cells;  // tokens they hold in total; no task has more
         uint32_t n_batch;  // tokens of a step; at least n_seq
-        uint32_t n_rows;   // tokens of a step that wants the output of each; at most n_batch
+        uint32_t n_rows;   // tokens of a step that outputs every row; at most n_batch
         bool     prefix_cache;
     };
 
@@ -87,21 +87,21 @@ class Scheduler {
 
     void add(std::shared_ptr<Task> task);
 
-    // The next step: a token for each task that decodes, the rest with prompts, of which it takes at most `n_beside`
-    // tokens while somebody decodes, else `n_alone`. Empty when nothing is left to do.
+    // The next step: one token for each task that decodes, then prompt tokens, at most `n_beside` while a task decodes,
+    // else `n_alone`. Empty when nothing is left to do.
     Step next(uint32_t n_beside, uint32_t n_alone = UINT32_MAX);
 
-    // One of these follows each next() whose step was begun. Tasks of the step may have ended meanwhile.
+    // Call one of these after each next() whose step was begun. Tasks of the step may have ended meanwhile.
     void computed(const Step & step);
-    void interrupted(const Step & step);  // nothing of it counts
+    void interrupted(const Step & step);  // none of it counts
 
-    // A task has ended, waiting or running. Its sequence is kept, or forgotten when the memory is in doubt.
+    // A waiting or running task has ended. Its sequence is kept, or forgotten if the memory is in doubt.
     void end(Task & task, bool forget = false);
 
-    // Forgets what is kept for its prefix.
+    // Forgets the sequences kept for their prefixes.
     void forget();
 
-    // Frees room that the bookkeeping cannot account for; false when there is nothing more to give.
+    // Frees room when the cache is full despite the bookkeeping; false if nothing more can be freed.
     bool give_room();
 
     const std::deque<std::shared_ptr<Task>> &  waiting() const { return waiting_; }
@@ -111,14 +111,14 @@ class Scheduler {
     uint32_t n_cells() const { return cells_.n_cells(); }
     uint32_t n_cells_used() const { return cells_.n_cells() - cells_.n_free(); }
     uint32_t n_cells_running() const;
-    uint64_t n_reused() const { return n_reused_; }  // tokens that tasks did not have to compute
+    uint64_t n_reused() const { return n_reused_; }  // tokens that tasks did not need to compute
     uint64_t n_preemptions() const { return n_preemptions_; }
 
   private:
     struct Sequence {
-        std::shared_ptr<Task> task;       // null while nobody runs in it
-        std::vector<int32_t>  tokens;     // then: what it keeps
-        uint64_t              ended = 0;  // then: when, for the least recently used
+        std::shared_ptr<Task> task;       // null while no task runs in it
+        std::vector<int32_t>  tokens;     // without a task: what it keeps
+        uint64_t              ended = 0;  // without a task: when the last one ended
     };
     struct Prefix {
         int32_t  seq_id = -1;

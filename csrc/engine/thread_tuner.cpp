@@ -8,56 +8,56 @@
 namespace {
 
 // Differences are logarithms: of a step's time over what was expected.
-constexpr double NORMAL           = 0.18;   // 1.2: steps of one kind differ by some percent, not by more
+constexpr double NORMAL           = 0.18;   // 1.2: similar steps differ by a few percent, not more
 constexpr double MUCH             = 0.22;   // 1.25
 constexpr double SIZE_DOUBT       = 0.5;    // of an exponent between 0 and 1
-constexpr double STEP_IS_EVIDENCE = 0.28;   // of a disturbance, at most: one step alone is an accident
+constexpr double STEP_IS_EVIDENCE = 0.28;   // most that one step adds: a single slow step is an accident
 constexpr double TRIGGER          = 0.3;    // evidence that starts lowering: two steps at 1.4
-constexpr double FEWER_PAYS       = -0.1;   // lowering must gain so much,
-constexpr double MORE_PAYS        = -0.02;  // raising so much,
-constexpr double TIE              = 0.015;  // and exploring may lose so much against the fastest count
+constexpr double FEWER_PAYS       = -0.1;   // lowering must gain this much,
+constexpr double MORE_PAYS        = -0.02;  // raising this much,
+constexpr double TIE              = 0.015;  // and exploring may lose this much against the fastest count
 
-// A sequential test of a trial's mean. Steps that scatter by 3% around a mean 2% beside the goal are misjudged once in
-// about 200 trials, and most trials take 3 to 8 steps.
+// A sequential test of a trial's mean. Steps that scatter by 3% around a mean 2% off the goal are misjudged in about
+// one of 200 trials, and most trials take 3 to 8 steps.
 constexpr double  DECIDED    = 0.12;
-constexpr double  STEP_SAYS  = 0.06;  // at most: one odd step decides nothing
+constexpr double  STEP_SAYS  = 0.06;  // at most: one odd step must not decide
 constexpr int32_t MAX_STEPS  = 40;
 constexpr double  PATIENCE_S = 0.02;  // what a trial may lose before one bad step is enough
 
-// Steps to know before others are compared with them; exploring is content with fewer where they take so long.
+// Steps to measure before comparing others with them; exploring needs fewer when steps take this long.
 constexpr int32_t RAISE_BASELINE     = 3;
 constexpr int32_t EXPLORE_BASELINE   = 8;
 constexpr double  EXPLORE_BASELINE_S = 0.5;
 
-constexpr double PAUSE_S      = 0.05;  // meanwhile caches cool, clocks drop and compute threads fall asleep,
-constexpr double WAKE_UP_S    = 0.01;  // which the next step pays for
-constexpr double CALM_S       = 0.3;   // who comes often pauses first: a program reads its files before it computes
-constexpr double LASTING_S    = 3;     // a raise that is undone sooner was a failure
+constexpr double PAUSE_S      = 0.05;  // during a pause caches cool, clocks drop and compute threads fall asleep,
+constexpr double WAKE_UP_S    = 0.01;  // which costs the next step this much
+constexpr double CALM_S       = 0.3;   // a program that computes often pauses first to read its files
+constexpr double LASTING_S    = 3;     // a raise undone sooner counts as a failure
 constexpr double NEWS_LASTS_S = 1;
 
-// After so many failures to raise, new ones have to wait, longer each time. A core that was taken and is free again is
-// a reason to try sooner: then it must only be free for a while, and all in all that takes less than a second, so that
-// the end of a disturbance is noticed soon, whatever came before.
+// After this many failed raises, new ones wait, longer each time. A core that was taken and is free again is a reason
+// to try sooner: it only has to stay free for a while, less than a second in all, so that the end of a disturbance is
+// noticed soon, whatever came before.
 constexpr int32_t MAX_FAILURES  = 10;
-constexpr double  WAIT_PER_LOST = 10;  // raising costs a tenth of the time at most
+constexpr double  WAIT_PER_LOST = 10;  // raising costs at most a tenth of the time
 
 double  wait_s(int32_t n_failures) { return n_failures ? 0.05 * std::exp2(n_failures - 1) : 0; }
 double  rest_s(int32_t n_failures) { return std::min(wait_s(n_failures), 0.4); }
 int32_t windows_needed(int32_t n_failures) { return std::min(2 << n_failures, 20); }
 
-// Steps in which a compute thread was often without a core are disturbed, even where no step was ever faster. Judged
-// over so long, since the system switches between threads every few milliseconds; where fewer threads were no cure, not
-// again for a while.
+// Steps in which a compute thread often lacked a core are disturbed, even if no step was ever faster. Judged over this
+// long, because the system switches threads every few milliseconds; if fewer threads did not help, not again for a
+// while.
 constexpr double SHARE_OVER_S   = 0.02;
 constexpr double GOOD_SHARE     = 0.85;
 constexpr double SHARE_AGAIN_S  = 5;
 constexpr double SHARE_PER_STEP = 30;
 
-// A scout can be blind: it also gives way to programs that give way themselves, and some systems confine a thread of
-// lowest priority to a few slow cores. So more threads are tried now and then whatever it sees.
+// A scout can be blind: it also yields to other low-priority programs, and some systems confine a thread of lowest
+// priority to a few slow cores. So the tuner tries more threads now and then, whatever the scout sees.
 constexpr double BLIND_S        = 30;
 constexpr double BLIND_PER_LOST = 100;
-constexpr double BLIND_MAY_TAKE = 10;  // as long as the usual step, for all one knows before
+constexpr double BLIND_MAY_TAKE = 10;  // of usual steps: the worst case before trying
 
 double steady_seconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -87,7 +87,7 @@ void StepCost::learn(uint32_t n_tokens, double seconds) {
             slope_ = std::clamp(slope_ + 0.3 * error * distance / (distance * distance + 0.1), 0.0, 1.2);
         }
         log_tokens_ += rate * distance;
-        log_seconds_ += rate * (slope_ * distance + std::min(error, NORMAL));  // a disturbance is not the usual
+        log_seconds_ += rate * (slope_ * distance + std::min(error, NORMAL));  // do not learn disturbances as normal
     }
     n_++;
 }
@@ -145,7 +145,7 @@ void ThreadChoice::hear(News news, double now) {
     if (news == News::MORE_FASTER) {
         invited_until_ = now + NEWS_LASTS_S;
     } else if (news == News::FEWER_MUCH_FASTER || (news == News::LOWERED && cost_.n_steps() < 2)) {
-        suspected_ = n_ == n_max_ && explored();  // otherwise it has seen, or is about to see, for itself
+        suspected_ = n_ == n_max_ && explored();  // otherwise it has seen it, or will see it, itself
     }
 }
 
@@ -223,13 +223,13 @@ ThreadChoice::News ThreadChoice::raising(double excess, double lost, double now)
     return News::NONE;
 }
 
-// Each count gets one step: what others do to it is large.
+// Each count gets one step: the effect of other programs is large.
 ThreadChoice::News ThreadChoice::lowering(double excess, double now) {
     if (excess < best_) {
         best_   = excess;
         n_best_ = tried_;
     }
-    const double  price    = std::log(static_cast<double>(n_) / tried_);  // of computing with fewer, at most
+    const double  price    = std::log(static_cast<double>(n_) / tried_);  // the most that fewer threads can cost
     const bool    normal   = excess < std::min(price + MUCH, slowdown_ + FEWER_PAYS);
     const bool    hopeless = excess > best_ - FEWER_PAYS && price > slowdown_;
     const int32_t fewer    = 2 * tried_ > n_ ? 2 * tried_ - n_ : tried_ / 2;
@@ -246,7 +246,7 @@ ThreadChoice::News ThreadChoice::lowering(double excess, double now) {
         return News::LOWERED;
     }
     trial_ = Trial::NONE;
-    cost_.scale(slowdown_, 1);  // whatever it is, fewer threads are no cure: this is normal now
+    cost_.scale(slowdown_, 1);  // fewer threads do not help, whatever the cause: this is the new normal
     return News::NONE;
 }
 
@@ -284,7 +284,7 @@ ThreadChoice::Verdict ThreadChoice::verdict(double excess, double lost, double g
     lost_ += std::max(lost, 0.0);
     score_ += std::clamp(goal - excess, -STEP_SAYS, STEP_SAYS);
     const bool enough = n_steps_ == MAX_STEPS;
-    const bool plain  = excess < goal - MUCH;  // no accident makes a step faster
+    const bool plain  = excess < goal - MUCH;  // accidents never make a step faster
     if (plain || score_ > DECIDED || (enough && score_ > 0)) {
         return Verdict::BETTER;
     }
@@ -313,7 +313,7 @@ int32_t ThreadTuner::threads(uint32_t n_tokens) {
     if (scout_) {
         chosen.consider(scouted_ == chosen.n() ? scout_->sight() : Scout::Sight(), now);
         if (chosen.next() > chosen.n()) {
-            scout_->forget();  // the core it has seen is to be used now
+            scout_->forget();  // the core it saw is about to be used
         }
         const bool looks = chosen.curious(now);
         scouted_         = looks ? chosen.n() : scouted_;
@@ -325,7 +325,7 @@ int32_t ThreadTuner::threads(uint32_t n_tokens) {
 void ThreadTuner::measured(uint32_t n_tokens, double seconds, double own_seconds) {
     abandoned();
     if (n_tokens == 0 || seconds <= 0) {
-        return;  // no such step: the clock is too coarse
+        return;  // impossible: the clock is too coarse
     }
     ThreadChoice & chosen = choice(n_tokens);
     chosen.had_core(seconds, own_seconds, ended_at_);

@@ -8,8 +8,8 @@
 
 namespace pyg {
 
-// While it lives, threads started here inherit a mask that leaves signals to the caller's threads: Ctrl-C is Python's
-// business, and must reach a thread that Python looks after. Those that report a crash of the thread itself stay.
+// While it lives, threads started here inherit a mask that leaves signals to the caller's threads: Ctrl-C must reach
+// one of Python's threads. Signals that report a crash of the thread itself are not masked.
 class SignalsBlocked {
   public:
     SignalsBlocked() {

@@ -8,7 +8,7 @@ namespace {
 
 using pyg::fail;
 
-// The largest of `n` floats, NaNs aside. Sixteen running maxima, since the compiler may not reorder a single one.
+// The largest of `n` floats, ignoring NaNs. Sixteen running maxima, because the compiler must not reorder a single one.
 float maximum(const float * values, int32_t n) {
     constexpr int32_t LANES = 16;
     float             lanes[LANES];
@@ -25,8 +25,8 @@ float maximum(const float * values, int32_t n) {
     return *std::max_element(lanes, lanes + LANES);
 }
 
-// The first index of the largest value. Runs for every token of a greedy generation, so the vocabulary is walked
-// in blocks and only the winning block is searched for the place.
+// The first index of the largest value. Runs for every greedy token, so it takes maxima of blocks and searches only the
+// winning block for the index.
 int32_t argmax(const float * row, int32_t n) {
     constexpr int32_t BLOCK = 512;
     float             best  = -std::numeric_limits<float>::infinity();
@@ -39,15 +39,15 @@ int32_t argmax(const float * row, int32_t n) {
         }
     }
     if (where < 0) {
-        throw fail(PYG_ERR_ENGINE, "the model produced logits that are no numbers: the weights are damaged");
+        throw fail(PYG_ERR_ENGINE, "the model produced logits that are not numbers: the weights are damaged");
     }
     return static_cast<int32_t>(std::find(row + where, row + n, best) - row);
 }
 
-// Upstream's samplers sort and exponentiate what they are given, and neither bears these.
+// Upstream's samplers sort and exponentiate the logits, and these break both.
 void require_usable(const float * row, int32_t n) {
     if (!std::all_of(row, row + n, [](float logit) { return logit < INFINITY; })) {
-        throw fail(PYG_ERR_ENGINE, "the model produced logits that are no numbers: the weights are damaged");
+        throw fail(PYG_ERR_ENGINE, "the model produced logits that are not numbers: the weights are damaged");
     }
 }
 
@@ -79,7 +79,7 @@ int32_t TokenSampler::sample(llama_context * context, int32_t n_vocab, int32_t i
     return token_id;
 }
 
-// Greedy. The model's favourite is asked for first: often it is allowed, and then nobody needs to know what else is.
+// Greedy. Checks the model's favourite first: it is often allowed, and then the set of allowed tokens is not needed.
 int32_t TokenSampler::likeliest(const float * row, int32_t n_vocab) {
     const int32_t favourite = argmax(row, n_vocab);
     if (!is_constrained() || follower_->allows(favourite)) {
@@ -106,7 +106,7 @@ int32_t TokenSampler::choose(const float * row, int32_t n_vocab) {
     return chosen.id;
 }
 
-// The tokens to choose from, and their logits.
+// The candidate tokens and their logits.
 void TokenSampler::collect(const float * row, int32_t n_vocab) {
     candidates_.clear();
     const auto add = [&](int32_t id) { candidates_.push_back({id, row[id], 0}); };
@@ -119,7 +119,7 @@ void TokenSampler::collect(const float * row, int32_t n_vocab) {
     }
     follower_->for_each_allowed(add);
     if (candidates_.empty()) {
-        throw fail(PYG_ERR_GRAMMAR, "no token of the vocabulary can go on from here as the grammar wants it");
+        throw fail(PYG_ERR_GRAMMAR, "no token in the vocabulary can come next under the grammar");
     }
 }
 

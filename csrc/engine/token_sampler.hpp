@@ -6,11 +6,11 @@
 
 namespace pyg {
 
-// What is sampled from each row of logits: the grammar says which tokens there are, and a chain of samplers chooses
-// among them. Where both have nothing to say it is a plain argmax.
+// Samples from a row of logits: the grammar gives the candidates, and a chain of samplers chooses among them. Without
+// either it is a plain argmax.
 class TokenSampler {
   public:
-    // `n_ctx` bounds what the penalties can look back at. `stop_token_ids`, sorted, end the generation.
+    // `n_ctx` limits how far the penalties look back. `stop_token_ids`, sorted, end the generation.
     // PYG_ERR_GRAMMAR, PYG_ERR_INVALID_PARAMETER
     TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampling & options,
                  const std::vector<int32_t> & stop_token_ids);
@@ -19,7 +19,7 @@ class TokenSampler {
     // PYG_ERR_GRAMMAR or PYG_ERR_INVALID_PARAMETER when the options together leave no token to choose.
     int32_t sample(llama_context * context, int32_t n_vocab, int32_t index);
 
-    // What the penalties look back at before anything is generated.
+    // Gives the penalties the prompt to look back at.
     void accept_prompt(const std::vector<int32_t> & prompt);
 
   private:
@@ -28,7 +28,7 @@ class TokenSampler {
     int32_t choose(const float * row, int32_t n_vocab);
     void    collect(const float * row, int32_t n_vocab);
 
-    SamplerChain                     chain_;  // null: greedy without anything that changes the logits
+    SamplerChain                     chain_;  // null: greedy, and nothing changes the logits
     std::unique_ptr<GrammarFollower> follower_;
     std::vector<llama_token_data>    candidates_;
 };

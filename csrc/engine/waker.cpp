@@ -15,7 +15,8 @@
 namespace {
 
 pyg::Failure no_descriptor() {
-    return pyg::fail(PYG_ERR_ENGINE, "no descriptor to wake the event loop with: %s", std::strerror(errno));
+    return pyg::fail(PYG_ERR_ENGINE, "could not create a file descriptor to wake the event loop: %s",
+                     std::strerror(errno));
 }
 
 }  // namespace
@@ -91,7 +92,7 @@ int32_t Waker::take(std::optional<std::chrono::steady_clock::time_point> give_up
     return static_cast<int32_t>(n);
 }
 
-// Eight bytes make an eventfd count, and are as good as any in a pipe. With one flag up at most, neither can be full.
+// Eight bytes are what an eventfd takes, and a pipe takes any number. At most one flag is up, so neither can be full.
 void Waker::raise_flag() {
     const uint64_t one = 1;
     (void) !write(write_fd_, &one, sizeof(one));
@@ -114,7 +115,7 @@ pyg_status pyg_waker_fd(pyg_waker * waker, int32_t * out, pyg_error * err) {
 
 pyg_status pyg_waker_take(pyg_waker * waker, double timeout_s, uint64_t * tags, int32_t max_tags, int32_t * n_out,
                           pyg_error * err) {
-    // Not pyg::with: that would hold the handle's lock while waiting, and requests that name the waker must get by.
+    // Not pyg::with, which would hold the handle's lock while waiting and block requests that name the waker.
     return pyg::guard(err, [&] {
         const auto shared = pyg::take_turn(waker, [](pyg_waker & handle) { return handle.waker; });
         *n_out            = shared->take(pyg::deadline_after(timeout_s), tags, max_tags);

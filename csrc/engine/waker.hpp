@@ -1,4 +1,4 @@
-// How an event loop, or one thread with many requests, learns which of them have news.
+// How an event loop, or one thread with many requests, learns which of them to read.
 #pragma once
 
 #include "boundary/guard.hpp"
@@ -22,10 +22,10 @@ class Waker {
     // Any thread.
     void tell(uint64_t tag);
 
-    // Nobody reads any more: the descriptor is closed, and what is told from here on is dropped.
+    // Nothing reads any more: closes the descriptor, and later tags are dropped.
     void close();
 
-    // Takes up to `max_tags`; waits for the first until `give_up`, or for ever. Returns how many.
+    // Takes up to `max_tags`; waits for the first until `give_up`, or forever. Returns how many.
     int32_t take(std::optional<std::chrono::steady_clock::time_point> give_up, uint64_t * tags, int32_t max_tags);
 
     int fd() const { return read_fd_; }
@@ -39,7 +39,7 @@ class Waker {
     std::deque<uint64_t>    told_;  // the descriptor is readable while there are any
     bool                    closed_   = false;
     int                     read_fd_  = -1;
-    int                     write_fd_ = -1;  // on Linux the same
+    int                     write_fd_ = -1;  // the same on Linux
 };
 
 }  // namespace pyg

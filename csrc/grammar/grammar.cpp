@@ -17,7 +17,7 @@ using pyg::fail;
 constexpr int      MAX_NESTING = 256;        // upstream's parser recurses for each parenthesis
 constexpr int      MAX_CHAIN   = 2000;       // and its search for left recursion for each rule that begins with a rule,
 constexpr uint64_t MAX_STEPS   = 1'000'000;  // again each time it comes by
-constexpr uint64_t MAX_COPIED  = 4'000'000;  // characters of literals and classes, which it copies to repeat them
+constexpr uint64_t MAX_COPIED  = 4'000'000;  // characters of literals and classes that it copies for repetitions
 
 struct Place {
     size_t line;
@@ -33,11 +33,11 @@ Place place_of(const std::string & text, size_t offset) {
 
 pyg::Failure failure_at(const std::string & text, size_t offset, const std::string & reason) {
     const Place place = place_of(text, offset);
-    return fail(PYG_ERR_GRAMMAR, "the grammar is wrong at line %zu, column %zu: %s", place.line, place.column,
+    return fail(PYG_ERR_GRAMMAR, "the grammar has an error at line %zu, column %zu: %s", place.line, place.column,
                 reason.c_str());
 }
 
-// Upstream's messages end with " at " and the whole rest of the text: that rest is the place.
+// Upstream's messages end with " at " and the whole rest of the text, which gives the position.
 pyg::Failure parse_failure(const std::string & text, size_t rule_offset, const std::string & message) {
     for (size_t at = message.find(" at "); at != std::string::npos; at = message.find(" at ", at + 1)) {
         const size_t rest = message.size() - (at + std::strlen(" at "));
@@ -58,7 +58,7 @@ const char * skip_blank(const char * pos) {
     }
 }
 
-// The index after a literal or character class that begins at `i`; a backslash takes the next character along.
+// The index after a literal or character class that begins at `i`; a backslash escapes the next character.
 size_t skip_quoted(const std::string & text, size_t i, char closing) {
     for (i++; i < text.size() && text[i] != closing && text[i] != '\n'; i++) {
         i += text[i] == '\\';
@@ -66,7 +66,7 @@ size_t skip_quoted(const std::string & text, size_t i, char closing) {
     return i;
 }
 
-// The largest number in the braces that begin at `i`, which moves to their end.
+// The largest number in the braces that begin at `i`; moves `i` to their end.
 uint64_t largest_in_braces(const std::string & text, size_t & i) {
     const size_t end     = std::min(text.find('}', i), text.size());
     uint64_t     largest = 0;
@@ -78,7 +78,7 @@ uint64_t largest_in_braces(const std::string & text, size_t & i) {
     return largest;
 }
 
-// Of "{5,2}" upstream would make rules until there is no memory left.
+// For "{5,2}" upstream would make rules until memory runs out.
 void require_possible_repetition(const std::string & text, size_t brace) {
     char *       end     = nullptr;
     const char * numbers = skip_blank(text.c_str() + brace + 1);
@@ -94,11 +94,11 @@ void require_possible_repetition(const std::string & text, size_t brace) {
     }
 }
 
-// Refuses what upstream would recurse over too deeply, or copy too often.
+// Rejects what upstream would recurse into too deeply or copy too often.
 void require_modest(const std::string & text) {
     int      depth    = 0;
-    size_t   begin    = 0;  // of the literal or class that was last
-    size_t   n_quoted = 0;  // its characters, while it can still be repeated
+    size_t   begin    = 0;  // of the last literal or class
+    size_t   n_quoted = 0;  // its characters, while a repetition may follow
     uint64_t n_copied = 0;
     for (size_t i = 0; i < text.size(); i++) {
         switch (text[i]) {
@@ -135,7 +135,7 @@ void require_modest(const std::string & text) {
             throw failure_at(text, i, "parentheses are nested too deeply");
         }
         if (n_copied > MAX_COPIED) {
-            throw failure_at(text, begin, "what is repeated here is too long for so often: make it a rule");
+            throw failure_at(text, begin, "this repeats something long too many times: make it a rule of its own");
         }
     }
 }
@@ -156,7 +156,7 @@ void parse_rules(llama_grammar_parser & parser, const std::string & text) {
 void require_defined(const llama_grammar_parser & parser) {
     for (const auto & [name, id] : parser.symbol_ids) {
         if (id >= parser.rules.size() || parser.rules[id].empty()) {
-            throw fail(PYG_ERR_GRAMMAR, "the grammar uses the rule \"%s\" and never defines it", name.c_str());
+            throw fail(PYG_ERR_GRAMMAR, "the grammar uses the rule \"%s\" but never defines it", name.c_str());
         }
     }
 }
@@ -165,7 +165,7 @@ bool ends_alternative(const llama_grammar_element & element) {
     return element.type == LLAMA_GRETYPE_END || element.type == LLAMA_GRETYPE_ALT;
 }
 
-// Upstream's search for left recursion, done once for each rule: finds the same, and how long upstream would take.
+// Upstream's search for left recursion, but visiting each rule once: finds the same, and how long upstream would take.
 class LeftWalk {
   public:
     explicit LeftWalk(const llama_grammar_parser & parser) : parser_(parser), seen_(parser.rules.size()) {}
@@ -193,11 +193,11 @@ class LeftWalk {
             throw fail(PYG_ERR_GRAMMAR, "left recursion: the rule \"%s\" begins with itself", name(rule).c_str());
         }
         if (depth > MAX_CHAIN) {
-            throw fail(PYG_ERR_GRAMMAR, "more than %d rules each begin with the next one, the last being \"%s\"",
+            throw fail(PYG_ERR_GRAMMAR, "a chain of more than %d rules, each beginning with the next, ends in \"%s\"",
                        MAX_CHAIN, name(rule).c_str());
         }
         seen.started  = true;
-        bool leftmost = true;  // nothing before this element of the alternative needs any input
+        bool leftmost = true;  // everything before this element can be empty
         for (const llama_grammar_element & element : parser_.rules[rule]) {
             if (ends_alternative(element)) {
                 seen.may_be_empty = seen.may_be_empty || leftmost;
@@ -237,7 +237,7 @@ llama_grammar_parser parsed_grammar(const llama_vocab * vocab, const std::string
     with_stack_for(text.size(), [&] { parse_rules(parser, text); });  // names of tokens are tokenized
     require_defined(parser);
     if (parser.symbol_ids.find(root) == parser.symbol_ids.end()) {
-        throw fail(PYG_ERR_GRAMMAR, "the grammar has no rule \"%s\", where generation would start", root.c_str());
+        throw fail(PYG_ERR_GRAMMAR, "the grammar has no rule \"%s\" to start from", root.c_str());
     }
     LeftWalk(parser).require_finite();
     return parser;

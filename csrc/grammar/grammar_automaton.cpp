@@ -9,11 +9,11 @@ namespace {
 
 using pyg::fail;
 
-constexpr uint32_t NOTHING      = UINT32_MAX;  // as the symbol of the empty stack
-constexpr uint32_t UNKNOWN      = UINT32_MAX;  // in the table: not worked out yet
+constexpr uint32_t NOTHING      = UINT32_MAX;  // the symbol of the empty stack
+constexpr uint32_t UNKNOWN      = UINT32_MAX;  // in the table: not computed yet
 constexpr size_t   MAX_STACKS   = 100'000;
-constexpr size_t   MAX_WORK     = 50'000'000;  // stacks looked at for one token, or one mask: seconds of work
-constexpr size_t   WORK_OF_NEW  = 200;         // what a new state costs besides, in stacks
+constexpr size_t   MAX_WORK     = 50'000'000;  // stacks visited for one token or one mask: seconds of work
+constexpr size_t   WORK_OF_NEW  = 200;         // extra cost of a new state, in stacks
 constexpr size_t   N_BYTES      = 256;
 constexpr uint32_t SURROGATES[] = {0xD800, 0xDFFF};
 
@@ -25,8 +25,8 @@ struct CodePoints {
     CodePoints cut(const CodePoints & other) const { return {std::max(low, other.low), std::min(high, other.high)}; }
 };
 
-// The code points that so many bits can become with so many bytes more, as UTF-8 allows: nothing spelled longer than
-// it needs, no surrogates, nothing above the last code point.
+// The code points that these bits can become with that many more bytes of valid UTF-8: no overlong forms, no
+// surrogates, nothing above the last code point.
 CodePoints possible(uint32_t value, uint32_t missing) {
     const uint32_t shift = 6 * missing;
     CodePoints     range = {value << shift, ((value + 1) << shift) - 1};
@@ -73,10 +73,10 @@ GrammarAutomaton::GrammarAutomaton(const GrammarRules & rules, const TokenTrie &
     state_of(set_of(std::move(first)), {0, 0});
 }
 
-// --- stacks, sets and states, each of a kind once -------------------------------------------------------------
+// --- stacks, sets and states, each stored once -------------------------------------------------------------
 //
-// What is new goes into the lists first and can be found last: where memory runs out between the two, what stays
-// behind in a list is never met again.
+// New items go into the lists first and into the indexes last: if memory runs out in between, the item left in a list
+// is simply never found.
 
 uint32_t GrammarAutomaton::stack(uint32_t symbol, uint32_t below) {
     const auto known = stack_ids_.find(pair_of(symbol, below));
@@ -88,8 +88,7 @@ uint32_t GrammarAutomaton::stack(uint32_t symbol, uint32_t below) {
     return stack_ids_.emplace(pair_of(symbol, below), static_cast<uint32_t>(stacks_.size() - 1)).first->second;
 }
 
-// Every stack with a set of characters or a token on top, or empty, that `start` stands for: rules are replaced by
-// what they consist of.
+// Every stack that `start` stands for once rules are expanded: with a set of characters or a token on top, or empty.
 const GrammarAutomaton::StackSet & GrammarAutomaton::expanded(uint32_t start) {
     const auto known = expanded_.find(start);
     if (known != expanded_.end()) {
@@ -113,7 +112,7 @@ const GrammarAutomaton::StackSet & GrammarAutomaton::expanded(uint32_t start) {
             }
         }
         if (found.size() > MAX_STACKS) {
-            throw fail(PYG_ERR_GRAMMAR, "the grammar can go on in more than %zu ways at once", MAX_STACKS);
+            throw fail(PYG_ERR_GRAMMAR, "the grammar can continue in more than %zu ways at once", MAX_STACKS);
         }
     }
     spend(found.size());
@@ -121,7 +120,7 @@ const GrammarAutomaton::StackSet & GrammarAutomaton::expanded(uint32_t start) {
     return expanded_.emplace(start, std::move(result)).first->second;
 }
 
-// The stack that is left when the symbol on top is done.
+// The stack after the symbol on top has matched.
 uint32_t GrammarAutomaton::advanced_stack(uint32_t top) {
     const Stack at = stacks_[top];
     return rules_.ends(at.symbol + 1) ? at.below : stack(at.symbol + 1, at.below);
@@ -131,7 +130,7 @@ uint32_t GrammarAutomaton::set_of(StackSet stacks) {
     std::sort(stacks.begin(), stacks.end());
     stacks.erase(std::unique(stacks.begin(), stacks.end()), stacks.end());
     if (stacks.size() > MAX_STACKS) {
-        throw fail(PYG_ERR_GRAMMAR, "the grammar can be followed in more than %zu ways at once", MAX_STACKS);
+        throw fail(PYG_ERR_GRAMMAR, "the grammar can match in more than %zu ways at once", MAX_STACKS);
     }
     const auto known = set_ids_.find(stacks);
     if (known != set_ids_.end()) {
@@ -228,12 +227,13 @@ bool GrammarAutomaton::may_become(uint32_t set, Partial partial) const {
     });
 }
 
-// A grammar is followed on the thread that serves everybody, so there is an end to what one step of it may take.
+// The thread that serves all requests follows the grammar, so the work of one step is limited.
 void GrammarAutomaton::spend(size_t work) {
     spent_ += work;
     if (spent_ > MAX_WORK) {
-        throw fail(PYG_ERR_GRAMMAR, "the grammar takes too long to follow, since it can go on in too many ways: make "
-                                    "it less ambiguous");
+        throw fail(
+            PYG_ERR_GRAMMAR,
+            "the grammar takes too long to follow because it can continue in too many ways: make it less ambiguous");
     }
 }
 
@@ -249,7 +249,7 @@ GrammarAutomaton::State GrammarAutomaton::after_bytes(State state, const std::st
     return state;
 }
 
-// A token that the grammar names goes by its name, and by its text where the grammar could also spell it.
+// A token that the grammar names matches by name, and also by its text if the grammar can spell it.
 GrammarAutomaton::State GrammarAutomaton::after_token(State state, int32_t token_id) {
     spent_                   = 0;
     const State      spelled = is_spelled(token_id) ? after_bytes(state, trie_.text(token_id)) : DEAD;
@@ -326,7 +326,7 @@ void GrammarAutomaton::add_named_tokens(const StateParts & parts, TokenMask & ma
     if (!has_names_ || parts.partial.missing != 0) {
         return;
     }
-    std::unordered_set<uint32_t> barred;  // by those who take any token but one
+    std::unordered_set<uint32_t> barred;  // by stacks that take any token but one
     for (const uint32_t top : sets_[parts.set]) {
         if (top == 0) {
             continue;
@@ -337,7 +337,7 @@ void GrammarAutomaton::add_named_tokens(const StateParts & parts, TokenMask & ma
             barred.insert(symbol(top).value);
         }
     }
-    // Two that bar different ones take every token between them.
+    // Two that bar different tokens together take every token.
     for (int32_t token_id = 0; !barred.empty() && token_id < trie_.n_vocab(); token_id++) {
         if (barred.size() > 1 || barred.count(static_cast<uint32_t>(token_id)) == 0) {
             mask.add(token_id);

@@ -1,9 +1,9 @@
-// A grammar being followed byte by byte: a deterministic automaton that is built while it is used.
+// Follows a grammar byte by byte with a deterministic automaton that is built while it is used.
 //
 // A state is everything that may come next: the set of stacks a parser could have at this point (each a symbol to come,
-// and below it the symbols to return to), and the bytes of a character that has begun. Stacks share their tails, equal
-// ones exist once, and so do equal sets and equal states, so that following a grammar through a text it has seen
-// before is a table look-up for each byte, and the tokens a state allows are found once.
+// and below it the symbols to return to), and the bytes of a character that has begun. Stacks share their tails, and
+// equal stacks, sets and states are stored once, so following a grammar through text it has seen before is one table
+// look-up per byte, and the tokens a state allows are computed once.
 #pragma once
 
 #include "grammar/grammar_rules.hpp"
@@ -14,7 +14,7 @@
 
 namespace pyg {
 
-// Tokens, as a bit for each.
+// A set of tokens, one bit each.
 class TokenMask {
   public:
     explicit TokenMask(int32_t n_vocab) : words_((static_cast<size_t>(n_vocab) + 63) / 64) {}
@@ -41,37 +41,37 @@ class TokenMask {
     std::vector<uint64_t> words_;
 };
 
-// Not for two threads at once; see GrammarMatcher, which sees to that. The rules, the trie and the set of special
-// tokens that may be told by their text must outlive it.
+// For one thread at a time; GrammarMatcher ensures that. The rules, the trie and the set of spelled special tokens must
+// outlive it.
 class GrammarAutomaton {
   public:
     using State = uint32_t;
 
-    static constexpr State DEAD  = 0;  // nothing can follow, and this is no end
+    static constexpr State DEAD  = 0;  // nothing can follow, and the text is not complete
     static constexpr State START = 1;
 
     // `spelled`: special tokens whose text the grammar mentions; they count as that text.
     GrammarAutomaton(const GrammarRules & rules, const TokenTrie & trie, const std::vector<bool> & spelled);
 
-    // After one more token, or text. Takes no notice of whether the token ends generation.
-    // PYG_ERR_GRAMMAR when the grammar is so ambiguous that the stacks become too many, or it takes too long. It can be
-    // used as before after that, as it can when memory was short.
+    // The state after one more token, or text, even if the token ends generation. PYG_ERR_GRAMMAR when the grammar is
+    // so ambiguous that it has too many stacks or takes too long. After that, or after running out of memory, the
+    // automaton is still usable.
     State after_token(State state, int32_t token_id);
     State after_text(State state, const std::string & text);
 
     // Whether the text so far is complete.
     bool is_complete(State state) const;
 
-    // The tokens that may come next, those that end generation aside. Shared, and never changed.
+    // The tokens that may come next, except those that end generation. Shared and immutable.
     std::shared_ptr<const TokenMask> mask(State state);
 
-    // The state that stands for the same in another automaton of the same grammar.
+    // The equivalent state in another automaton of the same grammar.
     State moved_to(GrammarAutomaton & other, State state) const;
 
     size_t n_bytes() const { return n_bytes_; }
 
   private:
-    // A stack: a symbol, and the stack to go on with after it. Stack 0 is the empty one.
+    // A stack: a symbol, and the stack to continue with after it. Stack 0 is empty.
     struct Stack {
         uint32_t symbol;
         uint32_t below;
@@ -79,7 +79,7 @@ class GrammarAutomaton {
 
     using StackSet = std::vector<uint32_t>;  // sorted
 
-    // The bits of a character that has begun, and how many bytes are missing.
+    // The bits of an incomplete character, and how many bytes are missing.
     struct Partial {
         uint32_t value;
         uint32_t missing;
@@ -100,7 +100,7 @@ class GrammarAutomaton {
     uint32_t         set_of(StackSet stacks);
     State            state_of(uint32_t set, Partial partial);
 
-    // The set after every stack for whose symbol `matches` holds has moved on.
+    // The set after advancing every stack whose symbol satisfies `matches`.
     template <class Matches>
     uint32_t set_after(uint32_t set, Matches && matches);
 
@@ -122,7 +122,7 @@ class GrammarAutomaton {
     const GrammarRules &      rules_;
     const TokenTrie &         trie_;
     const std::vector<bool> & spelled_;
-    const bool                has_names_;  // whether it speaks of tokens at all
+    const bool                has_names_;  // whether it names any tokens
 
     std::vector<Stack>                              stacks_;
     std::unordered_map<uint64_t, uint32_t>          stack_ids_;
@@ -132,10 +132,10 @@ class GrammarAutomaton {
     std::vector<StateParts>                         states_;
     std::unordered_map<uint64_t, State>             state_ids_[4];  // by missing bytes
     std::vector<uint32_t>                           after_;         // (n_states, 256)
-    std::vector<std::shared_ptr<const TokenMask>>   masks_;         // of each state, where somebody asked
+    std::vector<std::shared_ptr<const TokenMask>>   masks_;         // by state, if requested before
     std::vector<State>                              path_;          // scratch
     size_t                                          n_bytes_ = 0;
-    size_t                                          spent_   = 0;  // since the last call from outside
+    size_t                                          spent_   = 0;  // work since the last outside call
 };
 
 }  // namespace pyg

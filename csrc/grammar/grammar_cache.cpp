@@ -7,7 +7,7 @@ namespace {
 constexpr size_t MAX_GRAMMARS        = 64;
 constexpr size_t MAX_AUTOMATON_BYTES = 16 << 20;
 
-// Special tokens have a text that nobody sees. Only a grammar that mentions it, as those of tool calls do, means them.
+// The text of special tokens is invisible. It matters only to grammars that mention it, such as those of tool calls.
 std::vector<bool> mentioned(const pyg::TokenTrie & trie, const std::string & grammar) {
     std::vector<bool> result(static_cast<size_t>(trie.n_vocab()));
     for (const auto & [token_id, special] : trie.entries()) {
@@ -99,7 +99,7 @@ uint64_t GrammarCache::n_compiled() const {
     return n_compiled_;
 }
 
-// The entry of a key, perhaps a new one, moved to the front. Those that nobody asked for longest go.
+// The entry for a key, created if needed, moved to the front. The least recently used ones are dropped.
 std::shared_ptr<GrammarCache::Entry> GrammarCache::entry(const std::string & key) {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto                  found =

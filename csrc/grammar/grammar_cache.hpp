@@ -9,8 +9,8 @@
 
 namespace pyg {
 
-// One grammar and what has been worked out of it, shared by threads. Its automaton is bounded: one that has grown too
-// large is left to those who are still in it, who move to the next one at their next step.
+// One grammar and its automaton, shared by threads. The automaton is bounded: when it grows too large a new one
+// replaces it, and its users move over at their next step.
 class CompiledGrammar {
   public:
     // PYG_ERR_GRAMMAR
@@ -31,19 +31,18 @@ class CompiledGrammar {
     std::shared_ptr<GrammarAutomaton>      automaton_;
 };
 
-// Where one text is in a grammar. One thread at a time; any number of them share a grammar.
+// The position of one text in a grammar. For one thread at a time; any number of matchers share a grammar.
 class GrammarMatcher {
   public:
     explicit GrammarMatcher(std::shared_ptr<CompiledGrammar> grammar);
 
-    // The tokens that may come next, and whether the text may end here. Tokens that end generation are left out, or
-    // to be ignored.
+    // The tokens that may come next, and whether the text may end here. Ignore tokens that end generation, if present.
     std::shared_ptr<const TokenMask> mask();
     bool                             is_complete() const;
 
     bool allows(int32_t token_id);
 
-    // Moves on; false, and nothing has happened, when the grammar does not allow it.
+    // Advances; returns false and changes nothing if the grammar does not allow it.
     bool accept(int32_t token_id);
     bool accept_text(const std::string & text);
 
@@ -56,7 +55,7 @@ class GrammarMatcher {
     GrammarAutomaton::State           state_ = GrammarAutomaton::START;
 };
 
-// The grammars of one model that were used last. Any thread.
+// A model's most recently used grammars. Any thread.
 class GrammarCache {
   public:
     // PYG_ERR_GRAMMAR
@@ -67,7 +66,7 @@ class GrammarCache {
   private:
     struct Entry {
         std::string                      key;
-        std::mutex                       mutex;  // held by whoever compiles it
+        std::mutex                       mutex;  // held while compiling it
         std::shared_ptr<CompiledGrammar> grammar;
     };
 
@@ -75,7 +74,7 @@ class GrammarCache {
     std::shared_ptr<const TokenTrie> trie(const llama_vocab * vocab);
 
     mutable std::mutex                mutex_;
-    std::list<std::shared_ptr<Entry>> entries_;  // the one used last first
+    std::list<std::shared_ptr<Entry>> entries_;  // most recently used first
     uint64_t                          n_compiled_ = 0;
 
     std::mutex                       trie_mutex_;

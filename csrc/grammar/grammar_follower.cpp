@@ -11,7 +11,7 @@ namespace {
 
 using pyg::fail;
 
-// The text a pattern stands for, when it is one without any special character; else "".
+// The text a pattern stands for if it has no special characters; else "".
 std::string literal_of(const std::string & pattern) {
     std::string text;
     for (size_t i = 0; i < pattern.size(); i++) {
@@ -33,8 +33,8 @@ std::regex compiled(const std::string & pattern) {
         try {
             result = std::regex(pattern);
         } catch (const std::regex_error & e) {
-            throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%s\" is no regular expression: %s", pattern.c_str(),
-                       e.what());
+            throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%s\" is not a valid regular expression: %s",
+                       pattern.c_str(), e.what());
         }
     });
     return result;
@@ -47,7 +47,7 @@ std::vector<int32_t> united(const std::vector<int32_t> & a, const std::vector<in
     return both;
 }
 
-// Where the first group begins that is not empty, or the whole match.
+// Where the first nonempty group begins, else the whole match.
 size_t start_of(const std::smatch & match) {
     for (size_t i = 1; i < match.size(); i++) {
         if (match.length(i) > 0) {
@@ -67,7 +67,7 @@ GrammarFollower::GrammarFollower(const Model & model, const pyg_sampling & optio
       ends_(united(grammar_->trie().ends(), stop_token_ids)), waiting_(options.grammar_lazy),
       trigger_token_ids_(options.trigger_token_ids, options.trigger_token_ids + options.n_trigger_tokens) {
     if (options.grammar_prefix && !matcher_.accept_text(options.grammar_prefix)) {
-        throw fail(PYG_ERR_GRAMMAR, "the grammar's prefix does not match it: \"%s\"", options.grammar_prefix);
+        throw fail(PYG_ERR_GRAMMAR, "the grammar does not match its prefix: \"%s\"", options.grammar_prefix);
     }
     for (int32_t i = 0; i < options.n_trigger_patterns; i++) {
         const std::string pattern = options.trigger_patterns[i];
@@ -89,7 +89,7 @@ void GrammarFollower::accept(int32_t token_id) {
     if (waiting_) {
         watch(token_id);
     } else if (!matcher_.accept(token_id)) {
-        throw fail(PYG_ERR_ENGINE, "token %d was chosen, which the grammar does not allow", token_id);
+        throw fail(PYG_ERR_ENGINE, "token %d was chosen, but the grammar does not allow it", token_id);
     }
 }
 
@@ -111,7 +111,7 @@ void GrammarFollower::watch(int32_t token_id) {
     }
 }
 
-// Leads the grammar through the text from `start` on: the rest of the token it lies in, and whole tokens after that.
+// Feeds the grammar the text from `start` on: the rest of the token it lies in, then whole tokens.
 void GrammarFollower::begin_at(size_t start) {
     waiting_ = false;
     for (size_t i = 0; i < tokens_.size(); i++) {
@@ -121,7 +121,7 @@ void GrammarFollower::begin_at(size_t start) {
         const bool   is_inside       = !is_whole && end > start;
         if ((is_whole && !matcher_.accept(token_id)) ||
             (is_inside && !matcher_.accept_text(text_.substr(start, end - start)))) {
-            throw fail(PYG_ERR_GRAMMAR, "the text that woke the lazy grammar does not match it: \"%s\"",
+            throw fail(PYG_ERR_GRAMMAR, "the text that triggered the lazy grammar does not match it: \"%s\"",
                        text_.substr(start).c_str());
         }
     }

@@ -1,8 +1,8 @@
-// A request's grammar: where its text is in it, or what it still waits for.
+// A request's grammar: the position of its text, or the trigger it waits for.
 #pragma once
 
-#include "grammar/grammar_cache.hpp"
 #include "boundary/handles.hpp"
+#include "grammar/grammar_cache.hpp"
 
 #include <algorithm>
 #include <regex>
@@ -12,16 +12,16 @@ namespace pyg {
 // One thread at a time.
 class GrammarFollower {
   public:
-    // `stop_token_ids`, sorted, end generation, as the vocabulary's own ends do: they may come where the grammar is
-    // complete, and nowhere else, and never stand for text. PYG_ERR_GRAMMAR, PYG_ERR_INVALID_PARAMETER.
+    // `stop_token_ids`, sorted, end generation as the vocabulary's own end tokens do: they may come only where the
+    // grammar is complete, and never stand for text. PYG_ERR_GRAMMAR, PYG_ERR_INVALID_PARAMETER.
     GrammarFollower(const Model & model, const pyg_sampling & options, const std::vector<int32_t> & stop_token_ids);
 
-    // False while a lazy grammar waits for its trigger: then anything goes.
+    // False while a lazy grammar waits for its trigger: any token may come.
     bool is_active() const { return !waiting_; }
 
     bool allows(int32_t token_id);
 
-    // Calls body(token_id) for each token that may come next, in order of their ids but for the ends.
+    // Calls body(token_id) for each token that may come next, in order of ids, except for end tokens.
     template <class Body>
     void for_each_allowed(Body && body) {
         const auto mask     = matcher_.mask();
@@ -39,16 +39,16 @@ class GrammarFollower {
         }
     }
 
-    // A token that was chosen. PYG_ERR_GRAMMAR when a lazy grammar cannot go on from the text that woke it.
+    // Takes the chosen token. PYG_ERR_GRAMMAR when a lazy grammar does not match the text that triggered it.
     void accept(int32_t token_id);
 
   private:
     struct Trigger {
         std::string pattern;
-        std::string literal;  // what the pattern means, if it is no more than a text
+        std::string literal;  // the pattern's text, if it is plain text
         std::regex  regex;
 
-        // Where the grammar begins in `text`, of which the last `n_new` bytes are new; npos: it does not.
+        // Where the grammar begins in `text`, whose last `n_new` bytes are new; npos: nowhere.
         size_t find(const std::string & text, size_t n_new) const;
     };
 
@@ -62,8 +62,8 @@ class GrammarFollower {
     bool                                    waiting_;
     std::vector<Trigger>                    triggers_;
     std::vector<int32_t>                    trigger_token_ids_;
-    std::string                             text_;    // so far, while it waits
-    std::vector<std::pair<size_t, int32_t>> tokens_;  // of which it consists, each with where it begins
+    std::string                             text_;    // so far, while waiting
+    std::vector<std::pair<size_t, int32_t>> tokens_;  // its tokens, each with its offset
 };
 
 }  // namespace pyg

@@ -44,7 +44,7 @@ Ranges complement(const Ranges & ranges) {
 
 bool continues_set(const llama_grammar_element & element) { return element.type == LLAMA_GRETYPE_CHAR_ALT; }
 
-// Reads the character set that begins at `i`, and moves `i` behind it.
+// Reads the character set that begins at `i` and moves `i` past it.
 pyg::CharSet read_chars(const llama_grammar_rule & rule, size_t & i) {
     const llama_gretype type = rule[i].type;
     Ranges              ranges;

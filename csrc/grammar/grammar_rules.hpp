@@ -1,4 +1,4 @@
-// A parsed grammar in the form it is followed in: sequences of symbols, with characters as sets of code points.
+// A parsed grammar in the form the automaton uses: sequences of symbols, with characters as sets of code points.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,25 @@ struct llama_vocab;
 
 namespace pyg {
 
-// Code points, as sorted ranges (both ends included) that neither touch nor overlap.
+// Code points, as sorted inclusive ranges that neither touch nor overlap.
 struct CharSet {
     std::vector<std::pair<uint32_t, uint32_t>> ranges;
 
     bool contains(uint32_t code_point) const { return meets(code_point, code_point); }
-    bool meets(uint32_t low, uint32_t high) const;  // whether it has one of low..high
+    bool meets(uint32_t low, uint32_t high) const;  // whether it contains any of low..high
 };
 
 struct GrammarSymbol {
     enum Kind : uint8_t { END, RULE, CHARS, TOKEN, NOT_TOKEN };
 
-    Kind     kind;   // END: of an alternative
+    Kind     kind;   // END: the end of an alternative
     uint32_t value;  // the rule, the index of the character set, or the token
 };
 
 // Immutable once made.
 struct GrammarRules {
     std::vector<GrammarSymbol>         symbols;       // of all alternatives, one after the other
-    std::vector<std::vector<uint32_t>> alternatives;  // of each rule: the indices of their first symbols
+    std::vector<std::vector<uint32_t>> alternatives;  // per rule, the indices of their first symbols
     std::vector<CharSet>               char_sets;
     uint32_t                           root = 0;  // a rule
 

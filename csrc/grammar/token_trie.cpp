@@ -18,7 +18,7 @@ std::string piece(const llama_vocab * vocab, int32_t token_id) {
     return text;
 }
 
-// Whether the token has no part in the text that comes out.
+// Whether the token never shows in the output text.
 bool stands_for_itself(const llama_vocab * vocab, int32_t token_id) {
     char byte;
     return llama_token_to_piece(vocab, token_id, &byte, 1, 0, false) == 0;

@@ -1,5 +1,4 @@
-// The texts of a vocabulary's tokens as a tree of bytes, so that the tokens a grammar accepts are found by following
-// what they have in common once.
+// The texts of a vocabulary's tokens as a tree of bytes, so that a grammar follows their common prefixes only once.
 #pragma once
 
 #include "llama.h"
@@ -10,19 +9,19 @@
 
 namespace pyg {
 
-// Immutable once made; some ten bytes for each byte of text in the vocabulary. Tokens without text and those that
-// hold a NUL are not in it.
+// Immutable once made; takes about ten bytes per byte of vocabulary text. Tokens without text or with a NUL are left
+// out.
 class TokenTrie {
   public:
-    // The nodes below the root in the order they are walked: each before those below it.
+    // The nodes below the root in depth-first order, parents first.
     struct Node {
         uint8_t  byte;
         uint16_t depth;         // of the root's children: 0
         uint32_t after;         // index of the first node that is not below this one
-        uint32_t tokens_after;  // end of its tokens in entries(); they begin where the node's before end
+        uint32_t tokens_after;  // end of its tokens in entries(); they begin at the end of the previous node's
     };
 
-    // One token; special ones stand for themselves rather than for their text, unless a grammar says otherwise.
+    // One token; special ones match by id rather than by text, unless a grammar says otherwise.
     struct Entry {
         int32_t token_id;
         bool    special;

@@ -30,13 +30,12 @@ std::string device_names() {
     return names;
 }
 
-// Wheels have no such backend, installed packages are not built again by themselves, and pip keeps what it once built
-// without a thought for the options.
+// Wheels have no such backend, pip does not rebuild an installed package, and its cache ignores build options.
 #define BUILD_WITH(option)                                                                                             \
     "build pyggml with it: CMAKE_ARGS=\"-D" option "=ON\" pip install --force-reinstall --no-deps "                    \
-    "--no-cache-dir --no-binary pyggml pyggml (in a checkout, \".\" in place of the last word); that needs "
+    "--no-cache-dir --no-binary pyggml pyggml (in a checkout, end with \".\" instead); that needs "
 
-// A kind of GPU: how upstream's names of its devices begin, and what to do where there are none.
+// A kind of GPU: how upstream's device names begin, and what to do if there are none.
 struct GpuKind {
     const char * name;
     const char * backend;  // as upstream registers it
@@ -50,17 +49,17 @@ const GpuKind GPU_KINDS[] = {
      "driver is as new as the toolkit of the build"},
     {"ROCM", "ROCm", BUILD_WITH("GGML_HIP") "AMD's ROCm with its HIP SDK, and the amdgpu driver to run",
      "this build has ROCm: see that rocminfo lists the GPU, that HIP_VISIBLE_DEVICES does not hide it, and that "
-     "/dev/kfd may be opened"},
+     "you may open /dev/kfd"},
     {"VULKAN", "Vulkan", BUILD_WITH("GGML_VULKAN") "Vulkan's headers and glslc, and a Vulkan driver to run",
      "this build has Vulkan: see that vulkaninfo lists the GPU"},
     {"SYCL", "SYCL", BUILD_WITH("GGML_SYCL") "Intel's oneAPI compiler, and its GPU driver to run",
      "this build has SYCL: see that sycl-ls lists the GPU"},
     {"MTL", "MTL", BUILD_WITH("GGML_METAL") "a Mac with Xcode's command line tools",
-     "this build has Metal, and this Mac no GPU that it can use"},
+     "this build has Metal, but this Mac has no GPU it can use"},
 };
 
 const char * const ANY_GPU = "a GPU needs a build with its backend (GGML_CUDA, GGML_HIP, GGML_VULKAN, GGML_SYCL or "
-                             "GGML_METAL), and its driver; \"pyggml doctor\" tells which";
+                             "GGML_METAL), and its driver; \"pyggml doctor\" shows which";
 
 bool begins_with(const std::string & text, const char * beginning) { return text.rfind(beginning, 0) == 0; }
 
@@ -107,8 +106,8 @@ void set_threads(ggml_backend_dev_t device, ggml_backend_t backend, int32_t n_th
     }
 }
 
-// A backend meets memory it cannot reach, or none at all, with an assert on one of its own threads or a stray
-// access: neither could be turned into an error any more.
+// Given memory it cannot reach, or none, a backend fails an assert on one of its own threads or crashes: neither can be
+// turned into an error.
 void require_reachable(ggml_backend_t backend, const ggml_tensor * tensor) {
     if (ggml_nbytes(tensor) == 0) {
         return;
@@ -123,7 +122,7 @@ void require_reachable(ggml_backend_t backend, const ggml_tensor * tensor) {
     const ggml_backend_buffer_type_t type =
         owner->buffer ? ggml_backend_buffer_get_type(owner->buffer) : ggml_backend_cpu_buffer_type();
     if (!ggml_backend_supports_buft(backend, type)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" (%s) lies in %s memory, which the device %s cannot reach",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" (%s) is in %s memory, which the device %s cannot reach",
                    tensor->name, ggml_op_desc(tensor), ggml_backend_buft_name(type), ggml_backend_name(backend));
     }
 }
@@ -204,7 +203,7 @@ const char * pyg_device_advice(const char * name) {
     try {
         return advice(upstream_device_name(name ? name : ""));
     } catch (...) {
-        return ANY_GPU;  // no room for a copy of the name
+        return ANY_GPU;  // out of memory for a copy of the name
     }
 }
 

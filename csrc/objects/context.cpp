@@ -1,8 +1,9 @@
-// Contexts: options are checked before upstream can assert on them, memory is planned before it is taken.
-#include "ggml-cpu.h"
+// Contexts. Options are checked before upstream can assert on them, and memory is planned before it is allocated.
+#include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
 #include "engine/logprobs.hpp"
 #include "engine/threads.hpp"
+#include "ggml-cpu.h"
 
 #include <algorithm>
 #include <climits>
@@ -23,11 +24,11 @@ constexpr ggml_type CACHE_TYPES[] = {
     GGML_TYPE_Q4_1, GGML_TYPE_IQ4_NL, GGML_TYPE_Q5_0, GGML_TYPE_Q5_1,
 };
 
-// How long compute threads look out for the next graph before they sleep, in upstream's unit of 131,072 pauses of the
-// processor. Its default is fifty times as long, and all of that is spun away after the last token.
+// How long compute threads spin waiting for the next graph before they sleep, in upstream's unit of 131,072 processor
+// pauses. Its default is fifty times as long, all of which is wasted after the last token.
 constexpr uint32_t POLL = 1;
 
-// Enough for those in use and the one before, which the CPU backend touches when it is given another.
+// Enough for those in use and the previous one, which the CPU backend touches when it gets another.
 constexpr std::ptrdiff_t MAX_POOLS = 4;
 
 std::string cache_type_names() {
@@ -70,20 +71,20 @@ void require_sizes(const pyg_context_options & options) {
     require_between("n_batch", options.n_batch, 1, MAX_N_BATCH);
     require_between("n_ubatch", options.n_ubatch, 1, MAX_N_BATCH);
     require_between("n_seq_max", options.n_seq_max, 1, static_cast<int64_t>(llama_max_parallel_sequences()));
-    // Upstream reserves a row of output for each sequence, and asserts that the room suffices.
+    // Upstream reserves a row of output for each sequence and asserts that they fit.
     if (options.n_batch < options.n_seq_max) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "n_batch is %u, and must be at least n_seq_max, %u", options.n_batch,
+        throw fail(PYG_ERR_INVALID_PARAMETER, "n_batch is %u, but must be at least n_seq_max, %u", options.n_batch,
                    options.n_seq_max);
     }
     if (options.n_outputs_max && options.n_outputs_max < options.n_seq_max) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "n_outputs_max is %u, and must be at least n_seq_max, %u, or 0 for as many as n_batch",
+                   "n_outputs_max is %u, but must be at least n_seq_max, %u, or 0 for as many as n_batch",
                    options.n_outputs_max, options.n_seq_max);
     }
 }
 
-// Embeddings are computed for every token. Upstream plans for as many of each sequence, and its pooling asserts that
-// these are all the tokens there are.
+// Embeddings are computed for every token. Upstream plans for equally many in each sequence, and its pooling asserts
+// that there are no others.
 void output_everything(llama_context_params & params) {
     const uint32_t n_seq_max = params.n_seq_max;
     const uint32_t n_tokens  = std::min({params.n_ctx, params.n_batch, params.n_ubatch});
@@ -107,7 +108,7 @@ void require_kinds(const Model & model, const pyg_context_options & options) {
     require_at_least_0("rope_freq_base", options.rope_freq_base);
     require_at_least_0("rope_freq_scale", options.rope_freq_scale);
     if (options.pooling == LLAMA_POOLING_TYPE_RANK && !ranks(model)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "rank pooling needs a model with a classification head, and %s has none",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "rank pooling needs a model with a classification head, but %s has none",
                    model.path.c_str());
     }
     if (ggml_is_quantized(checked_cache_type("type_v", options.type_v)) &&
@@ -127,9 +128,9 @@ bool is_cancelled(void * context) {
 }
 
 pyg::Failure creation_failure() {
-    const std::string words   = pyg::engine_words();
-    const bool        no_room = words.find("failed to allocate") != std::string::npos;
-    return fail(no_room ? PYG_ERR_OUT_OF_MEMORY : PYG_ERR_INVALID_PARAMETER, "the engine refuses this context: %s",
+    const std::string words     = pyg::engine_words();
+    const bool        no_memory = pyg::understood(words).kind == pyg::Complaint::NO_MEMORY;
+    return fail(no_memory ? PYG_ERR_OUT_OF_MEMORY : PYG_ERR_INVALID_PARAMETER, "the engine refuses this context: %s",
                 words.empty() ? "it gave no reason" : words.c_str());
 }
 
@@ -164,7 +165,7 @@ void require_rows(const Context & context, int32_t first, int32_t n_rows) {
         throw fail(PYG_ERR_ENGINE, "there is no output to read: decode a batch that asks for some first");
     }
     if (first < 0 || n_rows < 0 || n_rows > context.n_outputs - first) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "rows %d to %lld were asked for, and the last batch left rows 0 to %d",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "rows %d to %lld were requested, but the last batch left rows 0 to %d",
                    first, static_cast<long long>(first) + n_rows - 1, context.n_outputs - 1);
     }
 }
@@ -298,7 +299,7 @@ pyg_context_options pyg_context_default_options(void) {
     options.rope_scaling                = upstream.rope_scaling_type;
     options.offload_kqv                 = upstream.offload_kqv;
     options.op_offload                  = upstream.op_offload;
-    options.kv_unified                  = true;  // sequences share the room instead of each having a fixed part
+    options.kv_unified                  = true;  // sequences share all cells instead of each having a fixed part
     return options;
 }
 
@@ -330,7 +331,7 @@ pyg_status pyg_context_set_threads(pyg_context * ctx, int32_t n_threads, int32_t
     });
 }
 
-// Upstream counts rows from the end with negative indices, whatever their place in the batch was.
+// Upstream's negative indices count rows from the end, wherever they were in the batch.
 pyg_status pyg_context_logits(pyg_context * ctx, int32_t first, int32_t n_rows, float * dst, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         const Context & context = *handle.context;
@@ -363,8 +364,7 @@ pyg_status pyg_context_embeddings(pyg_context * ctx, int32_t first, int32_t n_ro
         require_embeddings(context);
         require_rows(context, first, n_rows);
         if (llama_pooling_type(context.raw) != LLAMA_POOLING_TYPE_NONE) {
-            throw fail(PYG_ERR_ENGINE, "this context pools: it has one embedding for each sequence and none for each "
-                                       "token");
+            throw fail(PYG_ERR_ENGINE, "this context pools: it has one embedding per sequence, not one per token");
         }
         if (n_rows) {
             const float * rows = llama_get_embeddings_ith(context.raw, first - context.n_outputs);
@@ -381,18 +381,18 @@ pyg_status pyg_context_embeddings_seq(pyg_context * ctx, int32_t seq_id, float *
         context.require_seq(seq_id);
         const auto pooling = llama_pooling_type(context.raw);
         if (pooling == LLAMA_POOLING_TYPE_NONE) {
-            throw fail(PYG_ERR_ENGINE, "this context does not pool: it has an embedding for each token and none for "
-                                       "each sequence");
+            throw fail(PYG_ERR_ENGINE,
+                       "this context does not pool: it has one embedding per token, not one per sequence");
         }
         const int32_t length = pooling == LLAMA_POOLING_TYPE_RANK ? static_cast<int32_t>(llama_model_n_cls_out(model))
                                                                   : llama_model_n_embd_out(model);
         if (n != length) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "there is room for %d numbers, and a sequence has %d", n, length);
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the buffer holds %d numbers, but a sequence's embedding has %d", n,
+                       length);
         }
         const float * row = context.n_outputs ? llama_get_embeddings_seq(context.raw, seq_id) : nullptr;
         if (!row) {
-            throw fail(PYG_ERR_ENGINE, "sequence %d was not part of the last batch, so there is no embedding of it",
-                       seq_id);
+            throw fail(PYG_ERR_ENGINE, "sequence %d was not part of the last batch, so it has no embedding", seq_id);
         }
         std::copy_n(row, length, dst);
     });

@@ -1,4 +1,4 @@
-// One batch through a context: checked as far as upstream would assert, run, and its answer sorted.
+// Runs one batch: checks whatever upstream would assert on, and turns the result into a status.
 #include "boundary/handles.hpp"
 #include "llama-model.h"
 
@@ -28,15 +28,16 @@ void require_size(const Context & context, const pyg_batch & batch, bool whole_a
         throw fail(PYG_ERR_INVALID_PARAMETER, "a batch needs at least one token, not %d", batch.n_tokens);
     }
     if (batch.n_tokens > n_batch) {
-        throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "the batch has %d tokens and n_batch is %lld: decode it in pieces or make the context with a larger "
-                   "n_batch",
-                   batch.n_tokens, static_cast<long long>(n_batch));
+        throw fail(
+            PYG_ERR_INVALID_PARAMETER,
+            "the batch has %d tokens, but n_batch is %lld: decode it in pieces or make the context with a larger "
+            "n_batch",
+            batch.n_tokens, static_cast<long long>(n_batch));
     }
     if (whole_at_once && batch.n_tokens > n_ubatch) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "the batch has %d tokens and n_ubatch is %lld: attention in both directions needs all of them at "
-                   "once, so make the context with a larger n_ubatch",
+                   "the batch has %d tokens, but n_ubatch is %lld: bidirectional attention needs all of them at once, "
+                   "so make the context with a larger n_ubatch",
                    batch.n_tokens, static_cast<long long>(n_ubatch));
     }
 }
@@ -61,7 +62,7 @@ void require_positions(const Context & context, const std::vector<int32_t> & pos
     }
 }
 
-// Each sequence goes on where it stands.
+// Each sequence continues where it ended.
 std::vector<int32_t> next_positions(const Context & context, const std::vector<int32_t> & seq_ids) {
     const llama_memory_t memory = llama_get_memory(context.raw);
     std::vector<int64_t> next(llama_n_seq_max(context.raw), -1);
@@ -88,7 +89,7 @@ std::vector<int8_t> outputs(const Context & context, const pyg_batch & batch, bo
     const auto n_wanted = static_cast<uint32_t>(std::count(output.begin(), output.end(), 1));
     if (n_wanted > context.n_outputs_max) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "the batch asks for %u rows of output and n_outputs_max is %u%s: ask for fewer or make the context "
+                   "the batch asks for %u rows of output, but n_outputs_max is %u%s: ask for fewer or make the context "
                    "with a larger one",
                    n_wanted, context.n_outputs_max,
                    context.embeddings ? " (embeddings are computed for every token)" : "");
@@ -96,7 +97,7 @@ std::vector<int8_t> outputs(const Context & context, const pyg_batch & batch, bo
     return output;
 }
 
-// `encoding`: every token is output and they are computed at once.
+// `encoding`: every token has output, and all are computed at once.
 Batch checked(const Context & context, const pyg_batch & batch, bool encoding) {
     require_size(context, batch, encoding || !llama_get_causal_attn(context.raw));
     for (int32_t i = 0; i < batch.n_tokens; i++) {
@@ -123,7 +124,7 @@ Batch checked(const Context & context, const pyg_batch & batch, bool encoding) {
 }
 
 // While it lives, pyg_context_cancel reaches the context. A decode that begins with pending sequence edits is not
-// interrupted: half an edit cannot be told from a whole one afterwards.
+// interrupted: afterwards half an edit would look like a whole one.
 class Cancellable {
   public:
     explicit Cancellable(pyg_context & handle) : handle_(handle) { set(!handle.context->edit_pending); }
@@ -141,7 +142,7 @@ class Cancellable {
     pyg_context & handle_;
 };
 
-// Upstream takes the buffer for rows of output when a batch asks for them, which is after the plan.
+// Upstream allocates rows of output only when a batch asks for them, so they are not in the plan.
 void require_output_buffer(const Context & context, int32_t n_outputs) {
     if (n_outputs <= context.n_reserved) {
         return;
@@ -155,7 +156,7 @@ void require_output_buffer(const Context & context, int32_t n_outputs) {
     }
 }
 
-// llama_decode's answers, by its documentation in llama.h.
+// What llama_decode returns, as documented in llama.h.
 constexpr int32_t DECODED = 0, NO_ROOM = 1, ABORTED = 2, INVALID_BATCH = -1;
 
 void require_decoded(const Context & context, int32_t answer, int32_t n_tokens) {
@@ -191,7 +192,7 @@ void run(pyg_context & handle, const Batch & batch, Compute compute, bool gives_
         llama_synchronize(context.raw);
     }
     if (answer == INVALID_BATCH) {
-        context.n_outputs = before;  // upstream looked at the batch and left everything as it was
+        context.n_outputs = before;  // upstream rejected the batch and changed nothing
     } else {
         context.edit_pending = false;
     }
@@ -207,11 +208,10 @@ void run(pyg_context & handle, const Batch & batch, Compute compute, bool gives_
 void require_decoder(const Context & context) {
     const llama_model * model = context.model->raw;
     if (!llama_model_has_decoder(model)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "this model is an encoder only: call encode");
+        throw fail(PYG_ERR_INVALID_PARAMETER, "this model has only an encoder: call encode");
     }
     if (llama_model_has_encoder(model) && !context.encoded) {
-        throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "this model's decoder reads what its encoder has read: call encode first");
+        throw fail(PYG_ERR_INVALID_PARAMETER, "this model's decoder reads its encoder's output: call encode first");
     }
 }
 

@@ -1,4 +1,4 @@
-// GGUF files: what a broken file or a wrong declaration would do to upstream is found out first.
+// GGUF files. Broken files and wrong declarations are detected before they can harm upstream.
 #include "gguf.h"
 
 #include "boundary/guard.hpp"
@@ -46,7 +46,8 @@ pyg_gguf * new_handle(UniqueGguf raw) {
 
 // Opens a regular file; *size is its length.
 UniqueFile open_file(const char * path, uint64_t * size) {
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // or a named pipe would wait for a writer
+    const int descriptor =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // otherwise a named pipe would wait for a writer
     if (descriptor < 0) {
         const bool missing = errno == ENOENT || errno == ENOTDIR;
         throw fail(missing ? PYG_ERR_MODEL_NOT_FOUND : PYG_ERR_MODEL_LOAD, "%s cannot be opened: %s", path,
@@ -78,8 +79,8 @@ UniqueGguf read_metadata(const char * path, std::FILE * file) {
     return raw;
 }
 
-// Upstream has checked that the tensors follow each other without a gap, and that their sizes add up without an
-// overflow; where the file ends is left to whoever reads their data.
+// Upstream has checked that the tensors follow each other without gaps and that their sizes add up without overflow,
+// but not where the file ends.
 void require_all_data(const char * path, const gguf_context * raw, uint64_t file_size) {
     const uint64_t data_offset = gguf_get_data_offset(raw);
     for (int64_t i = 0; i < gguf_get_n_tensors(raw); i++) {
@@ -87,7 +88,7 @@ void require_all_data(const char * path, const gguf_context * raw, uint64_t file
         const uint64_t end  = gguf_get_tensor_offset(raw, i) + gguf_get_tensor_size(raw, i);
         if (end > room) {
             throw fail(PYG_ERR_MODEL_LOAD,
-                       "%s is cut short: tensor \"%s\" needs %llu bytes of data, and the file holds %llu: copy or "
+                       "%s is cut short: tensor \"%s\" needs %llu bytes of data, but the file holds %llu: copy or "
                        "download it again",
                        path, gguf_get_tensor_name(raw, i), static_cast<unsigned long long>(end),
                        static_cast<unsigned long long>(room));
@@ -100,11 +101,11 @@ void require_new_name(const gguf_context * raw, const char * name) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "a tensor needs a name");
     }
     if (std::strlen(name) >= GGML_MAX_NAME) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the tensor name \"%s\" has %zu bytes; a GGUF file holds at most %d",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the tensor name \"%s\" has %zu bytes; a GGUF file allows at most %d",
                    name, std::strlen(name), GGML_MAX_NAME - 1);
     }
     if (gguf_find_tensor(raw, name) >= 0) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "there is a tensor \"%s\" already", name);
+        throw fail(PYG_ERR_INVALID_PARAMETER, "there is already a tensor \"%s\"", name);
     }
 }
 
@@ -114,7 +115,7 @@ void require_type(int32_t type) {
     }
 }
 
-// The tensor's bytes, and those of all before it, have to be countable.
+// The total bytes up to and including this tensor must not overflow.
 void require_shape(const gguf_context * raw, const char * name, ggml_type type, const int64_t * ne, int32_t n_dims) {
     if (n_dims < 1 || n_dims > GGML_MAX_DIMS) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" has %d dimensions; it must have 1 to %d", name, n_dims,
@@ -123,7 +124,7 @@ void require_shape(const gguf_context * raw, const char * name, ggml_type type, 
     int64_t size = static_cast<int64_t>(ggml_type_size(type));
     bool    fits = true;
     for (int32_t i = 0; i < n_dims; i++) {
-        if (ne[i] < 1) {  // upstream's writer takes trailing zeros for ones
+        if (ne[i] < 1) {  // upstream's writer treats trailing zeros as ones
             throw fail(PYG_ERR_INVALID_PARAMETER, "dimension %d of tensor \"%s\" is %lld; it must be 1 or more", i,
                        name, static_cast<long long>(ne[i]));
         }
@@ -131,7 +132,7 @@ void require_shape(const gguf_context * raw, const char * name, ggml_type type, 
     }
     if (ne[0] % ggml_blck_size(type) != 0) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "rows of tensor \"%s\" have %lld values; %s stores blocks of %lld, and they must be whole", name,
+                   "rows of tensor \"%s\" have %lld values, which is not a whole number of %s blocks of %lld", name,
                    static_cast<long long>(ne[0]), ggml_type_name(type), static_cast<long long>(ggml_blck_size(type)));
     }
     int64_t end = 0;
@@ -210,7 +211,7 @@ pyg_status pyg_gguf_meta_data(pyg_gguf * gguf, void * dst, size_t size, pyg_erro
     return pyg::with(gguf, err, [&](pyg_gguf & self) {
         const size_t needed = gguf_get_meta_size(self.raw);
         if (size != needed) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "the metadata takes %zu bytes, and %zu were given", needed, size);
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the metadata takes %zu bytes, but the buffer has %zu", needed, size);
         }
         gguf_get_meta_data(self.raw, dst);
     });

@@ -1,7 +1,7 @@
 #include "objects/imatrix.hpp"
 
-#include "ggml-backend.h"
 #include "boundary/handles.hpp"
+#include "ggml-backend.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@ namespace {
 using pyg::fail;
 using Sums = pyg::ImatrixCollector::Sums;
 
-// Fewer rows than this at once are not a text being read.
+// Fewer rows than this are generation, not the reading of a text.
 constexpr int64_t LEAST_ROWS = 16;
 
 // Copies of weights on devices are called "CUDA0#blk.0.attn_k.weight#0".
@@ -25,7 +25,7 @@ std::string weight_name(const ggml_tensor & weight) {
     return name.substr(first + 1, name.find('#', first + 1) - first - 1);
 }
 
-// The data of a tensor: where it is, or copied from its device.
+// The data of a tensor: in place, or copied from its device.
 const char * data_of(const ggml_tensor & tensor, std::vector<char> & copy) {
     if (ggml_backend_buffer_is_host(tensor.buffer)) {
         return static_cast<const char *>(tensor.data);
@@ -87,8 +87,9 @@ void ImatrixCollector::collect(const ggml_tensor & node) {
     }
 }
 
-// rows: [n_columns, n_rows, ...]. Where the weight is one matrix it meets all of them, and of several each its own.
-// A call's rows are added up by themselves first: sums of many small terms to a large one would lose the last digits.
+// rows: [n_columns, n_rows, ...]. A weight with one matrix multiplies all of them; of several matrices each multiplies
+// its own. Each call's rows are summed separately first, because adding small terms to a large sum loses the last
+// digits.
 void ImatrixCollector::add_matrices(const std::string & name, const ggml_tensor & weight, const ggml_tensor & rows) {
     const int64_t n_columns = rows.ne[0], n_matrices = weight.ne[2] * weight.ne[3];
     Sums *        total = sums_of(name, static_cast<size_t>(n_columns * n_matrices), 1);
@@ -110,7 +111,7 @@ void ImatrixCollector::add_matrices(const std::string & name, const ggml_tensor 
         }
     }
     if (!all_finite(here.squares)) {
-        failure_ = "an activation that meets " + name + " is no finite number";
+        failure_ = "an activation multiplied by " + name + " is not a finite number";
         return;
     }
     for (size_t j = 0; j < here.squares.size(); j++) {
@@ -122,7 +123,7 @@ void ImatrixCollector::add_matrices(const std::string & name, const ggml_tensor 
     }
 }
 
-// src1: [n_columns, n_experts_used or 1, n_tokens]; ids: [n_experts_used, n_tokens], which experts they are.
+// src1: [n_columns, n_experts_used or 1, n_tokens]; ids: [n_experts_used, n_tokens], the experts used.
 void ImatrixCollector::add_experts(const std::string & name, const ggml_tensor & node) {
     const ggml_tensor & rows      = *node.src[1];
     const ggml_tensor & ids       = *node.src[2];
@@ -141,7 +142,7 @@ void ImatrixCollector::add_experts(const std::string & name, const ggml_tensor &
             std::memcpy(&expert, ids_.data() + token * ids.nb[1] + used * ids.nb[0], sizeof(expert));
             if (expert < 0 || expert >= n_experts) {
                 failure_ =
-                    name + " was asked for expert " + std::to_string(expert) + " of " + std::to_string(n_experts);
+                    name + " has no expert " + std::to_string(expert) + " among its " + std::to_string(n_experts);
                 return;
             }
             const char * row = data + (used % rows.ne[1]) * rows.nb[1] + token * rows.nb[2];
@@ -151,11 +152,11 @@ void ImatrixCollector::add_experts(const std::string & name, const ggml_tensor &
         }
     }
     if (!all_finite(total->squares)) {
-        failure_ = "an activation that meets " + name + " is no finite number";
+        failure_ = "an activation multiplied by " + name + " is not a finite number";
     }
 }
 
-// Null when the tensor met activations of another shape before. A node cannot throw: it is called by the scheduler.
+// Null if the tensor had activations of another shape before. Must not throw: upstream's scheduler calls it.
 Sums * ImatrixCollector::sums_of(const std::string & name, size_t n_values, size_t n_counts) {
     Sums & sums = entries_[name];
     if (sums.squares.empty()) {
@@ -164,8 +165,8 @@ Sums * ImatrixCollector::sums_of(const std::string & name, size_t n_values, size
         sums.counts.resize(n_counts);
     }
     if (sums.squares.size() != n_values || (n_counts > 1 && sums.counts.size() != n_counts)) {
-        failure_ = name + " meets activations of two shapes, " + std::to_string(sums.squares.size()) + " and " +
-                   std::to_string(n_values) + " values";
+        failure_ = name + " was multiplied by activations of two shapes, " + std::to_string(sums.squares.size()) +
+                   " and " + std::to_string(n_values) + " values";
         return nullptr;
     }
     return &sums;
@@ -174,7 +175,7 @@ Sums * ImatrixCollector::sums_of(const std::string & name, size_t n_values, size
 void ImatrixCollector::require_sound() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!failure_.empty()) {
-        throw fail(PYG_ERR_ENGINE, "no importance matrix can be computed: %s", failure_.c_str());
+        throw fail(PYG_ERR_ENGINE, "cannot compute the importance matrix: %s", failure_.c_str());
     }
 }
 
@@ -186,8 +187,8 @@ size_t ImatrixCollector::size() const {
 std::pair<const std::string *, const Sums *> ImatrixCollector::entry(size_t index) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (index >= entries_.size()) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "there are %zu entries, and number %zu was asked for", entries_.size(),
-                   index);
+        throw fail(PYG_ERR_INVALID_PARAMETER, "there are only %zu entries, but entry %zu was requested",
+                   entries_.size(), index);
     }
     const auto found = std::next(entries_.begin(), static_cast<std::ptrdiff_t>(index));
     return {&found->first, &found->second};

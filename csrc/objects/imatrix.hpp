@@ -1,4 +1,4 @@
-// What meets each column of the weights while a context computes: the sums behind an importance matrix.
+// Sums over the activations that each column of the weights multiplies: the data of an importance matrix.
 #pragma once
 
 #include "ggml.h"
@@ -12,23 +12,23 @@
 
 namespace pyg {
 
-// Any thread may call; a context calls on the thread that decodes.
+// Any thread may call; a context calls on its decoding thread.
 class ImatrixCollector {
   public:
-    // Of one tensor; (n_counts, n_columns), or (1, n_matrices * n_columns) for matrices that all rows meet.
+    // Of one tensor; (n_counts, n_columns), or (1, n_matrices * n_columns) for matrices that multiply all rows.
     struct Sums {
         std::vector<float>   squares;
         std::vector<float>   activations;
         std::vector<int64_t> counts;  // rows: one number, or one for each expert
     };
 
-    // `process_output`: also for the output matrix.
+    // `process_output`: include the output matrix.
     explicit ImatrixCollector(bool process_output) : process_output_(process_output) {}
 
     // A ggml_backend_sched_eval_callback; `self` is an ImatrixCollector.
     static bool on_node(ggml_tensor * node, bool ask, void * self);
 
-    // PYG_ERR_ENGINE once an activation was no finite number, or did not fit what came before.
+    // PYG_ERR_ENGINE after an activation that was not finite or had another shape than before.
     void require_sound() const;
 
     size_t size() const;
@@ -47,7 +47,7 @@ class ImatrixCollector {
     bool                        process_output_;
     mutable std::mutex          mutex_;
     std::map<std::string, Sums> entries_;
-    std::string                 failure_;  // "" while all is well
+    std::string                 failure_;  // "" if nothing has failed
     std::vector<char>           copied_;   // activations that were on a device
     std::vector<char>           ids_;
 };

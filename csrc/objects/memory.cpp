@@ -1,12 +1,10 @@
-// What a model and a context would take, before it is taken.
+// What a model and a context would take, before it is allocated.
 //
-// The engine does not refuse an absurd context: it asks the system, the system says yes, and the kernel kills the
-// process when the pages are touched. So its own planning is run first, on a copy of the model without weights
-// (`no_alloc`), and the plan is compared with what is left.
+// The engine does not reject an absurd context: it asks the system, the system agrees, and the kernel kills the process
+// when the pages are touched. So the engine's own planner runs first, on a copy of the model without weights
+// (`no_alloc`), and the plan is compared with what is available.
 #include "gguf.h"
-#include "boundary/handles.hpp"
 #include "llama-ext.h"
-#include "boundary/log.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -14,11 +12,11 @@
 
 namespace {
 
-constexpr uint32_t PLANNED_CELLS = 1 << 18;  // planning takes real memory for each cell, so larger ones are computed
+constexpr uint32_t PLANNED_CELLS = 1 << 18;  // planning takes real memory per cell, so larger contexts are extrapolated
 
-// What the engine keeps beside the buffers that it plans, all of it measured: of a cell 52 bytes from the beginning and
-// the rest when it is used; of a context 1.6 to 4.7 MB, graphs and their schedule; of vocabularies 123 to 145 bytes for
-// each token and merge.
+// What the engine allocates outside the buffers it plans, as measured: per cell 52 bytes at once and the rest when it
+// is used; per context 1.6 to 4.7 MB for graphs and their schedule; per token and merge of a vocabulary 123 to 145
+// bytes.
 constexpr uint64_t CELL_BYTES             = 144;
 constexpr uint64_t CONTEXT_BYTES          = 2 << 20;
 constexpr uint64_t VOCABULARY_ENTRY_BYTES = 132;
@@ -28,7 +26,7 @@ struct ContextDeleter {
 };
 using UniqueContext = std::unique_ptr<llama_context, ContextDeleter>;
 
-// The metadata of a file; null where it has none, of which the engine speaks when it loads the file.
+// The metadata of a file; null if it has none, which the engine reports when it loads the file.
 gguf_context_ptr head_of(const std::string & path) {
     pyg::LogHeld          held;
     const pyg::GuardScope words;
@@ -37,7 +35,7 @@ gguf_context_ptr head_of(const std::string & path) {
     return gguf;
 }
 
-// Rows of the embedding, 0 where there is none under the usual name.
+// Rows of the embedding, 0 if none has the usual name.
 int64_t n_vocab_of(const gguf_context * gguf) {
     const int64_t tensor = gguf_find_tensor(gguf, "token_embd.weight");
     return tensor < 0 ? 0 : gguf_get_tensor_ne(gguf, tensor)[1];
@@ -48,7 +46,7 @@ uint64_t array_length(const gguf_context * gguf, const char * key) {
     return id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_ARRAY ? gguf_get_arr_n(gguf, id) : 0;
 }
 
-// Of a file that is laid out without a vocabulary it is taken to have as many merges as tokens, as most have.
+// A file without a vocabulary is assumed to have as many merges as tokens, like most.
 uint64_t vocabulary_bytes(const gguf_context * gguf, uint64_t n_vocab) {
     const uint64_t n_tokens = array_length(gguf, "tokenizer.ggml.tokens");
     const uint64_t n_merges = array_length(gguf, "tokenizer.ggml.merges");
@@ -62,8 +60,8 @@ llama_model_kv_override override_of(const std::string & key, llama_model_kv_over
     return result;
 }
 
-// Metadata that has the engine leave the vocabulary out, which takes most of the time, and still know its size. Empty
-// where the file does not tell that.
+// Metadata overrides that make the engine skip the vocabulary, which takes most of the time, and still know its size.
+// Empty if the file does not state the size.
 std::vector<llama_model_kv_override> without_vocabulary(const gguf_context * gguf, int64_t n_vocab) {
     const int64_t arch = gguf_find_key(gguf, "general.architecture");
     if (arch < 0 || gguf_get_kv_type(gguf, arch) != GGUF_TYPE_STRING || n_vocab == 0) {
@@ -85,7 +83,7 @@ bool is_main_memory(ggml_backend_dev_t device) {
     return type == GGML_BACKEND_DEVICE_TYPE_CPU || type == GGML_BACKEND_DEVICE_TYPE_ACCEL;
 }
 
-// Where buffers of a type lie: a GPU, or null for main memory, which also has those that a GPU reads from there.
+// Where buffers of a type are: a GPU, or null for main memory, even if a GPU reads them from there.
 ggml_backend_dev_t memory_of(ggml_backend_buffer_type_t type) {
     const ggml_backend_dev_t device = ggml_backend_buft_get_device(type);
     return ggml_backend_buft_is_host(type) || is_main_memory(device) ? nullptr : device;
@@ -105,7 +103,7 @@ pyg_memory_share share_of(ggml_backend_dev_t device) {
     return share;
 }
 
-// The memories that a model may use, in their order in pyg_memory; null stands for main memory.
+// The memories a model may use, in the order of pyg_memory; null is main memory.
 std::vector<ggml_backend_dev_t> memories_of(const llama_model * model) {
     std::vector<ggml_backend_dev_t> memories = {nullptr};
     const int32_t                   n        = std::min<int32_t>(llama_model_n_devices(model), PYG_MAX_GPUS);
@@ -117,7 +115,7 @@ std::vector<ggml_backend_dev_t> memories_of(const llama_model * model) {
     return memories;
 }
 
-// What the engine says about the buffers of a context and its model, planned or real.
+// What the engine reports about the buffers of a context and its model, planned or real.
 pyg_memory buffers_of(const llama_context * context) {
     pyg_memory memory   = {};
     const auto memories = memories_of(llama_get_model(context));
@@ -131,7 +129,7 @@ pyg_memory buffers_of(const llama_context * context) {
         share.context_bytes += bytes.context;
         share.compute_bytes += bytes.compute;
         if (is_main_memory(memory_of(type)) && !ggml_backend_buft_is_host(type)) {
-            share.repacked_bytes += bytes.model;  // a layout of its own that only the CPU's kernels read
+            share.repacked_bytes += bytes.model;  // a layout that only the CPU's kernels read
         }
     }
     return memory;
@@ -145,12 +143,12 @@ uint64_t output_bytes(const llama_context * context, const llama_context_params 
            (static_cast<uint64_t>(llama_vocab_n_tokens(llama_model_get_vocab(model))) + n_embd);
 }
 
-// Recurrent models have one for each sequence, however long it becomes.
+// Recurrent models have one per sequence, whatever its length.
 uint64_t n_cells(const llama_model * model, const llama_context_params & params) {
     return llama_model_is_recurrent(model) ? params.n_seq_max : params.n_ctx;
 }
 
-// What the engine plans for the model under these parameters.
+// What the engine plans for the model with these parameters.
 pyg_memory plan(llama_model * model, const llama_context_params & params) {
     const UniqueContext context(llama_init_from_model(model, params));
     if (!context) {
@@ -165,7 +163,7 @@ pyg_memory plan(llama_model * model, const llama_context_params & params) {
     return memory;
 }
 
-// Everything that depends on the number of cells does so linearly, so two plans give a third.
+// Everything that depends on the number of cells is linear in it, so two plans give a third.
 pyg_memory extrapolate(llama_model * model, llama_context_params params) {
     const double steps    = static_cast<double>(params.n_ctx - PLANNED_CELLS) / (PLANNED_CELLS / 2);
     params.n_ctx          = PLANNED_CELLS / 2;
@@ -201,8 +199,8 @@ Shape::Shape(const std::string & path, const std::string & device, int32_t n_gpu
         vocabulary_bytes      = ::vocabulary_bytes(gguf.get(), static_cast<uint64_t>(n_vocab));
         params.kv_overrides   = overrides.empty() ? nullptr : overrides.data();
     }
-    LogHeld          held;   // the model's own warnings are said when it is loaded in earnest,
-    const GuardScope words;  // and that it has no vocabulary is nobody's concern
+    LogHeld          held;   // the model's warnings appear when it is really loaded,
+    const GuardScope words;  // and its missing vocabulary is intended
     raw = llama_model_load_from_file(path.c_str(), params);
     if (!raw) {
         throw load_failure(path.c_str());

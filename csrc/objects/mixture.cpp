@@ -1,6 +1,6 @@
-// Which types the engine's quantiser mixes, asked for a model that is not there yet, or one in a file.
-#include "ggml.h"
+// The types the engine's quantiser would mix, for a model that does not exist yet or one in a file.
 #include "boundary/guard.hpp"
+#include "ggml.h"
 #include "objects/quantizer_rules.hpp"
 
 #include <memory>
@@ -64,13 +64,13 @@ void require_known_type(int32_t type) {
     }
 }
 
-// Tensors without data, which is all that the rules look at.
+// Tensors without data, which is all the rules need.
 ggml_tensor * add_tensor(ggml_context * ctx, const pyg_mixture_tensor & tensor) {
     require_known_type(tensor.type);
     const ggml_type type = static_cast<ggml_type>(tensor.type);
     for (int i = 0; i < GGML_MAX_DIMS; i++) {
         if (tensor.ne[i] < 1 || (i == 0 && tensor.ne[i] % ggml_blck_size(type) != 0)) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "tensor '%s' has a size that its type cannot have", tensor.name);
+            throw fail(PYG_ERR_INVALID_PARAMETER, "tensor '%s' has a size that its type does not allow", tensor.name);
         }
     }
     ggml_tensor * added = ggml_new_tensor(ctx, type, GGML_MAX_DIMS, tensor.ne);
@@ -78,7 +78,7 @@ ggml_tensor * add_tensor(ggml_context * ctx, const pyg_mixture_tensor & tensor) 
     return added;
 }
 
-// The type of one of the tensors. To be asked for each in its turn: some rules count.
+// The type of one of the tensors. Call once for each, in order: some rules count.
 ggml_type choose(quantize_state_impl & state, const ggml_tensor * tensor, ggml_type default_type,
                  const tensor_metadata & about, int32_t wanted) {
     try {
@@ -97,7 +97,7 @@ void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_mixture
     const llama_ftype mixture      = static_cast<llama_ftype>(ftype);
     const ggml_type   default_type = default_type_of(mixture);
     if (default_type == GGML_TYPE_COUNT) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine's quantiser makes no files of type %d", ftype);
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine's quantiser cannot make files of type %d", ftype);
     }
     llama_model_quantize_params params = ::llama_model_quantize_default_params();
     params.ftype                       = mixture;

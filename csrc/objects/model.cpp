@@ -1,4 +1,5 @@
-// Models: a file is looked at before the engine sees it, loaded under the guard, and shared by what is made of it.
+// Models: the file is checked before the engine sees it, loaded under the guard, and shared by everything made from it.
+#include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
 #include "llama-model.h"
 
@@ -29,7 +30,7 @@ struct File {
     File & operator=(const File &) = delete;
 };
 
-// The eight bytes every GGUF begins with.
+// Checks the eight bytes every GGUF file begins with.
 void require_gguf_header(const char * path) {
     File file(path);
     if (!file.raw) {
@@ -45,8 +46,8 @@ void require_gguf_header(const char * path) {
     }
     if (header.version < GGUF_OLDEST_VERSION || header.version > GGUF_VERSION) {
         throw fail(PYG_ERR_MODEL_LOAD,
-                   "%s says it is GGUF version %u; versions %u to %d can be read (a huge number means a file "
-                   "for machines of the other byte order)",
+                   "%s says it is GGUF version %u, but only versions %u to %d can be read (a huge number means the "
+                   "file has the other byte order)",
                    path, header.version, GGUF_OLDEST_VERSION, GGUF_VERSION);
     }
 }
@@ -68,7 +69,7 @@ void require_model_file(const char * path) {
     require_gguf_header(path);
 }
 
-// Weights that are not mapped are read into memory, which the kernel would grant and then kill for.
+// Weights that are not mapped are read into memory. The kernel would grant too much, then kill the process.
 void require_room(const char * path) {
     const uint64_t size = std::filesystem::file_size(path), available = pyg_memory_available();
     if (size > available) {
@@ -85,12 +86,12 @@ bool ends_with(const std::string & text, const std::string & end) {
     return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// Tables of ids are integers in every model that has them.
+// Tables of ids are integers in every model.
 bool is_table(const std::string & name) { return name == "d2t" || name.find("tid2eid") != std::string::npos; }
 
 bool is_vector(const std::string & name) { return ends_with(name, "norm.weight") || ends_with(name, ".bias"); }
 
-// What upstream's kernels have no code for ends the process when a compute thread meets it, or jumps to nowhere.
+// Types without code in upstream's kernels abort or crash on a compute thread.
 void require_computable(const char * path, const llama_model & model) {
     for (const auto & [name, tensor] : model.tensors_by_name) {
         if ((is_number(tensor->type) && !is_table(name)) || (ggml_is_quantized(tensor->type) && is_vector(name))) {
@@ -101,8 +102,8 @@ void require_computable(const char * path, const llama_model & model) {
     const llama_hparams & sizes = model.hparams;
     for (const float eps : {sizes.f_norm_eps, sizes.f_norm_rms_eps, sizes.f_norm_group_eps}) {
         if (!(eps >= 0)) {
-            throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be computed: its metadata has %g for the epsilon of a norm", path,
-                       static_cast<double>(eps));
+            throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be computed: its metadata gives %g as the epsilon of a norm",
+                       path, static_cast<double>(eps));
         }
     }
 }
@@ -115,8 +116,9 @@ llama_load_mode load_mode(const pyg_model_options & options) {
 }
 
 std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & options) {
-    auto model          = std::make_shared<pyg::Model>();
-    model->path         = std::filesystem::absolute(path);  // read again to plan contexts, wherever the process is then
+    auto model = std::make_shared<pyg::Model>();
+    model->path =
+        std::filesystem::absolute(path);  // read again to plan contexts, perhaps from another working directory
     model->device       = options.device ? options.device : "";
     model->n_gpu_layers = options.n_gpu_layers;
     model->vocab_only   = options.vocab_only;
@@ -189,14 +191,15 @@ void Model::require_weights() const {
 Failure load_failure(const char * path) {
     const std::string words = engine_words();
     const char *      said  = words.empty() ? "the engine gave no reason" : words.c_str();
-    if (words.find("unknown model architecture") != std::string::npos) {
+    switch (understood(words).kind) {
+    case Complaint::UNKNOWN_ARCHITECTURE:
         return fail(PYG_ERR_UNSUPPORTED_ARCH, "%s: this engine (%s) does not know the architecture: %s", path,
                     pyg_engine_build(), said);
-    }
-    if (words.find("out of memory") != std::string::npos || words.find("unable to allocate") != std::string::npos) {
+    case Complaint::NO_MEMORY:
         return fail(PYG_ERR_OUT_OF_MEMORY, "the weights of %s do not fit: %s", path, said);
+    default:
+        return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, said);
     }
-    return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, said);
 }
 
 llama_model_params model_params(const std::string & device, int32_t n_gpu_layers,
@@ -208,7 +211,7 @@ llama_model_params model_params(const std::string & device, int32_t n_gpu_layers
     }
     const ggml_backend_dev_t found = pyg::find_device(device);
     if (ggml_backend_dev_type(found) == GGML_BACKEND_DEVICE_TYPE_CPU) {
-        params.n_gpu_layers = 0;  // upstream's list names offload devices only: an empty one is the CPU alone
+        params.n_gpu_layers = 0;  // upstream's list has only offload devices: an empty one means the CPU
     } else {
         devices.push_back(found);
     }
@@ -252,7 +255,7 @@ pyg_status pyg_model_get_info(pyg_model * model, pyg_model_info * out, pyg_error
     return pyg::with(model, err, [&](pyg_model & handle) {
         const llama_model * raw  = handle.model->raw;
         const std::string   arch = metadata_value(raw, "general.architecture");
-        // Upstream's answer is undefined for models without a classifier head; only rank pooling has one.
+        // Upstream's result is undefined for models without a classifier head; only rank pooling has one.
         const bool ranks = metadata_value(raw, arch + ".pooling_type") == std::to_string(LLAMA_POOLING_TYPE_RANK);
 
         pyg_model_info info = {};
@@ -272,7 +275,7 @@ pyg_status pyg_model_get_info(pyg_model * model, pyg_model_info * out, pyg_error
         info.is_hybrid      = llama_model_is_hybrid(raw);
         info.is_diffusion   = llama_model_is_diffusion(raw);
         info.is_causal      = raw->hparams.causal_attn;
-        if (info.n_layer > 0) {  // a vocabulary alone has none, and upstream asserts on that
+        if (info.n_layer > 0) {  // a vocabulary alone has none, and upstream would assert
             info.n_head    = llama_model_n_head(raw);
             info.n_head_kv = llama_model_n_head_kv(raw);
         }

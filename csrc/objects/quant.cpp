@@ -1,6 +1,6 @@
-// Plain arrays to and from the engine's types.
-#include "ggml.h"
+// Converts plain arrays to and from the engine's types.
 #include "boundary/guard.hpp"
+#include "ggml.h"
 
 #include <cfloat>
 #include <cmath>
@@ -15,8 +15,8 @@ constexpr float LARGEST_IN_BLOCKS  = 32768.0f;
 constexpr float LARGEST_BF16       = 3.38953139e38f;
 constexpr float LARGEST_IMPORTANCE = 1e20f;  // its products with values stay finite
 
-// A type that arrays can be encoded in and decoded from. Upstream's encoder has a case for exactly those types
-// that it can decode to floats, and F32.
+// A type that arrays can be encoded to and decoded from. Upstream encodes exactly the types it can decode to floats,
+// and F32.
 const ggml_type_traits & require_convertible(int32_t type) {
     const ggml_type_traits * traits =
         type >= 0 && type < GGML_TYPE_COUNT ? ggml_get_type_traits(static_cast<ggml_type>(type)) : nullptr;
@@ -28,14 +28,14 @@ const ggml_type_traits & require_convertible(int32_t type) {
     }
     if (traits->is_quantized) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "%s only exists between the steps of the engine's matrix products: it is neither stored nor decoded",
+                   "%s is an intermediate type of the engine's matrix products: it cannot be stored or decoded",
                    traits->type_name);
     }
-    throw fail(PYG_ERR_INVALID_PARAMETER, "%s holds plain numbers, there is nothing to convert: use the array itself",
-               traits->type_name);
+    throw fail(PYG_ERR_INVALID_PARAMETER,
+               "%s holds plain numbers, so there is nothing to convert: use the array itself", traits->type_name);
 }
 
-// Bytes of `n` values. PYG_ERR_INVALID_PARAMETER unless they are whole blocks of a size that exists.
+// Bytes of `n` values. PYG_ERR_INVALID_PARAMETER unless they are whole blocks of a possible size.
 size_t require_whole_blocks(const ggml_type_traits & traits, int64_t n) {
     if (n < 0 || n % traits.blck_size != 0) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "%s stores blocks of %lld values, and %lld is not a multiple of that",
@@ -51,16 +51,16 @@ size_t require_whole_blocks(const ggml_type_traits & traits, int64_t n) {
 
 void require_size(const ggml_type_traits & traits, int64_t n, size_t expected, size_t given) {
     if (expected != given) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%lld values of type %s take %zu bytes, and %zu were given",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%lld values of type %s take %zu bytes, but %zu were given",
                    static_cast<long long>(n), traits.type_name, expected, given);
     }
 }
 
 // The largest magnitude a type can hold.
 //
-// Blocks carry their scale (and offset) as F16, which upstream's searches for the best fit may place beyond the
-// values themselves. Larger values would still do for some types, come out as infinities for others, and finally
-// drive the searches into their asserts.
+// Blocks store their scale (and offset) as F16, and upstream's search for the best fit may exceed the values
+// themselves. Larger values still work for some types, become infinite in others, and finally make the search fail its
+// asserts.
 float largest_value(int32_t type) {
     switch (type) {
     case GGML_TYPE_F32:
@@ -78,14 +78,14 @@ float largest_value(int32_t type) {
     }
 }
 
-// Plain floats may be infinite or NaN to begin with; what is finite has to stay so.
+// Plain floats may be infinite or NaN; finite ones must stay finite.
 void require_encodable(int32_t type, const ggml_type_traits & traits, const float * values, int64_t n) {
     const float largest = largest_value(type);
     for (int64_t i = 0; i < n; i++) {
         const bool fits = std::fabs(values[i]) <= largest || (!traits.is_quantized && !std::isfinite(values[i]));
         if (!fits) {
             throw fail(PYG_ERR_INVALID_PARAMETER,
-                       "value %lld is %.9g, and %s holds finite values up to %.9g in magnitude",
+                       "value %lld is %.9g, but %s holds only finite values up to %.9g in magnitude",
                        static_cast<long long>(i), static_cast<double>(values[i]), traits.type_name,
                        static_cast<double>(largest));
         }
@@ -97,7 +97,7 @@ void require_imatrix(ggml_type type, const float * imatrix, int64_t n) {
         if (ggml_quantize_requires_imatrix(type)) {
             throw fail(PYG_ERR_INVALID_PARAMETER,
                        "%s needs an importance matrix: one weight per column, such as the mean square of the "
-                       "activations that meet it",
+                       "activations it multiplies",
                        ggml_type_name(type));
         }
         return;
@@ -114,7 +114,7 @@ void require_imatrix(ggml_type type, const float * imatrix, int64_t n) {
 void require_finite(const ggml_type_traits & traits, const float * values, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         if (!std::isfinite(values[i])) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "these bytes are no %s data: value %lld decodes to %g",
+            throw fail(PYG_ERR_INVALID_PARAMETER, "these bytes are not %s data: value %lld decodes to %g",
                        traits.type_name, static_cast<long long>(i), static_cast<double>(values[i]));
         }
     }
@@ -129,8 +129,8 @@ pyg_status pyg_quantize(int32_t type, const float * src, int64_t n_rows, int64_t
         require_whole_blocks(traits, n_per_row);
         int64_t n = 0;
         if (n_rows < 0 || __builtin_mul_overflow(n_rows, n_per_row, &n)) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "%lld rows of %lld values cannot be", static_cast<long long>(n_rows),
-                       static_cast<long long>(n_per_row));
+            throw fail(PYG_ERR_INVALID_PARAMETER, "%lld rows of %lld values are not a possible shape",
+                       static_cast<long long>(n_rows), static_cast<long long>(n_per_row));
         }
         require_size(traits, n, require_whole_blocks(traits, n), dst_size);
         if (n == 0) {

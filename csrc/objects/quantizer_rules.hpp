@@ -1,5 +1,5 @@
-// Upstream's quantiser keeps most of its rules to itself: what it exports forgets that there is an importance matrix,
-// and tells nothing of which types need one. So its file is compiled here a second time, where all of it can be seen.
+// Upstream's quantiser does not export most of its rules: what it exports ignores importance matrices and does not say
+// which types need one. So its file is compiled a second time here, where all of it is visible.
 #pragma once
 
 #include "llama-ext.h"
@@ -8,7 +8,7 @@
 #include "llama-model.h"
 #include "llama.h"
 
-// What it includes, so that nothing but the file itself ends up in our namespace.
+// What it includes, so that only the file itself ends up in our namespace.
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
@@ -21,7 +21,7 @@
 
 namespace {
 
-// Its arguments' types are global, and with them the exported function of this name would be found as well.
+// Its arguments' types are global, so lookup would also find the exported function of this name.
 #define llama_ftype_get_default_type default_type_of
 #include "llama-quant.cpp"
 #undef llama_ftype_get_default_type

@@ -1,5 +1,5 @@
-// Sampler chains at work. Upstream asserts, sorts NaNs or reads past its buffers when a chain is fed what it does
-// not expect, so candidates and grammar steps are checked before it sees them.
+// Running sampler chains. On unexpected input upstream asserts, sorts NaNs or reads past its buffers, so candidates and
+// grammar steps are checked first.
 #include "boundary/deep_stack.hpp"
 #include "boundary/handles.hpp"
 
@@ -30,20 +30,20 @@ void for_each_named(const pyg_sampler & sampler, const char * name, Body && body
     }
 }
 
-// Without a vocabulary there is nothing more to hold it against.
+// Without a vocabulary nothing else can be checked.
 void require_possible_token(int32_t token_id) {
     if (token_id < 0) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%d is no token id", token_id);
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%d is not a token id", token_id);
     }
 }
 
 void require_not_stuck(const pyg_sampler & sampler) {
     if (sampler.stuck) {
-        throw fail(PYG_ERR_ENGINE, "the grammar of this sampler was left by an earlier token: reset the sampler");
+        throw fail(PYG_ERR_ENGINE, "an earlier token broke this sampler's grammar: reset the sampler");
     }
 }
 
-// A grammar that is led astray aborts, or is of no use afterwards.
+// A grammar given a token it does not allow aborts, or is unusable afterwards.
 void require_allowed_by_grammars(const pyg_sampler & sampler, int32_t token_id) {
     for_each_named(sampler, "grammar", [&](llama_sampler * grammar) {
         llama_token_data       token  = {token_id, 0, 0};
@@ -68,10 +68,10 @@ void accept(pyg_sampler & sampler, int32_t token_id) {
         pyg::with_stack_for(sampler.text_bytes, [&] { llama_sampler_accept(sampler.chain, token_id); });
     } catch (const pyg::Failure & failure) {
         sampler.stuck = true;
-        throw fail(PYG_ERR_ENGINE, "the grammar cannot go on after token %d: %s", token_id, failure.message.c_str());
-    } catch (const std::exception & e) {  // a lazy grammar that rejects what woke it
+        throw fail(PYG_ERR_ENGINE, "the grammar cannot continue after token %d: %s", token_id, failure.message.c_str());
+    } catch (const std::exception & e) {  // a lazy grammar that rejects the text that triggered it
         sampler.stuck = true;
-        throw fail(PYG_ERR_ENGINE, "the grammar cannot go on after token %d: %s", token_id, e.what());
+        throw fail(PYG_ERR_ENGINE, "the grammar cannot continue after token %d: %s", token_id, e.what());
     }
 }
 
@@ -83,7 +83,7 @@ void require_candidate(const llama_token_data & candidate) {
     }
 }
 
-// Copies one row of logits, holding the context no longer than that.
+// Copies one row of logits, and locks the context only for that.
 void read_candidates(pyg_sampler & sampler, pyg_context * ctx, int32_t row) {
     pyg::take_turn(ctx, [&](pyg_context & handle) {
         const pyg::Context & context = *handle.context;
@@ -93,7 +93,7 @@ void read_candidates(pyg_sampler & sampler, pyg_context * ctx, int32_t row) {
         }
         const int32_t n_vocab = context.model->n_vocab();
         if (sampler.model && sampler.model->n_vocab() != n_vocab) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "the sampler's vocabulary has %d tokens and the context's has %d",
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the sampler's vocabulary has %d tokens, but the context's has %d",
                        sampler.model->n_vocab(), n_vocab);
         }
         const float * logits = llama_get_logits_ith(context.raw, row < 0 ? row : row - n);
@@ -108,7 +108,7 @@ void read_candidates(pyg_sampler & sampler, pyg_context * ctx, int32_t row) {
 
 int32_t selected(const llama_token_data_array & candidates) {
     if (candidates.selected < 0 || candidates.selected >= static_cast<int64_t>(candidates.size)) {
-        throw fail(PYG_ERR_ENGINE, "this chain only sorts out candidates: end it with greedy, dist or another sampler "
+        throw fail(PYG_ERR_ENGINE, "this chain only filters candidates: end it with greedy, dist or another sampler "
                                    "that chooses one");
     }
     const llama_token_data & chosen = candidates.data[candidates.selected];
@@ -148,8 +148,8 @@ pyg_status pyg_sampler_clone(pyg_sampler * sampler, pyg_sampler ** out, pyg_erro
         clone->lazy       = handle.lazy;
         clone->text_bytes = handle.text_bytes;
         clone->chain      = llama_sampler_clone(handle.chain);
-        // Upstream copies which token this one expects to see accepted, but not the table it then looks into; a
-        // token that cannot be makes it forget.
+        // Upstream copies the token this one expects to be accepted, but not the table it then looks up; accepting an
+        // impossible token makes it forget.
         for_each_named(*clone, "adaptive-p", [](llama_sampler * one) { llama_sampler_accept(one, INT_MAX); });
         *out = clone.release();
     });

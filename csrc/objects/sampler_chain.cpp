@@ -14,7 +14,7 @@ using pyg::Model;
 using pyg::require_in;
 using pyg::SMALLEST_TEMPERATURE;
 
-constexpr int32_t MIROSTAT_M = 100;  // tokens its first version estimates from; as in the paper
+constexpr int32_t MIROSTAT_M = 100;  // tokens that version 1 estimates from, as in the paper
 
 const char * const USUAL_ORDER[] = {"penalties", "dry",   "top_n_sigma", "top_k",      "typical_p",
                                     "top_p",     "min_p", "xtc",         "temperature"};
@@ -47,7 +47,7 @@ void require_valid(const pyg_sampling & options) {
     for (int32_t i = 0; i < options.n_dry_breakers; i++) {
         const size_t n = std::strlen(options.dry_breakers[i]);
         if (n == 0 || n > MAX_BREAKER_BYTES) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "a string of dry_sequence_breakers must have 1 to %zu bytes, not %zu",
+            throw fail(PYG_ERR_INVALID_PARAMETER, "each of dry_sequence_breakers must have 1 to %zu bytes, not %zu",
                        MAX_BREAKER_BYTES, n);
         }
     }
@@ -58,7 +58,7 @@ bool has_penalties(const pyg_sampling & options) {
            (options.repeat_penalty != 1.0f || options.frequency_penalty != 0.0f || options.presence_penalty != 0.0f);
 }
 
-// What is added to logits: the caller's biases, and what the vocabulary suppresses.
+// What is added to logits: the caller's biases and the vocabulary's suppressed tokens.
 std::vector<llama_logit_bias> biases(const Model & model, const pyg_sampling & options) {
     std::vector<llama_logit_bias> result;
     for (int32_t i = 0; i < options.n_bias; i++) {
@@ -76,7 +76,7 @@ std::vector<llama_logit_bias> biases(const Model & model, const pyg_sampling & o
     return result;
 }
 
-// Makes the samplers of one request; those that its options switch off are null.
+// Makes the samplers of one request; those its options switch off are null.
 class Maker {
   public:
     Maker(const Model & model, uint32_t n_ctx, const pyg_sampling & options)
@@ -123,7 +123,7 @@ class Maker {
         throw fail(PYG_ERR_INVALID_PARAMETER, "there is no sampler \"%s\"", name.c_str());
     }
 
-    // The one that chooses among what the others left.
+    // The sampler that chooses among what the others left.
     llama_sampler * choice() const {
         if (o_.mirostat == 1) {
             return llama_sampler_init_mirostat(model_.n_vocab(), o_.seed, o_.mirostat_tau, o_.mirostat_eta, MIROSTAT_M);
@@ -136,7 +136,7 @@ class Maker {
     }
 
   private:
-    // Upstream makes a ring of this length, however few tokens there will be.
+    // Upstream allocates a ring of this length, however few tokens there are.
     int32_t look_back(int32_t n) const { return static_cast<int32_t>(std::min<int64_t>(n, n_ctx_)); }
 
     llama_sampler * penalties() const {
@@ -162,7 +162,7 @@ class Maker {
 
 std::vector<std::string> order(const pyg_sampling & options) {
     if (options.temperature < SMALLEST_TEMPERATURE) {
-        return {"penalties", "dry"};  // the likeliest token is the same whatever else is dropped
+        return {"penalties", "dry"};  // the others never change which token is likeliest
     }
     if (options.mirostat != 0) {
         return {"penalties", "dry", "temperature"};

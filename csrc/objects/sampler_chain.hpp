@@ -1,4 +1,4 @@
-// The samplers of a request, by name and in their order, as one of upstream's chains.
+// Builds a request's samplers, in order, as one of upstream's chains.
 #pragma once
 
 #include "boundary/handles.hpp"
@@ -17,8 +17,8 @@ struct ChainDeleter {
 
 using SamplerChain = std::unique_ptr<llama_sampler, ChainDeleter>;
 
-// Checks the options, grammar aside, and makes the chain. Null: it would only take the likeliest token.
-// `n_ctx` bounds what samplers can look back at. PYG_ERR_INVALID_PARAMETER.
+// Checks the options, except the grammar, and makes the chain. Null if it would only take the likeliest token. `n_ctx`
+// limits how far samplers look back. PYG_ERR_INVALID_PARAMETER.
 SamplerChain make_sampler_chain(const Model & model, uint32_t n_ctx, const pyg_sampling & options);
 
 }  // namespace pyg

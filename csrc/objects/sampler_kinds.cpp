@@ -1,4 +1,4 @@
-// The samplers a chain can be made of: each checks its arguments, for upstream takes what it is given.
+// The samplers a chain can have. Each checks its arguments, because upstream does not.
 #include "boundary/handles.hpp"
 #include "grammar/grammar.hpp"
 #include "objects/sampler_chain.hpp"
@@ -28,7 +28,7 @@ const Model & require_model(const pyg_sampler & sampler, const char * who) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "%s needs a vocabulary: make the sampler with a model", who);
     }
     if (llama_vocab_type(sampler.model->vocab) == LLAMA_VOCAB_TYPE_NONE) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%s needs a vocabulary, and %s carries none", who,
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s needs a vocabulary, but %s has none", who,
                    sampler.model->path.c_str());
     }
     return *sampler.model;
@@ -53,14 +53,15 @@ void require_trigger_pattern(const char * pattern) {
     try {
         const std::regex compiled(pattern);
     } catch (const std::regex_error & e) {
-        throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%s\" is no regular expression: %s", pattern, e.what());
+        throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%s\" is not a valid regular expression: %s", pattern,
+                   e.what());
     }
 }
 
 void require_breaker(const char * breaker) {
     const size_t n = std::strlen(breaker);
     if (n == 0 || n > MAX_BREAKER_BYTES) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "a sequence breaker must have 1 to %zu bytes, and \"%s\" has %zu",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "a sequence breaker must have 1 to %zu bytes, but \"%s\" has %zu",
                    MAX_BREAKER_BYTES, breaker, n);
     }
 }
@@ -168,7 +169,7 @@ pyg_status pyg_sampler_add_grammar_lazy(pyg_sampler * sampler, const char * gram
         const Model & model = require_model(handle, "a grammar");
         pyg::require_grammar(model.vocab, grammar, root);
         if (n_patterns + n_tokens == 0) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "a lazy grammar needs a pattern or a token that wakes it");
+            throw fail(PYG_ERR_INVALID_PARAMETER, "a lazy grammar needs a pattern or a token to trigger it");
         }
         for (size_t i = 0; i < n_patterns; i++) {
             require_trigger_pattern(trigger_patterns[i]);
@@ -189,7 +190,7 @@ pyg_status pyg_sampler_add_penalties(pyg_sampler * sampler, int32_t last_n, floa
         require_in("repeat", repeat, FLT_MIN, FLT_MAX);
         require_finite("frequency", frequency);
         require_finite("presence", presence);
-        // Upstream wants the size for computing on a GPU only, which chains of ours do not.
+        // Upstream uses the size only on a GPU, where our chains never run.
         const int32_t n_vocab = handle.model ? handle.model->n_vocab() : 0;
         return llama_sampler_init_penalties(n_vocab, last_n, repeat, frequency, presence);
     });
@@ -242,7 +243,7 @@ pyg_status pyg_sampler_add_infill(pyg_sampler * sampler, pyg_error * err) {
     return add(sampler, err, [&](pyg_sampler & handle) {
         const llama_vocab * vocab = require_model(handle, "infill").vocab;
         if (llama_vocab_eot(vocab) == LLAMA_TOKEN_NULL && llama_vocab_eos(vocab) == LLAMA_TOKEN_NULL) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "infill ends on an end-of-text token, and this vocabulary has none");
+            throw fail(PYG_ERR_INVALID_PARAMETER, "infill needs an end-of-text token, but this vocabulary has none");
         }
         return llama_sampler_init_infill(vocab);
     });

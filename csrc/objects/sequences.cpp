@@ -1,4 +1,4 @@
-// What a context remembers: edits by sequence, and states to keep and bring back.
+// A context's memory: edits of sequences, and saving and restoring states.
 #include "boundary/handles.hpp"
 
 #include <climits>
@@ -14,8 +14,8 @@ constexpr int32_t EVERY = -1;  // sequence
 llama_memory_t require_memory_of(const Context & context) {
     const llama_memory_t memory = llama_get_memory(context.raw);
     if (!memory) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "this model remembers nothing between batches, so there are no sequences "
-                                              "to work on");
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "this model keeps no memory between batches, so it has no sequences to work on");
     }
     return memory;
 }
@@ -36,7 +36,7 @@ bool is_whole(llama_memory_t memory, int32_t seq_id, int32_t p0, int32_t p1) {
 
 void require_no_edits(const Context & context) {
     if (context.edit_pending) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the sequences were edited, which the next decode carries out: decode a "
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the next decode has to carry out earlier edits of sequences: decode a "
                                               "batch before saving or restoring a state");
     }
 }
@@ -47,7 +47,7 @@ pyg_status pyg_context_memory_clear(pyg_context * ctx, bool data, pyg_error * er
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         Context & context = *handle.context;
         llama_memory_clear(require_memory_of(context), data);
-        // Copies between separate buffers stay queued upstream; moved positions are forgotten with their cells.
+        // Upstream queues copies between separate buffers; clearing drops moved positions with their cells.
         context.edit_pending = context.edit_pending && !context.shares_cells();
     });
 }
@@ -60,7 +60,7 @@ pyg_status pyg_context_seq_rm(pyg_context * ctx, int32_t seq_id, int32_t p0, int
             handle.context->require_seq(seq_id);
         }
         if (seq_id == EVERY && p0 <= 0 && p1 < 0) {
-            llama_memory_clear(memory, false);  // not every memory takes -1
+            llama_memory_clear(memory, false);  // not every memory accepts -1
             *removed = true;
             return;
         }
@@ -79,10 +79,11 @@ pyg_status pyg_context_seq_cp(pyg_context * ctx, int32_t src, int32_t dst, int32
         }
         const bool whole = is_whole(memory, src, p0, p1);
         if (!whole && (!context.shares_cells() || recurrent(context))) {
-            throw fail(PYG_ERR_INVALID_PARAMETER,
-                       "positions %d to %d are a part of sequence %d, and only whole sequences can be copied here (%s)",
-                       p0, p1, src,
-                       recurrent(context) ? "a recurrent state cannot be divided" : "the context has kv_unified off");
+            throw fail(
+                PYG_ERR_INVALID_PARAMETER,
+                "positions %d to %d are only part of sequence %d, but this context copies whole sequences only (%s)",
+                p0, p1, src,
+                recurrent(context) ? "a recurrent state cannot be divided" : "the context has kv_unified off");
         }
         llama_memory_seq_cp(memory, src, dst, whole ? -1 : p0, whole ? -1 : p1);
         context.edit_pending = context.edit_pending || !context.shares_cells();
@@ -95,7 +96,7 @@ pyg_status pyg_context_seq_keep(pyg_context * ctx, int32_t seq_id, pyg_error * e
         const llama_memory_t memory  = require_memory_of(context);
         context.require_seq(seq_id);
         llama_memory_seq_keep(memory, seq_id);
-        // With a buffer for each sequence upstream looks into one of them only.
+        // With one buffer per sequence, upstream checks only one of them.
         for (int32_t other = 0; !context.shares_cells() && other < static_cast<int32_t>(llama_n_seq_max(context.raw));
              other++) {
             if (other != seq_id) {
@@ -152,12 +153,12 @@ pyg_status pyg_context_seq_pos(pyg_context * ctx, int32_t seq_id, int32_t * pos_
 
 namespace {
 
-// Before upstream's bytes, which it reads without much suspicion: a damaged count there is an allocation of any
-// size. Native byte order: states are for this machine.
+// Precedes upstream's bytes, which upstream barely checks: a damaged count could allocate any amount. In native byte
+// order: states are for this machine.
 struct StateHeader {
     char     magic[8];
     uint64_t scope;     // WHOLE or ONE_SEQUENCE
-    uint64_t model;     // of which model the state is
+    uint64_t model;     // the model's fingerprint
     uint64_t size;      // bytes that follow
     uint64_t checksum;  // of those
 };
@@ -167,7 +168,7 @@ constexpr uint64_t WHOLE = 0, ONE_SEQUENCE = 1;
 
 uint64_t scope_of(int32_t seq_id) { return seq_id == EVERY ? WHOLE : ONE_SEQUENCE; }
 
-// FNV-1a over words of eight bytes: it guards against damage, not against malice.
+// FNV-1a over words of eight bytes: detects damage, not malice.
 uint64_t checksum(const void * data, size_t size, uint64_t hash = 0xcbf29ce484222325ULL) {
     constexpr uint64_t PRIME = 0x100000001b3ULL;
     const auto *       bytes = static_cast<const unsigned char *>(data);
@@ -214,23 +215,24 @@ void require_state(const Context & context, int32_t seq_id) {
 StateHeader checked_header(const Context & context, int32_t seq_id, const uint8_t * src, size_t size) {
     StateHeader header;
     if (size < sizeof(header)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%zu bytes are too short for a state", size);
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%zu bytes are too few for a state", size);
     }
     std::memcpy(&header, src, sizeof(header));
     if (std::memcmp(header.magic, STATE_MAGIC, sizeof(STATE_MAGIC)) != 0) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "these bytes are no state saved by this version of pyggml");
+        throw fail(PYG_ERR_INVALID_PARAMETER, "these bytes are not a state saved by this version of pyggml");
     }
     if (header.size != size - sizeof(header) || header.checksum != checksum(src + sizeof(header), header.size)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the state is damaged or incomplete: %zu bytes came, %llu were saved",
-                   size, static_cast<unsigned long long>(header.size) + sizeof(header));
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "the state is damaged or incomplete: %zu bytes were given, %llu were saved", size,
+                   static_cast<unsigned long long>(header.size) + sizeof(header));
     }
     if (header.scope != scope_of(seq_id)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the state is of %s, and %s was to be restored",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the state holds %s, but %s was to be restored",
                    header.scope == WHOLE ? "a whole context" : "one sequence",
                    seq_id == EVERY ? "a whole context" : "one sequence");
     }
     if (header.model != fingerprint(*context.model)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the state was saved with another model than %s",
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the state was saved with a model other than %s",
                    context.model->path.c_str());
     }
     return header;
@@ -252,7 +254,7 @@ pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, 
         require_state(context, seq_id);
         const size_t needed = sizeof(StateHeader) + engine_size(context, seq_id);
         if (size < needed) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "there is room for %zu bytes, and the state has %zu", size, needed);
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the buffer has %zu bytes, but the state takes %zu", size, needed);
         }
         auto *       body      = static_cast<uint8_t *>(dst) + sizeof(StateHeader);
         const size_t body_size = needed - sizeof(StateHeader);

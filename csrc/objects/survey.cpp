@@ -1,67 +1,43 @@
-// What the engine makes of a model by its metadata alone.
+// What the engine makes of a model from its metadata alone.
 //
-// The engine itself is what knows which tensors an architecture needs, so its own loader is asked: it is given the
-// tensors' descriptions without their data, and goes through the steps of a load. It stops at the first tensor that is
-// missing, or has another shape than the sizes make it, and at the end when some were not asked for. Each of these is
-// noted and mended, a missing tensor with a stand-in, and the step is done again, until all have come out.
-#include "chat/chat.hpp"
+// Only the engine knows which tensors an architecture needs, so its own loader runs on the tensors' descriptions
+// without their data. It stops at the first tensor that is missing or has the wrong shape, and at the end if some were
+// not used. Each problem is noted and mended, a missing tensor by a stand-in, and the step repeated until no problem is
+// left.
+#include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
+#include "boundary/log.hpp"
+#include "chat/chat.hpp"
 #include "llama-model-loader.h"
 #include "llama-model.h"
-#include "boundary/log.hpp"
 
-#include <regex>
+#include <algorithm>
 #include <set>
 
 namespace {
 
+using pyg::Complaint;
+
 using Json  = common_json;
 using Sizes = std::vector<int64_t>;  // of a tensor, innermost first
 
-// Where the sizes have nothing to do with the tensors, every one of them is wrong, and the first few tell enough.
+// If the sizes do not belong to the tensors, every tensor is wrong, and the first few findings are enough.
 constexpr size_t MAX_FINDINGS = 256;
 
 struct Finding {
     std::string name;
     Sizes       expected;
-    Sizes       found;  // empty: it is missing
+    Sizes       found;  // empty: missing
 };
 
-enum class Complaint { MISSING, SHAPE, LEFT_OVER, OTHER };
-
-Sizes sizes_in(const std::string & text) {
-    static const std::regex number("[0-9]+");
-    Sizes                   sizes;
-    for (std::sregex_iterator it(text.begin(), text.end(), number), end; it != end; ++it) {
-        sizes.push_back(std::stoll(it->str()));
-    }
-    return sizes;
-}
-
-// Upstream says what is wrong in words only.
-Complaint understood(const std::string & words, Finding & finding) {
-    static const std::regex missing("tensor '([^']+)' not found|missing tensor '([^']+)'");
-    static const std::regex shape("tensor '([^']+)' has wrong shape; expected ([0-9, ]+), got ([0-9, ]+)");
-    std::smatch             match;
-    if (std::regex_search(words, match, shape)) {
-        finding = {match[1], sizes_in(match[2]), sizes_in(match[3])};
-        return Complaint::SHAPE;
-    }
-    if (std::regex_search(words, match, missing)) {
-        finding = {match[1].matched ? match[1] : match[2], {}, {}};
-        return Complaint::MISSING;
-    }
-    return words.find("wrong number of tensors") == std::string::npos ? Complaint::OTHER : Complaint::LEFT_OVER;
-}
-
-// Describes tensors to upstream's loader, none of which it will read.
+// Describes tensors to upstream's loader, which will read none of them.
 class Descriptions {
   public:
     Descriptions(llama_model_loader & loader, const char * path, size_t n_tensors)
         : loader_(loader),
           ctx_(ggml_init({ggml_tensor_overhead() * (n_tensors + 2 * MAX_FINDINGS + 1), nullptr, true})) {
         loader.files.emplace_back(new llama_file(path, "rb"));
-        // Upstream makes an entry only where the file has the tensor's bytes, so one that any file has is copied.
+        // Upstream makes an entry only if the file has the tensor's bytes, so all are copies of one that any file has.
         ggml_tensor *          byte = ggml_new_tensor_1d(ctx_.get(), GGML_TYPE_I8, 1);
         const gguf_context_ptr gguf(gguf_init_empty());
         gguf_add_tensor(gguf.get(), byte);
@@ -117,7 +93,7 @@ class Survey {
         }
     }
 
-    // The model as far as it came, with its vocabulary; null when that could not be read.
+    // The model as far as it was loaded, with its vocabulary; null if that could not be read.
     std::unique_ptr<llama_model> take_model() {
         if (!has_vocabulary_) {
             discard_model();
@@ -147,7 +123,7 @@ class Survey {
         return n;
     }
 
-    // What upstream said when a step failed; "" when it went well.
+    // Upstream's error message when a step fails; "" on success.
     template <class Body>
     std::string words_of(Body && body) {
         try {
@@ -161,7 +137,7 @@ class Survey {
         }
     }
 
-    // Whether a step went well; the first that did not is kept.
+    // Whether a step succeeded; the first failure is kept.
     template <class Body>
     bool step(const char * name, Body && body) {
         const std::string words = words_of(body);
@@ -183,7 +159,7 @@ class Survey {
         has_vocabulary_ = true;
     }
 
-    // Where the engine does not know the model, it can read the vocabulary all the same, as that of one it knows.
+    // Even if the engine does not know the model, it can read the vocabulary under an architecture it knows.
     void load_vocabulary_alone() {
         model_.reset(llama_model_create(LLM_ARCH_LLAMA, params_));
         model_->hparams.vocab_only = true;
@@ -191,7 +167,7 @@ class Survey {
         load_vocabulary();
     }
 
-    // A failed assert may have left anything behind: then it is leaked.
+    // After a failed assert the model's state is unknown, so it is leaked.
     void discard_model() {
         if (aborted_) {
             (void) model_.release();
@@ -222,28 +198,26 @@ class Survey {
     }
 
     bool mend(const std::string & words) {
-        Finding finding;
-        switch (understood(words, finding)) {
-        case Complaint::MISSING:
-            if (restore(finding.name)) {
-                return true;
+        const Complaint complaint = pyg::understood(words);
+        switch (complaint.kind) {
+        case Complaint::TENSOR_MISSING:
+            if (!restore(complaint.tensor)) {
+                findings_.push_back({complaint.tensor, {}, {}});
+                tensors_.put(complaint.tensor, GGML_TYPE_F32, {1});
             }
-            findings_.push_back(finding);
-            tensors_.put(finding.name, GGML_TYPE_F32, {1});
             return true;
-        case Complaint::SHAPE:
-            note_shape(finding);
-            tensors_.put(finding.name, GGML_TYPE_F32, finding.expected);
+        case Complaint::TENSOR_SHAPE:
+            note_shape({complaint.tensor, complaint.expected, complaint.found});
+            tensors_.put(complaint.tensor, GGML_TYPE_F32, complaint.expected);
             return true;
-        case Complaint::LEFT_OVER:
+        case Complaint::TENSORS_LEFT_OVER:
             return drop_unknown();
-        case Complaint::OTHER:
-            break;
+        default:
+            return false;
         }
-        return false;
     }
 
-    // What a stand-in should have looked like belongs to what is missing.
+    // The expected shape of a stand-in belongs to the finding that the tensor is missing.
     void note_shape(const Finding & finding) {
         if (!findings_.empty() && findings_.back().name == finding.name) {
             findings_.back().expected = finding.expected;
@@ -252,7 +226,7 @@ class Survey {
         }
     }
 
-    // What was not asked for.
+    // Drops tensors that the engine did not use.
     bool drop_unknown() {
         const size_t          n_left_over = static_cast<size_t>(loader_.n_tensors - loader_.n_created);
         std::set<std::string> created;
@@ -274,12 +248,11 @@ class Survey {
         return n_left_over > 0;
     }
 
-    // Some tensors the engine knows and passes over: with them, nothing is left over.
+    // The engine knows some tensors but skips them: with them, nothing is left over.
     void keep_known() {
         for (const std::string & name : std::vector<std::string>(unknown_)) {
-            Finding ignored;
             restore(name);
-            if (understood(try_tensors(), ignored) == Complaint::LEFT_OVER) {
+            if (pyg::understood(try_tensors()).kind == Complaint::TENSORS_LEFT_OVER) {
                 dropped_.insert(loader_.weights_map.extract(name));
                 unknown_.push_back(name);
             }
@@ -341,7 +314,7 @@ class Survey {
     decltype(loader_.weights_map) dropped_;
 };
 
-// Before any step, upstream's loader reads what kind of file this is.
+// Constructing upstream's loader already reads the kind of file.
 std::unique_ptr<Survey> begin(const std::vector<gguf_context *> & ggufs, const char * path) {
     try {
         return std::make_unique<Survey>(ggufs, path);
@@ -371,7 +344,7 @@ pyg_status pyg_model_survey(pyg_gguf * const * ggufs, size_t n_ggufs, const char
         for (size_t i = 0; i < n_ggufs; i++) {
             raw.push_back(pyg_gguf_get(ggufs[i]));
         }
-        pyg::LogHeld log;  // what is wrong is told, not logged
+        pyg::LogHeld log;  // problems go into `about`, not into the log
         const auto   survey = begin(raw, path);
         survey->run();
         log.drop();

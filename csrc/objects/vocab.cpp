@@ -1,4 +1,4 @@
-// Vocabularies: text to token ids and back. Upstream's functions are thread-safe, so no turn is taken.
+// Vocabularies: text to token ids and back. Upstream's functions are thread-safe, so nothing is locked.
 #include "boundary/deep_stack.hpp"
 #include "boundary/handles.hpp"
 #include "llama-vocab.h"
@@ -12,10 +12,10 @@ namespace {
 using pyg::fail;
 using pyg::Model;
 
-// Some models compute on token ids of somebody else's making; most of upstream's functions assert on them.
+// Some models compute on token ids from elsewhere and have no vocabulary; most of upstream's functions would assert.
 void require_vocabulary(const Model & model) {
     if (llama_vocab_type(model.vocab) == LLAMA_VOCAB_TYPE_NONE) {
-        throw fail(PYG_ERR_TOKENIZER, "%s carries no vocabulary, so it cannot turn text into tokens or back",
+        throw fail(PYG_ERR_TOKENIZER, "%s has no vocabulary, so it cannot turn text into tokens or back",
                    model.path.c_str());
     }
 }
@@ -29,7 +29,7 @@ void require_special(llama_token id, const char * which, const Model & model) {
     }
 }
 
-// Upstream asserts that the tokens it was told to add exist.
+// Upstream asserts that the tokens it has to add exist.
 void require_special_tokens(const Model & model) {
     const llama_vocab * vocab = model.vocab;
     if (llama_vocab_type(vocab) == LLAMA_VOCAB_TYPE_WPM) {
@@ -47,8 +47,8 @@ void require_special_tokens(const Model & model) {
 
 int32_t checked_length(size_t length, const char * what) {
     if (length > INT32_MAX) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%s of %zu bytes is too long: at most %d can be handled in one call",
-                   what, length, INT32_MAX);
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s of %s is too long: one call takes at most %s", what,
+                   pyg::bytes_text(length).c_str(), pyg::bytes_text(INT32_MAX).c_str());
     }
     return static_cast<int32_t>(length);
 }
@@ -58,7 +58,7 @@ constexpr size_t MATCH_BYTES_EACH = 400;      // of stack that matching one char
 
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// The longest stretch of nothing but blanks, or of none.
+// The longest stretch of only blanks or of no blanks.
 size_t longest_run(const char * text, size_t length) {
     size_t longest = 0, start = 0;
     for (size_t i = 1; i <= length; i++) {
@@ -70,8 +70,8 @@ size_t longest_run(const char * text, size_t length) {
     return longest;
 }
 
-// A word of a hundred million letters is matched by that deep a recursion: the stack would be there, but not the
-// memory behind it.
+// Matching a word of a hundred million letters recurses that deep: the stack could be reserved, but there is no memory
+// behind it.
 void require_matchable(const char * text, size_t length) {
     if (length < LONG_RUN) {
         return;
@@ -79,14 +79,14 @@ void require_matchable(const char * text, size_t length) {
     const uint64_t required  = static_cast<uint64_t>(longest_run(text, length)) * MATCH_BYTES_EACH;
     const uint64_t available = pyg_memory_available();
     if (required > available) {
-        throw pyg::fail_out_of_memory("tokenizing so long a run of characters without a break", required, available);
+        throw pyg::fail_out_of_memory("tokenizing such a long run of characters without a break", required, available);
     }
 }
 
-// Upstream answers a buffer that is too small with the needed length, negated.
+// If the buffer is too small, upstream returns the needed length, negated.
 int32_t needed(int32_t answer) { return answer < 0 ? -answer : answer; }
 
-// The ids that a property holds for, ascending, written when they fit; and how many there are.
+// Writes the ids that have a property, ascending, if they fit, and returns how many there are.
 template <class Has>
 int32_t ids_of(pyg_model * model, int32_t * token_ids, int32_t n_max, Has && has) {
     const auto           shared = pyg::shared_model(model);
@@ -102,7 +102,7 @@ int32_t ids_of(pyg_model * model, int32_t * token_ids, int32_t n_max, Has && has
     return static_cast<int32_t>(found.size());
 }
 
-// Those that llama_tokenize passes over without parse_special; what users defined, it reads either way.
+// The tokens that llama_tokenize ignores without parse_special; it reads user-defined ones either way.
 bool is_special(const llama_vocab * vocab, llama_token id) {
     constexpr int SPECIAL = LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN;
     return llama_vocab_type(vocab) != LLAMA_VOCAB_TYPE_NONE && (llama_vocab_get_attr(vocab, id) & SPECIAL) != 0;
@@ -184,7 +184,7 @@ pyg_status pyg_vocab_tokenize(pyg_model * model, const char * text, size_t text_
             answer = llama_tokenize(shared->vocab, text, length, token_ids, n_max, add_special, parse_special);
         });
         if (answer == INT32_MIN) {
-            throw fail(PYG_ERR_TOKENIZER, "the text has more tokens than can be counted: tokenize it in pieces");
+            throw fail(PYG_ERR_TOKENIZER, "the text has too many tokens to count: tokenize it in pieces");
         }
         *n_out = needed(answer);
     });

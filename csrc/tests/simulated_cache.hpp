@@ -1,4 +1,4 @@
-// A cache without tensors: it knows exactly which tokens each sequence holds, and lets no wrong edit pass.
+// A cache without tensors: it knows exactly which tokens each sequence holds and rejects every wrong edit.
 #pragma once
 
 #include "engine/scheduler.hpp"
@@ -19,13 +19,13 @@ inline History grown(History history, int32_t token_id) {
     return x ^ (x >> 27);
 }
 
-// What the model says after a history: few different tokens, so that answers begin alike now and then.
+// The model's next token after a history: few different ones, so that answers sometimes begin alike.
 inline int32_t next_token(History history) { return static_cast<int32_t>((history >> 32) % 3); }
 
 class SimulatedCache : public pyg::Cache {
   public:
     enum class Kind {
-        PLAIN,      // goes back anywhere, shares cells
+        PLAIN,      // can go back anywhere, shares cells
         WINDOW,     // has forgotten what lies behind the last WINDOW tokens
         RECURRENT,  // one state, of all tokens
     };
@@ -77,7 +77,7 @@ class SimulatedCache : public pyg::Cache {
         CHECK(n_used_ <= n_cells_);
     }
 
-    // An abort amid a step: the state is neither the old one nor the new one.
+    // An abort during a step: the state is neither the old nor the new one.
     void damage(int32_t seq_id) { of(seq_id).damaged = kind_ == Kind::RECURRENT; }
 
     uint32_t n_held(int32_t seq_id) const { return static_cast<uint32_t>(of(seq_id).cells.size()); }

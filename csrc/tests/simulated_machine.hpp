@@ -1,8 +1,8 @@
 // Machines on which time passes only in steps, with neighbours that come and go, and a scout that sees them.
 #pragma once
 
-#include "testing.hpp"
 #include "engine/thread_tuner.hpp"
+#include "testing.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,16 +11,16 @@
 #include <utility>
 #include <vector>
 
-// How a model's steps take their time.
+// How long a model's steps take.
 struct Model {
     double  token_s;      // one thread, arithmetic of one token
     double  weights_s;    // one thread, reading the weights
-    int32_t n_saturates;  // so many threads read as fast as the memory gives
+    int32_t n_saturates;  // this many threads saturate the memory
     double  barriers_s;   // for each thread
     double  slowdown;     // by a neighbour on the core of one of the threads
 };
 
-// A machine whose time passes only in steps. From each moment of `neighbours` on, so many cores are taken by others.
+// A machine whose time passes only in steps. From each moment in `neighbours` on, other programs take that many cores.
 struct Machine {
     int32_t                                 n_cores;
     Model                                   model;
@@ -56,7 +56,7 @@ struct Machine {
 
     double step_s(uint32_t n_tokens, int32_t n) const {
         const double crowd = static_cast<double>(n + n_taken()) / n_cores;
-        // A lone thread waits for no other: it only shares.
+        // A single thread waits for no other: it only shares its core.
         const double slower = crowd <= 1 ? 1 : n == 1 ? crowd : std::max(model.slowdown, crowd);
         return free_step_s(n_tokens, n) * slower;
     }
@@ -73,7 +73,7 @@ struct Machine {
     }
 };
 
-// Sees what the machine's own scout would: a window for each 20 ms of free core beside the threads at work.
+// Sees what a real scout would: one window per 20 ms of free core beside the working threads.
 class SimulatedScout final : public pyg::Scout {
   public:
     explicit SimulatedScout(const Machine & machine) : machine_(machine) {}
@@ -115,7 +115,7 @@ class Run {
         : machine_(std::move(machine)), scout_(new SimulatedScout(machine_)),
           tuner_(machine_.n_cores, [this] { return machine_.now; }, std::unique_ptr<pyg::Scout>(scout_)) {}
 
-    // Returns what the step took.
+    // Returns how long the step took.
     double step(uint32_t n_tokens) {
         n_                 = tuner_.threads(n_tokens);
         const double start = machine_.now;
@@ -135,7 +135,7 @@ class Run {
         return machine_.now - start;
     }
 
-    // Mean time of so many steps, over what the best fixed count would take just now.
+    // Mean time of this many steps, relative to the best fixed count at the moment.
     double slowness(uint32_t n_tokens, int n_steps) {
         double taken = 0, best = 0;
         for (int i = 0; i < n_steps; i++) {
@@ -145,7 +145,7 @@ class Run {
         return taken / best;
     }
 
-    // Returns how many steps.
+    // Returns the number of steps.
     int until(double time, uint32_t n_tokens) {
         int n_steps = 0;
         for (; machine_.now < time; n_steps++) {

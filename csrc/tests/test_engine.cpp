@@ -93,7 +93,7 @@ pyg_engine_stats stats_of(const Loaded & loaded) {
     return stats;
 }
 
-// Different for each seed, and within the vocabulary of any model.
+// Different for each seed, and within any model's vocabulary.
 std::vector<int32_t> some_prompt(int32_t n, int32_t seed) {
     std::vector<int32_t> prompt;
     for (int32_t i = 0; i < n; i++) {
@@ -157,7 +157,7 @@ void test_deadlines_hold_in_the_queue(const Loaded & loaded) {
     pyg_request_options options = greedy(4);
     options.timeout_s           = 0;
     CHECK(generate(loaded, options).finish == PYG_FINISH_TIMEOUT);
-    pyg_request_free(busy);  // dropping it cancels it
+    pyg_request_free(busy);  // freeing it cancels it
 }
 
 void test_a_prefix_is_computed_once(const char * path) {
@@ -217,7 +217,7 @@ void test_a_full_queue_refuses_and_tells_of_room(const char * path) {
         }
     }
     CHECK(status == PYG_ERR_QUEUE_FULL);
-    CHECK(requests.size() >= 3);  // one that runs, two that wait; more if some are through already
+    CHECK(requests.size() >= 3);  // one running, two waiting; more if some have already ended
 
     CHECK_OK(pyg_engine_ask_for_room(loaded.engine, waker, 77, &err), err);
     for (pyg_request * request : requests) {
@@ -231,7 +231,7 @@ void test_a_full_queue_refuses_and_tells_of_room(const char * path) {
     pyg_waker_free(waker);
 }
 
-// One thread, many requests, and no other way to learn of their ends.
+// One thread learns of the ends of many requests only through the waker.
 void test_a_waker_serves_many_requests(const Loaded & loaded) {
     pyg_error   err;
     pyg_waker * waker = nullptr;
@@ -292,7 +292,7 @@ void test_a_waker_may_go_first(const Loaded & loaded) {
     pyg_request_free(request);
 }
 
-// Several readers at once, each with its request, take what the engine's thread is writing.
+// Several readers at once, each of its own request, read what the engine's thread is writing.
 void test_logprobs_come_with_the_tokens(const Loaded & loaded) {
     constexpr int32_t        K = 3, N_PROMPT = 70;
     std::vector<std::thread> readers;

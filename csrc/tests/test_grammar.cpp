@@ -1,7 +1,7 @@
-// The tokens a grammar allows, held against upstream's own answer: random grammars, random vocabularies of real
+// The tokens a grammar allows, compared with upstream's own result: random grammars, random vocabularies of real
 // tokens, thousands of states.
-#include "grammar/grammar_cache.hpp"
 #include "boundary/guard.hpp"
+#include "grammar/grammar_cache.hpp"
 #include "llama-grammar.h"
 #include "testing.hpp"
 
@@ -65,7 +65,7 @@ std::string random_symbol(Random & random, int depth, const std::string & later_
                  random_sequence(random, depth - 1, later_rules) + ")";
         break;
     case 2:
-        // A rule may name itself behind something, which is what makes stacks deep.
+        // A rule may name itself after something else, which makes stacks deep.
         symbol = "(\"(\" root \")\" | \"x\")";
         break;
     case 3:
@@ -100,7 +100,7 @@ bool is_complete(llama_grammar & grammar) {
     return false;
 }
 
-// Upstream reads some bytes as characters that no UTF-8 decoder would; such tokens are no part of the comparison.
+// Upstream reads some bytes as characters that no UTF-8 decoder accepts; such tokens are not compared.
 bool is_utf8(const std::string & text, int n_open, int & n_left) {
     for (const char c : text) {
         const auto byte = static_cast<uint8_t>(c);
@@ -188,7 +188,7 @@ void test_random_grammars(const llama_vocab * vocab, uint32_t seed, int n_gramma
         try {
             cache.get(vocab, text, "root");
         } catch (const pyg::Failure &) {
-            continue;  // it repeats what may be empty, which neither side takes
+            continue;  // it repeats something that may be empty, which neither side accepts
         }
         n_used++;
         for (int walk = 0; walk < 3; walk++) {
@@ -201,7 +201,7 @@ void test_random_grammars(const llama_vocab * vocab, uint32_t seed, int n_gramma
     CHECK(cache.n_compiled() == static_cast<uint64_t>(n_used));
 }
 
-// What upstream does not refuse, and a reader would: bytes that are no UTF-8.
+// What upstream accepts but a decoder would not: bytes that are not UTF-8.
 void test_only_utf8(const llama_vocab * vocab) {
     pyg::GrammarCache cache;
     const auto        compiled = cache.get(vocab, "root ::= [^a]*", "root");
@@ -222,7 +222,7 @@ void test_only_utf8(const llama_vocab * vocab) {
     }
 }
 
-// A grammar whose states never repeat outgrows its automaton, and goes on in the next one.
+// A grammar whose states never repeat outgrows its automaton and continues in a new one.
 void test_endless_states(const llama_vocab * vocab) {
     pyg::GrammarCache cache;
     const auto        compiled = cache.get(vocab, "root ::= \"[\" root \"]\" | [a-z]", "root");
@@ -270,7 +270,7 @@ void test_tokens(const llama_vocab * vocab) {
     CHECK(named.is_complete());
 }
 
-// Tokens that there are none of can be named, and never come.
+// A grammar may name tokens that do not exist; they never come.
 void test_tokens_outside_the_vocabulary(const llama_vocab * vocab) {
     pyg::GrammarCache cache;
     const int32_t     n_vocab = llama_vocab_n_tokens(vocab);
@@ -287,7 +287,7 @@ void test_tokens_outside_the_vocabulary(const llama_vocab * vocab) {
     CHECK(allowed("root ::= !<[7]> | <[7]>") == n_vocab);
 }
 
-// Thousands of stacks, in which nearly every text leads to a state of its own.
+// Thousands of stacks, where nearly every text leads to its own state.
 std::string laborious_grammar() {
     std::string alternatives;
     for (char letter = 'a'; letter <= 'z'; letter++) {
@@ -299,7 +299,7 @@ std::string laborious_grammar() {
     return "root ::= " + alternatives;
 }
 
-// What takes too long is given up, and what others do with the grammar goes on.
+// What takes too long is abandoned, while other users of the grammar continue.
 void test_laborious_grammars(const llama_vocab * vocab) {
     pyg::GrammarCache cache;
     const auto        compiled = cache.get(vocab, laborious_grammar(), "root");
@@ -323,7 +323,7 @@ uint64_t fingerprint(GrammarMatcher & matcher) {
     return hash;
 }
 
-// Wherever memory runs out, the grammar can be used as before afterwards.
+// Wherever memory runs out, the grammar stays usable.
 void test_short_memory(const llama_vocab * vocab) {
     const std::string text = "root ::= list [\\u00e0-\\u00ff]+\nlist ::= \"[\" ([0-9]+ (\",\" [0-9]+)*)? \"]\"";
     pyg::GrammarCache cache;

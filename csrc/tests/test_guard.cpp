@@ -1,7 +1,7 @@
-// The boundary: whatever goes wrong inside becomes a status and a message, and the process lives.
+// The boundary: every failure inside becomes a status and a message, and the process survives.
 #include "boundary/deep_stack.hpp"
-#include "ggml-cpp.h"
 #include "boundary/guard.hpp"
+#include "ggml-cpp.h"
 #include "testing.hpp"
 
 #include <sys/wait.h>
@@ -70,7 +70,7 @@ void test_a_failed_assert_is_an_error() {
     CHECK(contains(err, "number 7"));
 }
 
-// Through frames of ggml's C code, which must not be in the way of an exception.
+// Through frames of ggml's C code, which must let an exception pass.
 void test_an_assert_inside_ggml() {
     pyg_error              err;
     const ggml_context_ptr context(ggml_init({1 << 20, nullptr, false}));
@@ -210,7 +210,7 @@ void test_deep_stacks() {
     int depth = 0;
     pyg::with_stack_for(10, [&] { depth = recurse(100); });
     CHECK(depth == 100);
-    pyg::with_stack_for(200'000, [&] { depth = recurse(20'000); });  // an ordinary stack is gone long before
+    pyg::with_stack_for(200'000, [&] { depth = recurse(20'000); });  // an ordinary stack overflows long before
     CHECK(depth == 20'000);
 
     pyg_error err;

@@ -66,7 +66,7 @@ void test_rows_of_every_length() {
 
 void test_rows_in_every_order() {
     std::vector<float> row(5000);
-    std::iota(row.begin(), row.end(), -2500.0f);  // the largest last, and most so small that they do not count
+    std::iota(row.begin(), row.end(), -2500.0f);  // the largest last, and most too small to matter
     check(row, 7);
     std::reverse(row.begin(), row.end());
     check(row, 7);

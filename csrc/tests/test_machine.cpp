@@ -1,4 +1,4 @@
-// What a machine leaves the process, on machines laid out in a folder.
+// What a machine leaves the process, for machines laid out in a folder.
 #include "boundary/machine.hpp"
 #include "testing.hpp"
 
@@ -186,7 +186,7 @@ void test_hyperthreads_share_a_core() {
     });
     CHECK(machine.cores({0, 1, 4}) == 2);
     CHECK(machine.cores({4}) == 1);
-    CHECK(machine.cores({0, 4, 9}) == 2);  // of 9 nothing is known
+    CHECK(machine.cores({0, 4, 9}) == 2);  // nothing is known of 9
 }
 
 void test_this_machine() {

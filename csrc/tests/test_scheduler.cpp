@@ -34,7 +34,7 @@ struct Setting {
     bool     prefix_cache = true;
 };
 
-// A scheduler with an engine around it that answers as long as nobody ends a task.
+// A scheduler with an engine around it that answers until a task is ended.
 struct Engine {
     SimulatedCache cache;
     Scheduler      scheduler;
@@ -76,14 +76,14 @@ struct Engine {
         }
     }
 
-    // Until a task has that many tokens, prompt included.
+    // Until a task has this many tokens, including the prompt.
     void run_to(const TaskPtr & task, uint32_t n) {
         while (task->n_tokens() < n) {
             CHECK(!step().empty());
         }
     }
 
-    // A request from beginning to end. Of its answer all but the last token were computed.
+    // A request from beginning to end. All tokens of its answer but the last are computed.
     TaskPtr complete(const Tokens & prompt, uint32_t n_answer = 1) {
         const auto task = add(prompt);
         run_to(task, task->n_tokens() + n_answer);
@@ -119,7 +119,7 @@ void test_prompts_share_a_step_and_answers_come_first() {
 
     engine.scheduler.end(*a);
     engine.scheduler.end(*b);
-    step = engine.step(/*n_prefill=*/20);  // nobody decodes, so nobody waits
+    step = engine.step(/*n_prefill=*/20);  // no task decodes, so none has to wait
     CHECK(n_of(step, c) == 100);
 }
 
@@ -167,7 +167,7 @@ void test_without_a_prefix_cache_nothing_is_kept() {
     CHECK(engine.complete(text(1, 90))->n_reused == 0);
 }
 
-// All that was computed is there at the next turn: the prompt and all but the last token of the answer.
+// The next turn reuses all that was computed: the prompt and all but the last token of the answer.
 void test_a_chat_grows_in_its_sequence() {
     for (const Kind kind : {Kind::PLAIN, Kind::WINDOW, Kind::RECURRENT}) {
         Engine   engine({kind});
@@ -207,7 +207,7 @@ void test_beginnings_are_shared_with_who_is_still_running() {
 
 void test_waiting_for_a_prompt_that_is_being_computed() {
     Engine engine;
-    engine.add(text(2, 1));  // somebody streams, so that prompts come in pieces
+    engine.add(text(2, 1));  // a task streams, so prompts come in pieces
     engine.step();
     const auto a = engine.add(text(1, 250)), b = engine.add(text(1, 250)), other = engine.add(text(3, 10));
     engine.step(99);
@@ -324,7 +324,7 @@ void test_the_youngest_gives_its_room_away_and_is_computed_again() {
     engine.run_to(b, 150);
     CHECK(std::equal(so_far.begin(), so_far.end(), b->tokens.begin()));
     CHECK(engine.scheduler.n_reused() == 20 &&
-          b->n_reused == 0);  // what it found when it came back is not the prompt's
+          b->n_reused == 0);  // what it found on its return does not count as reused prompt
 }
 
 void test_room_that_the_bookkeeping_does_not_see() {

@@ -1,5 +1,5 @@
-// The scheduler under random load: whatever comes, and whenever it leaves, every request gets the tokens that it would
-// get alone, and nobody is forgotten.
+// The scheduler under random load: every request gets the tokens it would get alone, whatever comes and goes, and none
+// is forgotten.
 //
 //     test_scheduler_random [n_seeds [first_seed]]
 #include "simulated_cache.hpp"
@@ -21,7 +21,7 @@ using Kind   = SimulatedCache::Kind;
 using Tokens = std::vector<int32_t>;
 
 constexpr uint32_t WORTH_WAITING    = 32;  // as the scheduler has it
-constexpr uint32_t MAX_DISTURBANCES = 20;  // from outside: each may cost a request all the work done so far
+constexpr uint32_t MAX_DISTURBANCES = 20;  // from outside: each may cost a request all its work so far
 
 class Random {
   public:
@@ -43,11 +43,11 @@ std::vector<History> histories(const Tokens & tokens) {
     return result;
 }
 
-// A task, and what has to come out of it.
+// A task and its expected result.
 struct Request {
     std::shared_ptr<Task> task     = std::make_shared<Task>();
     uint32_t              n_prompt = 0;
-    Tokens                alone;    // the prompt, then what the model answers when nobody else is there
+    Tokens                alone;    // the prompt, then the model's answer without other tasks
     std::vector<History>  history;  // of the first n of them
     uint32_t              n_reserved = 0;
     bool                  admitted   = false;
@@ -225,7 +225,7 @@ Step Simulation::plan() {
     check_preempted(before);
     check_admitted(on_offer);
     check_step(step, n_prefill);
-    if (!step.empty() && cancels_ && random_.percent(2)) {  // one of them is cancelled before anything is computed
+    if (!step.empty() && cancels_ && random_.percent(2)) {  // cancel one of them before anything is computed
         end(request_of(*step.slices[random_.below(static_cast<uint32_t>(step.slices.size()))].task), true);
         return plan();
     }
@@ -328,7 +328,7 @@ void Simulation::check_step(const Step & step, uint32_t n_prefill) {
     CHECK(++n_steps_ <= 2 * n_tokens_ + n_disturbances_ * limits_.n_cells);
 }
 
-// It goes on where its sequence stands, and what lies there are its own tokens.
+// It continues where its sequence ends, and the sequence holds its own tokens.
 void Simulation::check_slice(const Slice & slice) {
     const Task & task = *slice.task;
     CHECK(task.runs() && slice.n > 0 && slice.first == task.n_past && slice.first + slice.n <= task.n_tokens());
@@ -344,7 +344,7 @@ void Simulation::check_rows(const Step & step) {
     rows_had_last_step_ = true;
 }
 
-// A token for everybody who decodes, then prompts, the oldest first, as far as the batch reaches.
+// A token for every task that decodes, then prompts, the oldest first, until the batch is full.
 void Simulation::check_mixed(const Step & step, uint32_t n_prefill) {
     std::map<const Task *, uint32_t> taken;
     for (const Slice & slice : step.slices) {
@@ -372,7 +372,7 @@ void Simulation::check_mixed(const Step & step, uint32_t n_prefill) {
     rows_had_last_step_ = false;
 }
 
-// Only the youngest of those that ran gave their room away.
+// Only the youngest running tasks lost their room.
 void Simulation::check_preempted(const std::map<const Task *, Before> & before) {
     for (const auto & [victim, was] : before) {
         if (victim->n_preemptions == was.n_preemptions) {
@@ -385,7 +385,7 @@ void Simulation::check_preempted(const std::map<const Task *, Before> & before) 
     }
 }
 
-// Who starts, starts with what really lay there, and before all who came later.
+// A starting task starts with what the cache really held, and before all that came later.
 void Simulation::check_admitted(std::map<const Task *, uint32_t> on_offer) {
     uint64_t last = 0;
     for (const auto & task : scheduler_.running()) {
@@ -416,7 +416,7 @@ bool Simulation::waits_for_a_prefix(const Task & task) {
     });
 }
 
-// The longest beginning of a request that lies in the cache and can be used.
+// The longest prefix of a request that is in the cache and can be used.
 uint32_t Simulation::offered(const Request & request) {
     if (!limits_.prefix_cache || request.task->every_row) {
         return 0;
@@ -436,7 +436,7 @@ uint32_t Simulation::offered(const Request & request) {
     return best;
 }
 
-// Every request is in one place, in order of arrival, and no sequence has two.
+// Every request is in one place, in order of arrival, and no sequence has two requests.
 void Simulation::check_places() {
     std::map<const Task *, int> places;
     std::vector<bool>           taken(static_cast<size_t>(limits_.n_seq), false);

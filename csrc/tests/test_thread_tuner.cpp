@@ -76,7 +76,7 @@ void test_prompts_are_not_explored_without_a_reason() {
     }
 }
 
-// Whether the neighbours crowd the threads that are at work.
+// Whether other programs crowd the working threads.
 bool disturb(Run & run, uint32_t n_tokens, int32_t n_neighbours) {
     run.machine().growth     = 0;
     run.machine().neighbours = {{run.machine().now, n_neighbours}};
@@ -114,7 +114,7 @@ void test_full_speed_is_back_soon() {
             run.until(run.machine().now + 5, n_tokens);
             const double free_at = run.machine().now;
             run.machine().neighbours.emplace_back(free_at, 0);
-            // Where a step takes long, a few are needed whatever the time.
+            // If a step takes long, a few are needed however long that takes.
             run.until(free_at + std::max(1.0, 8 * run.machine().best_s(n_tokens)), n_tokens);
             CHECK(run.slowness(n_tokens, 100) < 1.05);
         }
@@ -158,7 +158,7 @@ Machine two_cores(uint32_t seed) {
     return machine;
 }
 
-// Nothing was ever faster; but the compute threads are often without a core.
+// No step was ever faster, but the compute threads often lack a core.
 void test_prompts_disturbed_from_the_start() {
     for (uint32_t seed = 0; seed < 100; seed++) {
         Machine machine    = two_cores(seed);
@@ -252,8 +252,8 @@ void test_one_core_leaves_no_choice() {
     }
 }
 
-// The real scout. What it sees depends on who else is at work here, so only this is certain: it looks while steps run,
-// and not when they do not.
+// The real scout. What it sees depends on what else runs here, so only this is certain: it looks while steps run, and
+// only then.
 
 using namespace std::chrono_literals;
 
@@ -264,7 +264,7 @@ int64_t process_cpu_ns() {
 }
 
 bool answers(pyg::Scout & scout) {
-    for (int i = 0; i < 600; i++) {  // on a machine that is busy all over, its turn comes late
+    for (int i = 0; i < 600; i++) {  // on a fully busy machine it gets a core late
         scout.step_begins(1);
         std::this_thread::sleep_for(50ms);
         scout.step_ends();
@@ -279,7 +279,7 @@ void test_scout_answers_and_forgets() {
     const auto scout = pyg::make_core_scout();
     CHECK(scout->sight().n_free == 0 && !scout->sight().was_taken);
     CHECK(answers(*scout));
-    scout->step_begins(2);  // beside another number of threads, other things are to be seen
+    scout->step_begins(2);  // beside a different number of threads it has to look again
     CHECK(scout->sight().n_free == 0 && !scout->sight().was_taken);
     scout->step_ends();
 }
