@@ -144,7 +144,7 @@ def test_activations_that_are_no_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"text": ids_of(63)}, "has 63 tokens, which do not fill a chunk of n_ctx=64"),
+        ({"text": ids_of(63)}, "has 63 tokens, too few for a chunk of n_ctx=64"),
         ({"text": "x"}, "the text has 2 tokens"),
         ({"text": []}, "has 0 tokens"),
         ({"text": 5}, "the text"),
@@ -162,7 +162,7 @@ def test_arguments_that_cannot_be(tiny_path: Path, arguments: dict[str, Any], me
 
 
 def test_texts_that_are_missing(tiny_path: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFoundError, match="no text at"):
+    with pytest.raises(ModelNotFoundError, match="no text file at"):
         pyggml.compute_imatrix(tiny_path, tmp_path / "nothing.txt")
 
 
