@@ -15,7 +15,7 @@ Output = Literal["last", "all", "none"]
 
 
 class Batch:
-    """A ``pyg_batch *`` and what it points to; see :meth:`pyggml.context.Context.decode` for the arguments.
+    """A ``pyg_batch *`` and its data; see :meth:`pyggml.context.Context.decode` for the arguments.
 
     Attributes:
         native: the ``pyg_batch *``, valid as long as this object lives.
@@ -28,10 +28,10 @@ class Batch:
         seq_id: SupportsIndex | npt.ArrayLike,
         output: Output | npt.ArrayLike,
     ) -> None:
-        """Converts and checks the arguments' kinds and lengths; the engine checks the values.
+        """Converts the arguments and checks their types and lengths; the engine checks the values.
 
         Raises:
-            InvalidParameterError: not integers, or not as many as there are tokens.
+            InvalidParameterError: values are not integers, or their number differs from the number of tokens.
         """
         ids = int32_array("token_ids", token_ids)
         n = len(ids)
@@ -48,17 +48,17 @@ class Batch:
 
 
 def seq_number(seq_id: SupportsIndex) -> int:
-    """A sequence id as an int; whether the context has it, the engine checks.
+    """Returns a sequence id as an int; the engine checks whether the context has it.
 
     Raises:
-        InvalidParameterError: not an integer of at least 0.
+        InvalidParameterError: it is not a non-negative integer.
     """
     return integer("seq_id", seq_id, 0, INT32_MAX)
 
 
 def _of_length(name: str, array: npt.NDArray[np.int32], n: int) -> npt.NDArray[np.int32]:
     if len(array) != n:
-        raise InvalidParameterError(f"{name} has {len(array)} entries, and the batch has {n} tokens")
+        raise InvalidParameterError(f"{name} has {len(array)} entries, but the batch has {n} tokens")
     return array
 
 

@@ -1,4 +1,4 @@
-"""What meets the weights while contexts compute."""
+"""Collects the inputs of weights while contexts compute."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Sums = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.in
 
 
 class Collector:
-    """Adds up the activations that meet each weight, in every context that is made with it. Any thread may use it."""
+    """Sums up the input activations of each weight, in all contexts created with it. Thread-safe."""
 
     def __init__(self, *, process_output: bool) -> None:
-        """Starts with nothing; ``process_output``: the output matrix counts too."""
+        """Starts empty; ``process_output``: include the output matrix."""
         self._handle = errors.create("pyg_imatrix", lib.pyg_imatrix_free, lib.pyg_imatrix_new, bool(process_output))
 
     def sums(self) -> dict[str, Sums]:
-        """By name of the tensor: copies. Not to be called while a context decodes.
+        """Returns copies of the sums, by tensor name. Do not call it while a context decodes.
 
         Raises:
-            EngineError: an activation was no finite number.
+            EngineError: an activation was infinite or NaN.
         """
         count, entry = ffi.new("size_t *"), ffi.new("pyg_imatrix_entry *")
         errors.call(lib.pyg_imatrix_count, self._handle, count)

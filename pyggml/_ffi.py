@@ -1,7 +1,7 @@
-"""The one door to the compiled module.
+"""The only importer of the compiled module.
 
-Everything else in the package imports ``ffi`` and ``lib`` from here, so that a missing or stale build is
-reported once, in words, and the engine is started before anybody uses it.
+All other modules import ``ffi`` and ``lib`` from here, so that a missing or stale build is reported clearly, and the
+engine is started before its first use.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ except ImportError as error:
 if TYPE_CHECKING:
     from pyggml._pyggml import CData as CData
 
-#: The folder of the compiled module, where loadable backends lie beside it.
+#: The folder of the compiled module and of loadable backends.
 module_dir = Path(_module_file).resolve().parent
 
 
@@ -33,7 +33,7 @@ def _check_version() -> None:
     built_for = ffi.string(lib.pyg_version()).decode()
     if built_for != __version__:
         raise ImportError(
-            f"pyggml {__version__} found a compiled module of pyggml {built_for}: "
+            f"the compiled module was built for pyggml {built_for}, but this is pyggml {__version__}: "
             "rebuild it with 'pip install -e .' or reinstall the package."
         )
 

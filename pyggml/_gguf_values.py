@@ -1,7 +1,7 @@
-"""Metadata values between Python and the engine's ``gguf_context``.
+"""Converts metadata values between Python and the engine's ``gguf_context``.
 
-Upstream's getters and setters end the process on a wrong type, an empty key, a reserved key of the wrong
-type. This file is the only one that calls them, after it has looked.
+Upstream's getters and setters abort the process on a wrong type, an empty key, or a reserved key of the wrong type.
+Only this file calls them, after checking.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _DTYPES: dict[ValueType, np.dtype[np.generic]] = {
 }
 _TYPE_OF_DTYPE = {dtype: type for type, dtype in _DTYPES.items()}
 
-# An int goes into the first of these that holds it; the engine reads its counts and sizes as UINT32.
+# An int gets the first of these types that holds it. UINT32 comes first because the engine reads counts as that.
 _INFERRED_INTEGERS = (ValueType.UINT32, ValueType.INT32, ValueType.UINT64, ValueType.INT64)
 
 _SETTERS: dict[ValueType, Callable[[CData, bytes, Any], None]] = {
@@ -77,7 +77,7 @@ _SETTERS: dict[ValueType, Callable[[CData, bytes, Any], None]] = {
 
 
 def decode(text: CData) -> str:
-    """A ``char *`` as str. Bytes that are no UTF-8 become lone surrogates; :func:`encode` restores them."""
+    """Converts a ``char *`` to str. Invalid UTF-8 becomes lone surrogates; :func:`encode` restores it."""
     return ffi.string(text).decode("utf-8", "surrogateescape")
 
 
@@ -85,14 +85,14 @@ def encode(what: str, text: str) -> bytes:
     """The inverse of :func:`decode`.
 
     Raises:
-        InvalidParameterError: ``text`` is no str, or holds a NUL or half a character.
+        InvalidParameterError: ``text`` is not a str, or holds a NUL or a lone surrogate.
     """
     if not isinstance(text, str):
         raise errors.InvalidParameterError(f"{what} must be a str, not {text!r}")
     try:
         encoded = text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise errors.InvalidParameterError(f"{what} holds half a character: {error}") from None
+        raise errors.InvalidParameterError(f"{what} holds a lone surrogate: {error}") from None
     if b"\0" in encoded:
         raise errors.InvalidParameterError(f"{what} holds a NUL, at which the engine would cut it: {text[:80]!r}")
     return encoded
@@ -136,15 +136,14 @@ def write_value(raw: CData, key: str, value: object, type: ValueType | None) -> 
         raw: the context.
         key: new, and not empty.
         value: a bool, int, float or str, a numpy scalar, or a one-dimensional array, list or tuple of these.
-        type: of the value, or of an array's elements; None: what fits, see
-            :meth:`pyggml.gguf.GGUFWriter.set`.
+        type: the type of the value or of an array's elements; None: inferred, see :meth:`pyggml.gguf.GGUFWriter.set`.
 
     Raises:
-        InvalidParameterError: an unusable key, or a value that does not fit the type.
+        InvalidParameterError: the key is unusable, or the value does not fit the type.
     """
     encoded_key = _encode_key(raw, key)
     if type is not None and type not in tuple(ValueType):
-        raise errors.InvalidParameterError(f"{type!r} is no type of a metadata value")
+        raise errors.InvalidParameterError(f"{type!r} is not a type of metadata values")
     if _is_text(value, type):
         _write_text(raw, encoded_key, key, value)
         return
@@ -162,10 +161,10 @@ def _encode_key(raw: CData, key: str) -> bytes:
     encoded = encode("a metadata key", key)
     if not 1 <= len(encoded) <= _MAX_KEY_BYTES:
         raise errors.InvalidParameterError(
-            f"a metadata key has 1 to {_MAX_KEY_BYTES} bytes, and this one has {len(encoded)}: {key[:80]!r}"
+            f"a metadata key must have 1 to {_MAX_KEY_BYTES} bytes; this one has {len(encoded)}: {key[:80]!r}"
         )
     if lib.gguf_find_key(raw, encoded) >= 0:
-        raise errors.InvalidParameterError(f"the key {key!r} is set already")
+        raise errors.InvalidParameterError(f"the key {key!r} is already set")
     return encoded
 
 
@@ -181,7 +180,7 @@ def _is_text(value: object, type: ValueType | None) -> bool:
 
 def _write_text(raw: CData, encoded_key: bytes, key: str, value: Any) -> None:
     if key == _ALIGNMENT_KEY:
-        raise errors.InvalidParameterError(f"{_ALIGNMENT_KEY} is a number, not {value!r}")
+        raise errors.InvalidParameterError(f"{_ALIGNMENT_KEY} must be a number, not {value!r}")
     if isinstance(value, str):
         lib.gguf_set_val_str(raw, encoded_key, encode(f"the value of {key!r}", value))
         return
@@ -191,7 +190,7 @@ def _write_text(raw: CData, encoded_key: bytes, key: str, value: Any) -> None:
 
 
 def _write_texts(raw: CData, encoded_key: bytes, texts: Sequence[bytes]) -> None:
-    # One buffer and one array of addresses into it: a vocabulary has too many strings for an allocation each.
+    # One buffer and one array of addresses: a vocabulary has too many strings for separate allocations.
     buffer = ffi.from_buffer(b"".join(text + b"\0" for text in texts))
     ends = np.cumsum([len(text) + 1 for text in texts], dtype=np.uintp)
     starts = np.concatenate([np.zeros(1, np.uintp), ends])[: len(texts)]
@@ -200,24 +199,24 @@ def _write_texts(raw: CData, encoded_key: bytes, texts: Sequence[bytes]) -> None
 
 
 def _numbers(key: str, value: object, type: ValueType | None) -> npt.NDArray[np.generic]:
-    """``value`` as an array of the type's dtype, of 0 or 1 dimensions, none of it changed on the way."""
+    """``value`` as an array of the type's dtype with 0 or 1 dimensions, converted without loss."""
     try:
         given = _as_array(value)
     except (ValueError, OverflowError):
         given = np.empty((0, 0))
     if given is None or given.ndim > 1:
         raise errors.InvalidParameterError(
-            f"{key!r} takes a number, a bool, a str or one row of one of these, not {value!r:.80}"
+            f"{key!r} takes a number, a bool, a str or a flat list of one of these, not {value!r:.80}"
         )
     return _exactly(key, given, _DTYPES[_inferred_type(key, value, given) if type is None else type])
 
 
 def _as_array(value: Any) -> npt.NDArray[Any] | None:
-    """``value`` as numpy sees it, but with Python's ints; None for what is neither numbers nor bools."""
+    """``value`` as a numpy array, with Python ints as objects; None if it is neither numbers nor bools."""
     items = value if isinstance(value, (list, tuple)) else (value,)
     n_bools = sum(isinstance(item, (bool, np.bool_)) for item in items)
     if not n_bools and all(isinstance(item, int) for item in items):
-        return np.array(value, object)  # numpy would make floats of ints beyond int64
+        return np.array(value, object)  # numpy would convert ints beyond int64 to floats
     given = np.asarray(value)
     mixed = 0 < n_bools < len(items)
     return given if given.dtype.kind in "biuf" and not mixed else None
@@ -241,14 +240,14 @@ def _inferred_type(key: str, value: object, given: npt.NDArray[Any]) -> ValueTyp
 
 
 def _exactly(key: str, given: npt.NDArray[Any], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
-    """Converts; refuses fractions as integers, overflows, numbers as bools and bools as numbers."""
+    """Converts; refuses floats as integers, overflows, numbers as bools and bools as numbers."""
     if given.size and not _fits(given, dtype):
         raise errors.InvalidParameterError(f"{key!r}: {dtype} cannot hold {given.tolist()!r:.80}")
     return np.asarray(given, dtype, order="C")
 
 
 def _fits(given: npt.NDArray[Any], dtype: np.dtype[np.generic]) -> bool:
-    """Whether a conversion would lose nothing but the precision of floats."""
+    """Whether a conversion loses nothing except float precision."""
     if "b" in (given.dtype.kind, dtype.kind):
         return bool(given.dtype.kind == dtype.kind)
     if dtype.kind == "f":
@@ -256,7 +255,7 @@ def _fits(given: npt.NDArray[Any], dtype: np.dtype[np.generic]) -> bool:
             floats = np.asarray(given, np.float64)
         except OverflowError:
             return False
-        with np.errstate(over="ignore"):  # looked for here
+        with np.errstate(over="ignore"):  # checked here
             return np.array_equal(np.isfinite(floats), np.isfinite(floats.astype(dtype)))
     limits = np.iinfo(dtype.name)
     return bool(given.dtype.kind != "f" and limits.min <= given.min() and given.max() <= limits.max)

@@ -1,7 +1,7 @@
-"""The engine's log lines on their way into ``logging.getLogger("pyggml")``.
+"""Passes the engine's log lines to ``logging.getLogger("pyggml")``.
 
-The engine's threads never wait for Python: lines of a level nobody listens to are dropped where they are said,
-the others wait in a bounded native queue that Python empties whenever it comes by (after every native call).
+The engine's threads never wait for Python: lines below the current level are dropped at once, the others wait in a
+bounded native queue that Python empties after every native call.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ logger.addHandler(logging.NullHandler())  # silent unless the application sets u
 
 _LINE_BYTES = 8192
 _line = ffi.new("char[]", _LINE_BYTES)
-_one_reader = threading.Lock()  # native calls drop the GIL, and there is one buffer
+_one_reader = threading.Lock()  # native calls release the GIL, and all share one buffer
 
 
 def sync_level() -> None:
-    """Tells the native filter which levels ``logging`` wants now; called where the engine is about to speak."""
+    """Sets the native log level to that of ``logging``; call it before the engine may log."""
     listening = any(not isinstance(h, logging.NullHandler) for h in _handlers())
     lib.pyg_log_set_level(logger.getEffectiveLevel() if listening else lib.PYG_LOG_OFF)
 
 
 def drain() -> None:
-    """Passes every waiting line to the logger, on this thread; leaves it to another thread already doing so."""
+    """Passes all waiting lines to the logger, unless another thread is already doing so."""
     if not _one_reader.acquire(blocking=False):
         return
     try:
@@ -38,7 +38,7 @@ def drain() -> None:
 
 
 def _handlers() -> list[logging.Handler]:
-    """The handlers a record of our logger would reach."""
+    """The handlers that a record of pyggml's logger would reach."""
     handlers: list[logging.Handler] = []
     node: logging.Logger | None = logger
     while node:
@@ -48,7 +48,7 @@ def _handlers() -> list[logging.Handler]:
 
 
 def _unlock_after_fork() -> None:
-    """In a child the thread that was reading is not there to give the lock back."""
+    """Replaces the lock in a forked child, where the thread that may hold it does not exist."""
     global _one_reader
     _one_reader = threading.Lock()
 

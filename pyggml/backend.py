@@ -1,4 +1,4 @@
-"""Devices, and backends that compute raw ggml graphs on them."""
+"""Devices, and backends for computing raw ggml graphs on them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _TYPE_NAMES: dict[int, str] = {
 
 @dataclass(frozen=True)
 class Device:
-    """Something that computes, as it was when :func:`devices` looked.
+    """A compute device, with its state at the time of the call to :func:`devices`.
 
     Attributes:
         name: the engine's name for it: "CPU", "CUDA0", "Vulkan0" ...
         description: the product: "AMD EPYC ...", "NVIDIA H200" ...
-        type: "cpu", "gpu", "igpu" (shares the main memory), "accel" (helps the CPU, such as BLAS) or "meta"
-            (several devices as one).
-        memory_total: bytes.
-        memory_free: bytes. For the CPU, what this process may still take: the least of what the machine has
-            left and what each of its control groups and ``ulimit -v`` allow.
+        type: "cpu", "gpu", "igpu" (shares the main memory), "accel" (assists the CPU, such as BLAS) or "meta" (several
+            devices as one).
+        memory_total: total memory in bytes.
+        memory_free: free memory in bytes. For the CPU, what this process may still allocate: the least of what the
+            machine has free and what its control groups and ``ulimit -v`` allow.
     """
 
     name: str
@@ -45,15 +45,12 @@ class Device:
 
 
 def devices() -> list[Device]:
-    """The devices that this build and this machine offer, in the engine's order of preference."""
+    """Returns the devices that this build supports on this machine, in the engine's order of preference."""
     return [_device(index) for index in range(lib.pyg_device_count())]
 
 
 def device_advice(name: str) -> str:
-    """What to do where there is no device of that name: the command that builds pyggml with its backend, mostly.
-
-    What a DeviceError ends with.
-    """
+    """Returns the advice for a missing device, with which a DeviceError ends: usually how to build its backend."""
     advice: str = ffi.string(lib.pyg_device_advice(name.encode())).decode()
     return advice
 
@@ -73,9 +70,8 @@ def _device(index: int) -> Device:
 class Backend:
     """A device opened for raw ggml graphs.
 
-    Graphs are built with ``pyggml.lib``; ``examples/raw_ggml_graph.py`` shows how. Any thread may use a
-    backend; computations on one take turns, without the GIL. Close it, or use it as a context manager;
-    buffers allocated on its device stay valid.
+    Graphs are built with ``pyggml.lib``; ``examples/raw_ggml_graph.py`` shows how. Thread-safe: computations take
+    turns, without the GIL. Close it, or use it as a context manager; buffers allocated on its device stay valid.
     """
 
     def __init__(self, device: str = "CPU", n_threads: int | None = None) -> None:
@@ -83,15 +79,15 @@ class Backend:
 
         Args:
             device: its name as in :func:`devices`, in upper or lower case.
-            n_threads: compute threads of a device that computes on the CPU, 1 to 512; None: one per core that
-                the process may use. Other devices take no notice.
+            n_threads: compute threads of a CPU device, 1 to 512; None: one per core that the process may use. Other
+                devices ignore it.
 
         Raises:
             DeviceError: there is no such device, or it cannot be used.
             InvalidParameterError: ``n_threads`` is out of range.
         """
         if "\0" in device:
-            raise errors.InvalidParameterError(f"a device name holds no NUL: {device!r}")
+            raise errors.InvalidParameterError(f"the device name holds a NUL: {device!r}")
         if n_threads is not None and not 1 <= n_threads <= lib.GGML_MAX_N_THREADS:
             raise errors.InvalidParameterError(
                 f"n_threads is {n_threads}; it must be 1 to {lib.GGML_MAX_N_THREADS}, or None (one per core)"
@@ -113,14 +109,14 @@ class Backend:
         return handle
 
     def compute(self, graph: CData) -> None:
-        """Computes a graph; returns when the results are there.
+        """Computes a graph; returns when the results are ready.
 
         Args:
-            graph: a ``struct ggml_cgraph *`` whose tensors are allocated in memory that the device can reach.
+            graph: a ``struct ggml_cgraph *`` whose tensors are allocated in memory that the device can access.
 
         Raises:
-            InvalidParameterError: it is no graph, one of its tensors has no memory or memory that the device
-                cannot reach, or the device cannot compute one of its operations.
+            InvalidParameterError: it is not a graph, a tensor has no memory or memory that the device cannot access,
+                or the device does not support one of its operations.
             ClosedError: the backend is closed.
             OutOfMemoryError, EngineError: the computation failed.
         """
@@ -129,7 +125,7 @@ class Backend:
         errors.call(lib.pyg_backend_compute, self._handle, graph)
 
     def close(self) -> None:
-        """Frees the backend, after a computation in flight. May be repeated."""
+        """Frees the backend once a running computation ends. Can be called repeatedly."""
         errors.call(lib.pyg_backend_close, self._handle)
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
-"""The folder of imported models: where it is, what is in it, and how to make room.
+"""The cache folder for imported models: its place, its content, and how to free space.
 
-The folder is ``PYGGML_CACHE``, or where the platform keeps such things. It may grow to ``PYGGML_CACHE_GB`` gigabytes
-(64); beyond that, importing another model removes those that were not used for the longest time.
+The folder is ``PYGGML_CACHE``, or the platform's usual place for caches. It may grow to ``PYGGML_CACHE_GB`` gigabytes
+(default 64); beyond that, importing a model removes the least recently used ones.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from pyggml.errors import InvalidParameterError
 from pyggml.files import resumable
 
 _DEFAULT_LIMIT_GB = 64.0
-_PART = ".part"  # how the name of a file ends while it is being written
+_PART = ".part"  # suffix of an unfinished file
 _NAME = re.compile(r"(?P<model>.+)-(?P<outtype>[a-z0-9_]+)-[0-9a-f]{24}\.gguf(\.part)?")
 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """A model in the cache, or the part of one that is there so far.
+    """A model in the cache, complete or not.
 
     Attributes:
-        path: of the file.
-        n_bytes: that it takes on the disk.
-        used: when it was last loaded or written to, in seconds since the epoch.
-        is_complete: it is a GGUF file. Otherwise its import is still running, or was stopped and can go on from there.
+        path: the file.
+        n_bytes: its size on disk.
+        used: time of its last loading or writing, in seconds since the epoch.
+        is_complete: whether it is a complete GGUF file. Otherwise its import is running, or was stopped and can be
+            resumed.
     """
 
     path: Path
@@ -46,16 +47,16 @@ class CacheEntry:
 
     @property
     def outtype(self) -> str:
-        """The type that was asked for, as :func:`pyggml.convert` takes it; "" if the file's name does not say."""
+        """The output type, as for :func:`pyggml.convert`; "" if the file's name does not say."""
         match = _NAME.fullmatch(self.path.name)
         return match["outtype"] if match else ""
 
 
 def cache_dir() -> Path:
-    """Where imported models are kept. The folder may not exist yet.
+    """Returns the folder for imported models, which may not exist yet.
 
     Raises:
-        InvalidParameterError: ``PYGGML_CACHE`` is not set, and there is no home directory.
+        InvalidParameterError: ``PYGGML_CACHE`` is not set, and the user has no home directory.
     """
     given = os.environ.get("PYGGML_CACHE")
     if given:
@@ -66,15 +67,15 @@ def cache_dir() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyggml"
     except RuntimeError:
         raise InvalidParameterError(
-            "this user has no home directory to keep imported models in: set PYGGML_CACHE to a folder for them"
+            "this user has no home directory for imported models: set PYGGML_CACHE to a folder for them"
         ) from None
 
 
 def cache_limit() -> int:
-    """How many bytes the cache may take, by ``PYGGML_CACHE_GB``.
+    """Returns the largest size of the cache in bytes, from ``PYGGML_CACHE_GB``.
 
     Raises:
-        InvalidParameterError: that is not a number of gigabytes.
+        InvalidParameterError: the variable is not a number of gigabytes.
     """
     given = os.environ.get("PYGGML_CACHE_GB") or _DEFAULT_LIMIT_GB
     try:
@@ -87,7 +88,7 @@ def cache_limit() -> int:
 
 
 def cache_entries() -> list[CacheEntry]:
-    """What is in the cache, the most recently used first."""
+    """Returns the entries of the cache, most recently used first."""
     found = []
     folder = cache_dir()
     for path in folder.iterdir() if folder.is_dir() else ():
@@ -101,7 +102,7 @@ def cache_entries() -> list[CacheEntry]:
 
 
 def remove_entry(entry: CacheEntry) -> int:
-    """Removes a file from the cache unless it is being written, and returns how many bytes that freed."""
+    """Removes an entry from the cache, unless it is being written, and returns the number of bytes freed."""
     if not entry.is_complete:
         return resumable.remove(entry.path)
     entry.path.unlink(missing_ok=True)
@@ -109,5 +110,5 @@ def remove_entry(entry: CacheEntry) -> int:
 
 
 def clear_cache() -> int:
-    """Empties the cache and returns how many bytes that freed. Loaded models stay usable, running imports go on."""
+    """Empties the cache and returns the number of bytes freed. Loaded models and running imports are not affected."""
     return sum(map(remove_entry, cache_entries()))

@@ -1,4 +1,4 @@
-"""A context: what a model remembers, and the computation of one batch after another."""
+"""A context: a model's memory of sequences, and the computation of batches."""
 
 from __future__ import annotations
 
@@ -30,65 +30,63 @@ _open_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
 class Context:
-    """Runs batches of token ids through a model, keeping what it has read as numbered sequences.
+    """Runs batches of token ids through a model and remembers them as numbered sequences.
 
-    Any thread may use it; calls take turns, without the GIL, and :meth:`cancel` cuts in. Rows of output are of the
-    last batch, whichever thread decoded it. Close it, or use it as a context manager. It keeps its model's weights
-    alive.
+    Thread-safe: calls take turns, without the GIL, and :meth:`cancel` interrupts them. Output rows belong to the last
+    batch, whichever thread decoded it. Close it, or use it as a context manager. It keeps its model's weights alive.
 
     Attributes:
-        model: the model it was made from.
-        n_ctx: cells, each for one token: those asked for, rounded up to a multiple of 256.
-        n_ctx_seq: cells that one sequence can use: all of them, or without ``kv_unified`` its share.
-        n_batch: tokens in one call of :meth:`decode` at most; no more than n_ctx with causal attention.
+        model: its model.
+        n_ctx: number of cells, one per token: the requested number rounded up to a multiple of 256.
+        n_ctx_seq: cells that one sequence can use: all of them, or its share without ``kv_unified``.
+        n_batch: most tokens in one call of :meth:`decode`; at most n_ctx with causal attention.
         n_ubatch: tokens computed at once.
-        n_seq_max: sequences are numbered 0 to n_seq_max - 1.
-        n_outputs_max: rows of output of one call at most.
+        n_seq_max: number of sequences, numbered 0 to n_seq_max - 1.
+        n_outputs_max: most output rows of one call.
         n_vocab: width of a row of logits.
         n_embd_out: width of an embedding.
-        pooling: how embeddings of tokens become one of the sequence: "none", "mean", "cls", "last" or "rank".
-        can_shift: whether positions can be moved, by :meth:`seq_add` and :meth:`seq_div`.
-        has_memory: whether it remembers what it has read; encoders do not.
+        pooling: how a sequence's token embeddings are pooled: "none", "mean", "cls", "last" or "rank".
+        can_shift: whether :meth:`seq_add` and :meth:`seq_div` can move positions.
+        has_memory: whether it remembers sequences; encoders do not.
     """
 
     @takes(ContextOptions)
     def __init__(self, model: Model, options: ContextOptions) -> None:  # noqa: D417
-        """Plans the memory, and takes it if it is there.
+        """Plans the memory, and allocates it if there is enough.
 
         Args:
             model: the model, loaded with its weights.
-            n_ctx: cells, one for each token of each sequence; 0: as many as the model was trained on. Rounded
-                up to a multiple of 256.
-            n_batch: tokens in one call of :meth:`decode` at most.
-            n_ubatch: tokens computed at once: more is faster for prompts and takes more scratch. A model that
-                attends in both directions needs room for a whole batch.
-            n_seq_max: how many sequences there can be.
-            n_outputs_max: rows of output of one call at most; 0: n_batch. Each costs n_vocab floats of
-                scratch.
+            n_ctx: number of cells, one for each token of each sequence; 0: the context length the model was trained
+                with. Rounded up to a multiple of 256.
+            n_batch: most tokens in one call of :meth:`decode`.
+            n_ubatch: tokens computed at once: more is faster for prompts but needs more scratch memory. A model with
+                bidirectional attention needs room for a whole batch.
+            n_seq_max: most sequences.
+            n_outputs_max: most output rows of one call; 0: n_batch. Each needs n_vocab floats of scratch memory.
             n_threads: threads for single tokens; None: one per core that the process may use.
             n_threads_batch: threads for larger batches; None: n_threads.
             cache_type: element type of the cache: "f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0" or
                 "iq4_nl".
             type_k: the same for the keys alone.
             type_v: the same for the values alone. Quantised values need flash attention.
-            flash_attn: whether to use flash attention; "auto" does where the device can.
-            embeddings: compute embeddings beside logits, for every token: ``n_outputs_max`` has no meaning
-                then, and ``n_ubatch`` is rounded down to a multiple of ``n_seq_max``.
-            pooling: how to make one embedding of a sequence; None: as the model says.
-            attention: None: as the model says.
-            rope_scaling: None: as the model says.
-            rope_freq_base: 0: as the model says.
-            rope_freq_scale: 0: as the model says.
-            kv_unified: sequences share all cells. Otherwise each has its own part of n_ctx, which computes
-                faster when they have nothing in common.
-            swa_full: layers with a sliding window keep all positions, so that sequences can be cut back.
-            offload_kqv: keep the cache on the GPU, with the layers that are there.
-            op_offload: let the GPU compute large batches of layers that are not there.
-            collector: adds up what meets the weights; for :func:`pyggml.compute_imatrix`.
+            flash_attn: whether to use flash attention; "auto": if the device supports it.
+            embeddings: compute embeddings in addition to logits, for every token. ``n_outputs_max`` is then ignored,
+                and ``n_ubatch`` is rounded down to a multiple of ``n_seq_max``.
+            pooling: how to pool a sequence's embeddings; None: the model's own way.
+            attention: kind of attention; None: the model's own.
+            rope_scaling: kind of RoPE scaling; None: the model's own.
+            rope_freq_base: base frequency of RoPE; 0: the model's own.
+            rope_freq_scale: frequency factor of RoPE; 0: the model's own.
+            kv_unified: whether sequences share all cells. Otherwise each has its own part of n_ctx, which is faster if
+                they have no prefix in common.
+            swa_full: whether sliding-window layers keep all positions, so that sequences can be truncated.
+            offload_kqv: keep the cache on the GPU, for layers that are there.
+            op_offload: compute large batches on the GPU, for layers that are not there.
+            collector: collects the inputs of the weights; for :func:`pyggml.compute_imatrix`.
 
         Raises:
-            OutOfMemoryError: what this would take is not there; names required and available bytes.
-            InvalidParameterError: an argument is out of range, or this model cannot do what it asks for.
+            OutOfMemoryError: there is not enough memory; the message names required and available bytes.
+            InvalidParameterError: an argument is out of range, or this model does not support it.
             ClosedError: the model was closed.
         """
         if not isinstance(model, Model):
@@ -134,24 +132,24 @@ class Context:
         seq_id: SupportsIndex | npt.ArrayLike = 0,
         output: Output | npt.ArrayLike = "last",
     ) -> int:
-        """Computes a batch and remembers it. Returns when it is done.
+        """Computes a batch and remembers it. Returns when done.
 
         Args:
             token_ids: integers, shape (n,), n from 1 to n_batch; int32 arrays are not copied.
-            pos: position of each in its sequence, (n,); None: each sequence goes on where it stands. Within a
-                sequence they must go on from what is there, without gaps.
-            seq_id: the sequence of them all, or of each, (n,).
-            output: which tokens to have logits (or embeddings) of: "last", "all", "none", or a bool for each,
-                (n,). With ``embeddings``, and for models without a memory, every token is output regardless.
+            pos: position of each token in its sequence, (n,); None: each sequence continues at its end. Positions must
+                continue their sequence without gaps.
+            seq_id: the sequence of all tokens, or of each, (n,).
+            output: the tokens to compute logits (or embeddings) for: "last", "all", "none", or a bool for each, (n,).
+                With ``embeddings``, and for models without a memory, all tokens have output regardless.
 
         Returns:
             The number of rows that :meth:`logits` or :meth:`embeddings` now have, in the batch's order.
 
         Raises:
-            InvalidParameterError: something is out of range or does not fit together; nothing has happened.
-            ContextOverflowError: there are not enough free cells; nothing has happened.
-            EngineError: cancelled, or the computation failed. What was computed before stays remembered:
-                :meth:`seq_pos` tells how far it came.
+            InvalidParameterError: an argument is out of range or inconsistent; the context is unchanged.
+            ContextOverflowError: there are not enough free cells; the context is unchanged.
+            EngineError: cancelled, or the computation failed. Tokens computed until then are kept: see
+                :meth:`seq_pos`.
             ClosedError: the context was closed.
         """
         return self._run(lib.pyg_context_decode, token_ids, pos, seq_id, output)
@@ -163,51 +161,51 @@ class Context:
         pos: npt.ArrayLike | None = None,
         seq_id: SupportsIndex | npt.ArrayLike = 0,
     ) -> int:
-        """Runs a model's encoder over a batch, at most n_ubatch tokens, all of them output.
+        """Runs a model's encoder over a batch of at most n_ubatch tokens, all with output.
 
-        Models that only encode take :meth:`decode` as well; those with both parts want this first.
+        Encoder-only models also support :meth:`decode`; encoder-decoder models need this call first.
 
-        Args, returns and raises as :meth:`decode`; InvalidParameterError for a model without an encoder.
+        Arguments, result and errors as for :meth:`decode`; InvalidParameterError for a model without an encoder.
         """
         return self._run(lib.pyg_context_encode, token_ids, pos, seq_id, "all")
 
     def cancel(self) -> None:
-        """Makes a :meth:`decode` that runs on another thread now return early, with EngineError there.
+        """Makes a :meth:`decode` running on another thread stop early with EngineError.
 
-        Does nothing when there is none. Does not wait. Reaches work on the CPU only, and no decode that first
-        carries out edits of sequences.
+        Does not wait, and does nothing if none is running. Only work on the CPU can be cancelled, and not while a
+        decode is carrying out earlier edits of sequences.
         """
         lib.pyg_context_cancel(self._handle)
 
     def logits(self, first: int = 0, n: int | None = None) -> npt.NDArray[np.float32]:
-        """Logits of the last batch.
+        """Returns logits of the last batch.
 
         Args:
-            first: the first row; rows are the batch's output tokens, in its order.
-            n: how many; None: all from ``first`` on.
+            first: the first row; there is one row per output token, in the batch's order.
+            n: number of rows; None: all from ``first`` on.
 
         Returns:
             float32, (n, n_vocab): a copy, since the next batch overwrites the engine's own.
 
         Raises:
-            EngineError: there are none: no batch, no output asked for, or the model gives embeddings only.
+            EngineError: there are no logits: no batch, no outputs, or the model only computes embeddings.
             InvalidParameterError: there are no such rows.
             ClosedError: the context was closed.
         """
         return self._rows(lib.pyg_context_logits, first, n, self.n_vocab)
 
     def logprobs(self, token_ids: npt.ArrayLike, first: int = 0) -> npt.NDArray[np.float32]:
-        """What the model thought of one token for each row of the last batch: the log-softmax of its logits.
+        """Returns the log probability (log-softmax of the logits) of one token per row of the last batch.
 
         Args:
-            token_ids: the tokens, (n,), the first of them for row ``first``.
+            token_ids: the tokens, (n,), one for each row from ``first`` on.
             first: the first row.
 
         Returns:
             float32, (n,). No logits are copied.
 
         Raises:
-            As :meth:`logits`, and InvalidParameterError for tokens that the vocabulary has not.
+            As :meth:`logits`, and InvalidParameterError for tokens outside the vocabulary.
         """
         ids = int32_array("token_ids", token_ids)
         thoughts = np.empty(len(ids), np.float32)
@@ -217,16 +215,16 @@ class Context:
         return thoughts
 
     def embeddings(self, first: int = 0, n: int | None = None) -> npt.NDArray[np.float32]:
-        """Embeddings of the last batch's tokens, in a context with ``embeddings`` that does not pool.
+        """Returns token embeddings of the last batch; needs a context with ``embeddings`` and without pooling.
 
-        Args, returns and raises as :meth:`logits`, with rows of n_embd_out.
+        Arguments, result and errors as for :meth:`logits`, with rows of n_embd_out.
         """
         return self._rows(lib.pyg_context_embeddings, first, n, self.n_embd_out)
 
     def embeddings_seq(self, seq_id: SupportsIndex = 0) -> npt.NDArray[np.float32]:
-        """The pooled embedding of a sequence of the last batch: float32, (n_embd_out,), a copy.
+        """Returns the pooled embedding of a sequence of the last batch: float32, (n_embd_out,), a copy.
 
-        With "rank" pooling it is the scores of the classification head, (model.n_cls_out,).
+        With "rank" pooling, returns the scores of the classification head, (model.n_cls_out,).
 
         Raises:
             EngineError: this context does not pool, or the sequence was not in the last batch.
@@ -239,29 +237,29 @@ class Context:
         return row
 
     # --- memory ---------------------------------------------------------------------------------------------
-    # Positions are half-open, [p0, p1); a negative end is open. InvalidParameterError for a sequence that is
-    # not there, for models without a memory, and where a memory cannot do what is asked; ClosedError after
+    # Ranges of positions are half-open, [p0, p1); a negative bound is open. All raise InvalidParameterError for a
+    # missing sequence, a model without a memory, or an operation that its memory does not support; ClosedError after
     # close().
 
     def memory_clear(self, data: bool = True) -> None:
-        """Forgets every sequence. Without ``data`` the cells are marked free, but not wiped: faster."""
+        """Forgets all sequences. Without ``data``, cells are marked free but not wiped, which is faster."""
         errors.call(lib.pyg_context_memory_clear, self._handle, bool(data))
 
     def seq_rm(self, seq_id: SupportsIndex | None, p0: int = -1, p1: int = -1) -> bool:
-        """Forgets positions [p0, p1) of a sequence, or of all (None).
+        """Forgets positions [p0, p1) of a sequence, or of all sequences (None).
 
         Returns:
-            False when this memory cannot forget a part, as recurrent ones cannot: nothing has happened then.
+            False if this memory cannot forget a part (recurrent ones cannot); it is then unchanged.
         """
         removed = ffi.new("bool *")
         errors.call(lib.pyg_context_seq_rm, self._handle, _every_or(seq_id), _pos("p0", p0), _pos("p1", p1), removed)
         return bool(removed[0])
 
     def seq_cp(self, src: SupportsIndex, dst: SupportsIndex, p0: int = -1, p1: int = -1) -> None:
-        """Lets sequence ``dst`` have positions [p0, p1) of ``src`` too; clear it first with :meth:`seq_rm`.
+        """Copies positions [p0, p1) of sequence ``src`` to ``dst``; clear that first with :meth:`seq_rm`.
 
-        With ``kv_unified`` they share the cells, which costs nothing. Otherwise, and for recurrent models,
-        only a whole sequence can be copied; it replaces ``dst``.
+        With ``kv_unified``, both share the cells, which costs nothing. Otherwise, and for recurrent models, only a
+        whole sequence can be copied; it replaces ``dst``.
         """
         errors.call(
             lib.pyg_context_seq_cp,
@@ -273,11 +271,11 @@ class Context:
         )
 
     def seq_keep(self, seq_id: SupportsIndex) -> None:
-        """Forgets every other sequence."""
+        """Forgets all other sequences."""
         errors.call(lib.pyg_context_seq_keep, self._handle, seq_number(seq_id))
 
     def seq_add(self, seq_id: SupportsIndex, p0: int, p1: int, delta: int) -> None:
-        """Moves positions [p0, p1) by ``delta``; what falls below 0 is forgotten. The next decode does it."""
+        """Moves positions [p0, p1) by ``delta``; those below 0 are forgotten. Takes effect in the next decode."""
         moved_by = integer("delta", delta, -INT32_MAX, INT32_MAX)
         errors.call(
             lib.pyg_context_seq_add,
@@ -289,25 +287,25 @@ class Context:
         )
 
     def seq_div(self, seq_id: SupportsIndex, p0: int, p1: int, d: int) -> None:
-        """Divides positions [p0, p1) by ``d``, rounding down. The next decode does it."""
+        """Divides positions [p0, p1) by ``d``, rounding down. Takes effect in the next decode."""
         divisor = integer("d", d, 1, INT32_MAX)
         errors.call(lib.pyg_context_seq_div, self._handle, seq_number(seq_id), _pos("p0", p0), _pos("p1", p1), divisor)
 
     def seq_pos(self, seq_id: SupportsIndex = 0) -> tuple[int, int] | None:
-        """The first and the last position that a sequence holds; None when it is empty."""
+        """Returns the first and last position of a sequence; None if it is empty."""
         first, last = ffi.new("int32_t *"), ffi.new("int32_t *")
         errors.call(lib.pyg_context_seq_pos, self._handle, seq_number(seq_id), first, last)
         return None if last[0] < 0 else (first[0], last[0])
 
     def state_save(self, seq_id: SupportsIndex | None = None) -> bytes:
-        """What the context remembers, or one sequence of it, as bytes to keep.
+        """Returns the memory of the context, or of one sequence, as bytes.
 
-        They are for the same model and the same kind of machine, guarded by a checksum, and hold neither
-        logits nor embeddings.
+        They are valid for the same model and kind of machine, protected by a checksum, and contain neither logits nor
+        embeddings.
 
         Raises:
-            InvalidParameterError: no such sequence, a model without a memory, or sequences were edited
-                (seq_add, seq_div, or seq_cp without kv_unified) and no batch decoded since.
+            InvalidParameterError: there is no such sequence, the model has no memory, or sequences were edited
+                (seq_add, seq_div, or seq_cp without kv_unified) and no batch has been decoded since.
             ClosedError: the context was closed.
         """
         seq = _every_or(seq_id)
@@ -318,12 +316,12 @@ class Context:
         return state[: size[0]].tobytes()
 
     def state_restore(self, data: bytes | bytearray | memoryview, seq_id: SupportsIndex | None = None) -> None:
-        """Remembers what was saved, instead of what is there: of the whole context, or as one sequence.
+        """Replaces the memory of the context, or of one sequence, with a saved one.
 
         Raises:
-            InvalidParameterError: as :meth:`state_save`; or the bytes are damaged, of another model, or of
-                the wrong scope (nothing has happened then), or do not fit this context's shape (what was to
-                be restored is empty then).
+            InvalidParameterError: as :meth:`state_save`; or the bytes are damaged, from another model or of the wrong
+                scope (the memory is then unchanged), or do not fit this context's shape (the memory to restore is then
+                empty).
             ClosedError: the context was closed.
         """
         state = np.frombuffer(data, np.uint8)
@@ -334,24 +332,24 @@ class Context:
 
     @property
     def n_outputs(self) -> int:
-        """Rows of output that the last batch left."""
+        """Output rows of the last batch."""
         return int(self._info().n_outputs)
 
     @property
     def n_threads(self) -> int:
-        """Threads that compute a single token."""
+        """Threads for single tokens."""
         return int(self._info().n_threads)
 
     @property
     def n_threads_batch(self) -> int:
-        """Threads that compute larger batches."""
+        """Threads for larger batches."""
         return int(self._info().n_threads_batch)
 
     def set_threads(self, n_threads: int | None = None, n_threads_batch: int | None = None) -> None:
         """Changes the numbers of threads; None as in the constructor.
 
         Raises:
-            InvalidParameterError: out of range.
+            InvalidParameterError: a number is out of range.
             ClosedError: the context was closed.
         """
         options = ContextOptions(n_threads=n_threads, n_threads_batch=n_threads_batch)
@@ -359,7 +357,7 @@ class Context:
         errors.call(lib.pyg_context_set_threads, self._handle, single, batch)
 
     def close(self) -> None:
-        """Frees the context, once a call in flight is over. May be repeated."""
+        """Frees the context once a running call ends. Can be called repeatedly."""
         errors.call(lib.pyg_context_close, self._handle)
         _open_contexts.discard(self)
 
@@ -385,7 +383,7 @@ class Context:
         left = self.n_outputs
         start = integer("first", first, 0, INT32_MAX)
         n_rows = max(0, left - start) if n is None else integer("n", n, 0, INT32_MAX)
-        # No array for rows that are not there: the engine refuses them by name.
+        # No array for missing rows: the engine reports those.
         rows = np.empty((n_rows if start + n_rows <= left else 0, n_columns), np.float32)
         errors.call(function, self._handle, start, n_rows, pointer("float[]", rows))
         return rows
@@ -412,7 +410,7 @@ def _pos(name: str, pos: int) -> int:
 
 @atexit.register
 def _close_contexts() -> None:
-    """Ends decodes on daemon threads before the process's statics go away under them."""
+    """Ends decodes on daemon threads before the process's static objects are destroyed."""
     for context in list(_open_contexts):
         context.cancel()
         context.close()

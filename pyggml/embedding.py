@@ -1,7 +1,7 @@
-"""Texts to vectors, and pairs of texts to scores, in contexts of their own over a model's weights.
+"""Converts texts to vectors, and pairs of texts to scores, in separate contexts over a model's weights.
 
-Texts are computed several in one forward pass, one sequence each. The embeddings of their tokens are pooled here, so
-that one context serves every pooling and texts longer than a pass; scores come out of the model's own head.
+A forward pass computes several texts, one sequence each. Token embeddings are pooled here, so that one context serves
+all kinds of pooling and texts longer than a pass; scores come from the model's own head.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Floats = npt.NDArray[np.float32]
 _Ids = npt.NDArray[np.int32]
 T = TypeVar("T")
 
-# Tokens of a forward pass, unless one text that cannot be cut is longer. More would not compute faster, and each costs
-# n_vocab floats of scratch.
+# Tokens per forward pass, unless a text that cannot be split is longer. More would not be faster, and each needs
+# n_vocab floats of scratch memory.
 _PASS_TOKENS = 512
-_CELL_PAD = 256  # as contexts round their cells
-# Texts in it. A recurrent model holds a state for each sequence there could be, so it gets one.
+_CELL_PAD = 256  # contexts round their number of cells up to a multiple of this
+# Texts per pass. A recurrent model allocates a state for every possible sequence, so it gets only one.
 _PASS_TEXTS = 32
 
 _POOL: dict[str, Callable[[Floats], Floats]] = {
@@ -50,29 +50,29 @@ _POOL: dict[str, Callable[[Floats], Floats]] = {
     "cls": lambda rows: rows[0],
     "last": lambda rows: rows[-1],
 }
-# What the metadata's numbers mean, by upstream's enum llama_pooling_type.
+# The metadata's numbers, from upstream's enum llama_pooling_type.
 _POOLING_OF_FILE = {"1": "mean", "2": "cls", "3": "last"}
 
 
 class Embedder:
-    """Embeds and ranks with one model. Any thread may call; calls take turns, one forward pass at a time.
+    """Embeds and reranks with one model. Thread-safe: calls take turns, one forward pass at a time.
 
-    Nothing is allocated before it is used.
+    Contexts are created on first use.
     """
 
     def __init__(self, model: Model, tokenizer: Tokenizer, *, n_ctx: int, n_threads: int | None = None) -> None:
-        """Remembers what it will work with.
+        """Creates it without allocating anything.
 
         Args:
             model: the model, which the caller keeps open.
-            tokenizer: the model's.
-            n_ctx: tokens of one text at most.
+            tokenizer: the model's tokenizer.
+            n_ctx: most tokens of one text.
             n_threads: compute threads; None: one per core.
         """
         self._model = model
         self._tokenizer = tokenizer
         self._n_ctx = n_ctx
-        self._lock = threading.Lock()  # held over a forward pass; the other one is not, and an event loop may take it
+        self._lock = threading.Lock()  # held during a forward pass; _door never is, so an event loop may take it
         self._door = threading.Lock()
         self._tokens = _GrowingContext(model, "none", n_ctx, n_threads)
         self._head = _GrowingContext(model, "rank", n_ctx, n_threads)
@@ -87,7 +87,7 @@ class Embedder:
         pooling: Pooling | None,
         given_up: threading.Event | None = None,
     ) -> Floats:
-        """See :meth:`LLM.embed <pyggml.llm.LLM.embed>`. Once ``given_up`` is set the rest is left out."""
+        """See :meth:`LLM.embed <pyggml.llm.LLM.embed>`. Stops early once ``given_up`` is set."""
         self._require_single_stack()
         pool = _POOL[self._pooling if pooling is None else _checked_pooling(pooling)]
         rows = [self._ids(index, text) for index, text in enumerate(_as_list("texts", texts))]
@@ -104,7 +104,7 @@ class Embedder:
     def rerank(
         self, query: str, documents: Sequence[str], *, normalize: bool, given_up: threading.Event | None = None
     ) -> Floats:
-        """See :meth:`LLM.rerank <pyggml.llm.LLM.rerank>`. Once ``given_up`` is set the rest is left out."""
+        """See :meth:`LLM.rerank <pyggml.llm.LLM.rerank>`. Stops early once ``given_up`` is set."""
         self._require_single_stack()
         self._require_head(normalize)
         documents = _as_list("documents", documents)
@@ -118,7 +118,7 @@ class Embedder:
         return _sigmoid(scores) if normalize else scores
 
     async def in_background(self, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Runs :meth:`embed` or :meth:`rerank` beside the event loop. A task that is cancelled gives it up."""
+        """Runs :meth:`embed` or :meth:`rerank` on another thread; cancelling the task stops it early."""
         import asyncio
         from concurrent.futures import ThreadPoolExecutor
 
@@ -134,11 +134,11 @@ class Embedder:
             given_up.set()
 
     def close(self) -> None:
-        """Frees what was allocated, after a forward pass in flight. May be repeated."""
+        """Frees its contexts once a running forward pass ends. Can be called repeatedly."""
         with self._door:
             self._closed = True
             if self._executor is not None:
-                self._executor.shutdown(wait=False)  # what is in it runs, and learns that this is closed
+                self._executor.shutdown(wait=False)  # queued calls still run, and raise ClosedError
         with self._lock:
             self._tokens.close()
             self._head.close()
@@ -158,25 +158,25 @@ class Embedder:
     def _require_single_stack(self) -> None:
         if self._model.has_encoder and self._model.has_decoder:
             raise UnsupportedArchitectureError(
-                f"{self._model.arch} models translate one text into another, with an encoder and a decoder; there are "
-                "no embeddings of them. Context.encode gives what their encoder makes of a text"
+                f"{self._model.arch} models have an encoder and a decoder, and embed() and rerank() do not support "
+                "them. Use Context.encode() for their encoder's output"
             )
 
     def _require_head(self, normalize: bool) -> None:
         if self._model.n_cls_out == 0:
             raise InvalidParameterError(
                 f"{self._model.desc} ({self._model.path}) has no classifier head (its {self._model.arch}.pooling_type "
-                "is not rank), so it cannot rerank: load a reranker, or compare embeddings by embed()"
+                "is not rank), so it cannot rerank: load a reranker, or compare embeddings from embed()"
             )
         if normalize and self._model.n_cls_out > 1:
             raise InvalidParameterError(
-                f"normalize makes a probability of a single score, and this model's head has {self._model.n_cls_out} "
-                "outputs"
+                f"normalize needs a head with a single score; this model's has {self._model.n_cls_out} outputs. Pass "
+                "normalize=False"
             )
 
     @functools.cached_property
     def _pooling(self) -> str:
-        """What the file says; the mean where it says nothing."""
+        """The file's kind of pooling, "mean" if it has none."""
         return _POOLING_OF_FILE.get(self._model.metadata.get(f"{self._model.arch}.pooling_type", ""), "mean")
 
     def _ids(self, index: int, text: Text) -> _Ids:
@@ -185,10 +185,10 @@ class Embedder:
 
     def _checked(self, name: str, ids: _Ids) -> _Ids:
         if len(ids) == 0:
-            raise EmptyPromptError(f"{name} has no tokens; give some text, or token ids")
+            raise EmptyPromptError(f"{name} has no tokens; pass some text or token ids")
         if len(ids) > self._n_ctx:
             raise ContextOverflowError(
-                f"{name} has {len(ids)} tokens and the context holds {self._n_ctx}: shorten it"
+                f"{name} has {len(ids)} tokens, but the context holds only {self._n_ctx}: shorten it"
                 + (" or load with a larger n_ctx" if self._n_ctx < self._model.n_ctx_train else "")
             )
         outside = np.flatnonzero((ids < 0) | (ids >= self._model.vocab.n_tokens))
@@ -208,9 +208,9 @@ class Embedder:
         return self._checked(f"the query with document {index}", int32_array("the pair", ids))
 
     def _joined(self, query: str, document: str) -> list[int]:
-        """BOS query EOS SEP document EOS, as far as the vocabulary writes its texts so.
+        """BOS query EOS SEP document EOS, without tokens that the vocabulary does not add.
 
-        BERT's has no EOS, but ends a text with SEP: one between the two is enough for it.
+        BERT's has no EOS but ends a text with SEP, so that a single SEP goes between the two.
         """
         vocab = self._model.vocab
         around = self._tokenizer.encode("")
@@ -222,7 +222,7 @@ class Embedder:
         return [*bos, *first, *end, *sep, *second, *end]
 
     def _filled(self, template: str, values: dict[str, str]) -> list[int]:
-        """The template's special tokens are such, those spelled out in the caller's texts are not."""
+        """Fills the template; special tokens are read in it, but not in the caller's texts."""
         vocab = self._model.vocab
         pieces = self._tokenizer.encode(template, add_special=False, parse_special=True)
         special = {vocab.text(token_id): token_id for token_id in pieces if vocab.is_control(token_id)}
@@ -238,7 +238,7 @@ class Embedder:
 
 
 class _GrowingContext:
-    """A context that is made when first needed, and anew when a longer text comes. Not for two threads at once."""
+    """A context that is created on first use, and recreated for longer texts. Not thread-safe."""
 
     def __init__(self, model: Model, pooling: Literal["none", "rank"], n_ctx: int, n_threads: int | None) -> None:
         self._model = model
@@ -249,7 +249,7 @@ class _GrowingContext:
         self._context: Context | None = None
 
     def passes(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Indices of texts to compute together, those of like lengths beside each other; all of them, once."""
+        """Yields the indices of texts to compute in each pass, grouping similar lengths."""
         batch: list[int] = []
         n_tokens = 0
         for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
@@ -274,14 +274,14 @@ class _GrowingContext:
         return np.split(np.concatenate(rows), np.cumsum(lengths)[:-1])
 
     def of_sequences(self, texts: Sequence[_Ids]) -> Floats:
-        """What the head makes of each text: float32, (n_texts, n_cls_out)."""
+        """The head's output for each text: float32, (n_texts, n_cls_out)."""
         lengths = [len(text) for text in texts]
         context = self._cleared(sum(lengths))
         self._compute(context, np.concatenate(texts), np.repeat(np.arange(len(texts), dtype=np.int32), lengths))
         return np.stack([context.embeddings_seq(seq_id) for seq_id in range(len(texts))])
 
     def close(self) -> None:
-        """Frees the context; the next call would make another."""
+        """Frees the context; the next call would create another."""
         if self._context is not None:
             self._context.close()
             self._context = None
@@ -293,7 +293,7 @@ class _GrowingContext:
             context.decode(ids, seq_id=seq_ids, output="all")
 
     def _cleared(self, n_tokens: int) -> Context:
-        """A context that has room for a pass of so many tokens, and has read nothing."""
+        """An empty context with room for a pass of ``n_tokens`` tokens."""
         if self._context is None or self._context.n_ctx < n_tokens:
             self.close()
             self._context = self._make(n_tokens)
@@ -309,11 +309,11 @@ class _GrowingContext:
 def context_options(
     model: Model, pooling: Literal["none", "rank"], n_ctx: int, n_tokens: int, n_threads: int | None = None
 ) -> ContextOptions:
-    """What a context is asked for that computes passes of so many tokens, of texts of n_ctx tokens at most."""
+    """The options of a context for passes of ``n_tokens`` tokens, with texts of at most ``n_ctx``."""
     n_cells = _PASS_TOKENS
     while n_cells < n_tokens:
         n_cells *= 2
-    # What bounds it is rounded up: upstream rounds passes down to a multiple of the number of sequences.
+    # The bound is rounded up because upstream rounds passes down to a multiple of the number of sequences.
     n_cells = max(min(n_cells, -(-n_ctx // _CELL_PAD) * _CELL_PAD), _PASS_TOKENS)
     n_batch = n_cells if _is_whole(model, pooling) else _PASS_TOKENS
     return ContextOptions(
@@ -328,7 +328,7 @@ def context_options(
 
 
 def _is_whole(model: Model, pooling: Literal["none", "rank"]) -> bool:
-    """Where a token sees those after it, and where the graph itself pools, a text must be computed at once."""
+    """Whether a text must be computed in one pass: if tokens see later ones, or if the graph itself pools."""
     return pooling == "rank" or not model.is_causal or model.has_encoder
 
 
@@ -350,7 +350,7 @@ def _checked_pooling(pooling: str) -> str:
 
 
 def _unit(vectors: Floats) -> Floats:
-    """Each with length 1; one of zeros stays what it is."""
+    """Scales each vector to length 1; zero vectors stay unchanged."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(lengths == 0, 1, lengths), np.float32)
 

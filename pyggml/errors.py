@@ -1,7 +1,7 @@
-"""Every exception pyggml raises, and the only place that turns a native status into one.
+"""All exceptions of pyggml, and the translation of native statuses to them.
 
-All derive from :class:`InferError`; each is also the builtin a caller would reach for, where one fits. A message
-says what was wrong, what was expected and the way out, and carries the engine's own words where it said something.
+All derive from :class:`InferError`, and from the builtin exception that fits, if any. A message says what was wrong,
+what was expected and the way out, and includes the engine's own message if there is one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class InferError(Exception):
-    """Base of everything pyggml raises on purpose."""
+    """Base class of all of pyggml's exceptions."""
 
 
 class ModelNotFoundError(InferError, FileNotFoundError):
@@ -25,15 +25,15 @@ class ModelNotFoundError(InferError, FileNotFoundError):
 
 
 class ModelLoadError(InferError):
-    """The model exists, but could not be loaded: not a GGUF, truncated, inconsistent."""
+    """The model exists but could not be loaded: it is not a GGUF file, truncated, or inconsistent."""
 
 
 class UnsupportedArchitectureError(InferError):
-    """The engine does not know this architecture."""
+    """The engine does not support this architecture."""
 
 
 class ArchitectureMismatchError(InferError, ValueError):
-    """The model is of another family than the one asked for."""
+    """The model belongs to another family than the requested one."""
 
 
 class TokenizerError(InferError, ValueError):
@@ -61,15 +61,15 @@ class GrammarError(InferError, ValueError):
 
 
 class DeviceError(InferError, RuntimeError):
-    """The device asked for is absent or cannot be used."""
+    """The requested device does not exist or cannot be used."""
 
 
 class OutOfMemoryError(InferError, MemoryError):
-    """The memory asked for is not there.
+    """There is not enough memory.
 
     Attributes:
-        required_bytes: what the operation would take, 0 when unknown.
-        available_bytes: what is left, 0 when unknown.
+        required_bytes: bytes that the operation needs, 0 if unknown.
+        available_bytes: bytes that are free, 0 if unknown.
     """
 
     def __init__(self, message: str, required_bytes: int = 0, available_bytes: int = 0) -> None:
@@ -79,11 +79,11 @@ class OutOfMemoryError(InferError, MemoryError):
 
 
 class DiskFullError(InferError, OSError):
-    """The file does not fit on its disk; nothing is left under its name.
+    """The file does not fit on its disk; no incomplete file is left under its name.
 
     Attributes:
-        required_bytes: what it would take, 0 when unknown.
-        available_bytes: what is left, 0 when unknown.
+        required_bytes: bytes that the file needs, 0 if unknown.
+        available_bytes: bytes that are free, 0 if unknown.
     """
 
     def __init__(self, message: str, required_bytes: int = 0, available_bytes: int = 0) -> None:
@@ -93,10 +93,10 @@ class DiskFullError(InferError, OSError):
 
 
 class DownloadError(InferError, ConnectionError):
-    """A model could not be downloaded: the hub cannot be reached, refuses, or is not to be asked.
+    """A model could not be downloaded: the hub cannot be reached, refuses, or offline mode is on.
 
     Attributes:
-        is_temporary: the same may work later; what has come by then is kept.
+        is_temporary: whether a retry may succeed; complete files are kept.
     """
 
     def __init__(self, message: str, is_temporary: bool = False) -> None:
@@ -105,15 +105,15 @@ class DownloadError(InferError, ConnectionError):
 
 
 class MissingPackageError(InferError, ImportError):
-    """A package that is not installed with pyggml unless asked for; the message says how."""
+    """An optional package is missing; the message says how to install it."""
 
 
 class QueueFullError(InferError, RuntimeError):
-    """As many requests are waiting as ``max_queue`` allows, and this one was not to wait for room."""
+    """``max_queue`` requests are already waiting, and this one was not allowed to wait for a place."""
 
 
 class RequestTimeout(InferError, TimeoutError):
-    """The ``timeout_s`` of a request was over before it could even be queued."""
+    """A request's ``timeout_s`` elapsed before it could be queued."""
 
 
 class ClosedError(InferError):
@@ -121,7 +121,7 @@ class ClosedError(InferError):
 
 
 class EngineError(InferError):
-    """The engine failed: a check inside it, a computation, or use across a fork."""
+    """The engine failed: an internal check, a computation, or use after a fork."""
 
 
 _BY_CODE: dict[int, type[InferError]] = {
@@ -144,10 +144,10 @@ _BY_CODE: dict[int, type[InferError]] = {
 
 
 def check(status: int, err: CData) -> None:
-    """Raises the exception of a failed native call; hands waiting engine logs to :mod:`logging` either way.
+    """Raises the exception for a failed native call; in any case passes waiting engine logs to :mod:`logging`.
 
     Args:
-        status: what the ``pyg_*`` function returned.
+        status: the ``pyg_*`` function's return value.
         err: the ``pyg_error *`` it filled.
     """
     _log.drain()
@@ -161,21 +161,21 @@ def check(status: int, err: CData) -> None:
 
 
 def create(kind: str, free: Callable[[CData], object], function: Callable[..., int], *args: object) -> CData:
-    """Calls a guarded function that makes an object, and returns it as owned by Python.
+    """Calls a guarded function that creates an object, and returns the object, owned by Python.
 
-    Nothing is lost when Ctrl-C arrives while it is being made, which Python raises when the call returns.
+    The object does not leak if Ctrl-C arrives during the call, which Python raises when the call returns.
 
     Args:
         kind: C type of the object, such as "pyg_model".
-        free: what frees it; called with the object when Python lets go of the result.
+        free: frees the object; called when the result is garbage-collected.
         function: takes ``args``, a pointer to the object's pointer, and the ``pyg_error *``.
-        *args: the arguments before these two.
+        *args: the function's first arguments.
     """
     out = ffi.new(f"{kind} **")
     try:
         call(function, *args, out)
     except BaseException:
-        free(out[0])  # NULL when nothing was made
+        free(out[0])  # NULL if no object was created
         raise
     return ffi.gc(out[0], free)
 

@@ -1,8 +1,8 @@
 """GGUF files: metadata and tensors, read and written through the engine's own parser and writer.
 
-Shapes are in numpy's order, rows last; the file stores them the other way round (``ne``, rows first), and
-without leading dimensions of 1. Text that is no UTF-8 comes as lone surrogates (``surrogateescape``) and can
-be written back unchanged; the engine cuts text at the first NUL.
+Shapes are in numpy's order, columns last; the file stores them reversed (``ne``), without leading dimensions of 1.
+Invalid UTF-8 is read as lone surrogates (``surrogateescape``) and can be written back unchanged; the engine cuts text
+at the first NUL.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class TensorInfo:
     """One tensor of a file.
 
     Attributes:
-        name: unique in the file.
-        type: of its elements.
-        shape: in numpy's order, rows last.
-        offset: of its first byte from the beginning of the file.
-        nbytes: of its data.
+        name: its name, unique in the file.
+        type: the type of its elements.
+        shape: its shape in numpy's order, columns last.
+        offset: offset of its first byte in the file.
+        nbytes: size of its data.
     """
 
     name: str
@@ -52,26 +52,26 @@ class TensorInfo:
 
 
 class GGUFReader:
-    """An open GGUF file. Any thread may read; also usable as a context manager.
+    """An open GGUF file. Thread-safe; also a context manager.
 
-    Arrays that :meth:`tensor` gave out stay valid after :meth:`close`. The file must not be shortened while
-    one of them is in use: reading bytes that are gone from the disk ends the process.
+    Arrays from :meth:`tensor` stay valid after :meth:`close`. Do not truncate the file while one is in use: reading
+    bytes that are no longer on disk kills the process.
 
     Attributes:
-        path: of the file.
-        version: of the format.
+        path: the file's path.
+        version: version of the format.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, header_only: bool = False) -> None:
-        """Reads the names of all there is, and maps the data without reading it.
+        """Reads the header, and maps the data without reading it.
 
         Args:
-            path: of the file.
-            header_only: the data may be missing, in part or all of it, and is not given out.
+            path: the file's path.
+            header_only: do not map the data, which may then be missing or incomplete.
 
         Raises:
             ModelNotFoundError: there is no such file.
-            ModelLoadError: it is no GGUF file, of another version or byte order, inconsistent, or cut short.
+            ModelLoadError: it is not a GGUF file, has another version or byte order, is inconsistent, or cut short.
         """
         self.path = Path(path)
         opens = lib.pyg_gguf_open_header if header_only else lib.pyg_gguf_open
@@ -87,17 +87,16 @@ class GGUFReader:
 
     @property
     def metadata(self) -> Mapping[str, MetadataValue]:
-        """The key-value pairs, in the file's order, each read when it is asked for and then kept.
+        """The key-value pairs, in the file's order; each value is read on first access and then kept.
 
-        Values are copies: bool, int, float, str; arrays of numbers as read-only numpy arrays of the file's
-            dtype;
-        arrays of text as tuples of str. After :meth:`close` the mapping raises ClosedError.
+        Values are copies: bool, int, float, str; arrays of numbers as read-only numpy arrays with the file's dtype;
+        arrays of text as tuples of str. After :meth:`close`, the mapping raises ClosedError.
         """
         return self._metadata
 
     @property
     def tensors(self) -> Mapping[str, TensorInfo]:
-        """The tensors by name, in the file's order; read-only, and of use after :meth:`close` as well."""
+        """The tensors by name, in the file's order; read-only, and still valid after :meth:`close`."""
         return self._tensors
 
     @property
@@ -110,7 +109,7 @@ class GGUFReader:
         return self._metadata.handle
 
     def value_type(self, key: str) -> ValueType:
-        """The type a metadata value is stored as, or an array's elements.
+        """Returns the stored type of a metadata value, or of an array's elements.
 
         Raises:
             KeyError: there is no such key.
@@ -119,12 +118,11 @@ class GGUFReader:
         return self._metadata.value_type(key)
 
     def tensor(self, name: str) -> npt.NDArray[np.generic]:
-        """The data of a tensor as it is in the file: a read-only view of the mapped file, no copy.
+        """Returns a tensor's raw data: a read-only view of the mapped file, not a copy.
 
         Returns:
-            F32, F16, F64 and integers: that dtype and the tensor's shape. BF16: its bits as uint16, the
-                tensor's
-            shape. Quantised types: uint8, ``(*shape[:-1], bytes of a row)``.
+            F32, F16, F64 and integers: that dtype and the tensor's shape. BF16: its bits as uint16, the tensor's shape.
+            Quantised types: uint8, ``(*shape[:-1], bytes per row)``.
 
         Raises:
             InvalidParameterError: there is no such tensor, or only the header was opened.
@@ -132,25 +130,27 @@ class GGUFReader:
         """
         info, data = self._find(name), self._data
         if not self._has_data:
-            raise errors.InvalidParameterError(f"only the header of {self.path} was opened, so it gives out no data")
+            raise errors.InvalidParameterError(
+                f"{self.path} was opened with header_only=True: open it without to read data"
+            )
         if data is None:
             raise errors.ClosedError(f"the reader of {self.path} has been closed")
         raw = data[info.offset : info.offset + info.nbytes]
         return raw.view(info.type.dtype).reshape(quant.raw_shape(info.type, info.shape))
 
     def dequantized(self, name: str) -> npt.NDArray[np.float32]:
-        """The values of a tensor as float32, in the tensor's shape: a copy. Without the GIL, on one thread.
+        """Returns a tensor's values as float32, in the tensor's shape: a copy. Runs on one thread, without the GIL.
 
         Raises:
-            InvalidParameterError: there is no such tensor, it holds plain numbers (integers, F64), or its
-                bytes cannot be data of its type.
+            InvalidParameterError: there is no such tensor, its type is an integer or F64, or its bytes are not valid
+                for its type.
             ClosedError: the reader is closed.
         """
         info = self._find(name)
         return quant.dequantize(self.tensor(name), info.type, info.shape)
 
     def close(self) -> None:
-        """Lets go of the file. May be repeated."""
+        """Closes the file. Can be called repeatedly."""
         self._metadata.close()
         self._data = None
 
@@ -165,9 +165,7 @@ class GGUFReader:
     def _find(self, name: str) -> TensorInfo:
         info = self._tensors.get(name)
         if info is None:
-            raise errors.InvalidParameterError(
-                f"{self.path} has no tensor {name!r}; it has {len(self._tensors)} others"
-            )
+            raise errors.InvalidParameterError(f"{self.path} has no tensor {name!r} among its {len(self._tensors)}")
         return info
 
 
@@ -176,7 +174,7 @@ class _Metadata(Mapping[str, MetadataValue]):
 
     def __init__(self, handle: CData, path: Path) -> None:
         raw = lib.pyg_gguf_get(handle)
-        # A call in flight holds a reference of its own: close() need not wait, the last reference frees.
+        # A running call has its own reference, so close() need not wait: the last reference frees the object.
         self._handle: CData | None = handle
         self._path = path
         self._key_ids = {decode(lib.gguf_get_key(raw, i)): i for i in range(lib.gguf_get_n_kv(raw))}
@@ -215,30 +213,31 @@ class _Metadata(Mapping[str, MetadataValue]):
 
 
 class GGUFWriter:
-    """Writes a GGUF file, one tensor at a time: memory holds the metadata and one tensor at most.
+    """Writes a GGUF file, with at most the metadata and one tensor in memory.
 
-    First everything is declared, with :meth:`set` and :meth:`add_tensor`; then :meth:`write_tensor` brings
-    the data of each tensor, in any order; :meth:`finish` makes the file appear. Until then the data goes to a
-    file beside it, of which nothing is left if anything fails::
+    First declare everything with :meth:`set` and :meth:`add_tensor`, then write the tensors' data with
+    :meth:`write_tensor`, in any order. :meth:`finish` moves the file to its final name; until then, the data goes to a
+    temporary file beside it, which is removed if anything fails::
 
         with GGUFWriter("tiny.gguf") as writer:
             writer.set("general.architecture", "llama")
             writer.add_tensor("output.weight", (n_vocab, n_embd), GGMLType.Q8_0)
             writer.write_tensor("output.weight", quant.quantize(weights, GGMLType.Q8_0))
 
-    Leaving the ``with`` block finishes the file, leaving it by an exception discards it. Any thread may call;
-    calls take turns. Errors of the file system (no room, no permission) are the OSError they are.
+    Leaving the ``with`` block finishes the file; leaving it by an exception discards it. Thread-safe: calls take turns.
+    File system errors (no space, no permission) are raised as OSError.
 
     Attributes:
-        path: where the file will appear, replacing what is there.
+        path: the finished file's path; an existing file is replaced.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, file: PartialFile | None = None) -> None:
         """Prepares a file; nothing is written yet.
 
         Args:
-            path: where the file will appear.
-            file: what becomes it; the writer publishes or discards it. None: a new one of the usual kind.
+            path: the finished file's path.
+            file: the unfinished file to write, which the writer publishes or discards. None: a new
+                :class:`~pyggml.files.partial.PartialFile`.
 
         Raises:
             InvalidParameterError: the path is a directory, or its directory does not exist.
@@ -248,7 +247,7 @@ class GGUFWriter:
         if self.path.is_dir():
             raise errors.InvalidParameterError(f"{self.path} is a directory; the path of a file was expected")
         if not self.path.parent.is_dir():
-            raise errors.InvalidParameterError(f"there is no directory {self.path.parent} to write {self.path.name} in")
+            raise errors.InvalidParameterError(f"there is no directory {self.path.parent} to write {self.path.name} to")
         self._handle: CData | None = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
         self._lock = threading.Lock()
         self._declared: dict[str, TensorInfo] = {}
@@ -262,16 +261,15 @@ class GGUFWriter:
         """Adds a metadata value.
 
         Args:
-            key: such as "llama.block_count"; not set before.
-            value: a bool, int, float or str, a numpy scalar, or a one-dimensional array, list or tuple of
-                these.
-            type: of the value, or of an array's elements. None infers it: numpy's own dtype; FLOAT32 for
-                float; for int the first of UINT32, INT32, UINT64 and INT64 that holds it, or all of a list.
+            key: a new key, such as "llama.block_count".
+            value: a bool, int, float or str, a numpy scalar, or a one-dimensional array, list or tuple of these.
+            type: the type of the value or of an array's elements. None infers it: numpy's own dtype; FLOAT32 for
+                float; for int (or a list of them) the first of UINT32, INT32, UINT64 and INT64 that holds all values.
 
         Raises:
-            InvalidParameterError: an unusable key or one that is set already, a value that does not fit the
-                type, an empty list without a type, text with a NUL, an alignment other than the format's
-                default, or data has been written already.
+            InvalidParameterError: the key is unusable or already set, the value does not fit the type, a list is empty
+                without a type, text has a NUL, the alignment is not the format's default, or data has already been
+                written.
             ClosedError: the writer is finished or closed.
         """
         with self._lock:
@@ -281,12 +279,12 @@ class GGUFWriter:
         """Declares a tensor, at the end of the file.
 
         Args:
-            name: new, at most 63 bytes.
-            shape: 1 to 4 sizes in numpy's order, rows last.
-            type: of its elements.
+            name: a new name, at most 63 bytes.
+            shape: 1 to 4 sizes in numpy's order, columns last.
+            type: the type of its elements.
 
         Raises:
-            InvalidParameterError: a name, shape or type that does not do, or data has been written already.
+            InvalidParameterError: the name, shape or type is invalid, or data has already been written.
             ClosedError: the writer is finished or closed.
         """
         type = quant.ggml_type(type)
@@ -305,7 +303,7 @@ class GGUFWriter:
             self._missing.add(name)
 
     def missing(self) -> frozenset[str]:
-        """Names of the declared tensors that have no data yet. Nothing can be declared any more.
+        """Returns the names of declared tensors without data. After this call, nothing can be declared.
 
         Raises:
             ClosedError: the writer is finished or closed.
@@ -315,15 +313,14 @@ class GGUFWriter:
             return frozenset(self._missing)
 
     def write_tensor(self, name: str, data: npt.NDArray[np.generic]) -> None:
-        """Writes the data of a declared tensor, as it is.
+        """Writes the data of a declared tensor unchanged.
 
         Args:
-            name: of a tensor that has no data yet.
-            data: as :meth:`GGUFReader.tensor` gives it, or as uint8 as :func:`pyggml.quant.quantize` gives
-                it.
+            name: the name of a tensor without data.
+            data: in the form that :meth:`GGUFReader.tensor` returns, or as uint8 as from :func:`pyggml.quant.quantize`.
 
         Raises:
-            InvalidParameterError: no such tensor, data of it is there already, or dtype or shape do not fit.
+            InvalidParameterError: there is no such tensor, it has its data already, or dtype or shape do not fit.
             ClosedError: the writer is finished or closed.
         """
         with self._lock:
@@ -333,15 +330,15 @@ class GGUFWriter:
             self._complete(name, file)
 
     def write_tensor_parts(self, name: str, parts: Iterable[npt.NDArray[np.generic]]) -> None:
-        """Writes the data of a declared tensor piece by piece, so that memory never holds all of it.
+        """Writes the data of a declared tensor in parts, so that it is never in memory as a whole.
 
         Args:
-            name: of a tensor that has no data yet.
-            parts: arrays whose bytes, one after the other and in C order, are the data. What making them raises is
-                passed on, and the tensor still lacks its data.
+            name: the name of a tensor without data.
+            parts: arrays whose bytes, concatenated in C order, are the data. If the iterable raises, the exception is
+                passed on and the tensor still has no data.
 
         Raises:
-            InvalidParameterError: no such tensor, data of it is there already, or the parts are too short or too long.
+            InvalidParameterError: there is no such tensor, it has its data already, or the parts are too short or long.
             ClosedError: the writer is finished or closed.
         """
         with self._lock:
@@ -349,17 +346,19 @@ class GGUFWriter:
             n_written = 0
             for part in parts:
                 if n_written + part.nbytes > info.nbytes:
-                    raise errors.InvalidParameterError(f"the parts are more than the {info.nbytes} bytes of {name!r}")
+                    raise errors.InvalidParameterError(
+                        f"the parts have more than the {info.nbytes} bytes of tensor {name!r}"
+                    )
                 file.write(info.offset + n_written, np.ascontiguousarray(part))
                 n_written += part.nbytes
             if n_written != info.nbytes:
                 raise errors.InvalidParameterError(
-                    f"the parts are {n_written} bytes, and tensor {name!r} takes {info.nbytes}"
+                    f"the parts have {n_written} bytes, but tensor {name!r} needs {info.nbytes}"
                 )
             self._complete(name, file)
 
     def finish(self) -> None:
-        """Completes the file and makes it appear under its name, in one step. Does nothing when that is done.
+        """Completes the file and moves it to its final name, atomically. Does nothing if already done.
 
         Raises:
             InvalidParameterError: a declared tensor has no data.
@@ -379,7 +378,7 @@ class GGUFWriter:
             self._handle = None
 
     def finish_without_data(self) -> None:
-        """Makes the metadata appear as a file whose data reads as zeros, and takes no room on most disks.
+        """Finishes a file whose tensors read as zeros and, on most file systems, take no space.
 
         Raises:
             ClosedError: the writer is finished or closed.
@@ -390,7 +389,7 @@ class GGUFWriter:
             self._handle = None
 
     def close(self) -> None:
-        """Discards what is not finished. May be repeated."""
+        """Discards an unfinished file. Can be called repeatedly."""
         with self._lock:
             self._handle = None
             if self._file is not None:
@@ -409,10 +408,10 @@ class GGUFWriter:
             self.close()
 
     def _begin(self, name: str) -> tuple[TensorInfo, PartialFile]:
-        """The tensor whose data comes next, and the file for it."""
+        """The tensor to write next, and the file."""
         file = self._begun()
         if name not in self._missing:
-            state = "has its data already" if name in self._declared else "was not declared"
+            state = "already has its data" if name in self._declared else "was not declared"
             raise errors.InvalidParameterError(f"tensor {name!r} {state}")
         return self._declared[name], file
 
@@ -421,7 +420,7 @@ class GGUFWriter:
         file.complete(self._numbers[name])
 
     def _begun(self) -> PartialFile:
-        """The file for the data; the first call ends the declaring."""
+        """The file for the data; after the first call, nothing can be declared."""
         handle = self._open_handle()
         if self._file is None:
             self._file = PartialFile(self.path)
@@ -442,13 +441,14 @@ class GGUFWriter:
         handle = self._open_handle()
         if self._has_begun:
             raise errors.InvalidParameterError(
-                "the metadata is written: set all keys and add all tensors before the first write_tensor()"
+                "the metadata has already been written: set all keys and add all tensors before the first "
+                "write_tensor()"
             )
         return handle
 
 
 def _meta_data(handle: CData) -> bytes:
-    """The file up to where tensor data begins."""
+    """The part of the file before the tensor data."""
     size = ffi.new("size_t *")
     errors.call(lib.pyg_gguf_meta_size, handle, size)
     block = ffi.new("char[]", size[0])
@@ -461,7 +461,7 @@ def _require_fitting(info: TensorInfo, data: npt.NDArray[np.generic]) -> None:
     encoded = (np.dtype(np.uint8), (*info.shape[:-1], quant.nbytes(info.type, info.shape[-1:])))
     if (data.dtype, data.shape) not in (raw, encoded):
         raise errors.InvalidParameterError(
-            f"tensor {info.name!r} is {info.type.name} {info.shape}: its data is {raw[0]} {raw[1]}, "
+            f"tensor {info.name!r} is {info.type.name} {info.shape}: its data must be {raw[0]} {raw[1]}, "
             f"not {data.dtype} {data.shape}"
         )
 
@@ -489,5 +489,5 @@ def _padded(n_bytes: int) -> int:
 def _path_bytes(path: str | os.PathLike[str]) -> bytes:
     encoded = os.fsencode(path)
     if b"\0" in encoded:
-        raise errors.InvalidParameterError(f"a path holds no NUL: {path!r}")
+        raise errors.InvalidParameterError(f"the path holds a NUL: {path!r}")
     return encoded

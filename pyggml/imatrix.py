@@ -1,4 +1,4 @@
-"""Importance matrices: how much each column of each weight matters, by the activations that met it."""
+"""Importance matrices: how much each column of each weight matters, measured by its input activations."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ Floats = npt.NDArray[np.float32]
 _DATASETS, _N_CHUNKS, _CHUNK_SIZE = "imatrix.datasets", "imatrix.chunk_count", "imatrix.chunk_size"
 _SQUARES, _COUNTS, _ACTIVATIONS = ".in_sum2", ".counts", ".in_sum"
 
-# The older format does not say how long its chunks were; upstream's default.
+# The older format does not store its chunk size; this is upstream's default.
 _LEGACY_CHUNK_SIZE = 512
 
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """What was seen of one tensor.
+    """The statistics of one tensor.
 
     Attributes:
-        sums: of the squares of the activations of each column: float32, (n_counts, n_columns).
-        counts: rows of activations that were added up: int64, (n_counts,); one number, or one for each expert, 0 for
-            those that were never asked.
-        activation_sums: of the activations themselves, as ``sums``; None where the file has none.
+        sums: sums of squared activations per column: float32, (n_counts, n_columns).
+        counts: number of summed rows: int64, (n_counts,); a single count, or one per expert, 0 for unused experts.
+        activation_sums: sums of the activations themselves, shaped like ``sums``; None if the file has none.
     """
 
     sums: Floats
@@ -43,7 +42,7 @@ class Importance:
 
     @property
     def weights(self) -> Floats:
-        """The mean square of the activations: float32, (n_counts, n_columns); 1 where nothing was seen."""
+        """Mean squares of the activations: float32, (n_counts, n_columns); 1 where the count is 0."""
         n_rows = self.counts.astype(np.float32)[:, None]
         return np.where(n_rows > 0, self.sums / np.maximum(n_rows, 1), np.float32(1))
 
@@ -53,11 +52,11 @@ class ImportanceMatrix:
     """The importances of a model's tensors, as :func:`pyggml.quantize` and ``llama-quantize`` use them.
 
     Attributes:
-        entries: tensor name -> what was seen of it.
-        datasets: names of the texts it was computed from, where known.
-        chunk_size: tokens of a chunk of them.
-        n_chunks: how many.
-        path: the file it was read from; None: computed.
+        entries: tensor name -> its statistics.
+        datasets: names of the texts it was computed from, if known.
+        chunk_size: tokens per chunk.
+        n_chunks: number of chunks.
+        path: the file it was read from; None if it was computed.
     """
 
     entries: Mapping[str, Importance]
@@ -72,11 +71,11 @@ class ImportanceMatrix:
 
         Raises:
             ModelNotFoundError: there is no such file.
-            ModelLoadError: it is no importance matrix, or broken.
-            InvalidParameterError: not a path.
+            ModelLoadError: the file is not an importance matrix, or broken.
+            InvalidParameterError: ``path`` is not a path.
         """
         if not is_path(path):
-            raise InvalidParameterError(f"an importance matrix is given as a path, not as {path!r}")
+            raise InvalidParameterError(f"an importance matrix must be given as a path, not {path!r}")
         file = Path(path)
         try:
             with file.open("rb") as opened:
@@ -89,10 +88,10 @@ class ImportanceMatrix:
 
     @classmethod
     def merged(cls, matrices: Iterable[ImportanceMatrix]) -> ImportanceMatrix:
-        """One of several, as if it had been computed from all their texts.
+        """Merges matrices, as if computed from all their texts.
 
         Raises:
-            InvalidParameterError: there are none, or they are of different models.
+            InvalidParameterError: there are none, or they belong to different models.
         """
         parts = list(matrices)
         if not parts:
@@ -106,10 +105,10 @@ class ImportanceMatrix:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a GGUF file that ``llama-quantize`` and ``llama-imatrix`` read too. It appears when it is whole.
+        """Writes a GGUF file that ``llama-quantize`` and ``llama-imatrix`` can read too.
 
         Raises:
-            InvalidParameterError: a path that cannot be.
+            InvalidParameterError: the path is invalid.
         """
         with GGUFWriter(path) as writer:
             writer.set("general.type", "imatrix")
@@ -123,10 +122,7 @@ class ImportanceMatrix:
                 writer.write_tensor(name, array)
 
     def weights(self, name: str) -> Floats | None:
-        """The mean square of the activations of each column of a tensor: see :attr:`Importance.weights`.
-
-        None for a tensor of which nothing is known.
-        """
+        """Returns the importances of a tensor's columns, see :attr:`Importance.weights`; None if unknown."""
         entry = self.entries.get(name)
         return None if entry is None else entry.weights
 
@@ -135,7 +131,7 @@ class ImportanceMatrix:
 
 
 def open_imatrix(imatrix: ImportanceMatrix | str | os.PathLike[str] | None) -> ImportanceMatrix | None:
-    """What a caller gave as an importance matrix.
+    """Returns the importance matrix for an argument, reading it from a file if needed.
 
     Raises:
         As :meth:`ImportanceMatrix.load`.
@@ -144,7 +140,7 @@ def open_imatrix(imatrix: ImportanceMatrix | str | os.PathLike[str] | None) -> I
 
 
 def quantizer_metadata(matrix: ImportanceMatrix) -> dict[str, tuple[Any, ValueType]]:
-    """What upstream's quantiser writes about the matrix that it used, into the file it makes."""
+    """Returns the metadata that upstream's quantiser writes about the matrix it used."""
     about: dict[str, tuple[Any, ValueType]] = {}
     if matrix.path is not None:
         about["quantize.imatrix.file"] = str(matrix.path), ValueType.STRING
@@ -160,7 +156,7 @@ def _merged(name: str, parts: list[Importance]) -> Importance:
     shapes = {part.sums.shape for part in parts}
     if len({part.sums.size for part in parts}) > 1:
         raise InvalidParameterError(
-            f"these importance matrices are of different models: {name!r} has shapes {' and '.join(map(str, shapes))}"
+            f"the importance matrices belong to different models: {name!r} has shapes {' and '.join(map(str, shapes))}"
         )
     # Older files have one count for all experts.
     shape = max(shapes)
@@ -185,7 +181,7 @@ def _read_gguf(path: Path) -> ImportanceMatrix:
     with GGUFReader(path) as reader:
         names = [name.removesuffix(_SQUARES) for name in reader.tensors if name.endswith(_SQUARES)]
         if not names:
-            raise ModelLoadError(f"{path} is no importance matrix: it has no tensor whose name ends in {_SQUARES}")
+            raise ModelLoadError(f"{path} is not an importance matrix: it has no tensor whose name ends in {_SQUARES}")
         metadata = reader.metadata
         datasets = metadata.get(_DATASETS, ())
         return ImportanceMatrix(
@@ -211,12 +207,12 @@ def _read_entry(reader: GGUFReader, name: str) -> Importance:
         activations = _floats(reader, name + _ACTIVATIONS)
         if activations.size != sums.size:
             raise ModelLoadError(
-                f"{reader.path}: {name!r} has {sums.size} sums of squares and {activations.size} of activations"
+                f"{reader.path}: {name!r} has {sums.size} sums of squares but {activations.size} sums of activations"
             )
         activations = activations.reshape(shape)
     _require_sound(reader.path, name, sums)
     if not ((counts >= 0) & (counts < 2**62)).all():
-        raise ModelLoadError(f"{reader.path}: the counts of {name!r} hold values that are none")
+        raise ModelLoadError(f"{reader.path}: {name!r} has invalid counts")
     return Importance(sums.reshape(shape), np.rint(counts).astype(np.int64), activations)
 
 
@@ -232,11 +228,11 @@ def _floats(reader: GGUFReader, name: str) -> Floats:
 
 def _require_sound(path: Path, name: str, sums: Floats) -> None:
     if not (np.isfinite(sums).all() and (sums >= 0).all()):
-        raise ModelLoadError(f"{path}: the sums of squares of {name!r} hold values that are none")
+        raise ModelLoadError(f"{path}: {name!r} has invalid sums of squares: they must be finite and not negative")
 
 
 def _read_legacy(path: Path) -> ImportanceMatrix:
-    """Entries of a name, the number of chunks, and mean squares times that; then chunks and the text's name."""
+    """Reads entries (name, number of chunks, mean squares times that), the number of chunks and the text's name."""
     file = _Bytes(path, path.read_bytes())
     entries = {}
     for _ in range(file.count()):
@@ -244,18 +240,18 @@ def _read_legacy(path: Path) -> ImportanceMatrix:
         n_chunks = max(file.count(), 1)
         sums = file.floats(file.count())
         _require_sound(path, name, sums)
-        # Whether they are of experts, the file does not say: one count for all.
+        # The file does not say whether these are experts, so all share one count.
         counts = np.array([n_chunks * _LEGACY_CHUNK_SIZE], np.int64)
         entries[name] = Importance((sums * np.float32(_LEGACY_CHUNK_SIZE))[None], counts)
     if not entries:
-        raise ModelLoadError(f"{path} is no importance matrix: it has no entries")
+        raise ModelLoadError(f"{path} is not an importance matrix: it has no entries")
     n_chunks = file.count() if file.has_more else 0
     datasets = (file.text(),) if file.has_more else ()
     return ImportanceMatrix(entries, datasets, _LEGACY_CHUNK_SIZE, n_chunks, path)
 
 
 class _Bytes:
-    """What is left to read of an older file."""
+    """Reads the content of an older file piece by piece."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self._path, self._data, self._offset = path, data, 0
@@ -267,7 +263,7 @@ class _Bytes:
     def count(self) -> int:
         number: int = struct.unpack("<i", self._take(4))[0]
         if number < 0:
-            raise ModelLoadError(f"{self._path} is no importance matrix: a length of {number}")
+            raise ModelLoadError(f"{self._path} is not an importance matrix: it has a length of {number}")
         return number
 
     def text(self) -> str:
@@ -279,5 +275,7 @@ class _Bytes:
     def _take(self, n: int) -> bytes:
         start, self._offset = self._offset, self._offset + n
         if self._offset > len(self._data):
-            raise ModelLoadError(f"{self._path} is no importance matrix, or cut short: it has no {n} bytes at {start}")
+            raise ModelLoadError(
+                f"{self._path} is not an importance matrix, or cut short: {n} bytes are missing at offset {start}"
+            )
         return self._data[start : self._offset]

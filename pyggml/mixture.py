@@ -1,4 +1,4 @@
-"""Which element types the engine's quantiser gives to the tensors of a model, asked through its own rules."""
+"""Asks the engine's quantiser which element types it gives to a model's tensors."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FILE_TYPES: dict[str, int] = {
 
 @dataclass(frozen=True)
 class Mixable:
-    """A tensor as the rules see it.
+    """A tensor as the quantiser's rules see it.
 
     Attributes:
-        name: in the GGUF file.
-        shape: there, rows last.
-        type: what it is now.
-        wanted: what it is to be in place of the mixture's choice.
+        name: its name in the GGUF file.
+        shape: its shape, columns last.
+        type: its present type.
+        wanted: the type to use instead of the mixture's choice.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Mixable:
 
 @dataclass(frozen=True)
 class Choice:
-    """What becomes of a tensor.
+    """The quantiser's choice for a tensor.
 
     Attributes:
-        type: its element type.
-        is_mixed: False for vectors and the like, which keep theirs.
-        needs_imatrix: without importances nothing of use would be left of it.
+        type: its new element type.
+        is_mixed: False for vectors and the like, which keep their type.
+        needs_imatrix: whether the type is useless without importances.
     """
 
     type: GGMLType
@@ -58,16 +58,16 @@ class Choice:
 
 @dataclass(frozen=True)
 class Shape:
-    """What the rules look at beside the tensors.
+    """The sizes that the rules depend on.
 
     Attributes:
-        n_layer: blocks.
+        n_layer: number of blocks.
         n_embd: width of the residual stream.
-        n_head: query heads.
-        n_head_kv: key and value heads.
+        n_head: number of query heads.
+        n_head_kv: number of key and value heads.
         head_dim: width of a head.
-        n_ff: width inside a feed-forward block, or of one expert.
-        n_expert: in a block; 0 for a dense model.
+        n_ff: inner width of a feed-forward layer, or of one expert.
+        n_expert: experts per block; 0 for a dense model.
     """
 
     n_layer: int
@@ -80,7 +80,7 @@ class Shape:
 
 
 def file_type_name(number: int) -> str | None:
-    """The name of a mixture by its number in ``general.file_type``; None: the engine does not know it."""
+    """Returns the name of a mixture by its number in ``general.file_type``; None if the engine does not know it."""
     name = str(ffi.string(lib.llama_ftype_name(number & ~lib.LLAMA_FTYPE_GUESSED)).decode())
     return None if "unknown" in name else name
 
@@ -88,10 +88,10 @@ def file_type_name(number: int) -> str | None:
 def of_model(
     file_type: int, architecture: str, shape: Shape, tensors: Sequence[Mixable], has_imatrix: bool
 ) -> list[Choice]:
-    """The choices for a model that is not in a file yet; ``tensors`` are all it has, in the file's order.
+    """Returns the choices for a model without a file yet; ``tensors`` are all its tensors, in the file's order.
 
     Raises:
-        InvalidParameterError: a file type that the engine's quantiser does not make.
+        InvalidParameterError: the engine's quantiser does not support the file type.
     """
     model = ffi.new("pyg_mixture_model *")
     name = ffi.new("char[]", architecture.encode())
@@ -103,12 +103,12 @@ def of_model(
 
 
 def of_file(path: Path, file_type: int, tensors: Sequence[Mixable], has_imatrix: bool) -> list[Choice]:
-    """The choices for the model in a GGUF file, of a split set the first; ``tensors`` are all it has.
+    """Returns the choices for a GGUF file, or the first of a split set; ``tensors`` are all its tensors.
 
     Raises:
-        ModelLoadError: the engine cannot read it.
-        UnsupportedArchitectureError: it does not know the architecture.
-        InvalidParameterError: a file type that the engine's quantiser does not make.
+        ModelLoadError: the engine cannot read the file.
+        UnsupportedArchitectureError: the engine does not support the architecture.
+        InvalidParameterError: the engine's quantiser does not support the file type.
     """
     return _ask(lib.pyg_mixture_types_of_file, os.fsencode(path), file_type, tensors, has_imatrix)
 

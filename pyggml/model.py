@@ -1,4 +1,4 @@
-"""A loaded model: its weights, its facts and its vocabulary."""
+"""A loaded model: its weights, properties and vocabulary."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ _VALUE_BYTES = 4096
 class Model:
     """A GGUF model in memory.
 
-    Any thread may use it. Contexts and samplers made from it keep it alive by themselves. Close it, or use it
-    as a context manager; the plain facts below are read while loading and stay readable.
+    Thread-safe. Contexts and samplers created from it keep it alive. Close it, or use it as a context manager; the
+    attributes below are read while loading and stay readable.
 
     Attributes:
-        path: the file it came from.
+        path: the model's file.
         vocab: its :class:`~pyggml.vocab.Vocab`.
         arch: the file's ``general.architecture``, such as "llama".
-        desc: one line about it, such as "llama 1B Q4_K - Medium".
-        n_ctx_train: tokens it was trained to look back on.
+        desc: a one-line description, such as "llama 1B Q4_K - Medium".
+        n_ctx_train: context length it was trained with, in tokens.
         n_embd: width of its hidden state.
-        n_embd_out: width of the embeddings it gives.
-        n_layer: transformer or recurrent blocks.
+        n_embd_out: width of its embeddings.
+        n_layer: number of transformer or recurrent blocks.
         n_head: attention heads of the first layer that has any.
         n_head_kv: key and value heads of that layer.
-        n_swa: width of the sliding window, 0 when attention is full.
-        n_cls_out: outputs of its classification head, 0 without one.
+        n_swa: width of the sliding window, 0 if attention is full.
+        n_cls_out: outputs of its classification head, 0 if it has none.
         n_params: number of weights.
-        size_bytes: of all its tensors.
-        ftype: how it is quantised, ``enum llama_ftype``.
+        size_bytes: size of all tensors.
+        ftype: its quantisation, ``enum llama_ftype``.
         rope_type: ``enum llama_rope_type``.
-        has_encoder: it must be given its input by :meth:`Context.encode <pyggml.context.Context.encode>`.
-        has_decoder: it generates.
-        is_recurrent: it remembers in a state instead of a cache (Mamba, RWKV ...).
-        is_hybrid: some layers remember in a state, others in a cache.
-        is_diffusion: it fills in a text rather than going on with it.
-        is_causal: each token sees those before it, and not those after.
+        has_encoder: whether input must go through :meth:`Context.encode <pyggml.context.Context.encode>`.
+        has_decoder: whether it generates.
+        is_recurrent: whether its memory is a state instead of a cache (Mamba, RWKV ...).
+        is_hybrid: whether some layers have a state and others a cache.
+        is_diffusion: whether it fills in text rather than continuing it.
+        is_causal: whether each token sees only earlier tokens.
     """
 
     def __init__(
@@ -70,24 +70,24 @@ class Model:
         """Loads a GGUF file, without the GIL.
 
         Args:
-            path: the file; of a split set the first, which brings the others.
-            device: None uses every GPU there is, else the CPU; "cpu"; or a device's name, such as "cuda:1".
+            path: the file; for a split set the first file, which loads the others.
+            device: None uses all GPUs, or the CPU if there are none; "cpu"; or a device's name, such as "cuda:1".
             n_gpu_layers: layers to put on the GPU; -1: all of them.
             use_mmap: map the weights from the file instead of reading them: faster, and shared between
                 processes.
             use_mlock: keep the weights in main memory, never swapped out.
-            vocab_only: load vocabulary and facts only; such a model makes no contexts.
-            shape_only: load facts and the shapes of the weights only, neither weights nor vocabulary: takes
-                milliseconds, and is enough to plan memory with. Such a model makes no contexts either.
-            check_tensors: look at every block of the weights for impossible values while loading.
-            progress: called on this thread with a fraction from 0 to 1. Returning False stops the load; so
-                does an exception, which comes out of here.
+            vocab_only: load only the vocabulary and properties; contexts cannot be created.
+            shape_only: load only the properties and the weights' shapes: takes milliseconds, and is enough to plan
+                memory. Contexts cannot be created either.
+            check_tensors: check every block of the weights for invalid values while loading.
+            progress: called on this thread with a fraction from 0 to 1. Returning False stops the load, and so does an
+                exception, which is passed on.
 
         Raises:
             ModelNotFoundError: there is no such file.
-            ModelLoadError: it is no GGUF, is damaged, or ``progress`` stopped the load.
-            UnsupportedArchitectureError: the engine does not know this kind of model.
-            DeviceError: the device is not there.
+            ModelLoadError: it is not a GGUF file, is damaged, or ``progress`` stopped the load.
+            UnsupportedArchitectureError: the engine does not support the architecture.
+            DeviceError: there is no such device.
             OutOfMemoryError: the weights do not fit.
             InvalidParameterError: an argument is of the wrong kind or out of range.
         """
@@ -108,7 +108,7 @@ class Model:
 
     @classmethod
     def of_handle(cls, path: str | os.PathLike[str], handle: CData) -> Self:
-        """Takes ownership of a ``pyg_model *`` that something else made."""
+        """Takes ownership of an existing ``pyg_model *``."""
         model = cls.__new__(cls)
         model.path = os.fsdecode(path)
         model._handle = handle
@@ -154,7 +154,7 @@ class Model:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The file's metadata without its arrays, which :mod:`pyggml.gguf` reads; a new dict each time.
+        """The file's metadata without arrays (:mod:`pyggml.gguf` reads those); a new dict each time.
 
         Raises:
             ClosedError: the model was closed.
@@ -164,7 +164,7 @@ class Model:
         return dict(self._metadata_pair(index) for index in range(count[0]))
 
     def chat_template(self, name: str | None = None) -> str | None:
-        """The Jinja chat template called ``name``, or the default one; None when the file has none.
+        """Returns the Jinja chat template called ``name``, or the default one; None if the file has none.
 
         Raises:
             ClosedError: the model was closed.
@@ -175,7 +175,7 @@ class Model:
         return None if out[0] == ffi.NULL else ffi.string(out[0]).decode(errors="replace")
 
     def close(self) -> None:
-        """Lets go of the weights after a call in flight; contexts made from it go on. May be repeated."""
+        """Frees the weights once running calls end; existing contexts keep working. Can be called repeatedly."""
         errors.call(lib.pyg_model_close, self._handle)
 
     def _metadata_pair(self, index: int) -> tuple[str, str]:
@@ -210,13 +210,12 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------
-# Loading. The callback's protocol, told once:
-#   1. `_Watch` holds the caller's function, and the exception it raised, if it did.
-#   2. `ffi.new_handle` makes a `void *` of it, valid while the handle lives: it is kept in a local of
-# `_load`.
+# Loading. The protocol of the progress callback:
+#   1. `_Watch` holds the caller's function, and the exception that it raised, if any.
+#   2. `ffi.new_handle` turns it into a `void *` that is valid as long as the handle, a local variable of `_load`.
 #   3. The engine calls `pyg_python_progress` on the loading thread; cffi takes the GIL for it.
-#   4. An exception cannot pass through C. It is kept, and False stops the load, which then fails.
-#   5. `_load` raises what was kept instead of the failure it caused.
+#   4. An exception cannot pass through C: it is stored, and returning False makes the load fail.
+#   5. `_load` raises the stored exception instead of that failure.
 # ------------------------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,7 @@
-"""Fixtures for the tests of programs that use pyggml; pytest finds them by itself.
+"""Fixtures for testing programs that use pyggml; pytest finds them automatically.
 
-They begin with ``pyggml_``. The library is imported when the first of them is used, and not at the top: pytest asks
-what it finds in a plugin for attributes, and asking the package for one is what loads the library.
+Their names begin with ``pyggml_``. The library is imported when the first one is used, and not at the top, because
+pytest inspects a plugin's attributes, and accessing an attribute of the package loads the library.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def pyggml_model_path() -> Path:
 
 @pytest.fixture(scope="session")
 def pyggml_llm(pyggml_model_path: Path) -> Iterator[LLM]:
-    """That model, loaded once for all tests, on one thread and in its bit-reproducible mode.
+    """That model, loaded once for all tests, on one thread and in bit-reproducible mode.
 
-    The same prompt with the same parameters gives the same text, whatever other tests asked before.
+    The same prompt with the same parameters gives the same text, whatever ran before.
     """
     import pyggml
 
@@ -43,36 +43,36 @@ def pyggml_llm(pyggml_model_path: Path) -> Iterator[LLM]:
 
 @pytest.fixture(scope="module")
 def _pyggml_collect() -> Iterator[None]:
-    """Collects the garbage of a module's tests and fixtures after the last of them."""
+    """Collects garbage after a module's last test."""
     yield
     gc.collect()
 
 
 @pytest.fixture
 def pyggml_no_leaks(request: pytest.FixtureRequest, _pyggml_collect: None) -> Iterator[None]:
-    """Fails a test that leaves models, contexts, requests or other native objects behind.
+    """Fails a test that leaks models, contexts, requests or other native objects.
 
-    A test that failed already is let off: its traceback keeps what it had.
+    Failed tests are not checked: their tracebacks keep objects alive.
     """
     n_failed = request.session.testsfailed
-    # Frozen objects are not looked at by the collector. That leaves it the test's own, which takes a moment where all
-    # would take a tenth of a second; and older garbage that is counted now is still there to be counted afterwards.
+    # The collector skips frozen objects. Only the test's own remain, so that a collection is quick (it would otherwise
+    # take a tenth of a second); and older garbage is counted both before and after the test.
     gc.freeze()
     before = _live_handles()
     yield
     left = {}
     if request.session.testsfailed == n_failed:
-        request.node.funcargs.clear()  # pytest would hold on to what the test's own fixtures made
+        request.node.funcargs.clear()  # pytest would keep the values of the test's fixtures alive
         gc.collect()
         left = {kind: n - before[kind] for kind, n in _live_handles().items() if n > before[kind]}
     gc.unfreeze()
     if left:
         what = ", ".join(f"{n} {kind}" for kind, n in left.items())
-        pytest.fail(f"this test leaves native objects behind: {what}", pytrace=False)
+        pytest.fail(f"this test leaks native objects: {what}", pytrace=False)
 
 
 def _live_handles() -> dict[str, int]:
-    """How many native objects of each kind there are."""
+    """Number of live native objects of each kind."""
     from pyggml import lib
 
     return {name: lib.pyg_live_handles(kind) for name, kind in _kinds().items()}

@@ -1,7 +1,7 @@
-"""Numpy arrays to and from the types of ggml: floats, block-quantised weights, integers.
+"""Converts numpy arrays to and from ggml's types: floats, block-quantised weights, integers.
 
-A quantised type stores a row as blocks: so many values in so many bytes, scales included. Quantised data is a
-uint8 array whose last axis holds the bytes of a row, ``(..., n_per_row // block_size * block_bytes)``.
+A quantised type stores a row as blocks: ``block_size`` values in ``block_bytes`` bytes, scales included. Quantised data
+is a uint8 array whose last axis holds the bytes of a row, ``(..., n_per_row // block_size * block_bytes)``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pyggml import errors
 from pyggml._ffi import ffi, lib
 
-#: Of the layouts of the quantised types, as files say it.
+#: Version of the quantised types' layouts, as stored in files.
 QUANTIZATION_VERSION: int = lib.GGML_QNT_VERSION
 
 
@@ -62,17 +62,17 @@ class GGMLType(IntEnum):
 
     @property
     def block_size(self) -> int:
-        """Values in a block; 1 for the types that are not quantised."""
+        """Values per block; 1 for types that are not quantised."""
         return lib.ggml_blck_size(self)
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of a block."""
+        """Bytes per block."""
         return lib.ggml_type_size(self)
 
     @property
     def is_quantized(self) -> bool:
-        """Whether values share scales in blocks."""
+        """Whether the type stores values in blocks with shared scales."""
         return lib.ggml_is_quantized(self)
 
     @property
@@ -82,10 +82,10 @@ class GGMLType(IntEnum):
 
     @property
     def is_convertible(self) -> bool:
-        """Whether :func:`quantize` and :func:`dequantize` take this type.
+        """Whether :func:`quantize` and :func:`dequantize` support this type.
 
-        They do not take the types of plain numbers (integers, F64), which numpy holds as they are, nor Q8_1
-        and Q8_K, which exist only inside the engine's matrix products.
+        They do not support integers and F64, which numpy can hold directly, nor Q8_1 and Q8_K, which exist only inside
+        the engine's matrix products.
         """
         return self == GGMLType.F32 or lib.ggml_get_type_traits(self).to_float != ffi.NULL
 
@@ -108,43 +108,42 @@ _DTYPES: dict[GGMLType, np.dtype[np.generic]] = {
 
 
 def types() -> list[GGMLType]:
-    """Every type that tensors can have, in the order of their numbers."""
+    """Returns all tensor types, in the order of their numbers."""
     return sorted(GGMLType)
 
 
 def nbytes(type: GGMLType, shape: Sequence[int]) -> int:
-    """Bytes that a contiguous tensor takes.
+    """Returns the size of a contiguous tensor in bytes.
 
     Args:
         type: its element type.
-        shape: in numpy's order, rows last.
+        shape: its shape in numpy's order, columns last.
 
     Raises:
-        InvalidParameterError: the last dimension is no multiple of the type's block, or one is negative.
+        InvalidParameterError: the last dimension is not a multiple of the type's block, or a dimension is negative.
     """
     type = ggml_type(type)
     return math.prod(raw_shape(type, shape)) * type.dtype.itemsize
 
 
 def quantize(array: npt.ArrayLike, type: GGMLType, imatrix: npt.ArrayLike | None = None) -> npt.NDArray[np.uint8]:
-    """Encodes an array of floats, row by row along its last axis. One thread, without the GIL.
+    """Encodes an array of floats, row by row along its last axis. Runs on one thread, without the GIL.
 
     Args:
-        array: float32, or what numpy converts to it; ``(..., n_per_row)``, with ``n_per_row`` a multiple of
-            the type's block.
-        type: to encode as.
-        imatrix: how much each column matters, ``(n_per_row,)``, none negative, such as the mean square of the
-            activations that meet it. IQ1_S, IQ2_XXS and IQ2_XS need it, other quantised types mostly gain by
-            it, floats ignore it.
+        array: float32 or convertible to it, ``(..., n_per_row)``, with ``n_per_row`` a multiple of the type's block.
+        type: the type to encode to.
+        imatrix: importance of each column, ``(n_per_row,)``, not negative, such as the mean square of the column's
+            input activations. IQ1_S, IQ2_XXS and IQ2_XS need it, other quantised types usually benefit from it, floats
+            ignore it.
 
     Returns:
-        uint8, ``(..., bytes of a row)``, a new array.
+        uint8, ``(..., bytes per row)``, a new array.
 
     Raises:
-        InvalidParameterError: a type that is not :attr:`~GGMLType.is_convertible`, a shape that does not fit,
-            a value that the type cannot hold (NaN or infinite outside of F32, F16 and BF16; beyond 32768 in
-            magnitude, 65504 for F16, 2688 for NVFP4; BF16 and MXFP4 reach as far as float32), a missing,
-            negative or NaN importance.
+        InvalidParameterError: the type is not :attr:`~GGMLType.is_convertible`, the shape does not fit, a value is
+            outside the type's range (NaN and infinity except in F32, F16 and BF16; magnitudes over 32768, over 65504
+            for F16, over 2688 for NVFP4; BF16 and MXFP4 have float32's range), or an importance is missing, negative
+            or NaN.
     """
     type = ggml_type(type)
     values = _floats("array", array)
@@ -167,26 +166,26 @@ def quantize(array: npt.ArrayLike, type: GGMLType, imatrix: npt.ArrayLike | None
 
 
 def dequantize(data: npt.NDArray[np.generic], type: GGMLType, shape: Sequence[int]) -> npt.NDArray[np.float32]:
-    """Decodes data of a ggml type. One thread, without the GIL.
+    """Decodes data of a ggml type. Runs on one thread, without the GIL.
 
     Args:
         data: an array of any dtype and shape whose bytes, in C order, are the data.
-        type: what they are.
-        shape: of the result.
+        type: the type of the data.
+        shape: shape of the result.
 
     Returns:
         float32, ``shape``, a new array.
 
     Raises:
-        InvalidParameterError: a type that is not :attr:`~GGMLType.is_convertible`, a number of bytes that
-            does not fit, or bytes that cannot be data of that type (a scale that is infinite or NaN).
+        InvalidParameterError: the type is not :attr:`~GGMLType.is_convertible`, the number of bytes does not fit, or
+            the bytes are not valid data of that type (a scale is infinite or NaN).
     """
     type = ggml_type(type)
     raw = np.ascontiguousarray(data)
     expected = nbytes(type, shape)
     if raw.nbytes != expected:
         raise errors.InvalidParameterError(
-            f"{type.name} values of shape {tuple(shape)} take {expected} bytes, and {raw.nbytes} were given"
+            f"{type.name} values of shape {tuple(shape)} take {expected} bytes, but {raw.nbytes} were given"
         )
     decoded = np.empty(tuple(shape), np.float32)
     errors.call(
@@ -210,23 +209,23 @@ def ggml_type(type: int) -> GGMLType:
         return GGMLType(type)
     except ValueError:
         raise errors.InvalidParameterError(
-            f"{type!r} is no ggml type; they are {', '.join(each.name for each in types())}"
+            f"{type!r} is not a ggml type; choose one of {', '.join(each.name for each in types())}"
         ) from None
 
 
 def raw_shape(type: GGMLType, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape in which numpy holds the raw data of a tensor: quantised rows become rows of bytes.
+    """Returns the shape of a tensor's raw data in numpy: quantised rows become rows of bytes.
 
     Raises:
         InvalidParameterError: as :func:`nbytes`.
     """
     dimensions = tuple(operator.index(n) for n in shape)
     if not dimensions or min(dimensions) < 0:
-        raise errors.InvalidParameterError(f"{dimensions} is no shape of a tensor: it has 1 or more sizes, from 0 up")
+        raise errors.InvalidParameterError(f"{dimensions} is not a tensor's shape: one or more sizes >= 0 are needed")
     if dimensions[-1] % type.block_size:
         raise errors.InvalidParameterError(
-            f"{type.name} stores blocks of {type.block_size} values, and rows of {dimensions[-1]} are not a "
-            "multiple of that"
+            f"{type.name} stores blocks of {type.block_size} values; a row of {dimensions[-1]} is not a multiple of "
+            "that"
         )
     if not type.is_quantized:
         return dimensions
@@ -234,11 +233,11 @@ def raw_shape(type: GGMLType, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _floats(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """``values`` as contiguous float32; converted, and so copied, only where they are something else."""
+    """``values`` as contiguous float32, copied only if they have another form."""
     given = np.asarray(values)
     if given.dtype.kind not in "fiub":
         raise errors.InvalidParameterError(f"{name} must hold real numbers, not {given.dtype}")
-    with np.errstate(over="ignore"):  # looked for below
+    with np.errstate(over="ignore"):  # checked below
         floats = np.asarray(given, np.float32, order="C")
     if floats is not given and not np.array_equal(np.isfinite(given), np.isfinite(floats)):
         raise errors.InvalidParameterError(f"{name} holds finite values that are too large for float32")
@@ -249,6 +248,6 @@ def _importances(imatrix: npt.ArrayLike, n_per_row: int) -> npt.NDArray[np.float
     weights = _floats("imatrix", imatrix)
     if weights.shape != (n_per_row,):
         raise errors.InvalidParameterError(
-            f"imatrix has shape {weights.shape}; one importance per column was expected, ({n_per_row},)"
+            f"imatrix has shape {weights.shape}; it must have one importance per column, ({n_per_row},)"
         )
     return weights

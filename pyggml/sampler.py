@@ -1,4 +1,4 @@
-"""Sampler chains: how one token is chosen from many."""
+"""Sampler chains, which choose the next token."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _DRY_BREAKERS = ("\n", ":", '"', "*")
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a chain left of the tokens it was given, in its order.
+    """The tokens that a chain kept, in its order.
 
     Attributes:
         token_ids: int32, (n,).
-        logits: float32, (n,), as the chain changed them.
-        probs: float32, (n,); 0 where no sampler of the chain computed them.
-        selected: index of the token it chose, None when it only sorts out.
+        logits: float32, (n,), as changed by the chain.
+        probs: float32, (n,); 0 if no sampler of the chain computed them.
+        selected: index of the chosen token, None if the chain does not choose one.
     """
 
     token_ids: npt.NDArray[np.int32]
@@ -41,23 +41,22 @@ class Candidates:
 
 
 class Sampler:
-    """A chain of samplers, each narrowing or weighing what the one before left; the last one chooses.
+    """A chain of samplers: each filters or reweights the tokens left by the one before, and the last one chooses.
 
     >>> sampler = Sampler(model).top_k(40).top_p(0.95).temp(0.8).dist(seed=1)
     >>> token_id = sampler.sample(context)
 
-    Every method that adds a sampler returns the chain. They raise InvalidParameterError for what is out of
-    range, and for samplers that need a vocabulary in a chain made without a model; ClosedError after
-    :meth:`close`. Any thread may use a chain; calls take turns, without the GIL. Close it, or use it as a
-    context manager.
+    Methods that add a sampler return the chain. They raise InvalidParameterError for values out of range, and for
+    samplers that need a vocabulary in a chain without a model; ClosedError after :meth:`close`. Thread-safe: calls take
+    turns, without the GIL. Close it, or use it as a context manager.
     """
 
     def __init__(self, model: Model | None = None) -> None:
-        """An empty chain.
+        """Creates an empty chain.
 
         Args:
-            model: whose vocabulary ``grammar``, ``dry``, ``mirostat`` and ``infill`` need; its tokens are
-                then checked everywhere. None: a chain for any vocabulary.
+            model: the model, whose vocabulary ``grammar``, ``dry``, ``mirostat`` and ``infill`` need and all token ids
+                are checked against. None: a chain for any vocabulary.
 
         Raises:
             ClosedError: the model was closed.
@@ -71,7 +70,7 @@ class Sampler:
     # A seed is 0 to 2**32 - 2; None lets the engine pick one.
 
     def greedy(self) -> Sampler:
-        """Chooses the likeliest token."""
+        """Chooses the most likely token."""
         return self._add(lib.pyg_sampler_add_greedy)
 
     def dist(self, seed: SupportsIndex | None = None) -> Sampler:
@@ -82,10 +81,10 @@ class Sampler:
         """Mirostat (arXiv:2007.14966): chooses so that the text's surprise stays near ``tau``.
 
         Args:
-            tau: the surprise aimed at, in bits, at least 0.
-            eta: how fast it learns, at least 0.
-            m: tokens it estimates the distribution's shape from, at least 1.
-            seed: of its random numbers.
+            tau: target surprise in bits, at least 0.
+            eta: learning rate, at least 0.
+            m: number of tokens for estimating the shape of the distribution, at least 1.
+            seed: seed of its random numbers.
         """
         return self._add(
             lib.pyg_sampler_add_mirostat,
@@ -96,38 +95,38 @@ class Sampler:
         )
 
     def mirostat_v2(self, tau: float = 5.0, eta: float = 0.1, seed: SupportsIndex | None = None) -> Sampler:
-        """Mirostat 2.0, the same without the estimate."""
+        """Mirostat 2.0: as :meth:`mirostat`, without the estimate."""
         return self._add(lib.pyg_sampler_add_mirostat_v2, _native.seed(seed), real("tau", tau), real("eta", eta))
 
     def adaptive_p(self, target: float, decay: float = 0.9, seed: SupportsIndex | None = None) -> Sampler:
         """Chooses tokens near a probability (llama.cpp pull request 17927), best right after ``min_p``.
 
         Args:
-            target: the probability aimed at, up to 1; negative: plain random choice.
-            decay: how much the past weighs, 0 to 0.99: about 1 / (1 - decay) tokens.
-            seed: of its random numbers.
+            target: target probability, at most 1; negative: plain random choice.
+            decay: weight of earlier tokens, 0 to 0.99: averages over about 1 / (1 - decay) tokens.
+            seed: seed of its random numbers.
         """
         return self._add(
             lib.pyg_sampler_add_adaptive_p, real("target", target), real("decay", decay), _native.seed(seed)
         )
 
-    # --- samplers that sort out -----------------------------------------------------------------------------
-    # `min_keep` tokens survive in any case.
+    # --- samplers that filter -------------------------------------------------------------------------------
+    # At least `min_keep` tokens are always kept.
 
     def top_k(self, k: int) -> Sampler:
-        """Keeps the ``k`` likeliest tokens (arXiv:1904.09751); 0: all."""
+        """Keeps the ``k`` most likely tokens (arXiv:1904.09751); 0: all."""
         return self._add(lib.pyg_sampler_add_top_k, integer("k", k, 0, INT32_MAX))
 
     def top_p(self, p: float, min_keep: int = 1) -> Sampler:
-        """Keeps the smallest set of tokens with probability ``p`` together (arXiv:1904.09751); 1: all."""
+        """Keeps the smallest set of tokens with total probability ``p`` (arXiv:1904.09751); 1: all."""
         return self._add(lib.pyg_sampler_add_top_p, real("p", p), _min_keep(min_keep))
 
     def min_p(self, p: float, min_keep: int = 1) -> Sampler:
-        """Drops tokens less likely than ``p`` times the likeliest (llama.cpp pull request 3841); 0: none."""
+        """Drops tokens less likely than ``p`` times the most likely one (llama.cpp pull request 3841); 0: none."""
         return self._add(lib.pyg_sampler_add_min_p, real("p", p), _min_keep(min_keep))
 
     def typical(self, p: float, min_keep: int = 1) -> Sampler:
-        """Keeps tokens about as surprising as expected, of probability ``p`` (arXiv:2202.00666); 1: all."""
+        """Keeps tokens with about the expected surprise, of total probability ``p`` (arXiv:2202.00666); 1: all."""
         return self._add(lib.pyg_sampler_add_typical, real("p", p), _min_keep(min_keep))
 
     def top_n_sigma(self, n: float) -> Sampler:
@@ -138,17 +137,17 @@ class Sampler:
         """Sometimes excludes the top choices (XTC, text-generation-webui pull request 6335).
 
         Args:
-            p: how often, 0 to 1.
-            t: of the tokens at least this likely only the least likely stays; above 0.5 it does nothing.
-            min_keep: tokens that survive in any case.
-            seed: of its random numbers.
+            p: probability of doing so, 0 to 1.
+            t: of the tokens with at least this probability, only the least likely is kept; above 0.5: off.
+            min_keep: fewest tokens to keep.
+            seed: seed of its random numbers.
         """
         return self._add(lib.pyg_sampler_add_xtc, real("p", p), real("t", t), _min_keep(min_keep), _native.seed(seed))
 
     def infill(self) -> Sampler:
-        """For filling in the middle: merges tokens that begin alike, and prefers to end. Use after ``top_k``.
+        """For fill-in-the-middle: merges tokens with a common prefix, and favours ending. Use it after ``top_k``.
 
-        It compares each token with each, which takes long without that.
+        It compares every pair of tokens, which takes long if there are many.
         """
         return self._add(lib.pyg_sampler_add_infill)
 
@@ -160,7 +159,7 @@ class Sampler:
             root: the rule to start from.
 
         Raises:
-            GrammarError: the grammar cannot be used; says where and why.
+            GrammarError: the grammar cannot be used; the message says where and why.
         """
         return self._add(lib.pyg_sampler_add_grammar, c_string("grammar", grammar), c_string("root", root))
 
@@ -172,14 +171,14 @@ class Sampler:
         trigger_patterns: Sequence[str] = (),
         trigger_tokens: npt.ArrayLike = (),
     ) -> Sampler:
-        """A grammar that sleeps until the text matches a pattern, or a token appears.
+        """Adds a grammar that is inactive until the text matches a pattern or a token appears.
 
         Args:
             grammar: the grammar's text.
             root: the rule to start from.
-            trigger_patterns: regular expressions over the whole text so far; the grammar then reads from the
-                first group on.
-            trigger_tokens: token ids; the grammar then reads from that token on.
+            trigger_patterns: regular expressions for the whole text so far; the grammar then applies from the first
+                group on.
+            trigger_tokens: token ids; the grammar then applies from that token on.
 
         Raises:
             GrammarError: the grammar or a pattern cannot be used.
@@ -196,14 +195,14 @@ class Sampler:
             len(tokens),
         )
 
-    # --- samplers that weigh --------------------------------------------------------------------------------
+    # --- samplers that reweight -----------------------------------------------------------------------------
 
     def temp(self, t: float) -> Sampler:
-        """Divides logits by ``t``: below 1 more certain, above 1 more adventurous; 0: the likeliest only."""
+        """Divides logits by ``t``: less random below 1, more random above; 0: the most likely token only."""
         return self._add(lib.pyg_sampler_add_temp, real("t", t))
 
     def temp_ext(self, t: float, delta: float, exponent: float = 1.0) -> Sampler:
-        """Dynamic temperature (arXiv:2309.02772): ``t - delta`` when the model is sure, to ``t + delta``."""
+        """Dynamic temperature (arXiv:2309.02772): from ``t - delta`` if the model is certain to ``t + delta``."""
         return self._add(lib.pyg_sampler_add_temp_ext, real("t", t), real("delta", delta), real("exponent", exponent))
 
     def penalties(
@@ -212,10 +211,10 @@ class Sampler:
         """Makes recent tokens less likely.
 
         Args:
-            last_n: how far to look back, up to 2**20 tokens; 0: off.
-            repeat: divides positive logits and multiplies negative ones, above 0; 1: off.
-            frequency: subtracted once for each occurrence; 0: off.
-            presence: subtracted once; 0: off.
+            last_n: number of recent tokens to consider, up to 2**20; 0: off.
+            repeat: divisor of positive logits and factor of negative ones, above 0; 1: off.
+            frequency: subtracted for each occurrence; 0: off.
+            presence: subtracted once if the token occurs; 0: off.
         """
         return self._add(
             lib.pyg_sampler_add_penalties,
@@ -233,17 +232,16 @@ class Sampler:
         last_n: int = 4096,
         breakers: Sequence[str] = _DRY_BREAKERS,
     ) -> Sampler:
-        """Penalises going on with a repetition (DRY, text-generation-webui pull request 5677).
+        """Penalises continuing a repetition (DRY, text-generation-webui pull request 5677).
 
-        A token that would prolong a repeated sequence of n tokens loses ``multiplier * base ** (n -
-        allowed_length)``.
+        A token that would extend a repeated sequence of n tokens loses ``multiplier * base ** (n - allowed_length)``.
 
         Args:
             multiplier: at least 0; 0: off.
             base: at least 1.
-            allowed_length: repetitions up to this length are free.
-            last_n: how far to look back, up to 2**20 tokens; 0: off.
-            breakers: strings of 1 to 40 bytes that no repetition is seen across.
+            allowed_length: longest repetition without a penalty.
+            last_n: number of recent tokens to consider, up to 2**20; 0: off.
+            breakers: strings of 1 to 40 bytes that end a repetition.
         """
         texts = [ffi.new("char[]", c_string("a breaker", breaker)) for breaker in breakers]
         return self._add(
@@ -257,26 +255,26 @@ class Sampler:
         )
 
     def logit_bias(self, biases: Mapping[int, float]) -> Sampler:
-        """Adds to the logits of some tokens; ``-inf`` forbids one."""
+        """Adds biases to the logits of tokens; ``-inf`` forbids a token."""
         ids = int32_array("token ids", list(biases))
         values = float32_array("biases", list(biases.values()))
         return self._add(
             lib.pyg_sampler_add_logit_bias, pointer("int32_t[]", ids), pointer("float[]", values), len(ids)
         )
 
-    # --- at work --------------------------------------------------------------------------------------------
+    # --- using the chain ------------------------------------------------------------------------------------
 
     def sample(self, context: Context, row: int = -1) -> int:
-        """Chooses a token by one row of the context's last batch, and accepts it.
+        """Chooses a token from one output row of the context's last batch, and accepts it.
 
         Args:
-            context: where the logits are.
-            row: of the batch's output rows; negative ones count from the end.
+            context: the context with the logits.
+            row: the output row; negative numbers count from the end.
 
         Raises:
-            EngineError: there is no such row, the chain chooses none, rules out every token, or its grammar
-                is at a dead end; or the logits are not numbers.
-            InvalidParameterError: the context's vocabulary is not the chain's.
+            EngineError: there is no such row, the chain chooses no token or rules out all of them, its grammar is at a
+                dead end, or the logits are NaN.
+            InvalidParameterError: the context has another vocabulary than the chain.
             ClosedError: chain or context was closed.
         """
         if not isinstance(context, Context):
@@ -287,35 +285,35 @@ class Sampler:
         return int(token_id[0])
 
     def accept(self, token_id: SupportsIndex) -> None:
-        """Tells the chain that a token was taken, as :meth:`sample` does by itself.
+        """Records that a token was chosen; :meth:`sample` does this itself.
 
         Raises:
-            InvalidParameterError: no token of the vocabulary, or one its grammar does not allow here.
-            EngineError: its grammar is at a dead end; :meth:`reset` helps.
+            InvalidParameterError: the token is outside the vocabulary, or the grammar does not allow it here.
+            EngineError: the grammar is at a dead end; call :meth:`reset`.
             ClosedError: the chain was closed.
         """
         errors.call(lib.pyg_sampler_accept, self._handle, integer("token_id", token_id, 0, INT32_MAX))
 
     def apply(self, logits: npt.ArrayLike, token_ids: npt.ArrayLike | None = None) -> Candidates:
-        """Runs the chain over given logits, without accepting what it chooses.
+        """Runs the chain over given logits, without accepting the chosen token.
 
         Args:
             logits: numbers or -inf, (n,).
-            token_ids: the tokens they belong to, (n,); None: 0 to n - 1.
+            token_ids: their tokens, (n,); None: 0 to n - 1.
 
         Returns:
-            What is left, in arrays of its own.
+            The remaining tokens, in new arrays.
 
         Raises:
-            InvalidParameterError: NaN or +inf among the logits, no logits, or no tokens of the vocabulary.
-            EngineError: its grammar is at a dead end.
+            InvalidParameterError: there are no logits, one is NaN or +inf, or a token is outside the vocabulary.
+            EngineError: the grammar is at a dead end.
             ClosedError: the chain was closed.
         """
         values = float32_array("logits", logits)
         n = len(values)
         ids = np.arange(n, dtype=np.int32) if token_ids is None else int32_array("token_ids", token_ids).copy()
         if len(ids) != n:
-            raise errors.InvalidParameterError(f"there are {n} logits and {len(ids)} token ids")
+            raise errors.InvalidParameterError(f"there are {n} logits but {len(ids)} token ids")
         probs = np.zeros(n, np.float32)
         n_out, selected = ffi.new("int32_t *"), ffi.new("int32_t *")
         errors.call(
@@ -333,26 +331,26 @@ class Sampler:
         return Candidates(ids[:left], values[:left], probs[:left], chosen)
 
     def reset(self) -> None:
-        """Forgets the tokens accepted so far; seeded random numbers start again."""
+        """Forgets accepted tokens, and restarts seeded random numbers."""
         errors.call(lib.pyg_sampler_reset, self._handle)
 
     def clone(self) -> Sampler:
-        """Another chain in the same state."""
+        """Returns a copy of the chain in the same state."""
         twin = Sampler.__new__(Sampler)
         twin._handle = errors.create("pyg_sampler", lib.pyg_sampler_free, lib.pyg_sampler_clone, self._handle)
         return twin
 
     def remove(self, index: int) -> None:
-        """Takes the sampler at ``index`` out of the chain.
+        """Removes the sampler at ``index``.
 
         Raises:
-            InvalidParameterError: there is none.
+            InvalidParameterError: there is no such sampler.
         """
         errors.call(lib.pyg_sampler_remove, self._handle, integer("index", index, 0, INT32_MAX))
 
     @property
     def names(self) -> list[str]:
-        """The engine's names of the chain's samplers; "?" in front marks one whose settings switch it off."""
+        """The engine's names of the chain's samplers; a leading "?" marks one that its settings switch off."""
         name = ffi.new("const char **")
         names = []
         for index in range(len(self)):
@@ -362,13 +360,13 @@ class Sampler:
 
     @property
     def seed(self) -> int | None:
-        """The seed in use by the last sampler of the chain that tells (dist, mirostat); None without one."""
+        """The seed of the last sampler that reports one (dist, mirostat); None if there is none."""
         seed = ffi.new("uint32_t *")
         errors.call(lib.pyg_sampler_seed, self._handle, seed)
         return None if seed[0] == lib.LLAMA_DEFAULT_SEED else int(seed[0])
 
     def close(self) -> None:
-        """Frees the chain, once a call in flight is over. May be repeated."""
+        """Frees the chain once a running call ends. Can be called repeatedly."""
         errors.call(lib.pyg_sampler_close, self._handle)
 
     def _add(self, function: Callable[..., int], *args: object) -> Sampler:

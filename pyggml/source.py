@@ -1,4 +1,4 @@
-"""From a path, a reference, or nothing, to the model that it means."""
+"""Finds the model for a path, a reference, or None."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ Source = str | os.PathLike[str] | None
 
 
 def identify(source: Source, progress: Progress | None = None) -> ModelFiles:
-    """The model that ``source`` means, with what it refers to downloaded.
+    """Returns the model of ``source``, downloading it first if it is a reference.
 
     Args:
         source: path of a ``.gguf`` file (the first of a split set) or of a directory with a checkpoint, a reference
             such as ``hf:org/repo``, or None for the model that ships with pyggml.
-        progress: called with 0..1 while something is downloaded; returning False stops it.
+        progress: called with 0..1 during a download; returning False stops it.
 
     Raises:
         As :func:`locate`.
-        ModelNotFoundError: nothing is there.
-        ModelLoadError: something is there, but not a model.
+        ModelNotFoundError: there is nothing at the path.
+        ModelLoadError: the path exists but is not a model.
     """
     return model_at(locate(source, progress))
 
 
 def locate(source: Source, progress: Progress | None = None) -> Path:
-    """Where the model is, or would be, that ``source`` means; arguments as for :func:`identify`.
+    """Returns the path of the model of ``source``, which may not exist; arguments as for :func:`identify`.
 
     Raises:
-        InvalidParameterError: neither a path nor a reference.
+        InvalidParameterError: ``source`` is neither a path nor a reference.
         DownloadError, DiskFullError, MissingPackageError: as :func:`pyggml.hub.fetch`.
     """
     if source is None:
         return SHIPPED_MODEL
     if not isinstance(source, (str, os.PathLike)):
-        raise InvalidParameterError(f"the model must be given as a path, not as {type(source).__name__}")
+        raise InvalidParameterError(f"the model must be given as a path, not {type(source).__name__}")
     path = hub.fetch(os.fspath(source), progress) if hub.is_reference(source) else Path(source)
     if not is_path(path):
         raise InvalidParameterError("the path of the model holds a NUL character, or an unpaired surrogate")

@@ -1,4 +1,4 @@
-"""What the engine makes of a model's metadata, asked without loading it."""
+"""Asks the engine to check a model's metadata without loading the model."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ ROPE_SCALINGS: dict[int, str] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A tensor that is missing or has another shape than the sizes of the model make it.
+    """A tensor that is missing, or whose shape contradicts the model's sizes.
 
     Attributes:
-        name: of the tensor.
-        expected: its shape, rows last.
-        found: the one it has; None: it is missing.
+        name: the tensor's name.
+        expected: the shape it should have, columns last.
+        found: the shape it has; None if it is missing.
     """
 
     name: str
@@ -52,14 +52,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Survey:
-    """The engine's account.
+    """The engine's report.
 
     Attributes:
-        model: with its vocabulary and without weights; None when that cannot be read. Whoever asked closes it.
-        failed: the step that it does not get over: "architecture", "sizes", "vocabulary", "tensors"; "" for none.
-        words: what it says there.
-        sizes: of the model as it reads them: numbers, or one for each layer; empty when it did not come that far.
-        findings: what is wrong with tensors.
+        model: the model with its vocabulary but without weights, which the caller closes; None if it cannot be read.
+        failed: the step that failed: "architecture", "sizes", "vocabulary" or "tensors"; "" for none.
+        words: the engine's error message.
+        sizes: the model's sizes as the engine reads them, single or per layer; empty if it did not get that far.
+        findings: problems with tensors.
         unknown: tensors that such models do not have.
     """
 
@@ -75,29 +75,29 @@ def survey(ggufs: Sequence[CData], path: Path) -> Survey:
     """Asks the engine.
 
     Args:
-        ggufs: each a ``pyg_gguf *``: the files of a model in their order.
-        path: of the first, or of any file that is there.
+        ggufs: the model's files in order, each a ``pyg_gguf *``.
+        path: path of the first file, or of any existing file.
     """
     about = ffi.new("char **")
     try:
         handle = errors.create(
             "pyg_model", lib.pyg_model_free, lib.pyg_model_survey, ggufs, len(ggufs), os.fsencode(path), about
         )
-        told = json.loads(ffi.string(about[0]).decode("utf-8", "replace"))
+        report = json.loads(ffi.string(about[0]).decode("utf-8", "replace"))
     finally:
         lib.pyg_string_free(about[0])
     return Survey(
         model=None if handle == ffi.NULL else Model.of_handle(path, handle),
-        failed=told["failed"],
-        words=told["words"].strip(),
-        sizes=told["sizes"],
-        findings=tuple(map(_finding, told["findings"])),
-        unknown=tuple(told["unknown"]),
+        failed=report["failed"],
+        words=report["words"].strip(),
+        sizes=report["sizes"],
+        findings=tuple(map(_finding, report["findings"])),
+        unknown=tuple(report["unknown"]),
     )
 
 
 def gguf_of(metadata: Mapping[str, object]) -> CData:
-    """A ``pyg_gguf *``, *owned*: what a GGUF file with this metadata and no tensors would say."""
+    """Creates a ``pyg_gguf *``, *owned*, with this metadata and no tensors."""
     handle = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
     for key, value in metadata.items():
         write_value(lib.pyg_gguf_get(handle), key, value, None)
@@ -105,9 +105,9 @@ def gguf_of(metadata: Mapping[str, object]) -> CData:
 
 
 def shorten_merges(reader: GGUFReader) -> None:
-    """Leaves one of the merges, which only cutting text needs, and which are most of the work of reading a vocabulary.
+    """Removes all merges but one: only tokenising needs them, and they take most of the time of reading a vocabulary.
 
-    From here on the reader's metadata is not what is in the file.
+    The reader's metadata then differs from the file.
     """
     raw = lib.pyg_gguf_get(reader.handle)
     key = lib.gguf_find_key(raw, _MERGES)
@@ -116,8 +116,8 @@ def shorten_merges(reader: GGUFReader) -> None:
         lib.gguf_set_arr_str(raw, _MERGES, [merge], 1)
 
 
-def _finding(told: Mapping[str, Any]) -> Finding:
-    return Finding(told["name"], _shape(told["expected"]), _shape(told["found"]) or None)
+def _finding(finding: Mapping[str, Any]) -> Finding:
+    return Finding(finding["name"], _shape(finding["expected"]), _shape(finding["found"]) or None)
 
 
 def _shape(ne: Sequence[int]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""How this engine was built, and what of the machine it may use."""
+"""How the engine was built, and which of the machine's resources it may use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyggml._ffi import CData
 
 _NO_QUOTA = 2**31 - 1
-_NO_LIMIT = 1 << 60  # the kernel's "none" is near 2**63, less what is in use; ours is 2**64 - 1
+_NO_LIMIT = 1 << 60  # the kernel's "no limit" is just below 2**63, pyggml's is 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class BuildInfo:
 
     Attributes:
         engine: the engine and its version, such as "llama.cpp b11549".
-        compiler: with its version.
-        build_type: of CMake, such as "Release".
-        system: that it was built for.
-        portable: backends and variants of the CPU's code are loaded at run time.
-        sanitize: the sanitizers that are compiled in; None: none.
-        options: those of the engine's build options that are on.
-        backends: what can compute: "CPU", "CUDA" ...
-        module: the folder of the module.
+        compiler: the compiler and its version.
+        build_type: CMake's build type, such as "Release".
+        system: the target system.
+        portable: whether backends and CPU variants are loaded at run time.
+        sanitize: the compiled-in sanitizers; None: none.
+        options: the engine's build options that are on.
+        backends: the available backends: "CPU", "CUDA" ...
+        module: the folder of the compiled module.
     """
 
     engine: str
@@ -44,13 +44,13 @@ class BuildInfo:
 
 @dataclass(frozen=True)
 class CpuLimits:
-    """How many cores there are for this process.
+    """The cores that this process may use.
 
     Attributes:
-        n_processors: logical ones that it may run on; None: the system does not say.
-        n_cores: physical ones among them.
-        n_quota: whole cores of its control groups' quotas; None: there is no quota.
-        n_usable: compute threads worth having, which is the least of these.
+        n_processors: logical processors it may run on; None: the system does not say.
+        n_cores: physical cores among them.
+        n_quota: quota of its control groups in whole cores; None: there is no quota.
+        n_usable: useful number of compute threads: the least of these.
     """
 
     n_processors: int | None
@@ -61,13 +61,13 @@ class CpuLimits:
 
 @dataclass(frozen=True)
 class MemoryLimits:
-    """How many bytes of main memory this process may still take.
+    """The main memory that this process may still allocate.
 
     Attributes:
         usable_bytes: the least of the others.
-        machine_bytes: what the machine has left; None, as for the others: no limit.
-        cgroup_bytes: what its control groups (a container) leave.
-        address_space_bytes: what ``ulimit -v`` leaves.
+        machine_bytes: free memory of the machine; None, as for the others: no limit.
+        cgroup_bytes: memory left by its control groups (a container).
+        address_space_bytes: address space left by ``ulimit -v``.
     """
 
     usable_bytes: int
@@ -77,7 +77,7 @@ class MemoryLimits:
 
 
 def build_info() -> BuildInfo:
-    """How the compiled module was built."""
+    """Returns how the compiled module was built."""
     values = dict(line.split("=", 1) for line in _text(lib.pyg_build_info()).splitlines())
     registries = [lib.ggml_backend_reg_get(index) for index in range(lib.ggml_backend_reg_count())]
     return BuildInfo(
@@ -94,7 +94,7 @@ def build_info() -> BuildInfo:
 
 
 def cpu_limits() -> CpuLimits:
-    """How many cores there are for this process."""
+    """Returns the cores that this process may use."""
     limits = ffi.new("pyg_cpu_limits *")
     lib.pyg_cpu_get_limits(limits)
     quota = limits.n_quota if limits.n_quota < _NO_QUOTA else None
@@ -102,14 +102,14 @@ def cpu_limits() -> CpuLimits:
 
 
 def cpu_features() -> list[str]:
-    """What the CPU backend computes with, by the engine's names: instructions such as "AVX2", and ways of its own."""
+    """Returns the CPU backend's features by the engine's names: instruction sets such as "AVX2", and others."""
     own = _text(lib.llama_print_system_info()).partition("CPU : ")[2].split(" : ")[0]
     pairs = [part.split("=") for part in own.split("|") if "=" in part]
     return [name.strip() for name, value in pairs if value.strip() != "0"]
 
 
 def memory_limits() -> MemoryLimits:
-    """How many bytes of main memory this process may still take."""
+    """Returns the main memory that this process may still allocate."""
     limits = ffi.new("pyg_memory_limits *")
     lib.pyg_memory_get_limits(limits)
     found = (limits.machine, limits.groups, limits.address_space)

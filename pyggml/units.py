@@ -1,4 +1,4 @@
-"""Numbers as people read them, the same in errors, in reports and in the command."""
+"""Formats numbers for people, the same way in errors, reports and the command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def count_text(n: float) -> str:
 
 
 def percent_text(share: float) -> str:
-    """``0.621`` is "62%"; "<1%" for what would round to nothing."""
+    """``0.621`` is "62%"; "<1%" instead of a nonzero share rounded to "0%"."""
     return "<1%" if 0 < share < 0.005 else f"{100 * share:.0f}%"
 
 
@@ -72,7 +72,7 @@ def ranges(numbers: list[int]) -> str:
 
 
 def _three_digits(n: float, n_powers: int) -> tuple[str, int]:
-    """Its first three digits, and the power of a thousand to multiply them by."""
+    """A number's first three digits, and the power of a thousand to multiply them by."""
     power = 0
     while n >= 999.5 and power < n_powers - 1:
         n, power = n / 1000, power + 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TokenType(IntEnum):
-    """What a token is, as GGUF and SentencePiece files have it; the numbers are ``enum llama_token_type``."""
+    """Token types in GGUF and SentencePiece files; the numbers are ``enum llama_token_type``."""
 
     NORMAL = lib.LLAMA_TOKEN_TYPE_NORMAL
     UNKNOWN = lib.LLAMA_TOKEN_TYPE_UNKNOWN
@@ -62,31 +62,31 @@ _SPECIAL_IDS = 1024
 
 
 class Vocab:
-    """The vocabulary of a :class:`~pyggml.model.Model`, which makes it. Any thread may use it, many at once.
+    """The vocabulary of a :class:`~pyggml.model.Model`, which creates it. Thread-safe.
 
-    Special tokens are ids, or None when the vocabulary has no such token. They stay readable after the model
-    is closed; everything that asks the engine raises ClosedError then.
+    Special tokens are ids, or None if the vocabulary has no such token. They stay readable after the model is closed;
+    the methods then raise ClosedError.
 
     Attributes:
-        type: how it cuts text: "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2", "plamo3"; "none" for a model
-            that computes on ids of somebody else's making.
-        n_tokens: ids run from 0 to n_tokens - 1.
-        bos: begins a text.
-        eos: ends a text.
-        eot: ends a turn.
-        sep: separates sentences.
-        nl: a line's end.
-        pad: fills up.
-        mask: stands for what is to be filled in.
-        fim_pre: fill-in-the-middle: before the prefix.
-        fim_suf: before the suffix.
-        fim_mid: before the middle.
-        fim_pad: fills up.
-        fim_rep: before a repository's name.
-        fim_sep: before a file's name.
-        add_bos: tokenizing with ``add_special`` begins with ``bos``.
-        add_eos: and ends with ``eos``.
-        add_sep: and separates with ``sep``.
+        type: how it cuts text: "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2", "plamo3"; "none" for a model without a
+            vocabulary, which takes ids only.
+        n_tokens: number of tokens; ids run from 0 to n_tokens - 1.
+        bos: the token that begins a text.
+        eos: the token that ends a text.
+        eot: the token that ends a turn.
+        sep: the token that separates sentences.
+        nl: the token for a line end.
+        pad: the padding token.
+        mask: the token that masks a position to predict.
+        fim_pre: fill-in-the-middle: the token before the prefix.
+        fim_suf: the token before the suffix.
+        fim_mid: the token before the middle.
+        fim_pad: the padding token for fill-in-the-middle.
+        fim_rep: the token before a repository's name.
+        fim_sep: the token before a file's name.
+        add_bos: whether tokenizing with ``add_special`` begins with ``bos``.
+        add_eos: whether it ends with ``eos``.
+        add_sep: whether it separates with ``sep``.
     """
 
     def __init__(self, model: CData) -> None:
@@ -126,17 +126,17 @@ class Vocab:
         return vocab
 
     def tokenize(self, text: str | bytes, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """Text to token ids.
+        """Converts text to token ids.
 
         Args:
             text: text, or its UTF-8; NULs are allowed.
-            add_special: add the tokens that the model wants around a text (``add_bos`` ...).
-            parse_special: read the texts of special tokens, such as ``<|im_end|>``, as those tokens. Off,
-                they are plain text, which is what text from users should be.
+            add_special: add the tokens that the model expects around a text (``add_bos`` ...).
+            parse_special: read the texts of special tokens, such as ``<|im_end|>``, as those tokens. Leave it off for
+                text from users: then they are plain text.
 
         Raises:
             InvalidParameterError: not text, an unpaired surrogate, or more than 2 GiB.
-            TokenizerError: the model has no vocabulary, or lacks a special token it asks for.
+            TokenizerError: the model has no vocabulary, or lacks a special token it needs.
             ClosedError: the model was closed.
         """
         if not isinstance(text, (str, bytes)):
@@ -156,21 +156,21 @@ class Vocab:
                 n_out,
             )
 
-        # Seldom more tokens than bytes: only what is added around them, and the space some put in front.
+        # Rarely more tokens than bytes: only tokens around the text, and the space that some vocabularies prepend.
         return _ids(call, min(len(data) + 8, INT32_MAX))
 
     def detokenize(
         self, token_ids: npt.ArrayLike, *, remove_special: bool = False, unparse_special: bool = False
     ) -> str:
-        """Token ids to text, the inverse of :meth:`tokenize`. Bytes that are no UTF-8 become U+FFFD.
+        """Converts token ids to text, the inverse of :meth:`tokenize`. Invalid UTF-8 becomes U+FFFD.
 
         Args:
             token_ids: integers, shape (n,); int32 arrays are not copied.
             remove_special: leave out a BOS at the start and an EOS at the end that ``tokenize`` would add.
-            unparse_special: write special tokens as their texts; otherwise they vanish.
+            unparse_special: write special tokens as their texts; otherwise they are left out.
 
         Raises:
-            InvalidParameterError: an id is outside the vocabulary; names index and value.
+            InvalidParameterError: an id is outside the vocabulary; the message names index and value.
             TokenizerError: the model has no vocabulary.
             ClosedError: the model was closed.
         """
@@ -192,14 +192,14 @@ class Vocab:
         return _text(call, _PIECE_BYTES + 8 * len(ids)).decode(errors="replace")
 
     def piece(self, token_id: SupportsIndex, special: bool = False) -> bytes:
-        """The bytes that one token adds to a text, perhaps part of a character.
+        """Returns the bytes that a token adds to a text, possibly part of a character.
 
         Args:
             token_id: the token.
-            special: give special tokens' texts too; otherwise they have no bytes.
+            special: also return special tokens' texts; otherwise they have no bytes.
 
         Raises:
-            InvalidParameterError: no token of this vocabulary.
+            InvalidParameterError: the id is outside the vocabulary.
             TokenizerError: the model has no vocabulary.
             ClosedError: the model was closed.
         """
@@ -211,11 +211,11 @@ class Vocab:
         return _text(call, _PIECE_BYTES)
 
     def text(self, token_id: SupportsIndex) -> str:
-        """The token as the vocabulary stores it, in the tokenizer's own spelling (``Ġthe``, ``▁the``)."""
+        """Returns the token's text as stored, in the tokenizer's own spelling (``Ġthe``, ``▁the``)."""
         return ffi.string(self._token(token_id).text).decode(errors="replace")
 
     def find(self, text: str) -> int | None:
-        """The token that the vocabulary stores as ``text``, in the spelling of :meth:`text`; None when there is none.
+        """Returns the token stored as ``text``, in the spelling of :meth:`text`; None if there is none.
 
         Raises:
             InvalidParameterError: not text, or an unpaired surrogate.
@@ -239,18 +239,18 @@ class Vocab:
         return TokenAttr(self._token(token_id).attr)
 
     def is_eog(self, token_id: SupportsIndex) -> bool:
-        """Whether the engine takes the token for an end of a generation (EOS, EOT ...)."""
+        """Whether the token ends a generation in the engine's view (EOS, EOT ...)."""
         return bool(self._token(token_id).is_eog)
 
     def is_control(self, token_id: SupportsIndex) -> bool:
-        """Whether the token steers the model instead of standing for text."""
+        """Whether the token is a control token rather than text."""
         return bool(self._token(token_id).is_control)
 
     @cached_property
     def eog_ids(self) -> tuple[int, ...]:
-        """Every token that the engine takes for an end of a generation, ascending.
+        """All tokens that end a generation in the engine's view, ascending.
 
-        It goes by their texts, and now and then takes one that is plain text in this model (docs/families.md).
+        The engine goes by their texts, and sometimes includes one that is plain text in this model (docs/families.md).
         """
 
         def call(ids: CData, n_max: int, n_out: CData) -> None:
@@ -260,7 +260,7 @@ class Vocab:
 
     @cached_property
     def special_ids(self) -> tuple[int, ...]:
-        """Every token whose text is read as that token only with ``parse_special``, ascending."""
+        """All tokens whose texts are read as tokens only with ``parse_special``, ascending."""
 
         def call(ids: CData, n_max: int, n_out: CData) -> None:
             errors.call(lib.pyg_vocab_special_ids, self._handle, ids, n_max, n_out)
@@ -287,7 +287,7 @@ def _id_or_none(token_id: int) -> int | None:
 
 
 def _ids(call: Callable[[CData, int, CData], None], guess: int) -> list[int]:
-    """Token ids from a call that says how many there are and writes them when they fit."""
+    """Token ids from a call that reports their number, and writes them if they fit."""
     n_out = ffi.new("int32_t *", guess)
     while True:
         room = n_out[0]
@@ -299,7 +299,7 @@ def _ids(call: Callable[[CData, int, CData], None], guess: int) -> list[int]:
 
 
 def _text(call: Callable[[CData, int, CData], None], guess: int) -> bytes:
-    """Bytes from a call that says how many there are and writes them when they fit."""
+    """Bytes from a call that reports their number, and writes them if they fit."""
     length = ffi.new("size_t *", guess)
     while True:
         room = length[0]

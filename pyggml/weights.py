@@ -1,7 +1,7 @@
-"""Matrices of a checkpoint as rows: read, rearranged and encoded a few at a time, never as a whole.
+"""Matrices of a checkpoint, whose rows are read, rearranged and encoded a few at a time.
 
-A vector is a matrix with one column, a stack of matrices is one below the other; what shape they have in the file is
-somebody else's business.
+A vector is a matrix with one column; a stack of matrices is one matrix with their rows concatenated. Shapes in the file
+are handled elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyggml import quant
 from pyggml.errors import ModelLoadError
 from pyggml.quant import GGMLType
 
-#: Which rows: consecutive ones, or some by their numbers.
+#: A selection of rows: consecutive ones, or indices.
 Rows = slice | npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float32]
 
@@ -27,10 +27,10 @@ class Weight(ABC):
     """A matrix.
 
     Attributes:
-        n_rows: of it.
-        n_cols: values in a row.
-        type: the element type that holds it without loss, or with the least.
-        error: the largest relative one that this type makes.
+        n_rows: number of rows.
+        n_cols: values per row.
+        type: the element type that stores it without loss, or with the least loss.
+        error: the largest relative error of that type.
     """
 
     n_rows: int
@@ -43,7 +43,7 @@ class Weight(ABC):
         """The values of some rows: float32, (n, n_cols)."""
 
     def stored(self, rows: Rows) -> npt.NDArray[np.generic]:
-        """Some rows as :attr:`type` stores them: (n, n_cols), or (n, bytes of a row) for quantised types."""
+        """Some rows as stored by :attr:`type`: (n, n_cols), or (n, bytes per row) for quantised types."""
         return encode(self.floats(rows), self.type)
 
 
@@ -51,13 +51,13 @@ class Plain(Weight):
     """An array of numbers."""
 
     def __init__(self, array: npt.NDArray[Any], type: GGMLType, file: tuple[Path, int] | None = None) -> None:
-        """Wraps an array of at least one dimension, whose first counts the rows; BF16 as its bits.
+        """Wraps an array whose first dimension counts the rows; BF16 as its bits.
 
         Args:
-            array: the numbers.
-            type: what they are.
-            file: where they lie: a path and an offset. Rows that follow each other are read from there, in half the
-                time that it takes to touch the pages of a mapped file for the first time.
+            array: the numbers, with at least one dimension.
+            type: their type.
+            file: their path and offset. Consecutive rows are read from there, in half the time of touching the pages of
+                a mapped file for the first time.
         """
         self.n_rows = array.shape[0]
         self._array = array.reshape(self.n_rows, -1)
@@ -82,7 +82,7 @@ class Plain(Weight):
         offset += start * self.n_cols * self._array.itemsize
         found = np.fromfile(path, self._array.dtype, count, offset=offset)
         if found.size != count:
-            raise ModelLoadError(f"{path} has become shorter since its header was read")
+            raise ModelLoadError(f"{path} became shorter after its header was read")
         return found.reshape(-1, self.n_cols)
 
 
@@ -90,7 +90,7 @@ class Reordered(Weight):
     """Rows of another matrix, in another order."""
 
     def __init__(self, source: Weight, order: npt.NDArray[np.intp]) -> None:
-        """Takes for each row the number of the row it is in ``source``."""
+        """Takes the index in ``source`` of each row."""
         self._source, self._order = source, order
         self.n_rows, self.n_cols, self.type = len(order), source.n_cols, source.type
         self.error = source.error
@@ -105,7 +105,7 @@ class Reordered(Weight):
 
 
 class Stacked(Weight):
-    """Matrices of the same width below each other."""
+    """Matrices of the same width, stacked vertically."""
 
     def __init__(self, parts: Sequence[Weight]) -> None:
         """Takes them from top to bottom."""
@@ -127,7 +127,7 @@ class Stacked(Weight):
 
     def _overlaps(self, rows: Rows) -> list[tuple[Weight, slice]]:
         if not isinstance(rows, slice):
-            raise TypeError("stacked matrices are read in the order they are in")
+            raise TypeError("rows of stacked matrices must be read with a slice")
         start, stop, _ = rows.indices(self.n_rows)
         found, top = [], 0
         for part in self._parts:
@@ -139,12 +139,12 @@ class Stacked(Weight):
 
 
 class PlusOne(Weight):
-    """A matrix to which 1 was added: norms that are stored as their distance from 1."""
+    """A matrix plus 1, for norms that are stored as their difference from 1."""
 
     type = GGMLType.F32
 
     def __init__(self, source: Weight) -> None:
-        """Wraps what 1 is to be added to."""
+        """Takes the matrix to add 1 to."""
         self._source = source
         self.n_rows, self.n_cols = source.n_rows, source.n_cols
 
@@ -154,7 +154,7 @@ class PlusOne(Weight):
 
 
 def widen(array: npt.NDArray[Any], type: GGMLType) -> Floats:
-    """Numbers of a plain type as float32: a copy, exact but for F64 and large integers."""
+    """Converts numbers of an unquantised type to float32: exact except for F64 and large integers."""
     if type == GGMLType.BF16:
         array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
     floats: Floats = array.astype(np.float32, copy=False)
@@ -162,10 +162,10 @@ def widen(array: npt.NDArray[Any], type: GGMLType) -> Floats:
 
 
 def encode(values: Floats, type: GGMLType, importances: Floats | None = None) -> npt.NDArray[np.generic]:
-    """Floats as a type stores them, by how much their columns matter; F32 is no copy.
+    """Encodes floats as a type, using the columns' importances; F32 is not copied.
 
     Raises:
-        InvalidParameterError: the type cannot hold one of them.
+        InvalidParameterError: the type cannot hold a value.
     """
     if type == GGMLType.F32:
         return values

@@ -293,7 +293,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], type[InferError], str]] = {
     "rope factor": (
         {"rope_scaling": {"rope_type": "linear", "factor": "2"}},
         ModelLoadError,
-        "factor is '2'; a number above 0",
+        "factor is '2'; a positive number",
     ),
     "no rope factor": ({"rope_scaling": {"rope_type": "linear"}}, ModelLoadError, "has no rope_scaling.factor"),
     "rope factors": (
@@ -314,7 +314,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], type[InferError], str]] = {
     "more blocks": ({"num_hidden_layers": 3}, ModelNotFoundError, r"no tensor 'model\.layers\.2\."),
     "absurdly many blocks": ({"num_hidden_layers": 10**9}, ModelNotFoundError, r"no tensor 'model\.layers\.2\."),
     "fewer blocks": ({"num_hidden_layers": 1}, UnsupportedArchitectureError, r"9 tensors .* 'model\.layers\.1\."),
-    "more tokens": ({"vocab_size": 271}, ModelLoadError, r"shape \(270, 64\); config.json makes that \(271, 64\)"),
+    "more tokens": ({"vocab_size": 271}, ModelLoadError, r"shape \(270, 64\); by config.json it must be \(271, 64\)"),
     "biases": ({"attention_bias": True}, ModelNotFoundError, r"'model\.layers\.0\.self_attn\.q_proj\.bias'"),
 }
 

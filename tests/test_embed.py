@@ -157,7 +157,7 @@ class TestEncoders:
         ids = np.random.default_rng(0).integers(1000, 20_000, models.N_CTX_TRAIN).tolist()
         expected = NumpyBert(bert_path).tokens(ids).mean(axis=0)
         np.testing.assert_allclose(encoder.embed([[101, 102], ids])[1], expected, **CLOSE)
-        with pytest.raises(pyggml.ContextOverflowError, match=r"text 1 has 513 tokens and the context holds 512"):
+        with pytest.raises(pyggml.ContextOverflowError, match=r"text 1 has 513 tokens, but the context holds only 512"):
             encoder.embed([ids, [*ids, 5]])
 
     def test_of_any_length_that_was_asked_for(self, tmp_path: Path) -> None:

@@ -121,11 +121,11 @@ def test_texts(tmp_path: Path) -> None:
         ("", 1, None, "1 to 65535 bytes"),
         pytest.param("k" * 65536, 1, None, "1 to 65535 bytes", id="long key"),
         ("k\0", 1, None, "NUL"),
-        ("k\ud800", 1, None, "half a character"),
+        ("k\ud800", 1, None, "a lone surrogate"),
         (5, 1, None, "must be a str"),
         ("k", "a\0b", None, "NUL"),
         ("k", ["a", "b\0"], None, "value 1 .* NUL"),
-        ("k", "\ud800", None, "half a character"),
+        ("k", "\ud800", None, "a lone surrogate"),
         ("k", ["a", 1], None, "must be a str"),
         ("k", 5, T.STRING, "takes a str"),
         ("k", "5", T.INT32, "number"),
@@ -248,10 +248,10 @@ def test_tensors_come_in_any_order_and_memory_layout(tmp_path: Path) -> None:
         ("ü" * 32, (4,), GGMLType.F32, "64 bytes"),
         ("n\0", (4,), GGMLType.F32, "NUL"),
         ("taken", (4,), GGMLType.F32, "already"),
-        ("n", (), GGMLType.F32, "1 or more sizes"),
+        ("n", (), GGMLType.F32, "one or more sizes"),
         ("n", (1, 1, 1, 1, 4), GGMLType.F32, "1 to 4"),
-        ("n", (-4,), GGMLType.F32, "from 0 up"),
-        ("n", (0, 4), GGMLType.F32, "1 or more"),
+        ("n", (-4,), GGMLType.F32, "sizes >= 0"),
+        ("n", (0, 4), GGMLType.F32, "one or more"),
         ("n", (3, 16), GGMLType.Q8_0, "blocks of 32"),
         ("n", (4, 128), GGMLType.Q4_K, "blocks of 256"),
         ("n", (2**62,), GGMLType.F32, "larger than a file"),
@@ -299,7 +299,7 @@ def test_refused_data(data: npt.NDArray[np.generic], tmp_path: Path) -> None:
         with pytest.raises(InvalidParameterError, match=r"'w' is F32 \(2, 4\)"):
             writer.write_tensor("w", data)
         writer.write_tensor("w", np.ones((2, 4), np.float32))
-        with pytest.raises(InvalidParameterError, match="has its data already"):
+        with pytest.raises(InvalidParameterError, match="already has its data"):
             writer.write_tensor("w", np.ones((2, 4), np.float32))
         with pytest.raises(InvalidParameterError, match="was not declared"):
             writer.write_tensor("v", np.ones((2, 4), np.float32))
@@ -501,14 +501,14 @@ def test_a_tensor_can_come_in_parts(tmp_path: Path) -> None:
         writer.add_tensor("before", (3,), GGMLType.F32)
         writer.add_tensor("parts", values.shape, GGMLType.F32)
         writer.write_tensor_parts("parts", (values[i : i + 10] for i in range(0, 64, 10)))
-        with pytest.raises(InvalidParameterError, match="has its data already"):
+        with pytest.raises(InvalidParameterError, match="already has its data"):
             writer.write_tensor_parts("parts", [values])
         writer.write_tensor("before", np.ones(3, np.float32))
     with GGUFReader(tmp_path / "parts.gguf") as reader:
         np.testing.assert_array_equal(reader.tensor("parts"), values)
 
 
-@pytest.mark.parametrize(("n", "message"), [(63, "are 8064 bytes, and tensor 'parts' takes 8192"), (65, "more than")])
+@pytest.mark.parametrize(("n", "message"), [(63, "have 8064 bytes, but tensor 'parts' needs 8192"), (65, "more than")])
 def test_parts_have_to_fit(tmp_path: Path, n: int, message: str) -> None:
     rows = np.zeros((1, 32), np.float32)
     with GGUFWriter(tmp_path / "parts.gguf") as writer:

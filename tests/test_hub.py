@@ -180,9 +180,9 @@ def test_metas_own_names(hub: HubServer) -> None:
     ("index", "message"),
     [
         ('{"weight_map": {"a": "model-2.safetensors"}}', "no model-2.safetensors, which its"),
-        ('{"weight_map": {"a": "../../model.safetensors"}}', "'../../model.safetensors', which is no file of"),
-        ('{"weight_map": {"a": 1}}', "is in 1, which is no file of"),
-        ('{"weight_map": {"a": [1]}}', "which is no file of"),
+        ('{"weight_map": {"a": "../../model.safetensors"}}', "'../../model.safetensors', which is not a file name in"),
+        ('{"weight_map": {"a": 1}}', "in 1, which is not a file name in"),
+        ('{"weight_map": {"a": [1]}}', "which is not a file name in"),
         ('{"weight_map": []}', "has no weight_map"),
         ("[" * 100_000, "is not JSON"),
     ],
@@ -211,7 +211,7 @@ def test_the_only_gguf_file(gguf: HubServer) -> None:
 def test_one_of_several_has_to_be_named(hub: HubServer) -> None:
     names = ["stories-Q4_K_M.gguf", "stories-Q4_K_S.gguf", "big/stories-Q8_0.gguf", "mmproj-stories-F16.gguf"]
     hub.add("tiny/many", dict.fromkeys([*names, "imatrix.gguf"], SHIPPED))
-    listed = r"3 models; name one, such as 'hf:tiny/many:big/stories-Q8_0.gguf': .*, stories-Q4_K_M.gguf, .*K_S.gguf$"
+    listed = r"3 models; choose one, such as 'hf:tiny/many:big/stories-Q8_0.gguf': .*, stories-Q4_K_M.gguf, .*K_S.gguf$"
     with pytest.raises(ModelLoadError, match=listed):
         pyggml.load("hf:tiny/many")
     for file, name in {
@@ -231,7 +231,7 @@ def test_one_of_several_has_to_be_named(hub: HubServer) -> None:
 
 def test_a_type_that_several_files_have(hub: HubServer) -> None:
     hub.add("tiny/many", {"a-Q8_0.gguf": SHIPPED, "b-Q8_0.gguf": SHIPPED})
-    with pytest.raises(ModelLoadError, match=r"2 models; name one, such as 'hf:tiny/many@main:a-Q8_0.gguf'"):
+    with pytest.raises(ModelLoadError, match=r"2 models; choose one, such as 'hf:tiny/many@main:a-Q8_0.gguf'"):
         pyggml.load("hf:tiny/many@main:q8_0")
 
 
@@ -257,10 +257,10 @@ def test_a_split_set_with_a_part_missing(hub: HubServer) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (["pytorch_model.bin", "config.json"], "weights as pytorch_model.bin, a format that can run code"),
-        (["README.md"], "holds no model: neither"),
-        (["adapter_model.safetensors"], "holds no model: neither"),
-        ([], "holds no model: neither"),
+        (["pytorch_model.bin", "config.json"], "weights in pytorch_model.bin, .* it can run code"),
+        (["README.md"], "holds no model: it has no model.safetensors"),
+        (["adapter_model.safetensors"], "holds no model: it has no model.safetensors"),
+        ([], "holds no model: it has no model.safetensors"),
     ],
 )
 def test_repositories_without_a_model(hub: HubServer, files: list[str], message: str) -> None:
@@ -295,20 +295,20 @@ def test_references(text: str, reference: Reference) -> None:
         ("hf:repo", "does not name an organisation"),
         ("hf:org/repo/file.gguf", "does not name an organisation"),
         ("hf://org/repo", "slashes after hf:"),
-        ("hf:org/", "'' is no name"),
-        ("hf:../repo", "'..' is no name"),
-        ("hf:org/re po", "'re po' is no name"),
-        ("hf:org/-repo", "'-repo' is no name"),
-        ("hf:org/re--po", "'re--po' is no name"),
+        ("hf:org/", "does not allow the name ''"),
+        ("hf:../repo", "does not allow the name '..'"),
+        ("hf:org/re po", "does not allow the name 're po'"),
+        ("hf:org/-repo", "does not allow the name '-repo'"),
+        ("hf:org/re--po", "does not allow the name 're--po'"),
         (f"hf:org/{'r' * 97}", "longer than 96"),
-        ("hf:org/repo@", "'' is no revision"),
-        ("hf:org/repo@../main", "'../main' is no revision"),
-        ("hf:org/repo@a b", "'a b' is no revision"),
-        ("hf:org/repo:", "'' is no path"),
-        ("hf:org/repo:../../secret.gguf", "is no path in a repository"),
-        ("hf:org/repo:/etc/passwd", "is no path in a repository"),
-        ("hf:org/repo:a\\b.gguf", "is no path in a repository"),
-        ("hf:org/repo:a:b.gguf", "is no path in a repository"),
+        ("hf:org/repo@", "'' is not a valid revision"),
+        ("hf:org/repo@../main", "'../main' is not a valid revision"),
+        ("hf:org/repo@a b", "'a b' is not a valid revision"),
+        ("hf:org/repo:", "'' is not a valid path"),
+        ("hf:org/repo:../../secret.gguf", "is not a valid path in a repository"),
+        ("hf:org/repo:/etc/passwd", "is not a valid path in a repository"),
+        ("hf:org/repo:a\\b.gguf", "is not a valid path in a repository"),
+        ("hf:org/repo:a:b.gguf", "is not a valid path in a repository"),
     ],
 )
 def test_malformed_references(hub: HubServer, text: str, message: str) -> None:
@@ -409,7 +409,7 @@ def test_errors_that_do_not_pass(gguf: HubServer, cache: Path) -> None:
 @pytest.mark.parametrize("size", [1000, len(SHIPPED) + 1])
 def test_another_size_than_was_said_is_not_taken(gguf: HubServer, cache: Path, size: int) -> None:
     gguf.faults.large_size = size
-    with pytest.raises(DownloadError, match=f"did not come as .* describes it: .* should be of size {size} "):
+    with pytest.raises(DownloadError, match=f"the download of .* is damaged: .* should be of size {size} "):
         identify("hf:tiny/stories")
     assert not list(cache.rglob("*.gguf"))
     gguf.faults.large_size = None
@@ -434,7 +434,7 @@ def test_two_at_once_download_once(gguf: HubServer) -> None:
 
 def test_a_disk_that_is_too_small(gguf: HubServer, cache: Path) -> None:
     gguf.faults.large_size = 10**18
-    with pytest.raises(DiskFullError, match=f"takes {10**18} bytes, and .* has room for") as raised:
+    with pytest.raises(DiskFullError, match=f"needs {10**18} bytes, but .* has only") as raised:
         identify("hf:tiny/stories")
     assert raised.value.required_bytes == 10**18
     assert raised.value.available_bytes == pytest.approx(shutil.disk_usage(cache.parent.parent).free, rel=0.1)
@@ -465,7 +465,7 @@ def test_a_disk_that_gets_full(cache: Path) -> None:
 def test_a_cache_that_cannot_be(cache: Path) -> None:
     cache.parent.mkdir()
     cache.write_text("a file")
-    with pytest.raises(DownloadError, match=f"hf:tiny/stories cannot be kept in {cache}"):
+    with pytest.raises(DownloadError, match=f"hf:tiny/stories cannot be stored in {cache}"):
         identify("hf:tiny/stories")
 
 
@@ -556,10 +556,10 @@ def test_equal_files_of_two_commits_are_downloaded_once(gguf: HubServer) -> None
 
 def test_private_repositories(gguf: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     gguf.repositories["tiny/stories"].token = "hf_right"
-    with pytest.raises(ModelNotFoundError, match=r"no tiny/stories at .*, or it is private: then set HF_TOKEN"):
+    with pytest.raises(ModelNotFoundError, match=r"no tiny/stories at .*; if it is private, set HF_TOKEN"):
         identify("hf:tiny/stories")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
-    with pytest.raises(DownloadError, match="only for a valid token, and got none or another: set HF_TOKEN"):
+    with pytest.raises(DownloadError, match="requires a valid token for tiny/stories: set HF_TOKEN"):
         identify("hf:tiny/stories")
     monkeypatch.setenv("HF_TOKEN", "hf_right")
     gguf.faults.drop_after[NAME] = 1000
@@ -574,7 +574,7 @@ def test_gated_repositories(gguf: HubServer, monkeypatch: pytest.MonkeyPatch) ->
     gguf.repositories["tiny/stories"].is_gated = True
     gguf.add("other/private", {"a.gguf": SHIPPED})
     gguf.repositories["other/private"].token = "hf_of_somebody"
-    message = f"access to tiny/stories is restricted: ask for it at {gguf.url}/tiny/stories, then set HF_TOKEN or run"
+    message = f"access to tiny/stories is restricted: request it at {gguf.url}/tiny/stories, then set HF_TOKEN or run"
     for token in (None, "hf_of_somebody"):
         if token:
             monkeypatch.setenv("HF_TOKEN", token)
@@ -666,7 +666,7 @@ def test_a_hub_that_does_not_answer(gguf: HubServer, monkeypatch: pytest.MonkeyP
 
 
 def test_what_is_not_there(gguf: HubServer) -> None:
-    with pytest.raises(ModelNotFoundError, match=f"there is no tiny/nothing at {gguf.url}, or it is private"):
+    with pytest.raises(ModelNotFoundError, match=f"there is no tiny/nothing at {gguf.url}; if it is private"):
         identify("hf:tiny/nothing")
     with pytest.raises(ModelNotFoundError, match=r"tiny/stories at .* has no revision 'v2'"):
         identify("hf:tiny/stories@v2")
@@ -679,7 +679,7 @@ def test_what_is_not_there(gguf: HubServer) -> None:
 @pytest.mark.parametrize("page", [b"<html>Please log in to this network</html>", b"[]", b"{}", b'{"id": 1}', b""])
 def test_something_that_is_no_hub(gguf: HubServer, page: bytes) -> None:
     gguf.faults.not_a_hub = page
-    with pytest.raises(DownloadError, match="does not answer as a hub does"):
+    with pytest.raises(DownloadError, match="does not answer like a hub"):
         identify("hf:tiny/stories")
 
 
@@ -715,7 +715,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("hub")
 def test_an_old_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub, "__version__", "1.9.0")
-    with pytest.raises(MissingPackageError, match=r"1.24 or later, and this is 1.9.0: pip install -U"):
+    with pytest.raises(MissingPackageError, match=r"1.24 or later, but 1.9.0 is installed: pip install -U"):
         pyggml.load("hf:tiny/stories")
 
 

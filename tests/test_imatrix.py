@@ -144,7 +144,7 @@ def test_activations_that_are_no_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"text": ids_of(63)}, "has 63 tokens, which do not fill a chunk of n_ctx=64"),
+        ({"text": ids_of(63)}, "has 63 tokens, too few for a chunk of n_ctx=64"),
         ({"text": "x"}, "the text has 2 tokens"),
         ({"text": []}, "has 0 tokens"),
         ({"text": 5}, "the text"),
@@ -162,7 +162,7 @@ def test_arguments_that_cannot_be(tiny_path: Path, arguments: dict[str, Any], me
 
 
 def test_texts_that_are_missing(tiny_path: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFoundError, match="no text at"):
+    with pytest.raises(ModelNotFoundError, match="no text file at"):
         pyggml.compute_imatrix(tiny_path, tmp_path / "nothing.txt")
 
 
@@ -308,12 +308,12 @@ def test_files_that_are_no_importance_matrices(tmp_path: Path) -> None:
     [
         ({"a.in_sum2": np.ones((1, 4))}, r"'a\.counts' is missing"),
         ({"a.in_sum2": np.ones((1, 4)), "a.counts": np.ones(3)}, "4 sums for 3 counts"),
-        ({"a.in_sum2": np.ones(4), "a.counts": np.ones(1), "a.in_sum": np.ones(3)}, "4 sums of squares and 3"),
-        ({"a.in_sum2": -np.ones(4), "a.counts": np.ones(1)}, "hold values that are none"),
-        ({"a.in_sum2": np.full(4, np.inf), "a.counts": np.ones(1)}, "hold values that are none"),
-        ({"a.in_sum2": np.ones(4), "a.counts": np.full(1, np.nan)}, "counts of 'a' hold values that are none"),
-        ({"a.in_sum2": np.ones(4), "a.counts": np.full(1, np.inf)}, "counts of 'a' hold values that are none"),
-        ({"a.in_sum2": np.ones(4), "a.counts": -np.ones(1)}, "counts of 'a' hold values that are none"),
+        ({"a.in_sum2": np.ones(4), "a.counts": np.ones(1), "a.in_sum": np.ones(3)}, "4 sums of squares but 3"),
+        ({"a.in_sum2": -np.ones(4), "a.counts": np.ones(1)}, "'a' has invalid sums of squares"),
+        ({"a.in_sum2": np.full(4, np.inf), "a.counts": np.ones(1)}, "'a' has invalid sums of squares"),
+        ({"a.in_sum2": np.ones(4), "a.counts": np.full(1, np.nan)}, "'a' has invalid counts"),
+        ({"a.in_sum2": np.ones(4), "a.counts": np.full(1, np.inf)}, "'a' has invalid counts"),
+        ({"a.in_sum2": np.ones(4), "a.counts": -np.ones(1)}, "'a' has invalid counts"),
     ],
 )
 def test_broken_files(tmp_path: Path, tensors: dict[str, npt.NDArray[np.float64]], message: str) -> None:

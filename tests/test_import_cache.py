@@ -448,7 +448,7 @@ def test_without_locks_it_says_so_and_goes_on(
         imported(hf, progress=stop_after(12))
     assert names_in(cache) == []
     assert imported(hf).path.read_bytes() == reference
-    assert "has no locks (No locks available)" in caplog.text
+    assert "does not support locks (No locks available)" in caplog.text
     assert names_in(cache) == [".gguf"]
 
 
@@ -544,7 +544,7 @@ def test_a_cache_that_is_no_directory_is_named(hf: Path, tmp_path: Path, monkeyp
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         monkeypatch.setenv("PYGGML_CACHE", str(place))
-        with pytest.raises(InvalidParameterError, match="PYGGML_CACHE names another place"):
+        with pytest.raises(InvalidParameterError, match="Set PYGGML_CACHE to use another folder"):
             imported(hf)
 
 

@@ -238,7 +238,7 @@ BROKEN: dict[str, tuple[str, Callable[[dict[str, Any]], object], type[InferError
         "w8a8",
         lambda t: t.update({f"{NAME}weight_scale": np.full((96, 1), np.inf, np.float32)}),
         ModelLoadError,
-        "weight_scale holds scales that are infinite",
+        "weight_scale holds infinite or NaN scales",
     ),
     "too few words": (
         "packed 4 bits",

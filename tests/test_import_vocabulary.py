@@ -152,7 +152,7 @@ def test_the_engine_cuts_as_the_table_says(tmp_path: Path, entry: pre_tokenizers
     ("changes", "reason"),
     [
         ({"normalizer": {"type": "NFC"}}, "the engine does not normalise text (NFC)"),
-        ({"pre_tokenizer": small.words(r"\w+|\W")}, r"the engine does not have its pre-tokenizer: \w+|\W"),
+        ({"pre_tokenizer": small.words(r"\w+|\W")}, r"the engine does not support its pre-tokenizer: \w+|\W"),
         ({"pre_tokenizer": {**_GPT2, "add_prefix_space": True}}, "pre-tokenizer: ByteLevel(add_prefix_space) then 's|"),
         (
             {"pre_tokenizer": small.sequence(small.split(small.LLAMA3, "MergedWithNext"), small.bytes_only())},
@@ -273,8 +273,8 @@ def test_without_the_space_in_front(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("scheme", "reason"),
     [
-        ("first", "only the beginning of a text gets a space, and not what follows a special token"),
-        ("always", "a text that begins with a space gets no other"),
+        ("first", "a space is prepended to the beginning of a text only, not after special tokens"),
+        ("always", "no space is prepended to a text that begins with one"),
         ("never", None),
     ],
 )
@@ -540,7 +540,7 @@ def test_rows_without_a_token_get_an_unused_one(tmp_path: Path) -> None:
     assert vocabulary.n_tokens == len(tokens) == len(set(tokens)) == n + 4
     assert tokens[n:] == [f"[[PAD{n}]]", f"[PAD{n}]", f"[PAD{n + 2}]", f"[PAD{n + 3}]"]
     assert list(types[n:]) == [UNUSED, USER_DEFINED, UNUSED, UNUSED]
-    assert vocabulary.notes == ("3 tokens of the model's embedding have no text and were given one",)
+    assert vocabulary.notes == ("3 rows of the model's embedding have no token and were given unused ones",)
     loaded(vocabulary, tmp_path / "v.gguf").close()
 
 
@@ -570,8 +570,12 @@ def test_kinds_of_added_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "changes", "reason"),
     [
-        (("<|end|>",), {"rstrip": True}, "added tokens with rules that the engine does not have (rstrip: '<|end|>')"),
-        (("|>b",), {}, "added tokens of which one can begin inside another: '<|endoftext|>' and '|>b'"),
+        (
+            ("<|end|>",),
+            {"rstrip": True},
+            "added tokens with rules that the engine does not support (rstrip: '<|end|>')",
+        ),
+        (("|>b",), {}, "added tokens that can overlap in a text: '<|endoftext|>' and '|>b'"),
         (("</s>",), {"special": False}, "the engine takes '</s>' for special, always"),
         (("<|channel|>",), {}, "the engine takes '<|channel|>' for text, always"),
     ],
@@ -628,17 +632,20 @@ BROKEN: dict[str, tuple[Callable[[Json], None], str]] = {
     "another kind": (_with("model", "type", value="WordLevel"), "of this kind cannot be read: 'WordLevel'"),
     "no vocab": (_without("model", "vocab"), "an object was expected, not None"),
     "vocab is a list": (_with("model", "vocab", value=[1]), r"an object was expected, not \[1\]"),
-    "empty vocab": (_with("model", value={"type": "BPE", "vocab": {}, "merges": []}), "a vocabulary without tokens"),
-    "id is text": (_with("model", "vocab", "a", value="7"), "'a' has the id '7': 0 to 4194303 can be"),
+    "empty vocab": (_with("model", value={"type": "BPE", "vocab": {}, "merges": []}), "the vocabulary is empty"),
+    "id is text": (_with("model", "vocab", "a", value="7"), "'a' has the id '7'; ids are integers from 0 to 4194303"),
     "id is true": (_with("model", "vocab", "a", value=True), "'a' has the id True"),
     "negative id": (_with("model", "vocab", "a", value=-1), "'a' has the id -1"),
     "huge id": (_with("model", "vocab", "a", value=10**30), "'a' has the id 10"),
-    "id twice": (_with("model", "vocab", "a", value=5), "has the id 5, which is that of"),
-    "hole": (_with("model", "vocab", "a", value=5000), "no token has the id \\d+, and ids go up to 5000"),
+    "id twice": (_with("model", "vocab", "a", value=5), "has the id 5, which belongs to"),
+    "hole": (_with("model", "vocab", "a", value=5000), "no token has the id \\d+, although ids go up to 5000"),
     "no merges": (_without("model", "merges"), "a list of at most \\d+ merges was expected, not None"),
     "merge of three": (_with("model", "merges", 3, value="a b c"), r'"merges"\]\[3\]: two tokens were expected'),
     "merge of numbers": (_with("model", "merges", 0, value=[1, 2]), r'"merges"\]\[0\]: two tokens were expected'),
-    "merge of nothing": (_with("model", "merges", 0, value=["a", "QQ"]), r"\[0\]: 'a' and 'QQ' are no tokens, or make"),
+    "merge of nothing": (
+        _with("model", "merges", 0, value=["a", "QQ"]),
+        r"\[0\]: 'a', 'QQ' or their concatenation is not in",
+    ),
     "dropout": (_with("model", "dropout", value=0.1), r'"dropout"\] is 0.1, which the engine does not have'),
     "added are no list": (_with("added_tokens", value=3), '"added_tokens": a list was expected'),
     "added has no text": (
@@ -647,24 +654,24 @@ BROKEN: dict[str, tuple[Callable[[Json], None], str]] = {
     ),
     "added is a number": (_with("added_tokens", 0, value=3), r'"added_tokens"\[0\]: an object with a "content"'),
     "added has no id": (_without("added_tokens", 0, "id"), "has the id None"),
-    "added elsewhere": (_with("added_tokens", 0, "id", value=7), "has the id 7, which is that of"),
+    "added elsewhere": (_with("added_tokens", 0, "id", value=7), "has the id 7, which belongs to"),
     "added with NUL": (_with("added_tokens", 0, value={"id": 9999, "content": "a\0b"}), "holds a NUL"),
     "added with half a character": (
         _with("added_tokens", 0, value={"id": 9999, "content": "\ud800"}),
-        "holds half a character",
+        "holds a lone surrogate",
     ),
-    "added without text": (_with("added_tokens", 0, value={"id": 9999, "content": ""}), "a token without a text"),
+    "added without text": (_with("added_tokens", 0, value={"id": 9999, "content": ""}), "a token has an empty text"),
     "pre-tokenizer": (_with("pre_tokenizer", value=[1]), "an object was expected, not"),
     "no steps": (_with("pre_tokenizer", value={"type": "Sequence"}), "a list was expected, not None"),
     "pattern": (
         _with("pre_tokenizer", value={"type": "Sequence", "pretokenizers": [{"type": "Split"}]}),
         "without a pat",
     ),
-    "unknown around": (_with("post_processor", value={"type": "Odd"}), "'Odd' is none that is known here"),
-    "two before": (_with("post_processor", value=template(["<s>", "<s>"], [])), "the engine has one for each"),
+    "unknown around": (_with("post_processor", value={"type": "Odd"}), "the type 'Odd' is not supported"),
+    "two before": (_with("post_processor", value=template(["<s>", "<s>"], [])), "the engine can add one token on each"),
     "around is no token": (
         _with("post_processor", value=template(["<s>"], [])),
-        "'<s>', which goes around a text, is no",
+        "the post-processor adds '<s>', which is not in the vocabulary",
     ),
     "odd template": (
         _with("post_processor", value={"type": "TemplateProcessing", "single": [3]}),
@@ -690,7 +697,7 @@ def test_a_broken_tokenizer_is_named_with_the_place(tmp_path: Path, name: str) -
         (b"{", "is not JSON"),
         (b'{"\xff": 1}', "is not UTF-8"),
         (b"[]", "an object was expected"),
-        (b'{"model": {}, "model": {}}', "the key 'model' is there twice"),
+        (b'{"model": {}, "model": {}}', "duplicate key 'model'"),
         (b'{"model":' * 100_000, "is not JSON"),
         (b'{"model": {"vocab": {"a": ' + b"9" * 10_000 + b"}}}", "is not JSON|cannot be read"),
     ],
@@ -707,10 +714,13 @@ def test_broken_json(tmp_path: Path, data: bytes, message: str) -> None:
         ({"tokenizer_config__json": "x"}, "tokenizer_config.json is not JSON"),
         ({"tokenizer_config__json": {"added_tokens_decoder": []}}, '"added_tokens_decoder": an object was expected'),
         ({"tokenizer_config__json": {"added_tokens_decoder": {"x": {"content": "y"}}}}, "'y' has the id 'x'"),
-        ({"tokenizer_config__json": {"chat_template": 7}}, 'tokenizer_config.json: "chat_template": texts with names'),
-        ({"tokenizer_config__json": {"chat_template": "\ud800"}}, "'default' holds a NUL or half a character"),
+        ({"tokenizer_config__json": {"chat_template": 7}}, 'tokenizer_config.json: "chat_template": named texts'),
+        ({"tokenizer_config__json": {"chat_template": "\ud800"}}, "'default' holds a NUL or a lone surrogate"),
         ({"added_tokens__json": {"y": 1.5}}, "added_tokens.json: 'y' has the id 1.5"),
-        ({"generation_config__json": {"eos_token_id": ["x"]}}, 'generation_config.json: "eos_token_id" is no id'),
+        (
+            {"generation_config__json": {"eos_token_id": ["x"]}},
+            'generation_config.json: "eos_token_id" must be an integer',
+        ),
         ({"chat_template__jinja": b"\xff"}, "chat_template.jinja is not UTF-8"),
     ],
 )

@@ -101,7 +101,7 @@ def test_progress_tells_and_stops(tiny_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"text": [1] * 63}, "has 63 tokens, which do not fill a chunk of n_ctx=64"),
+        ({"text": [1] * 63}, "has 63 tokens, too few for a chunk of n_ctx=64"),
         ({"text": None}, "the text"),
         ({"text": [-1] * 64}, "-1"),
         ({"n_ctx": 8}, "n_ctx must be between 16"),

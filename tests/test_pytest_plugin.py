@@ -64,7 +64,7 @@ def test_leaks_are_found(pytester: pytest.Pytester) -> None:
         """,
     )
     done.assert_outcomes(passed=3, failed=1, errors=1)
-    done.stdout.fnmatch_lines(["*this test leaves native objects behind: 1 chat_templates, 1 engine, 1 model"])
+    done.stdout.fnmatch_lines(["*this test leaks native objects: 1 chat_templates, 1 engine, 1 model"])
 
 
 def test_pytest_starts_without_the_library(pytester: pytest.Pytester) -> None:

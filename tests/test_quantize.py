@@ -141,7 +141,7 @@ def test_split_sets_become_one_file(tiny_path: Path, tmp_path: Path) -> None:
     pyggml.quantize(first, tmp_path / "ours.gguf", "q8_0")
     assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
     assert not any(key.startswith("split.") for key in metadata_of(tmp_path / "ours.gguf"))
-    with pytest.raises(ModelLoadError, match="name the first"):
+    with pytest.raises(ModelLoadError, match="pass the first"):
         pyggml.quantize(tmp_path / "model-00002-of-00003.gguf", tmp_path / "dst.gguf", "q8_0")
     renamed = first.rename(tmp_path / "first.gguf")
     with pytest.raises(ModelLoadError, match=r"does not end in -00001-of-00003\.gguf"):
@@ -205,9 +205,11 @@ def test_tensors_without_importances(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     src, dst = quantizer.write_rows(monkeypatch, tmp_path / "src.gguf", "llama", n_layer=1), tmp_path / "dst.gguf"
     partial = quantizer.random_imatrix(src, without="ffn_up")
     report = pyggml.quantize(src, dst, "q4_k_m", imatrix=partial)
-    assert report.notes == ("of 1 quantised tensors the importance matrix knows nothing: blk.0.ffn_up.weight",)
+    assert report.notes == ("the importance matrix has no entry for 1 quantised tensors: blk.0.ffn_up.weight",)
     dst.unlink()
-    with pytest.raises(InvalidParameterError, match=r"'blk\.0\.ffn_up\.weight' the type IQ2_XXS.* knows nothing of it"):
+    with pytest.raises(
+        InvalidParameterError, match=r"'blk\.0\.ffn_up\.weight' the type IQ2_XXS.* has none for this tensor"
+    ):
         pyggml.quantize(src, dst, "iq2_xxs", imatrix=partial)
     with pytest.raises(InvalidParameterError, match=r"iq2_xxs gives tensor .* give an importance matrix"):
         pyggml.quantize(src, dst, "iq2_xxs")
@@ -219,7 +221,7 @@ def test_importances_of_another_model(monkeypatch: pytest.MonkeyPatch, tmp_path:
     one = Importance(np.ones((1, 64), np.float32), np.ones(1, np.int64))
     with pytest.raises(InvalidParameterError, match=r"of another model.* 64 importances of .*attn_q.* makes that 256"):
         pyggml.quantize(src, dst, "q4_k_m", imatrix=ImportanceMatrix({"blk.0.attn_q.weight": one}, (), 512, 1))
-    with pytest.raises(InvalidParameterError, match="of another model: none of its 1 tensors"):
+    with pytest.raises(InvalidParameterError, match="belongs to another model: none of its 1 tensors"):
         pyggml.quantize(src, dst, "q4_k_m", imatrix=ImportanceMatrix({"h.0.mlp": one}, (), 512, 1))
     assert not dst.exists()
 
@@ -290,24 +292,27 @@ def test_kept_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"tensor_types": {"ffn_dwn": "q8_0"}}, "'ffn_dwn' in its name; they are called blk.0.attn_k.weight, "),
-        ({"tensor_types": {"_norm": "q8_0"}}, "no tensor that could be quantised"),
-        ({"tensor_types": {"ffn_up": "q4_k_m"}}, "'q4_k_m' is no element type; it may be f32, f16"),
-        ({"tensor_types": {"ffn_up": "q8_1"}}, "'q8_1' is no element type"),
-        ({"tensor_types": {"ffn_up": 8}}, "8 is no element type"),
+        (
+            {"tensor_types": {"ffn_dwn": "q8_0"}},
+            "'ffn_dwn' matches no tensor that can be quantised; those are called blk.0.attn_k.weight, ",
+        ),
+        ({"tensor_types": {"_norm": "q8_0"}}, "'_norm' matches no tensor that can be quantised"),
+        ({"tensor_types": {"ffn_up": "q4_k_m"}}, "'q4_k_m' is not an element type; choose one of f32, f16"),
+        ({"tensor_types": {"ffn_up": "q8_1"}}, "'q8_1' is not an element type"),
+        ({"tensor_types": {"ffn_up": 8}}, "8 is not an element type"),
         ({"tensor_types": {"(": "q8_0"}}, r"'\(' is no regular expression"),
         ({"tensor_types": "ffn_up=q8_0"}, "must map"),
         ({"keep": "output.weight"}, "keep must be a list"),
         ({"keep": [3]}, "a regular expression was expected"),
         ({"keep": ["nothing"]}, "'nothing'"),
-        ({"ftype": "q4"}, "ftype is 'q4'; it may be bf16, f16"),
+        ({"ftype": "q4"}, "ftype is 'q4'; choose one of bf16, f16"),
         ({"ftype": None}, "ftype is None"),
         ({"ftype": "auto"}, "ftype is 'auto'"),
         ({"ftype": "nvfp4"}, "cannot make files of type"),
         ({"ftype": "q1_0"}, r"'blk\.0\.attn_k\.weight' has rows of 64 values: no tensor type fallback"),
         ({"n_threads": 0}, "n_threads must be between 1 and"),
         ({"src": 3}, "must be given as a path"),
-        ({"dst": "a\0b"}, "must be given as a path"),
+        ({"dst": "a\0b"}, "dst must be the path"),
         ({"imatrix": 3}, "given as a path"),
     ],
 )
@@ -332,7 +337,9 @@ def test_the_source_is_not_overwritten(tiny_path: Path, tmp_path: Path) -> None:
 def test_quantised_sources_are_refused_unless_asked_for(tiny_path: Path, tmp_path: Path) -> None:
     src, dst = tmp_path / "src.gguf", tmp_path / "dst.gguf"
     pyggml.quantize(tiny_path, src, "q8_0")
-    with pytest.raises(InvalidParameterError, match=r"quantised already: .* is Q8_0, and to make it Q4_0 .*requantize"):
+    with pytest.raises(
+        InvalidParameterError, match=r"already quantised: .* is Q8_0, and converting it to Q4_0 .*requantize"
+    ):
         pyggml.quantize(src, dst, "q4_0")
     assert not dst.exists()
     pyggml.quantize(src, dst, "q8_0")  # nothing to do
@@ -372,7 +379,7 @@ def test_full_disks_are_refused_before_anything_is_written(
 ) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.raises(DiskFullError, match=r"has room for 1\.00 kB") as caught:
+    with pytest.raises(DiskFullError, match=r"has only 1\.00 kB free") as caught:
         pyggml.quantize(tiny_path, tmp_path / "dst.gguf", "q8_0")
     assert caught.value.required_bytes > caught.value.available_bytes == 1000
     assert not list(tmp_path.iterdir())
@@ -387,7 +394,7 @@ def test_disks_that_get_full(tiny_path: Path, tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", program, str(tiny_path), str(tmp_path / "dst.gguf")]
     done = subprocess.run(arguments, capture_output=True, text=True)
     assert "DiskFullError" in done.stderr
-    assert "and the disk is full" in done.stderr
+    assert "but the disk is full" in done.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -99,10 +99,10 @@ BROKEN_FILES: dict[str, tuple[bytes, str]] = {
     "no JSON": (checkpoints.file(b"{]", b""), "is not JSON"),
     "no UTF-8": (checkpoints.file(b'{"\xff": 1}', b""), "is not UTF-8"),
     "deep": (checkpoints.file(b"[" * 200_000, b""), "nested too deep"),
-    "a list": (checkpoints.file([], b""), "a list where an object"),
-    "twice": (checkpoints.file(b'{"a":{},"a":{}}', b""), "'a' is there twice"),
-    "no entry": (checkpoints.file({"a": 1}, b""), "tensor 'a' is not described"),
-    "half an entry": (checkpoints.file({"a": {"dtype": "F32"}}, b""), "tensor 'a' is not described"),
+    "a list": (checkpoints.file([], b""), "holds a list; an object"),
+    "twice": (checkpoints.file(b'{"a":{},"a":{}}', b""), "duplicate key 'a'"),
+    "no entry": (checkpoints.file({"a": 1}, b""), "tensor 'a' lacks dtype, shape or data_offsets"),
+    "half an entry": (checkpoints.file({"a": {"dtype": "F32"}}, b""), "tensor 'a' lacks dtype, shape or data_offsets"),
     "dtype": (checkpoints.file(entries(a={"dtype": "F3"}), BODY), "tensor 'a' is of type 'F3'"),
     "no dtype": (checkpoints.file(entries(a={"dtype": ["F32"]}), BODY), "tensor 'a' is of type"),
     "negative shape": (checkpoints.file(entries(a={"shape": [-3, -4]}), BODY), "tensor 'a' has shape"),
@@ -113,10 +113,10 @@ BROKEN_FILES: dict[str, tuple[bytes, str]] = {
     "offsets": (checkpoints.file(entries(a={"data_offsets": [0]}), BODY), "two offsets"),
     "backwards": (checkpoints.file(entries(a={"data_offsets": [48, 0]}), BODY), "tensor 'a' of shape"),
     "overlap": (checkpoints.file(entries(odd={"data_offsets": [44, 47]}), BODY), "'odd' overlaps tensor 'a'"),
-    "hole": (checkpoints.file(entries(odd=None), BODY), "'b' leaves a hole after tensor 'a'"),
-    "hole at the start": (checkpoints.file(entries(a=None), BODY), "'odd' leaves a hole after the header"),
+    "hole": (checkpoints.file(entries(odd=None), BODY), "'b' leaves a gap after tensor 'a'"),
+    "hole at the start": (checkpoints.file(entries(a=None), BODY), "'odd' leaves a gap after the header"),
     "cut in the data": (checkpoints.file(entries(), BODY[:-1]), "is cut short"),
-    "more data": (checkpoints.file(entries(), BODY + b"\0"), "belong to no tensor"),
+    "more data": (checkpoints.file(entries(), BODY + b"\0"), "has bytes that no tensor uses"),
 }
 
 
@@ -157,11 +157,27 @@ BROKEN_SHARDS: dict[str, tuple[Callable[[Path], object], type[InferError], str]]
     "missing shard": (lambda d: (d / "model-00002-of-00002.safetensors").unlink(), ModelNotFoundError, "no file"),
     "missing index": (lambda d: (d / INDEX).unlink(), ModelNotFoundError, "but no model.safetensors.index.json"),
     "empty index": (lambda d: (d / INDEX).write_text("{}"), ModelLoadError, "no weight_map"),
-    "no index": (lambda d: (d / INDEX).write_text("null"), ModelLoadError, "null where an object"),
-    "leaves": (lambda d: change_index(d, lambda i: i["weight_map"].update(a="../x")), ModelLoadError, "no file of"),
-    "absolute": (lambda d: change_index(d, lambda i: i["weight_map"].update(a="/etc/x")), ModelLoadError, "no file of"),
-    "a number": (lambda d: change_index(d, lambda i: i["weight_map"].update(a=1)), ModelLoadError, "no file of"),
-    "itself": (lambda d: change_index(d, lambda i: i["weight_map"].update(a="..")), ModelLoadError, "no file of"),
+    "no index": (lambda d: (d / INDEX).write_text("null"), ModelLoadError, "holds null; an object"),
+    "leaves": (
+        lambda d: change_index(d, lambda i: i["weight_map"].update(a="../x")),
+        ModelLoadError,
+        "not a file name in",
+    ),
+    "absolute": (
+        lambda d: change_index(d, lambda i: i["weight_map"].update(a="/etc/x")),
+        ModelLoadError,
+        "not a file name in",
+    ),
+    "a number": (
+        lambda d: change_index(d, lambda i: i["weight_map"].update(a=1)),
+        ModelLoadError,
+        "not a file name in",
+    ),
+    "itself": (
+        lambda d: change_index(d, lambda i: i["weight_map"].update(a="..")),
+        ModelLoadError,
+        "not a file name in",
+    ),
     "too much": (lambda d: change_index(d, lambda i: i["weight_map"].pop("c")), ModelLoadError, "holds tensor 'c'"),
     "a loop": (lambda d: link_to_itself(d / "model-00002-of-00002.safetensors"), ModelLoadError, "cannot be read"),
     "cut": (lambda d: cut(d / "model-00002-of-00002.safetensors"), ModelLoadError, "is cut short"),
@@ -174,7 +190,7 @@ BROKEN_SHARDS: dict[str, tuple[Callable[[Path], object], type[InferError], str]]
     "too little": (
         lambda d: change_index(d, lambda i: i["weight_map"].update(z="model-00001-of-00002.safetensors")),
         ModelLoadError,
-        "tensor 'z' is in model-00001-of-00002.safetensors, and it is not",
+        "lists tensor 'z' in model-00001-of-00002.safetensors, which does not have it",
     ),
 }
 

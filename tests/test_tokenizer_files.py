@@ -102,7 +102,7 @@ class TestFinding:
             (b"", "neither a tokenizer.json nor SentencePiece's tokenizer.model: .* no pieces"),
             (b"{", "not JSON"),
             (b"[" * 100_000, "not JSON"),
-            (b"[]", "a list where an object"),
+            (b"[]", "holds a list; an object"),
             (b'{"model": "x"}', 'no "model"'),
             (b"\xff\xfe\x00", "SentencePiece"),
             (b"GGUF" + bytes(64), "SentencePiece"),
@@ -166,21 +166,21 @@ class TestWrongTokenizers:
 
     def test_more_tokens_than_the_model(self, refused: Callable[[Callable[[Content], object]], str]) -> None:
         message = refused(lambda content: content["model"]["vocab"].update({"zz": 300}))
-        assert "tokens up to id 300 ('zz'), the model 261 tokens" in message
+        assert "ids up to 300 ('zz'), but the model has 261 tokens" in message
 
     def test_fewer_tokens_than_the_model(self, refused: Callable[[Callable[[Content], object]], str]) -> None:
         def shorten(content: Content) -> None:
             content["model"]["merges"].pop()
             del content["model"]["vocab"]["the"]
 
-        assert "none of id 260, which to the model is 'the'" in refused(shorten)
+        assert "not id 260, which is 'the' in the model" in refused(shorten)
 
     def test_a_stop_token_is_missing(self, refused: Callable[[Callable[[Content], object]], str]) -> None:
         def drop(content: Content) -> None:
             content["added_tokens"] = [t for t in content["added_tokens"] if t["id"] != models.EOT]
             del content["model"]["vocab"]["<|im_end|>"]
 
-        assert "none of id 257, which to the model is '<|im_end|>' and ends a generation" in refused(drop)
+        assert "not id 257, which is '<|im_end|>' in the model and ends a generation" in refused(drop)
 
     def test_a_stop_token_is_called_otherwise(self, refused: Callable[[Callable[[Content], object]], str]) -> None:
         def rename(content: Content) -> None:
@@ -337,7 +337,7 @@ class TestTokenizerModel:
         (tmp_path / "tokenizer.model").write_bytes(tokenizer_files.sentencepiece_bytes(llama))
         added = dict(enumerate(whole.pieces[len(llama.pieces) :], len(llama.pieces)))
         with Model(models.VOCABULARIES / "ggml-vocab-phi-3.gguf", vocab_only=True) as model:
-            with pytest.raises(TokenizerError, match=r"ends at 32000 tokens and has none of id 32000"):
+            with pytest.raises(TokenizerError, match=r"has 32000 tokens but not id 32000"):
                 open_tokenizer(tmp_path, model)
             if beside == "added_tokens.json":
                 content: Content = {piece.text: i for i, piece in added.items()}

@@ -1,8 +1,8 @@
-"""Model families. A file here declares one: how it is recognised, where it ends, how it is imported, what it is called.
+"""Model families. Each file declares one: how it is recognised, its stop tokens, how it is imported, its names.
 
-To add a family, add a file. Every :class:`Family` in a file whose name has no underscore at its start belongs to
-:data:`FAMILIES`; everything that knows families is derived from there, and no code outside of these files knows one by
-name. :func:`of_model`, :func:`of_gguf` and :func:`of_config` say of which family a model is.
+To add a family, add a file. Every :class:`Family` in a file whose name does not begin with an underscore belongs to
+:data:`FAMILIES`. Everything else is derived from there; no code outside these files mentions a family by name.
+:func:`of_model`, :func:`of_gguf` and :func:`of_config` detect a model's family.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def _declared() -> Iterator[Family]:
             yield from (value for value in values if isinstance(value, Family))
 
 
-#: Those that are preferred where several fit come first.
+#: All families; where several fit a model, the first one is preferred.
 FAMILIES: tuple[Family, ...] = tuple(sorted(_declared(), key=lambda family: (-family.precedence, family.name)))
 
-#: What can be imported.
+#: The layouts of checkpoints that can be imported.
 LAYOUTS: tuple[Layout, ...] = tuple(
     dict.fromkeys(build for family in FAMILIES for build in family.builds if isinstance(build, Layout))
 )
@@ -69,7 +69,7 @@ KINDS: tuple[Kind, ...] = tuple(map(_kind, sorted({name for family in FAMILIES f
 
 
 def kind_of(family: Family) -> Kind | None:
-    """The most specific class that takes a family; None: a plain LLM does."""
+    """Returns the most specific class for a family; None: a plain LLM."""
     return next((kind for kind in KINDS if kind.name in family.classes[:1]), None)
 
 

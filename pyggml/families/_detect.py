@@ -1,9 +1,9 @@
-"""Which family a model belongs to: by its architecture, its required tokens, and then what tells it apart.
+"""Detects a model's family by its architecture, its required tokens, and then its signs.
 
-Of the families of an architecture, those remain whose required tokens are in the vocabulary. Of these, the one with
-the strongest sign wins: its name, then its chat template, then its own tokens, then the size of its vocabulary. Where
-several show equally much, the first in the list wins (a declaration's ``precedence`` says which that is), and the
-others are kept as rivals, so that somebody who knows better is not contradicted.
+The candidates are the families of the architecture whose required tokens are in the vocabulary. Among these, the
+strongest sign wins: the name, then the chat template, then the family's own tokens, then the vocabulary size. In a tie,
+the first in the list wins (which ``precedence`` decides); the others are kept as rivals, so that a user's choice of one
+of them is accepted.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _CONFIG_NAME_KEYS = ("_name_or_path", "name_or_path")
 
 @dataclass(frozen=True)
 class Match:
-    """What a model was found to be.
+    """The detected family of a model.
 
     Attributes:
-        architecture: as the file has it: of GGUF files, and otherwise what stands for it in a config.
+        architecture: the architecture by the GGUF file, or the name that stands for it in a ``config.json``.
         family: the family.
-        reasons: what showed it, each a clause: "its architecture is 'llama'".
-        rivals: families that fit it just as well.
+        reasons: the evidence, each a clause: "its architecture is 'llama'".
+        rivals: families that fit just as well.
     """
 
     architecture: str
@@ -43,13 +43,13 @@ class Match:
     rivals: tuple[Family, ...] = ()
 
     def among(self, families: Sequence[Family]) -> Family | None:
-        """The one of ``families`` that the model may well be; None when it is another."""
+        """Returns the first of ``families`` that the model may belong to; None if it belongs to another."""
         return next((family for family in families if family in (self.family, *self.rivals)), None)
 
 
 @dataclass(frozen=True)
 class _Traits:
-    """What a file shows of its model, beside its architecture; ``has_token`` is None where no vocabulary is known."""
+    """A file's properties besides its architecture; ``has_token`` is None if the vocabulary is unknown."""
 
     names: str
     template: str
@@ -58,15 +58,15 @@ class _Traits:
 
 
 class Detector:
-    """Tells families apart."""
+    """Detects families."""
 
     def __init__(self, families: Sequence[Family], generic: Family) -> None:
-        """Takes the families, the preferred ones first, and the one for everything else."""
+        """Takes the families, preferred ones first, and the fallback."""
         self._families = families
         self._generic = generic
 
     def of_model(self, model: Model) -> Match:
-        """The family of a loaded model.
+        """Returns the family of a loaded model.
 
         Raises:
             ClosedError: the model was closed.
@@ -91,10 +91,10 @@ class Detector:
         )
 
     def of_gguf(self, metadata: Mapping[str, object]) -> Match:
-        """The family of a GGUF file, by its metadata with the vocabulary in it.
+        """Returns the family of a GGUF file, from its metadata with the vocabulary.
 
         Args:
-            metadata: as :attr:`GGUFReader.metadata <pyggml.gguf.GGUFReader.metadata>` gives it.
+            metadata: as from :attr:`GGUFReader.metadata <pyggml.gguf.GGUFReader.metadata>`.
         """
         tokens = _sequence(metadata.get("tokenizer.ggml.tokens"))
         types: Iterable[int] = _sequence(metadata.get("tokenizer.ggml.token_type"))
@@ -106,12 +106,12 @@ class Detector:
         return self.of_vocabulary(metadata, len(tokens), special.__contains__)
 
     def of_vocabulary(self, metadata: Mapping[str, object], n_vocab: int, has_token: Callable[[str], bool]) -> Match:
-        """The family of a GGUF file, or of what would be one, whose vocabulary somebody else has read.
+        """Returns the family of a GGUF file, or of a model to import, whose vocabulary has already been read.
 
         Args:
-            metadata: as for :meth:`of_gguf`; of ``tokenizer.*`` only the chat template counts.
-            n_vocab: how many tokens there are.
-            has_token: whether a text is a token that is more than text, as :func:`is_markup` has it.
+            metadata: as for :meth:`of_gguf`; of ``tokenizer.*``, only the chat template is used.
+            n_vocab: number of tokens.
+            has_token: whether a text is a token that is more than plain text, see :func:`is_markup`.
         """
         return self._of_architecture(
             str(metadata.get("general.architecture", "")),
@@ -124,19 +124,19 @@ class Detector:
         )
 
     def of_config(self, config: Mapping[str, object], special_tokens: Collection[str] | None = None) -> Match:
-        """The family of a Hugging Face model, by its ``model_type``, or else by its ``architectures``.
+        """Returns the family of a Hugging Face model, by its ``model_type``, or else by its ``architectures``.
 
         Args:
-            config: the contents of its ``config.json``.
-            special_tokens: texts of the special tokens of its tokenizer; None: not known. Several families share
-                ``model_type`` "llama", and only their tokens tell them apart for sure.
+            config: the content of its ``config.json``.
+            special_tokens: texts of its tokenizer's special tokens; None: unknown. Several families share the
+                ``model_type`` "llama", and only their tokens distinguish them reliably.
 
         Raises:
-            InvalidParameterError: the config is no mapping.
+            InvalidParameterError: the config is not a mapping.
         """
         if not isinstance(config, Mapping):
             raise InvalidParameterError(
-                f"a config must be a mapping, as config.json holds, not {type(config).__name__}"
+                f"config must be a mapping, such as the content of config.json, not {type(config).__name__}"
             )
         traits = _Traits(
             words_of(config.get(key) for key in _CONFIG_NAME_KEYS),
@@ -160,7 +160,7 @@ class Detector:
         return self._best(candidates, traits, architecture, "architecture")
 
     def _of_name(self, name: str, kind: str) -> list[Family]:
-        """The families with a name in their configs, compared as it is normalised."""
+        """The families with a name in their configs, ignoring case and punctuation."""
         if kind == "model_type":
             return [family for family in self._families if name in map(_normal, family.model_types)]
         return [family for family in self._families if name in map(_normal, family.hf_architectures)]
@@ -171,7 +171,7 @@ class Detector:
         strengths = {family.name: _strength(family.signs, traits) for family in fitting}
         shown = [family for family in fitting if any(strengths[family.name]) or not family.needs_sign]
         if len(candidates) == 1:
-            shown = fitting  # nobody to mistake it for
+            shown = fitting  # no other family to confuse it with
         if not shown:
             return Match(name, self._generic, (reason, *_doubts(candidates, fitting)), tuple(fitting))
         best = max(strengths[family.name] for family in shown)
@@ -185,12 +185,12 @@ def _fits(family: Family, traits: _Traits) -> bool:
 
 def _doubts(candidates: Sequence[Family], fitting: Sequence[Family]) -> tuple[str, ...]:
     if fitting:
-        return ("nothing tells which family of this architecture it is of",)
-    return ("its vocabulary is that of no family of this architecture",) if candidates else ()
+        return ("nothing shows which family of this architecture it belongs to",)
+    return ("its vocabulary matches no family of this architecture",) if candidates else ()
 
 
 def _strength(signs: Signs, traits: _Traits) -> tuple[bool, ...]:
-    """Which signs are seen, the strongest first."""
+    """Which signs are present, the strongest first."""
     return (
         _name_in(signs, traits) is not None,
         _template_in(signs, traits) is not None,
@@ -222,18 +222,18 @@ def _template_in(signs: Signs, traits: _Traits) -> str | None:
 
 
 def words_of(names: Iterable[object]) -> str:
-    """Names as lower-case words with a space around each."""
+    """Converts names to lower-case words, separated and surrounded by spaces."""
     texts = (name.lower() for name in names if isinstance(name, str))
     return f" {' '.join(re.findall('[a-z0-9]+', ' '.join(texts)))} "
 
 
 def _normal(name: object) -> str:
-    """A name as it is compared: without case and punctuation. What is no name equals none."""
+    """A name without case and punctuation, for comparing; "" for anything but a string."""
     return re.sub("[-_. ]", "", name).lower() if isinstance(name, str) else ""
 
 
 def _vocab_size(config: Mapping[str, object]) -> int:
-    text_config = config.get("text_config")  # of models that see or hear as well
+    text_config = config.get("text_config")  # in multimodal models
     inner = text_config.get("vocab_size") if isinstance(text_config, Mapping) else None
     size = config.get("vocab_size", inner)
     return size if isinstance(size, int) else 0

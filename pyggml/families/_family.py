@@ -1,4 +1,4 @@
-"""What a model family is: a declaration, read by the code beside it, which knows no family by name."""
+"""The form in which a model family is declared."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pyggml.families._layout import Architecture
 
 @dataclass(frozen=True)
 class Signs:
-    """What tells a family from others of the same architecture, beside the tokens that it must have.
+    """What distinguishes a family from others of the same architecture, besides its required tokens.
 
     Attributes:
-        tokens: special tokens that are all in its vocabularies and in few others.
-        names: words, or words in a row, of the names its models go by: lower case, without punctuation.
-        template: pieces of text, one of which is in its chat templates.
-        n_vocab: the sizes its vocabularies come in.
+        tokens: special tokens that its vocabularies have, but few others.
+        names: words, or sequences of words, in its models' names: lower case, without punctuation.
+        template: texts, one of which occurs in its chat templates.
+        n_vocab: its vocabulary sizes.
     """
 
     tokens: tuple[str, ...] = ()
@@ -31,12 +31,12 @@ class Variant:
     """A model of a family, or several that share a name.
 
     Attributes:
-        title: what it is called.
-        names: words in a row, one of which its names have: lower case, without punctuation.
-        sizes: those that it has and that others of the family do not have; each with all of its values. Their names are
-            "architecture", "n_layer", "n_embd", "n_head_kv", "n_vocab", "n_expert", "n_ctx", "rope_base" and
-            "is_grouped" (several query heads share a key head).
-        template: text that is in its chat template.
+        title: its name in messages.
+        names: sequences of words, one of which occurs in its names: lower case, without punctuation.
+        sizes: size -> values that distinguish it from others of the family. Possible sizes: "architecture", "n_layer",
+            "n_embd", "n_head_kv", "n_vocab", "n_expert", "n_ctx", "rope_base" and "is_grouped" (several query heads
+            share a key head).
+        template: a text in its chat template.
     """
 
     title: str
@@ -47,21 +47,21 @@ class Variant:
 
 @dataclass(frozen=True)
 class Family:
-    """Models that were made alike and end alike.
+    """Models with the same architecture and the same stop tokens.
 
     Attributes:
-        name: short, unique: "llama3".
-        title: for messages: "Llama 3, 3.1, 3.2 or 3.3".
+        name: a short, unique name: "llama3".
+        title: its name in messages: "Llama 3, 3.1, 3.2 or 3.3".
         stop_tokens: the special tokens that end its generations, the most usual first.
-        builds: the architectures its models have, by all their names. Those with a layout can be imported.
-        required_tokens: special tokens that are all in its vocabularies; without one of them it is another family.
-        signs: what tells it apart.
-        needs_sign: one of the signs must be seen; its tokens alone say too little.
-        precedence: of families that fit a model equally well the one with the highest is taken, then the first by name.
-        text_tokens: tokens that the engine takes for an end wherever they occur, and that are plain text here.
-        classes: public classes that take its models, the most specific first: "Qwen3" stands for ``pyggml.Qwen3`` and
-            ``Inference.use_qwen3``. Naming a class here is what makes it.
-        variants: models that ``inspect`` tells apart. Of several that fit the first is taken.
+        builds: its models' architectures, with all their names. Those with a layout can be imported.
+        required_tokens: special tokens that every vocabulary of the family has.
+        signs: what distinguishes it from others of the same architecture.
+        needs_sign: whether a sign is required, because its required tokens alone are not conclusive.
+        precedence: among families that fit equally well, the highest precedence wins, then the first name.
+        text_tokens: tokens that the engine always treats as ends, but that are plain text in this family.
+        classes: public classes for its models, the most specific first: "Qwen3" creates ``pyggml.Qwen3`` and
+            ``Inference.use_qwen3``.
+        variants: models that ``inspect`` distinguishes; the first that fits wins.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Family:
         return self.title
 
 
-#: For what no family fits: it ends where its file and the engine say.
+#: The fallback for models of no known family: its stop tokens come from the file and the engine.
 GENERIC = Family(name="generic", title="of no known family", stop_tokens=())
 
 
@@ -104,8 +104,8 @@ class Kind:
     """A class of models, such as :class:`pyggml.Qwen3`.
 
     Attributes:
-        name: of the class.
-        families: those it takes.
+        name: the class's name.
+        families: the families it accepts.
     """
 
     name: str

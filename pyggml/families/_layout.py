@@ -1,7 +1,7 @@
-"""What an architecture is called, and how the checkpoints of one that can be imported are laid out.
+"""Names of architectures, and the layouts of checkpoints that can be imported.
 
-A layout says what the tensors of a checkpoint are called, what shapes they have and what becomes of them in the GGUF
-file, and what its ``config.json`` may say. What it does not say is refused when it is met.
+A layout declares the names and shapes of a checkpoint's tensors, what they become in the GGUF file, and the supported
+settings in ``config.json``. Anything else in a checkpoint is refused.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pyggml.weights import Weight
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes(Shape):
-    """What the shapes of a model's tensors follow from, and the switches that decide which tensors there are.
+    """The sizes that determine the shapes of a model's tensors, and the switches that decide which tensors exist.
 
-    Attributes, beside those of :class:`~pyggml.mixture.Shape`:
+    Attributes, in addition to those of :class:`~pyggml.mixture.Shape`:
         n_vocab: rows of the embedding.
         flags: names of the switches that are on.
     """
@@ -49,23 +49,23 @@ class Sizes(Shape):
         return 2 * self.n_ff
 
 
-#: Makes of a weight what the engine expects, given the sizes of the model.
+#: Converts a weight to the form that the engine expects, given the model's sizes.
 Transform = Callable[[Weight, Sizes], Weight]
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the GGUF file and what it is made of.
+    """A tensor of the GGUF file and its source in the checkpoint.
 
     Attributes:
-        target: its name; ``{i}`` stands for the number of the block.
-        source: name in the checkpoint. ``{e}`` stands for a number: the tensors of all of them are stacked.
-        shape: of the source, rows last, as names of attributes of Sizes.
+        target: its name in the GGUF file; ``{i}`` stands for the block number.
+        source: its name in the checkpoint; ``{e}`` stands for a number, and the tensors of all numbers are stacked.
+        shape: the source's shape, columns last, as names of attributes of Sizes.
         transform: applied to the rows.
-        when: the switch that says whether the tensor exists, and is unknown otherwise; after "no " it is the other way
-            round. "always" is on.
-        each: what ``{e}`` counts, as the name of an attribute of Sizes.
-        is_float: kept as F32 by every output type.
+        when: the switch that must be on for the tensor to exist; with the prefix "no ", the switch that must be off.
+            "always" is on.
+        each: the attribute of Sizes that ``{e}`` counts up to.
+        is_float: whether every output type keeps it as F32.
     """
 
     target: str
@@ -86,12 +86,12 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Architecture:
-    """How models are built, by every name that files have for it.
+    """An architecture, by all its names in files.
 
     Attributes:
         architecture: ``general.architecture`` of the GGUF files.
         model_types: ``model_type`` of the ``config.json`` files.
-        hf_architectures: ``architectures`` of the same, for those without a known ``model_type``.
+        hf_architectures: ``architectures`` in these files, for those without a known ``model_type``.
     """
 
     architecture: str
@@ -101,26 +101,26 @@ class Architecture:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Layout(Architecture):
-    """An architecture that can be imported: how its models are stored, and what of their configuration is carried.
+    """An architecture that can be imported: how its checkpoints are stored and configured.
 
     Attributes:
-        name: for messages.
-        tensors: those of the model; ``{i}`` in a name makes one for each block.
+        name: its name in messages.
+        tensors: the model's tensors; ``{i}`` in a name stands for every block.
         ignored: patterns of tensors that the model does not compute with, such as saved tables of rotations.
-        norm_eps: key of the epsilon of the norms.
-        norm: their kind.
-        required: keys that must have one of these values, the first being what a missing key means.
-        defaults: values that a missing key means, where transformers has others than the most usual ones.
-        spell: rewrites the keys that this architecture calls otherwise.
-        switches: key of a truth value that switches tensors -> what a missing key means.
-        is_head_dim_fixed: the engine takes the width of a head for that of the model divided by its heads.
-        rope: what rotations the engine has for it beside the usual ones: with "factors" per frequency, with two sets of
-            them ("longrope"), others for the layers with a window ("local").
-        window: what becomes of a sliding window: "none" (there is no such key), "limit" (the engine ignores it, so
-            that the context must not exceed it) or "layers" (it is carried).
-        text_config: key of the object that describes the language model inside of a larger one.
-        prefixes: beginnings of tensors' names there -> those of a language model alone.
-        extra: more of the configuration, for what is this architecture's alone: metadata without its prefix.
+        norm_eps: key of the norms' epsilon.
+        norm: kind of norm.
+        required: key -> supported values, first the one that a missing key means.
+        defaults: key -> default, if transformers has another default for this architecture than usual.
+        spell: renames keys to the usual ones.
+        switches: key of a boolean that decides which tensors exist -> its default.
+        is_head_dim_fixed: whether the engine assumes that head width times heads is the model's width.
+        rope: rotations that the engine supports besides the usual ones: with "factors" per frequency, with two sets of
+            them ("longrope"), different ones for sliding-window layers ("local").
+        window: handling of a sliding window: "none" (there is no such key), "limit" (the engine ignores it, so that the
+            context must not exceed it) or "layers" (it is converted).
+        text_config: key of the object that describes the language model in a multimodal one.
+        prefixes: prefix of tensor names in a multimodal model -> prefix in the language model alone.
+        extra: reads further settings of this architecture; returns metadata without the architecture's prefix.
     """
 
     name: str
@@ -140,5 +140,5 @@ class Layout(Architecture):
     extra: Callable[[Config, Sizes], Mapping[str, Any]] | None = None
 
     def is_ignored(self, name: str) -> bool:
-        """Whether a tensor of this name is of no use to the model."""
+        """Whether the model does not compute with the tensor of this name."""
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)

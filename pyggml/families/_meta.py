@@ -1,4 +1,4 @@
-"""Llama and Mistral as Meta and Mistral publish them: ``params.json``, other names, rows as the engine wants them."""
+"""Llama and Mistral in Meta's own format: ``params.json``, other tensor names, rows already in the engine's order."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,15 +17,15 @@ _NAMES = {
     "hidden_dim": "intermediate_size",
     "max_seq_len": "max_position_embeddings",
 }
-# What the models with these bases were trained on at least; the files do not say it.
+# The least context length of models with these rope bases; the files do not say it.
 _CONTEXTS = {10_000.0: 2048}
 _OTHER_CONTEXT = 8192
 
 
 def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The names of Hugging Face, and what follows from others."""
+    """Renames keys to Hugging Face's, and adds those that follow from others."""
     spelled = {_NAMES.get(key, key): value for key, value in values.items()}
-    if spelled.get("vocab_size") == -1:  # ask the embedding
+    if spelled.get("vocab_size") == -1:  # the embedding's rows are counted instead
         del spelled["vocab_size"]
     multiple, factor = spelled.pop("multiple_of", None), spelled.pop("ffn_dim_multiplier", None)
     if "intermediate_size" not in spelled and type(spelled.get("hidden_size")) is int and type(multiple) is int:
@@ -38,7 +38,7 @@ def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
     if spelled.pop("use_scaled_rope", False):
         spelled["rope_scaling"] = {
             "rope_type": "llama3",
-            # which differs between models, and older files do not say it
+            # differs between models; older files do not say it
             "factor": spelled.pop("rope_scaling_factor", None),
             "low_freq_factor": 1.0,
             "high_freq_factor": spelled.pop("rope_high_freq_factor", 4.0),

@@ -1,4 +1,4 @@
-"""What several architectures have in common: tensors of a block, and what becomes of their rows."""
+"""Parts that several architectures share: tensors of a block, and transforms of their rows."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from pyggml.weights import PlusOne, Reordered, Weight
 #: Tables of rotations and masks that older versions of transformers saved with the weights.
 SAVED_TABLES = (r"(.*\.)?rotary_emb\.(inv_freq|cos_cached|sin_cached)", r"(.*\.)?(attn|attention)\.(masked_bias|bias)")
 
-#: The rotations that the engine has for the architecture "llama".
+#: The rotations that the engine supports for the architecture "llama".
 LLAMA_ROPE = frozenset({"factors", "longrope"})
 
 
 def paired_queries(weight: Weight, sizes: Sizes) -> Weight:
-    """Query rows in the order of the engine's rotation for Llama; see :func:`_paired`."""
+    """Puts query rows into the order of the engine's rotation for Llama; see :func:`_paired`."""
     return _paired(weight, sizes.n_head, sizes.head_dim)
 
 
 def paired_keys(weight: Weight, sizes: Sizes) -> Weight:
-    """Key rows likewise."""
+    """Does the same with key rows."""
     return _paired(weight, sizes.n_head_kv, sizes.head_dim)
 
 
 def _paired(weight: Weight, n_head: int, head_dim: int) -> Weight:
-    """Rows that are rotated together next to each other.
+    """Puts rows that are rotated together next to each other.
 
-    Hugging Face rotates column j of a head with column j + head_dim / 2, the engine (as Meta) 2j with 2j + 1.
+    Hugging Face rotates column j of a head with column j + head_dim / 2; the engine, like Meta, 2j with 2j + 1.
     """
     order = np.arange(n_head * head_dim).reshape(n_head, 2, head_dim // 2).swapaxes(1, 2).reshape(-1)
     return Reordered(weight, order)
 
 
 def plus_one(weight: Weight, _sizes: Sizes) -> Weight:
-    """Norms that are stored as their distance from 1."""
+    """Adds 1 to norms that are stored as their difference from 1."""
     return PlusOne(weight)
 
 
 def with_bias(tensor: Tensor, when: str | None) -> tuple[Tensor, Tensor]:
-    """A matrix and the bias of its rows, which exists when the switch says so; None: always."""
+    """Returns a matrix and its bias, which exists if the switch ``when`` is on; None: always."""
     bias = Tensor(
         tensor.target.replace(".weight", ".bias"),
         tensor.source.replace(".weight", ".bias"),
@@ -53,13 +53,13 @@ def with_bias(tensor: Tensor, when: str | None) -> tuple[Tensor, Tensor]:
 def attention(
     *, queries: Transform | None = None, keys: Transform | None = None, qkv_bias: str | None, out_bias: str | None
 ) -> tuple[Tensor, ...]:
-    """Separate projections as most architectures call them.
+    """Returns separate attention projections with the usual names.
 
     Args:
-        queries: what becomes of the rows of the queries.
-        keys: of those of the keys.
-        qkv_bias: the switch of the biases of queries, keys and values; None: there are none.
-        out_bias: of the bias of the output.
+        queries: transform of the query rows.
+        keys: transform of the key rows.
+        qkv_bias: switch for the biases of queries, keys and values; None: there are none.
+        out_bias: switch for the bias of the output; None: there is none.
     """
     q = Tensor("blk.{i}.attn_q.weight", "model.layers.{i}.self_attn.q_proj.weight", ("n_q", "n_embd"), queries)
     k = Tensor("blk.{i}.attn_k.weight", "model.layers.{i}.self_attn.k_proj.weight", ("n_kv", "n_embd"), keys)
@@ -72,7 +72,7 @@ def attention(
 
 
 def gated_feed_forward(bias: str | None = None, *, when: str | None = None) -> tuple[Tensor, ...]:
-    """Gate, up and down projection as most architectures call them."""
+    """Returns gate, up and down projections with the usual names."""
     parts = (
         Tensor("blk.{i}.ffn_gate.weight", "model.layers.{i}.mlp.gate_proj.weight", ("n_ff", "n_embd"), when=when),
         Tensor("blk.{i}.ffn_up.weight", "model.layers.{i}.mlp.up_proj.weight", ("n_ff", "n_embd"), when=when),
@@ -81,13 +81,13 @@ def gated_feed_forward(bias: str | None = None, *, when: str | None = None) -> t
     return tuple(each for part in parts for each in (with_bias(part, bias) if bias else (part,)))
 
 
-#: The embedding, and the output that shares its weights in many models.
+#: The embedding, and the output layer, which shares the embedding's weights in many models.
 EMBEDDING = Tensor("token_embd.weight", "model.embed_tokens.weight", ("n_vocab", "n_embd"))
 OUTPUT = Tensor("output.weight", "lm_head.weight", ("n_vocab", "n_embd"), when="no tie_word_embeddings")
-#: For engines' graphs that do not share: the embedding is written twice.
+#: For architectures whose graph in the engine cannot share them: the embedding is written twice.
 TIED_OUTPUT = Tensor("output.weight", "model.embed_tokens.weight", ("n_vocab", "n_embd"), when="tie_word_embeddings")
 
-#: Norms before attention and feed-forward block, and after the last block.
+#: The norms before attention and feed-forward layers, and after the last block.
 NORMS = (
     Tensor("output_norm.weight", "model.norm.weight", ("n_embd",)),
     Tensor("blk.{i}.attn_norm.weight", "model.layers.{i}.input_layernorm.weight", ("n_embd",)),

@@ -1,8 +1,8 @@
-"""Which tokens end a generation.
+"""Finds the tokens that end a generation.
 
-The engine marks every token as an end whose text is that of an end in some model, and, where a file names none, the
-token that happens to have the number of another model's. Either may be a piece of plain text in this one: `</s>` is a
-tag of HTML in the vocabularies of Qwen and Gemma. So the file's own types have the last word, and the family's.
+The engine treats every token as an end whose text is an end in some model; if the file names none, also the token
+that has the id of another model's end. Such a token may be plain text in this model: `</s>` is an HTML tag in the
+vocabularies of Qwen and Gemma. So the token types in the file, and the family's declaration, take precedence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyggml.model import Model
 from pyggml.vocab import TokenAttr, Vocab
 
 _NAMED_ENDS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
-#: All the ends that a Hugging Face directory named, as text with commas between: GGUF itself has room for three.
+#: All ends that a Hugging Face directory names, as comma-separated ids: GGUF's own keys only have room for three.
 STOP_TOKEN_IDS = "pyggml.stop_token_ids"
 _SPECIAL = TokenAttr.CONTROL | TokenAttr.USER_DEFINED
 
@@ -24,23 +24,23 @@ _SPECIAL = TokenAttr.CONTROL | TokenAttr.USER_DEFINED
 def is_markup(text: str, typed_normal: bool) -> bool:
     """Whether a token with the text of a special one is plain text that models write.
 
-    Conversions often typed real ends as normal: `<|im_end|>`, `<end_of_turn>`. No tokenizer learns such a text from
-    what people write, so these are special whatever the file says. But `</s>` closes a strike-through.
+    Conversions often give real ends such as `<|im_end|>` and `<end_of_turn>` the type normal. No tokenizer learns such
+    texts from ordinary writing, so these are special whatever the file says. But `</s>` ends a strike-through in HTML.
     """
     return typed_normal and text.startswith("</")
 
 
 def named_ends(metadata: Mapping[str, object]) -> set[int]:
-    """The ids that a file names as ends, by its metadata, as text or as numbers."""
+    """Returns the ids that a file's metadata names as ends, as text or as numbers."""
     values = [str(metadata.get(key)) for key in _NAMED_ENDS] + str(metadata.get(STOP_TOKEN_IDS)).split(",")
     return {int(value) for value in values if value.isdecimal()}
 
 
 def stop_tokens(model: Model, family: Family) -> dict[int, str]:
-    """Token id -> text of each token that ends a generation of ``model``: the family's in its order, then the others.
+    """Returns id -> text of the tokens that end a generation: the family's in its order, then the others.
 
     Raises:
-        TokenizerError: there is none.
+        TokenizerError: there are none.
         ClosedError: the model was closed.
     """
     vocab = model.vocab
@@ -66,7 +66,7 @@ def _ends(vocab: Vocab, token_id: int, family: Family) -> bool:
 
 
 def _message(model: Model, family: Family) -> str:
-    tokens = ", ".join(map(repr, family.stop_tokens)) or "any text that the engine knows as an end"
+    tokens = ", ".join(map(repr, family.stop_tokens)) or "any end that the engine knows"
     return (
         f"{Path(model.path).name} has no token to stop at, so generation would never end: its vocabulary was searched "
         f"for {tokens} as a special token, and its metadata for {', '.join(_NAMED_ENDS)}. Set one of these to the id "

@@ -1,4 +1,4 @@
-"""Which model of its family it is."""
+"""Finds out which model of its family a model is."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pyggml.families._family import GENERIC, Family, Variant
 
 
 def variant_of(family: Family, names: Iterable[str], template: str, sizes: Mapping[str, object]) -> str:
-    """The title of the variant; that of the family where nothing shows which it is; "" where that is not known.
+    """Returns the title of the variant, or of the family if no variant fits; "" if the family is unknown.
 
     The strongest sign decides: a name, then the template, then the sizes.
 
     Args:
-        family: that of the model.
-        names: what the model is called, wherever.
+        family: the model's family.
+        names: the model's names, from any source.
         template: its chat template.
-        sizes: by the names that :class:`Variant` lists.
+        sizes: its sizes, by the names that :class:`Variant` lists.
     """
     words = words_of(names)
 

@@ -1,4 +1,4 @@
-"""DeepSeek-R1-Distill: Llama and Qwen models that DeepSeek taught to reason, with DeepSeek's own tokens."""
+"""DeepSeek-R1-Distill: Llama and Qwen models that DeepSeek trained to reason, with DeepSeek's own tokens."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ LLAMA = Family(
         template=("<｜Assistant｜>",),
     ),
     needs_sign=True,
-    precedence=-1,  # behind the families that its models were made from
+    precedence=-1,  # after the families of its base models
     classes=("Llama",),
 )
 

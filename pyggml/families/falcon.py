@@ -14,7 +14,7 @@ _BLOCK = "transformer.h.{i}."
 
 
 def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The usual names of what Falcon calls otherwise; its number of key heads follows from three keys."""
+    """Renames Falcon's keys to the usual ones, and derives the number of key heads from three keys."""
     renamed = dict(values)
     for ours, theirs in (
         ("n_layer", "num_hidden_layers"),
@@ -35,7 +35,7 @@ def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _ungrouped(weight: Weight, sizes: Sizes) -> Weight:
-    """All queries, then all keys, then all values; they are stored in groups that share a key and a value head."""
+    """Puts all queries first, then all keys, then all values; Falcon stores them grouped by key and value head."""
     n_queries = sizes.n_head // sizes.n_head_kv
     heads = np.arange(sizes.n_qkv).reshape(sizes.n_head_kv, n_queries + 2, sizes.head_dim)
     parts = (heads[:, :n_queries], heads[:, n_queries], heads[:, n_queries + 1])
@@ -76,7 +76,7 @@ FALCON = Layout(
     norm="layer",
     norm_eps="layer_norm_epsilon",
     required={
-        # the engine's is the usual approximation of it
+        # the engine computes the usual approximation
         "activation": ("gelu",),
         "alibi": (False,),
         "bias": (False,),

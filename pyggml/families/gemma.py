@@ -1,4 +1,4 @@
-"""Gemma 1, 2, 3 and 3n. Their vocabulary has the tags of HTML as tokens, `</s>` among them: plain text."""
+"""Gemma 1, 2, 3 and 3n. Their vocabulary has HTML tags as tokens, so that `</s>` is plain text."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from pyggml.families._family import Family, Variant
 from pyggml.families._layout import Architecture, Layout, Sizes, Tensor
 from pyggml.files.config import Config
 
-# The engine tells the largest models by their number of blocks, and divides by another width there.
+# The engine recognises the largest models by their number of blocks, and scales their attention differently.
 _N_LAYER_27B = {"gemma2": 46, "gemma3": 62}
 
 
@@ -20,13 +20,13 @@ def _norm(target: str, source: str, width: str = "n_embd") -> Tensor:
 
 
 def _attention_scale(config: Config, sizes: Sizes, architecture: str) -> None:
-    """Refuses models whose attention scores are divided by something else than the engine divides them by."""
+    """Refuses models whose attention scale differs from the engine's."""
     is_largest = sizes.n_layer == _N_LAYER_27B[architecture]
     engine = sizes.n_embd // sizes.n_head if is_largest else sizes.head_dim
     model = config.number("query_pre_attn_scalar", 256)
     if not math.isclose(model, engine):
         raise UnsupportedArchitectureError(
-            f"{config.path}: query_pre_attn_scalar is {model:g}, and the engine computes this model with {engine}"
+            f"{config.path}: query_pre_attn_scalar is {model:g}; for this model, the engine only supports {engine}"
         )
 
 

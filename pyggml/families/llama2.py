@@ -1,11 +1,11 @@
-"""Llama 1 and 2, TinyLlama, and the many that were made from them."""
+"""Llama 1 and 2, TinyLlama, and the many models derived from them."""
 
 from pyggml.families import _parts
 from pyggml.families._family import Family, Signs, Variant
 from pyggml.families._layout import Layout
 from pyggml.families._meta import META
 
-#: Of every Llama up to 3.3, and of what is built like it.
+#: The layout of every Llama up to 3.3, and of models with the same architecture.
 LLAMA = Layout(
     "llama",
     model_types=("llama",),
@@ -40,7 +40,7 @@ FAMILY = Family(
         template=("<<SYS>>",),
         n_vocab=(32000, 32016),
     ),
-    precedence=1,  # most models of this architecture that nothing tells apart are
+    precedence=1,  # the most likely family for models of this architecture without distinguishing signs
     classes=("Llama",),
     variants=(
         Variant("TinyLlama", ("tinyllama",), {"n_layer": (22,), "n_embd": (2048,), "n_ctx": (2048,)}),

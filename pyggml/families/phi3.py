@@ -1,4 +1,4 @@
-"""Phi-3 and Phi-3.5; and Phi-4-mini, which is made and talks like them, with another vocabulary."""
+"""Phi-3 and Phi-3.5; and Phi-4-mini, which has their architecture and chat format, but another vocabulary."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from pyggml.families._layout import Architecture, Layout, Tensor
 
 _BLOCK = "model.layers.{i}."
 
-#: Of Phi-4 as well.
+#: Also the layout of Phi-4.
 PHI3 = Layout(
     "phi3",
     model_types=("phi3",),
@@ -45,7 +45,7 @@ FAMILY = Family(
     builds=(PHI3, Architecture("phimoe", ("phimoe",), ("PhiMoEForCausalLM",))),
     required_tokens=("<|end|>",),
     signs=Signs(names=("phi 3", "phi3"), n_vocab=(32064,)),
-    precedence=1,  # the architecture has its name from Phi-3; and a Phi-4-mini is also called Phi-4
+    precedence=1,  # the architecture is named after Phi-3, and a Phi-4-mini's name also matches Phi-4
     classes=("Phi3",),
     variants=(
         Variant("Phi-3.5-MoE", ("phi 3 5 moe",), {"architecture": ("phimoe",)}),

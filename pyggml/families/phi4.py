@@ -1,4 +1,4 @@
-"""Phi-4, in the layout of a Phi-3 with another vocabulary and another way to talk. Phi-4-mini is in phi3."""
+"""Phi-4: the layout of Phi-3 with another vocabulary and chat format. Phi-4-mini is in phi3."""
 
 from pyggml.families import phi3
 from pyggml.families._family import Family, Signs, Variant

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pyggml.families import llama2
 from pyggml.families._family import Family, Signs, Variant
 
-#: As its first checkpoints are spelled; the later ones call themselves Llamas.
+#: The names in Yi's first checkpoints; later ones use Llama's.
 YI = replace(
     llama2.LLAMA,
     model_types=("Yi",),

@@ -1,1 +1,1 @@
-"""Files on disk: those that appear whole, those that go on where they stopped, and JSON within limits."""
+"""Files on disk: atomic and resumable writing, bounded reading of JSON, and the names of a model's files."""

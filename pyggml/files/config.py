@@ -1,7 +1,7 @@
-"""``config.json``, read so that nothing in it is passed over that could change what the model computes.
+"""Reads ``config.json`` without ignoring any key that could change what the model computes.
 
-Every key is asked for by name. When all has been asked for, :meth:`Config.require_all_known` refuses the keys that
-are left, unless they are known to matter to nobody but a trainer or a sampler, or switch something off.
+Every key is read by name. At the end, :meth:`Config.require_all_known` refuses the remaining keys, unless they are
+known to be harmless (they only matter for training or sampling, for example) or switch something off.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
 
-#: Keys that do not change the logits of a model: names and versions, training, sampling, the cache, and what other
-#: files say better. The tokens named here are read with the vocabulary.
+#: Keys that do not change a model's logits: names and versions, training, sampling, the cache, and anything that
+#: another file says more reliably. Token ids are read with the vocabulary.
 _HARMLESS = re.compile(
     r"""
     _.* | .*_version | .*dropout.* | .*_pdrop | .*_jitter_noise | .*initializer.* | .*aux_loss.* | .*_token_ids?
@@ -35,20 +35,20 @@ _HARMLESS = re.compile(
 
 
 class Config:
-    """The object in a ``config.json``, or one inside of it.
+    """The object in a ``config.json``, or one nested in it.
 
     Attributes:
-        path: of the file.
-        values: what it holds; asking through the methods below is what marks a key as known.
+        path: the file.
+        values: the raw values; only reading them with the methods below marks a key as known.
     """
 
     def __init__(self, path: Path, values: Mapping[str, Any], where: str = "") -> None:
         """Wraps the values.
 
         Args:
-            path: of the file.
-            values: what is in it.
-            where: the key this object is under, with a dot at its end.
+            path: the file.
+            values: the object's values.
+            where: the object's key with a trailing dot; empty at the top level.
         """
         self.path = path
         self.values: Mapping[str, Any] = MappingProxyType(dict(values))
@@ -56,37 +56,37 @@ class Config:
         self._known: set[str] = set()
 
     def get(self, key: str) -> Any:
-        """The value of a key as it is, None where there is none."""
+        """The raw value of a key, None if it is missing."""
         self._known.add(key)
         return self.values.get(key)
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """A whole number from 1 up.
+        """Reads an integer of 1 or more.
 
         Args:
-            key: of the value.
-            default: for a key that is missing or null; None: it must be there.
+            key: the key.
+            default: used if the key is missing or null; None: the key is required.
 
         Raises:
-            ModelLoadError: it is missing or something else.
+            ModelLoadError: the value is missing or something else.
         """
         value = self._or_default(key, default)
         if type(value) is not int or not 1 <= value < 2**31:
-            raise self.error(key, "a whole number above 0")
+            raise self.error(key, "a positive integer")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A number above 0 that float32 can hold; arguments and errors as :meth:`integer`."""
+        """Reads a positive number that float32 can hold; arguments and errors as for :meth:`integer`."""
         value = self._or_default(key, default)
         if type(value) not in (int, float) or not 2.0**-126 <= value < 2.0**127:
-            raise self.error(key, "a number above 0")
+            raise self.error(key, "a positive number")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """A truth value; a missing key and null mean ``default``.
+        """Reads a boolean; a missing key and null mean ``default``.
 
         Raises:
-            ModelLoadError: it is something else.
+            ModelLoadError: the value is something else.
         """
         value = self._or_default(key, default)
         if type(value) is not bool:
@@ -94,10 +94,10 @@ class Config:
         return value
 
     def section(self, key: str) -> Config | None:
-        """An object inside of this one, None when there is none.
+        """Reads a nested object, None if it is missing.
 
         Raises:
-            ModelLoadError: it is something else.
+            ModelLoadError: the value is something else.
         """
         value = self.get(key)
         if value is None:
@@ -107,34 +107,34 @@ class Config:
         return Config(self.path, value, f"{self._where}{key}.")
 
     def require(self, key: str, allowed: tuple[Any, ...]) -> None:
-        """Refuses a value with which the engine would compute something else.
+        """Refuses a value that the engine does not support.
 
         Args:
-            key: of the value.
-            allowed: what it may be, first what a missing key or null means.
+            key: the key.
+            allowed: the supported values, first the one that a missing key or null means.
 
         Raises:
-            UnsupportedArchitectureError: it is something else.
+            UnsupportedArchitectureError: the value is something else.
         """
         value = self._or_default(key, allowed[0])
         if not any(value == each and type(value) is type(each) for each in allowed):
             listed = " or ".join(repr(each) for each in allowed)
             raise UnsupportedArchitectureError(
-                f"{self.path}: {self._where}{key} is {_short(value)}, and the engine computes models of this "
-                f"architecture with {listed}"
+                f"{self.path}: {self._where}{key} is {_short(value)}; for this architecture, the engine only supports "
+                f"{listed}"
             )
 
     def require_each(self, key: str, allowed: tuple[str, ...]) -> None:
-        """The same for every value of a list that is there."""
+        """Does the same for every value of a list, which must exist."""
         for value in self.get(key):
             if value not in allowed:
                 raise UnsupportedArchitectureError(
-                    f"{self.path}: {self._where}{key} names {_short(value)}, and the engine has "
-                    f"{' and '.join(allowed)} here"
+                    f"{self.path}: {self._where}{key} has {_short(value)}; the engine only supports "
+                    f"{' and '.join(allowed)}"
                 )
 
     def require_all_known(self) -> None:
-        """Refuses keys that nobody asked for, that are not known to be harmless, and that switch something on.
+        """Refuses keys that were not read, are not known to be harmless, and switch something on.
 
         Raises:
             UnsupportedArchitectureError: there is such a key.
@@ -148,7 +148,7 @@ class Config:
                 )
 
     def error(self, key: str, expected: str) -> ModelLoadError:
-        """What to raise for a value that cannot be."""
+        """The error to raise for a missing or invalid value."""
         if self.values.get(key) is None:
             return ModelLoadError(f"{self.path} has no {self._where}{key}; {expected} was expected")
         return ModelLoadError(f"{self.path}: {self._where}{key} is {_short(self.values[key])}; {expected} was expected")

@@ -1,4 +1,4 @@
-"""Room on a disk for a large file: looked for before it is written, and missed while it is."""
+"""Checks that a disk has room for a large file, before and while it is written."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from pathlib import Path
 from pyggml.errors import DiskFullError, InvalidParameterError
 from pyggml.units import bytes_text
 
-#: What systems call it: the disk is full, a user's share of it is, or its files can be no larger.
+#: The errors for a full disk, an exhausted quota and a file that is too large for its file system.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-# For metadata, padding and what the file system itself takes.
+# For metadata, padding and the file system's own overhead.
 _SPARE_BYTES = 16 * 2**20
 
 
 @contextlib.contextmanager
 def room_for(target: Path, n_bytes: int, n_allocated: int = 0) -> Iterator[None]:
-    """Around what writes a file.
+    """Wraps code that writes a file.
 
     Args:
         target: the file.
-        n_bytes: of its tensors.
-        n_allocated: of what is there already.
+        n_bytes: size of its tensors.
+        n_allocated: bytes that an unfinished file already takes.
 
     Raises:
-        InvalidParameterError: its directory is not there.
-        DiskFullError: it would not fit, or turned out not to.
+        InvalidParameterError: its directory does not exist.
+        DiskFullError: it will not fit, or the disk became full.
     """
     if not target.parent.is_dir():
-        raise InvalidParameterError(f"there is no directory {target.parent} to write {target.name} in")
+        raise InvalidParameterError(f"there is no directory {target.parent} to write {target.name} to")
     required, available = _SPARE_BYTES + n_bytes, n_allocated + shutil.disk_usage(target.parent).free
     if required > available:
         raise DiskFullError(
-            f"{target} would take {bytes_text(required)}, and {target.parent} has room for {bytes_text(available)}",
+            f"{target} needs {bytes_text(required)}, but {target.parent} has only {bytes_text(available)} free",
             required,
             available,
         )
@@ -46,5 +46,5 @@ def room_for(target: Path, n_bytes: int, n_allocated: int = 0) -> Iterator[None]
         if error.errno not in NO_ROOM:
             raise
         available = shutil.disk_usage(target.parent).free
-        message = f"{target} takes {bytes_text(required)}, and the disk is full: {error.strerror}"
+        message = f"{target} needs {bytes_text(required)}, but the disk is full: {error.strerror}"
         raise DiskFullError(message, required, available) from None

@@ -1,4 +1,4 @@
-"""JSON in files that somebody else made: read within limits, and checked before any of it is believed."""
+"""Reads JSON from untrusted files, within limits."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from typing import Any
 from pyggml.errors import InferError, ModelLoadError
 from pyggml.files.regular import RegularFile
 
-#: The most that is read of a file, or taken for a header. The largest known tokenizer.json has a seventh of it.
+#: The largest file or header that is read: seven times the largest known tokenizer.json.
 MAX_BYTES = 256 * 2**20
 
 
 def read_object(file: Path, failure: type[InferError] = ModelLoadError) -> dict[str, Any]:
-    """The JSON object in a file; an empty one when there is no such file.
+    """Reads the JSON object in a file; an empty one if there is no such file.
 
     Args:
-        file: to read.
-        failure: what to raise, ModelLoadError or TokenizerError.
+        file: the file.
+        failure: the exception to raise, ModelLoadError or TokenizerError.
 
     Raises:
-        InferError: the file cannot be read, is too large, or holds anything but one object in UTF-8 with each key once.
+        InferError: the file cannot be read, is too large, or is not a single JSON object in UTF-8 without duplicate
+            keys.
     """
     data = read_bytes(file, failure)
     return {} if data is None else parse_object(data, str(file), failure)
 
 
 def parse_object(data: bytes, name: str, failure: type[InferError] = ModelLoadError) -> dict[str, Any]:
-    """The JSON object that ``data`` is; ``name`` is what messages call it, the rest as for :func:`read_object`."""
+    """Parses ``data`` as a JSON object; ``name`` is for messages, the rest as for :func:`read_object`."""
     try:
         with _uncollected():
             content = json.loads(_text(data, name, failure), object_pairs_hook=_object)
@@ -44,23 +45,23 @@ def parse_object(data: bytes, name: str, failure: type[InferError] = ModelLoadEr
             raise
         raise failure(f"{name} is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise failure(f"{name} holds {_kind(content)} where an object was expected")
+        raise failure(f"{name} holds {_kind(content)}; an object was expected")
     return content
 
 
 def read_text(file: Path, failure: type[InferError] = ModelLoadError) -> str | None:
-    """The text of a file, None when there is no such file; errors as for :func:`read_object`."""
+    """Reads a file's text, None if there is no such file; errors as for :func:`read_object`."""
     data = read_bytes(file, failure)
     return None if data is None else _text(data, str(file), failure)
 
 
 def read_bytes(file: Path, failure: type[InferError] = ModelLoadError) -> bytes | None:
-    """What a file holds, None when there is no such file; errors as for :func:`read_object`."""
+    """Reads a file's bytes, None if there is no such file; errors as for :func:`read_object`."""
     if not os.path.lexists(file):  # a broken link is an error, not an absence
         return None
     with RegularFile(file, failure) as content:
         if content.size > MAX_BYTES:
-            raise failure(f"{file} has {content.size} bytes; {MAX_BYTES} are the most that pyggml reads of such a file")
+            raise failure(f"{file} has {content.size} bytes; pyggml reads at most {MAX_BYTES} from such a file")
         return content.read(0, content.size)
 
 
@@ -73,7 +74,7 @@ def _text(data: bytes, name: str, failure: type[InferError]) -> str:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Keeps Python from looking for cycles among hundreds of thousands of lists that have none."""
+    """Keeps Python's garbage collector from scanning hundreds of thousands of lists without cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -87,7 +88,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {twice!r:.80} is there twice")
+        raise ValueError(f"duplicate key {twice!r:.80}")
     return content
 
 

@@ -1,6 +1,6 @@
-"""What a model on disk is: a GGUF file, a split set of them, or the directory of a checkpoint.
+"""Recognises a model on disk: a GGUF file, a split set of them, or the directory of a checkpoint.
 
-This is where the names of files are decided on. Nothing here opens one, but for the index of a sharded checkpoint.
+All knowledge about file names is here. No file is opened except the index of a sharded checkpoint.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from pyggml.errors import InvalidParameterError, ModelLoadError, ModelNotFoundEr
 from pyggml.files.json_file import read_object
 
 Format = Literal["gguf", "huggingface"]
-#: How the weights are kept: in one GGUF file or a split set; in ``model.safetensors``, in shards with an index, or in
-#: Meta's ``consolidated.safetensors``; or nowhere that pyggml looks.
+#: Where the weights are: in one GGUF file or a split set; in ``model.safetensors``, in shards with an index, or in
+#: Meta's ``consolidated.safetensors``; or in no file that pyggml supports.
 Weights = Literal["gguf", "split", "safetensors", "sharded", "consolidated", "none"]
 
 CONFIG = "config.json"
-#: What Meta and Mistral publish in its place.
+#: What Meta and Mistral publish instead.
 PARAMS = "params.json"
 SINGLE = "model.safetensors"
-#: Says which shard holds which tensor.
+#: Lists the shard of each tensor.
 INDEX = "model.safetensors.index.json"
 CONSOLIDATED = "consolidated.safetensors"
-#: The files that a tokenizer is made from, the preferred one first.
+#: The files that define a tokenizer, the preferred one first.
 TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 
 _WEIGHTS: dict[str, Weights] = {SINGLE: "safetensors", INDEX: "sharded", CONSOLIDATED: "consolidated"}
@@ -50,15 +50,15 @@ _PICKLES = (".bin", ".pth", ".pt", ".h5", ".msgpack")
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model on disk, by the names of its files; they may still be broken, or missing.
+    """A model on disk, recognised by file names; the files may still be broken or missing.
 
     Attributes:
-        path: the GGUF file, of a split set the first; or the directory of a checkpoint.
-        format: which of the two.
-        weights: how they are kept.
-        files: that hold them; of a sharded checkpoint none, since only its index knows.
-        config: the ``config.json``, or else the ``params.json``, of a directory that has one.
-        index: of a sharded checkpoint.
+        path: the GGUF file (the first of a split set), or the directory of a checkpoint.
+        format: which of the two it is.
+        weights: where the weights are.
+        files: the files with the weights; empty for a sharded checkpoint, whose index lists them.
+        config: the directory's ``config.json``, or else its ``params.json``, if it has one.
+        index: the index of a sharded checkpoint.
     """
 
     path: Path
@@ -70,11 +70,11 @@ class ModelFiles:
 
 
 def model_at(path: Path) -> ModelFiles:
-    """The model at a path.
+    """Returns the model at a path.
 
     Raises:
-        ModelNotFoundError: nothing is there.
-        ModelLoadError: it cannot be read, or is a directory that holds no checkpoint.
+        ModelNotFoundError: there is nothing at the path.
+        ModelLoadError: it cannot be read, or is a directory without a checkpoint.
     """
     try:
         if not path.is_dir():
@@ -89,24 +89,24 @@ def model_at(path: Path) -> ModelFiles:
     ggufs = sorted(name for name in names if name.endswith(".gguf"))
     # A directory of GGUF files may have a config.json as well.
     if ggufs and (files.config is None or not any(".safetensors" in name for name in names)):
-        raise ModelLoadError(f"{path} is a directory; name one of the files in it: {', '.join(ggufs)}")
+        raise ModelLoadError(f"{path} is a directory; pass the path of one of its files: {', '.join(ggufs)}")
     if files.config is None:
-        raise ModelLoadError(f"{path} is a directory with neither a .gguf file nor a {CONFIG} and its checkpoint")
+        raise ModelLoadError(f"{path} is a directory with neither a .gguf file nor a checkpoint with a {CONFIG}")
     return files
 
 
 def checkpoint_at(directory: Path) -> ModelFiles:
-    """The checkpoint in a directory, however little of it is there.
+    """Returns the checkpoint in a directory, even an incomplete one.
 
     Raises:
         ModelNotFoundError: there is no such directory.
-        InvalidParameterError: it is something else.
-        ModelLoadError: it cannot be read.
+        InvalidParameterError: the path is not a directory.
+        ModelLoadError: the directory cannot be read.
     """
     if not directory.exists():
         raise ModelNotFoundError(f"there is no directory {directory}")
     if not directory.is_dir():
-        raise InvalidParameterError(f"{directory} is no directory; that of a Hugging Face model was expected")
+        raise InvalidParameterError(f"{directory} is not a directory; a Hugging Face model's was expected")
     try:
         return _checkpoint(directory, [file.name for file in directory.iterdir()])
     except OSError as error:
@@ -114,7 +114,7 @@ def checkpoint_at(directory: Path) -> ModelFiles:
 
 
 def gguf_at(path: Path) -> ModelFiles:
-    """The GGUF file at a path, or the split set that begins with it."""
+    """Returns the GGUF file at a path, or the split set that begins with it."""
     names = split_set(path.name)
     if names is None:
         return ModelFiles(path, "gguf", "gguf", (path,))
@@ -122,7 +122,7 @@ def gguf_at(path: Path) -> ModelFiles:
 
 
 def split_set(name: str) -> list[str] | None:
-    """The names of all files of the split set that a file belongs to, by its name; None: it is whole."""
+    """Returns the names of all files in a file's split set, judging by its name; None if it is not split."""
     match = _SPLIT.fullmatch(name)
     if match is None:
         return None
@@ -130,21 +130,21 @@ def split_set(name: str) -> list[str] | None:
 
 
 def main_weights(names: Collection[str]) -> str | None:
-    """The file by which the weights of a checkpoint are found; None: there is none."""
+    """Returns the weights file, or index, of a checkpoint; None if there is none."""
     return next((name for name in _WEIGHTS if name in names), None)
 
 
 def beside_weights(names: Collection[str]) -> list[str]:
-    """What an import reads of a checkpoint besides its weights."""
+    """Returns the files of a checkpoint that an import reads besides the weights."""
     wanted = {*_BESIDE, PARAMS} if main_weights(names) == CONSOLIDATED else _BESIDE
     return sorted(name for name in names if name in wanted or _TEMPLATES.fullmatch(name))
 
 
 def shards(index: Path) -> dict[str, set[str]]:
-    """What an index says: name of a file beside it -> names of the tensors in it.
+    """Reads an index: name of a file in the same directory -> names of its tensors.
 
     Raises:
-        ModelLoadError: it cannot be read, says nothing, or names a file elsewhere.
+        ModelLoadError: it cannot be read, is empty, or names a file in another directory.
     """
     weight_map = read_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
@@ -153,20 +153,20 @@ def shards(index: Path) -> dict[str, set[str]]:
     for tensor, file in weight_map.items():
         if not isinstance(file, str) or not _is_plain_name(file):
             raise ModelLoadError(
-                f"{index} says that tensor {tensor!r:.80} is in {file!r:.80}, which is no file of this directory"
+                f"{index} lists tensor {tensor!r:.80} in {file!r:.80}, which is not a file name in this directory"
             )
         found.setdefault(file, set()).add(tensor)
     return found
 
 
 def why_no_weights(place: str, names: Collection[str]) -> str | None:
-    """What to say of names among which :func:`main_weights` finds nothing, if the reason can be guessed from them."""
+    """Explains why :func:`main_weights` finds nothing among names; None if they give no clue."""
     pickles = sorted(name for name in names if name.endswith(_PICKLES))
     if not pickles:
         return None
     return (
-        f"{place} holds its weights as {pickles[0]}, a format that can run code or that needs a framework, and that "
-        "pyggml does not open; save them as safetensors"
+        f"{place} has its weights in {pickles[0]}, a format that pyggml does not open because it can run code or needs "
+        "a framework; save them as safetensors"
     )
 
 

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear under their name only when complete."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _open_files: weakref.WeakSet[PartialFile]
 
 
 class PartialFile:
-    """A file in the making, under another name beside the one it will have.
+    """An unfinished file, under a temporary name in the target's directory.
 
-    It has a head, then a body made of parts, which come in any order; offsets count from where the head ends. Nothing
-    is left of it when it is discarded, dropped, or alive at the end of the process. One thread at a time. Errors of
-    the file system are the OSError they are.
+    It has a head, then a body of parts written in any order; offsets count from the end of the head. The file is
+    removed when it is discarded, garbage-collected, or still open at the end of the process. Use it from one thread at
+    a time. File system errors are raised as OSError.
     """
 
     _let_go: weakref.finalize[..., PartialFile]
 
     def __init__(self, target: Path) -> None:
-        """Creates the file, empty."""
+        """Creates an empty file."""
         path = target.parent / f".pyggml-{secrets.token_hex(8)}.part"
         # A bare descriptor: the buffer of a file object would be flushed by a forked child as well.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -37,11 +37,11 @@ class PartialFile:
 
         Args:
             head: the file up to the body.
-            n_body: bytes of the body.
-            n_parts: how many parts it is made of.
+            n_body: size of the body.
+            n_parts: number of its parts.
 
         Returns:
-            The numbers of the parts that are there already.
+            The indices of the parts that have already been written.
         """
         del n_parts
         self._head_size, self._n_body = len(head), n_body
@@ -49,16 +49,16 @@ class PartialFile:
         return frozenset()
 
     def write(self, offset: int, data: npt.NDArray[Any]) -> None:
-        """Writes a C-contiguous array; what is skipped reads as zeros."""
+        """Writes a C-contiguous array; gaps read as zeros."""
         write_at(self._descriptor, data.reshape(-1).view(np.uint8).data, self._head_size + offset)
 
     def complete(self, part: int) -> None:
-        """To be called when all data of a part has been written."""
+        """Must be called once all data of a part has been written."""
 
     def publish(self, *, is_lasting: bool = True) -> None:
-        """Makes what was written, padded with zeros, appear under the target's name.
+        """Pads the file with zeros and moves it to the target.
 
-        What is lasting survives a power cut, for which the disk has to be waited for.
+        With ``is_lasting``, waits for the disk, so that the file survives a power cut.
         """
         os.ftruncate(self._descriptor, self._head_size + self._n_body)
         if is_lasting:
@@ -70,12 +70,12 @@ class PartialFile:
             _sync_directory(self._target.parent)
 
     def discard(self) -> None:
-        """Removes the file, unless it has been published. May be repeated."""
+        """Removes the file, unless it has been published. Can be called repeatedly."""
         self._let_go()
 
     @property
     def n_allocated(self) -> int:
-        """Bytes that it takes on the disk."""
+        """Bytes that the file takes on disk."""
         return os.fstat(self._descriptor).st_blocks * 512
 
     def _own(self, target: Path, path: Path, descriptor: int) -> None:
@@ -89,7 +89,7 @@ class PartialFile:
 
 
 def write_at(descriptor: int, data: memoryview, offset: int) -> None:
-    """Writes all of it: one call of the system writes 2 GiB at most."""
+    """Writes all data, in several system calls if needed: one writes 2 GiB at most."""
     while data:
         n_written = os.pwrite(descriptor, data, offset)
         data, offset = data[n_written:], offset + n_written
@@ -102,7 +102,7 @@ def _abandon(descriptor: int, path: Path, pid: int) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """Makes a new name in a directory last through a power cut."""
+    """Makes a new name in a directory survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -111,7 +111,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def _leave_all_to_parent() -> None:
-    """A forked child begins with copies of its parent's files, and a lock lasts as long as any copy is open."""
+    """Closes a forked child's copies of its parent's files; a lock is held as long as any copy is open."""
     for file in list(_open_files):
         file._leave_to_parent()
 

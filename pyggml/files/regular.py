@@ -1,4 +1,4 @@
-"""Files that somebody else made, opened for a look at what they hold."""
+"""Opens untrusted files for reading."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class RegularFile:
     """A regular file, open for reading. A context manager.
 
     Attributes:
-        path: of the file.
-        size: in bytes.
+        path: the file's path.
+        size: its size in bytes.
     """
 
     def __init__(self, path: Path, failure: type[InferError] = ModelLoadError) -> None:
         """Opens the file.
 
         Args:
-            path: of the file.
-            failure: what to raise, here and in :meth:`read`: ModelLoadError or TokenizerError.
+            path: the file's path.
+            failure: the exception to raise, here and in :meth:`read`: ModelLoadError or TokenizerError.
 
         Raises:
             ModelNotFoundError, TokenizerNotFoundError: there is no such file.
@@ -40,7 +40,7 @@ class RegularFile:
         self.path = path
         self._failure = failure
         try:
-            # Opening a pipe would otherwise wait for somebody to write to it.
+            # O_NONBLOCK: opening a pipe would otherwise wait for a writer.
             self._descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         except FileNotFoundError:
             raise _MISSING[failure](f"there is no file {path}") from None
@@ -53,7 +53,7 @@ class RegularFile:
             raise failure(f"{path} is not a file")
 
     def read(self, offset: int, n_bytes: int) -> bytes:
-        """So many bytes from an offset on."""
+        """Reads ``n_bytes`` bytes at an offset."""
         parts = []
         while n_bytes:
             part = os.pread(self._descriptor, n_bytes, offset)

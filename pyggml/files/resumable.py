@@ -1,14 +1,14 @@
-"""Files that appear whole or not at all, and whose making goes on where it stopped, however it stopped.
+"""Files that appear only when complete, and whose writing resumes after any interruption.
 
-The file in the making is called after the one it will be, and behind its body it has a mark for each part:
+The unfinished file is named after its target; after its body it has a mark for each part:
 
-    head | body | one mark for each part
+    head | body | one mark per part
 
-A mark is written when its part is known to be on the disk, and depends on the head: whatever else may be there after a
-crash of the machine is no mark. A file with another head is begun anew. Publishing cuts the marks off.
+A mark is written once its part is known to be on disk. It depends on the head, so that garbage from a crash is not
+mistaken for one. A file with another head is started over. Publishing cuts the marks off.
 
-Whoever makes the file holds the lock on it (flock), which ends with its holder, whatever ends that. The lock is on the
-file and not on its name: who gets one looks whether the name still means that file.
+The writer holds a lock on the file (flock), which ends with its process in any case. The lock belongs to the file, not
+to its name, so after getting it, check that the name still refers to that file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from pyggml._log import logger
 from pyggml.files.partial import PartialFile, write_at
 
-#: What nobody has written to for so long may be removed.
+#: An unfinished file that has not been written to for this long may be removed.
 STALE_S = 24 * 3600
 
 _POLL_S = 0.05
@@ -36,16 +36,16 @@ _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
 def part_path(target: Path) -> Path:
-    """Where a file is in the making that will be ``target``."""
+    """The path of the unfinished file for ``target``."""
     return target.with_name(f"{target.name}.part")
 
 
 def claim(target: Path, waiting: Callable[[], object]) -> PartialFile | None:
-    """The file in the making for ``target``; None when another has made it.
+    """Returns the unfinished file for ``target``, locked; None if another thread or process has finished it.
 
     Args:
-        target: what it will be called.
-        waiting: called again and again while another thread or process makes it; what it raises ends the wait.
+        target: the finished file's path.
+        waiting: called repeatedly while another thread or process writes the file; may raise to stop waiting.
     """
     path = part_path(target)
     while not target.exists():
@@ -53,7 +53,7 @@ def claim(target: Path, waiting: Callable[[], object]) -> PartialFile | None:
             file = _locked(target, path)
         except _NoLocks as error:
             logger.warning(
-                "%s has no locks (%s): %s is made from its beginning, without waiting for others that make it",
+                "%s does not support locks (%s): writing %s from the start, even if others are writing it too",
                 target.parent,
                 error,
                 target.name,
@@ -62,7 +62,7 @@ def claim(target: Path, waiting: Callable[[], object]) -> PartialFile | None:
         if file is None:
             waiting()
             time.sleep(_POLL_S)
-        elif target.exists():  # made since we looked
+        elif target.exists():  # finished meanwhile
             file.discard()
         else:
             return file
@@ -70,14 +70,14 @@ def claim(target: Path, waiting: Callable[[], object]) -> PartialFile | None:
 
 
 def remove(path: Path) -> int:
-    """Removes a file in the making, unless somebody makes it.
+    """Removes an unfinished file, unless it is being written.
 
     Returns:
-        How many bytes it took, 0 when it is still there.
+        The number of bytes freed; 0 if it was not removed.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:  # gone, or not ours
+    except OSError:  # already removed, or owned by another user
         return 0
     try:
         if not _is_free(descriptor) or not _is_at(descriptor, path):
@@ -89,16 +89,16 @@ def remove(path: Path) -> int:
 
 
 class ResumableFile(PartialFile):
-    """A file in the making that is kept when it is discarded."""
+    """An unfinished file that is kept when it is discarded."""
 
     def __init__(self, target: Path, path: Path, descriptor: int) -> None:
-        """Takes ownership of a descriptor with the lock on the file at ``path``; :func:`claim` makes these."""
+        """Takes ownership of a descriptor that holds the lock on the file at ``path``; created by :func:`claim`."""
         self._own(target, path, descriptor)
         self._marks = _Marks(descriptor)
         self._let_go = weakref.finalize(self, _keep, descriptor, path, self._marks, os.getpid())
 
     def begin(self, head: bytes, n_body: int, n_parts: int) -> frozenset[int]:
-        """As of any; the parts that are there are those with a mark, if the head is the same."""
+        """See :class:`PartialFile`; if the head is the same, the marked parts are returned."""
         is_same = os.pread(self._descriptor, len(head), 0) == head
         if not is_same:
             os.ftruncate(self._descriptor, 0)
@@ -107,20 +107,19 @@ class ResumableFile(PartialFile):
         return self._marks.begin(head, len(head) + n_body, n_parts)
 
     def complete(self, part: int) -> None:
-        """As of any."""
+        """See :class:`PartialFile`."""
         self._marks.add(part)
 
     def publish(self, *, is_lasting: bool = True) -> None:
-        """As of any. All is on the disk before the marks go, so that little can be lost between the two."""
+        """See :class:`PartialFile`. Everything is on disk before the marks are cut off, so that little can be lost."""
         self._marks.flush()
         super().publish(is_lasting=is_lasting)
 
 
 class _Marks:
-    """Says which parts are on the disk.
+    """Records which parts are on disk.
 
-    Writing goes on while the disk is waited for: one sync is under way at a time, and marks all parts that were
-    complete when it began.
+    Syncing does not block writing: one sync runs at a time, and marks all parts that were complete when it began.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -132,7 +131,7 @@ class _Marks:
         self._sync: Future[None] | None = None
 
     def begin(self, head: bytes, offset: int, n_parts: int) -> frozenset[int]:
-        """Reads the marks, and takes their place on the disk."""
+        """Reads the marks, and reserves space for them on disk."""
         key = hashlib.sha256(head).digest()
         self._offset = offset
         self._marks = [hashlib.blake2b(b"%d" % i, digest_size=_MARK_SIZE, key=key).digest() for i in range(n_parts)]
@@ -153,11 +152,11 @@ class _Marks:
         self._sync = self._thread.submit(self._write, parts)
 
     def flush(self) -> None:
-        """Marks everything that is complete."""
+        """Marks all complete parts."""
         if self._thread is not None:
             self._thread.shutdown()
         if self._sync is not None:
-            self._sync.result()  # a disk tells of what it has lost only once
+            self._sync.result()  # the system reports lost writes only once, to the sync that failed
         parts, self._complete = self._complete, []
         if parts:
             self._write(parts)
@@ -171,17 +170,17 @@ class _Marks:
 def _keep(descriptor: int, path: Path, marks: _Marks, pid: int) -> None:
     if os.getpid() == pid:
         try:
-            with contextlib.suppress(OSError):  # a full disk, say: what has no mark is written again
+            with contextlib.suppress(OSError):  # for example a full disk; parts without a mark are written again
                 marks.flush()
             if not os.fstat(descriptor).st_size:
                 path.unlink(missing_ok=True)
         finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing would not do where a child has a copy
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough if a child process has a copy
     os.close(descriptor)
 
 
 def _locked(target: Path, path: Path) -> ResumableFile | None:
-    """The file at ``path``, new or left by somebody; None while somebody has it."""
+    """The file at ``path``, new or left behind, with its lock; None while another holds the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         if _try_lock(descriptor) and _is_at(descriptor, path):
@@ -191,7 +190,7 @@ def _locked(target: Path, path: Path) -> ResumableFile | None:
             path.unlink(missing_ok=True)
         os.close(descriptor)
         raise
-    except BaseException:  # Ctrl-C: nobody could have the lock again
+    except BaseException:  # such as Ctrl-C: release the lock
         os.close(descriptor)
         raise
     os.close(descriptor)
@@ -199,14 +198,14 @@ def _locked(target: Path, path: Path) -> ResumableFile | None:
 
 
 class _NoLocks(Exception):
-    """The file system has none; why."""
+    """The file system does not support locks; the message says why."""
 
 
 def _try_lock(descriptor: int) -> bool:
-    """Whether the lock was free.
+    """Takes the lock if it is free, and returns whether it was.
 
     Raises:
-        _NoLocks: there are none here.
+        _NoLocks: the file system does not support locks.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -218,7 +217,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _is_free(descriptor: int) -> bool:
-    """Whether nobody makes a file; where there are no locks, nobody has written to it for long."""
+    """Whether nobody is writing the file; without locks, whether it has not been written to for long."""
     try:
         return _try_lock(descriptor)
     except _NoLocks:
@@ -226,7 +225,7 @@ def _is_free(descriptor: int) -> bool:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether a name still means the file that was opened by it."""
+    """Whether a path still refers to the opened file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Models by reference: ``hf:ORG/REPO[@REVISION][:FILE]`` becomes files on this machine.
+"""Downloads models by reference: ``hf:ORG/REPO[@REVISION][:FILE]``.
 
-What is downloaded goes to the cache of huggingface_hub, where all tools that use it find it and leave theirs. That
-package does the talking to the hub and the transfer. Ours are the references, the choice of files, and the messages.
+Files go to the cache of huggingface_hub, which is shared with all tools that use it. That package talks to the hub and
+transfers files; pyggml parses references, chooses files and words the messages.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from pyggml.model import Progress
 
 __all__ = ["Reference", "fetch", "is_reference", "parse_reference"]
 
-_OLDEST = (1, 24)  # earlier ones do not end a transfer over Xet when they are asked to
+_OLDEST = (1, 24)  # earlier versions cannot stop a transfer over Xet
 
 
 def fetch(source: str, progress: Progress | None = None) -> Path:
-    """Downloads what a reference means, as far as it is not there.
+    """Downloads the files of a reference that are not in the cache yet.
 
     Args:
         source: the reference.
-        progress: called with the part that is there, 0 to 1, while files come, over Xet on another thread; returning
-            False stops. Files that are whole are kept for the next time.
+        progress: called with the fraction downloaded, 0 to 1 (over Xet on another thread); returning False stops.
+            Complete files are kept for the next time.
 
     Returns:
-        The GGUF file (of a split set the first), or the directory of a checkpoint with what an import needs of it.
+        The GGUF file (the first of a split set), or the directory of a checkpoint with the files an import needs.
 
     Raises:
-        InvalidParameterError: no such reference can be.
-        MissingPackageError: huggingface_hub is not there.
+        InvalidParameterError: the reference is malformed.
+        MissingPackageError: huggingface_hub is not installed, or too old.
         ModelNotFoundError: the hub has no such repository, revision or file.
         ModelLoadError: the repository holds no model, or several, or ``progress`` stopped it.
-        DownloadError: the hub cannot be reached or refuses, or is not to be asked and the files are not in the cache.
-        DiskFullError: no room for them.
+        DownloadError: the hub cannot be reached or refuses, or offline mode is on and the files are not in the cache.
+        DiskFullError: the disk has no room for the files.
     """
     reference = parse_reference(source)
     _require_package(reference)
@@ -48,10 +48,11 @@ def _require_package(reference: Reference) -> None:
         import huggingface_hub
     except ImportError as error:
         raise MissingPackageError(
-            f"{reference} is downloaded with huggingface_hub, which is not there ({error}): pip install 'pyggml[hub]'"
+            f"downloading {reference} needs huggingface_hub, which cannot be imported ({error}): pip install "
+            "'pyggml[hub]'"
         ) from None
     if tuple(map(int, huggingface_hub.__version__.split(".")[:2])) < _OLDEST:
         raise MissingPackageError(
-            f"{reference} is downloaded with huggingface_hub {'.'.join(map(str, _OLDEST))} or later, and this is "
-            f"{huggingface_hub.__version__}: pip install -U 'pyggml[hub]'"
+            f"downloading {reference} needs huggingface_hub {'.'.join(map(str, _OLDEST))} or later, but "
+            f"{huggingface_hub.__version__} is installed: pip install -U 'pyggml[hub]'"
         )

@@ -1,4 +1,4 @@
-"""Which files of a repository make the model that a reference means."""
+"""Chooses the files of a repository that make up the model of a reference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyggml.files.model_files import (
 )
 from pyggml.hub.reference import Reference
 
-# GGUF files beside models that are none: what sees or hears for them, and statistics of their weights.
+# GGUF files that are not models: vision or audio projectors, and importance matrices.
 _NO_MODELS = ("mmproj", "imatrix")
 _MAX_LISTED = 20
 
@@ -30,19 +30,19 @@ class Files(Protocol):
 
     @property
     def names(self) -> Collection[str]:
-        """Paths of all of them."""
+        """Paths of all files."""
 
     def fetch(self, name: str) -> Path:
-        """One of them on this machine."""
+        """Makes one file available and returns its local path."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is to be there.
+    """The files to download.
 
     Attributes:
-        names: of the files.
-        main: the one to load; None: the directory they are in.
+        names: the files' paths in the repository.
+        main: the file to load; None: load their directory.
     """
 
     names: tuple[str, ...]
@@ -50,10 +50,10 @@ class Choice:
 
 
 def choose(reference: Reference, files: Files) -> Choice:
-    """The files that ``reference`` means.
+    """Chooses the files of ``reference``.
 
     Raises:
-        ModelNotFoundError: there is no such file, or a part of it is missing.
+        ModelNotFoundError: there is no such file, or one of a split set is missing.
         ModelLoadError: there is no model, or more than one.
     """
     if reference.file is not None:
@@ -69,12 +69,12 @@ def _shards(reference: Reference, files: Files) -> list[str]:
     names = sorted(shards(files.fetch(INDEX)))
     missing = [name for name in names if name not in files.names]
     if missing:
-        raise ModelNotFoundError(f"{reference} has no {missing[0]}, which its {INDEX} names")
+        raise ModelNotFoundError(f"{reference} has no {missing[0]}, which its {INDEX} lists")
     return names
 
 
 def _models(names: Collection[str]) -> dict[str, list[str]]:
-    """The GGUF files, those of a split set as one: name of the first, there or not -> files in their order."""
+    """The GGUF models: name of the first file, even if missing -> the files that exist, in order."""
     models: dict[str, list[str]] = {}
     for name in sorted(name for name in names if name.lower().endswith(".gguf")):
         first, *_ = split_set(name) or [name]
@@ -104,12 +104,12 @@ def _named(reference: Reference, file: str, names: Collection[str]) -> list[str]
     if not found:
         others = [model for model in models.values() if not _is_companion(model[0])]
         listed = f"it has {_listed(others)}" if others else "it has no GGUF files"
-        raise ModelNotFoundError(f"{reference.repository} has no {file!r}, neither a file nor a type of one: {listed}")
+        raise ModelNotFoundError(f"{reference.repository} has no GGUF file or quantisation called {file!r}: {listed}")
     return found[0]
 
 
 def _has_type(name: str, quantisation: str) -> bool:
-    """Whether a file's name says so, as in ``model-Q4_K_M.gguf`` or ``q4_k_m/model-00001-of-00002.gguf``."""
+    """Whether a name has the quantisation, as in ``model-Q4_K_M.gguf`` or ``q4_k_m/model-00001-of-00002.gguf``."""
     return re.search(rf"(?:^|[-._/]){re.escape(quantisation)}(?=[-./]|$)", name, re.IGNORECASE) is not None
 
 
@@ -126,7 +126,7 @@ def _complete(reference: Reference, model: list[str]) -> Choice:
 
 def _several(reference: Reference, models: list[list[str]]) -> str:
     example = f"{reference.repository}:{models[0][0]}"
-    return f"{reference} could be any of {len(models)} models; name one, such as {example!r}: {_listed(models)}"
+    return f"{reference} matches {len(models)} models; choose one, such as {example!r}: {_listed(models)}"
 
 
 def _listed(models: list[list[str]]) -> str:
@@ -135,5 +135,5 @@ def _listed(models: list[list[str]]) -> str:
 
 
 def _no_model(reference: Reference, names: Collection[str]) -> str:
-    message = f"{reference} holds no model: neither {SINGLE} nor {INDEX} nor a GGUF file"
+    message = f"{reference} holds no model: it has no {SINGLE}, no {INDEX} and no GGUF file"
     return why_no_weights(str(reference), names) or message

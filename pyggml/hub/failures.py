@@ -1,4 +1,4 @@
-"""What huggingface_hub, and what it is built on, raises, as pyggml's exceptions."""
+"""Translates exceptions from huggingface_hub and its HTTP library to pyggml's."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from pyggml.errors import DiskFullError, DownloadError, InferError, ModelNotFoun
 from pyggml.files.disk import NO_ROOM
 from pyggml.hub.reference import Reference
 
-#: The way out of a disk that is full.
-ELSEWHERE = "HF_HOME says where else to keep models"
+#: The advice for a full disk.
+ELSEWHERE = "set HF_HOME to keep models elsewhere"
 
-# The base of all errors of the HTTP library, which is httpx or httpx2 as huggingface_hub's version has it.
+# The base of all errors of the HTTP library, which is httpx or httpx2 depending on huggingface_hub's version.
 _TRANSPORT_ERROR = HfHubHTTPError.__bases__[0]
 
 _LOGIN = "set HF_TOKEN or run 'hf auth login'"
@@ -31,7 +31,7 @@ _LOGIN = "set HF_TOKEN or run 'hf auth login'"
 
 @contextmanager
 def translated(reference: Reference) -> Iterator[None]:
-    """Turns what a call into huggingface_hub raises into an :class:`InferError`; put around nothing but such calls."""
+    """Translates exceptions to an :class:`InferError`; put only calls into huggingface_hub inside."""
     try:
         yield
     except Exception as error:
@@ -46,13 +46,13 @@ def _translation(error: BaseException, reference: Reference) -> InferError:
     if isinstance(error, RevisionNotFoundError):
         return ModelNotFoundError(f"{repo_id} at {endpoint} has no revision {reference.revision or 'main'!r}")
     if isinstance(error, EntryNotFoundError):
-        return ModelNotFoundError(f"{repo_id} at {endpoint} has lost a file of {reference}: {_first_line(error)}")
+        return ModelNotFoundError(f"{repo_id} at {endpoint} lacks a file of {reference}: {_first_line(error)}")
     if isinstance(error, GatedRepoError) or status == 403:
-        return DownloadError(f"access to {repo_id} is restricted: ask for it at {endpoint}/{repo_id}, then {_LOGIN}")
+        return DownloadError(f"access to {repo_id} is restricted: request it at {endpoint}/{repo_id}, then {_LOGIN}")
     if isinstance(error, RepositoryNotFoundError) or status == 404:
-        return ModelNotFoundError(f"there is no {repo_id} at {endpoint}, or it is private: then {_LOGIN}")
+        return ModelNotFoundError(f"there is no {repo_id} at {endpoint}; if it is private, {_LOGIN}")
     if status == 401:
-        return DownloadError(f"{endpoint} gives {repo_id} only for a valid token, and got none or another: {_LOGIN}")
+        return DownloadError(f"{endpoint} requires a valid token for {repo_id}: {_LOGIN}")
     if status is not None:
         is_temporary = status >= 500 or status in (408, 429)
         return DownloadError(f"{endpoint} answered {status} when asked for {repo_id}", is_temporary=is_temporary)
@@ -60,16 +60,16 @@ def _translation(error: BaseException, reference: Reference) -> InferError:
         return DownloadError(f"{endpoint} cannot be reached: {_first_line(error)}", is_temporary=True)
     if isinstance(error, OSError):
         return _of_system(error, reference)
-    return DownloadError(f"{endpoint} does not answer as a hub does: {_first_line(error)}")
+    return DownloadError(f"{endpoint} does not answer like a hub: {_first_line(error)}")
 
 
 def _of_system(error: OSError, reference: Reference) -> InferError:
     cache = constants.HF_HUB_CACHE
     if error.errno in NO_ROOM:
-        return DiskFullError(f"the disk of {cache} became full while {reference} was downloaded; {ELSEWHERE}")
+        return DiskFullError(f"the disk of {cache} became full while downloading {reference}; {ELSEWHERE}")
     if error.errno is not None:
-        return DownloadError(f"{reference} cannot be kept in {cache}: {error}")
-    message = f"{reference} did not come as {constants.ENDPOINT} describes it: {_first_line(error)}"
+        return DownloadError(f"{reference} cannot be stored in {cache}: {error}")
+    message = f"the download of {reference} from {constants.ENDPOINT} is damaged: {_first_line(error)}"
     return DownloadError(message, is_temporary=True)
 
 

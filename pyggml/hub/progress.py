@@ -1,4 +1,4 @@
-"""How far a download is, and its end when somebody stops it, by way of huggingface_hub's progress bars."""
+"""Reports and stops downloads by means of huggingface_hub's progress bars."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pyggml.errors import DownloadError, ModelLoadError
 from pyggml.hub.reference import Reference
 from pyggml.model import Progress
 
-# How often a download over Xet was stopped: that ends all that are under way in this process.
+# How often a download over Xet was stopped, which stops all others over Xet in this process.
 _n_aborted = 0
 
 
 class Transfer:
-    """Files on their way, one after the other."""
+    """The download of several files, one after the other."""
 
     def __init__(self, reference: Reference, n_bytes: int, progress: Progress | None) -> None:
-        """Nothing has come yet.
+        """Prepares the download.
 
         Args:
-            reference: what the files belong to.
-            n_bytes: of all of them.
-            progress: called with the part that has come; returning False, or raising, ends the download.
+            reference: the reference that the files belong to.
+            n_bytes: total size of the files.
+            progress: called with the fraction downloaded; returning False, or raising, stops the download.
         """
         self._reference = reference
         self._n_bytes = max(n_bytes, 1)
@@ -36,11 +36,11 @@ class Transfer:
 
     @contextlib.contextmanager
     def of_file(self, n_bytes: int) -> Iterator[type[tqdm]]:
-        """The class of progress bars to download the next file with, which has so many bytes.
+        """The class of progress bars for downloading the next file, of ``n_bytes`` bytes.
 
         Raises:
-            ModelLoadError: the progress callback stopped it.
-            DownloadError: another download was stopped, and took this one with it.
+            ModelLoadError: the progress callback stopped the download.
+            DownloadError: another download was stopped, which stopped this one too.
         """
         n_aborted, self._n_file = _n_aborted, 0
         try:
@@ -52,7 +52,7 @@ class Transfer:
                 message = f"downloading {self._reference} ended when another download was stopped"
                 raise DownloadError(message, is_temporary=True) from None
             raise
-        if self._end is not None:  # too late to end anything
+        if self._end is not None:  # the file was complete before it could be stopped
             raise self._end
         self._n_before, self._n_file = self._n_before + n_bytes, 0
         self._tell()
@@ -61,9 +61,9 @@ class Transfer:
         transfer = self
 
         class Bar(tqdm):
-            """Shows nothing. Over Xet there are two, for what the network has brought and for what is written."""
+            """Shows nothing. Over Xet there are two bars, one for the network and one for the disk."""
 
-            monitor_interval = 0  # else a thread would watch over bars that nobody sees
+            monitor_interval = 0  # no monitor thread for invisible bars
 
             def __init__(self, *args: Any, **kwargs: Any) -> None:
                 transfer._is_xet = "xet" in str(kwargs.get("name"))
@@ -76,7 +76,7 @@ class Transfer:
         return Bar
 
     def _has_come(self, n_bytes: int) -> None:
-        """Called when so many bytes of the file are there; over Xet from where exceptions are printed and forgotten."""
+        """Takes the file's downloaded size. Over Xet, the caller prints and swallows exceptions."""
         global _n_aborted
         if n_bytes <= self._n_file or self._end is not None:
             return
@@ -96,7 +96,7 @@ class Transfer:
 
 
 def _abort_xet() -> None:
-    """Ends what is under way over Xet. Without this function, which is not a public one, the file comes to its end."""
+    """Stops all transfers over Xet. The function is private; where it is missing, the file is downloaded to its end."""
     with contextlib.suppress(ImportError):
         from huggingface_hub.utils._xet import abort_xet_session
 

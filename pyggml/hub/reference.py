@@ -25,8 +25,7 @@ class Reference:
     Attributes:
         repo_id: ``ORG/REPO``.
         revision: branch, tag or commit; None: the default branch.
-        file: path of a GGUF file in the repository, or the name of a quantisation that one file has; None: the model
-            that the repository is.
+        file: path of a GGUF file in the repository, or the name of a quantisation; None: the repository's only model.
     """
 
     repo_id: str
@@ -43,15 +42,15 @@ class Reference:
 
 
 def is_reference(source: object) -> bool:
-    """Whether a source is a reference, well-formed or not, and no path."""
+    """Whether a source is a reference, well-formed or not, rather than a path."""
     return isinstance(source, (str, os.PathLike)) and str(source).startswith(_SCHEME)
 
 
 def parse_reference(source: str) -> Reference:
-    """What a reference says.
+    """Parses a reference.
 
     Raises:
-        InvalidParameterError: it is malformed; says what about it.
+        InvalidParameterError: it is malformed; the message says how.
     """
     if source.startswith(f"{_SCHEME}//"):
         raise InvalidParameterError(f"{source!r} has slashes after {_SCHEME}; a reference is {_GRAMMAR}")
@@ -60,7 +59,7 @@ def parse_reference(source: str) -> Reference:
     reference = Reference(repo_id, revision if has_revision else None, file if has_file else None)
     flaw = _flaw(reference)
     if flaw:
-        raise InvalidParameterError(f"{source!r} is no reference: {flaw}; the form is {_GRAMMAR}")
+        raise InvalidParameterError(f"{source!r} is not a valid reference: {flaw}; the form is {_GRAMMAR}")
     return reference
 
 
@@ -70,17 +69,17 @@ def _flaw(reference: Reference) -> str | None:
         return f"{reference.repo_id!r} does not name an organisation and a repository"
     for name in names:
         if not _NAME.fullmatch(name) or "--" in name or ".." in name:
-            return f"{name!r} is no name that the hub allows"
+            return f"the hub does not allow the name {name!r}"
     if len(reference.repo_id) > _MAX_REPO_ID:
         return f"{reference.repo_id!r} is longer than {_MAX_REPO_ID} characters"
     if reference.revision is not None and not _REVISION.fullmatch(reference.revision):
-        return f"{reference.revision!r} is no revision"
+        return f"{reference.revision!r} is not a valid revision"
     if reference.file is not None and not is_plain_path(reference.file):
-        return f"{reference.file!r} is no path in a repository"
+        return f"{reference.file!r} is not a valid path in a repository"
     return None
 
 
 def is_plain_path(path: str) -> bool:
-    """Whether a path stays in the directory that it is relative to, and means the same on every system."""
+    """Whether a relative path stays inside its directory and means the same on every system."""
     is_inside = all(part not in ("", ".", "..") for part in path.split("/"))
     return is_inside and not any(character in "\\:" or character < " " for character in path)

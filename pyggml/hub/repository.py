@@ -1,6 +1,6 @@
-"""A repository on the hub, or what is in the cache of it; and the model in it, on this machine.
+"""Fetches the model of a repository from the hub, or from huggingface_hub's cache.
 
-The cache, the transfer, its locks and its retries are huggingface_hub's.
+huggingface_hub does the caching, the transfer, its locks and its retries.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pyggml.hub.progress import Transfer
 from pyggml.hub.reference import Reference, is_plain_path
 from pyggml.model import Progress
 
-# What the hub calls a commit. Nothing else is made part of a path.
+# The form of a commit. Nothing else may become part of a path.
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def fetch_model(reference: Reference, progress: Progress | None) -> Path:
-    """The GGUF file or directory that a reference means, downloaded as far as it is not there.
+    """Returns the GGUF file or directory of a reference, after downloading what is missing.
 
     Raises:
         As :func:`pyggml.hub.fetch`.
@@ -47,17 +47,17 @@ class Repository(Protocol):
 
     @property
     def names(self) -> Collection[str]:
-        """Paths of all of them."""
+        """Paths of all files."""
 
     def fetch(self, name: str) -> Path:
-        """One of them on this machine."""
+        """Makes one file available and returns its local path."""
 
     def bring(self, names: Sequence[str], progress: Progress | None) -> Path:
-        """Some of them on this machine, in the directory that is returned."""
+        """Makes some files available and returns their local directory."""
 
 
 def _open(reference: Reference) -> Repository:
-    """The repository on the hub; in the cache where the hub cannot be asked, if it is there."""
+    """The repository on the hub, or in the cache if the hub cannot be reached or offline mode is on."""
     if constants.HF_HUB_OFFLINE:
         return CachedRepository(reference, "HF_HUB_OFFLINE is set")
     try:
@@ -65,19 +65,19 @@ def _open(reference: Reference) -> Repository:
     except DownloadError as error:
         if not error.is_temporary or _snapshot(reference) is None:
             raise
-        _log.logger.warning("%s; %s is what is in %s of it", error, reference, constants.HF_HUB_CACHE)
+        _log.logger.warning("%s; using the copy of %s in %s", error, reference, constants.HF_HUB_CACHE)
         return CachedRepository(reference, str(error))
 
 
 class HubRepository:
-    """The files of a repository on the hub, at the commit that its revision is now.
+    """The files of a repository on the hub, at the current commit of its revision.
 
     Attributes:
         names: paths of the files.
     """
 
     def __init__(self, reference: Reference) -> None:
-        """Asks the hub which files there are."""
+        """Asks the hub for the list of files."""
         self._reference = reference
         with translated(reference):
             api = HfApi(library_name="pyggml", library_version=__version__)
@@ -85,16 +85,16 @@ class HubRepository:
             self._commit, names = str(info.sha), [file.rfilename for file in info.siblings or ()]
         if not _COMMIT.fullmatch(self._commit):
             raise DownloadError(
-                f"{constants.ENDPOINT} does not answer as a hub does: {self._commit!r:.80} is not a commit"
+                f"{constants.ENDPOINT} does not answer like a hub: {self._commit!r:.80} is not a commit"
             )
         self.names: Collection[str] = frozenset(name for name in names if is_plain_path(name))
 
     def fetch(self, name: str) -> Path:
-        """One of them on this machine."""
+        """Downloads one file if it is missing and returns its local path."""
         return self.bring([name], None) / name
 
     def bring(self, names: Sequence[str], progress: Progress | None) -> Path:
-        """Downloads files, as far as they are not there, and returns the directory that they are in.
+        """Downloads missing files and returns their local directory.
 
         Raises:
             As :func:`pyggml.hub.fetch`.
@@ -115,13 +115,13 @@ class HubRepository:
             file: DryRunFileInfo = self._get(name, self._commit, dry_run=True)
         if file.commit_hash != self._commit:
             raise DownloadError(
-                f"{constants.ENDPOINT} does not answer as a hub does: asked for {name} at commit {self._commit}, it "
-                f"tells of {file.commit_hash!r:.80}"
+                f"{constants.ENDPOINT} does not answer like a hub: asked for {name} at commit {self._commit}, it "
+                f"answered for {file.commit_hash!r:.80}"
             )
         return file
 
     def _remember(self, directory: Path, name: str) -> None:
-        """Lets the cache know what the revision is, for when the hub is not asked; asking by its name does that."""
+        """Records the revision's commit in the cache for offline use, by asking for a file by the revision's name."""
         if _snapshot(self._reference) != directory:
             with translated(self._reference):
                 self._get(name, self._reference.revision)
@@ -144,21 +144,21 @@ class HubRepository:
         available = shutil.disk_usage(place).free
         if required > available:
             raise DiskFullError(
-                f"{self._reference} takes {required} bytes, and {place} has room for {available}; {ELSEWHERE}",
+                f"{self._reference} needs {required} bytes, but {place} has only {available} free; {ELSEWHERE}",
                 required,
                 available,
             )
 
 
 class CachedRepository:
-    """The same without asking the hub: what was downloaded of it.
+    """The downloaded files of a repository, without asking the hub.
 
     Attributes:
         names: paths of the files.
     """
 
     def __init__(self, reference: Reference, reason: str) -> None:
-        """Looks into the cache; ``reason`` says why not on the hub."""
+        """Looks into the cache; ``reason`` says why the hub is not asked."""
         self._complaint = f"{reason}, and {{}} is not in {constants.HF_HUB_CACHE}"
         snapshot = _snapshot(reference)
         self.names: Collection[str] = frozenset() if snapshot is None else frozenset(_files(snapshot))
@@ -167,14 +167,14 @@ class CachedRepository:
         self._directory = snapshot
 
     def fetch(self, name: str) -> Path:
-        """One of them."""
+        """The local path of one file."""
         return self.bring([name], None) / name
 
     def bring(self, names: Sequence[str], progress: Progress | None) -> Path:
-        """The directory that they are in.
+        """The local directory of the files.
 
         Raises:
-            DownloadError: one is not.
+            DownloadError: a file is not in the cache.
         """
         del progress
         for name in names:
@@ -184,7 +184,7 @@ class CachedRepository:
 
 
 def _snapshot(reference: Reference) -> Path | None:
-    """The directory in the cache of what the revision was when it was last seen; None: there is none."""
+    """The cached directory of the revision as last seen; None if there is none."""
     try:
         return Path(
             snapshot_download(
@@ -192,7 +192,7 @@ def _snapshot(reference: Reference) -> Path | None:
                 revision=reference.revision,
                 cache_dir=constants.HF_HUB_CACHE,
                 local_files_only=True,
-                allow_patterns=[],  # whether it is complete is for us to say
+                allow_patterns=[],  # completeness is checked by pyggml itself
             )
         )
     except LocalEntryNotFoundError:
@@ -203,7 +203,7 @@ def _files(directory: Path) -> Iterator[str]:
     for path, _, names in os.walk(directory):
         for name in names:
             file = Path(path, name)
-            if file.exists():  # a link without its blob is what an interrupted clean-up leaves
+            if file.exists():  # an interrupted clean-up leaves links without blobs
                 yield file.relative_to(directory).as_posix()
 
 
@@ -215,5 +215,5 @@ def _require_address() -> None:
         is_usable = False
     if not is_usable:
         raise InvalidParameterError(
-            f"HF_ENDPOINT is {constants.ENDPOINT!r}; an address such as https://huggingface.co was expected"
+            f"HF_ENDPOINT is {constants.ENDPOINT!r}; it must be an address such as https://huggingface.co"
         )

@@ -1,8 +1,8 @@
-"""Imported models, kept for the next time.
+"""The cache of imported models.
 
-A file is named after what it was made from: the place, size and time of each file of the directory, and what was
-asked for. It appears when it is whole; until then it is a ``.part`` file, which whoever makes it has locked, and from
-which the next one goes on. :mod:`pyggml.cache` says where the folder is and what is in it.
+A cached file's name contains a hash of its inputs: the path, size and modification time of each file in the directory,
+and the output type. While a file is being made, it is a ``.part`` file locked by its maker; the next import resumes an
+interrupted one. :mod:`pyggml.cache` manages the folder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pyggml.importer.plan import place_name, read_config
 from pyggml.model import Model, Progress
 from pyggml.tokenizer.hugging_face import tokenizer_for
 
-#: Looks at a GGUF file, and raises what is wrong with it.
+#: Checks a GGUF file and raises if it is not acceptable.
 Accept = Callable[[Path], None]
 
 _SUFFIXES = (".json", ".safetensors", ".model", ".jinja", ".txt")
@@ -50,8 +50,8 @@ class Imported:
     """A directory's model in the cache.
 
     Attributes:
-        path: of the GGUF file.
-        tokenizer: the directory, where only its own tokenizer cuts every text as the model was taught; else None.
+        path: the GGUF file.
+        tokenizer: the directory, if only its own tokenizer encodes every text as in training; else None.
     """
 
     path: Path
@@ -65,23 +65,25 @@ def imported(
     tokenizer: object = None,
     accept: Accept | None = None,
 ) -> Imported:
-    """The model of a Hugging Face directory as a GGUF file: the one in the cache, made first where it is not there.
+    """Returns the cached GGUF file of a Hugging Face directory, making it first if needed.
 
-    What another thread or process is making is waited for. What was stopped, in whatever way, goes on from there.
+    If another thread or process is already making it, this waits for the result. An interrupted import is resumed.
 
     Args:
         files: the directory.
         outtype: as for :func:`~pyggml.importer.convert.convert`.
-        progress: called with 0..1 while the file is made, and with 0 while it is waited for; returning False stops.
-        tokenizer: what the caller is going to encode with; looked at before a file is made.
-        accept: called before a file is made, with one that has all of it but the weights; what it raises is the end.
+        progress: called with 0..1 while the file is made, and with 0 while waiting for another maker; returning False
+            stops.
+        tokenizer: the tokenizer the caller will encode with; checked before the file is made.
+        accept: called before the file is made, with a GGUF file that lacks only the weights; if it raises, the import
+            stops there.
 
     Raises:
-        TokenizerError, TokenizerNotFoundError: also where ``tokenizer`` is not this model's.
+        TokenizerError, TokenizerNotFoundError: also if ``tokenizer`` does not match this model.
         As :func:`~pyggml.importer.convert.convert`.
     """
     outtype = require_outtype(outtype)
-    read_config(files)  # a directory without one would end in an error about something else
+    read_config(files)  # a missing config.json is reported first, before less helpful errors
     directory = files.path
     path = cache_dir() / _file_name(directory, outtype)
     if not path.exists():
@@ -93,7 +95,7 @@ def imported(
             _remove_leftovers()
             _make(file, contents, path, progress)
             _shrink(limit, keep=path)
-    with contextlib.suppress(OSError):  # others may keep a cache that this user only reads
+    with contextlib.suppress(OSError):  # the cache may be shared and read-only for this user
         os.utime(path)
     with GGUFReader(path) as reader:
         needs_own = NEEDS_HF_TOKENIZER in reader.metadata
@@ -101,7 +103,7 @@ def imported(
 
 
 def _look_ahead(contents: GGUFContents, name: str, directory: Path, tokenizer: object, accept: Accept | None) -> None:
-    """Raises now what would be raised when the model is there."""
+    """Fails before the conversion if the converted model would be refused anyway."""
     if tokenizer is None and contents.vocabulary.needs_hf_tokenizer is not None:
         tokenizer = directory
     if tokenizer is None and accept is None:
@@ -117,7 +119,7 @@ def _look_ahead(contents: GGUFContents, name: str, directory: Path, tokenizer: o
 
 
 def _claim(path: Path, waiting: Callable[[], None]) -> PartialFile | None:
-    """The file to make; None when another has made it."""
+    """The file to write; None if another thread or process has made it meanwhile."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return resumable.claim(path, waiting)
@@ -125,8 +127,8 @@ def _claim(path: Path, waiting: Callable[[], None]) -> PartialFile | None:
         raise
     except OSError as error:
         raise InvalidParameterError(
-            f"imported models are kept in {path.parent}, where nothing can be written: {error.strerror}. "
-            "PYGGML_CACHE names another place"
+            f"cannot write to {path.parent}, the cache of imported models: {error.strerror}. "
+            "Set PYGGML_CACHE to use another folder"
         ) from None
 
 
@@ -135,7 +137,7 @@ def _make(file: PartialFile, contents: GGUFContents, path: Path, progress: Progr
         write_model(contents, path, progress, file=file)
     except (StoppedError, DiskFullError):
         raise
-    except InferError:  # the same would come of it the next time
+    except InferError:  # a retry would fail the same way, so there is nothing to resume
         file.discard()
         resumable.remove(resumable.part_path(path))
         raise
@@ -156,7 +158,7 @@ def _file_name(directory: Path, outtype: str) -> str:
     identity = [__version__, str(place), outtype]
     for file in sorted([*place.iterdir(), *place.glob("*/*.jinja")]):
         if file.suffix in _SUFFIXES:
-            with contextlib.suppress(OSError):  # what cannot be read is named by who reads it
+            with contextlib.suppress(OSError):  # an unreadable file is reported by the code that needs it
                 status = file.stat()
                 identity.append(f"{file.relative_to(place)} {status.st_ino} {status.st_size} {status.st_mtime_ns}")
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:24]

@@ -1,4 +1,4 @@
-"""A Hugging Face directory becomes a GGUF file: one tensor at a time, and the file appears when it is whole."""
+"""Converts a Hugging Face directory to a GGUF file, one tensor at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from pyggml.model import Progress
 from pyggml.quant import GGMLType
 from pyggml.source import locate
 
-#: Metadata key of ours: why the engine would cut some texts otherwise than the model's own tokenizer; most have none.
+#: pyggml's own metadata key: why the engine would tokenise some texts differently from the model's tokenizer. Most
+#: files do not have it.
 NEEDS_HF_TOKENIZER = "pyggml.needs_hf_tokenizer"
 
 _MAX_THREADS = 512
@@ -38,15 +39,15 @@ class StoppedError(ModelLoadError):
 
 @dataclass(frozen=True)
 class Conversion:
-    """What became of a directory.
+    """The result of a conversion.
 
     Attributes:
-        path: of the GGUF file.
-        architecture: of the model, as the engine calls it.
-        types: element type -> how many tensors have it.
-        n_params: weights of the model.
-        n_bytes: of the file.
-        notes: what a user should know, such as where the engine's own tokenizer differs; most have none.
+        path: the GGUF file.
+        architecture: the engine's name for the model's architecture.
+        types: element type -> number of tensors of that type.
+        n_params: number of weights.
+        n_bytes: size of the file.
+        notes: things a user should know, such as where the engine's own tokenizer differs; usually empty.
     """
 
     path: Path
@@ -66,29 +67,30 @@ def convert(
     imatrix: ImportanceMatrix | str | os.PathLike[str] | None = None,
     n_threads: int | None = None,
 ) -> Conversion:
-    """Writes the model of a Hugging Face directory as a GGUF file. Needs no PyTorch.
+    """Converts a Hugging Face directory to a GGUF file. PyTorch is not needed.
 
-    Memory holds a few tensors, not the model. The file appears under its name when it is complete, and replaces what
-    is there; until then it grows under another name beside it, of which nothing is left if anything fails.
+    Only a few tensors are in memory at a time. The file is written under a temporary name in the same folder; it gets
+    its final name, replacing any existing file, once it is complete. If anything fails, the temporary file is removed.
 
     Args:
-        hf_dir: with ``config.json``, safetensors and a tokenizer; or a reference to such a repository, ``hf:org/repo``.
+        hf_dir: a directory with ``config.json``, safetensors and a tokenizer, or a reference to such a repository,
+            ``hf:org/repo``.
         out: the file to write.
         outtype: "auto" keeps the precision of every weight; "f32", "f16", "bf16", or any mixture that the engine's
-            quantiser knows ("q8_0", "q4_0", "q4_k_m" ...), made in the same pass.
-        progress: called with the part that is done, 0 to 1, after each tensor, and before that while files are
-            downloaded; returning False stops.
-        imatrix: what matters in the weights, for mixtures: from :func:`pyggml.compute_imatrix`, or the path of a file.
-        n_threads: that encode; None: one for each core.
+            quantiser supports ("q8_0", "q4_0", "q4_k_m" ...), quantised in the same pass.
+        progress: called with the fraction done, 0 to 1, first while files are downloaded, then after each tensor;
+            returning False stops.
+        imatrix: importances of the weights, for mixtures: from :func:`pyggml.compute_imatrix`, or a file's path.
+        n_threads: number of encoding threads; None: one per core.
 
     Raises:
         ModelNotFoundError: the directory, a file or a tensor is missing.
         ModelLoadError: a file is broken, or two contradict each other; the message names file and tensor.
-        UnsupportedArchitectureError: the engine could not compute this model as it was made.
+        UnsupportedArchitectureError: the engine cannot run this model correctly.
         TokenizerError: the tokenizer is missing or broken.
-        DiskFullError: the file does not fit. Nothing is left of it.
-        DownloadError, MissingPackageError: as :func:`~pyggml.load`, of a reference.
-        InvalidParameterError: an argument that cannot be.
+        DiskFullError: the file does not fit; the unfinished file is removed.
+        DownloadError, MissingPackageError: for a reference, as in :func:`~pyggml.load`.
+        InvalidParameterError: an argument is invalid.
     """
     outtype = require_outtype(outtype)
     threads = checked_threads(n_threads)
@@ -99,14 +101,14 @@ def convert(
 
 @dataclass(frozen=True)
 class GGUFContents:
-    """All that is to be written, but for the data of the tensors, of which not a byte has been read yet.
+    """Everything to write except the tensors' data, which has not been read yet.
 
     Attributes:
         plan: tensors and metadata.
-        vocabulary: more metadata.
-        imatrix: what matters in the weights, if that is known.
-        types: of the tensors.
-        file_type: the number that describes these as a whole.
+        vocabulary: the tokenizer's metadata.
+        imatrix: importances of the weights, if known.
+        types: element type of each tensor.
+        file_type: the number that describes the types as a whole (``general.file_type``).
     """
 
     plan: ImportPlan
@@ -117,12 +119,12 @@ class GGUFContents:
 
 
 def read_contents(files: ModelFiles, outtype: str, imatrix: ImportanceMatrix | None = None) -> GGUFContents:
-    """Reads what a directory holds, and checks that all of it can be carried.
+    """Reads a directory and checks that all of it can be converted.
 
     Args:
         files: the directory.
-        outtype: spelled as the engine does.
-        imatrix: what matters in the weights.
+        outtype: in the engine's spelling.
+        imatrix: importances of the weights.
 
     Raises:
         InferError: as :func:`convert`.
@@ -147,10 +149,10 @@ def write_model(
         target: the file.
         progress: as for :func:`convert`.
         n_threads: as for :func:`convert`.
-        file: what becomes the target; tensors that are there already are not made again. None: a new one.
+        file: an unfinished file to continue; tensors it already has are kept. None: start a new one.
 
     Raises:
-        StoppedError: the progress callback said so.
+        StoppedError: the progress callback returned False.
         InferError: as :func:`convert`.
     """
     n_bytes = sum(
@@ -166,21 +168,21 @@ def write_model(
 
 
 def write_vocabulary(contents: GGUFContents, target: Path) -> None:
-    """Writes a GGUF file with everything but the weights."""
+    """Writes a GGUF file with everything except the weights."""
     with GGUFWriter(target) as writer:
         _set(writer, contents)
 
 
 def checked_threads(n_threads: int | None) -> int | None:
-    """How many threads encode, as a caller gave it."""
+    """Validates the caller's number of encoding threads."""
     return None if n_threads is None else integer("n_threads", n_threads, 1, _MAX_THREADS)
 
 
 def report_progress(progress: Progress | None, fraction: float, directory: Path) -> None:
-    """Tells how far the conversion of a directory is.
+    """Reports how far the conversion of a directory is.
 
     Raises:
-        StoppedError: the callback said so.
+        StoppedError: the callback returned False.
     """
     if progress is not None and progress(fraction) is False:
         raise StoppedError(f"converting {directory} was stopped by its progress callback")
@@ -188,7 +190,7 @@ def report_progress(progress: Progress | None, fraction: float, directory: Path)
 
 def _target(out: object) -> Path:
     if not isinstance(out, (str, os.PathLike)) or "\0" in os.fspath(out):
-        raise InvalidParameterError(f"the file to write must be given as a path, not as {out!r}")
+        raise InvalidParameterError(f"out must be the path of the file to write, not {out!r}")
     return Path(out)
 
 
@@ -208,7 +210,7 @@ def _set(writer: GGUFWriter, contents: GGUFContents) -> None:
 
 
 def _value_type(value: Any) -> ValueType | None:
-    """What the writer would infer, except for what an empty list or the engine leaves open."""
+    """The type to write an empty list with, which the writer cannot infer; None for all other values."""
     if isinstance(value, (list, tuple)) and not value:
         return ValueType.STRING
     return None
@@ -241,7 +243,7 @@ def _report(target: Path, contents: GGUFContents) -> Conversion:
 
 
 def _losses(plan: ImportPlan, types: list[GGMLType]) -> tuple[str, ...]:
-    """How far quantised weights are from the checkpoint's where no type holds them exactly."""
+    """A note on quantised weights that no type holds exactly."""
     errors = [
         tensor.weight.error
         for tensor, type in zip(plan.tensors, types, strict=True)
@@ -250,11 +252,14 @@ def _losses(plan: ImportPlan, types: list[GGMLType]) -> tuple[str, ...]:
     if not errors:
         return ()
     return (
-        f"{len(errors)} quantised tensors are not exact: their weights are off by {max(errors):.1e} of them at most",
+        f"{len(errors)} quantised tensors are not exact: the largest relative error of a weight is {max(errors):.1e}",
     )
 
 
 def _differences(vocabulary: Vocabulary) -> tuple[str, ...]:
     if vocabulary.needs_hf_tokenizer is None:
         return ()
-    return (f"load it with tokenizer=, the engine alone cuts some texts otherwise: {vocabulary.needs_hf_tokenizer}",)
+    return (
+        "pass tokenizer= when loading: the engine's own tokenizer encodes some texts differently: "
+        f"{vocabulary.needs_hf_tokenizer}",
+    )

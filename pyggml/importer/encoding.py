@@ -1,4 +1,4 @@
-"""Which element type each tensor gets, and its encoding on several threads."""
+"""Chooses each tensor's element type and encodes its data on several threads."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from pyggml.weights import Floats, Weight, encode
 
 _PLAIN = {"f32": GGMLType.F32, "f16": GGMLType.F16, "bf16": GGMLType.BF16}
 
-#: What may be asked for: "auto" keeps what the checkpoint has, the others are the engine's names.
+#: Valid output types: "auto" keeps the checkpoint's types, the others are the engine's names.
 OUTTYPES: tuple[str, ...] = ("auto", *sorted(FILE_TYPES))
 
-# Values that one thread encodes at a time: enough to outweigh the switch, few enough that their float32 form stays in
-# the cache and the memory of all threads is small.
+# Values that one thread encodes at a time: enough to outweigh the cost of a task, few enough that they stay in the CPU
+# cache as float32 and that all threads together need little memory.
 _CHUNK = 2**20
 
 
 def require_outtype(outtype: object) -> str:
-    """The spelling that the engine uses.
+    """Returns the output type in the engine's spelling.
 
     Raises:
-        InvalidParameterError: there is no such type.
+        InvalidParameterError: there is no such output type.
     """
     name = outtype.lower() if isinstance(outtype, str) else ""
     if name not in OUTTYPES:
-        raise InvalidParameterError(f"outtype is {outtype!r}; it may be {', '.join(OUTTYPES)}")
+        raise InvalidParameterError(f"outtype is {outtype!r}; choose one of {', '.join(OUTTYPES)}")
     return name
 
 
@@ -49,10 +49,10 @@ def choose_types(
     tensors: Sequence[PlannedTensor],
     imatrix: ImportanceMatrix | None = None,
 ) -> tuple[list[GGMLType], int]:
-    """The element type of each tensor, and the number that describes them as a whole (``general.file_type``).
+    """Returns each tensor's element type, and the number that describes them as a whole (``general.file_type``).
 
     Raises:
-        InvalidParameterError: a type needs importances, and there are none.
+        InvalidParameterError: a type needs importances that were not given.
     """
     if outtype == "auto":
         types = [_kept(tensor, tensor.weight.type) for tensor in tensors]
@@ -70,40 +70,41 @@ def choose_types(
 def require_importances(
     outtype: str, choices: Sequence[Choice], tensors: Sequence[PlannedTensor], imatrix: ImportanceMatrix | None
 ) -> None:
-    """Raises InvalidParameterError when a tensor is to get a type that needs importances, and it has none."""
+    """Raises InvalidParameterError if a tensor's new type needs importances that were not given."""
     for tensor, choice in zip(tensors, choices, strict=True):
         if choice.needs_imatrix and importances(tensor, imatrix) is None:
             raise InvalidParameterError(
                 f"{outtype} gives tensor {tensor.name!r} the type {choice.type.name}, which needs importances: "
-                + ("give an importance matrix" if imatrix is None else "the importance matrix knows nothing of it")
+                + ("give an importance matrix" if imatrix is None else "the importance matrix has none for this tensor")
             )
 
 
 def importances(tensor: PlannedTensor, imatrix: ImportanceMatrix | None) -> Floats | None:
-    """How much the columns of a tensor matter: (n_matrices, n_columns), or None when nothing is known of it.
+    """Returns the importances of a tensor's columns: (n_matrices, n_columns), or None if unknown.
 
     Raises:
-        InvalidParameterError: the matrix is of another model.
+        InvalidParameterError: the importance matrix belongs to another model.
     """
     weights = None if imatrix is None else imatrix.weights(tensor.name)
     shape = (math.prod(tensor.shape[:-2]), tensor.shape[-1])
     if weights is None or weights.size == math.prod(shape):
         return None if weights is None else weights.reshape(shape)
-    if tensor.name == "token_embd.weight":  # rows of it are looked up; what met them was the output, with others
+    # Embedding rows are looked up, not multiplied, so importances of another size were measured at a tied output layer.
+    if tensor.name == "token_embd.weight":
         return None
     raise InvalidParameterError(
-        f"the importance matrix is of another model: it has {weights.size} importances of tensor {tensor.name!r}, "
-        f"whose shape {tensor.shape} makes that {math.prod(shape)}"
+        f"the importance matrix belongs to another model: it has {weights.size} importances for tensor "
+        f"{tensor.name!r}, whose shape {tensor.shape} needs {math.prod(shape)}"
     )
 
 
 def encoded_parts(
     tensor: PlannedTensor, type: GGMLType, executor: Executor, imatrix: ImportanceMatrix | None = None
 ) -> Iterator[npt.NDArray[Any]]:
-    """The data of a tensor as a type stores it, some rows at a time and in their order.
+    """Yields a tensor's data encoded as a type, a few rows at a time, in order.
 
     Raises:
-        ModelLoadError: a value that the type cannot hold; names the tensor.
+        ModelLoadError: the type cannot hold a value; the message names the tensor.
     """
     weight = tensor.weight
     matter = importances(tensor, imatrix) if type.is_quantized and type != weight.type else None
@@ -121,7 +122,7 @@ def encoded_parts(
 
 
 def _blocks(weight: Weight, n_matrices: int) -> Iterator[tuple[int, slice]]:
-    """Rows to encode at a time, and which of the matrices below each other they are of."""
+    """Yields blocks of rows to encode, each with the index of the stacked matrix that it belongs to."""
     step, n_rows = max(_CHUNK // weight.n_cols, 1), weight.n_rows // n_matrices
     for matrix in range(n_matrices):
         for start in range(0, n_rows, step):
@@ -129,19 +130,19 @@ def _blocks(weight: Weight, n_matrices: int) -> Iterator[tuple[int, slice]]:
 
 
 def n_threads(given: int | None) -> int:
-    """As many as asked for, else one for each core that this process may use."""
+    """The given number of threads, or one for each core that this process may use."""
     if given is not None:
         return given
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _kept(tensor: PlannedTensor, type: GGMLType) -> GGMLType:
-    """Vectors and the like stay exact: the engine multiplies by them element by element, in float32."""
+    """F32 for vectors and the like, which the engine multiplies element by element in float32; else the given type."""
     return GGMLType.F32 if tensor.is_float else type
 
 
 def _unquantized(tensors: Sequence[PlannedTensor]) -> list[Mixable]:
-    """The tensors as the quantiser would find them in a file of floats."""
+    """The tensors as they would be in a file of unquantised floats, which is what the quantiser's rules expect."""
     return [
         Mixable(t.name, t.shape, _kept(t, GGMLType.F16 if t.weight.type.is_quantized else t.weight.type))
         for t in tensors

@@ -1,4 +1,4 @@
-"""Which layout a model has, of those that the families declare."""
+"""Finds a model's layout among those that the families declare."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyggml.files.config import Config
 
 
 def layout_of(config: Config) -> Layout:
-    """The layout of a model, by its ``model_type``, or else by its ``architectures``.
+    """Returns a model's layout by its ``model_type``, or by its ``architectures`` if it has no model type.
 
     Raises:
         UnsupportedArchitectureError: pyggml cannot import this kind of model.
@@ -25,18 +25,18 @@ def layout_of(config: Config) -> Layout:
     known = sorted({name for layout in LAYOUTS for name in layout.model_types})
     raise UnsupportedArchitectureError(
         f"{config.path}: model_type is {model_type!r:.80} and architectures are {architectures!r:.200}; pyggml imports "
-        f"{', '.join(known)}. A GGUF file of the model may exist"
+        f"{', '.join(known)}. Look for a GGUF file of the model instead"
     )
 
 
 def _require_a_language_model(config: Config, layout: Layout, architectures: object) -> None:
-    """Refuses classifiers and the like, whose heads would be lost."""
+    """Refuses classifiers and the like, whose heads would be dropped."""
     if (
         isinstance(architectures, list)
         and architectures
         and not set(map(str, architectures)) & set(layout.hf_architectures)
     ):
         raise UnsupportedArchitectureError(
-            f"{config.path}: architectures are {architectures!r:.200}; of {layout.name} models pyggml imports "
+            f"{config.path}: architectures are {architectures!r:.200}; among {layout.name} models, pyggml imports only "
             f"{', '.join(layout.hf_architectures)}"
         )

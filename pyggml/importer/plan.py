@@ -1,4 +1,4 @@
-"""From a directory to the contents of a GGUF file, of which not a byte of data has been read yet."""
+"""Plans the contents of a GGUF file from a Hugging Face directory, before any tensor data is read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pyggml.importer.tensors import Tensors
 from pyggml.quant import GGMLType
 from pyggml.weights import Plain, Stacked, Weight
 
-#: Metadata key of ours: tokens beyond which the engine would compute something else than the model does.
+#: pyggml's own metadata key: the context length beyond which the engine's results would differ from the model's.
 CONTEXT_LIMIT = "pyggml.context_limit"
 
 
@@ -37,10 +37,10 @@ class PlannedTensor:
     """A tensor to write.
 
     Attributes:
-        name: in the GGUF file.
-        shape: there, rows last.
-        weight: its rows.
-        is_float: kept as F32 by every output type.
+        name: its name in the GGUF file.
+        shape: its shape, columns last.
+        weight: its data.
+        is_float: whether every output type keeps it as F32.
     """
 
     name: str
@@ -51,15 +51,15 @@ class PlannedTensor:
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """What is to be written, but for the vocabulary and the types of the tensors.
+    """What to write, except the vocabulary and the tensors' types.
 
     Attributes:
-        layout: what kind of model it is.
-        config: of the language model.
-        sizes: of it.
-        metadata: everything but the vocabulary.
-        tensors: in the order in which they are written.
-        checkpoint: where they come from.
+        layout: the model's layout.
+        config: the language model's configuration.
+        sizes: the language model's sizes.
+        metadata: all metadata except the vocabulary.
+        tensors: the tensors in the order of writing.
+        checkpoint: the source of the tensors.
     """
 
     layout: Layout
@@ -70,27 +70,27 @@ class ImportPlan:
     checkpoint: Checkpoint
 
 
-#: Called with what is wrong, and what that is about: "tensor", "leftover" (tensors) or "setting".
+#: Called with the kind of problem ("tensor", "leftover" for unused tensors, or "setting") and the error.
 Found = Callable[[str, InferError], None]
 
 
 def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Tensors] = Tensors) -> ImportPlan:
-    """Reads what a directory holds, and checks that all of it can be carried.
+    """Reads a directory and checks that all of it can be converted.
 
     Args:
         files: the directory.
-        found: called with each thing that is wrong with a tensor or a setting, which is then left out. None: the first
-            is raised.
-        tensors_of: what reads the tensors.
+        found: called with each problem with a tensor or a setting, which is then left out. None: the first problem is
+            raised.
+        tensors_of: the class that reads the tensors.
 
     Raises:
         ModelNotFoundError: a file or a tensor is missing.
         ModelLoadError: a file is broken, or two contradict each other.
-        UnsupportedArchitectureError: the engine cannot compute this model as it was made.
+        UnsupportedArchitectureError: the engine cannot run this model correctly.
     """
     config = read_config(files)
     layout = layout_of(config)
-    scheme = scheme_of(config)  # which is beside the language model where that is part of a larger one
+    scheme = scheme_of(config)  # in a multimodal model, quantization_config stands outside the text section
     config = _of_language_model(config, layout)
     tensors = tensors_of(Checkpoint(files), layout.prefixes, scheme)
     sizes = _read_sizes(config, layout, tensors)
@@ -115,14 +115,14 @@ def _found(what: str, found: Found | None) -> Iterator[None]:
 
 
 def read_config(files: ModelFiles) -> Config:
-    """The ``config.json`` of a directory, or else its ``params.json``, whose model type is then its name.
+    """Reads a directory's ``config.json``, or its ``params.json``, whose file name then serves as the model type.
 
     Raises:
-        ModelNotFoundError: it has neither.
-        ModelLoadError: it is broken.
+        ModelNotFoundError: the directory has neither.
+        ModelLoadError: the file is broken.
     """
     if files.config is None:
-        raise ModelNotFoundError(f"there is no {CONFIG} in {files.path}")
+        raise ModelNotFoundError(f"{files.path} has no {CONFIG}")
     values = read_object(files.config)
     return Config(files.config, {**values, "model_type": PARAMS} if files.config.name == PARAMS else values)
 
@@ -146,7 +146,7 @@ def _read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
         raise ModelLoadError(f"{config.path}: {n_head} attention heads cannot share {n_head_kv} key and value heads")
     flags = {key for key, default in layout.switches.items() if config.flag(key, default)}
     is_written = "tie_word_embeddings" in flags and "lm_head.weight" in tensors
-    # As transformers 5 has it: weights that are there and differ are not tied, whatever the configuration says.
+    # As in transformers 5: if both weights are stored and differ, they are not tied, whatever the configuration says.
     if is_written and not tensors.is_same("lm_head.weight", _embedding(layout)):
         flags.remove("tie_word_embeddings")
     return Sizes(
@@ -171,11 +171,11 @@ def _head_dim(config: Config, layout: Layout, n_embd: int, n_head: int) -> int:
         raise ModelLoadError(f"{config.path}: a width of {n_embd} cannot be divided among {n_head} heads")
     head_dim = config.integer("head_dim", max(n_embd // n_head, 1))
     if head_dim % 2:
-        raise ModelLoadError(f"{config.path}: a head of {head_dim} columns cannot be rotated in pairs")
+        raise ModelLoadError(f"{config.path}: head_dim is {head_dim}; it must be even, because columns rotate in pairs")
     if layout.is_head_dim_fixed and head_dim * n_head != n_embd:
         raise UnsupportedArchitectureError(
-            f"{config.path}: {n_head} heads of {head_dim} columns do not make a width of {n_embd}, as they do in the "
-            f"{layout.name} models that the engine computes"
+            f"{config.path}: {n_head} heads of {head_dim} columns do not add up to the width {n_embd}; the engine "
+            f"only supports {layout.name} models in which they do"
         )
     return head_dim
 
@@ -217,7 +217,7 @@ _EPSILONS = {"rms": "attention.layer_norm_rms_epsilon", "layer": "attention.laye
 
 
 def _name(directory: Path, config: Config) -> str:
-    """What the model is called: by itself, or by where it lies."""
+    """The model's name from its configuration, or from its directory."""
     given = config.values.get("_name_or_path")
     if isinstance(given, str) and given.strip("./"):
         return Path(given).name
@@ -225,7 +225,7 @@ def _name(directory: Path, config: Config) -> str:
 
 
 def place_name(directory: Path) -> str:
-    """What a directory is called; one in the cache of huggingface_hub by its repository, and not by its commit."""
+    """A directory's name; in the cache of huggingface_hub that is the repository's, not the commit's."""
     path = directory.resolve()
     if path.parent.name == "snapshots":
         return path.parent.parent.name.split("--")[-1]
@@ -269,7 +269,7 @@ def _layers_with_window(config: Config, sizes: Sizes) -> list[bool]:
 def _planned(
     layout: Layout, sizes: Sizes, tensors: Tensors, rope: Rope, found: Found | None
 ) -> Iterator[PlannedTensor]:
-    """The tensors outside of the blocks, then block by block, which is the order in which others write them."""
+    """The tensors outside the blocks, then those of each block: the order that other converters use."""
     existing = [tensor for tensor in layout.tensors if tensor.exists(sizes)]
     for name, factors in rope.tensors.items():
         yield PlannedTensor(name, factors.shape, Plain(factors, GGMLType.F32), True)
@@ -299,7 +299,7 @@ def _require_all_used(tensors: Tensors, layout: Layout) -> None:
     if unknown:
         listed = ", ".join(f"{name!r:.100}" for name in sorted(unknown, key=_natural)[:5])
         raise UnsupportedArchitectureError(
-            f"{tensors.checkpoint.files[0].parent} holds {len(unknown)} tensors that {layout.name} models of this "
+            f"{tensors.checkpoint.files[0].parent} holds {len(unknown)} tensors that {layout.name} models with this "
             f"configuration do not have, such as {listed}"
         )
 

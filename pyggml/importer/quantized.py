@@ -1,8 +1,8 @@
-"""Weights that a checkpoint stores quantised: integers with scales, and 8-bit floats with scales.
+"""Quantised weights of a checkpoint: integers with scales, and 8-bit floats with scales.
 
-Where a GGUF type has the same form (groups of whole blocks that share a scale), the integers are carried as they are:
-8 bits without a zero point are Q8_0, 4 bits Q4_0, and 4 bits with a zero point Q4_1. All of these hold their scale as
-float16; scales that do not fit keep their weights as floats.
+Where a GGUF type has the same form (groups of whole blocks that share a scale), the integers are copied unchanged:
+8 bits without a zero point become Q8_0, 4 bits Q4_0, and 4 bits with a zero point Q4_1. These types store their scale
+as float16; weights whose scales do not fit in that become floats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyggml.quant import GGMLType
 from pyggml.weights import Floats, Rows, Weight
 
 _BLOCK = 32
-# Half a unit in the last place of float16: a scale that is rounded no worse is carried.
+# Half a unit in the last place of float16: a scale with a larger rounding error does not fit.
 _ROUNDING = 2.0**-11
 #: The largest relative error of numbers stored as these types.
 ROUNDING = {GGMLType.F16: 2.0**-11, GGMLType.BF16: 2.0**-8}
@@ -25,9 +25,9 @@ Codes = npt.NDArray[np.int16]
 
 
 class Affine(Weight):
-    """Integers with a scale, and perhaps a zero point, for each row and group of columns: (code - zero) * scale.
+    """Integers with a scale and an optional zero point per row and group of columns: (code - zero) * scale.
 
-    Codes are centred: -8 to 7 for 4 bits, whatever the checkpoint adds to them.
+    Codes are centred, -8 to 7 for 4 bits, whatever offset the checkpoint uses.
     """
 
     def __init__(
@@ -40,16 +40,16 @@ class Affine(Weight):
         group_of_column: npt.NDArray[np.intp] | None = None,
         float_type: GGMLType = GGMLType.BF16,
     ) -> None:
-        """Describes them.
+        """Describes the matrix.
 
         Args:
-            n_rows: of the matrix.
-            n_cols: of it.
-            bits: of a code, 4 or 8.
+            n_rows: number of rows.
+            n_cols: number of columns.
+            bits: bits per code, 4 or 8.
             scales: (n_rows, n_groups), finite.
-            zeros: the same shape; None where all are 0.
-            group_of_column: (n_cols,); None: groups are runs of the same length.
-            float_type: for weights that no block type can hold.
+            zeros: zero points, the same shape; None if all are 0.
+            group_of_column: (n_cols,); None: groups are runs of equal length.
+            float_type: the type to store the weights as if no block type can hold them.
         """
         self.n_rows, self.n_cols = n_rows, n_cols
         self._bits, self._scales = bits, scales
@@ -151,7 +151,7 @@ class PackedAlongColumns(Affine):
 
 
 class PackedAlongRows(Affine):
-    """The transposed matrix, so many codes of a column in a word (GPTQ)."""
+    """The transposed matrix, with 32 / bits codes of a column in each word (GPTQ)."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class PackedAlongRows(Affine):
 
 
 class Interleaved(Affine):
-    """The transposed matrix, codes of 8 neighbouring rows in a word, even ones first (AWQ)."""
+    """The transposed matrix, with the codes of 8 neighbouring rows in each word, even rows first (AWQ)."""
 
     def __init__(self, words: npt.NDArray[np.int32], scales: Floats, zeros: Codes | None, float_type: GGMLType) -> None:
         """Takes (n_cols, n_rows / 8) words."""
@@ -187,12 +187,12 @@ class Interleaved(Affine):
         return _centred((words >> _AWQ_SHIFTS[numbers % 8][:, None]) & np.uint32(15), 4)
 
 
-#: Where in a word of AWQ the code of the n-th of 8 rows begins.
+#: The bit at which the code of the n-th of 8 rows begins in a word of AWQ.
 _AWQ_SHIFTS = np.array([0, 16, 4, 20, 8, 24, 12, 28], np.uint32)
 
 
 class Float8(Weight):
-    """8-bit floats with 4 bits of exponent (E4M3), times a scale for each block of rows and columns.
+    """8-bit floats with 4 exponent bits (E4M3), times a scale for each block of rows and columns.
 
     BF16 holds the products to within 2^-8 of their value, and exactly where scales are powers of 2.
     """
@@ -200,7 +200,7 @@ class Float8(Weight):
     type = GGMLType.BF16
 
     def __init__(self, array: npt.NDArray[np.uint8], scales: Floats) -> None:
-        """Takes (n_rows, n_cols) bytes and (n_row_blocks, n_col_blocks) scales; the last blocks may be cut."""
+        """Takes (n_rows, n_cols) bytes and (n_row_blocks, n_col_blocks) scales; the last blocks may be partial."""
         self._array, self._scales = array, scales
         self.n_rows, self.n_cols = array.shape
         are_powers_of_2 = bool((np.abs(np.frexp(scales)[0]) == 0.5).all())
@@ -214,14 +214,14 @@ class Float8(Weight):
 
 
 def unpack(words: npt.NDArray[np.int32], bits: int, n_cols: int) -> Codes:
-    """Codes from words, (n, n_words) -> (n, n_cols), first those in the lowest bits, centred."""
+    """Unpacks words to centred codes, (n, n_words) -> (n, n_cols), lowest bits first."""
     shifts = np.arange(0, 32, bits, dtype=np.uint32)
     codes = (words.view(np.uint32)[..., None] >> shifts) & np.uint32(2**bits - 1)
     return _centred(codes.reshape(len(words), -1)[:, :n_cols], bits)
 
 
 def unpack_awq(words: npt.NDArray[np.int32]) -> Codes:
-    """Codes from words of AWQ, (n, n_words) -> (n, 8 * n_words), centred."""
+    """Unpacks words of AWQ to centred codes, (n, n_words) -> (n, 8 * n_words)."""
     codes = (words.view(np.uint32)[..., None] >> _AWQ_SHIFTS) & np.uint32(15)
     return _centred(codes.reshape(len(words), -1), 4)
 
@@ -237,7 +237,7 @@ def _block_numbers(n: int, n_blocks: int) -> npt.NDArray[np.intp]:
 
 
 def _smallest(zeros: Codes, scales: Floats) -> Floats:
-    """What Q4_1 adds to code times scale, codes counted from 0."""
+    """What Q4_1 adds to code * scale, with codes counted from 0."""
     return np.multiply(-8 - zeros, scales, dtype=np.float32)
 
 

@@ -1,9 +1,9 @@
-"""Rotary position embeddings: from what ``config.json`` says to what the engine computes, or a refusal.
+"""Rotary position embeddings: translates ``config.json`` to the engine's metadata, or refuses.
 
 ``transformers`` 5 writes ``rope_parameters``, 4 wrote ``rope_scaling`` and ``rope_theta``; both are read. The formulas
-are those of the papers, in the form in which ``transformers`` has them (modeling_rope_utils.py): a frequency per pair
-of columns, and a factor on what is rotated. The engine has its own formulas for most of them, and divides the plain
-frequencies by a tensor of factors where it has not.
+are those of the papers as ``transformers`` implements them (modeling_rope_utils.py): a frequency per pair of columns,
+and a factor on the rotated values. The engine has its own formulas for most scalings; for the rest, it divides the
+plain frequencies by a tensor of factors.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ _LONG, _SHORT, _FACTORS = "rope_factors_long.weight", "rope_factors_short.weight
 
 @dataclass
 class Rope:
-    """What a GGUF file says of its rotations.
+    """The rotations as a GGUF file describes them.
 
     Attributes:
         metadata: keys without the architecture's prefix.
         tensors: float32 vectors by name.
-        context_limit: tokens beyond which the engine would rotate otherwise than the model was made to; None: any.
+        context_limit: the context length beyond which the engine would rotate differently from the model; None: no
+            limit.
     """
 
     metadata: dict[str, Any]
@@ -41,11 +42,11 @@ class Rope:
 
 
 def read_rope(config: Config, layout: Layout, sizes: Sizes) -> Rope:
-    """The rotations of a model.
+    """Reads a model's rotations.
 
     Raises:
         UnsupportedArchitectureError: the engine has no such rotations for this architecture.
-        ModelLoadError: a value that cannot be.
+        ModelLoadError: a value is invalid.
     """
     parameters = _Parameters.read(config, layout)
     local = parameters.local
@@ -58,16 +59,16 @@ def read_rope(config: Config, layout: Layout, sizes: Sizes) -> Rope:
 
 @dataclass
 class _Parameters:
-    """Both spellings made one.
+    """The parameters, read from either spelling.
 
     Attributes:
-        section: the object that describes the scaling, empty where there is none.
-        kind: of scaling.
+        section: the object that describes the scaling; empty if there is none.
+        kind: the kind of scaling.
         theta: base of the frequencies.
-        rotated: part of a head that is rotated.
-        n_ctx: positions the model was made for.
-        n_ctx_original: before its context was stretched.
-        local: of the layers with a window, where they have others.
+        rotated: fraction of a head that is rotated.
+        n_ctx: the model's context length.
+        n_ctx_original: its context length before it was extended.
+        local: the parameters of the sliding-window layers, if they differ.
     """
 
     section: Config
@@ -114,8 +115,8 @@ class _Parameters:
     def require_plain(self) -> None:
         if self.kind != "default" or self.rotated != 1.0:
             raise UnsupportedArchitectureError(
-                f"{self.section.path}: the rotations of the layers with a window are {self.kind!r:.80}; the engine has "
-                "plain ones"
+                f"{self.section.path}: the rotations of the sliding-window layers are {self.kind!r:.80}; the engine "
+                "only has plain ones there"
             )
 
 
@@ -123,14 +124,14 @@ def _scaled(parameters: _Parameters, layout: Layout, sizes: Sizes) -> Rope:
     n_rot = int(sizes.head_dim * parameters.rotated)
     if n_rot < 2 or n_rot % 2:
         raise ModelLoadError(
-            f"{parameters.section.path}: {n_rot} of the {sizes.head_dim} columns of a head are rotated, which are not "
-            "pairs"
+            f"{parameters.section.path}: {n_rot} of the {sizes.head_dim} columns of a head are rotated; it must be an "
+            "even number, at least 2"
         )
     rope = Rope({"rope.dimension_count": n_rot, "rope.freq_base": parameters.theta})
     scale = _SCALINGS.get(parameters.kind)
     if scale is None:
         raise UnsupportedArchitectureError(
-            f"{parameters.section.path}: rotations are scaled by {parameters.kind!r:.80}; pyggml knows "
+            f"{parameters.section.path}: the rope type is {parameters.kind!r:.80}; pyggml supports "
             f"{', '.join(_SCALINGS)}"
         )
     scale(rope, parameters, layout, n_rot)
@@ -147,7 +148,7 @@ def _linear(rope: Rope, parameters: _Parameters, _layout: Layout, _n_rot: int) -
 
 
 def _dynamic(rope: Rope, parameters: _Parameters, _layout: Layout, _n_rot: int) -> None:
-    """Plain up to the context the model was made for; beyond it the base would change with every token."""
+    """Plain up to the model's context length; beyond it, the base would change with every token."""
     parameters.section.number("factor")
     rope.context_limit = parameters.n_ctx
 
@@ -185,7 +186,7 @@ def _yarn_mscale(factor: float, mscale: float = 1.0) -> float:
 
 
 def _yarn_attention(section: Config, factor: float) -> float:
-    """The factor on what is rotated."""
+    """The factor on the rotated values."""
     mscale, all_dims = section.get("mscale"), section.get("mscale_all_dim")
     default = _yarn_mscale(factor)
     if mscale and all_dims:
@@ -196,7 +197,7 @@ def _yarn_attention(section: Config, factor: float) -> float:
 
 
 def _yarn_kept(parameters: _Parameters, n_rot: int, fast: float, slow: float, truncate: bool) -> Factors:
-    """How much of each plain frequency is kept: 1 for those that turn fast, 0 for those that turn slowly."""
+    """How much of each plain frequency is kept: 1 for fast rotations, 0 for slow ones."""
 
     def dimension(n_turns: float) -> float:
         length = parameters.n_ctx_original / (n_turns * 2 * math.pi)
@@ -234,8 +235,8 @@ def _divide_by(rope: Rope, factors: Factors, tensor: str, parameters: _Parameter
     needed = "factors" if tensor == _FACTORS else "longrope"
     if needed not in layout.rope:
         raise UnsupportedArchitectureError(
-            f"{parameters.section.path}: the engine has no rotations scaled by {parameters.kind!r:.80} as they are "
-            f"here for {layout.name} models"
+            f"{parameters.section.path}: the engine does not support this rope type, {parameters.kind!r:.80}, for "
+            f"{layout.name} models"
         )
     rope.tensors[tensor] = factors.astype(np.float32)
 
@@ -248,5 +249,5 @@ _SCALINGS: Mapping[str, _Scaling] = {
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _longrope,
-    "su": _longrope,  # what it was called first
+    "su": _longrope,  # its original name
 }

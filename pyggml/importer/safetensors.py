@@ -1,9 +1,9 @@
-"""Checkpoints in safetensors files, single or in shards, mapped into memory and believed only after a check.
+"""Reads checkpoints in safetensors files, single or sharded, as memory maps.
 
-A file is the length of its header (8 bytes, little-endian), the header (JSON: tensor name -> dtype, shape and where
-its bytes begin and end), and the bytes of all tensors without overlap or hole:
-https://github.com/huggingface/safetensors#format. Nothing in a file is taken on trust: every number in the header is
-held against the file's size before a byte of data is looked at.
+A file consists of the length of its header (8 bytes, little-endian), the header (JSON: tensor name -> dtype, shape and
+the begin and end of its bytes), and the bytes of all tensors without overlaps or gaps:
+https://github.com/huggingface/safetensors#format. Files are not trusted: every number in the header is checked against
+the file's size before any data is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyggml.files.regular import RegularFile
 
 _MAX_DIMENSIONS = 8
 
-#: The format's types and numpy's that holds their bytes; BF16 as its bits, 8-bit floats as bytes.
+#: The format's types -> numpy dtypes for their bytes; BF16 as its bits, 8-bit floats as bytes.
 DTYPES: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
     {
         "F64": np.dtype("<f8"),
@@ -48,7 +48,7 @@ DTYPES: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
 
 
 class CutShortError(ModelLoadError):
-    """A file ends before what its header says."""
+    """A file is shorter than its header says."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class StoredTensor:
     """A tensor in a file of a checkpoint.
 
     Attributes:
-        name: unique in the checkpoint.
+        name: its name, unique in the checkpoint.
         dtype: the format's name for its type, a key of :data:`DTYPES`.
-        shape: rows last.
-        path: of the file.
-        offset: of its first byte from the beginning of the file.
-        nbytes: of its data.
+        shape: its shape, columns last.
+        path: the file.
+        offset: offset of its first byte in the file.
+        nbytes: size of its data.
     """
 
     name: str
@@ -73,13 +73,13 @@ class StoredTensor:
 
 
 class Checkpoint(Mapping[str, StoredTensor]):
-    """All tensors of a checkpoint by name. Any thread may read.
+    """All tensors of a checkpoint by name. Thread-safe for reading.
 
-    The files must not be shortened while arrays of them are in use: reading bytes that are gone from the disk ends
-    the process.
+    Do not truncate the files while arrays from them are in use: reading bytes that are no longer on disk kills the
+    process.
 
     Attributes:
-        files: that hold its tensors, in the order of their names.
+        files: the files that hold the tensors, sorted by name.
     """
 
     def __init__(self, model: ModelFiles) -> None:
@@ -87,7 +87,7 @@ class Checkpoint(Mapping[str, StoredTensor]):
 
         Raises:
             ModelNotFoundError: there is no checkpoint, or a shard is missing.
-            ModelLoadError: a file that cannot be read, is no safetensors file, or contradicts itself or the index.
+            ModelLoadError: a file cannot be read, is not a safetensors file, or contradicts itself or the index.
         """
         if model.weights == "none":
             raise ModelNotFoundError(_no_weights(model.path))
@@ -102,7 +102,7 @@ class Checkpoint(Mapping[str, StoredTensor]):
         self._maps: dict[Path, npt.NDArray[np.uint8]] = {}
 
     def array(self, name: str) -> npt.NDArray[np.generic]:
-        """The data of a tensor: a read-only view of the mapped file, of the dtype that :data:`DTYPES` says.
+        """Returns a tensor's data: a read-only view of the mapped file, with the dtype from :data:`DTYPES`.
 
         Raises:
             KeyError: there is no such tensor.
@@ -118,7 +118,7 @@ class Checkpoint(Mapping[str, StoredTensor]):
 
     @cached_property
     def nbytes(self) -> int:
-        """Of the data of all tensors."""
+        """Size of all tensors' data."""
         return sum(tensor.nbytes for tensor in self._tensors.values())
 
     def __getitem__(self, name: str) -> StoredTensor:
@@ -151,36 +151,37 @@ def _header(file: RegularFile) -> bytes:
     n = int.from_bytes(file.read(0, 8), "little")
     if n > MAX_BYTES:
         raise ModelLoadError(
-            f"{file.path} is not a safetensors file: it claims a header of {n} bytes, and {MAX_BYTES} are the most "
-            "that pyggml reads"
+            f"{file.path} is not a safetensors file: it claims a header of {n} bytes, and pyggml reads at most "
+            f"{MAX_BYTES}"
         )
     if n > file.size - 8:
-        raise CutShortError(f"{file.path} is cut short: its header has {n} bytes, and the file {file.size}")
+        raise CutShortError(f"{file.path} is cut short: its header needs {n} bytes, but the file has {file.size}")
     return file.read(8, n)
 
 
 def _tensor(path: Path, data_offset: int, name: str, entry: object) -> StoredTensor:
     where = f"{path}: tensor {_short(name)}"
     if not isinstance(entry, dict) or not entry.keys() >= {"dtype", "shape", "data_offsets"}:
-        raise ModelLoadError(f"{where} is not described by dtype, shape and data_offsets")
+        raise ModelLoadError(f"{where} lacks dtype, shape or data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ModelLoadError(f"{where} is of type {_short(dtype)}; pyggml reads {', '.join(DTYPES)}")
     if not _are_sizes(shape) or len(shape) > _MAX_DIMENSIONS:
-        raise ModelLoadError(f"{where} has shape {_short(shape)}, which is none")
+        raise ModelLoadError(f"{where} has an invalid shape: {_short(shape)}")
     if not _are_sizes(offsets) or len(offsets) != 2:
-        raise ModelLoadError(f"{where} lies at {_short(offsets)}; two offsets were expected")
+        raise ModelLoadError(f"{where}: data_offsets is {_short(offsets)}; two offsets were expected")
     begin, end = offsets
     expected = math.prod(shape) * DTYPES[dtype].itemsize
     if end - begin != expected:
         raise ModelLoadError(
-            f"{where} of shape {tuple(shape)} and type {dtype} takes {expected} bytes, and lies at {begin} to {end}"
+            f"{where}: shape {tuple(shape)} and type {dtype} need {expected} bytes, but data_offsets are {begin} to "
+            f"{end}"
         )
     return StoredTensor(name, dtype, tuple(shape), path, data_offset + begin, expected)
 
 
 def _are_sizes(values: object) -> bool:
-    # bool is an int in Python, and none in JSON
+    # type() and not isinstance(): bool is an int in Python but not in JSON
     return isinstance(values, list) and all(type(n) is int and 0 <= n < 2**63 for n in values)
 
 
@@ -188,31 +189,29 @@ def _require_gapless(path: Path, tensors: list[StoredTensor], data_offset: int, 
     end, previous = data_offset, "the header"
     for tensor in tensors:
         if tensor.offset != end:
-            flaw = "overlaps" if tensor.offset < end else "leaves a hole after"
+            flaw = "overlaps" if tensor.offset < end else "leaves a gap after"
             raise ModelLoadError(f"{path}: tensor {tensor.name!r} {flaw} {previous}")
         end, previous = tensor.offset + tensor.nbytes, f"tensor {tensor.name!r}"
     if end != data_offset + n_data:
         is_cut = end > data_offset + n_data
-        flaw, kind = (
-            ("is cut short", CutShortError) if is_cut else ("has bytes that belong to no tensor", ModelLoadError)
-        )
-        raise kind(f"{path} {flaw}: its tensors end at byte {end}, and the file at {data_offset + n_data}")
+        flaw, kind = ("is cut short", CutShortError) if is_cut else ("has bytes that no tensor uses", ModelLoadError)
+        raise kind(f"{path} {flaw}: its tensors end at byte {end}, the file at {data_offset + n_data}")
 
 
 def _no_weights(directory: Path) -> str:
     names = [file.name for file in directory.iterdir()]
     stray = sorted(name for name in names if name.endswith(".safetensors"))
     if stray:
-        return f"{directory} holds {', '.join(stray[:3])} ..., but no {INDEX} that says what is where"
-    return why_no_weights(str(directory), names) or f"there is neither {SINGLE} nor {INDEX} in {directory}"
+        return f"{directory} holds {', '.join(stray[:3])} ..., but no {INDEX} to say which tensor is in which file"
+    return why_no_weights(str(directory), names) or f"{directory} has neither {SINGLE} nor {INDEX}"
 
 
 def _require_same_names(index: Path, file: Path, wanted: set[str], found: Mapping[str, StoredTensor]) -> None:
     missing, unknown = sorted(wanted - found.keys()), sorted(found.keys() - wanted)
     if missing:
-        raise ModelLoadError(f"{index} says that tensor {_short(missing[0])} is in {file.name}, and it is not")
+        raise ModelLoadError(f"{index} lists tensor {_short(missing[0])} in {file.name}, which does not have it")
     if unknown:
-        raise ModelLoadError(f"{file} holds tensor {_short(unknown[0])}, which {index.name} does not say")
+        raise ModelLoadError(f"{file} holds tensor {_short(unknown[0])}, which {index.name} does not list")
 
 
 def _short(value: object) -> str:

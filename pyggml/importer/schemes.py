@@ -1,7 +1,7 @@
 """How checkpoints name and lay out quantised weights: compressed-tensors, FP8, GPTQ and AWQ.
 
-``quantization_config`` says which of them it is; which modules are quantised is seen by their tensors, because the
-lists of modules that were left alone are patterns of many dialects.
+``quantization_config`` names the method. Which modules are quantised is decided by their tensors, because the lists of
+modules to skip are patterns in too many dialects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyggml.weights import Floats, Weight, widen
 
 _FLOATS = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
 
-#: Tensors for quantised activations and caches, which the engine has its own ways for.
+#: Tensors for quantised activations and KV caches, which the engine does its own way.
 IGNORED = r".*\.(input_scale|input_zero_point|input_global_scale|output_scale|output_zero_point|k_scale|v_scale)"
 
 
@@ -29,39 +29,39 @@ class Module(Protocol):
     """The tensors of one linear layer."""
 
     def has(self, suffix: str) -> bool:
-        """Whether it has a tensor ``suffix``, such as "weight"."""
+        """Whether it has the tensor ``suffix``, such as "weight"."""
 
     def dtype(self, suffix: str) -> str:
         """The type of that tensor.
 
         Raises:
-            ModelNotFoundError: it has none.
+            ModelNotFoundError: there is no such tensor.
         """
 
     def shape(self, suffix: str) -> tuple[int, ...]:
-        """The shape of that tensor as it is stored."""
+        """The stored shape of that tensor."""
 
     def array(self, suffix: str, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> npt.NDArray[Any]:
         """The data of that tensor.
 
         Raises:
-            ModelNotFoundError: it has none.
-            ModelLoadError: another shape or type.
+            ModelNotFoundError: there is no such tensor.
+            ModelLoadError: it has another shape or type.
         """
 
     def error(self, what: str) -> ModelLoadError:
-        """What to raise when its tensors cannot be."""
+        """The error to raise if its tensors are invalid."""
 
 
-#: A quantised weight of a module, or None where the module is not quantised.
+#: Reads a module's quantised weight of the given shape; None if the module is not quantised.
 Scheme = Callable[[Module, tuple[int, ...]], Weight | None]
 
 
 def scheme_of(config: Config) -> Scheme | None:
-    """How the weights of a model are quantised; None where they are not.
+    """Returns how a model's weights are quantised; None if they are not.
 
     Raises:
-        UnsupportedArchitectureError: in a way that pyggml does not know.
+        UnsupportedArchitectureError: pyggml does not support the method.
     """
     section = config.section("quantization_config") or config.section("compression_config")
     if section is None:
@@ -70,7 +70,7 @@ def scheme_of(config: Config) -> Scheme | None:
     make = _METHODS.get(str(method))
     if make is None:
         raise UnsupportedArchitectureError(
-            f"{config.path}: the weights are quantised by {method!r:.80}; pyggml imports {', '.join(_METHODS)}"
+            f"{config.path}: the weights are quantised with {method!r:.80}; pyggml imports {', '.join(_METHODS)}"
         )
     return make(section)
 
@@ -99,7 +99,7 @@ def _compressed_tensors(config: Config) -> Scheme:
 
 
 def _compressed_bits(config: Config) -> int:
-    """Of integer codes, which all groups of modules must share."""
+    """Bits of an integer code, which must be the same for all groups of modules."""
     groups = config.section("config_groups") or Config(config.path, {})
     found = set()
     for name in groups.values:
@@ -129,7 +129,7 @@ def _packed(module: Module, shape: tuple[int, ...], bits: int) -> Weight:
     n_rows, n_cols = shape
     stated = module.array("weight_shape", (2,), ("I64", "I32"))
     if tuple(stated.tolist()) != shape:
-        raise module.error(f"weight_shape is {tuple(stated.tolist())}; config.json makes that {shape}")
+        raise module.error(f"weight_shape is {tuple(stated.tolist())}; by config.json it must be {shape}")
     words = module.array("weight_packed", (n_rows, -(-n_cols * bits // 32)), ("I32",))
     scales, type = _scales(module, "weight_scale", shape)
     n_groups = scales.shape[1]
@@ -176,7 +176,7 @@ def _gptq(config: Config) -> Scheme:
         raise UnsupportedArchitectureError(
             f"{config.path}: checkpoint_format is {layout!r:.80}; pyggml imports gptq and gptq_v2"
         )
-    stored_minus = 1 if layout == "gptq" else 0  # the first layout stores zero points less 1
+    stored_minus = 1 if layout == "gptq" else 0  # the first layout stores zero points minus 1
 
     def read(module: Module, shape: tuple[int, ...]) -> Weight | None:
         if not module.has("qweight"):
@@ -197,8 +197,8 @@ def _awq(config: Config) -> Scheme:
     bits, version = config.integer("bits", 4), str(config.get("version") or "gemm").lower()
     if bits != 4 or version != "gemm":
         raise UnsupportedArchitectureError(
-            f"{config.path}: AWQ weights have {bits} bits in the layout {version!r:.80}; pyggml imports 4 bits in "
-            "'gemm'"
+            f"{config.path}: AWQ weights have {bits} bits in the layout {version!r:.80}; pyggml imports only 4 bits in "
+            "the layout 'gemm'"
         )
 
     def read(module: Module, shape: tuple[int, ...]) -> Weight | None:
@@ -228,7 +228,7 @@ _METHODS: Mapping[str, Callable[[Config], Scheme]] = {
 
 
 def _scale_shape(module: Module, suffix: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of scales that are one, one for each row, or one for each row and group of columns."""
+    """Checks the shape of scales: a single one, one per row, or one per row and group of columns."""
     n_rows, n_cols = shape
     found = module.shape(suffix)
     n_groups = found[1] if len(found) == 2 else 1
@@ -238,7 +238,7 @@ def _scale_shape(module: Module, suffix: str, shape: tuple[int, ...]) -> tuple[i
 
 
 def _scales(module: Module, suffix: str, shape: tuple[int, ...]) -> tuple[Floats, GGMLType]:
-    """Scales, (n_rows, n_groups), and the type of floats that they suggest."""
+    """The scales, (n_rows, n_groups), and the float type that goes with them."""
     found = _scale_shape(module, suffix, shape)
     raw = module.array(suffix, found, tuple(_FLOATS))
     type = _FLOATS[module.dtype(suffix)]
@@ -263,16 +263,16 @@ def _float_type(type: GGMLType) -> GGMLType:
 
 def _finite(module: Module, suffix: str, scales: Floats) -> Floats:
     if not np.isfinite(scales).all():
-        raise module.error(f"{suffix} holds scales that are infinite or no numbers")
+        raise module.error(f"{suffix} holds infinite or NaN scales")
     return scales
 
 
 def _group_of_column(module: Module, suffix: str, n_cols: int, n_groups: int) -> npt.NDArray[np.intp] | None:
-    """The group of each column, where they are not simply one run after the other."""
+    """The group of each column; None if groups are consecutive runs of equal length."""
     if not module.has(suffix):
         return None
     groups = module.array(suffix, (n_cols,), ("I32", "I64")).astype(np.intp)
     if groups.size and not (groups.min() >= 0 and groups.max() < n_groups):
-        raise module.error(f"{suffix} names groups beyond the {n_groups} that there are")
+        raise module.error(f"{suffix} names groups outside 0 to {n_groups - 1}")
     in_runs = np.repeat(np.arange(n_groups), n_cols // n_groups)
     return None if np.array_equal(groups, in_runs) else groups

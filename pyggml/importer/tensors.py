@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint under the names that layouts know, as weights; and which of them nobody asked for."""
+"""A checkpoint's tensors as weights under the names that layouts use, and which of them remained unused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyggml.importer.schemes import Scheme
 from pyggml.quant import GGMLType
 from pyggml.weights import Plain, Weight
 
-# No model is so wide; what is called a bias and is larger is something else.
+# No model is this wide; a larger tensor named "bias" is something else.
 _MAX_BIAS_BYTES = 2**24
 _CHUNK = 2**20
 
@@ -22,14 +22,14 @@ _TYPES = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
 
 
 class WrongShapeError(ModelLoadError):
-    """A tensor has another shape than the configuration makes it."""
+    """A tensor's shape contradicts the configuration."""
 
 
 class Tensors:
-    """Weights by name. What is asked for is remembered, so that what is left over can be named."""
+    """Weights by name. Remembers which were read, so that unused tensors can be reported."""
 
     def __init__(self, checkpoint: Checkpoint, prefixes: Mapping[str, str], scheme: Scheme | None) -> None:
-        """Takes a checkpoint, what its names begin with -> what they are to begin with, and how it is quantised."""
+        """Takes a checkpoint, prefixes of names -> their replacements, and how the weights are quantised."""
         self.checkpoint = checkpoint
         self._scheme = scheme
         self._stored_names = {_renamed(name, prefixes): name for name in checkpoint}
@@ -39,11 +39,11 @@ class Tensors:
         return name in self._stored_names
 
     def weight(self, name: str, shape: tuple[int, ...]) -> Weight:
-        """A weight of the expected shape.
+        """Returns a weight of the expected shape.
 
         Raises:
             ModelNotFoundError: the checkpoint has no such tensor.
-            ModelLoadError: it has another shape, or no floats.
+            ModelLoadError: it has another shape, or is neither float nor quantised in a known way.
         """
         if self._scheme is not None and name.endswith(".weight") and len(shape) == 2:
             weight = self._scheme(_Module(self, name.removesuffix("weight")), shape)
@@ -55,15 +55,15 @@ class Tensors:
         if type is None:
             raise ModelLoadError(
                 f"{stored.path}: tensor {stored.name!r:.100} is of type {stored.dtype}, and nothing says how it is "
-                f"quantised; {', '.join(_TYPES)} were expected"
+                f"quantised; unquantised types are {', '.join(_TYPES)}"
             )
         return Plain(self.checkpoint.array(stored.name), type, (stored.path, stored.offset))
 
     def stored(self, name: str) -> StoredTensor:
-        """A tensor as it is in its file; asking for it is what marks it as used.
+        """Returns a tensor's place in its file, and marks it as used.
 
         Raises:
-            ModelNotFoundError: there is none of this name.
+            ModelNotFoundError: there is no such tensor.
         """
         stored_name = self._stored_names.get(name)
         if stored_name is None:
@@ -72,10 +72,10 @@ class Tensors:
         return self.checkpoint[stored_name]
 
     def n_rows(self, name: str) -> int:
-        """How many rows a tensor has.
+        """Number of rows of a tensor.
 
         Raises:
-            ModelNotFoundError: there is none of this name.
+            ModelNotFoundError: there is no such tensor.
         """
         return (*self.stored(name).shape, 0)[0]
 
@@ -91,7 +91,7 @@ class Tensors:
         return same
 
     def unused(self) -> list[str]:
-        """Names of the tensors that nobody asked for, but for biases that add nothing: tools write such."""
+        """Names of unused tensors, except biases that are all zero, which some tools write."""
         left = [name for name in self._stored_names if name not in self._used]
         return [name for name in left if not (name.endswith(".bias") and self._is_zero(name))]
 
@@ -105,7 +105,7 @@ class Tensors:
 
 
 class _Module:
-    """The tensors whose names begin alike; what schemes look at."""
+    """The tensors of one module, which share a prefix; see :class:`~pyggml.importer.schemes.Module`."""
 
     def __init__(self, tensors: Tensors, prefix: str) -> None:
         self._tensors, self._prefix = tensors, prefix
@@ -134,15 +134,15 @@ class _Module:
 
 
 def require_shape(stored: StoredTensor, shape: tuple[int, ...]) -> None:
-    """Raises WrongShapeError when a tensor has another shape than the configuration says."""
+    """Raises WrongShapeError if a tensor's shape contradicts the configuration."""
     if stored.shape != shape:
         raise WrongShapeError(
-            f"{stored.path}: tensor {stored.name!r:.100} has shape {stored.shape}; config.json makes that {shape}"
+            f"{stored.path}: tensor {stored.name!r:.100} has shape {stored.shape}; by config.json it must be {shape}"
         )
 
 
 def _have_same_bits(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
-    """Looks no further than the first difference, and takes no memory for large arrays."""
+    """Compares in chunks, so that large arrays need no extra memory; stops at the first difference."""
     first, second = _bits(one), _bits(other)
     if first.size != second.size:
         return False
@@ -151,7 +151,7 @@ def _have_same_bits(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
 
 
 def _bits(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    return array.reshape(-1).view(np.uint8)  # NaN equals itself, and memory is saved
+    return array.reshape(-1).view(np.uint8)  # as bytes, NaN equals itself, and nothing is copied
 
 
 def _renamed(name: str, prefixes: Mapping[str, str]) -> str:

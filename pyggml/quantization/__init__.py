@@ -1,4 +1,4 @@
-"""GGUF files to smaller ones, what they lose, and which weights matter."""
+"""Quantises GGUF files, measures the loss, and computes importance matrices."""
 
 from pyggml.quantization.collecting import compute_imatrix
 from pyggml.quantization.scoring import Perplexity, perplexity

@@ -1,4 +1,4 @@
-"""Which columns of the weights matter: the squares of the activations that meet them while a text is read."""
+"""Computes importance matrices: sums of squared activations for each column of the weights, over a text."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ def compute_imatrix(
     n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> ImportanceMatrix:
-    """Reads a text with a model and adds up what meets each column of its weights, as ``llama-imatrix`` does.
+    """Runs a model over a text and sums up the squared inputs of each weight column, as ``llama-imatrix`` does.
 
     Args:
-        source: as for :func:`pyggml.load`; or a loaded model.
-        text: what to read, at least ``n_ctx`` tokens; a path (not a str) means the file.
-        n_ctx: tokens of a chunk.
-        n_chunks: chunks to read; None: all.
-        process_output: also for the output matrix, which most mixtures leave at a type that needs none.
-        device: as for :func:`pyggml.load`; a loaded model stays where it is.
-        n_threads: that compute; None: one for each core.
-        progress: called with the part that is done, 0 to 1, and before that while a model is downloaded or imported;
-            returning False stops.
+        source: as for :func:`pyggml.load`, or a loaded model.
+        text: a text of at least ``n_ctx`` tokens; a path object (not a str) names a file.
+        n_ctx: tokens per chunk.
+        n_chunks: number of chunks to read; None: all.
+        process_output: also collect for the output matrix, for which most mixtures need no importances.
+        device: as for :func:`pyggml.load`; ignored for a loaded model.
+        n_threads: number of compute threads; None: one per core.
+        progress: called with the fraction done, 0 to 1, first while a model is downloaded or imported; returning False
+            stops.
 
     Raises:
         As :func:`pyggml.load`, and
-        InvalidParameterError: the text has too few tokens, or an argument cannot be.
-        EngineError: ``progress`` stopped, or an activation was no number.
+        InvalidParameterError: the text has too few tokens, or an argument is invalid.
+        EngineError: ``progress`` stopped it, or an activation was NaN.
     """
     collector = Collector(process_output=process_output)
     with opened(source, device, progress) as (model, tokenizer):
         chunks = chunks_of(text, model, tokenizer, n_ctx, n_chunks)
-        # All tokens are output: what the last layer and the output meet is left out for others.
+        # All tokens are outputs: for others, the engine skips the last layer's end and the output matrix.
         with Context(
             model,
             n_ctx=n_together(chunks) * chunks.shape[1],

@@ -1,4 +1,4 @@
-"""A model reads a text in chunks, each by itself, several together where they are short."""
+"""Runs a model over a text in independent chunks, several at a time if they are short."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from pyggml.tokenizer.hugging_face import tokenizer_for
 Text = str | os.PathLike[str] | Sequence[int] | npt.NDArray[np.integer[Any]]
 Ids = npt.NDArray[np.int32]
 
-#: Tokens of a forward pass. More would not compute faster, and each may cost n_vocab floats.
+#: Tokens per forward pass. More would not be faster, and each may need n_vocab floats.
 PASS_TOKENS = 512
 
-# Fewer tokens than this are no text, and upstream collects nothing of them.
+# Upstream collects nothing from passes with fewer tokens.
 _LEAST_N_CTX = 16
 
 
 @dataclass(frozen=True)
 class Pass:
-    """Some positions of some chunks, to be computed at once.
+    """Some positions of some chunks, computed in one forward pass.
 
     Attributes:
-        chunks: which; they are sequences 0 to one below their number.
-        positions: which of their tokens.
+        chunks: the chunks; they are computed as sequences 0, 1, ...
+        positions: the positions in each chunk.
         token_ids: (n_chunks, n_positions).
-        is_first: whether what was computed before is to be forgotten.
+        is_first: whether these chunks begin here, so that the memory must be cleared first.
     """
 
     chunks: slice
@@ -57,16 +57,16 @@ class Pass:
 
 @contextlib.contextmanager
 def opened(source: Source | LLM, device: str, progress: Progress | None) -> Iterator[tuple[Model, Tokenizer]]:
-    """The model and the tokenizer of a source; a loaded model stays open.
+    """Opens a source's model and tokenizer; an already loaded model is not closed.
 
     Args:
-        source: as for :func:`pyggml.load`; or a loaded model.
+        source: as for :func:`pyggml.load`, or a loaded model.
         device: as for :func:`pyggml.load`.
         progress: called while a model is downloaded or imported.
 
     Raises:
         As :func:`pyggml.load`.
-        UnsupportedArchitectureError: it does not go on with texts.
+        UnsupportedArchitectureError: the model does not generate text.
     """
     if isinstance(source, LLM):
         _require_generating(source.model)
@@ -79,10 +79,10 @@ def opened(source: Source | LLM, device: str, progress: Progress | None) -> Iter
 
 
 def chunks_of(text: Text, model: Model, tokenizer: Tokenizer, n_ctx: int, n_chunks: int | None) -> Ids:
-    """A text in whole chunks, (n_chunks, n_ctx), each with BOS for its first token where the vocabulary has it so.
+    """Cuts a text into whole chunks, (n_chunks, n_ctx); BOS replaces each first token if the vocabulary adds BOS.
 
     Raises:
-        InvalidParameterError: there are no ``n_ctx`` tokens, or an argument cannot be.
+        InvalidParameterError: the text has fewer than ``n_ctx`` tokens, or an argument is invalid.
         ModelNotFoundError: there is no such file.
     """
     n_ctx = _checked_n_ctx(model, n_ctx)
@@ -90,8 +90,8 @@ def chunks_of(text: Text, model: Model, tokenizer: Tokenizer, n_ctx: int, n_chun
     ids = _token_ids(text, tokenizer)
     if len(ids) < n_ctx:
         raise InvalidParameterError(
-            f"the text has {len(ids)} token{'s' * (len(ids) != 1)}, which do not fill a chunk of n_ctx={n_ctx}: give a "
-            f"longer text, or a smaller n_ctx (of {_LEAST_N_CTX} or more)"
+            f"the text has {len(ids)} token{'s' * (len(ids) != 1)}, too few for a chunk of n_ctx={n_ctx}: use a longer "
+            f"text or a smaller n_ctx (at least {_LEAST_N_CTX})"
         )
     n = min(len(ids) // n_ctx, wanted)
     chunks: Ids = ids[: n * n_ctx].reshape(n, n_ctx).copy()
@@ -101,15 +101,15 @@ def chunks_of(text: Text, model: Model, tokenizer: Tokenizer, n_ctx: int, n_chun
 
 
 def n_together(chunks: Ids) -> int:
-    """How many chunks are computed together."""
+    """Number of chunks computed together."""
     return min(max(PASS_TOKENS // int(chunks.shape[1]), 1), len(chunks))
 
 
 def passes(chunks: Ids, progress: Progress | None, what: str) -> Iterator[Pass]:
-    """All of the chunks in passes; reports after each that its taker has dealt with it.
+    """Yields all chunks in passes, and reports progress after each.
 
     Raises:
-        EngineError: ``progress`` stopped.
+        EngineError: ``progress`` stopped it.
     """
     n_chunks, n_ctx = chunks.shape
     step = n_together(chunks)
@@ -126,7 +126,7 @@ def passes(chunks: Ids, progress: Progress | None, what: str) -> Iterator[Pass]:
 def _require_generating(model: Model) -> None:
     if model.has_encoder or not model.has_decoder or not model.is_causal:
         raise UnsupportedArchitectureError(
-            f"{model.path} is a {model.arch} model, which does not predict a text token by token"
+            f"{model.path} is a {model.arch} model, which does not predict text token by token"
         )
 
 
@@ -135,7 +135,7 @@ def _checked_n_ctx(model: Model, n_ctx: int) -> int:
     limit = n_ctx_limit(model)
     if limit is not None and n_ctx > limit:
         raise InvalidParameterError(
-            f"n_ctx is {n_ctx}; beyond {limit} tokens the engine would not compute what this model was made to"
+            f"n_ctx is {n_ctx}; the engine computes this model correctly only up to {limit} tokens"
         )
     return n_ctx
 
@@ -150,6 +150,6 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ModelNotFoundError(f"there is no text at {path}") from None
+        raise ModelNotFoundError(f"there is no text file at {path}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidParameterError(f"{path} cannot be read as text: {error}") from None

@@ -1,4 +1,4 @@
-"""How well a model predicts a text."""
+"""Computes perplexities."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pyggml.source import Source
 
 @dataclass(frozen=True)
 class Perplexity:
-    """How well a model predicts a text; less is better.
+    """How well a model predicts a text; lower is better.
 
     Attributes:
-        value: e to the mean negative log-likelihood of the tokens scored.
+        value: e to the mean negative log-likelihood of the scored tokens.
         stderr: its standard error.
-        n_tokens: scored.
-        n_chunks: read.
-        n_ctx: tokens of a chunk, of which the second half is scored.
+        n_tokens: number of scored tokens.
+        n_chunks: number of chunks read.
+        n_ctx: tokens per chunk, of which the second half is scored.
     """
 
     value: float
@@ -44,25 +44,25 @@ def perplexity(
     n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> Perplexity:
-    """How well a model predicts a text, by the definition of ``llama-perplexity``, so that numbers compare.
+    """Measures how well a model predicts a text, defined as in ``llama-perplexity`` so that numbers are comparable.
 
-    The text is read in chunks of ``n_ctx`` tokens, each by itself and, where the vocabulary has it so, with BOS in
-    place of its first token; the tokens of its second half are scored.
+    The text is read in independent chunks of ``n_ctx`` tokens, and the second half of each is scored. If the vocabulary
+    adds BOS, it replaces the first token of each chunk.
 
     Args:
-        source: as for :func:`pyggml.load`; or a loaded model.
-        text: at least ``n_ctx`` tokens; a path (not a str) means the file.
-        n_ctx: tokens of a chunk.
-        n_chunks: chunks to read; None: all.
-        device: as for :func:`pyggml.load`; a loaded model stays where it is.
-        n_threads: that compute; None: one for each core.
-        progress: called with the part that is done, 0 to 1, and before that while a model is downloaded or imported;
-            returning False stops.
+        source: as for :func:`pyggml.load`, or a loaded model.
+        text: a text of at least ``n_ctx`` tokens; a path object (not a str) names a file.
+        n_ctx: tokens per chunk.
+        n_chunks: number of chunks to read; None: all.
+        device: as for :func:`pyggml.load`; ignored for a loaded model.
+        n_threads: number of compute threads; None: one per core.
+        progress: called with the fraction done, 0 to 1, first while a model is downloaded or imported; returning False
+            stops.
 
     Raises:
         As :func:`pyggml.load`, and
-        InvalidParameterError: the text has too few tokens, or an argument cannot be.
-        EngineError: ``progress`` stopped.
+        InvalidParameterError: the text has too few tokens, or an argument is invalid.
+        EngineError: ``progress`` stopped it.
     """
     with opened(source, device, progress) as (model, tokenizer):
         chunks = chunks_of(text, model, tokenizer, n_ctx, n_chunks)
@@ -78,7 +78,7 @@ def perplexity(
 
 
 def _logprobs(context: Context, chunks: Ids, each: Pass) -> npt.NDArray[np.float32]:
-    """Of the tokens that follow those of a pass, as far as they are scored."""
+    """The log probabilities of the scored tokens that follow a pass's tokens."""
     n_ctx = chunks.shape[1]
     positions = np.arange(each.positions.start, each.positions.stop)
     is_scored = (positions >= n_ctx // 2) & (positions < n_ctx - 1)
@@ -91,7 +91,7 @@ def _logprobs(context: Context, chunks: Ids, each: Pass) -> npt.NDArray[np.float
 
 
 def _perplexity(losses: npt.NDArray[np.float64], chunks: Ids) -> Perplexity:
-    with np.errstate(over="ignore"):  # of a model that is out of its mind: infinite
+    with np.errstate(over="ignore"):  # a broken model's perplexity may be infinite
         value = float(np.exp(losses.mean()))
     stderr = math.sqrt(losses.var() / (len(losses) - 1)) * value if len(losses) > 1 else math.nan
     return Perplexity(value, stderr, len(losses), len(chunks), chunks.shape[1])

@@ -1,4 +1,4 @@
-"""A GGUF file, or a set of split ones, as something to make another file of."""
+"""Reads a GGUF file, or a split set of them, as the source of another file."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-# Keys that say how a file is laid out, which is the writer's business.
+# Keys about a file's layout, which the writer sets itself.
 _LAYOUT_KEYS = ("general.alignment", "split.no", "split.count", "split.tensors.count")
 _SPLIT_COUNT = "split.count"
-_MOST_SPLITS = 2**16 - 1  # beyond, the engine does not take the file
+_MOST_SPLITS = 2**16 - 1  # the engine refuses more
 
 
 class GGUFSource:
     """The metadata and tensors of one model. A context manager.
 
     Attributes:
-        path: of the file, or the first of a split set.
-        paths: of all.
-        tensors: of all, in the order in which upstream's quantiser writes them: layer by layer, by name.
+        path: the file, or the first of a split set.
+        paths: all files of the set.
+        tensors: all tensors in the order in which upstream's quantiser writes them: layer by layer, by name.
     """
 
     def __init__(self, files: ModelFiles) -> None:
-        """Reads what is there, and none of the data.
+        """Reads the headers, not the data.
 
         Raises:
             ModelNotFoundError: there is no such file, or one of the set is missing.
-            ModelLoadError: one is broken, or not the first of its set.
+            ModelLoadError: a file is broken, or not the first of its set.
         """
         self.path = files.path
         with contextlib.ExitStack() as stack:
@@ -56,11 +56,11 @@ class GGUFSource:
 
     @property
     def architecture(self) -> str:
-        """What ``general.architecture`` says."""
+        """The value of ``general.architecture``."""
         return str(self._first.metadata.get("general.architecture", ""))
 
     def metadata(self) -> Iterator[tuple[str, MetadataValue, ValueType]]:
-        """Key, value and the type that it is stored in; what is about the layout of the files aside."""
+        """Yields keys, values and their stored types, except those about the files' layout."""
         for key, value in self._first.metadata.items():
             if key not in _LAYOUT_KEYS:
                 yield key, value, self._first.value_type(key)
@@ -75,10 +75,10 @@ class GGUFSource:
 
 
 class Stored(Weight):
-    """A tensor of a file: as many matrices below each other as it has."""
+    """A tensor of a file as one matrix: leading dimensions are merged into the rows."""
 
     def __init__(self, path: Path, info: TensorInfo) -> None:
-        """Remembers where it lies. Rows are read when they are asked for, so that memory holds few of them."""
+        """Stores its location. Rows are read on demand, so that few are in memory at a time."""
         self.n_rows, self.n_cols = math.prod(info.shape[:-1]), info.shape[-1]
         self.type = info.type
         self._path, self._offset = path, info.offset
@@ -90,14 +90,14 @@ class Stored(Weight):
         return quant.dequantize(raw, self.type, (len(raw), self.n_cols))
 
     def stored(self, rows: Rows) -> npt.NDArray[np.generic]:
-        """Some rows as they are in the file: uint8, (n, bytes of a row)."""
+        """Some rows as stored in the file: uint8, (n, bytes per row)."""
         if not isinstance(rows, slice):
-            raise TypeError("the rows of a file are read in the order they are in")
+            raise TypeError("rows of a file must be read with a slice")
         start, stop, _ = rows.indices(self.n_rows)
         n_bytes = (stop - start) * self._row_bytes
         raw = np.fromfile(self._path, np.uint8, n_bytes, offset=self._offset + start * self._row_bytes)
         if len(raw) != n_bytes:
-            raise ModelLoadError(f"{self._path} was cut short while it was read")
+            raise ModelLoadError(f"{self._path} became shorter while it was read")
         return raw.reshape(stop - start, self._row_bytes)
 
 
@@ -106,11 +106,11 @@ def _other_splits(first: GGUFReader, files: ModelFiles) -> tuple[Path, ...]:
     if not 2 <= n_splits <= _MOST_SPLITS:
         return ()
     if _integer(first.metadata, "split.no") != 0:
-        raise ModelLoadError(f"{first.path} is one of {n_splits} files of a model; name the first of them")
+        raise ModelLoadError(f"{first.path} is one of {n_splits} files of a model; pass the first one")
     if len(files.files) != n_splits or files.files[0] != first.path:
         raise ModelLoadError(
-            f"{first.path} is the first of {n_splits} files of a model, but its name does not end in "
-            f"-00001-of-{n_splits:05}.gguf, so that the others could be found"
+            f"{first.path} is the first of {n_splits} files of a model, but the others cannot be found, because its "
+            f"name does not end in -00001-of-{n_splits:05}.gguf"
         )
     return files.files[1:]
 
@@ -132,7 +132,7 @@ def _tensors(readers: list[GGUFReader]) -> Iterator[PlannedTensor]:
     for reader in readers:
         for info in reader.tensors.values():
             if info.name in seen:
-                raise ModelLoadError(f"tensor {info.name!r} is both in {seen[info.name]} and in {reader.path}")
+                raise ModelLoadError(f"tensor {info.name!r} is in both {seen[info.name]} and {reader.path}")
             seen[info.name] = reader.path
             yield PlannedTensor(info.name, info.shape, Stored(reader.path, info), is_float=False)
 

@@ -1,4 +1,4 @@
-"""A GGUF file becomes another one with smaller weights: one tensor at a time, and it appears when it is whole."""
+"""Quantises a GGUF file, one tensor at a time."""
 
 from __future__ import annotations
 
@@ -44,31 +44,31 @@ def quantize(
 ) -> Conversion:
     """Writes a GGUF file with its weights in another mixture of types, byte for byte as ``llama-quantize`` does.
 
-    Memory holds a few rows, not the model. The file appears under its name when it is complete, and replaces what
-    is there; until then it grows under another name beside it, of which nothing is left if anything fails.
+    Only a few rows are in memory at a time. The file is written under a temporary name in the same folder; it gets its
+    final name, replacing any existing file, once it is complete. If anything fails, the temporary file is removed.
 
     Args:
-        src: a GGUF file; of a split set the first; or a reference to one, ``hf:org/repo:file.gguf``.
+        src: a GGUF file, the first file of a split set, or a reference, ``hf:org/repo:file.gguf``.
         dst: the file to write.
-        ftype: any mixture that the engine's quantiser knows: "q8_0", "q4_k_m", "iq2_xs", "f16" ...
-        imatrix: what matters in the weights: from :func:`pyggml.compute_imatrix`, or the path of a file.
-        tensor_types: regular expression -> element type such as "q6_k", for tensors that shall not get what the
-            mixture gives them; the first expression that is found in a tensor's name counts. Vectors and the like
-            stay as they are.
-        keep: regular expressions; the tensors in whose names one is found stay as they are.
-        requantize: allow sources that are quantised already, although their losses add up.
-        progress: called with the part that is done, 0 to 1, after each tensor, and before that while files are
-            downloaded; returning False stops.
-        n_threads: that encode; None: one for each core.
+        ftype: any mixture that the engine's quantiser supports: "q8_0", "q4_k_m", "iq2_xs", "f16" ...
+        imatrix: importances of the weights: from :func:`pyggml.compute_imatrix`, or a file's path.
+        tensor_types: regular expression -> element type such as "q6_k", to override the mixture for matching tensors.
+            An expression matches anywhere in a tensor's name, and the first match wins. Vectors and the like are never
+            quantised.
+        keep: regular expressions; tensors with a match in their names keep their type.
+        requantize: allow sources that are already quantised, although their losses add up.
+        progress: called with the fraction done, 0 to 1, first while files are downloaded, then after each tensor;
+            returning False stops.
+        n_threads: number of encoding threads; None: one per core.
 
     Raises:
         ModelNotFoundError: there is no such file, or one of a split set is missing.
-        ModelLoadError: it is broken, or ``progress`` stopped.
-        UnsupportedArchitectureError: the engine does not know the architecture.
-        DiskFullError: the file does not fit. Nothing is left of it.
-        DownloadError, MissingPackageError: as :func:`~pyggml.load`, of a reference.
-        InvalidParameterError: an argument that cannot be, a mixture that needs importances and has none, or a source
-            that is quantised already.
+        ModelLoadError: the file is broken, or ``progress`` stopped it.
+        UnsupportedArchitectureError: the engine does not support the architecture.
+        DiskFullError: the file does not fit; the unfinished file is removed.
+        DownloadError, MissingPackageError: for a reference, as in :func:`~pyggml.load`.
+        InvalidParameterError: an argument is invalid, the mixture needs importances that were not given, or the source
+            is already quantised.
     """
     name = _file_type(ftype)
     threads = encodings.n_threads(checked_threads(n_threads))
@@ -92,11 +92,11 @@ def quantize(
 @dataclass(frozen=True)
 class _Wish:
     pattern: re.Pattern[str]
-    type: GGMLType | None  # None: as it is
+    type: GGMLType | None  # None: unchanged
 
 
 class _Wishes:
-    """Which tensors are not to have what the mixture gives them."""
+    """The caller's overrides of the mixture."""
 
     def __init__(self, tensor_types: Mapping[str, str], keep: Iterable[str]) -> None:
         if isinstance(keep, str) or not isinstance(keep, Iterable):
@@ -108,19 +108,19 @@ class _Wishes:
         self._wishes = [*kept, *typed]
 
     def type_of(self, tensor: PlannedTensor) -> GGMLType | None:
-        """The type that a tensor is to have; None: the mixture's choice."""
+        """The type that the caller wants for a tensor; None: the mixture's choice."""
         for wish in self._wishes:
             if wish.pattern.search(tensor.name):
                 return tensor.weight.type if wish.type is None else wish.type
         return None
 
     def require_all_found(self, tensors: Sequence[PlannedTensor], choices: Sequence[Choice]) -> None:
-        """Raises InvalidParameterError for an expression that no tensor's name has, such as one misspelt."""
+        """Raises InvalidParameterError for an expression that matches no tensor, for example because of a typo."""
         names = [tensor.name for tensor, choice in zip(tensors, choices, strict=True) if choice.is_mixed]
         for wish in self._wishes:
             if not any(wish.pattern.search(name) for name in names):
                 raise InvalidParameterError(
-                    f"no tensor that could be quantised has {wish.pattern.pattern!r} in its name; they are called "
+                    f"{wish.pattern.pattern!r} matches no tensor that can be quantised; those are called "
                     + ", ".join(sorted({re.sub(r"\d+", "0", name) for name in names}))
                 )
 
@@ -131,33 +131,33 @@ def _pattern(expression: object) -> re.Pattern[str]:
     try:
         return re.compile(expression)
     except re.error as error:
-        raise InvalidParameterError(f"{expression!r} is no regular expression: {error}") from None
+        raise InvalidParameterError(f"{expression!r} is not a valid regular expression: {error}") from None
 
 
 def _element_type(name: object) -> GGMLType:
     types = {type.name.lower(): type for type in quant.types() if type.is_convertible}
     type = types.get(name.lower()) if isinstance(name, str) else None
     if type is None:
-        raise InvalidParameterError(f"{name!r} is no element type; it may be {', '.join(types)}")
+        raise InvalidParameterError(f"{name!r} is not an element type; choose one of {', '.join(types)}")
     return type
 
 
 def _file_type(ftype: object) -> str:
     name = ftype.lower() if isinstance(ftype, str) else ""
     if name not in mixture.FILE_TYPES:
-        raise InvalidParameterError(f"ftype is {ftype!r}; it may be {', '.join(sorted(mixture.FILE_TYPES))}")
+        raise InvalidParameterError(f"ftype is {ftype!r}; choose one of {', '.join(sorted(mixture.FILE_TYPES))}")
     return name
 
 
 def _target(dst: object) -> Path:
     if not is_path(dst):
-        raise InvalidParameterError(f"the file to write must be given as a path, not as {dst!r}")
+        raise InvalidParameterError(f"dst must be the path of the file to write, not {dst!r}")
     return Path(dst)
 
 
 def _require_another(target: Path, source: GGUFSource) -> None:
     if target.exists() and any(target.samefile(path) for path in source.paths):
-        raise InvalidParameterError(f"{target} is the model itself; write to another file")
+        raise InvalidParameterError(f"{target} is the source model; write to another file")
 
 
 def _choose(source: GGUFSource, name: str, wishes: _Wishes, matrix: ImportanceMatrix | None) -> list[Choice]:
@@ -170,7 +170,8 @@ def _choose(source: GGUFSource, name: str, wishes: _Wishes, matrix: ImportanceMa
 def _require_related(matrix: ImportanceMatrix | None, source: GGUFSource) -> None:
     if matrix is not None and not any(tensor.name in matrix.entries for tensor in source.tensors):
         raise InvalidParameterError(
-            f"the importance matrix is of another model: none of its {len(matrix.entries)} tensors is in {source.path}"
+            f"the importance matrix belongs to another model: none of its {len(matrix.entries)} tensors is in "
+            f"{source.path}"
         )
 
 
@@ -185,15 +186,15 @@ def _require_encodable(source: GGUFSource, types: Sequence[GGMLType], requantize
             )
         if stored.is_quantized and type.is_quantized and not requantize:
             raise InvalidParameterError(
-                f"{source.path} is quantised already: tensor {tensor.name!r} is {stored.name}, and to make it "
-                f"{type.name} would add a second loss to the first. Start from a file of floats, or say requantize=True"
+                f"{source.path} is already quantised: tensor {tensor.name!r} is {stored.name}, and converting it to "
+                f"{type.name} would lose precision again. Start from an unquantised file, or say requantize=True"
             )
 
 
 def _declare(
     writer: GGUFWriter, source: GGUFSource, types: Sequence[GGMLType], name: str, matrix: ImportanceMatrix | None
 ) -> None:
-    # In upstream's order: what it sets anew comes last.
+    # In upstream's order: the keys that it sets itself come last.
     new = {
         "general.quantization_version": (quant.QUANTIZATION_VERSION, ValueType.UINT32),
         "general.file_type": (mixture.FILE_TYPES[name], ValueType.UINT32),
@@ -249,4 +250,4 @@ def _without_importances(
     ]
     if not without:
         return ()
-    return (f"of {len(without)} quantised tensors the importance matrix knows nothing: {', '.join(without[:5])}",)
+    return (f"the importance matrix has no entry for {len(without)} quantised tensors: {', '.join(without[:5])}",)

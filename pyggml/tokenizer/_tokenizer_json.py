@@ -1,4 +1,4 @@
-"""What ``tokenizer.json`` holds, for Hugging Face ``tokenizers``: made of a SentencePiece model, and changed."""
+"""Creates and changes the content of a ``tokenizer.json``, for Hugging Face ``tokenizers``."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pyggml.vocab import TokenType
 
 _SPACE = "▁"
 
-# Pieces that merges may make; the others only ever come from their own spelling, or from bytes.
+# Pieces that merges can make; the others only match their own spelling, or come from bytes.
 _MERGED = frozenset({TokenType.NORMAL, TokenType.UNUSED})
 _ADDED = frozenset({TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED})
 
 
 def from_sentencepiece(model: SentencePieceModel) -> dict[str, Any]:
-    """The same tokenizer in the terms of ``tokenizer.json``, with ids as they are.
+    """Converts a SentencePiece model to the content of a ``tokenizer.json`` with the same ids.
 
     Raises:
-        TokenizerError: it cuts text into words or characters, keeps spaces behind words, or spells two pieces alike.
+        TokenizerError: it cuts text into words or characters, keeps spaces after words, or has the same piece twice.
     """
     if model.space_is_suffix:
         raise TokenizerError(
-            "this SentencePiece model keeps spaces behind words, which cannot be read here: use a tokenizer.json"
+            "this SentencePiece model keeps spaces after words, which is not supported: use a tokenizer.json"
         )
     return {
         "version": "1.0",
@@ -39,11 +39,11 @@ def from_sentencepiece(model: SentencePieceModel) -> dict[str, Any]:
 
 
 def without_special_tokens(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The same tokenizer with special tokens spelled as no text is, so that none can come out of any text.
+    """Respells special tokens so that no text can produce them.
 
-    ``tokenizers`` can be told not to look for them, but its algorithms find them all the same where they can put them
-    together: a unigram model takes ``</s>`` in a text for the token, since it is in its vocabulary. A NUL does it:
-    there is none in any text that gets here.
+    ``tokenizers`` has an option not to match them, but its algorithms may still assemble them: a unigram model encodes
+    ``</s>`` in a text as that token, since it is in the vocabulary. The new spellings contain a NUL, which no text that
+    gets here does.
     """
     names = {token["content"]: f"\0{token['id']}" for token in content["added_tokens"] if token["special"]}
 
@@ -67,7 +67,7 @@ def without_special_tokens(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _makes(merge: str | Sequence[str]) -> tuple[str, str, str]:
-    """The halves of a merge, of which older files make one text, and what it makes of them."""
+    """The halves of a merge (one text in older files) and its result."""
     left, right = merge.split(" ") if isinstance(merge, str) else merge
     return left, right, left + right
 
@@ -85,7 +85,7 @@ def _added_token(token_id: int, piece: Piece) -> dict[str, Any]:
 
 
 def _key(piece: Piece) -> str:
-    """How the vocabulary spells a piece. What users defined is found in text as it was written, so with spaces."""
+    """How the vocabulary spells a piece. User-defined pieces are matched in the original text, which has spaces."""
     return piece.text.replace(_SPACE, " ") if piece.type is TokenType.USER_DEFINED else piece.text
 
 
@@ -135,7 +135,7 @@ def _model(model: SentencePieceModel) -> dict[str, Any]:
             "merges": _merges(model.pieces, vocab),
         }
     raise TokenizerError(
-        f"this SentencePiece model cuts text into {model.algorithm.name.lower()}s; only BPE and unigrams are read"
+        f"this SentencePiece model cuts text into {model.algorithm.name.lower()}s; only BPE and unigram are supported"
     )
 
 
@@ -149,10 +149,10 @@ def _ids(pieces: Sequence[Piece]) -> dict[str, int]:
 
 
 def _merges(pieces: Iterable[Piece], vocab: dict[str, int]) -> list[list[str]]:
-    """Every way to make a piece of two, best first.
+    """Every way to make a piece from two others, best first.
 
-    SentencePiece joins whichever neighbours make the piece of the highest score, whatever they are, so all cuts of a
-    piece into two others are merges of that piece's rank.
+    SentencePiece joins whichever neighbours make the piece with the highest score, so all cuts of a piece into two
+    others are merges of that piece's rank.
     """
     merges: list[tuple[float, int, int, list[str]]] = []
     for piece in pieces:

@@ -1,8 +1,8 @@
 """Text to token ids and back, whole and as a stream.
 
 Streaming has two traps, each with its own small class here: a token may end inside a UTF-8 character
-(:class:`StreamDecoder` waits for the rest), and a stop string may arrive in pieces (:class:`StopStrings` holds
-back whatever could still become one).
+(:class:`StreamDecoder` waits for the rest), and a stop string may arrive in pieces (:class:`StopStrings` holds back
+text that could still become one).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pyggml._native import int32_array, utf8
 from pyggml.errors import InvalidParameterError
 from pyggml.vocab import TokenAttr, Vocab
 
-# What a file says of tokens that are text; the engine may have added that they are special.
+# The attributes of text tokens in a file; the engine may have marked some of these as special in addition.
 _TEXT = TokenAttr.NORMAL | TokenAttr.USER_DEFINED
 
 
 class Tokenizer:
     """The model's own vocabulary as a tokenizer of text. Safe to share between threads.
 
-    Other tokenizers derive from it and say for themselves how text is cut and which bytes a token stands for; which
-    tokens go around a text is the model's to say in either case.
+    Other tokenizers derive from it and define how text is cut and which bytes a token stands for. The model always
+    decides which tokens go around a text.
 
     Attributes:
         vocab: the vocabulary.
@@ -35,17 +35,17 @@ class Tokenizer:
         self._pieces: dict[int, bytes] = {}
 
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """Text to token ids.
+        """Converts text to token ids.
 
         Args:
             text: any text without NUL characters.
-            add_special: begin with the token that the model wants in front of a text (BOS), and end with the one it
-                wants behind it (rarely one), unless the text, with ``parse_special``, has them already.
-            parse_special: read special tokens' texts, such as ``<|im_end|>``, as those tokens. Off, they are
-                plain text, which is what text from users should be.
+            add_special: add the token that the model expects before a text (BOS) and, for a few models, after it,
+                unless the text already has it by ``parse_special``.
+            parse_special: read special tokens' texts, such as ``<|im_end|>``, as those tokens. Leave it off for text
+                from users: then they are plain text.
 
         Raises:
-            InvalidParameterError: the text is not a string, holds a NUL or an unpaired surrogate.
+            InvalidParameterError: the text is not a string, or holds a NUL or an unpaired surrogate.
             TokenizerError: the text cannot be encoded.
             ClosedError: the model was closed.
         """
@@ -53,10 +53,10 @@ class Tokenizer:
         return self._surrounded(ids) if add_special else ids
 
     def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
-        """Token ids of a text in parts, with what the model wants around it.
+        """Converts a text in parts to token ids, with the tokens that the model expects around it.
 
         Args:
-            parts: texts, in order, and whether special tokens in each are read as such.
+            parts: texts, in order, each with whether special tokens in it are read as such.
 
         Raises:
             As :meth:`encode`.
@@ -65,15 +65,15 @@ class Tokenizer:
 
     @cached_property
     def special_texts(self) -> Mapping[str, tuple[bool, bool]]:
-        """The texts that only ``parse_special`` reads as tokens, and whether each swallows blanks before and behind."""
+        """Texts that only ``parse_special`` reads as tokens -> whether they swallow blanks before and after them."""
         attrs = {self.vocab.text(token_id): self.vocab.attr(token_id) for token_id in self.vocab.special_ids}
         return {text: (bool(attr & TokenAttr.LSTRIP), bool(attr & TokenAttr.RSTRIP)) for text, attr in attrs.items()}
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Token ids to text, the inverse of :meth:`encode`.
+        """Converts token ids to text, the inverse of :meth:`encode`.
 
-        Special tokens are left out, as is the space that some tokenizers put in front of every text. Bytes that are
-        not UTF-8 become U+FFFD.
+        Special tokens are left out, and so is the space that some tokenizers put before every text. Bytes that are not
+        UTF-8 become U+FFFD.
 
         Raises:
             InvalidParameterError: an id is outside the vocabulary.
@@ -85,22 +85,22 @@ class Tokenizer:
         return data.decode(errors="replace")
 
     def piece(self, token_id: int) -> bytes:
-        """The bytes one token adds to a text, perhaps part of a character; none for special tokens. Cached."""
+        """The bytes that a token adds to a text, possibly part of a character; none for special tokens. Cached."""
         piece = self._pieces.get(token_id)
         if piece is None:
             piece = self._pieces[token_id] = self._piece(token_id)
         return piece
 
     def _encode(self, text: str, parse_special: bool) -> list[int]:
-        """The ids of a text, and nothing around them."""
+        """The ids of a text, without tokens around it."""
         return self.vocab.tokenize(text, add_special=False, parse_special=parse_special)
 
     def _piece(self, token_id: int) -> bytes:
-        # The engine hides every token that ends some model, such as `</s>`, also from those whose text it is.
+        # The engine hides tokens such as `</s>`, which end texts in some models, also in models where they are text.
         return self.vocab.piece(token_id, special=bool(self.vocab.attr(token_id) & _TEXT))
 
     def _surrounded(self, ids: list[int]) -> list[int]:
-        """With what belongs around a text, which may have come with it: templates often write BOS themselves."""
+        """Adds the tokens around a text, unless it has them already: templates often write BOS themselves."""
         before, after = self._around
         if before and ids[: len(before)] == before:
             ids = ids[len(before) :]
@@ -110,7 +110,7 @@ class Tokenizer:
 
     @cached_property
     def _around(self) -> tuple[list[int], list[int]]:
-        """The tokens that the model wants before and behind a text, as the engine adds them."""
+        """The tokens that the engine adds before and after a text for this model."""
         inner = self.vocab.tokenize("a", add_special=False)
         whole = self.vocab.tokenize("a", add_special=True)
         starts = (i for i in range(len(whole)) if inner and whole[i : i + len(inner)] == inner)
@@ -132,21 +132,21 @@ def _checked(text: str) -> str:
 
 
 class StreamDecoder:
-    """Tokens to text as they come: what each call returns is valid UTF-8, and nothing is lost between calls."""
+    """Converts a stream of tokens to text; each call returns whole characters, and none are lost between calls."""
 
     def __init__(self, tokenizer: Tokenizer, shown: Mapping[int, bytes] | None = None) -> None:
         """Starts an empty text.
 
         Args:
-            tokenizer: the model's.
-            shown: special tokens that add these bytes to the text; all others add none.
+            tokenizer: the model's tokenizer.
+            shown: special tokens that add bytes to the text -> those bytes; all others add none.
         """
         self._tokenizer = tokenizer
         self._shown = shown or {}
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token_ids: Iterable[int], *, last: bool = False) -> str:
-        """The characters these tokens complete; with ``last``, also what is left of an incomplete one (U+FFFD)."""
+        """The characters that these tokens complete; with ``last``, also U+FFFD for an incomplete one."""
         return self._utf8.decode(b"".join(map(self._piece, token_ids)), last)
 
     def _piece(self, token_id: int) -> bytes:
@@ -158,7 +158,7 @@ class StopStrings:
     """Cuts a stream of text before the first stop string, never letting part of one through."""
 
     def __init__(self, stop: Sequence[str]) -> None:
-        """Takes the strings to look for; there may be none."""
+        """Takes the strings to look for, if any."""
         self._stop = tuple(stop)
         self._held = ""
         self.found: str | None = None  # the stop string that ended the text
@@ -169,7 +169,7 @@ class StopStrings:
         return bool(self._stop)
 
     def feed(self, text: str, *, last: bool = False) -> str:
-        """The text that is safe to show. With ``last``, what was held back comes out too."""
+        """Returns the text that is safe to show; with ``last``, including the text that was held back."""
         if not self._stop:
             return text
         text = self._held + text
@@ -181,7 +181,7 @@ class StopStrings:
         return text[:end]
 
     def _first_stop(self, text: str) -> int | None:
-        """Index of the earliest stop string, remembered as found; the longest wins where two start together."""
+        """Index of the earliest stop string, the longest if several start there; stores it in ``found``."""
         hits = [(text.find(stop), -len(stop), stop) for stop in self._stop if stop in text]
         if not hits:
             return None
@@ -189,7 +189,7 @@ class StopStrings:
         return index
 
     def _possible_stop(self, text: str) -> int:
-        """Index where the longest ending of the text that begins a stop string begins."""
+        """Start of the longest suffix of the text that is a prefix of a stop string."""
         longest = max(map(len, self._stop)) - 1
         for start in range(max(0, len(text) - longest), len(text)):
             if any(stop.startswith(text[start:]) for stop in self._stop):

@@ -1,4 +1,4 @@
-"""Finding and reading a tokenizer's files, whatever they are called and whichever tool wrote them."""
+"""Finds and reads a tokenizer's files, whatever their names and the tool that wrote them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pyggml.vocab import TokenType
 Json = Mapping[str, Any]
 
 _SAVE = "AutoTokenizer.from_pretrained(...).save_pretrained(...) of the transformers package writes a tokenizer.json"
-# What directories hold instead, and why it does not do.
+# Files that directories have instead, and why they are not enough.
 _UNREADABLE = {
-    "tekken.json": f"Mistral's own format, which is not read: take the model's edition with a tokenizer.json; {_SAVE}",
-    "*.tiktoken": f"tiktoken's format, which does not say how text is cut into words: {_SAVE}",
-    "vocab.json": f"ids without what says how text is cut into words: {_SAVE}",
-    "merges.txt": f"merges without what says how text is cut into words: {_SAVE}",
-    "vocab.txt": f"WordPiece ids without what says how text is normalised: {_SAVE}",
-    "spiece.model": "a SentencePiece model under another name than tokenizer.model: give it that name",
+    "tekken.json": f"in Mistral's own format, which is not supported: use a version with a tokenizer.json; {_SAVE}",
+    "*.tiktoken": f"in tiktoken's format, which does not say how text is split into words: {_SAVE}",
+    "vocab.json": f"a list of ids, which does not say how text is split into words: {_SAVE}",
+    "merges.txt": f"a list of merges, which does not say how text is split into words: {_SAVE}",
+    "vocab.txt": f"a list of WordPiece ids, which does not say how text is normalised: {_SAVE}",
+    "spiece.model": "a SentencePiece model: rename it to tokenizer.model",
 }
 
 _TIKTOKEN_LINE = re.compile(rb"[A-Za-z0-9+/=]+ \d+\r?\n")
@@ -36,18 +36,16 @@ _TIKTOKEN_LINE = re.compile(rb"[A-Za-z0-9+/=]+ \d+\r?\n")
 
 @dataclass(frozen=True)
 class TokenizerDirectory:
-    """What the files of a directory say about its tokenizer, of transformers 4 and 5 alike.
-
-    A file that is not there says nothing.
+    """The content of a directory's tokenizer files, as written by transformers 4 or 5; missing files are empty.
 
     Attributes:
-        path: of the directory.
+        path: the directory.
         config: the model's ``config.json``.
-        tokenizer_file: the file that the tokens come from.
-        tokenizer_json: Hugging Face's own format, complete; empty: the tokenizer is ``sentencepiece``.
-        sentencepiece: the ``tokenizer.model``, read only where there is no ``tokenizer.json``.
-        tokenizer_config: settings, templates in transformers 4, the kinds of added tokens.
-        special_tokens: ``special_tokens_map.json``: which token plays which role.
+        tokenizer_file: the file with the vocabulary.
+        tokenizer_json: the ``tokenizer.json``; empty if the tokenizer is ``sentencepiece``.
+        sentencepiece: the ``tokenizer.model``, read only if there is no ``tokenizer.json``.
+        tokenizer_config: settings, in transformers 4 also templates and the kinds of added tokens.
+        special_tokens: ``special_tokens_map.json``: the tokens' roles.
         added_tokens: ``added_tokens.json``: ids of added tokens, without their kinds.
         generation: ``generation_config.json``.
     """
@@ -64,11 +62,11 @@ class TokenizerDirectory:
 
 
 def read_directory(path: Path, config: Json) -> TokenizerDirectory:
-    """Reads all that a directory says about its tokenizer.
+    """Reads all tokenizer files of a directory.
 
     Raises:
         TokenizerNotFoundError: there is no tokenizer.
-        TokenizerError: a file is damaged; names it.
+        TokenizerError: a file is damaged; the message names it.
     """
     file = find(path)
     content = _content(file)
@@ -92,12 +90,12 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
         path: a ``tokenizer.json``, a ``tokenizer.model``, or a directory with one; the former is preferred.
 
     Returns:
-        The file that was read, and its content in the terms of ``tokenizer.json``.
+        The file, and its content in the form of a ``tokenizer.json``.
 
     Raises:
         TokenizerNotFoundError: there is nothing at the path, or no tokenizer in the directory.
-        TokenizerError: it cannot be read; says why, and what to do.
-        InvalidParameterError: not a path.
+        TokenizerError: it cannot be read; the message says why, and what to do.
+        InvalidParameterError: ``path`` is not a path.
     """
     file = find(path)
     content = _content(file)
@@ -110,10 +108,10 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
 
 
 def find(path: str | os.PathLike[str]) -> Path:
-    """The file that :func:`read` would read.
+    """Returns the file that :func:`read` would read.
 
     Raises:
-        As :func:`read`, of what a look at names can tell.
+        As :func:`read`, except for errors in the file's content.
     """
     try:
         found = Path(path)
@@ -143,7 +141,7 @@ def _in_directory(directory: Path) -> Path:
 
 
 def _content(file: Path) -> dict[str, Any] | SentencePieceModel:
-    """What a file holds, which its name need not tell."""
+    """Reads a file by its content, whatever its name."""
     data = read_bytes(file, TokenizerError) or b""
     if data.lstrip()[:1] in (b"{", b"["):
         content = parse_object(data, str(file), TokenizerError)
@@ -170,7 +168,7 @@ def _require_tokenizer_json(content: Json, file: Path) -> None:
 
 
 def _with_added_pieces(model: SentencePieceModel, directory: Path) -> SentencePieceModel:
-    """The model with what fine-tuning added: the tokens of chats, say, stand beside the ``tokenizer.model`` only."""
+    """Adds tokens that only other files have, such as the chat tokens of a fine-tuned model."""
     pieces = list(model.pieces)
     for token_id, piece in sorted(_added_pieces(directory).items()):
         if token_id < len(pieces):
@@ -179,13 +177,13 @@ def _with_added_pieces(model: SentencePieceModel, directory: Path) -> SentencePi
             pieces.append(piece)
         else:
             raise TokenizerError(
-                f"the token {piece.text!r}, added by a file beside it, has id {token_id}, and nothing has {len(pieces)}"
+                f"the added token {piece.text!r} has the id {token_id}, but no token has the id {len(pieces)}"
             )
     return replace(model, pieces=tuple(pieces))
 
 
 def _added_pieces(directory: Path) -> dict[int, Piece]:
-    """Of tokenizer_config.json, and of added_tokens.json, which came before it."""
+    """The added tokens of tokenizer_config.json and of its predecessor, added_tokens.json."""
     return _older_pieces(directory / "added_tokens.json") | _configured_pieces(directory / "tokenizer_config.json")
 
 
@@ -206,8 +204,8 @@ def _configured_pieces(file: Path) -> dict[int, Piece]:
 
 @contextmanager
 def _naming(file: Path) -> Iterator[None]:
-    """Names a file beside the tokenizer that holds something else than it should."""
+    """Names the file in errors about unexpected content."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise TokenizerError(f"{file.name} beside it: {error}") from None
+        raise TokenizerError(f"{file.name} in its directory is damaged: {error}") from None

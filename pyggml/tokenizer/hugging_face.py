@@ -1,4 +1,4 @@
-"""Tokenizers that come with a model: Hugging Face's, in place of the vocabulary in the model's file."""
+"""Hugging Face tokenizers, used instead of the vocabulary in the model's file."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SPECIAL = TokenAttr.CONTROL | TokenAttr.UNKNOWN
-# Of added tokens, and the model's words for them.
+# Properties of added tokens -> the model's attributes.
 _PROPERTIES = {"special": _SPECIAL, "lstrip": TokenAttr.LSTRIP, "rstrip": TokenAttr.RSTRIP}
 _FILLER = TokenAttr.UNUSED | TokenAttr.USER_DEFINED
 
-_WAY_OUT = "take the tokenizer that belongs to this model, or none, and the vocabulary in the model's file is used"
+_WAY_OUT = "use this model's own tokenizer, or none to use the vocabulary in the model's file"
 
 
 def open_tokenizer(path: str | os.PathLike[str], model: Model) -> Tokenizer:
-    """Opens a tokenizer that came with a model, and checks that it is this model's.
+    """Opens a tokenizer and checks that it belongs to a model.
 
     Args:
         path: a ``tokenizer.json``, a SentencePiece ``tokenizer.model``, or a directory with one of them; the former is
             preferred.
-        model: what will read the ids.
+        model: the model that will read the ids.
 
     Raises:
-        TokenizerNotFoundError: no tokenizer there. It is also a FileNotFoundError.
-        TokenizerError: it cannot be read, or is not this model's; names the first token that differs.
-        InvalidParameterError: not a path.
+        TokenizerNotFoundError: there is no tokenizer. It is also a FileNotFoundError.
+        TokenizerError: it cannot be read, or belongs to another model; the message names the first token that differs.
+        InvalidParameterError: ``path`` is not a path.
         ClosedError: the model was closed.
     """
     file, content = files.read(path)
@@ -47,10 +47,10 @@ def open_tokenizer(path: str | os.PathLike[str], model: Model) -> Tokenizer:
 
 
 def tokenizer_for(model: Model, tokenizer: object) -> Tokenizer:
-    """What a caller means by ``tokenizer``: nothing, a path, one of ours for this model, or one of Hugging Face's.
+    """Returns the tokenizer for an argument: None, a path, a pyggml tokenizer of this model, or a Hugging Face one.
 
     Raises:
-        InvalidParameterError: none of these, or a tokenizer for another model.
+        InvalidParameterError: it is none of these, or a tokenizer for another model.
         TokenizerError, TokenizerNotFoundError: as :func:`open_tokenizer`.
     """
     if tokenizer is None:
@@ -61,28 +61,28 @@ def tokenizer_for(model: Model, tokenizer: object) -> Tokenizer:
         return tokenizer
     if isinstance(tokenizer, (str, os.PathLike)):
         return open_tokenizer(tokenizer, model)
-    to_json = getattr(tokenizer, "to_str", None)  # of a tokenizers.Tokenizer, which need not be imported to know it
+    to_json = getattr(tokenizer, "to_str", None)  # recognises a tokenizers.Tokenizer without importing the package
     if to_json is None:
         raise InvalidParameterError(f"tokenizer must be a path or a tokenizer, not {type(tokenizer).__name__}")
     return HuggingFaceTokenizer(json.loads(to_json()), model.vocab, "the tokenizer")
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """A tokenizer of Hugging Face's ``tokenizers``, for a model with the same vocabulary. Safe to share.
+    """A tokenizer of Hugging Face's ``tokenizers`` for a model with the same vocabulary. Safe to share.
 
-    It encodes and decodes; what goes around a text, and which tokens are never shown, stays the model's to say.
+    It encodes and decodes; the model decides which tokens go around a text and which are never shown.
     """
 
     def __init__(self, content: Mapping[str, Any], vocab: Vocab, name: str) -> None:
-        """Makes it of the content of a ``tokenizer.json``.
+        """Creates it from the content of a ``tokenizer.json``.
 
         Args:
-            content: what the file says.
+            content: the file's content.
             vocab: the model's vocabulary, which the caller keeps open.
-            name: what messages call it.
+            name: its name in messages.
 
         Raises:
-            TokenizerError: ``tokenizers`` cannot make anything of it, or it is not the model's.
+            TokenizerError: ``tokenizers`` cannot read it, or it belongs to another model.
         """
         super().__init__(vocab)
         self._name = name
@@ -92,7 +92,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @cached_property
     def special_texts(self) -> Mapping[str, tuple[bool, bool]]:
-        """As of any tokenizer."""
+        """See :class:`Tokenizer`."""
         added = self._as_tokens.get_added_tokens_decoder().values()
         return {token.content: (token.lstrip, token.rstrip) for token in added if token.special}
 
@@ -108,7 +108,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._spelled(spelling)
 
     def _guarded(self, work: Callable[[], T]) -> T:
-        """Runs what may fail inside ``tokenizers``, whose panics are no Exceptions."""
+        """Runs code that may fail inside ``tokenizers``, whose panics are not Exceptions."""
         try:
             return work()
         except TokenizerError as error:
@@ -121,16 +121,16 @@ class HuggingFaceTokenizer(Tokenizer):
             raise TokenizerError(f"{self._name}: {error or type(error).__name__}") from error
 
     def _require_same_vocabulary(self) -> None:
-        """Every id means the same to both, as far as both define it.
+        """Checks that every id means the same to the tokenizer and the model.
 
         Raises:
-            TokenizerError: one does not, the tokenizer has ids that the model has not, or lacks some.
+            TokenizerError: an id differs, or the tokenizer has too many ids or too few.
         """
         vocab, tokens = self.vocab, self._as_tokens
         largest = max(tokens.get_vocab(with_added_tokens=True).values(), default=-1)
         if largest >= vocab.n_tokens:
             raise self._mismatch(
-                f"has tokens up to id {largest} ({tokens.id_to_token(largest)!r}), the model {vocab.n_tokens} tokens"
+                f"has ids up to {largest} ({tokens.id_to_token(largest)!r}), but the model has {vocab.n_tokens} tokens"
             )
         for token_id in range(vocab.n_tokens):
             spelling = tokens.id_to_token(token_id)
@@ -140,14 +140,14 @@ class HuggingFaceTokenizer(Tokenizer):
                 self._require_same_bytes(token_id, spelling)
 
     def _require_filler(self, token_id: int, n_tokens: int) -> None:
-        """Models fill their vocabularies up to round numbers; what the tokenizer lacks must be of that kind."""
+        """Checks that a token unknown to the tokenizer only pads the model's vocabulary to a round size."""
         vocab = self.vocab
         if vocab.attr(token_id) & _FILLER and not vocab.is_eog(token_id):
             return
         if vocab.is_control(token_id) and not vocab.is_eog(token_id) and token_id not in (vocab.bos, vocab.eos):
             return
         raise self._mismatch(
-            f"ends at {n_tokens} tokens and has none of id {token_id}, which to the model is {vocab.text(token_id)!r}"
+            f"has {n_tokens} tokens but not id {token_id}, which is {vocab.text(token_id)!r} in the model"
             + (" and ends a generation" if vocab.is_eog(token_id) else "")
         )
 
@@ -163,10 +163,10 @@ class HuggingFaceTokenizer(Tokenizer):
 
 
 def _adapted(content: Mapping[str, Any], vocab: Vocab) -> dict[str, Any]:
-    """The tokenizer as it is needed here.
+    """Adapts a tokenizer's content to pyggml's needs.
 
-    What goes around a text is added by us, once; nothing is cut short or filled up; and what the model holds to be
-    special, or to take the spaces beside it away, does so here too, so that both read a text alike.
+    Tokens around a text are added by pyggml, and nothing is truncated or padded. Tokens that are special or swallow
+    spaces in the model do so here too, so that both read a text the same way.
     """
     added = [dict(token) for token in content.get("added_tokens") or ()]
     for token in added:
@@ -177,10 +177,10 @@ def _adapted(content: Mapping[str, Any], vocab: Vocab) -> dict[str, Any]:
 
 
 def _build(content: Mapping[str, Any]) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
-    """One that takes special tokens in a text for text, and one that takes them for tokens.
+    """One that reads special tokens in a text as text, and one that reads them as tokens.
 
-    Threads share both, and neither is ever changed.
+    Threads share both; neither is ever changed.
     """
-    from tokenizers import Tokenizer as Engine  # takes longer to import than all of pyggml
+    from tokenizers import Tokenizer as Engine  # imported late: it takes longer than all of pyggml
 
     return Engine.from_str(json.dumps(without_special_tokens(content))), Engine.from_str(json.dumps(content))

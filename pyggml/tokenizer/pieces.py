@@ -1,8 +1,8 @@
-"""The bytes that a token of a ``tokenizer.json`` adds to a text, worked out from its decoder.
+"""Derives the bytes that a token adds to a text from the decoder of a ``tokenizer.json``.
 
-Hugging Face's decoders take whole texts apart token by token, and only at a text's very start and around characters
-cut in two does one token's text depend on its neighbours. Both go away with bytes: a token's bytes are always the
-same, they join to the text's bytes, and an incremental UTF-8 decoder puts characters together.
+Hugging Face's decoders work on whole texts, but a token's text depends on its neighbours only at the start of a text
+and where a character is cut in two. With bytes, neither is a problem: a token's bytes are always the same, and an
+incremental UTF-8 decoder assembles the characters.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _ALPHABET = byte_level_alphabet()
 
 
 def bytes_of_tokens(decoder: Mapping[str, Any] | None) -> Callable[[str], bytes]:
-    """What turns a token's spelling into its bytes.
+    """Returns a function that converts a token's spelling to its bytes.
 
     Args:
-        decoder: the "decoder" of a ``tokenizer.json``; None: words with spaces between them.
+        decoder: the "decoder" of a ``tokenizer.json``; None: tokens are words separated by spaces.
 
     Raises:
-        TokenizerError: a decoder whose tokens have no bytes of their own, or an unknown one.
+        TokenizerError: the decoder is unknown, or gives tokens no bytes of their own.
     """
     steps = [_word] if decoder is None else _steps(decoder)
 
@@ -57,7 +57,7 @@ def _steps(decoder: Mapping[str, Any]) -> list[Step]:
         steps: list[Step] = []
         for part in decoder["decoders"]:
             if part.get("type") == "Fuse":
-                break  # what follows sees the whole text: it strips the space that encoding put in front
+                break  # later steps see the whole text: they strip the space that encoding added
             steps += _steps(part)
         return steps
     if kind == "ByteLevel":
@@ -73,13 +73,13 @@ def _steps(decoder: Mapping[str, Any]) -> list[Step]:
     if kind == "Fuse":
         return []
     raise TokenizerError(
-        f"its decoder is {kind!r}, which cannot be used token by token; without a tokenizer of its own the model "
-        "uses the vocabulary in its file"
+        f"its decoder {kind!r} cannot be used token by token; load the model without a tokenizer to use the vocabulary "
+        "in its file"
     )
 
 
 def _on_text(function: Callable[[str], str | bytes]) -> Step:
-    """What an earlier step made bytes stays so."""
+    """Applies a function to text only: bytes from an earlier step stay unchanged."""
     return lambda value: function(value) if isinstance(value, str) else value
 
 
@@ -87,7 +87,7 @@ def _byte_level(token: str) -> str | bytes:
     try:
         return bytes(_ALPHABET[character] for character in token)
     except KeyError:
-        return token  # an added token, spelled as it is
+        return token  # an added token, spelled literally
 
 
 def _byte_fallback(token: str) -> str | bytes:

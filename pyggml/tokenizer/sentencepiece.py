@@ -1,8 +1,8 @@
-"""The SentencePiece model format (``tokenizer.model``): what a vocabulary's file says, without interpreting it.
+"""Parses the SentencePiece model format (``tokenizer.model``).
 
-The file is one protocol-buffers message, ModelProto of SentencePiece's ``sentencepiece_model.proto``. Only the wire
-format and the fields that matter for encoding and decoding are read here; everything else is skipped. Every length is
-checked against the bytes that are there, so a damaged file is an error and never a large allocation.
+The file is one protocol-buffers message, ModelProto of SentencePiece's ``sentencepiece_model.proto``. Only the fields
+that matter for encoding and decoding are read; all others are skipped. Every length is checked against the remaining
+bytes, so that a damaged file causes an error and never a large allocation.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pyggml.errors import TokenizerError
 from pyggml.vocab import TokenType
 
-_MAX_BYTES = 256 * 2**20  # the largest known, of a million pieces, has a tenth
+_MAX_BYTES = 256 * 2**20  # ten times the largest known model, which has a million pieces
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types; groups (3, 4) have not been in use for a decade
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types; groups (3, 4) are long obsolete
 
 # Field numbers of sentencepiece_model.proto.
 _MODEL_PIECES, _MODEL_TRAINER, _MODEL_NORMALIZER = 1, 2, 3
@@ -41,9 +41,9 @@ class Piece:
     """One entry of the vocabulary; its id is its position.
 
     Attributes:
-        text: as stored, spaces spelled ``▁``.
-        score: a log-probability (unigram), or the negative rank of its merge (BPE).
-        type: what it is.
+        text: its stored text, with spaces spelled ``▁``.
+        score: its log-probability (unigram), or the negative rank of its merge (BPE).
+        type: its type.
     """
 
     text: str
@@ -56,18 +56,18 @@ class SentencePieceModel:
     """A vocabulary, and how text is prepared for it.
 
     Attributes:
-        pieces: by id.
+        pieces: the pieces in the order of their ids.
         algorithm: how text is cut.
-        byte_fallback: what no piece spells becomes the pieces of its UTF-8 bytes, ``<0x00>`` to ``<0xFF>``.
-        space_is_suffix: a space belongs to the word before it.
-        add_dummy_prefix: a text begins with a space that was not written.
-        remove_extra_whitespaces: runs of spaces are one, and a text's ends have none.
-        escape_whitespaces: spaces are spelled ``▁`` before the text is cut.
+        byte_fallback: whether characters without a piece become pieces of their UTF-8 bytes, ``<0x00>`` to ``<0xFF>``.
+        space_is_suffix: whether a space belongs to the word before it.
+        add_dummy_prefix: whether a space is prepended to each text.
+        remove_extra_whitespaces: whether runs of spaces are merged, and spaces at a text's ends removed.
+        escape_whitespaces: whether spaces become ``▁`` before the text is cut.
         precompiled_charsmap: the normalisation of characters, in SentencePiece's own compiled form; empty: none.
-        unk_id: the piece for what nothing spells; -1: there is none, as for the other ids.
-        bos_id: begins a text.
-        eos_id: ends a text.
-        pad_id: fills up.
+        unk_id: the piece for unknown characters; -1: there is none, as for the other ids.
+        bos_id: the piece that begins a text.
+        eos_id: the piece that ends a text.
+        pad_id: the padding piece.
     """
 
     pieces: tuple[Piece, ...]
@@ -85,13 +85,13 @@ class SentencePieceModel:
 
 
 def parse(data: bytes) -> SentencePieceModel:
-    """Reads a serialised ModelProto.
+    """Parses a serialised ModelProto.
 
     Raises:
-        TokenizerError: damaged, too large, without pieces, or of an unknown kind.
+        TokenizerError: the data is damaged, too large, without pieces, or of an unknown kind.
     """
     if len(data) > _MAX_BYTES:
-        raise TokenizerError(f"a SentencePiece model of {len(data)} bytes; {_MAX_BYTES} are the most that is read")
+        raise TokenizerError(f"a SentencePiece model of {len(data)} bytes; pyggml reads at most {_MAX_BYTES}")
     pieces: list[Piece] = []
     trainer: dict[int, int] = {}
     normalizer: dict[int, int] = {}
@@ -106,7 +106,7 @@ def parse(data: bytes) -> SentencePieceModel:
             normalizer |= _integers(message)
             charsmap = next((v for n, v in _fields(message) if n == _NORMALIZER_CHARSMAP and isinstance(v, bytes)), b"")
     if not pieces:
-        raise TokenizerError("no SentencePiece model: it has no pieces")
+        raise TokenizerError("not a SentencePiece model: it has no pieces")
     return SentencePieceModel(
         pieces=tuple(pieces),
         algorithm=_algorithm(trainer.get(_TRAINER_MODEL_TYPE, Algorithm.UNIGRAM)),
@@ -134,7 +134,7 @@ def _piece(message: bytes, index: int) -> Piece:
             kind = value
     try:
         return Piece(text.decode(), score, TokenType(kind))
-    except ValueError as error:  # not UTF-8, or a type that is none
+    except ValueError as error:  # not UTF-8, or an unknown type
         raise TokenizerError(f"a damaged SentencePiece model: piece {index}: {error}") from None
 
 
@@ -142,7 +142,7 @@ def _algorithm(number: int) -> Algorithm:
     try:
         return Algorithm(number)
     except ValueError:
-        raise TokenizerError(f"a damaged SentencePiece model: it is of kind {number}, which there is not") from None
+        raise TokenizerError(f"a damaged SentencePiece model: its algorithm is {number}, which is unknown") from None
 
 
 def _integers(message: bytes) -> dict[int, int]:
@@ -150,13 +150,13 @@ def _integers(message: bytes) -> dict[int, int]:
 
 
 def _int32(value: int) -> int:
-    """A negative number is sent as if it had 64 bits."""
+    """Converts a varint: negative numbers are encoded as 64 bits."""
     return value - 2**64 if value >= 2**63 else value
 
 
 def _message(value: bytes | float) -> bytes:
     if not isinstance(value, bytes):
-        raise TokenizerError("no SentencePiece model: a number stands where a message should")
+        raise TokenizerError("not a SentencePiece model: a number stands where a message should")
     return value
 
 
@@ -182,17 +182,17 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes | int | float]]:
             yield tag >> 3, _take(data, at, 8)
             at += 8
         else:
-            raise TokenizerError(f"no SentencePiece model: wire type {wire_type} at byte {at}")
+            raise TokenizerError(f"not a SentencePiece model: wire type {wire_type} at byte {at}")
 
 
 def _take(data: bytes, at: int, size: int) -> bytes:
     if size > len(data) - at:
-        raise TokenizerError(f"a damaged SentencePiece model: {size} bytes announced, {len(data) - at} left")
+        raise TokenizerError(f"a damaged SentencePiece model: {size} bytes expected, {len(data) - at} left")
     return data[at : at + size]
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, the lowest first, and where it ends."""
+    """A number, stored as seven bits per byte, lowest first, and the offset of its end."""
     value = 0
     for shift in range(0, 70, 7):
         if at == len(data):
@@ -202,4 +202,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    raise TokenizerError(f"no SentencePiece model: a number of more than ten bytes ends at byte {at}")
+    raise TokenizerError(f"not a SentencePiece model: a number of more than ten bytes ends at byte {at}")

@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face directory as the metadata of a GGUF file."""
+"""Translates the tokenizer of a Hugging Face directory to GGUF metadata."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Vocabulary:
     Attributes:
         metadata: all ``tokenizer.*`` keys of a GGUF file and the tokens that end a text, with values as
             :meth:`pyggml.gguf.GGUFWriter.set` takes them.
-        n_tokens: how many tokens there are, those included that only fill up the embedding.
+        n_tokens: number of tokens, including those that only pad the embedding.
         end_ids: the tokens that the directory's files name as ends of a text, ascending.
-        needs_hf_tokenizer: None, or why the engine would cut some texts differently: there the Hugging Face tokenizer
-            must encode. Decoding is the same in any case.
-        tokenizer_files: what a Hugging Face tokenizer is made of; the first is the one to open.
-        notes: what was left out or filled up, for a report.
+        needs_hf_tokenizer: None, or why the engine would tokenise some texts differently, so that the Hugging Face
+            tokenizer must encode. Decoding is the same in any case.
+        tokenizer_files: the files of the Hugging Face tokenizer; the first is the one to open.
+        notes: for the report: tokens that were dropped or made up.
     """
 
     metadata: Mapping[str, object]
@@ -48,16 +48,16 @@ class Vocabulary:
 
 
 def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
-    """Reads the tokenizer of a directory, as transformers 4 or 5 wrote it.
+    """Reads a directory's tokenizer as written by transformers 4 or 5.
 
     Args:
-        directory: with a ``tokenizer.json`` or a SentencePiece ``tokenizer.model``, and what else describes it.
-        config: the model's ``config.json``: ``vocab_size``, the rows of the embedding, which get a token each, and
-            ids of special tokens. Where a model consists of several, the part about text.
+        directory: a directory with a ``tokenizer.json`` or a SentencePiece ``tokenizer.model``, and related files.
+        config: the model's ``config.json``, of which ``vocab_size`` (rows of the embedding; each gets a token) and the
+            ids of special tokens are used. For a multimodal model, its text section.
 
     Raises:
         TokenizerNotFoundError: there is no tokenizer. It is also a FileNotFoundError.
-        TokenizerError: it is damaged, or does what the engine cannot; names the file and the place in it.
+        TokenizerError: it is damaged, or needs what the engine does not support; names the file and the place in it.
     """
     files = read_directory(directory, config)
     added = added_tokens.added_tokens(files)
@@ -91,11 +91,11 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
 
 @dataclass(frozen=True)
 class Roles:
-    """Which tokens have a part to play.
+    """Which tokens have special roles.
 
     Attributes:
         special: their ids.
-        around: what goes around a text.
+        around: the tokens put around a text.
         dropped: added tokens beyond the model's embedding.
     """
 
@@ -115,10 +115,10 @@ class Roles:
 
 
 def find_roles(files: TokenizerDirectory, added: list[AddedToken], tokens: TokenTable, n_vocab: int | None) -> Roles:
-    """Puts the added tokens into the table, and says which tokens have a part to play.
+    """Adds the added tokens to the table and finds the tokens with special roles.
 
     Raises:
-        TokenizerError: a file is damaged, or none says which token ends a text.
+        TokenizerError: a file is damaged, or no file says which token ends a text.
     """
     dropped = added_tokens.add_to(tokens, added, n_vocab)
     given = _given_by_model(files)
@@ -147,7 +147,7 @@ def _cut_of_json(tokenizer: Mapping[str, Any], added: list[AddedToken], where: s
     if kind == "WordPiece":
         return word_piece.cut(tokenizer, added, where)
     name = "BPE that is neither byte-level nor SentencePiece's" if kind == "BPE" else repr(kind)
-    raise TokenizerError(f"a tokenizer of this kind cannot be read: {name}")
+    raise TokenizerError(f"this kind of tokenizer is not supported: {name}")
 
 
 def _cut_of_model(model: SentencePieceModel, added: list[AddedToken], where: str) -> Cut:
@@ -155,19 +155,21 @@ def _cut_of_model(model: SentencePieceModel, added: list[AddedToken], where: str
         return sentencepiece_bpe.cut_model(model, added, where)
     if model.algorithm is Algorithm.UNIGRAM and not model.space_is_suffix:
         return unigram.cut_model(model, where)
-    suffix = " with spaces behind words" if model.space_is_suffix else ""
-    raise TokenizerError(f"a SentencePiece model of this kind cannot be read: {model.algorithm.name}{suffix}")
+    suffix = " with spaces after words" if model.space_is_suffix else ""
+    raise TokenizerError(f"this kind of SentencePiece model is not supported: {model.algorithm.name}{suffix}")
 
 
 def _vocab_size(config: Mapping[str, Any], directory: Path) -> int | None:
     size = config.get("vocab_size")
     if size is not None and (not isinstance(size, int) or isinstance(size, bool) or not 0 < size <= MAX_TOKENS):
-        raise TokenizerError(f'{directory / "config.json"}: "vocab_size" is {size!r:.80}: 1 to {MAX_TOKENS} can be')
+        raise TokenizerError(
+            f'{directory / "config.json"}: "vocab_size" is {size!r:.80}; it must be an integer from 1 to {MAX_TOKENS}'
+        )
     return size
 
 
 def _given_by_model(files: TokenizerDirectory) -> dict[str, int]:
-    """What a ``tokenizer.model`` itself says."""
+    """The roles that a ``tokenizer.model`` itself assigns."""
     model = files.sentencepiece
     if model is None:
         return {}
@@ -176,17 +178,19 @@ def _given_by_model(files: TokenizerDirectory) -> dict[str, int]:
 
 
 def _text(part: str, given: Mapping[str, int], tokens: TokenTable, files: TokenizerDirectory) -> str | None:
-    """The text of the token that has a part, where a file says which."""
+    """The text of the token with a role, if a file names it."""
     named = named_text(files, part)
     return tokens.by_id[given[part]].text if named is None and part in given else named
 
 
 def _around_ids(around: Surroundings, tokens: TokenTable, files: TokenizerDirectory) -> dict[str, int]:
-    """What goes around texts, as the engine has it: BOS before them, EOS behind."""
+    """The tokens around a text by the engine's roles: BOS before it, EOS after it."""
     ids: dict[str, int] = {}
     for part, text in (("bos", around.before), ("eos", around.after)):
         if text is not None and text not in tokens.ids:
-            raise TokenizerError(f"{files.tokenizer_file}: {text!r:.80}, which goes around a text, is no token")
+            raise TokenizerError(
+                f"{files.tokenizer_file}: the post-processor adds {text!r:.80}, which is not in the vocabulary"
+            )
         if text is not None:
             ids[part] = tokens.ids[text]
     return ids
@@ -196,7 +200,7 @@ def _fitted(tokens: TokenTable, n_vocab: int | None, files: TokenizerDirectory) 
     largest = max(tokens.by_id)
     if n_vocab is not None and largest >= n_vocab:
         raise TokenizerError(
-            f"{files.tokenizer_file} has {tokens.by_id[largest].text!r:.80} with the id {largest}, and the model has "
+            f"{files.tokenizer_file}: {tokens.by_id[largest].text!r:.80} has the id {largest}, but the model has only "
             f"{n_vocab} tokens ({files.path / 'config.json'})"
         )
     return tokens.fitted(largest + 1 if n_vocab is None else n_vocab)
@@ -220,7 +224,7 @@ def _tokenizer_files(files: TokenizerDirectory) -> Iterable[Path]:
 
 
 def _shown(text: str) -> str:
-    """What can be written and read: names of unknown things may be anything."""
+    """The text with unprintable characters escaped, since names from files may contain anything."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[:1000])
 
 
@@ -230,4 +234,4 @@ def _notes(dropped: list[AddedToken], tokens: list[Token]) -> Iterable[str]:
         yield f"{len(dropped)} added tokens have no place in the model's embedding and were left out: {names}"
     n_fillers = sum(token.type is TokenType.UNUSED for token in tokens)
     if n_fillers:
-        yield f"{n_fillers} tokens of the model's embedding have no text and were given one"
+        yield f"{n_fillers} rows of the model's embedding have no token and were given unused ones"

@@ -1,4 +1,4 @@
-"""Tokens that are looked for in a text before it is cut: those of chats, and the white space of some vocabularies."""
+"""Added tokens, which are found in a text before it is tokenised: chat tokens, and white space in some vocabularies."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _WHITESPACE_RULES = ("lstrip", "rstrip", "single_word")
 
 @dataclass(frozen=True)
 class AddedToken:
-    """One of them.
+    """An added token.
 
     Attributes:
-        id: of the token.
-        text: found in texts as it is.
-        is_special: not looked for in text that is to be taken as it is.
-        is_normalized: looked for after the text has been normalised.
-        rules: what else is asked for where it is found, such as "lstrip".
-        where: the place in the files.
+        id: its id.
+        text: its text, which is matched literally.
+        is_special: whether it is ignored in text that must be taken literally.
+        is_normalized: whether it is matched after the text has been normalised.
+        rules: options for matching it, such as "lstrip".
+        where: its place in the files, for messages.
     """
 
     id: Any
@@ -36,15 +36,15 @@ class AddedToken:
 
     @property
     def type(self) -> TokenType:
-        """What the engine is to take it for."""
+        """Its type for the engine."""
         return TokenType.CONTROL if self.is_special else TokenType.USER_DEFINED
 
 
 def added_tokens(files: TokenizerDirectory) -> list[AddedToken]:
-    """All of them; of those that several files name, what the first says: ``tokenizer.json`` knows best.
+    """Returns all added tokens; if several files name one, the first wins, ``tokenizer.json`` before all.
 
     Raises:
-        TokenizerError: a file is damaged; names the place.
+        TokenizerError: a file is damaged; the message names the place.
     """
     found: dict[str, AddedToken] = {}
     for token in _named(files):
@@ -87,7 +87,7 @@ def _added(token_id: object, token: object, where: str) -> AddedToken:
 
 
 def _special_texts(files: TokenizerDirectory) -> Iterator[str]:
-    """The texts of tokens that have a part to play, by the older files."""
+    """The texts of tokens with special roles, from the older kinds of files."""
     for source in (files.tokenizer_config, files.special_tokens):
         for key, value in source.items():
             if key.endswith("_token"):
@@ -97,24 +97,24 @@ def _special_texts(files: TokenizerDirectory) -> Iterator[str]:
 
 
 def text_of(token: object) -> str | None:
-    """The text of a token that a file names, plainly or as an object."""
+    """The text of a token that a file gives as a string or an object."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None
 
 
 def add_to(table: TokenTable, tokens: Sequence[AddedToken], n_vocab: int | None) -> list[AddedToken]:
-    """Puts them into the table, except those beyond the model's embedding.
+    """Adds tokens to the table, except those beyond the model's embedding.
 
     Args:
-        table: what the tokenizer has without them.
-        tokens: to add; where the table has them, they get their type.
-        n_vocab: rows of the embedding, where known.
+        table: the tokenizer's other tokens.
+        tokens: the tokens to add; those already in the table only get their type.
+        n_vocab: rows of the embedding, if known.
 
     Returns:
-        Those that were left out.
+        The tokens that were left out.
 
     Raises:
-        TokenizerError: an id is none, or has another token already.
+        TokenizerError: an id is invalid or belongs to another token.
     """
     dropped: list[AddedToken] = []
     for token in tokens:
@@ -129,20 +129,20 @@ def add_to(table: TokenTable, tokens: Sequence[AddedToken], n_vocab: int | None)
 
 
 def differences(tokens: Sequence[AddedToken]) -> Iterator[str]:
-    """What the engine does differently when it looks for these tokens in a text."""
+    """Yields what the engine does differently when it looks for these tokens in a text."""
     ruled = [token for token in tokens if token.rules]
     if ruled:
         names = ", ".join(repr(token.text) for token in ruled[:3])
-        yield f"added tokens with rules that the engine does not have ({', '.join(ruled[0].rules)}: {names})"
+        yield f"added tokens with rules that the engine does not support ({', '.join(ruled[0].rules)}: {names})"
     overlap = _overlapping(tokens)
     if overlap:
-        yield f"added tokens of which one can begin inside another: {overlap[0]!r} and {overlap[1]!r}"
+        yield f"added tokens that can overlap in a text: {overlap[0]!r} and {overlap[1]!r}"
 
 
 def _overlapping(tokens: Sequence[AddedToken]) -> tuple[str, str] | None:
-    """Two that a text can hold so that they share characters; which is found then, differs.
+    """Two tokens that can overlap in a text, where the two tokenizers would choose differently.
 
-    Runs of one character do not count: of them, both find the longest first.
+    Runs of one character do not count: both tokenizers find the longest first.
     """
     texts = [token.text for token in tokens]
     beginnings = {text[:n]: text for text in texts if len(text) <= 256 for n in range(1, len(text))}

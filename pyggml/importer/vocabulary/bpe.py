@@ -1,4 +1,4 @@
-"""Byte-pair encoding in a ``tokenizer.json``: what byte-level vocabularies and SentencePiece's have in common."""
+"""Byte-pair encoding in a ``tokenizer.json``: the parts that byte-level and SentencePiece vocabularies share."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _UNSUPPORTED = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
 
 
 def tokens_of(model: Mapping[str, Any], where: str) -> TokenTable:
-    """The vocabulary.
+    """Reads the vocabulary.
 
     Raises:
-        TokenizerError: it is damaged, or the model does what the engine cannot.
+        TokenizerError: it is damaged, or the model uses an option that the engine does not support.
     """
     for option in _UNSUPPORTED:
         if model.get(option):
-            raise TokenizerError(f'{where}["{option}"] is {model[option]!r:.80}, which the engine does not have')
+            raise TokenizerError(f'{where}["{option}"] is {model[option]!r:.80}, which the engine does not support')
     table = TokenTable()
     place = f'{where}["vocab"]'
     for text, token_id in texts_by_id(model.get("vocab"), place):
@@ -31,10 +31,10 @@ def tokens_of(model: Mapping[str, Any], where: str) -> TokenTable:
 
 
 def merges_of(model: Mapping[str, Any], tokens: TokenTable, where: str) -> list[Merge]:
-    """The merges, best first; older files write them as text, newer ones as pairs.
+    """Reads the merges, best first; older files write them as text, newer ones as pairs.
 
     Raises:
-        TokenizerError: they are damaged, or join what is no token or makes none.
+        TokenizerError: they are damaged, or a merge's parts or result are not tokens.
     """
     place = f'{where}["merges"]'
     listed = model.get("merges")
@@ -44,7 +44,9 @@ def merges_of(model: Mapping[str, Any], tokens: TokenTable, where: str) -> list[
     merges = [_halves(merge, place, i) for i, merge in enumerate(listed)]
     for i, (left, right) in enumerate(merges):
         if left not in ids or right not in ids or left + right not in ids:
-            raise TokenizerError(f"{place}[{i}]: {left!r:.80} and {right!r:.80} are no tokens, or make none")
+            raise TokenizerError(
+                f"{place}[{i}]: {left!r:.80}, {right!r:.80} or their concatenation is not in the vocabulary"
+            )
     return merges
 
 

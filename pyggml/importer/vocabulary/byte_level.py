@@ -1,4 +1,4 @@
-"""Byte-level BPE, as in GPT-2, Llama 3, Qwen and most others: text is cut into words, words into bytes."""
+"""Byte-level BPE, as in GPT-2, Llama 3, Qwen and most others: text is split into words, words into bytes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pyggml.importer.vocabulary.token_table import TokenTable
 from pyggml.tokenizer.pieces import byte_level_alphabet
 
 _BYTE = {byte: character for character, byte in byte_level_alphabet().items()}
-# Bytes that no UTF-8 has.
+# Bytes that never occur in UTF-8.
 _NEVER = {0xC0, 0xC1, *range(0xF5, 0x100)}
 _ALPHABET = {character for character, byte in byte_level_alphabet().items() if byte not in _NEVER}
 
 
-# Tokens that go on after a long s. To a caseless "'s" in a regular expression it is an s, to the engine it is not.
+# Tokens that continue after a long s: a case-insensitive "'s" in a regular expression matches it, the engine does not.
 _AFTER_LONG_S = re.compile(f"(^|Å)¿[A-Za-z{re.escape(''.join(_BYTE[byte] for byte in range(0xC2, 0xF5)))}]")
 
 
 def is_byte_level(tokenizer: Mapping[str, Any]) -> bool:
-    """Whether a BPE tokenizer's tokens are spelled in the alphabet of bytes."""
+    """Whether a BPE tokenizer spells its tokens in the alphabet of bytes."""
     steps = [
         *flattened(tokenizer.get("pre_tokenizer"), "pretokenizers"),
         *flattened(tokenizer.get("decoder"), "decoders"),
@@ -34,7 +34,7 @@ def is_byte_level(tokenizer: Mapping[str, Any]) -> bool:
 
 
 def cut(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -> Cut:
-    """Reads such a tokenizer.
+    """Reads a byte-level tokenizer.
 
     Args:
         tokenizer: the content of ``tokenizer.json``.
@@ -42,7 +42,7 @@ def cut(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -
         where: the file, for messages.
 
     Raises:
-        TokenizerError: it is damaged, or does what the engine cannot.
+        TokenizerError: it is damaged, or needs what the engine does not support.
     """
     model, place = tokenizer["model"], f'{where}: "model"'
     tokens = tokens_of(model, place)
@@ -66,7 +66,7 @@ def cut(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -
 
 def _line(merge: Merge, index: int, place: str) -> str:
     if any(" " in half or "\n" in half for half in merge):
-        raise TokenizerError(f'{place}["merges"][{index}] holds white space, which byte-level tokens never do: {merge}')
+        raise TokenizerError(f'{place}["merges"][{index}] holds white space, which byte-level tokens cannot: {merge}')
     return " ".join(merge)
 
 
@@ -81,9 +81,9 @@ def _differences(
 ) -> Iterator[str]:
     missing = _ALPHABET - tokens.ids.keys()
     if missing:
-        yield f"{len(missing)} bytes have no token, which the engine leaves out"
+        yield f"{len(missing)} bytes have no token, and the engine drops them"
     if any(map(_AFTER_LONG_S.search, tokens.ids)):
-        yield "tokens with a long s (ſ) in them, which the engine does not take for an s after an apostrophe"
+        yield "tokens with a long s (ſ), which the engine does not treat as an s after an apostrophe"
     if len(set(merges)) < len(merges):
         yield "some merges are listed twice"
     if model.get("ignore_merges"):
@@ -93,5 +93,5 @@ def _differences(
 
 
 def _may_be_a_word(text: str) -> bool:
-    """Whether text might be cut so that this is one word: letters with or without a sign before them, or signs only."""
+    """Whether a text may be one word after splitting: letters with an optional leading sign, or only signs."""
     return text[1:].isalpha() or text.isalpha() or not any(map(str.isalnum, text))

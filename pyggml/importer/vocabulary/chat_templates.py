@@ -1,4 +1,4 @@
-"""Chat templates, wherever versions of transformers put them."""
+"""Finds chat templates in all the places where versions of transformers put them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_NAMED = 100
 
 
 def chat_templates(files: TokenizerDirectory) -> dict[str, object]:
-    """The metadata of templates: the default one, and the others by name. The newest kind of file counts.
+    """Returns the metadata of the default template and of the named ones; the newest kind of file takes precedence.
 
     Raises:
         TokenizerError: a file is damaged.
@@ -24,12 +24,10 @@ def chat_templates(files: TokenizerDirectory) -> dict[str, object]:
     templates: dict[str, str] = {}
     for name, text in _all(files):
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-            raise TokenizerError(f"{files.path}: the chat template {name!r:.80} holds a NUL or half a character")
+            raise TokenizerError(f"{files.path}: the chat template {name!r:.80} holds a NUL or a lone surrogate")
         templates.setdefault(name, text)
     if len(templates) > _MAX_NAMED:
-        raise TokenizerError(
-            f"{files.path} has {len(templates)} chat templates; {_MAX_NAMED} are the most that are read"
-        )
+        raise TokenizerError(f"{files.path} has {len(templates)} chat templates; pyggml reads at most {_MAX_NAMED}")
     default = templates.pop(_DEFAULT, None)
     metadata: dict[str, object] = {} if default is None else {_KEY: default}
     if templates:
@@ -64,7 +62,7 @@ def _named(templates: object, file: Path) -> Iterator[tuple[str, str]]:
     )
     for name, text in entries:
         if not isinstance(name, str) or not isinstance(text, str):
-            raise TokenizerError(f'{file}: "chat_template": texts with names were expected, not {templates!r:.100}')
+            raise TokenizerError(f'{file}: "chat_template": named texts were expected, not {templates!r:.100}')
         yield _name(name), text
 
 

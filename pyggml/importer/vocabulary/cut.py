@@ -1,4 +1,4 @@
-"""What each kind of tokenizer comes to: the part of a vocabulary's metadata that says how text is cut."""
+"""The common result of reading any kind of tokenizer: how text is cut into tokens."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pyggml.importer.vocabulary.token_table import TokenTable
 
 @dataclass
 class Cut:
-    """How the engine is to cut text, and with which tokens.
+    """How the engine is to cut text into tokens.
 
     Attributes:
-        model: the kind, for ``tokenizer.ggml.model``.
-        tokens: without those that were added.
-        metadata: more keys, such as merges.
-        has_scores: the tokens' scores mean something.
+        model: the kind of tokenizer, for ``tokenizer.ggml.model``.
+        tokens: the tokens, without added ones.
+        metadata: further keys, such as merges.
+        has_scores: whether the tokens' scores are meaningful.
         differences: what the engine does differently from the tokenizer, each as part of a sentence.
     """
 

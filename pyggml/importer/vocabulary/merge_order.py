@@ -1,10 +1,9 @@
-"""Whether joining whatever makes a token of the best score is the same as following a list of merges.
+"""Checks whether joining neighbours by their token's score gives the same result as following a list of merges.
 
-The engine cuts text for SentencePiece vocabularies by scores, ``tokenizers`` by merges. The two agree when every two
-symbols that the engine can come to join are a merge, and when the merges that make a token stand together in the list:
-a score is then as good as a rank. Runs of one character, such as spaces, are an exception that vocabularies make: what
-makes them is often listed in another order, among other runs, which is harmless if it comes out the same for runs of
-any length.
+For SentencePiece vocabularies, the engine joins by scores, ``tokenizers`` by merges. The two agree if every pair that
+the engine may join is a merge, and if all merges that make the same token are adjacent in the list: then a score is as
+good as a rank. Runs of one character, such as spaces, are a common exception: vocabularies often list their merges
+among those of other runs, which is harmless if the result is the same for runs of any length.
 """
 
 from __future__ import annotations
@@ -15,22 +14,22 @@ from itertools import accumulate
 
 Merge = tuple[str, str]
 
-_MAX_WORK = 10**9  # a hundred times that of the largest vocabulary known
-_MAX_RUN = 100  # the longest tokens of runs have about thirty characters; beyond, a text's run is cut into these
+_MAX_WORK = 10**9  # a hundred times that of the largest known vocabulary
+_MAX_RUN = 100  # the longest run tokens have about thirty characters; a longer run is cut into these
 
 
 def differences(
     texts: Collection[str], normal: Collection[str], ranks: Mapping[Merge, int] | None = None
 ) -> Iterator[str]:
-    """Where they do not agree; only the first place is told.
+    """Yields the first difference between the two, if any.
 
     Args:
-        texts: of all tokens.
-        normal: those that may be joined where there is no list of merges.
-        ranks: of each merge, from 0; None: all that make a normal token are merges, by their scores.
+        texts: the texts of all tokens.
+        normal: the texts of normal tokens, which may be joined without a list of merges.
+        ranks: merge -> rank, from 0; None: every pair that makes a normal token is a merge, ordered by scores.
     """
     if sum(len(text) ** 2 for text in texts) > _MAX_WORK:
-        yield "its tokens are too long to look at what joins to what"
+        yield "its tokens are too long to check how they are joined"
         return
     by_token: defaultdict[str, list[int]] = defaultdict(list)
     for left, right in _joins(texts):
@@ -44,7 +43,7 @@ def differences(
 
 
 def _joins(texts: Collection[str]) -> Iterator[Merge]:
-    """All two symbols that the engine can come to join: characters, and what it joined before."""
+    """All pairs that the engine may join: characters, and results of earlier joins."""
     reachable = {character for text in texts for character in text}
     for text in sorted(texts, key=len):
         is_reachable = False
@@ -87,7 +86,7 @@ def _runs_agree(character: str, by_token: Mapping[str, list[int]], ranks: Mappin
 
 
 def _joined(n_characters: int, rank_of: Callable[[tuple[int, int]], int | None]) -> list[int]:
-    """The lengths of the pieces that a run of a character ends up in."""
+    """The lengths of the pieces that a run of one character is cut into."""
     lengths = [1] * n_characters
     while True:
         pairs = zip(lengths, lengths[1:], range(n_characters), strict=False)

@@ -1,4 +1,4 @@
-"""What a tokenizer puts around a text: tokens at its beginning and its end."""
+"""The tokens that a tokenizer puts before and after a text."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _BEGIN_WITH_BOS = ("Llama", "CodeLlama", "Gemma")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The texts of tokens around a text.
+    """The tokens around a text, by their texts.
 
     Attributes:
-        before: it, or None.
-        after: it, or None.
+        before: the token before the text, or None.
+        after: the token after it, or None.
     """
 
     before: str | None = None
@@ -28,15 +28,15 @@ class Surroundings:
 
 
 def surroundings(files: TokenizerDirectory, bos: str | None, eos: str | None) -> Surroundings:
-    """What goes around a text: what the settings say plainly, else what the post-processor does.
+    """Returns the tokens around a text: as the settings say, or else as the post-processor does it.
 
     Args:
-        files: of the tokenizer.
-        bos: the text of the token that begins texts, where files name it.
-        eos: the one that ends them.
+        files: the tokenizer's files.
+        bos: the text of the token that begins texts, if the files name it.
+        eos: the text of the token that ends texts, if the files name it.
 
     Raises:
-        TokenizerError: more tokens than the engine can put there, or the file is damaged.
+        TokenizerError: the file is damaged, or asks for more tokens than the engine can add.
     """
     settings = files.tokenizer_config
     found = _post_processor(files)
@@ -51,14 +51,14 @@ def surroundings(files: TokenizerDirectory, bos: str | None, eos: str | None) ->
 
 
 def _by_setting(setting: object, otherwise: str | None, token: str | None) -> str | None:
-    """What a setting asks for; where it says yes, the post-processor may still know better which token."""
+    """The token that a setting asks for; if it is on, the post-processor's choice of token takes precedence."""
     if isinstance(setting, bool):
         return (otherwise or token) if setting else None
     return otherwise
 
 
 def _post_processor(files: TokenizerDirectory) -> Surroundings | None:
-    """What it puts around a text; None: there is none that puts anything anywhere."""
+    """The tokens that the post-processor puts around a text; None if it adds none."""
     where = f'{files.path / "tokenizer.json"}: "post_processor"'
     for step in flattened(files.tokenizer_json.get("post_processor"), "processors"):
         if step.get("type") == "TemplateProcessing":
@@ -66,7 +66,7 @@ def _post_processor(files: TokenizerDirectory) -> Surroundings | None:
         if step.get("type") in ("BertProcessing", "RobertaProcessing"):
             return Surroundings(_first(step.get("cls"), where), _first(step.get("sep"), where))
         if step.get("type") != "ByteLevel":
-            raise TokenizerError(f"{where}: {step.get('type')!r:.80} is none that is known here")
+            raise TokenizerError(f"{where}: the type {step.get('type')!r:.80} is not supported")
     return None
 
 
@@ -85,7 +85,9 @@ def _template(step: Mapping[str, Any], where: str) -> Surroundings:
         else:
             raise TokenizerError(f"{where}: a token or the text was expected, not {part!r:.100}")
     if len(before) > 1 or len(after) > 1 or side is before:
-        raise TokenizerError(f"{where} puts {before} before a text and {after} behind it; the engine has one for each")
+        raise TokenizerError(
+            f"{where} puts {before} before a text and {after} after it; the engine can add one token on each side"
+        )
     return Surroundings(*(side[0] if side else None for side in (before, after)))
 
 

@@ -1,8 +1,8 @@
-r"""How a byte-level vocabulary cuts text into words, as a ``tokenizer.json`` says it and as the engine names it.
+r"""Finds the engine's name for how a ``tokenizer.json`` with a byte-level vocabulary splits text into words.
 
-The engine has its ways of cutting built in, under names (``tokenizer.ggml.pre``). Here stands which regular expressions
-each name stands for, as tokenizers write them; a tokenizer is recognised by what its pre-tokenizer does, and never by
-whose it is. Where the engine's own expression is another one, it cuts some texts differently, and the entry says which.
+The engine's ways of splitting are built in, under names (``tokenizer.ggml.pre``). This module lists the regular
+expressions behind each name, as tokenizers write them. A tokenizer is recognised by what its pre-tokenizer does, never
+by its model's name. If the engine's own expression splits some texts differently, the entry says which.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pyggml.importer.vocabulary.regex_spelling import canonical
 
 @dataclass(frozen=True)
 class WordCut:
-    """How the engine cuts text into words.
+    """How the engine splits text into words.
 
     Attributes:
-        name: for ``tokenizer.ggml.pre``.
-        inexact: None, or what makes it cut some texts differently from the tokenizer.
+        name: its name, for ``tokenizer.ggml.pre``.
+        inexact: None, or why the engine splits some texts differently from the tokenizer.
     """
 
     name: str
@@ -31,13 +31,13 @@ class WordCut:
 
 @dataclass(frozen=True)
 class _Known:
-    """A way of cutting that the engine has.
+    """One of the engine's ways of splitting.
 
     Attributes:
-        name: for ``tokenizer.ggml.pre``.
-        steps: expressions; each cuts further what those before it left.
-        ignores_merges: a word that is a token is not put together.
-        inexact: what is cut differently.
+        name: its name, for ``tokenizer.ggml.pre``.
+        steps: expressions, each of which splits the pieces of the one before.
+        ignores_merges: whether a word that is a token is taken whole, without merges.
+        inexact: what the engine splits differently.
     """
 
     name: str
@@ -75,7 +75,7 @@ _DEEPSEEK3 = (
 _MARKS = "an apostrophe after a combining mark"
 _LINE_SEPARATORS = "blanks before a Unicode line separator"
 
-# Of names for the same, the one that says most to a reader comes first: it is the one that is taken.
+# Several names may stand for the same steps; the first one is used, so the best-known name comes first.
 _KNOWN = (
     _Known("gpt-2", (_GPT2,)),
     _Known("starcoder", (_DIGIT, _GPT2)),
@@ -131,7 +131,7 @@ _KNOWN = (
 
 
 def word_cut(tokenizer: Mapping[str, Any]) -> WordCut:
-    """How the engine comes closest to a tokenizer's way of cutting text into words.
+    """Returns the engine's closest match for a tokenizer's way of splitting text into words.
 
     Args:
         tokenizer: the content of a byte-level ``tokenizer.json``.
@@ -144,10 +144,12 @@ def word_cut(tokenizer: Mapping[str, Any]) -> WordCut:
     known = [entry for entry in _known() if entry.steps == steps]
     for entry in known:
         if entry.ignores_merges == ignores_merges:
-            return WordCut(entry.name, entry.inexact and f"the engine cuts {entry.inexact} differently")
+            return WordCut(entry.name, entry.inexact and f"the engine splits {entry.inexact} differently")
     if known:
-        return WordCut(known[0].name, f"the engine has its pre-tokenizer only with ignore_merges {not ignores_merges}")
-    return WordCut("gpt-2", f"the engine does not have its pre-tokenizer: {_shown(steps)}")
+        return WordCut(
+            known[0].name, f"the engine supports its pre-tokenizer only with ignore_merges {not ignores_merges}"
+        )
+    return WordCut("gpt-2", f"the engine does not support its pre-tokenizer: {_shown(steps)}")
 
 
 @cache
@@ -160,7 +162,7 @@ def _known() -> tuple[_Known, ...]:
 
 @cache
 def _covering() -> frozenset[str]:
-    """Of which every character is in some match, so that it does not matter what becomes of the others."""
+    """Expressions that match every character, so that it does not matter what happens to unmatched ones."""
     return frozenset(map(canonical, (_GPT2, _LLAMA3, _QWEN2, _QWEN35, _TEKKEN, _GPT4O)))
 
 
@@ -169,7 +171,7 @@ def _canonical_step(step: str) -> str:
 
 
 def _steps(pre_tokenizer: object) -> Iterator[str]:
-    """What it does, as expressions; after the bytes have become characters, marked so. What it does else, by name."""
+    """The steps as expressions, marked "bytes:" once text has become bytes; steps without an expression by name."""
     after_bytes = ""
     for part in flattened(pre_tokenizer, "pretokenizers"):
         kind = part.get("type")
@@ -192,7 +194,7 @@ def _steps(pre_tokenizer: object) -> Iterator[str]:
 def _split(part: Mapping[str, Any]) -> str:
     pattern = part.get("pattern")
     if not isinstance(pattern, dict) or not all(isinstance(value, str) for value in pattern.values()):
-        raise TokenizerError(f'"pre_tokenizer": a Split without a pattern: {pattern!r:.100}')
+        raise TokenizerError(f'"pre_tokenizer": the pattern of a Split is {pattern!r:.100}')
     if "Regex" not in pattern:
         return f"Split({pattern!r:.100})"
     expression = canonical(pattern["Regex"])
@@ -209,14 +211,14 @@ def _shown(steps: tuple[str, ...]) -> str:
 
 
 def flattened(part: object, members: str) -> Iterator[Mapping[str, Any]]:
-    """The steps of a normalizer, pre-tokenizer, decoder or post-processor, in order.
+    """Yields the steps of a normalizer, pre-tokenizer, decoder or post-processor, in order.
 
     Args:
-        part: of a ``tokenizer.json``; None has no steps.
-        members: what a Sequence calls its steps.
+        part: that part of a ``tokenizer.json``; None has no steps.
+        members: the key of a Sequence's steps.
 
     Raises:
-        TokenizerError: it is damaged.
+        TokenizerError: the part is damaged.
     """
     if part is None:
         return

@@ -1,9 +1,8 @@
-"""One spelling for regular expressions that mean the same.
+"""A canonical spelling for regular expressions, so that equivalent ones can be compared as text.
 
-Tokenizers write ``(?i:'s)`` where the engine writes ``'[sS]``, order the members of a class as they like, and escape
-what need not be escaped. :func:`canonical` takes such differences away, so that two expressions can be compared as
-text. It knows Oniguruma's syntax as far as pre-tokenizers use it; what it does not know is no error, only unequal to
-all else.
+Tokenizers write ``(?i:'s)`` where the engine writes ``'[sS]``, order the members of a class differently, and escape
+more than needed. :func:`canonical` removes such differences. It knows the part of Oniguruma's syntax that
+pre-tokenizers use; an expression with other syntax is not an error, it just equals no other.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ _CODE_POINT = re.compile(r"u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|x\{([0-9A-Fa-f]{1
 _PROPERTY = re.compile(r"([pP])\{(\^?)(\w+)\}")
 _QUANTIFIER = re.compile(r"([?*+]|\{\d*,?\d*\})([?+]?)")
 _QUANTIFIERS = {"{1}": "", "{1,1}": "", "{0,}": "*", "{1,}": "+", "{0,1}": "?"}
-_OPENING = frozenset("pPuxcCMkgo")  # of escapes that are longer than two characters, and were not recognised
+_OPENING = frozenset("pPuxcCMkgo")  # these begin longer escapes, which were not recognised if they get here
 _SPECIAL = frozenset("\\^$.|?*+()[]{}-&")
 
 _LONG_NAMES = {"Letter": "L", "Number": "N", "Punctuation": "P", "Symbol": "S", "Mark": "M"}
 
-# The blank before a word is left over by "\s+(?!\S)" whether or not "\s+" takes it: both make it a piece of its own.
+# The blank before a word, which "\s+(?!\S)" leaves over, becomes a piece of its own with or without "\s+".
 _BLANKS, _LAST_BLANK = r"\s+(?!\S)", r"\s+"
-# The blanks before a line's end include the ends of lines before it.
+# The blanks before a line end include earlier line ends.
 _LINE_END, _LINE_ENDS = r"\s*[\n\r]", r"\s*[\n\r]+"
 
 
@@ -36,7 +35,7 @@ class _UnknownSyntaxError(Exception):
 
 
 def canonical(expression: str) -> str:
-    """The expression in the one spelling; unchanged when it is not understood."""
+    """Returns the expression in its canonical spelling, or unchanged if its syntax is unknown."""
     try:
         alternatives = _Parser(expression).parse()
     except _UnknownSyntaxError:
@@ -48,7 +47,7 @@ def canonical(expression: str) -> str:
 
 
 class _Parser:
-    """Reads an expression from left to right and writes it anew."""
+    """Parses an expression from left to right and rewrites it."""
 
     def __init__(self, expression: str) -> None:
         if len(expression) > _MAX_CHARACTERS:
@@ -73,7 +72,7 @@ class _Parser:
             self._at += 1
 
     def _sequence(self) -> Sequence[str]:
-        """What stands between two bars; a lone group's alternatives are those of what it is in."""
+        """What stands between two bars; a lone group is replaced by its alternatives."""
         items: list[str] = []
         lone: list[str] | None = None
         while self._next() not in ("", "|", ")"):
@@ -170,7 +169,7 @@ class _Parser:
 
 
 def _escaped(character: str) -> str:
-    """A character as it is written where it stands for itself."""
+    """A literal character, escaped if needed."""
     if character in _SPECIAL:
         return f"\\{character}"
     return _ESCAPES.get(character, character)

@@ -1,9 +1,8 @@
 """SentencePiece's BPE, as in Llama 2, Mistral, Gemma 1 to 3 and Phi-3: spaces are ``▁``, unknown characters are bytes.
 
-The engine joins whichever neighbours make the token of the highest score. A ``tokenizer.model`` has these scores. A
-``tokenizer.json`` has merges instead: a token's score is then minus the rank of the first merge that makes it. That
-gives the same ids wherever the merges are those that SentencePiece's scores imply, which is looked at here, token by
-token.
+The engine joins the neighbours that make the token with the highest score. A ``tokenizer.model`` has these scores. A
+``tokenizer.json`` has merges instead; a token's score is then minus the rank of the first merge that makes it. This
+gives the same ids if the merges are those that SentencePiece's scores imply, which is checked here token by token.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ _BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
 
 
 def uses_sentencepiece_spaces(tokenizer: Mapping[str, Any]) -> bool:
-    """Whether spaces become ``▁`` before a text is cut."""
+    """Whether spaces become ``▁`` before a text is tokenised."""
     steps = [*_normalizers(tokenizer), *_pre_tokenizers(tokenizer)]
     return any(_replaces_spaces(step) or step.get("type") == "Metaspace" for step in steps)
 
 
 def cut(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -> Cut:
-    """Reads one out of a ``tokenizer.json``.
+    """Reads such a tokenizer from a ``tokenizer.json``.
 
     Args:
-        tokenizer: its content.
+        tokenizer: the file's content.
         added: its added tokens.
         where: the file, for messages.
 
     Raises:
-        TokenizerError: it is damaged, or does what the engine cannot.
+        TokenizerError: it is damaged, or needs what the engine does not support.
     """
     model, place = tokenizer["model"], f'{where}: "model"'
     listed = tokens_of(model, place)
@@ -61,14 +60,14 @@ def cut(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -
 
 
 def cut_model(model: SentencePieceModel, added: Sequence[AddedToken], where: str) -> Cut:
-    """Reads one out of a ``tokenizer.model``.
+    """Reads such a tokenizer from a ``tokenizer.model``.
 
     Raises:
         TokenizerError: it is damaged.
     """
     tokens = TokenTable()
     for i, piece in enumerate(model.pieces):
-        # What users defined is found in text as it was written, so with spaces.
+        # User-defined pieces are matched in the original text, which has spaces.
         text = piece.text.replace(SPACE, " ") if piece.type is TokenType.USER_DEFINED else piece.text
         tokens.add(i, Token(text, piece.type, piece.score), where)
     return Cut(
@@ -119,12 +118,12 @@ def _prepends_space(step: Mapping[str, Any]) -> bool:
 
 
 def _prepend_scheme(step: Mapping[str, Any]) -> str:
-    """Of a Metaspace; older files say it with a flag."""
+    """The prepend scheme of a Metaspace; older files have a flag for it."""
     return str(step.get("prepend_scheme") or ("always" if step.get("add_prefix_space", True) else "never"))
 
 
 def _has_prefix(tokenizer: Mapping[str, Any]) -> bool:
-    """Whether a text begins with a space that was not written."""
+    """Whether a space is prepended to each text."""
     if any(map(_prepends_space, _normalizers(tokenizer))):
         return True
     metaspaces = [step for step in _pre_tokenizers(tokenizer) if step.get("type") == "Metaspace"]
@@ -132,7 +131,7 @@ def _has_prefix(tokenizer: Mapping[str, Any]) -> bool:
 
 
 def _text_differences(tokenizer: Mapping[str, Any], tokens: TokenTable, added: Sequence[AddedToken]) -> Iterator[str]:
-    """What is done to a text before it is cut, and the engine does not."""
+    """What the tokenizer does to a text before tokenising it, but the engine does not."""
     normalizers = _normalizers(tokenizer)
     others = [step for step in normalizers if not _replaces_spaces(step) and not _prepends_space(step)]
     if others:
@@ -142,7 +141,7 @@ def _text_differences(tokenizer: Mapping[str, Any], tokens: TokenTable, added: S
         if step.get("type") == "Metaspace":
             yield from _metaspace_differences(step, tokens)
         elif not (is_replaced and step.get("type") == "Split" and step.get("pattern") == {"String": " "}):
-            yield f"the engine does not have its pre-tokenizer: {step.get('type')}"
+            yield f"the engine does not support its pre-tokenizer: {step.get('type')}"
     if normalizers and any(token.is_normalized and _is_changed(token.text, normalizers) for token in added):
         yield "added tokens are looked for in the normalised text"
 
@@ -156,11 +155,11 @@ def _metaspace_differences(step: Mapping[str, Any], tokens: TokenTable) -> Itera
         yield f"spaces become {step.get('replacement')!r:.20}"
     scheme = _prepend_scheme(step)
     if scheme == "first":
-        yield "only the beginning of a text gets a space, and not what follows a special token"
+        yield "a space is prepended to the beginning of a text only, not after special tokens"
     elif scheme != "never":
-        yield "a text that begins with a space gets no other"
+        yield "no space is prepended to a text that begins with one"
     if step.get("split", True) and any(SPACE in token.text[1:] for token in tokens.by_id.values()):
-        yield "text is cut at each space"
+        yield "text is split at each space"
 
 
 def _fallback_differences(bytes_known: Collection[str]) -> Iterator[str]:
@@ -169,7 +168,7 @@ def _fallback_differences(bytes_known: Collection[str]) -> Iterator[str]:
 
 
 def _texts(tokens: TokenTable, added: Sequence[AddedToken]) -> tuple[set[str], set[str]]:
-    """The texts of all tokens, and of those that are no special ones."""
+    """The texts of all tokens, and of the normal ones among them."""
     special = {token.text for token in added}
     normal = {token.text for token in tokens.by_id.values() if token.type is TokenType.NORMAL}
     return special | tokens.ids.keys(), normal - special

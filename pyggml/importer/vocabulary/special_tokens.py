@@ -1,4 +1,4 @@
-"""Which tokens begin and end texts and turns, fill up, or stand for the unknown, by all the files that name them."""
+"""Finds the special tokens (BOS, EOS, end of turn, padding, unknown ...) in all the files that name them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyggml.importer.vocabulary.token_table import TokenTable
 from pyggml.tokenizer.files import Json, TokenizerDirectory
 from pyggml.vocab import TokenType
 
-# Part -> the engine's key, whose spelling is upstream's.
+# Role -> the engine's key, in upstream's spelling.
 _KEYS = {
     "bos": "tokenizer.ggml.bos_token_id",
     "eos": "tokenizer.ggml.eos_token_id",
@@ -27,7 +27,7 @@ _KEYS = {
 }
 _NAMED = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 
-# No file names the end of a turn; the most telling first.
+# No file names the end-of-turn token, so it is found by its text; the most specific comes first.
 _TURN_ENDS = (
     "<|eot_id|>",
     "<|im_end|>",
@@ -42,7 +42,7 @@ _TURN_ENDS = (
 )
 _MESSAGE_ENDS = ("<|eom_id|>",)
 
-# What the engine takes for special by its text alone, whatever the file says: ends, and parts of code to be filled in.
+# Tokens that the engine treats as special by their text, whatever the file says: ends, and fill-in-the-middle markers.
 _ENGINE_SPECIAL = """
     <|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|>
     </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|>
@@ -54,7 +54,7 @@ _ENGINE_SPECIAL = """
     <fim-repo> <REPO> <reponame> <|file_sep|> <|plamo:file_separator|>
 """
 ENGINE_SPECIAL = frozenset(_ENGINE_SPECIAL.split())
-# And what it takes for plain, though a part of users' text then.
+# Tokens that it treats as plain text in the same way, so that users' texts can contain them.
 ENGINE_PLAIN = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"})
 
 
@@ -64,11 +64,11 @@ class NoEndError(TokenizerError):
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids by part, and what ends a generation.
+    """Special tokens by role, and the tokens that end a generation.
 
     Attributes:
-        ids: such as ``{"bos": 1}``.
-        ends: all ids that files name as ends, ascending.
+        ids: role -> id, such as ``{"bos": 1}``.
+        ends: the ids of all tokens that files name as ends, ascending.
     """
 
     ids: Mapping[str, int]
@@ -81,7 +81,7 @@ class SpecialTokens:
 
 
 def named_text(files: TokenizerDirectory, part: str) -> str | None:
-    """The text of the token that has a part, by the files that name it with its text."""
+    """Returns the text of the token with a role, from the files that give texts rather than ids."""
     for source in (files.tokenizer_config, files.special_tokens):
         text = text_of(source.get(f"{part}_token"))
         if text:
@@ -92,16 +92,16 @@ def named_text(files: TokenizerDirectory, part: str) -> str | None:
 def special_tokens(
     files: TokenizerDirectory, tokens: TokenTable, given: Mapping[str, int], around: Mapping[str, int]
 ) -> SpecialTokens:
-    """Finds them.
+    """Finds the special tokens.
 
     Args:
-        files: of the directory.
+        files: the directory's files.
         tokens: the vocabulary.
-        given: parts that the tokenizer itself gives, for where nothing else does.
-        around: parts of what goes around a text, which nothing else can change.
+        given: role -> id from the tokenizer itself; anything else takes precedence.
+        around: role -> id of the tokens put around a text; these take precedence over everything else.
 
     Raises:
-        TokenizerError: a file names what is no id, or no token ends a text.
+        TokenizerError: a file gives an invalid id, or no file names a token that ends a text.
     """
     by_text = {part: tokens.ids[text] for part in _NAMED if (text := named_text(files, part)) in tokens.ids}
     by_id = {part: listed[0] for part in _NAMED if (listed := _listed(files, part, tokens))}
@@ -119,28 +119,27 @@ def special_tokens(
             f"no file in {files.path} says which token ends a text: looked for eos_token in tokenizer_config.json and "
             "special_tokens_map.json, and eos_token_id in generation_config.json and config.json"
         )
-    # The engine takes some other model's token for one that is not named.
+    # Without this key, the engine would assume some other model's token.
     ids.setdefault("bos", ids["eos"])
     return SpecialTokens(ids, tuple(sorted(ends)))
 
 
 def differences(tokens: TokenTable) -> Iterator[str]:
-    """Tokens that the engine takes for something else."""
+    """Yields the first token that the engine treats differently from the tokenizer, if any."""
     for text, token_id in tokens.ids.items():
         type = tokens.by_id[token_id].type
         if (text in ENGINE_SPECIAL and type is not TokenType.CONTROL) or (
             text in ENGINE_PLAIN and type is not TokenType.USER_DEFINED
         ):
-            yield f"the engine takes {text!r} for {'special' if text in ENGINE_SPECIAL else 'text'}, always"
+            yield f"the engine always treats {text!r} as {'special' if text in ENGINE_SPECIAL else 'text'}"
             return
 
 
 def _listed(files: TokenizerDirectory, part: str, tokens: TokenTable) -> list[int]:
-    """The ids that files about the model name, of tokens that there are: -1 names nothing.
+    """The valid ids for a role in the model's configuration files; -1 and the like are ignored.
 
-    What ``generation_config.json`` says was meant. A ``config.json``, and what was copied from it, may hold ids that
-    nobody chose, such as 1 and 2, which are pieces of plain text in many vocabularies: of these only special tokens
-    count.
+    ``generation_config.json`` can be relied on. ``config.json``, and files copied from it, may hold class defaults such
+    as 1 and 2, which are plain text in many vocabularies, so only special tokens count there.
     """
     chosen = [i for i in _ids(files.generation, part, files.path / "generation_config.json") if i in tokens.by_id]
     if chosen and not files.generation.get("_from_model_config"):
@@ -154,12 +153,12 @@ def _ids(source: Json, part: str, file: Path) -> list[int]:
     found = [token_id for token_id in (value if isinstance(value, list) else [value]) if token_id is not None]
     for token_id in found:
         if not isinstance(token_id, int) or isinstance(token_id, bool):
-            raise TokenizerError(f'{file}: "{part}_token_id" is no id: {token_id!r:.80}')
+            raise TokenizerError(f'{file}: "{part}_token_id" must be an integer, not {token_id!r:.80}')
     return found
 
 
 def _mark_special(tokens: TokenTable, ids: Iterable[int]) -> None:
-    """What has a part to play is never text, whatever the vocabulary says."""
+    """Marks tokens with special roles as control tokens, whatever the vocabulary says."""
     for token_id in ids:
         token = tokens.by_id[token_id]
         if token.type is TokenType.NORMAL:

@@ -1,4 +1,4 @@
-"""The tokens of a vocabulary by id, each with its score and type, while it is being put together."""
+"""The tokens of a vocabulary by id, with scores and types, while it is being assembled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pyggml.errors import TokenizerError
 from pyggml.vocab import TokenType
 
-MAX_TOKENS = 2**22  # the largest vocabularies known have a sixteenth
+MAX_TOKENS = 2**22  # 16 times the largest known vocabularies
 _MAX_CHARACTERS = 2**14
 
 
@@ -18,9 +18,9 @@ class Token:
     """One entry of the vocabulary.
 
     Attributes:
-        text: as the engine stores it.
-        type: what it is.
-        score: what orders merges, or a log-probability; of no meaning in other vocabularies.
+        text: its text as the engine stores it.
+        type: its type.
+        score: priority of its merge, or its log-probability; meaningless in other vocabularies.
     """
 
     text: str
@@ -33,7 +33,7 @@ class TokenTable:
     """Tokens by id, with unique texts.
 
     Attributes:
-        by_id: the tokens; ids may be missing until the table is filled up.
+        by_id: the tokens; ids may be missing until the table is complete.
         ids: the id of each text.
     """
 
@@ -41,24 +41,24 @@ class TokenTable:
     ids: dict[str, int] = field(default_factory=dict)
 
     def add(self, token_id: object, token: Token, where: str) -> None:
-        """Adds a token, or says more about the one that has this id and text already.
+        """Adds a token, or updates the one with the same id and text.
 
         Args:
-            token_id: where it stands.
-            token: what stands there.
-            where: the place in the files, for messages.
+            token_id: its id.
+            token: the token.
+            where: its place in the files, for messages.
 
         Raises:
-            TokenizerError: no id, one that has another token, a text that has another id, or an unusable text.
+            TokenizerError: the id is invalid or taken, the text has another id, or the text is unusable.
         """
         if not isinstance(token_id, int) or isinstance(token_id, bool) or not 0 <= token_id < MAX_TOKENS:
             raise TokenizerError(
-                f"{where}: {token.text!r:.80} has the id {token_id!r:.40}: 0 to {MAX_TOKENS - 1} can be"
+                f"{where}: {token.text!r:.80} has the id {token_id!r:.40}; ids are integers from 0 to {MAX_TOKENS - 1}"
             )
         present = self.by_id.get(token_id)
         if present is not None and present.text != token.text:
             raise TokenizerError(
-                f"{where}: {token.text!r:.80} has the id {token_id}, which is that of {present.text!r:.80}"
+                f"{where}: {token.text!r:.80} has the id {token_id}, which belongs to {present.text!r:.80}"
             )
         if self.ids.setdefault(token.text, token_id) != token_id:
             raise TokenizerError(f"{where}: {token.text!r:.80} has the ids {self.ids[token.text]} and {token_id}")
@@ -67,19 +67,19 @@ class TokenTable:
         self.by_id[token_id] = token
 
     def require_whole(self, where: str) -> None:
-        """Checks that ids run from 0 without a hole.
+        """Checks that ids run from 0 without gaps.
 
         Raises:
-            TokenizerError: there is a hole, or nothing at all.
+            TokenizerError: there is a gap, or no token at all.
         """
         if not self.by_id:
-            raise TokenizerError(f"{where}: a vocabulary without tokens")
+            raise TokenizerError(f"{where}: the vocabulary is empty")
         missing = next((i for i in range(len(self.by_id)) if i not in self.by_id), None)
         if missing is not None:
-            raise TokenizerError(f"{where}: no token has the id {missing}, and ids go up to {max(self.by_id)}")
+            raise TokenizerError(f"{where}: no token has the id {missing}, although ids go up to {max(self.by_id)}")
 
     def fitted(self, n_tokens: int) -> list[Token]:
-        """As many tokens as the model's embedding has rows; those without a token get an unused one."""
+        """Returns one token per row of the model's embedding, with unused ones in the gaps."""
         return [self.by_id.get(i) or Token(self._filler(i), TokenType.UNUSED) for i in range(n_tokens)]
 
     def _filler(self, token_id: int) -> str:
@@ -90,27 +90,27 @@ class TokenTable:
 
 
 def texts_by_id(vocab: object, where: str) -> Iterator[tuple[str, object]]:
-    """Texts and ids of the "vocab" of a BPE or WordPiece model.
+    """Yields texts and ids from the "vocab" of a BPE or WordPiece model.
 
     Raises:
-        TokenizerError: it is none.
+        TokenizerError: it is not an object, or too large.
     """
     if not isinstance(vocab, dict):
         raise TokenizerError(f"{where}: an object was expected, not {vocab!r:.100}")
     if len(vocab) > MAX_TOKENS:
-        raise TokenizerError(f"{where} has {len(vocab)} tokens; {MAX_TOKENS} are the most that is read")
+        raise TokenizerError(f"{where} has {len(vocab)} tokens; pyggml reads at most {MAX_TOKENS}")
     items: Mapping[str, Any] = vocab
     yield from items.items()
 
 
 def _require_storable(text: str, where: str) -> None:
     if not text:
-        raise TokenizerError(f"{where}: a token without a text")
+        raise TokenizerError(f"{where}: a token has an empty text")
     if len(text) > _MAX_CHARACTERS:
-        raise TokenizerError(f"{where}: a token of {len(text)} characters; {_MAX_CHARACTERS} are the most that is read")
+        raise TokenizerError(f"{where}: a token has {len(text)} characters; pyggml reads at most {_MAX_CHARACTERS}")
     if "\0" in text:
         raise TokenizerError(f"{where}: the token {text!r:.80} holds a NUL, at which the engine would cut it")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise TokenizerError(f"{where}: the token {text!r:.80} holds half a character") from None
+        raise TokenizerError(f"{where}: the token {text!r:.80} holds a lone surrogate") from None

@@ -1,4 +1,4 @@
-"""Unigram models, as in T5 and XLM-R: a text is cut so that the product of its tokens' probabilities is the largest."""
+"""Unigram models, as in T5 and XLM-R: a text is cut so that the product of its tokens' probabilities is maximal."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pyggml.importer.vocabulary.token_table import MAX_TOKENS, Token, TokenTable
 from pyggml.tokenizer.sentencepiece import SentencePieceModel
 from pyggml.vocab import TokenType
 
-# Both take the most probable cut; of equal ones, and of what is normalised before, they make different choices.
+# Engine and tokenizer both find the most probable cut, but break ties and normalise text differently.
 _DIFFERENCE = "the engine normalises text for Unigram models in its own way"
 
 
 def cut(tokenizer: Mapping[str, Any], where: str) -> Cut:
-    """Reads one out of a ``tokenizer.json``.
+    """Reads such a tokenizer from a ``tokenizer.json``.
 
     Raises:
         TokenizerError: it is damaged.
@@ -39,7 +39,7 @@ def cut(tokenizer: Mapping[str, Any], where: str) -> Cut:
 
 
 def cut_model(model: SentencePieceModel, where: str) -> Cut:
-    """Reads one out of a ``tokenizer.model``.
+    """Reads such a tokenizer from a ``tokenizer.model``.
 
     Raises:
         TokenizerError: it is damaged.
@@ -69,5 +69,5 @@ def _charsmap(tokenizer: Mapping[str, Any], where: str) -> bytes:
             try:
                 return base64.b64decode(step.get("precompiled_charsmap") or "", validate=True)
             except (TypeError, ValueError, binascii.Error) as error:
-                raise TokenizerError(f'{where}: "precompiled_charsmap" is no base64: {error}') from None
+                raise TokenizerError(f'{where}: "precompiled_charsmap" is not valid base64: {error}') from None
     return b""

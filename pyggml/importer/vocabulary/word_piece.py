@@ -1,4 +1,4 @@
-"""WordPiece, as in BERT: of each word the longest token that begins it, then the longest that goes on from there."""
+"""WordPiece, as in BERT: each word is cut into the longest token that begins it, then the longest that follows, etc."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DIFFERENCE = "the engine normalises text for WordPiece in its own way"
 
 
 def cut(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -> Cut:
-    """Reads one out of a ``tokenizer.json``.
+    """Reads such a tokenizer from a ``tokenizer.json``.
 
     Raises:
         TokenizerError: it is damaged.
@@ -30,7 +30,7 @@ def cut(tokenizer: Mapping[str, Any], added: Sequence[AddedToken], where: str) -
 
 
 def _spelled(text: str, continues: str) -> str:
-    """The engine marks what begins a word, where WordPiece marks what goes on with one."""
+    """The engine's spelling: it marks tokens that begin a word, WordPiece those that continue one."""
     return text.removeprefix(continues) if text.startswith(continues) and text != continues else _WORD_BEGINS + text
 
 
