@@ -91,14 +91,14 @@ def _parts(facts: dict[str, Any]) -> Iterator[RenderableType]:
     from pyggml.cli.show import tables
 
     for topic, fact in facts.items():
-        rows = (_check_row(check) for check in fact) if topic == "checks" else _rows(fact) or [("none", "")]
+        rows = map(_check, fact) if topic == "checks" else _rows(fact) or [("none", "")]
         yield Text(topic, "bold")
         yield tables.facts((Text(name, _STYLES.get(name, "")), Text(text)) for name, text in rows)
         yield ""
     yield verdict(facts["checks"])
 
 
-def _check_row(check: dict[str, Any]) -> tuple[str, str]:
+def _check(check: dict[str, Any]) -> tuple[str, str]:
     advice = f"\n-> {check['advice']}" if check["advice"] else ""
     return check["status"], f"{check['name']}: {check['text']}{advice}"
 

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pyggml.cli.doctor.gpu import VENDORS, Gpu, Vendor
 from pyggml.cli.doctor.machine import FEATURES
 from pyggml.units import bytes_text, counted
 
-#: "note": something could be done; "warning": pyggml works, but not as well as it could; "failed": it does not work.
-Status = Literal["ok", "note", "warning", "failed"]
-_Finding = tuple[Status, str] | tuple[Status, str, str | None]  # of a check, without its name
-
+_Finding = tuple[str, ...]  # a check without its name
 _LITTLE_MEMORY, _LITTLE_DISK = 1 << 30, 5 * 10**9
-_LIMITS = {
-    "machine_bytes": "the machine",
-    "cgroup_bytes": "its control group (a container's limit)",
-    "address_space_bytes": "ulimit -v",
-}
+_LIMITS = {"machine": "the machine", "cgroup": "its control group (a container's limit)", "address_space": "ulimit -v"}
 _INSTALL = (
     "pip install --force-reinstall --no-deps --no-cache-dir --no-binary pyggml pyggml "
     '(in a checkout, "." in place of the last word)'
@@ -30,7 +23,7 @@ class Check(NamedTuple):
     """Something that was looked at: what, how it is, that in words, and what to do about it; None: nothing."""
 
     name: str
-    status: Status
+    status: str  # "ok", "note": something could be done, "warning": it could work better, "failed": it does not work
     text: str
     advice: str | None = None
 
@@ -49,15 +42,15 @@ def checks(facts: dict[str, Any], gpus: Sequence[Gpu], failure: str | None, *, h
         yield Check("processor", *_processor(facts["build"], facts["cpu"]["used"], facts["processor"]["features"]))
     if not gpus and "devices" in facts:
         seen = [device for device in facts["devices"] if device["type"] in ("gpu", "igpu")]
-        yield Check("GPU", "ok", f"the engine sees {_names(seen)}" if seen else "this machine shows none")
-    for vendor in dict.fromkeys(gpu.vendor for gpu in gpus):
-        ready = [gpu.name for gpu in gpus if gpu.vendor == vendor and gpu.missing is None]
-        for gpu in gpus:
-            if gpu.vendor == vendor and gpu.missing is not None:
-                text = f"{gpu.name} ({gpu.seen}) cannot be used: {gpu.missing}"
-                yield Check("GPU", "note" if ready else "warning", text, gpu.remedy)
-        if ready:
-            yield Check("GPU", *_gpus(facts, vendor, ready, has_rocm=has_rocm))
+        yield Check("GPU", "ok", f"the engine sees {_names(seen)}" if seen else "none was found in this machine")
+    ready = {vendor: [gpu.name for gpu in gpus if gpu.vendor == vendor and not gpu.missing] for vendor in VENDORS}
+    for gpu in gpus:
+        if gpu.missing:
+            text = f"{gpu.name} ({gpu.seen}) cannot be used: {gpu.missing}"
+            yield Check("GPU", "note" if ready[gpu.vendor] else "warning", text, gpu.remedy)
+    for vendor, names in ready.items():
+        if names:
+            yield Check("GPU", *_gpus(facts, vendor, names, has_rocm=has_rocm))
     if "memory" in facts:
         yield Check("memory", *_memory(facts["memory"]))
     if "cache" in facts:
@@ -102,11 +95,8 @@ def _gpus(facts: dict[str, Any], vendor: str, names: list[str], *, has_rocm: boo
     if known.hiding in os.environ:
         text = f"{found}, but {known.hiding}={os.environ[known.hiding]} hides it from {backends[0]}"
         return "note", text, f"unset {known.hiding} to use it"
-    return (
-        "failed",
-        f"{found}, which the engine does not see, though it has {backends[0]}",
-        facts["advice"][backends[0]],
-    )
+    text = f"{found}, which the engine does not see, though the build has {backends[0]}"
+    return "failed", text, facts["advice"][backends[0]]
 
 
 def _is_of(device: dict[str, Any], vendor: Vendor) -> bool:
@@ -117,7 +107,7 @@ def _is_of(device: dict[str, Any], vendor: Vendor) -> bool:
 
 def _memory(memory: dict[str, Any]) -> _Finding:
     usable = memory["usable_bytes"]
-    limits = [words for name, words in _LIMITS.items() if memory[name] == usable]
+    limits = [words for name, words in _LIMITS.items() if memory[f"{name}_bytes"] == usable]
     text = f"{bytes_text(usable)} for this process, limited by {_list(limits)}"
     if usable < _LITTLE_MEMORY:
         return "warning", text, "most models need more: free some, or raise the limit"
@@ -139,8 +129,8 @@ def _cache(cache: dict[str, Any]) -> _Finding:
 def _answer(test: dict[str, Any]) -> _Finding:
     if test["right"]:
         return "ok", f"the shipped model answers {test['answer']!r}"
-    text = test["error"] or f"the shipped model answered wrongly: {test['answer']!r}"
-    return "failed", text, "please report this, with all of the above"
+    text = test["error"] or f"the shipped model gave a wrong answer: {test['answer']!r}"
+    return "failed", text, "please report this, with everything above"
 
 
 def _names(devices: Sequence[dict[str, Any]]) -> str:
