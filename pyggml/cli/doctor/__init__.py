@@ -19,7 +19,7 @@ from pyggml.units import bytes_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "failed": "bold red"}
+_STYLES = {"ok": "not dim green", "note": "not dim cyan", "warning": "not dim yellow", "failed": "not dim bold red"}
 
 
 @click.command("doctor", cls=Command)
