@@ -113,7 +113,7 @@ def memory_limits() -> MemoryLimits:
     limits = ffi.new("pyg_memory_limits *")
     lib.pyg_memory_get_limits(limits)
     found = (limits.machine, limits.groups, limits.address_space)
-    return MemoryLimits(lib.pyg_memory_available(), *(each if each < _NO_LIMIT else None for each in found))
+    return MemoryLimits(min(found), *(each if each < _NO_LIMIT else None for each in found))
 
 
 def _text(chars: CData) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyggml
 from pyggml import system
 from pyggml.cli.bench.measure import About, Case, Result, Side
-from pyggml.cli.show.terminal import console
+from pyggml.cli.show.terminal import ENDLESS, console
 from pyggml.units import bytes_text, count_text, counted
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _SETTINGS = {
 }
 
 _FIGURES = ["tokens/s", "least", "most"]
-_ENDLESS = 10_000  # columns
 _BUSY = 0.5  # programs per core
 
 
@@ -113,7 +112,7 @@ def setting(side: Side, name: str) -> str:
 def _show_figures(results: Sequence[Result], terminal: Console) -> None:
     """As a table if that fits the terminal, otherwise each result on a line below its description."""
     table = _table(results)
-    if terminal.measure(table, options=terminal.options.update(max_width=_ENDLESS)).maximum <= terminal.width:
+    if terminal.measure(table, options=terminal.options.update(max_width=ENDLESS)).maximum <= terminal.width:
         terminal.print(table)
         return
     sides = list(dict.fromkeys(result.side for result in results))

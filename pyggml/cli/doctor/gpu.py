@@ -1,4 +1,4 @@
-"""Which GPUs are in this machine, and what is missing to use them, as far as files show: nothing is asked to compute.
+"""Which GPUs are in this machine, and what is missing to use them, as far as files show: no driver is called.
 
 Everything is read below ``root``, so that tests can lay out a machine in a folder.
 """
@@ -16,13 +16,33 @@ from typing import NamedTuple
 
 from pyggml.cli.doctor.machine import pairs, text_of
 
-_VENDORS = {0x10DE: "NVIDIA", 0x1002: "AMD", 0x8086: "Intel"}
-_DISPLAY, _ACCELERATOR = 0x03, 0x12  # PCI base classes; GPUs of data centres call themselves accelerators
-_PROGRAM_DIRS = ("usr/bin", "usr/local/bin", "usr/local/nvidia/bin", "usr/lib/wsl/lib")
-_SMI_TIMEOUT_S = 20
 
-#: What is missing to use a GPU and what to do about it, or nothing.
-_Missing = tuple[str, str] | tuple[()]
+class Vendor(NamedTuple):
+    """How a vendor's GPUs are recognised and used."""
+
+    pci_id: str
+    backends: tuple[str, ...]  # of the engine that use them, the one to build first
+    words: tuple[str, ...]  # one of them is in the description of its devices: Vulkan serves several vendors
+    hiding: str = ""  # the variable that hides devices from the engine
+    driver: str = ""  # of Linux; "": whatever drives them will do
+
+
+VENDORS = {
+    "NVIDIA": Vendor(
+        "0x10de", ("CUDA", "Vulkan"), ("nvidia", "geforce", "quadro", "tesla"), "CUDA_VISIBLE_DEVICES", "nvidia"
+    ),
+    "AMD": Vendor("0x1002", ("ROCm", "Vulkan"), ("amd", "radeon"), "HIP_VISIBLE_DEVICES", "amdgpu"),
+    "Intel": Vendor("0x8086", ("Vulkan", "SYCL"), ("intel",), "ONEAPI_DEVICE_SELECTOR"),
+    "Apple": Vendor("0x106b", ("MTL",), ("apple",)),
+}
+# The files in /dev of each driver, how many of them a program needs, and the options that lend them to a container.
+_NODES = {
+    "nvidia": (("nvidiactl", "nvidia{}"), 2, "--gpus all"),
+    "dxg": (("dxg",), 1, "--gpus all"),
+    "tegra": ((), 0, "--gpus all"),
+    "amdgpu": (("kfd", "dri/renderD*"), 1, "--device /dev/kfd --device /dev/dri"),
+}
+_SMI_TIMEOUT_S = 20
 
 
 class Gpu(NamedTuple):
@@ -35,112 +55,82 @@ class Gpu(NamedTuple):
     remedy: str | None = None
 
 
-class _Pci(NamedTuple):
-    vendor: str
-    ids: str
-    address: str
-    driver: str | None
-
-
-class _Needs(NamedTuple):
-    """What it takes to use a vendor's GPU: a driver, files in /dev (so many of them), and access to these."""
-
-    driver: str
-    called: str
-    nodes: tuple[str, ...]
-    n_nodes: int
-    in_container: str
-    for_access: str
-
-
-_NEEDS = {
-    "NVIDIA": _Needs("nvidia", "NVIDIA's driver", ("nvidiactl", "nvidia{}"), 2, "--gpus all", "ask for access to it"),
-    "AMD": _Needs(
-        *("amdgpu", "the driver amdgpu", ("kfd", "dri/renderD*"), 1),
-        *("--device /dev/kfd --device /dev/dri", "join the groups render and video"),
-    ),
-}
-
-
 def find_gpus(root: Path = Path("/")) -> list[Gpu]:
-    """The GPUs of this machine that something could be built for; a server's display adapter is none of these."""
+    """The GPUs of this machine that pyggml could be built for, which leaves out a server's display adapter."""
     if platform.system() == "Darwin":
         return [Gpu("Apple", "Apple GPU", "the processor")] if platform.machine() == "arm64" else []
-    pci = list(_pci_devices(root))
-    return [*(_on_the_bus(root, device) for device in pci), *_off_the_bus(root, has_pci=bool(pci))]
+    return list(_on_the_bus(root)) or list(_off_the_bus(root))
 
 
 def has_rocm(root: Path = Path("/")) -> bool:
-    """Whether the kernel offers an AMD GPU for computing, which ROCm needs: not every display adapter qualifies."""
+    """Whether the kernel offers an AMD GPU for computing, which ROCm needs: not every GPU qualifies."""
     nodes = root.glob("sys/class/kfd/kfd/topology/nodes/*/properties")
     return any(pairs(node, " ").get("simd_count", "0") != "0" for node in nodes)
 
 
-def _pci_devices(root: Path) -> Iterator[_Pci]:
+def _on_the_bus(root: Path) -> Iterator[Gpu]:
+    vendors = {vendor.pci_id: name for name, vendor in VENDORS.items()}
     for folder in sorted(root.glob("sys/bus/pci/devices/*")):
-        try:
-            vendor_id, device_id, kind = (int(text_of(folder / name), 16) for name in ("vendor", "device", "class"))
-        except ValueError:
-            continue
-        vendor, link = _VENDORS.get(vendor_id), folder / "driver"
-        if vendor and (kind >> 16 == _DISPLAY or (kind >> 16 == _ACCELERATOR and vendor != "Intel")):
-            driver = link.readlink().name if link.is_symlink() else None
-            yield _Pci(vendor, f"{vendor_id:04x}:{device_id:04x}", folder.name, driver)
+        vendor_id, device_id, kind = (text_of(folder / name).strip() for name in ("vendor", "device", "class"))
+        vendor, link = vendors.get(vendor_id), folder / "driver"
+        # Displays are of class 03; the GPUs of data centres call themselves accelerators, 12.
+        if vendor and kind.startswith("0x03" if vendor == "Intel" else ("0x03", "0x12")):
+            driver = link.readlink().name if link.is_symlink() else ""
+            about = pairs(root / "proc/driver/nvidia/gpus" / folder.name / "information", ":")
+            name = about.get("Model", f"{vendor} GPU (PCI {vendor_id[2:]}:{device_id[2:]})")
+            seen = f"PCI {folder.name}, {f'driver {driver}' if driver else 'no driver'}"
+            missing = _missing(root, vendor, driver, about.get("Device Minor", "[0-9]"))
+            yield Gpu(vendor, name, seen, *next(missing, ()))
 
 
-def _on_the_bus(root: Path, device: _Pci) -> Gpu:
-    driver_says = pairs(root / "proc/driver/nvidia/gpus" / device.address / "information", ":")
-    name = driver_says.get("Model", f"{device.vendor} GPU (PCI {device.ids})")
-    seen = f"PCI {device.address}, {f'driver {device.driver}' if device.driver else 'no driver'}"
-    return Gpu(device.vendor, name, seen, *_missing(root, device, driver_says.get("Device Minor", "[0-9]")))
-
-
-def _off_the_bus(root: Path, *, has_pci: bool) -> Iterator[Gpu]:
-    """NVIDIA's GPUs that are no PCI devices: those that Windows lends to its Linux, and those of Jetson boards."""
-    if (root / "dev/dxg").exists() and not has_pci:
-        closed = _closed(root, [root / "dev/dxg"], _NEEDS["NVIDIA"].for_access)
-        for name in _smi_names(root):
-            yield Gpu("NVIDIA", name, "nvidia-smi", *(closed or _no_libcuda(root)))
+def _off_the_bus(root: Path) -> Iterator[Gpu]:
+    """NVIDIA's GPUs that are not PCI devices: those that Windows lends to its Linux, and those of Jetson boards."""
+    for name in _smi_names(root) if (root / "dev/dxg").exists() else ():
+        yield Gpu("NVIDIA", name, "nvidia-smi", *next(_missing(root, "NVIDIA", "dxg"), ()))
     if (root / "etc/nv_tegra_release").exists():
         name = text_of(root / "proc/device-tree/model").strip(" \n\0") or "NVIDIA Jetson"
-        yield Gpu("NVIDIA", name, "/etc/nv_tegra_release", *_no_libcuda(root))
+        yield Gpu("NVIDIA", name, "/etc/nv_tegra_release", *next(_missing(root, "NVIDIA", "tegra"), ()))
 
 
-def _missing(root: Path, device: _Pci, minor: str) -> _Missing:
-    if device.driver == "vfio-pci":
-        return "it is set aside for virtual machines (vfio-pci)", "give it back to the host, or use it in the guest"
-    needs = _NEEDS.get(device.vendor)
-    if needs is None:
-        return ()
-    if device.driver != needs.driver:
-        instead = f"; {device.driver} drives it" if device.driver else ""
-        remedy = f"install {needs.called} on the machine itself, and restart it"
-        return f"{needs.called} is not loaded{instead}", remedy
-    nodes = [node for pattern in needs.nodes for node in root.glob(f"dev/{pattern.format(minor)}")]
-    if len(nodes) < needs.n_nodes:
-        missing = f"the driver is loaded, but its files /dev/{' and /dev/'.join(needs.nodes).format('*')} are not there"
-        return missing, f"in a container: docker run {needs.in_container}; on the machine itself, load the driver again"
-    return _closed(root, nodes, needs.for_access) or (_no_libcuda(root) if device.vendor == "NVIDIA" else ())
+def _missing(root: Path, vendor: str, driver: str, minor: str = "") -> Iterator[tuple[str, str]]:
+    """What is missing to use a GPU, and what to do about it, the first thing first."""
+    if driver == "vfio-pci":
+        yield "it is set aside for virtual machines (vfio-pci)", "give it back to the host, or use it in the guest"
+    needed = VENDORS[vendor].driver
+    if not needed:
+        return
+    if driver not in _NODES:
+        instead = f"; {driver} drives it" if driver else ""
+        remedy = f"install {vendor}'s driver on the machine itself, and restart it"
+        yield f"{vendor}'s driver, {needed}, is not loaded{instead}", remedy
+        return
+    patterns, n_needed, docker = _NODES[driver]
+    in_container = f"in a container: docker run {docker}; on the machine itself,"
+    nodes = [node for pattern in patterns for node in root.glob(f"dev/{pattern.format(minor)}")]
+    if len(nodes) < n_needed:
+        files = " and ".join(f"/dev/{pattern.format('*')}" for pattern in patterns)
+        yield f"the driver is loaded, but {files} are not there", f"{in_container} load the driver again"
+    for node in nodes:
+        if not os.access(node, os.R_OK | os.W_OK):
+            remedy = "join the group that owns it (for AMD, render or video), or ask for access"
+            yield f"this user may not open /{node.relative_to(root)}", remedy
+    if vendor == "NVIDIA" and not _has_libcuda(root):
+        yield "the driver's library libcuda.so.1 was not found", f"{in_container} install the driver again"
 
 
-def _closed(root: Path, nodes: list[Path], remedy: str) -> _Missing:
-    node = next((node for node in nodes if not os.access(node, os.R_OK | os.W_OK)), None)
-    return (f"/{node.relative_to(root)} may not be opened by this user", remedy) if node else ()
-
-
-def _no_libcuda(root: Path) -> _Missing:
+def _has_libcuda(root: Path) -> bool:
+    if root != Path("/"):
+        return any(root.glob("usr/lib/**/libcuda.so.1"))
     try:
-        if root == Path("/") or not any(root.glob("usr/lib/**/libcuda.so.1")):
-            ctypes.CDLL(str("libcuda.so.1" if root == Path("/") else root / "libcuda.so.1"))
+        ctypes.CDLL("libcuda.so.1")
     except OSError:
-        remedy = "in a container: docker run --gpus all; on the machine itself, install the driver again"
-        return "the driver's library libcuda.so.1 is not found", remedy
-    return ()
+        return False
+    return True
 
 
 def _smi_names(root: Path) -> list[str]:
     """What nvidia-smi calls the GPUs; nothing if it is not there, or fails."""
-    folders = [os.environ.get("PATH", "")] * (root == Path("/")) + [str(root / folder) for folder in _PROGRAM_DIRS]
+    folders = [f"{root}/{folder}" for folder in ("usr/bin", "usr/local/bin", "usr/lib/wsl/lib")]
     program = shutil.which("nvidia-smi", path=os.pathsep.join(folders)) or ""
     command = [program, "--query-gpu=name", "--format=csv,noheader"]
     try:

@@ -13,7 +13,8 @@ import click
 
 from pyggml.units import scaled
 
-_ENDLESS = 10_000  # columns
+#: Columns, where no line is to be cut.
+ENDLESS = 10_000
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +28,7 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, highlight=False, width=None if is_terminal or "COLUMNS" in os.environ else _ENDLESS)
+    return Console(stderr=stderr, highlight=False, width=None if is_terminal or "COLUMNS" in os.environ else ENDLESS)
 
 
 def print_json(value: Any) -> None:
