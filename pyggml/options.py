@@ -1,9 +1,9 @@
-"""How to load a model: every option with its type, default and range, declared once.
+"""Options for loading a model, each declared once with its type, default and range.
 
-A new option is one field here. By its name it reaches the C struct of a context, if that has a field of this name; as a
-field of MemoryOptions also the planner, which answers whether a model fits. The signatures of :func:`pyggml.load`,
-``LLM(...)`` and :func:`~pyggml.memory.estimate.estimate` and the options of the command are made of the classes;
-``make stubs`` writes the types of the keywords that ``Inference.use_...`` takes.
+To add an option, add a field here. It reaches the C struct of a context if that has a field of the same name, and the
+memory planner if it belongs to MemoryOptions. The signatures of :func:`pyggml.load`, ``LLM(...)`` and
+:func:`~pyggml.memory.estimate.estimate` and the options of the command follow from these classes; ``make stubs`` writes
+the keyword types of ``Inference.use_...``.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -30,15 +30,15 @@ QueueFull = Literal["raise", "wait"]
 @plain_signature
 @dataclass(frozen=True, kw_only=True)
 class MemoryOptions:
-    """What decides how much memory a model takes.
+    """The options that affect how much memory a model takes.
 
     Attributes:
         device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
-        n_ctx: cells of the context, each for one token of a prompt or an answer; "auto": what fits.
-        n_parallel: requests computed together; the others wait their turn.
-        n_batch: the most tokens in one forward pass.
-        n_ubatch: of these, tokens computed at once.
-        n_gpu_layers: layers on the GPU; "auto": what fits. None: all of them.
+        n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits.
+        n_parallel: number of requests computed together; the others wait their turn.
+        n_batch: maximum number of tokens in a forward pass.
+        n_ubatch: maximum number of those tokens computed at once.
+        n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them.
         cache_type: element type of the key-value cache.
     """
 
@@ -54,24 +54,24 @@ class MemoryOptions:
         check(self)
         if self.n_batch < self.n_parallel:
             raise refused(
-                f"n_batch is {self.n_batch} and n_parallel is {self.n_parallel}: a forward pass takes one token of "
-                "each running request, so n_batch must be at least n_parallel"
+                f"n_batch is {self.n_batch} and n_parallel is {self.n_parallel}: n_batch must be at least n_parallel, "
+                "since a forward pass takes one token from each running request"
             )
 
 
 @plain_signature
 @dataclass(frozen=True)
 class LoadOptions(MemoryOptions):
-    """What :func:`pyggml.load` takes, and explains at length.
+    """The parameters of :func:`pyggml.load`, which describes them in full.
 
     Attributes:
-        source: a model's file, directory or reference, or a Model that is open already.
-        tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one.
-        n_threads: compute threads. None: the engine measures itself and adapts.
-        prefix_cache: keep what finished requests computed for prompts that begin alike.
-        max_queue: the most requests that may wait; None: any number.
-        queue_full: whether a request that finds the queue full is refused, or waits.
-        progress: called with 0..1 on the way.
+        source: a model's file, directory or reference, or an open Model.
+        tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one. None: the model's own.
+        n_threads: number of compute threads. None: the engine measures its speed and adapts.
+        prefix_cache: keep the work of finished requests for prompts with the same beginning.
+        max_queue: maximum number of waiting requests. None: no limit.
+        queue_full: "raise" refuses a request when the queue is full; "wait" waits for room.
+        progress: called with 0..1 while loading.
     """
 
     source: "Source | Model" = None
@@ -87,11 +87,11 @@ class LoadOptions(MemoryOptions):
 @plain_signature
 @dataclass(frozen=True)
 class EstimateOptions(MemoryOptions):
-    """What :func:`pyggml.memory.estimate.estimate` takes, and explains.
+    """The parameters of :func:`pyggml.memory.estimate.estimate`.
 
     Attributes:
         source: a model's file, directory or reference.
-        outtype: as if the weights were made into this type first.
+        outtype: estimate for weights converted to this type.
     """
 
     source: "Source" = None

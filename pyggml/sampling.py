@@ -1,4 +1,4 @@
-"""How tokens are chosen: every parameter with its type, default, range and meaning, in one table."""
+"""Sampling parameters, each declared once with its type, default, range and meaning."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pyggml._checks import INT32_MAX, UINT32_MAX, c_string, integer, real, refused
 from pyggml._fields import Field, check, fields_of, plain_signature
 
-#: The samplers in the order they work. Each does nothing until its parameter is set.
+#: The samplers in their default order. Each does nothing until its parameter is set.
 DEFAULT_SAMPLERS = (
     "penalties",
     "dry",
@@ -21,29 +21,29 @@ DEFAULT_SAMPLERS = (
 )
 _BESIDE_MIROSTAT = ("penalties", "dry", "temperature")
 
-_MAX_BREAKER_BYTES = 40  # upstream would cut a longer one
+_MAX_BREAKER_BYTES = 40  # upstream truncates longer ones
 
 _COUNT = Field(0, INT32_MAX)
 _LOGPROBS = Field(0, 1000, hidden=True)
-_AMOUNT = Field(0)
-_PART = Field(0, 1)
+_NOT_NEGATIVE = Field(0)
+_FRACTION = Field(0, 1)
 
 
 @dataclass(frozen=True)
 class Grammar:
-    """A GBNF grammar that the output must match, from its beginning or from where a trigger appears.
+    """A GBNF grammar that the output must match, from the start or, if lazy, from a trigger on.
 
-    Checked when made; raises InvalidParameterError naming the field. Compiled once for each model, when first used.
+    The constructor raises InvalidParameterError naming any bad field. Each model compiles a grammar once, on first use.
 
     Attributes:
-        text: GBNF.
-        root: the rule to start with.
-        prefix: what of it was written before the output begins, such as the end of a chat's prompt; not with ``lazy``.
-        lazy: generate freely until a trigger appears, and only then begin to follow the grammar.
-        trigger_patterns: regular expressions (ECMAScript), with ``lazy``. The grammar begins where the first group
-            that is not empty begins, or the whole match; what was generated from there on must match it. One with
-            ``^`` and ``$`` around it is matched with the complete output so far, others are searched in it.
-        trigger_tokens: token ids, with ``lazy``; the grammar begins with the token itself.
+        text: the grammar, in GBNF.
+        root: name of the start rule.
+        prefix: text that the grammar consumes before the output, such as the end of a chat prompt; not with ``lazy``.
+        lazy: generate freely until a trigger appears, then follow the grammar.
+        trigger_patterns: regular expressions (ECMAScript) that start a lazy grammar. The output must match the grammar
+            from the start of the first non-empty group, or of the whole match if there is none. A pattern anchored
+            with ``^`` and ``$`` must match all of the output so far; others may match anywhere in it.
+        trigger_tokens: ids of tokens that start a lazy grammar, which includes the token itself.
     """
 
     text: str
@@ -58,7 +58,7 @@ class Grammar:
         _require_text("the grammar's root", self.root)
         _require_text("the grammar's prefix", self.prefix)
         if self.prefix and self.lazy:
-            raise refused("a lazy grammar begins with its trigger, so it has no prefix")
+            raise refused("a grammar cannot have both lazy=True and a prefix: a lazy grammar starts at its trigger")
         if isinstance(self.trigger_patterns, str) or not isinstance(self.trigger_patterns, Sequence):
             raise refused("trigger_patterns must be a sequence of regular expressions")
         for pattern in self.trigger_patterns:
@@ -67,74 +67,74 @@ class Grammar:
         token_ids = _token_ids("trigger_tokens", self.trigger_tokens)
         object.__setattr__(self, "trigger_tokens", token_ids)
         if bool(self.lazy) != bool(self.trigger_patterns or token_ids):
-            raise refused(
-                "a lazy grammar waits for trigger_patterns or trigger_tokens: give some of them, and lazy=True"
-            )
+            raise refused("lazy=True needs trigger_patterns or trigger_tokens, and triggers need lazy=True")
 
 
 @plain_signature
 @dataclass(frozen=True)
 class SamplingParams:
-    """How tokens are chosen, and when generation ends. The defaults are greedy.
+    """How to choose tokens and when to stop. The defaults are greedy.
 
-    Checked when made; raises InvalidParameterError naming the field.
+    The constructor raises InvalidParameterError naming any bad field.
 
     Attributes:
-        max_tokens: the most tokens to generate.
-        temperature: 0 always takes the likeliest token; higher is livelier. Logits are divided by it before sampling.
-        top_k: sample among the k likeliest tokens; 0: off.
-        top_p: sample among the likeliest tokens that together have this probability; 1: off. Nucleus sampling,
+        max_tokens: maximum number of tokens to generate.
+        temperature: 0 always picks the likeliest token; higher values vary more. Logits are divided by it.
+        top_k: sample from the k likeliest tokens; 0: off.
+        top_p: sample from the likeliest tokens that together reach this probability; 1: off. Nucleus sampling,
             arXiv:1904.09751.
-        min_p: drop tokens less likely than this fraction of the likeliest; 0: off. See llama.cpp pull request 3841.
-        typical_p: locally typical sampling; 1: off. See arXiv:2202.00666.
-        repeat_penalty: divide the logits of recent tokens by this; 1: off.
-        frequency_penalty: subtract this from a token's logit for each time it occurred recently; 0: off.
-        presence_penalty: subtract this from the logit of every token that occurred recently; 0: off.
-        penalty_last_n: how many tokens the three penalties look back, into the prompt too; 0 turns them off.
-        dynatemp_range: let the temperature vary by this much either way; 0: off. It rises where the model is undecided
-            and falls where it is sure (llama.cpp pull request 4972).
-        dynatemp_exponent: the exponent of the curve along which ``dynatemp_range`` moves the temperature.
-        top_n_sigma: keep tokens whose logits are within this many standard deviations of the best; 0: off. See
+        min_p: drop tokens less likely than this fraction of the likeliest token's probability; 0: off. See llama.cpp
+            pull request 3841.
+        typical_p: sample from the most typical tokens that together reach this probability; 1: off. Locally typical
+            sampling, arXiv:2202.00666.
+        repeat_penalty: divide the logits of recent tokens by this (negative ones are multiplied); 1: off.
+        frequency_penalty: subtract this from a token's logit for each recent occurrence; 0: off.
+        presence_penalty: subtract this once from the logit of every recent token; 0: off.
+        penalty_last_n: how many tokens, including the prompt's, count as recent for the three penalties; 0 turns them
+            off.
+        dynatemp_range: vary the temperature by up to this much in either direction; 0: off. It rises where the model
+            is uncertain and falls where it is confident (llama.cpp pull request 4972).
+        dynatemp_exponent: exponent of the curve by which ``dynatemp_range`` turns uncertainty into temperature.
+        top_n_sigma: keep tokens whose logits are within this many standard deviations of the highest; 0: off. See
             arXiv:2411.07641.
-        xtc_probability: how often to drop the likeliest tokens; 0: off. Of those above ``xtc_threshold`` only the
-            least likely stays (oobabooga/text-generation-webui pull request 6335).
-        xtc_threshold: the probability above which ``xtc_probability`` may drop tokens. Above 0.5 there are never two
-            such tokens.
-        dry_multiplier: strength of the DRY penalty on tokens that would repeat a sequence; 0: off. See
+        xtc_probability: how often to drop the likeliest tokens; 0: off. Of those above ``xtc_threshold``, only the
+            least likely is kept (oobabooga/text-generation-webui pull request 6335).
+        xtc_threshold: the probability above which ``xtc_probability`` may drop tokens. Above 0.5 it has no effect: two
+            tokens cannot both be that likely.
+        dry_multiplier: strength of the DRY penalty on tokens that would repeat an earlier sequence; 0: off. See
             oobabooga/text-generation-webui pull request 5677.
-        dry_base: the DRY penalty grows by this factor with each repeated token.
-        dry_allowed_length: the longest repetition that DRY does not penalise.
+        dry_base: factor by which the DRY penalty grows with each repeated token.
+        dry_allowed_length: length of the longest repetition that DRY does not penalise.
         dry_penalty_last_n: how many tokens DRY looks back; 0 turns it off.
-        dry_sequence_breakers: strings that no repetition reaches across. At most 40 bytes each.
-        mirostat: 1 or 2 keeps the surprise at ``mirostat_tau``; 0: off. It takes the place of top_k, top_p and the
-            like (arXiv:2007.14966).
-        mirostat_tau: the surprise that mirostat aims at, in bits.
-        mirostat_eta: how fast mirostat corrects the surprise.
+        dry_sequence_breakers: strings at which DRY stops matching a repetition. At most 40 bytes each.
+        mirostat: version of Mirostat, 1 or 2, which keeps the surprise at ``mirostat_tau``; 0: off. It replaces top_k,
+            top_p and the other samplers that drop tokens (arXiv:2007.14966).
+        mirostat_tau: surprise that Mirostat aims for, in bits.
+        mirostat_eta: how fast Mirostat corrects the surprise.
         adaptive_target: prefer tokens near this probability. None: off. See llama.cpp pull request 17927.
         adaptive_decay: how slowly ``adaptive_target`` adapts.
-        min_keep: the fewest tokens that samplers must leave; 0: no minimum. It holds for top_k, top_p, min_p,
-            typical_p and xtc.
-        samplers: names of the samplers, in the order they work. None: ``DEFAULT_SAMPLERS``. One that is switched on
-            must be among them.
-        seed: seed of the random numbers. None: a new one each time.
-        stop: strings that end the generation. Neither they nor parts of them appear in the text.
-        stop_token_ids: token ids that end the generation, as the model's own stop tokens do.
-        ignore_eos: go on to ``max_tokens``, even where the model would stop. Not with a grammar or JSON schema.
+        min_keep: minimum number of tokens that top_k, top_p, min_p, typical_p and xtc leave; 0: no minimum.
+        samplers: names of the samplers, in the order they run. None: ``DEFAULT_SAMPLERS``. The list must include every
+            sampler that another parameter turns on.
+        seed: seed for random numbers. None: a new one each time.
+        stop: strings that end the generation. No part of them appears in the text.
+        stop_token_ids: ids of tokens that end the generation, besides the model's own stop tokens.
+        ignore_eos: continue to ``max_tokens``, even where the model would stop. Not with a grammar or JSON schema.
         logit_bias: token id -> number added to its logit. ``-inf`` forbids the token.
-        grammar: what the output must match: GBNF text with a rule ``root``, or a Grammar.
-        json_schema: what JSON output must match: a JSON schema (a dict, or its JSON text), or a type that stands for
-            one (a pydantic model, a dataclass, ``list[int]`` ...; see :func:`schema_of`); not with ``grammar``.
-        timeout_s: seconds after which the generation ends with what it has. None: no limit. Counted from submission,
-            so that waiting for room in a full queue (``queue_full="wait"``) counts too.
-        logprobs: report how likely each generated token was, and this many of the likeliest in its place; 0: off.
-            These are the model's own distribution, the log-softmax of its logits before temperature, penalties, bias,
-            samplers and grammar.
-        prompt_logprobs: the same for the tokens of the prompt. All of it is computed then, a few rows at a time,
-            whatever a cached prefix could save.
+        grammar: grammar that the output must match: GBNF text with a rule ``root``, or a Grammar.
+        json_schema: JSON schema that the output must match: a dict, its JSON text, or a Python type (a pydantic model,
+            a dataclass, ``list[int]`` ...; see :func:`schema_of`). Not with ``grammar``.
+        timeout_s: seconds after which the generation stops and returns what it has. None: no limit. Counted from
+            submission, including any wait for room in a full queue (``queue_full="wait"``).
+        logprobs: return the log probability of each generated token and of this many likeliest alternatives; 0: off.
+            They come from the model's own distribution: the log-softmax of its logits before temperature, penalties,
+            bias, samplers and grammar.
+        prompt_logprobs: the same for the tokens of the prompt. This computes the whole prompt, a few rows at a time,
+            even if a prefix of it is cached.
     """
 
     max_tokens: Annotated[int, _COUNT] = 256
-    temperature: Annotated[float, _AMOUNT] = 0.0
+    temperature: Annotated[float, _NOT_NEGATIVE] = 0.0
     top_k: Annotated[int, Field(0, INT32_MAX, sampler="top_k")] = 0
     top_p: Annotated[float, Field(0, 1, sampler="top_p")] = 1.0
     min_p: Annotated[float, Field(0, 1, sampler="min_p")] = 0.0
@@ -144,30 +144,30 @@ class SamplingParams:
     presence_penalty: Annotated[float, Field(sampler="penalties")] = 0.0
     penalty_last_n: Annotated[int, _COUNT] = 64
     dynatemp_range: Annotated[float, Field(0, sampler="temperature")] = 0.0
-    dynatemp_exponent: Annotated[float, _AMOUNT] = 1.0
+    dynatemp_exponent: Annotated[float, _NOT_NEGATIVE] = 1.0
     top_n_sigma: Annotated[float, Field(0, sampler="top_n_sigma")] = 0.0
     xtc_probability: Annotated[float, Field(0, 1, sampler="xtc")] = 0.0
-    xtc_threshold: Annotated[float, _PART] = 0.1
+    xtc_threshold: Annotated[float, _FRACTION] = 0.1
     dry_multiplier: Annotated[float, Field(0, sampler="dry")] = 0.0
     dry_base: Annotated[float, Field(1)] = 1.75
     dry_allowed_length: Annotated[int, _COUNT] = 2
     dry_penalty_last_n: Annotated[int, _COUNT] = 64
     dry_sequence_breakers: Sequence[str] = ("\n", ":", '"', "*")
     mirostat: Annotated[int, Field(0, 2)] = 0
-    mirostat_tau: Annotated[float, _AMOUNT] = 5.0
-    mirostat_eta: Annotated[float, _AMOUNT] = 0.1
-    adaptive_target: Annotated[float | None, _PART] = None
+    mirostat_tau: Annotated[float, _NOT_NEGATIVE] = 5.0
+    mirostat_eta: Annotated[float, _NOT_NEGATIVE] = 0.1
+    adaptive_target: Annotated[float | None, _FRACTION] = None
     adaptive_decay: Annotated[float, Field(0, 0.99)] = 0.9
     min_keep: Annotated[int, _COUNT] = 0
     samplers: Sequence[str] | None = None
-    seed: Annotated[int | None, Field(0, UINT32_MAX - 1)] = None  # the largest one means "choose one" to the engine
+    seed: Annotated[int | None, Field(0, UINT32_MAX - 1)] = None  # the engine reads UINT32_MAX as "choose one"
     stop: str | Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
     logit_bias: Mapping[int, float] | None = None
     grammar: str | Grammar | None = None
     json_schema: Mapping[str, Any] | str | type | object | None = None
-    timeout_s: Annotated[float | None, _AMOUNT] = None
+    timeout_s: Annotated[float | None, _NOT_NEGATIVE] = None
     logprobs: Annotated[int, _LOGPROBS] = 0
     prompt_logprobs: Annotated[int, _LOGPROBS] = 0
 
@@ -188,37 +188,37 @@ class SamplingParams:
             object.__setattr__(self, name, value)
 
     def _require_one_form(self) -> None:
-        """At most one of the ways to say what the output looks like, and none that contradict each other."""
+        """Accepts a grammar or a JSON schema, not both, and neither with ``ignore_eos``."""
         if self.grammar is not None and self.json_schema is not None:
-            raise refused("grammar and json_schema were both given; one output can follow only one")
+            raise refused("grammar and json_schema were both given: choose one")
         if self.ignore_eos and (self.grammar is not None or self.json_schema is not None):
-            raise refused("ignore_eos forbids the end that a grammar or json_schema asks for")
+            raise refused("ignore_eos does not work with a grammar or json_schema, which decides where the output ends")
         if self.grammar is not None and not isinstance(self.grammar, Grammar):
             _require_text("grammar", self.grammar)
 
     def _require_consistent_samplers(self) -> None:
-        """No sampler that is asked for and would have no effect."""
+        """Refuses samplers that are turned on but would have no effect."""
         if self.dynatemp_range > 0 and self.temperature == 0:
-            raise refused("dynatemp_range varies the temperature, which is 0: set temperature too")
+            raise refused("dynatemp_range has no effect with a temperature of 0: set temperature too")
         if self.mirostat and self.adaptive_target is not None:
-            raise refused("mirostat and adaptive_target each choose the token: give one of them")
+            raise refused("mirostat and adaptive_target were both given: choose one")
         on = self._samplers_on
         if self.mirostat:
             idle = [name for name in on if name not in _BESIDE_MIROSTAT]
             if idle or self.samplers is not None:
-                raise refused(f"{', '.join(idle) or 'samplers'} would have no effect: mirostat takes their place")
+                raise refused(f"mirostat replaces {', '.join(idle) or 'samplers'}: use one or the other")
         if self.samplers is not None:
             on += ["temperature"] if self.temperature not in (0.0, 1.0) else []
             missing = [name for name in dict.fromkeys(on) if name not in self.samplers]
             if missing:
                 raise refused(
-                    f"samplers leaves out {', '.join(missing)}, which other parameters switch on: name it, or leave "
-                    "those alone"
+                    f"samplers leaves out {', '.join(missing)}, which other parameters turn on: add it to samplers, or "
+                    "reset those parameters"
                 )
 
     @property
     def _samplers_on(self) -> list[str]:
-        """Those that parameters switch on, in the order they work."""
+        """The samplers that parameters turn on, in their default order."""
         changed = {each.sampler for each in _SWITCHES if getattr(self, each.name) != each.default}
         return [name for name in DEFAULT_SAMPLERS if name in changed]
 
@@ -233,7 +233,7 @@ def _require_text(name: str, text: object) -> None:
 
 
 def _token_ids(name: str, token_ids: Sequence[int]) -> tuple[int, ...]:
-    from pyggml._native import int32_array  # numpy, which a command's help does without
+    from pyggml._native import int32_array  # imports numpy, too slow for a command's --help
 
     return tuple(int32_array(name, token_ids).tolist())
 
@@ -242,13 +242,13 @@ def _stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(stop, str):
         stop = (stop,)
     if not isinstance(stop, Sequence) or not all(isinstance(string, str) and string for string in stop):
-        raise refused(f"stop must be a non-empty string or a sequence of such, not {stop!r}")
+        raise refused(f"stop must be a non-empty string or a sequence of non-empty strings, not {stop!r}")
     return tuple(stop)
 
 
 def _logit_bias(bias: Mapping[int, float]) -> dict[int, float]:
     if not isinstance(bias, Mapping):
-        raise refused(f"logit_bias must map token ids to numbers, not be {type(bias).__name__}")
+        raise refused(f"logit_bias must be a mapping from token ids to numbers, not {type(bias).__name__}")
     return {
         integer("a token id of logit_bias", token_id, 0, INT32_MAX): real("a value of logit_bias", value)
         for token_id, value in bias.items()
@@ -260,7 +260,7 @@ def _breakers(breakers: Sequence[str]) -> tuple[str, ...]:
         raise refused(f"dry_sequence_breakers must be a sequence of strings, not {breakers!r}")
     for breaker in breakers:
         if not 1 <= len(c_string("a string of dry_sequence_breakers", breaker)) <= _MAX_BREAKER_BYTES:
-            raise refused(f"dry_sequence_breakers must have 1 to {_MAX_BREAKER_BYTES} bytes each, unlike {breaker!r}")
+            raise refused(f"dry_sequence_breakers must be 1 to {_MAX_BREAKER_BYTES} bytes long each, not {breaker!r}")
     return tuple(breakers)
 
 
@@ -269,7 +269,7 @@ def _sampler_names(names: Sequence[str]) -> tuple[str, ...]:
         raise refused(f"samplers must be a sequence of names, not {names!r}")
     for i, name in enumerate(names):
         if name not in DEFAULT_SAMPLERS:
-            raise refused(f"there is no sampler {name!r}; there are {', '.join(DEFAULT_SAMPLERS)}")
+            raise refused(f"unknown sampler {name!r}; known are {', '.join(DEFAULT_SAMPLERS)}")
         if name in names[:i]:
-            raise refused(f"samplers names {name!r} twice")
+            raise refused(f"samplers lists {name!r} twice")
     return tuple(names)

@@ -129,7 +129,7 @@ def test_zero_is_a_value() -> None:
         (["--stop-token-ids", "a,b"], "--stop-token-ids"),
         (["--stop", ""], "stop"),
         (["--samplers", "top_k,nope"], "nope"),
-        (["--mirostat", 1, "--top-k", 5], "top_k would have no effect"),
+        (["--mirostat", 1, "--top-k", 5], "mirostat replaces top_k"),
         (["--dynatemp-range", 0.5], "temperature"),
         (["--cache-type", "f17"], "--cache-type"),
         (["--n-ctx", 0], "--n-ctx"),

@@ -1,10 +1,10 @@
-"""The types of weights in files, by the engine's names. They stand here too so that help need not load the engine."""
+"""The types of weights in files, by the engine's names. Listed here so that help need not load the engine."""
 
 from __future__ import annotations
 
 import click
 
-#: In order of size, the largest first.
+#: Ordered by size, largest first.
 FILE_TYPES = (
     *("f32", "f16", "bf16"),
     *("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_1", "q5_0"),
@@ -14,20 +14,20 @@ FILE_TYPES = (
     *("tq1_0", "iq1_m", "iq1_s", "q1_0"),
 )
 
-#: What :func:`pyggml.convert` takes.
+#: The types that :func:`pyggml.convert` takes.
 OUTTYPES = ("auto", *FILE_TYPES)
 
 #: The last paragraph of the help of a command that takes a type.
 TYPES_EPILOG = f"Types: {', '.join(FILE_TYPES)}."
 
 imatrix_option = click.option(
-    "--imatrix", type=click.Path(), metavar="FILE", help="Which weights matter, as `pyggml imatrix` writes it."
+    "--imatrix", type=click.Path(), metavar="FILE", help="Importance matrix written by `pyggml imatrix`."
 )
 threads_option = click.option(
-    "-t", "--n-threads", type=click.IntRange(1, 512), help="Threads that encode weights; by default one per core."
+    "-t", "--n-threads", type=click.IntRange(1, 512), help="Threads that encode weights. Default: one per core."
 )
 
 
 def type_choice(names: tuple[str, ...]) -> click.Choice[str]:
-    """A parameter that is one of these, in upper or lower case."""
+    """A choice of these names, in upper or lower case."""
     return click.Choice(names, case_sensitive=False)

@@ -1,4 +1,4 @@
-"""The model that a command works with, and the bar that shows how far it is."""
+"""Loads the model that a command works with, and shows a progress bar."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened(model: str | None, **options: Any) -> Iterator[LLM]:
-    """Loads a model; says so when it is the shipped one.
+    """Loads a model, and says so if it is the one that ships with pyggml.
 
     Args:
-        model: as the option of that name.
-        **options: as :func:`pyggml.load`; None for what is not given.
+        model: the value of the option ``--model``.
+        **options: as :func:`pyggml.load`; None stands for the default.
     """
     say_which(model)
     what = "" if model is None else f" {Path(model).name}"

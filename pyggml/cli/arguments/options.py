@@ -25,20 +25,20 @@ model_option = click.option(
     "-m",
     "--model",
     metavar="MODEL",
-    type=click.Path(),  # for the completion of file names; what is there is said when it is loaded
+    type=click.Path(),  # only so that shells complete file names; loading checks that it exists
     help="A .gguf file, a Hugging Face directory, or a reference to the hub: hf:org/repo[@revision][:file]. "
-    "Without it: the small model that ships with pyggml.",
+    "Default: the small model that ships with pyggml.",
 )
 
 
 def load_options(function: _Function) -> _Function:
-    """Adds options for what :func:`pyggml.load` takes; the command gets None for those that are not given."""
+    """Adds the options of :func:`pyggml.load`; the command gets None for those not given."""
     fields = fields_of(LoadOptions).values()
     return _with_options(function, [field for field in fields if field.name != "source" and not field.hidden])
 
 
 def estimate_options(function: _Function) -> _Function:
-    """The same for what a model's ``estimate`` takes, with any number of output types."""
+    """Adds the options of a model's ``estimate``, with any number of output types."""
     fields = fields_of(EstimateOptions).values()
     return _with_options(function, [field for field in fields if field.name != "source"])
 
@@ -52,13 +52,13 @@ def _with_options(function: _Function, fields: Sequence[Field]) -> _Function:
 def field_option(
     field: Field, *, help: str | None = None, default: object = None, **settings: Any
 ) -> Callable[[_Function], _Function]:
-    """The option for a field, as a decorator. Unless it is given its value is None, or no value.
+    """A decorator that adds the option for a field. If it is not given, the command gets None, or () if it repeats.
 
     Args:
-        field: what it is for.
-        help: in place of the first sentence about the field.
-        default: what its help shows as the default; None: the field's.
-        **settings: of click's option, in place of those that follow from the field.
+        field: the field.
+        help: replaces the first sentence of the field's help.
+        default: the default shown in the help; None: the field's.
+        **settings: for click's option; they override those derived from the field.
     """
     name = field.name.replace("_", "-")
     if bool in field.types:
@@ -73,7 +73,7 @@ def field_option(
 
 
 def field_type(field: Field) -> ParamType:
-    """What an option for a field accepts."""
+    """The click type for a field's values."""
     low, high = _bound(field.low), _bound(field.high)
     if int in field.types:
         return _CountOrAuto(low, high) if field.words else click.IntRange(low, high)
@@ -83,16 +83,16 @@ def field_type(field: Field) -> ParamType:
 
 
 def sentence(help: str) -> str:
-    """The first sentence about a field, and what None means, as commands show it."""
+    """The first sentence of a field's help and what its None means, as commands show them."""
     sentences = re.split(r"(?<=\.) ", help)
-    unset = [f" Without it: {text.removeprefix('None: ')}" for text in sentences if text.startswith("None: ")]
+    unset = [f" Default: {text.removeprefix('None: ')}" for text in sentences if text.startswith("None: ")]
     first = "".join([sentences[0], *unset])
     first = re.sub(r"``(\w+)``", lambda name: "--" + name[1].replace("_", "-"), first)
     return first[:1].upper() + first[1:]
 
 
 def default_text(default: object) -> str:
-    """A default as help shows it; "" for those that say nothing."""
+    """A default as help shows it; "" for one that tells users nothing."""
     if isinstance(default, (bool, type(None))) or default == ():
         return ""
     return " ".join(json.dumps(item) for item in default) if isinstance(default, tuple) else str(default)
@@ -105,12 +105,12 @@ def _metavar(field: Field) -> str | None:
 
 
 def _bound(number: float) -> Any:
-    """A bound as click wants it; the largest numbers of C say nothing to those who type."""
+    """A bound for click; None for infinity and the limits of C integers, which tell users nothing."""
     return None if math.isinf(number) or number in (2**31 - 1, 2**32 - 1) else number
 
 
 class _CountOrAuto(ParamType):
-    """A number, or "auto" for as many as fit into memory."""
+    """A number, or "auto" for as many as fit in memory."""
 
     name = "n|auto"
 
@@ -126,11 +126,11 @@ class _CountOrAuto(ParamType):
         return self._count.convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        """The one word."""
+        """Completes "auto"."""
         return [CompletionItem("auto")] if "auto".startswith(incomplete) else []
 
 
-# What does not follow from the fields: how files and several values are typed.
+# What cannot be derived from the fields: files, repeated values, ranges that differ.
 _SPECIAL: dict[str, dict[str, Any]] = {
     "tokenizer": {"type": click.Path(), "metavar": "PATH"},
     "n_gpu_layers": {"type": _CountOrAuto(0, None), "metavar": "N|auto"},  # -1 is for programs
@@ -143,13 +143,13 @@ _SPECIAL: dict[str, dict[str, Any]] = {
         "type": type_choice(OUTTYPES),
         "multiple": True,
         "metavar": "TYPE",
-        "help": "As if the weights were made into this type first. May be repeated.",
+        "help": "Estimate for weights converted to this type. May be repeated.",
     },
 }
 
 
 def say_which(model: str | None, parameter: str = "--model") -> None:
-    """Tells on standard error that the shipped model is used, when none was named by that parameter."""
+    """Says on standard error that the shipped model is used, if that parameter names none."""
     if model is None:
         click.echo(
             f"pyggml: no {parameter} given: this is the small demonstration model that ships with pyggml", err=True

@@ -12,12 +12,12 @@ force_option = click.option("-f", "--force", is_flag=True, help="Replace OUT if 
 
 
 def output_file(out: str, *sources: str | None, force: bool) -> Path:
-    """The file that a command may write.
+    """The path of the file to write, if the command may write it.
 
     Args:
-        out: where the user wants it.
-        sources: what it is made from, which it must not replace.
-        force: whether it may replace any other file.
+        out: the path that the user gave.
+        sources: files that the command reads, which it must not overwrite.
+        force: whether it may overwrite any other file.
 
     Raises:
         click.ClickException: the file cannot or must not be written.
@@ -28,9 +28,9 @@ def output_file(out: str, *sources: str | None, force: bool) -> Path:
     if not path.parent.is_dir():
         raise click.ClickException(f"there is no directory {path.parent} to write {path.name} in")
     if not os.access(path.parent, os.W_OK):
-        raise click.ClickException(f"there is no permission to write in {path.parent}")
+        raise click.ClickException(f"no permission to write in {path.parent}")
     if any(_is_same(path, source) for source in sources if source is not None):
-        raise click.ClickException(f"{path} is also read: name another file to write")
+        raise click.ClickException(f"{path} is also an input: name another file to write")
     if path.exists() and not force:
         raise click.ClickException(f"{path} exists: --force replaces it")
     return path

@@ -1,4 +1,4 @@
-"""How to sample, as options of a command and as what ``/set`` takes in a chat: one table for both."""
+"""Sampling parameters as options of a command and of ``/set`` in a chat, from one table."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pyggml.sampling import SamplingParams
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: What a chat has for ``max_tokens``: an answer may go on until the context is full.
+#: A chat's ``max_tokens``: an answer may run until the context is full.
 TO_THE_END = 2**31 - 1
 
 
 class _List(ParamType):
-    """Values with commas between them."""
+    """Comma-separated values."""
 
     def __init__(self, name: str, item: ParamType) -> None:
         self.name = name
@@ -35,12 +35,12 @@ class _List(ParamType):
 
 
 class _Bias(ParamType):
-    """A token id and what is added to its logit."""
+    """A token id and the number to add to its logit."""
 
     name = "id=number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Both as a tuple."""
+        """The pair."""
         token_id, equals, bias = value.partition("=")
         if not equals:
             self.fail(f"{value!r} is not TOKEN_ID=NUMBER, such as 42=-inf.", param, ctx)
@@ -53,10 +53,10 @@ class SamplingOption:
 
     Attributes:
         field: the field.
-        type: of its value, or of each of them.
-        many: the option may be repeated.
-        value_of: makes the field's value of what was given.
-        help: in place of what is said about the field.
+        type: type of the value, or of each value if the option may be repeated.
+        many: whether the option may be repeated.
+        value_of: turns what was given into the field's value.
+        help: replaces the field's help.
     """
 
     field: Field
@@ -66,25 +66,25 @@ class SamplingOption:
     help: str | None = None
 
     def option(self, default: object) -> Callable[[_Function], _Function]:
-        """The option, as a decorator; unless it is given its value is None, or no value."""
+        """A decorator that adds the option; see :func:`field_option`."""
         own = {"type": self.type, "multiple": self.many} if self.field.name in _SPECIAL else {}
         return field_option(self.field, help=self.help, default=default, **own)
 
     def parsed(self, text: str) -> Any:
-        """The field's value of a text.
+        """The field's value, read from text.
 
         Raises:
-            click.UsageError: the text is none.
+            click.UsageError: the text is not a valid value.
         """
         value = self.type.convert(text, None, None)
         return self.value_of((value,) if self.many else value)
 
 
 def sampling_options(*, max_tokens: int | None = None) -> Callable[[_Function], _Function]:
-    """Adds the options of this module to a command, which gets those that were given as its argument ``sampling``.
+    """Adds the sampling options to a command, which gets those that were given as its argument ``sampling``.
 
     Args:
-        max_tokens: in place of the default.
+        max_tokens: replaces the default.
     """
     defaults = {} if max_tokens is None else {"max_tokens": max_tokens}
 
@@ -103,11 +103,11 @@ def sampling_options(*, max_tokens: int | None = None) -> Callable[[_Function], 
 
 
 def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
-    """What the options mean.
+    """The SamplingParams that the options stand for.
 
     Raises:
-        click.UsageError: they do not go together.
-        click.ClickException: a file among them is not what it should be.
+        click.UsageError: the options contradict each other.
+        click.ClickException: a file cannot be read or is invalid.
     """
     values = {name: OPTIONS[name].value_of(value) for name, value in given.items()}
     try:
@@ -117,15 +117,15 @@ def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
 
 
 def changed(params: SamplingParams, name: str, text: str) -> SamplingParams:
-    """The same with one field as a text says; "default" makes it what it is without a say.
+    """The parameters with one field set from text; "default" resets it.
 
     Raises:
-        click.ClickException: no such field, or not a value that it can have.
-        InvalidParameterError: it does not go together with the others.
+        click.ClickException: there is no such field, or the value is invalid.
+        InvalidParameterError: the value contradicts the other parameters.
     """
     name = name.replace("-", "_")
     if name not in OPTIONS:
-        raise click.ClickException(f"there is no sampling parameter {name}; there are {', '.join(OPTIONS)}")
+        raise click.ClickException(f"unknown sampling parameter {name}; known are {', '.join(OPTIONS)}")
     option = OPTIONS[name]
     try:
         value: Any = option.field.default if text == "default" else option.parsed(text)
@@ -135,7 +135,7 @@ def changed(params: SamplingParams, name: str, text: str) -> SamplingParams:
 
 
 def differing(params: SamplingParams) -> dict[str, object]:
-    """The fields that are not what they are without a say."""
+    """The fields that differ from their defaults."""
     defaults = pyggml.SamplingParams()
     names = [field.name for field in fields(params)]
     return {name: getattr(params, name) for name in names if getattr(params, name) != getattr(defaults, name)}
@@ -149,12 +149,12 @@ def _text_of(path: str) -> str:
 
 
 def _schema_of(path: str) -> Any:
-    """The schema in a file, looked at before a model is loaded for it."""
+    """The schema in a file, checked before a model is loaded for it."""
     try:
         schema = json.loads(_text_of(path))
         pyggml.grammar_of(schema)
     except json.JSONDecodeError as error:
-        raise click.ClickException(f"{path} is no JSON: {error}") from None
+        raise click.ClickException(f"{path} is not valid JSON: {error}") from None
     except (pyggml.InvalidParameterError, pyggml.GrammarError) as error:
         raise click.ClickException(f"{path}: {error}") from None
     return schema
@@ -162,37 +162,37 @@ def _schema_of(path: str) -> Any:
 
 _FILE = click.Path(exists=True, dir_okay=False)
 
-# What does not follow from the fields: how files, lists and pairs are typed.
+# What cannot be derived from the fields: files, lists and pairs.
 _SPECIAL: dict[str, dict[str, Any]] = {
     "stop": {"type": click.STRING, "many": True, "help": "Text that ends the generation; may be repeated."},
     "json_schema": {
         "type": _FILE,
         "value_of": _schema_of,
-        "help": "A file with the JSON schema that the text must match.",
+        "help": "File with a JSON schema that the text must match.",
     },
-    "grammar": {"type": _FILE, "value_of": _text_of, "help": "A file with the GBNF grammar that the text must match."},
+    "grammar": {"type": _FILE, "value_of": _text_of, "help": "File with a GBNF grammar that the text must match."},
     "stop_token_ids": {
         "type": _List("ids", click.INT),
-        "help": "Token ids that end the generation, with commas between them.",
+        "help": "Token ids that end the generation, separated by commas.",
     },
     "logit_bias": {
         "type": _Bias(),
         "many": True,
         "value_of": dict,
-        "help": "What to add to a token's logit, such as 42=-inf; may be repeated.",
+        "help": "Number to add to a token's logit, such as 42=-inf; may be repeated.",
     },
     "dry_sequence_breakers": {
         "type": click.STRING,
         "many": True,
-        "help": "Text that no repetition reaches across; may be repeated.",
+        "help": "Text at which DRY stops matching a repetition; may be repeated.",
     },
     "samplers": {
         "type": _List("names", click.STRING),
-        "help": "Samplers in the order they work, with commas between them.",
+        "help": "Samplers in the order they run, separated by commas.",
     },
 }
 
-#: All fields of SamplingParams but logprobs, which are for programs.
+#: All fields of SamplingParams except logprobs, which only programs need.
 OPTIONS = {
     field.name: SamplingOption(field, **{"type": field_type(field), **_SPECIAL.get(field.name, {})})
     for field in fields_of(SamplingParams).values()

@@ -1,4 +1,4 @@
-"""Texts that commands let a model read, a chunk at a time."""
+"""Texts that commands feed to a model, a chunk at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ text_argument = click.argument("text", type=click.Path(allow_dash=True))
 
 
 def chunk_options(function: _Function) -> _Function:
-    """Adds the options that say how to read a text, named like the parameters of :func:`pyggml.perplexity`."""
+    """Adds the options for reading a text, named like the parameters of :func:`pyggml.perplexity`."""
     for option in reversed(_CHUNK_OPTIONS):
         function = option(function)
     return function
@@ -23,14 +23,14 @@ def chunk_options(function: _Function) -> _Function:
 
 _CHUNK_OPTIONS = [
     click.option("-c", "--n-ctx", type=click.IntRange(16), default=512, show_default=True, help="Tokens in a chunk."),
-    click.option("--n-chunks", type=click.IntRange(1), help="Chunks to read; by default all."),
+    click.option("--n-chunks", type=click.IntRange(1), help="Number of chunks to read. Default: all."),
     click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ..."),
-    click.option("-t", "--n-threads", type=click.IntRange(1, 512), help="Compute threads; by default one per core."),
+    click.option("-t", "--n-threads", type=click.IntRange(1, 512), help="Compute threads. Default: one per core."),
 ]
 
 
 def text_or_file(text: str) -> str | Path:
-    """What the library is given: the path of the file, or for ``-`` the text on standard input.
+    """The text to pass to the library: a file's path, or for ``-`` the text on standard input.
 
     Raises:
         click.ClickException: there is no such file, or standard input is not UTF-8.
@@ -48,7 +48,7 @@ def text_or_file(text: str) -> str | Path:
 
 
 def amount(text: str | Path, n_chunks: int | None, n_ctx: int) -> tuple[int, str]:
-    """How much will be read, and its unit, for the rate of a progress bar: tokens if they are known, else bytes."""
+    """How much will be read, for a progress bar: in tokens if their number is known, else in bytes."""
     if n_chunks is not None:
         return n_chunks * n_ctx, "tokens"
     return (len(text.encode()) if isinstance(text, str) else text.stat().st_size), "B"
