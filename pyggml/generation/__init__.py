@@ -1,1 +1,1 @@
-"""From a prompt to tokens: jobs, the engine that computes them, and the ways to read what comes out."""
+"""From a prompt to tokens: jobs, the engine that computes them, and streams that read the results."""

@@ -1,4 +1,4 @@
-"""A running generation in an event loop. Importing this imports asyncio, so it is done when first needed."""
+"""A running generation in an event loop. This module imports asyncio, so it is itself imported only when needed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-_AFTER_DEADLINE_S = 0.001  # the engine's deadline began a moment later than ours
+_AFTER_DEADLINE_S = 0.001  # the engine starts counting a moment after us
 
 
 class BaseAsyncStream(AsyncIterator[C], Generic[C, D]):
-    """What asynchronous streams of all kinds of chunks have in common."""
+    """Base class of asynchronous streams, for any kind of chunk."""
 
     def __init__(self, job: Job, assembly: Assembly) -> None:
-        """Keeps the job until it is wanted, and what makes chunks of it."""
+        """Keeps the job, which is submitted when the first chunk is awaited, and the assembly that makes its chunks."""
         self._job = job
         self._assembly = assembly
         self._request: Request | None = None
@@ -40,7 +40,7 @@ class BaseAsyncStream(AsyncIterator[C], Generic[C, D]):
         if self._assembly.ended:
             raise StopAsyncIteration
         if self._is_awaited:
-            raise InvalidParameterError("a chunk of this stream is being awaited already; only one task may iterate")
+            raise InvalidParameterError("another task is already iterating over this stream: use one task per stream")
         self._is_awaited = True
         try:
             return await self._next()
@@ -53,7 +53,7 @@ class BaseAsyncStream(AsyncIterator[C], Generic[C, D]):
                 self._hang_up()
 
     async def finish(self) -> D:
-        """Runs to the end, and returns everything generated, chunks already taken included.
+        """Runs to the end and returns everything generated, including chunks already taken.
 
         Raises:
             As :meth:`LLM.generate`.
@@ -67,12 +67,12 @@ class BaseAsyncStream(AsyncIterator[C], Generic[C, D]):
         """The whole generation, once the last chunk has been taken.
 
         Raises:
-            InvalidParameterError: it has not ended yet, or never began.
+            InvalidParameterError: the generation has not ended yet, or has not started.
         """
         return cast("D", self._assembly.completion(self._request))
 
     def cancel(self) -> None:
-        """Ends the generation soon; the iterator then ends with a chunk of ``finish_reason="cancelled"``."""
+        """Ends the generation soon; the last chunk then has ``finish_reason="cancelled"``."""
         self._is_cancelled = True
         if self._request is not None:
             self._request.cancel()
@@ -80,7 +80,7 @@ class BaseAsyncStream(AsyncIterator[C], Generic[C, D]):
             self._line.nudge()
 
     async def aclose(self) -> None:
-        """Cancels; the iterator is over. Does not wait for the engine."""
+        """Cancels the generation and ends the iterator. Does not wait for the engine."""
         self._close()
 
     async def __aenter__(self) -> Self:
@@ -95,12 +95,12 @@ class BaseAsyncStream(AsyncIterator[C], Generic[C, D]):
         line = self._line = self._line or Line()
         request = self._request or await self._submit(line)
         token_ids = [] if request is None else await self._read(request, line)
-        if self._assembly.ended:  # closed while it was awaited
+        if self._assembly.ended:  # closed during the await
             raise StopAsyncIteration
         return cast("C", self._assembly.abandon() if request is None else self._assembly.add(request, token_ids))
 
     async def _submit(self, line: Line) -> Request | None:
-        """Queues the request, once there is room if the job waits for it. None when nobody wants it any more."""
+        """Queues the request, waiting for room if the job says so. None if it was cancelled or closed meanwhile."""
         deadline = self._deadline = self._job.deadline()
         while not self._is_over:
             try:
@@ -110,7 +110,7 @@ class BaseAsyncStream(AsyncIterator[C], Generic[C, D]):
                     raise
             else:
                 break
-            if self._is_over:  # since that attempt, which a thread may have made
+            if self._is_over:  # cancelled during the attempt, which may run in another thread
                 break
             self._job.engine.ask_for_room(line.waker, line.tag)
             await line.news(time_left(deadline))
@@ -123,7 +123,7 @@ class BaseAsyncStream(AsyncIterator[C], Generic[C, D]):
         if self._job.is_slow:
             self._request = await asyncio.to_thread(attempt)
             return
-        # Hundreds of tasks may begin at once: with one in each round, the loop sees to everything else in between.
+        # Hundreds of tasks may start at once: submitting one per turn of the loop lets other work run in between.
         async with line.beginning:
             if not self._is_over:
                 self._request = attempt()
@@ -133,14 +133,16 @@ class BaseAsyncStream(AsyncIterator[C], Generic[C, D]):
         while not self._assembly.ended:
             token_ids = request.read_now(self._job.min_tokens)
             if len(token_ids) == READ_TOKENS:
-                await asyncio.sleep(0)  # there may be more, and turning them to text takes time: others first
+                await asyncio.sleep(
+                    0
+                )  # decoding this many tokens takes time, and more may follow: let others run first
             if token_ids or request.finish_reason is not None:
                 return token_ids
             await line.news(self._until_deadline())
         return []
 
     def _until_deadline(self) -> float | None:
-        """Seconds until one that is still queued can be seen to have timed out; one that runs ends by itself."""
+        """Seconds to wait before checking whether a queued request has timed out; a running one ends by itself."""
         if self._deadline is None:
             return None
         left = self._deadline + _AFTER_DEADLINE_S - time.monotonic()
@@ -163,12 +165,13 @@ class BaseAsyncStream(AsyncIterator[C], Generic[C, D]):
 
 
 class AsyncStream(BaseAsyncStream[Chunk, Completion]):
-    """A generation as an asynchronous iterator of chunks; it begins when the first one is awaited.
+    """A generation as an asynchronous iterator of chunks; it starts when the first chunk is awaited.
 
-    One task iterates, in one event loop; any thread may :meth:`cancel`. Closing it, leaving its ``async with`` block,
-    dropping it, or cancelling the task that awaits a chunk cancels what still runs. After an exception it is over.
+    Only one task may iterate, in one event loop; any thread may call :meth:`cancel`. Closing or dropping the stream,
+    leaving its ``async with`` block, or cancelling the task that awaits a chunk cancels the generation. After an
+    exception the stream has ended.
     """
 
     def __init__(self, job: Job) -> None:
-        """Keeps the job until it is wanted."""
+        """Keeps the job, which is submitted when the first chunk is awaited."""
         super().__init__(job, Assembly(job.tokenizer, job.stop))

@@ -1,4 +1,4 @@
-"""Many prompts at once: a window of them in flight, refilled as any ends, and the results in order."""
+"""Runs many prompts, with a limited number in flight at a time, and returns the results in order."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Progress = Callable[[int, int | None], object]
 NumberedJobs = Iterator[tuple[int, Job]]
 P = TypeVar("P")
 
-_ROOM = 2**64 - 1  # the tag that stands for room in the queue; the others are numbers of prompts
+_ROOM = 2**64 - 1  # tag for room in the queue; the other tags are indices of prompts
 
 
 def jobs(prompts: Iterable[P], make_job: Callable[[P], Job]) -> NumberedJobs:
-    """A job for each prompt as it is asked for, with its number."""
+    """Yields the index of each prompt and a job for it, created on demand."""
     for index, prompt in enumerate(prompts):
         with _named(index):
             job = make_job(prompt)
@@ -30,23 +30,23 @@ def jobs(prompts: Iterable[P], make_job: Callable[[P], Job]) -> NumberedJobs:
 
 
 class Results:
-    """Completions by number of prompt, and word to the caller of how many there are."""
+    """Collects completions by index, and reports progress to the caller."""
 
     def __init__(self, n_total: int | None, progress: Progress | None, what: str = "prompt") -> None:
-        """Starts with none. ``what`` is the word for one of those that are counted."""
+        """Starts empty. ``what`` names one of the counted things in messages."""
         self.what = what
         self._n_total = n_total
         self._progress = progress
         self._completions: dict[int, Completion] = {}
 
     def add(self, index: int, completion: Completion) -> None:
-        """Takes one; what the caller's callback raises comes out."""
+        """Adds a completion. Exceptions from the caller's callback propagate."""
         self._completions[index] = completion
         if self._progress is not None:
             self._progress(len(self._completions), self._n_total)
 
     def in_order(self) -> list[Completion]:
-        """All of them, once none is missing."""
+        """All completions in order; call it when none is missing."""
         return [self._completions[index] for index in range(len(self._completions))]
 
 
@@ -54,14 +54,13 @@ def run(engine: Engine, numbered: NumberedJobs, n_in_flight: int, results: Resul
     """Runs every job on the calling thread, which sleeps while the engine works.
 
     Args:
-        engine: theirs.
-        numbered: taken as there is room for them.
-        n_in_flight: how many are submitted and not ended at any time.
-        results: where the completions go.
+        engine: the engine of the jobs.
+        numbered: jobs with their indices, created as there is room for them.
+        n_in_flight: maximum number of unfinished requests at any time.
+        results: collects the completions.
 
     Raises:
-        InferError: what went wrong with one of them. The others are cancelled then, as they are by whatever else
-            comes up.
+        InferError: a job failed. This or any other exception cancels the other jobs.
     """
     window = _Window(engine, results)
     try:
@@ -74,8 +73,8 @@ def run(engine: Engine, numbered: NumberedJobs, n_in_flight: int, results: Resul
 
 
 async def arun(numbered: NumberedJobs, n_in_flight: int, results: Results) -> None:
-    """The same in an event loop, as so many tasks that share the jobs."""
-    import asyncio  # loaded by who has a loop; "import pyggml" does without
+    """As :func:`run`, in an event loop: ``n_in_flight`` tasks share the jobs."""
+    import asyncio  # imported late to keep "import pyggml" fast
 
     from pyggml.generation.astream import AsyncStream
 
@@ -89,7 +88,7 @@ async def arun(numbered: NumberedJobs, n_in_flight: int, results: Results) -> No
     try:
         await asyncio.gather(*workers)
     except GeneratorExit:
-        raise  # the loop is gone, and with it what there was to wait for
+        raise  # the event loop is gone, so there is nothing to wait for
     except BaseException:
         for worker in workers:
             worker.cancel()
@@ -98,7 +97,7 @@ async def arun(numbered: NumberedJobs, n_in_flight: int, results: Results) -> No
 
 
 class _Window:
-    """Requests in flight, and the one waker that hears of them all."""
+    """The requests in flight, and one waker for all of them."""
 
     def __init__(self, engine: Engine, results: Results) -> None:
         self._engine = engine
@@ -107,18 +106,18 @@ class _Window:
         self._streams: dict[int, Stream] = {}
 
     def add(self, index: int, job: Job) -> None:
-        """Queues a job, once there is room."""
+        """Queues a job, after waiting for room if necessary."""
         with _named(index, self._results.what):
             self._streams[index] = Stream(job, self._queue(index, job))
-        self._look(index)  # from then on the waker is told
+        self._look(index)  # from now on the waker is notified
 
     def drain_below(self, n_in_flight: int) -> None:
-        """Waits until fewer than that many are in flight."""
+        """Waits until fewer than ``n_in_flight`` requests are in flight."""
         while len(self._streams) >= n_in_flight:
             self._take_news()
 
     def close(self) -> None:
-        """Cancels what is in flight."""
+        """Cancels the requests in flight."""
         for stream in self._streams.values():
             stream.close()
 
@@ -137,7 +136,7 @@ class _Window:
         return tags
 
     def _look(self, index: int) -> None:
-        """Reads what a request has, and lets it go when that was the end."""
+        """Reads a request's new tokens, and removes the request if it has ended."""
         stream = self._streams.get(index)
         if stream is None:
             return
@@ -150,7 +149,7 @@ class _Window:
 
 @contextlib.contextmanager
 def _named(index: int, what: str = "prompt") -> Iterator[None]:
-    """Notes on an exception which one it was about, where Python can."""
+    """Adds a note to an exception saying which prompt it was about (Python 3.11 and later)."""
     try:
         yield
     except Exception as error:

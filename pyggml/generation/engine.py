@@ -1,6 +1,6 @@
-"""The Python face of the native engine: submit, read, cancel.
+"""The Python interface of the native engine: submit, read, cancel.
 
-The engine's thread decodes; Python only queues requests and takes their token ids in chunks, with the GIL released
+The engine's own thread decodes. Python only queues requests and reads their token ids in chunks, and releases the GIL
 while it waits. Nothing here runs per token.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TokenIds = Sequence[int] | npt.NDArray[np.integer[Any]]
 T = TypeVar("T")
 
-#: Tokens that one read returns at most.
+#: Maximum number of tokens that one read returns.
 READ_TOKENS = 512
 
 _FINISH_REASONS: dict[int, FinishReason] = {
@@ -41,7 +41,7 @@ _FINISH_REASONS: dict[int, FinishReason] = {
     lib.PYG_FINISH_TIMEOUT: "timeout",
 }
 
-# The sampling parameters that the native side takes as they are: numbers of the same name.
+# The sampling parameters that are passed on unchanged: numbers whose fields in C have the same name.
 _SAMPLING_NUMBERS = [
     name
     for name, field in ffi.typeof("pyg_sampling").fields
@@ -54,10 +54,10 @@ _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 class Request:
     """One generation in flight. One thread reads it; any thread may cancel it.
 
-    Dropping it cancels it if it still runs.
+    Dropping it cancels the generation.
 
     Attributes:
-        logprobs: of the tokens of the last read; None unless asked for.
+        logprobs: log probabilities of the tokens of the last read; None unless requested.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Request:
         """Takes ownership of a native request, and keeps its engine alive.
 
         Args:
-            handle: the request.
-            engine: where it runs.
-            prompt: its prompt; needed for logprobs of it only.
-            n_logprobs: alternatives of each token that it was asked for; 0: no logprobs.
-            n_prompt_logprobs: the same for its prompt.
+            handle: the native request.
+            engine: the engine that runs it.
+            prompt: the prompt; needed only for its logprobs.
+            n_logprobs: number of alternatives to report for each generated token; 0: no logprobs.
+            n_prompt_logprobs: the same for the tokens of the prompt.
         """
         self._handle = handle
         self._engine = engine
@@ -88,15 +88,13 @@ class Request:
         self._n_out = ffi.new("int32_t *")
 
     def read(self, min_tokens: int = 1) -> list[int]:
-        """Waits for new tokens, or the end, and returns all there are (at most 512).
+        """Waits for new tokens or the end, and returns the available tokens (at most 512).
 
-        With ``min_tokens`` it lets that many gather first, for a twentieth of a second at most.
-
-        The GIL is released while waiting. After the end it returns what is left, then ``[]``, and
-        :attr:`finish_reason` is set.
+        With ``min_tokens`` it lets that many gather first, for at most a twentieth of a second. Releases the GIL while
+        waiting. After the end it returns any remaining tokens, then ``[]``, and :attr:`finish_reason` is set.
 
         Raises:
-            ClosedError: the engine was closed under the request.
+            ClosedError: the engine was closed while the request was running.
             EngineError: the engine failed.
             KeyboardInterrupt: Ctrl-C, within a twentieth of a second.
         """
@@ -106,10 +104,9 @@ class Request:
                 return token_ids
 
     def read_now(self, min_tokens: int = 1) -> list[int]:
-        """The same without waiting: what is there, perhaps nothing.
+        """Returns the available tokens without waiting; there may be none.
 
-        When that is less than ``min_tokens``, the waker that the request was submitted with will be told once there
-        is so much, or the end.
+        If there are fewer than ``min_tokens``, the request's waker is notified once there are that many, or at the end.
 
         Raises:
             As :meth:`read`.
@@ -136,17 +133,17 @@ class Request:
         return token_ids
 
     def cancel(self) -> None:
-        """Ends the request at the engine's next opportunity, also inside prefill. Does not wait."""
+        """Ends the request at the engine's next opportunity, even during prefill. Does not wait."""
         lib.pyg_request_cancel(self._handle)
 
     @property
     def finish_reason(self) -> FinishReason | None:
-        """None until the request has ended and all its tokens are read."""
+        """None until the request has ended and all its tokens have been read."""
         return _FINISH_REASONS.get(self._state.finish)
 
     @property
     def stop_token_id(self) -> int | None:
-        """The stop token that ended it, if one did."""
+        """The stop token that ended the request, if one did."""
         return self._state.stop_token_id if self._state.stop_token_id >= 0 else None
 
     @property
@@ -156,20 +153,20 @@ class Request:
 
     @property
     def cached_tokens(self) -> int:
-        """Prompt tokens whose computation was reused."""
+        """Number of prompt tokens taken from the cache."""
         return int(self._state.n_cached)
 
     @property
     def prompt_logprobs(self) -> list[TokenLogprobs | None] | None:
-        """Logprobs of the prompt, as far as it was computed at the last read; None unless asked for."""
+        """Logprobs of the prompt tokens computed by the time of the last read; None unless requested."""
         if self._prompt is None:
             return None
-        told = self._prompt[1 : 1 + self._state.n_prompt_logprobs].tolist()
-        return [None, *logprobs.read(self._handle, told, 0, self._n_prompt_logprobs, of_prompt=True)]
+        token_ids = self._prompt[1 : 1 + self._state.n_prompt_logprobs].tolist()
+        return [None, *logprobs.read(self._handle, token_ids, 0, self._n_prompt_logprobs, of_prompt=True)]
 
     @property
     def timings(self) -> Timings:
-        """Where the time went, as of the last read."""
+        """How long each phase took, as of the last read."""
         state = self._state
         return Timings(
             queue_s=state.queue_s,
@@ -184,12 +181,12 @@ class Request:
 class Engine:
     """One context and the native thread that decodes with it.
 
-    Any thread may submit. As many requests are computed together as the context has sequences; the others wait, and
-    are taken up in the order they came.
+    Any thread may submit. The engine computes as many requests together as the context has sequences; the others wait
+    and are started in the order of their submission.
 
     Attributes:
-        n_ctx: cells that the requests share.
-        n_vocab: width of a row of logits.
+        n_ctx: context size in tokens, shared by the requests.
+        n_vocab: number of logits in a row.
     """
 
     def __init__(
@@ -200,14 +197,14 @@ class Engine:
         max_queue: int | None = None,
         adapt_threads: bool = False,
     ) -> None:
-        """Takes the context over: it is closed for everybody else.
+        """Takes over the context and closes it for everybody else.
 
         Args:
-            context: made for this engine.
-            n_ctx: cells that requests may use; 0: all the context has.
-            prefix_cache: keep what finished requests computed, while there is room, for prompts that begin alike.
-            max_queue: requests that may wait; None: any number.
-            adapt_threads: choose the number of compute threads while running; otherwise the context's hold.
+            context: a context made for this engine.
+            n_ctx: number of cells that requests may use; 0: all cells of the context.
+            prefix_cache: keep the work of finished requests for prompts with the same beginning, while there is room.
+            max_queue: maximum number of waiting requests; None: no limit.
+            adapt_threads: adapt the number of compute threads while running; otherwise the context's number is kept.
 
         Raises:
             UnsupportedArchitectureError: the model does not generate token by token.
@@ -238,18 +235,18 @@ class Engine:
 
         Args:
             token_ids: the prompt.
-            params: its ``stop`` strings and its ``timeout_s`` are the caller's business; the rest is done here.
-            stop_token_ids: the complete set of tokens to end at.
-            timeout_s: from now; None: no limit.
-            waker: told ``tag`` when there is news; see :meth:`Request.read_now`.
-            tag: what it is told, 0 to 2**64 - 1.
+            params: sampling parameters; ``stop`` and ``timeout_s`` are ignored here and left to the caller.
+            stop_token_ids: all tokens that end the generation.
+            timeout_s: time limit, counted from now; None: no limit.
+            waker: notified with ``tag`` when there is news; see :meth:`Request.read_now`.
+            tag: identifies the request to the waker, 0 to 2**64 - 1.
 
         Raises:
-            EmptyPromptError: no tokens.
-            ContextOverflowError: more tokens than n_ctx.
-            InvalidParameterError: a token id outside the vocabulary.
-            GrammarError: the grammar or schema cannot be used.
-            QueueFullError: ``max_queue`` requests are waiting already.
+            EmptyPromptError: the prompt has no tokens.
+            ContextOverflowError: the prompt has more tokens than n_ctx.
+            InvalidParameterError: a token id is outside the vocabulary.
+            GrammarError: the grammar cannot be used.
+            QueueFullError: ``max_queue`` requests are already waiting.
             ClosedError: the engine was closed.
         """
         prompt = int32_array("the prompt", token_ids)
@@ -266,24 +263,24 @@ class Engine:
             len(prompt),
             options,
         )
-        del borrowed  # the native side has copied it
+        del borrowed  # native code has copied it
         return Request(handle, self, prompt, params.logprobs, params.prompt_logprobs)
 
     def ask_for_room(self, waker: Waker, tag: int = 0) -> None:
-        """Has the waker told once there is room in the queue, which may be at once. It is not kept for anybody.
+        """Notifies the waker once there is room in the queue, possibly at once. The room is not reserved.
 
         Raises:
-            ClosedError: the engine was closed. If it is closed later, the waker is told too.
+            ClosedError: the engine was closed. If it is closed later, the waker is notified too.
         """
         errors.call(lib.pyg_engine_ask_for_room, self._handle, waker.handle, tag)
 
     def when_there_is_room(self, attempt: Callable[[], T], deadline: float | None = None) -> T:
-        """Repeats an attempt to submit for as long as the queue is full, and returns what it returns.
+        """Retries ``attempt`` until the queue has room, and returns its result.
 
-        Waits with the GIL released.
+        Releases the GIL while waiting.
 
         Args:
-            attempt: raises QueueFullError when there is no room.
+            attempt: submits something; raises QueueFullError when there is no room.
             deadline: when to give up, by :func:`time.monotonic`; None: never.
 
         Raises:
@@ -305,16 +302,16 @@ class Engine:
 
         Args:
             token_ids: the prompt.
-            waits: wait for room in a full queue.
+            waits: if the queue is full, wait for room.
 
         Raises:
-            As :meth:`submit`; EngineError when the computation failed.
+            As :meth:`submit`; EngineError: the computation failed.
         """
         prompt = int32_array("the prompt", token_ids)
         logits = self._room_for_logits(len(prompt))
 
         def free(request: CData, _lent: object = logits) -> None:
-            """Waits until the engine has let go of the array, which lives as long as this function does."""
+            """Waits until the engine has released the array, which this function keeps alive."""
             lib.pyg_request_free(request)
 
         def submit() -> CData:
@@ -332,7 +329,7 @@ class Engine:
         return logits
 
     def reset(self) -> None:
-        """Forgets what is kept for prompts that begin alike; what runs is not disturbed. Does not wait.
+        """Clears the prefix cache. Running requests are not affected. Does not wait.
 
         Raises:
             ClosedError: the engine was closed.
@@ -340,7 +337,7 @@ class Engine:
         errors.call(lib.pyg_engine_reset, self._handle)
 
     def stats(self) -> EngineStats:
-        """The engine's counters. Never waits for a decode.
+        """The engine's counters. Never waits for a forward pass.
 
         Raises:
             ClosedError: the engine was closed.
@@ -351,7 +348,7 @@ class Engine:
 
     def _room_for_logits(self, n_tokens: int) -> npt.NDArray[np.float32]:
         if n_tokens > self.n_ctx:
-            n_tokens = 0  # the engine is going to refuse the prompt, by name
+            n_tokens = 0  # the engine will refuse the prompt
         n_bytes, available = n_tokens * self.n_vocab * 4, lib.pyg_memory_available()
         if n_bytes > available:
             raise errors.OutOfMemoryError(
@@ -364,7 +361,7 @@ class Engine:
     def close(self) -> None:
         """Ends every request (their readers get ClosedError), stops the thread and frees the context.
 
-        Waits until the thread has ended, which takes at most one step of a decode. May be repeated.
+        Waits for the thread to end, which takes at most one step of a forward pass. Safe to call again.
         """
         errors.call(lib.pyg_engine_close, self._handle)
         _open_engines.discard(self)
@@ -374,21 +371,21 @@ def time_left(deadline: float | None) -> float | None:
     """Seconds until a request's deadline; None without one.
 
     Raises:
-        RequestTimeout: it has passed, and the request is not even queued.
+        RequestTimeout: the deadline passed before the request was queued.
     """
     if deadline is None:
         return None
     left = deadline - time.monotonic()
     if left <= 0:
         raise errors.RequestTimeout(
-            "timeout_s was over before there was room in the queue: allow more time, send fewer requests at once, or "
-            "load with a larger max_queue"
+            "timeout_s passed before there was room in the queue: allow more time, send fewer requests at once, or "
+            "load the model with a larger max_queue"
         )
     return left
 
 
 def _native_options(params: SamplingParams, stop_token_ids: Sequence[int]) -> tuple[CData, list[CData]]:
-    """The request's options, and what they point to, which must live until the native call has copied it."""
+    """The native options, and the objects they point to, which must live until the native call has copied them."""
     options = ffi.new("pyg_request_options *")
     options.max_tokens = params.max_tokens
     options.n_logprobs, options.n_prompt_logprobs = params.logprobs, params.prompt_logprobs
@@ -430,7 +427,7 @@ def _fill_grammar(sampling: CData, grammar: Grammar) -> list[CData]:
 
 
 def _strings(texts: Sequence[str], borrowed: list[CData]) -> tuple[CData, int]:
-    """Texts as an array of C strings, and their number. What has to stay alive is added to ``borrowed``."""
+    """Texts as an array of C strings, and their number. Adds to ``borrowed`` whatever has to stay alive."""
     strings = [ffi.new("char[]", text.encode()) for text in texts]
     array = ffi.new("char *[]", strings)
     borrowed += [*strings, array]
@@ -443,6 +440,6 @@ def _any_seed() -> int:
 
 @atexit.register
 def _close_engines() -> None:
-    """Stops the native threads before the interpreter and the process's statics go away under them."""
+    """Stops the native threads before the interpreter and C++ statics are torn down."""
     for engine in list(_open_engines):
         engine.close()

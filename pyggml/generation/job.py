@@ -1,4 +1,4 @@
-"""A generation that somebody asked for: checked at once, worked out and queued when its caller is ready to wait."""
+"""A requested generation: checked at once, but prepared and queued only when its caller is ready to wait."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 
 Prompt = str | TokenIds
 
-# What takes longer than about a millisecond on the way into the queue, and so may not hold up an event loop.
+# From these sizes on, submitting takes longer than about a millisecond and must not run in an event loop.
 _LONG_TEXT = 4_000  # characters to tokenize
 _LONG_LIST = 8_000  # token ids to convert
 _LONG_BIAS = 1_000  # entries
 
-#: With stop strings the text must be looked at while it grows; this many tokens at a time.
+#: With stop strings, the text has to be checked as it grows, this many tokens at a time.
 TOKENS_PER_LOOK = 8
-# Otherwise a whole generation is read in pieces that take an event loop no time worth mentioning.
+# Otherwise it is read in chunks this large, which an event loop handles in no noticeable time.
 _TOKENS_PER_READ = 256
 
 
 class Job:
-    """One generation, before it is a request. May be queued by any one thread.
+    """One generation that has not been submitted yet. Any one thread may submit it.
 
     Attributes:
-        engine: where it will run.
-        tokenizer: turns its prompt to token ids, and what comes to text.
-        params: the caller's, merged.
-        waits: whether it waits for room in a full queue, or gives up.
-        min_tokens: its reader wants to wake for so many.
+        engine: the engine that will run it.
+        tokenizer: encodes the prompt and decodes the answer.
+        params: the caller's sampling parameters, merged.
+        waits: whether to wait for room if the queue is full.
+        min_tokens: number of new tokens for which to wake the reader.
     """
 
     def __init__(
@@ -55,18 +55,18 @@ class Job:
         *,
         waits: bool,
     ) -> None:
-        """Checks what can be checked at no cost.
+        """Checks only what is cheap to check.
 
         Args:
-            engine: where it will run.
-            tokenizer: the model's.
+            engine: the engine that will run it.
+            tokenizer: the model's tokenizer.
             stop_tokens: the model's own stop tokens.
             prompt: text or token ids.
-            params: all of them.
-            waits: wait for room in a full queue.
+            params: sampling parameters, merged.
+            waits: if the queue is full, wait for room.
 
         Raises:
-            EmptyPromptError: no text.
+            EmptyPromptError: the prompt is an empty text.
         """
         _require_text(prompt)
         self.engine = engine
@@ -79,7 +79,7 @@ class Job:
         self._ready: _Ready | None = None
 
     def unwatched(self) -> Self:
-        """The same job, whose reader wakes seldom, since nobody looks before the end."""
+        """Makes the reader wake rarely, because nobody looks before the end. Returns the job itself."""
         self.min_tokens = TOKENS_PER_LOOK if self.params.stop else _TOKENS_PER_READ
         return self
 
@@ -99,16 +99,16 @@ class Job:
         )
 
     def submit(self, waker: Waker | None = None, tag: int = 0, deadline: float | None = None) -> Request:
-        """Queues it, if there is room.
+        """Queues the job, if there is room.
 
         Args:
-            waker: to be told ``tag`` when there is news.
-            tag: what it is told.
-            deadline: of :meth:`deadline`, when time has passed since; None: ``timeout_s`` starts now.
+            waker: notified with ``tag`` when there is news.
+            tag: identifies the request to the waker.
+            deadline: the result of :meth:`deadline`, if it was called earlier; None: ``timeout_s`` starts now.
 
         Raises:
             QueueFullError: there is no room; try again.
-            InferError: as :meth:`Engine.submit <pyggml.generation.engine.Engine.submit>`, and what tokenizers raise.
+            InferError: as :meth:`Engine.submit <pyggml.generation.engine.Engine.submit>`, and errors of tokenizers.
         """
         if self._ready is None:
             self._ready = self._work_out()
@@ -123,10 +123,10 @@ class Job:
         )
 
     def queue(self) -> Request:
-        """Queues it; if it :attr:`waits`, once there is room.
+        """Queues the job, waiting for room if :attr:`waits` is set.
 
         Raises:
-            As :meth:`submit`; RequestTimeout when ``timeout_s`` was over before there was room.
+            As :meth:`submit`; RequestTimeout: ``timeout_s`` passed before there was room.
         """
         deadline = self.deadline()
         if not self.waits:
@@ -134,7 +134,7 @@ class Job:
         return self.engine.when_there_is_room(lambda: self.submit(deadline=deadline), deadline)
 
     def deadline(self) -> float | None:
-        """When its ``timeout_s``, begun now, will be over, by :func:`time.monotonic`; None: it has none."""
+        """When ``timeout_s``, counted from now, ends, by :func:`time.monotonic`; None: there is no limit."""
         return None if self.params.timeout_s is None else time.monotonic() + self.params.timeout_s
 
     def _work_out(self) -> _Ready:
@@ -147,18 +147,18 @@ class Job:
         else:
             stop |= self._stop_tokens
         if params.grammar is not None:
-            # Where its grammar is complete, the engine offers whatever it holds for an end, and nothing but that.
+            # Once the grammar is complete, the engine allows only end-of-generation tokens, whichever it knows.
             stop.update(self.tokenizer.vocab.eog_ids)
         return _Ready(ids, params, sorted(stop))
 
     def _prompt_and_params(self) -> tuple[TokenIds, SamplingParams]:
-        """The prompt as token ids, and the sampling that it asks for."""
+        """The prompt as token ids, and the sampling parameters to use with it."""
         return prompt_ids(self._prompt, self.tokenizer), self.params
 
 
 @dataclasses.dataclass(frozen=True)
 class _Ready:
-    """A job in the engine's terms: no text, no schema, and ignoring eos is a bias."""
+    """A job in the engine's terms: token ids instead of text, a grammar instead of a schema, a bias for ignore_eos."""
 
     token_ids: npt.NDArray[np.int32]
     params: SamplingParams
@@ -166,10 +166,10 @@ class _Ready:
 
 
 def prompt_ids(prompt: Prompt, tokenizer: Tokenizer) -> TokenIds:
-    """Token ids of a prompt: text is encoded with ``add_special``, ids go through as they are.
+    """Token ids of a prompt: text is encoded with ``add_special``; token ids are returned unchanged.
 
     Raises:
-        EmptyPromptError: no text.
+        EmptyPromptError: the prompt is an empty text.
         InvalidParameterError, ClosedError: as :meth:`Tokenizer.encode <pyggml.tokenizer.Tokenizer.encode>`.
     """
     _require_text(prompt)
@@ -180,7 +180,7 @@ def merge(params: SamplingParams | None, overrides: Mapping[str, Any]) -> Sampli
     """``params``, or the defaults, with fields replaced.
 
     Raises:
-        InvalidParameterError: not SamplingParams, a field that is none, or a value it cannot have.
+        InvalidParameterError: ``params`` is not SamplingParams, or an override is unknown or invalid.
     """
     if params is not None and not isinstance(params, SamplingParams):
         raise InvalidParameterError(f"params must be SamplingParams, not {type(params).__name__}")
@@ -188,14 +188,14 @@ def merge(params: SamplingParams | None, overrides: Mapping[str, Any]) -> Sampli
     unknown = overrides.keys() - known
     if unknown:
         raise InvalidParameterError(
-            f"unknown sampling parameter {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}"
+            f"unknown sampling parameter {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}"
         )
     params = params or SamplingParams()
     return dataclasses.replace(params, **overrides) if overrides else params
 
 
 def without_schema(params: SamplingParams) -> SamplingParams:
-    """The same sampling with the JSON schema, if there is one, as a grammar.
+    """The parameters with the JSON schema, if any, replaced by a grammar.
 
     Raises:
         GrammarError, InvalidParameterError: as :func:`pyggml.schema.grammar.grammar_of`.
@@ -207,11 +207,11 @@ def without_schema(params: SamplingParams) -> SamplingParams:
 
 def _require_text(prompt: Prompt) -> None:
     if isinstance(prompt, str) and not prompt:
-        raise EmptyPromptError("the prompt is empty; give some text, or token ids")
+        raise EmptyPromptError("the prompt is empty: give some text or token ids")
 
 
 def _size(prompt: Prompt) -> int:
     try:
         return len(prompt)
     except TypeError:
-        return 0  # no prompt at all: it is going to be refused, by name
+        return 0  # not a prompt, which is refused later

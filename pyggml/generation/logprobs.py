@@ -1,4 +1,4 @@
-"""Logprobs of a native request, as Python's values."""
+"""Reads the logprobs of a native request."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 def read(
     request: CData, token_ids: Sequence[int], first: int, n_top: int, *, of_prompt: bool = False
 ) -> list[TokenLogprobs]:
-    """What a request has to tell of tokens that it has handed out, or of those of its prompt.
+    """Logprobs of tokens that a request has returned, or of its prompt's tokens.
 
     Args:
         request: the ``pyg_request *``.
         token_ids: the tokens.
-        first: the first one's place among the generated ones; in the prompt, 0 is its second token.
-        n_top: alternatives of each, as the request was asked, at most the size of the vocabulary.
-        of_prompt: they are the prompt's.
+        first: index of the first of them among the generated tokens; in the prompt, 0 means its second token.
+        n_top: number of alternatives per token, as requested, at most the size of the vocabulary.
+        of_prompt: whether the tokens are the prompt's.
 
     Raises:
-        InvalidParameterError: it does not know so many.
+        InvalidParameterError: the request has no logprobs for some of these tokens.
     """
     n = len(token_ids)
     if n == 0:

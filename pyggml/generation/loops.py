@@ -1,13 +1,13 @@
-"""How an event loop hears from its requests: one descriptor for all of them, and no thread.
+"""How requests notify an event loop: through one descriptor for all of them, without a thread.
 
-1. The first request of a loop makes a :class:`_LoopWaker`: a native waker whose descriptor the loop watches. Every
-   further request of that loop, of whatever engine, opens a :class:`Line` to the same one.
-2. A reader that found nothing awaits :meth:`Line.news`, which leaves a future under the line's tag.
-3. The engine's thread tells the tag to the waker, the descriptor becomes readable, and the loop sets the future.
-4. Lines hold the waker, the loop does not: when the last line is closed or dropped, the loop stops watching and the
-   descriptor goes. So nothing is left of a loop that comes and goes, or that is closed with work in flight.
+1. The first request of a loop creates a :class:`_LoopWaker`: a native waker whose descriptor the loop watches. Every
+   further request of that loop, whatever its engine, opens a :class:`Line` to the same one.
+2. A reader that found no tokens awaits :meth:`Line.news`, which stores a future under the line's tag.
+3. The engine's thread passes the tag to the waker, the descriptor becomes readable, and the loop sets the future.
+4. Lines keep the waker alive, the loop does not: when the last line is closed or dropped, the loop stops watching and
+   the descriptor is closed. So a loop that ends, even with work in flight, leaves nothing behind.
 
-Importing this imports asyncio, which costs more than the rest of the package, so it is imported when first needed.
+This module imports asyncio, which takes longer than the rest of the package, so it is itself imported only when needed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _tags = itertools.count()
 
 
 class Line:
-    """What one request hears through. Made and used in the loop it belongs to; may be dropped anywhere.
+    """Receives one request's notifications. Create and use it in its event loop; any thread may drop it.
 
     Attributes:
-        waker: to be told :attr:`tag`.
-        tag: this line's own.
-        beginning: held by the one request of the loop that is being submitted.
+        waker: the waker to notify with :attr:`tag`.
+        tag: identifies this line.
+        beginning: lock held while a request of the loop is being submitted.
     """
 
     def __init__(self) -> None:
-        """Opens a line to the running loop."""
+        """Opens a line to the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._shared: _LoopWaker | None = _loop_waker(self._loop)
         self.waker = self._shared.waker
@@ -40,9 +40,9 @@ class Line:
         self.tag = next(_tags)
 
     async def news(self, timeout_s: float | None = None) -> None:
-        """Waits until the tag is told, the line is closed, or ``timeout_s`` is over.
+        """Waits until the waker is notified with the tag, the line is closed, or ``timeout_s`` has passed.
 
-        It may come without news, so look and wait again; call it right after looking, before anything is awaited.
+        It may return without news, so check and wait again. Call it right after checking, with no await in between.
         """
         if self._shared is None:
             return
@@ -57,14 +57,14 @@ class Line:
                 timer.cancel()
 
     def nudge(self) -> None:
-        """Wakes who waits. From any thread."""
+        """Wakes the waiting reader, if any. Any thread may call it."""
         shared = self._shared
         if shared is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
                 self._loop.call_soon_threadsafe(lambda: _wake(shared.waiting.get(self.tag)))
 
     def close(self) -> None:
-        """Wakes who waits, and lets go of the descriptor. In the loop; may be repeated."""
+        """Wakes the waiting reader, if any, and releases the descriptor. Call it in the loop; safe to call again."""
         if self._shared is not None:
             _wake(self._shared.waiting.get(self.tag))
             self._shared = None
@@ -72,7 +72,7 @@ class Line:
 
 
 class _LoopWaker:
-    """A waker whose descriptor one loop watches, for as long as there are lines to it."""
+    """A waker whose descriptor one loop watches as long as there are lines to it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.waker = Waker()
@@ -93,7 +93,7 @@ def _loop_waker(loop: asyncio.AbstractEventLoop) -> _LoopWaker:
 
 
 def _pass_on(reference: weakref.ref[_LoopWaker]) -> None:
-    """The loop calls this when the descriptor is readable; what is not taken now, it is called for again."""
+    """Called by the loop when the descriptor is readable, and called again if this leaves any tags behind."""
     shared = reference()
     if shared is not None:
         for tag in shared.waker.take():
@@ -106,7 +106,7 @@ def _wake(future: asyncio.Future[None] | None) -> None:
 
 
 def _retire(loop: asyncio.AbstractEventLoop, waker: Waker) -> None:
-    """Ends the watch, in the loop's own thread, and only then lets the descriptor go. Garbage may die anywhere."""
+    """Stops watching, in the loop's thread, and then closes the descriptor. The collector may run in any thread."""
     if asyncio._get_running_loop() is loop:
         loop.remove_reader(waker.fd)
     else:

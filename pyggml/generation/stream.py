@@ -21,10 +21,10 @@ D = TypeVar("D", bound=Completion)
 
 
 class Assembly:
-    """Makes chunks of one request's tokens as they are read, and the completion of all chunks."""
+    """Turns one request's tokens into chunks as they are read, and all the chunks into a completion."""
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
-        """Starts with nothing read."""
+        """Starts without any tokens."""
         self._decoder = StreamDecoder(tokenizer)
         self._stop = StopStrings(stop)
         self._texts: list[str] = []
@@ -38,7 +38,7 @@ class Assembly:
         return self._last is not None
 
     def add(self, request: Request, token_ids: list[int]) -> Chunk:
-        """The chunk that a read makes; cancels the request when a stop string is complete."""
+        """Makes a chunk of the tokens from one read; cancels the request if they complete a stop string."""
         chunk = self._cut_at_stop(request, token_ids)
         if request.logprobs is not None:
             chunk = replace(chunk, logprobs=request.logprobs[: len(chunk.token_ids)])
@@ -50,16 +50,16 @@ class Assembly:
         return chunk
 
     def abandon(self) -> Chunk:
-        """The last chunk of what has been given up; the one there was, if it had ended."""
+        """Ends an unfinished generation as cancelled, and returns the last chunk."""
         if self._last is None:
             self._last = Chunk("", [], "cancelled")
         return self._last
 
     def completion(self, request: Request | None) -> Completion:
-        """Everything, once it has ended; of no request, that it was cancelled.
+        """The whole generation, once it has ended; without a request, an empty one that was cancelled.
 
         Raises:
-            InvalidParameterError: it has not.
+            InvalidParameterError: the generation has not ended.
         """
         if self._last is None or self._last.finish_reason is None:
             raise InvalidParameterError("the generation has not ended: take all its chunks first, or call finish()")
@@ -94,10 +94,10 @@ class Assembly:
 
 
 class BaseStream(Iterator[C], Generic[C, D]):
-    """What streams of all kinds of chunks have in common."""
+    """Base class of streams, for any kind of chunk."""
 
     def __init__(self, job: Job, request: Request, assembly: Assembly) -> None:
-        """Takes over the request that the job became, and what makes chunks of it."""
+        """Takes over the job's request, and the assembly that makes its chunks."""
         self._request = request
         self._min_tokens = job.min_tokens
         self._assembly = assembly
@@ -108,13 +108,13 @@ class BaseStream(Iterator[C], Generic[C, D]):
         try:
             return cast("C", self._assembly.add(self._request, self._request.read(self._min_tokens)))
         except BaseException:
-            self.close()  # tokens may be lost with it, so there is no going on
+            self.close()  # tokens may have been lost, so the stream cannot continue
             raise
 
     def poll(self) -> bool:
-        """Takes what is there, without waiting. True once the generation has ended.
+        """Reads the available tokens without waiting. True once the generation has ended.
 
-        While it has not, the waker that the request was submitted with will be told.
+        Until then, the request's waker is notified of more tokens.
 
         Raises:
             As :meth:`LLM.generate`.
@@ -127,7 +127,7 @@ class BaseStream(Iterator[C], Generic[C, D]):
         return True
 
     def finish(self) -> D:
-        """Runs to the end, and returns everything generated, chunks already taken included.
+        """Runs to the end and returns everything generated, including chunks already taken.
 
         Raises:
             As :meth:`LLM.generate`.
@@ -141,16 +141,16 @@ class BaseStream(Iterator[C], Generic[C, D]):
         """The whole generation, once the last chunk has been taken.
 
         Raises:
-            InvalidParameterError: it has not ended yet.
+            InvalidParameterError: the generation has not ended yet.
         """
         return cast("D", self._assembly.completion(self._request))
 
     def cancel(self) -> None:
-        """Ends the generation soon; the iterator then ends with a chunk of ``finish_reason="cancelled"``."""
+        """Ends the generation soon; the last chunk then has ``finish_reason="cancelled"``."""
         self._request.cancel()
 
     def close(self) -> None:
-        """Cancels; the iterator is over."""
+        """Cancels the generation and ends the iterator."""
         self._request.cancel()
         self._assembly.abandon()
 
@@ -164,10 +164,10 @@ class BaseStream(Iterator[C], Generic[C, D]):
 class Stream(BaseStream[Chunk, Completion]):
     """A running generation, as an iterator of chunks.
 
-    One thread iterates; any thread may :meth:`cancel`. Closing it, leaving its ``with`` block or dropping it
-    cancels what still runs. After an exception it is over.
+    Only one thread may iterate; any thread may call :meth:`cancel`. Closing or dropping the stream, or leaving its
+    ``with`` block, cancels the generation. After an exception the stream has ended.
     """
 
     def __init__(self, job: Job, request: Request) -> None:
-        """Takes over the request that the job became."""
+        """Takes over the job's request."""
         super().__init__(job, request, Assembly(job.tokenizer, job.stop))

@@ -1,4 +1,4 @@
-"""A waker: how one thread, or one event loop, hears from any number of requests."""
+"""A waker: notifies one thread, or one event loop, of news from any number of requests."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pyggml import errors
 from pyggml._ffi import ffi, lib
 
 _TAGS_AT_ONCE = 256
-# A waiting call comes up for air this often, so that Python can run signal handlers (Ctrl-C).
+# Waiting calls return to Python this often, so that it can run signal handlers (Ctrl-C).
 SIGNAL_CHECK_S = 0.05
 
 
 class Waker:
-    """Tells the tags of requests that have news. One thread takes them; freed with its last reference.
+    """Collects the tags of requests that have news, for one thread to take. Freed with its last reference.
 
     Attributes:
-        handle: the native object, for the calls that want to be heard of.
-        fd: a descriptor that is readable while there are tags to take; closed when this object goes.
+        handle: the native waker, for the calls that notify it.
+        fd: a descriptor that is readable while there are tags to take; closed when this object is freed.
     """
 
     def __init__(self) -> None:
@@ -27,6 +27,6 @@ class Waker:
         self._n_out = ffi.new("int32_t *")
 
     def take(self, timeout_s: float = 0.0) -> list[int]:
-        """The tags told so far, at most 256 of them; waits ``timeout_s`` for the first, with the GIL released."""
+        """Takes up to 256 tags; waits up to ``timeout_s`` for the first, with the GIL released."""
         errors.call(lib.pyg_waker_take, self.handle, timeout_s, self._tags, _TAGS_AT_ONCE, self._n_out)
         return list(self._tags[0 : self._n_out[0]])
