@@ -314,7 +314,7 @@ def test_a_call_that_is_cut(tagged: pyggml.LLM) -> None:
         assert "<tool_call>" not in answer.message.content
         for call in answer.message.tool_calls:
             cut_inside += 1
-            with pytest.raises(InvalidParameterError, match="cut off, perhaps by max_tokens"):
+            with pytest.raises(InvalidParameterError, match="cut off by max_tokens, perhaps"):
                 _ = call.arguments
             with pytest.raises(InvalidParameterError, match=r"messages\[1\].tool_calls\[0\].function.arguments"):
                 tagged.chat([user(SKY), answer.message])
@@ -475,27 +475,27 @@ def test_what_is_nested_too_deeply(llm: pyggml.LLM, depth: int) -> None:
     ("messages", "message"),
     [
         ("hello", "messages must be a sequence of messages, not str"),
-        (user("x"), "put a single one into a list"),
+        (user("x"), "put a single one in a list"),
         ([], "messages is empty"),
         ([user("x"), 3], r"messages\[1\] must be a ChatMessage or a mapping"),
         ([{"content": "x"}], r"messages\[0\] has no role"),
         ([{"role": "boss", "content": "x"}], r"messages\[0\] has the role 'boss'; roles are system"),
-        ([{"role": "user"}], r"messages\[0\] has no content"),
+        ([{"role": "user"}], r"messages\[0\] has neither content"),
         ([{"role": "user", "content": 3}], r"messages\[0\].content must be a string, not int"),
-        ([user("a\0b")], r"messages\[0\].content holds a NUL character at index 1"),
-        ([user("a\ud800")], r"messages\[0\].content holds an unpaired surrogate at index 1"),
-        ([{"role": "user", "content": [{"type": "image_url"}]}], r"messages\[0\].content\[0\] must be text"),
+        ([user("a\0b")], r"messages\[0\].content contains a NUL character at index 1"),
+        ([user("a\ud800")], r"messages\[0\].content contains an unpaired surrogate at index 1"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], r"messages\[0\].content\[0\] must be a text part"),
         ([{"role": "user", "content": [{"type": "text"}]}], r"messages\[0\].content\[0\].text must be a string"),
         ([{"role": "assistant", "tool_calls": 3}], r"messages\[0\].tool_calls must be a list of calls"),
         ([ChatMessage(tool_calls=(3,))], r"messages\[0\].tool_calls\[0\] must be a ToolCall"),  # type: ignore[arg-type]
         ([{"role": "assistant", "tool_calls": [{"name": "f"}]}], r"messages\[0\].tool_calls\[0\] must be a ToolCall"),
         (
             [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
-            r"messages\[0\].tool_calls\[0\].function.arguments are no JSON",
+            r"messages\[0\].tool_calls\[0\].function.arguments are not valid JSON",
         ),
         (
             [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"x": object()}}}]}],
-            r"messages\[0\].tool_calls\[0\].function.arguments must be made of JSON values",
+            r"messages\[0\].tool_calls\[0\].function.arguments must consist of JSON values",
         ),
     ],
 )
@@ -509,9 +509,9 @@ def test_bad_messages(llm: pyggml.LLM, messages: Any, message: str) -> None:
     ("options", "message"),
     [
         ({"tools": [get_weather], "tool_choice": "get_wether"}, "get_wether"),
-        ({"tool_choice": "required"}, "there are no tools"),
-        ({"tools": [get_weather], "json_schema": {}}, "tools cannot be called"),
-        ({"tools": [get_weather], "grammar": pyggml.Grammar('root ::= "a"')}, "tools cannot be called"),
+        ({"tool_choice": "required"}, "no tools were given"),
+        ({"tools": [get_weather], "json_schema": {}}, "tools cannot be combined"),
+        ({"tools": [get_weather], "grammar": pyggml.Grammar('root ::= "a"')}, "tools cannot be combined"),
         ({"template_kwargs": 3}, "template_kwargs must be a mapping"),
         ({"template_kwargs": {"x": object()}}, "JSON"),
         ({"chat_template": "{{ raise_exception('not you') }}"}, "not you"),

@@ -124,7 +124,7 @@ def test_what_cannot_be_kept_is_refused_of_tools(llm: pyggml.LLM, name: str, key
     tools = [tool({"properties": {"x": REFUSED[keyword]}})]
     options: dict[str, Any] = {"tools": tools, "chat_template": template(name)}
     with pytest.raises(
-        GrammarError, match=f"^the parameters of the tool f: #/properties/x/{keyword}: .*; take that out"
+        GrammarError, match=f"^the parameters of the tool f: #/properties/x/{keyword}: .*; remove it from the schema"
     ):
         llm.chat(ASKED, tool_choice=choice, max_tokens=1, **options)
     assert llm.chat(ASKED, tool_choice="none", max_tokens=1, **options).prompt_tokens > 0

@@ -92,9 +92,9 @@ def test_arguments_get_the_types_of_the_function() -> None:
     [
         ('{"city": "Ro', "cut off"),
         ('["Rome"]', "must be a JSON object"),
-        ('{"town": "Rome"}', "has an argument town, which it does not take"),
-        ('{"city": 1}', "the argument city of the call of get_weather: 1 is no str"),
-        ('{"city": "Rome", "unit": "kelvin"}', "'kelvin' is no Unit"),
+        ('{"town": "Rome"}', "has an unknown argument town"),
+        ('{"city": 1}', "the argument city of the call to get_weather: 1 is not a valid str"),
+        ('{"city": "Rome", "unit": "kelvin"}', "'kelvin' is not a valid Unit"),
         ('{"city": "Rome", "places": [{"nom": "x"}]}', "is no"),
         ('{"city": "Rome", "span": {"first": 1}}', "is no"),
     ],
@@ -158,7 +158,7 @@ def test_pydantic_models_as_parameters() -> None:
     tool = tools.of_function(go)
     assert tool.parameters["required"] == ["to"]
     assert tool.call("1", '{"to": {"x": 3}}').arguments == {"to": Point(x=3)}
-    with pytest.raises(InvalidParameterError, match="the argument to of the call of go"):
+    with pytest.raises(InvalidParameterError, match="the argument to of the call to go"):
         _ = tool.call("1", '{"to": {"x": "three"}}').arguments
 
 
@@ -206,7 +206,7 @@ def no_expression(x: "1 +") -> None: ...  # type: ignore[valid-type]  # noqa: F7
     ("given", "message"),
     [
         ("get_weather", "tools must be a sequence"),
-        ({"name": "f"}, "put a single one into a list"),
+        ({"name": "f"}, "put a single one in a list"),
         ([3], r"tools\[0\] must be a mapping or a function, not int"),
         ([functools.partial(positional, 1)], "a function with a name"),
         ([{"type": "retrieval"}], "'retrieval'"),
@@ -217,12 +217,12 @@ def no_expression(x: "1 +") -> None: ...  # type: ignore[valid-type]  # noqa: F7
         ([{"name": "f", "parameters": {"x": object()}}], "the parameters of the tool f must be JSON values"),
         ([get_weather, {"name": "get_weather"}], "two tools are called get_weather"),
         ([no_annotation], "the parameter x of the tool no_annotation has no type annotation"),
-        ([positional], "cannot be given by name"),
-        ([anything], "cannot be given by name"),
+        ([positional], "cannot be passed by name"),
+        ([anything], "cannot be passed by name"),
         ([unknown_type], "the tool unknown_type cannot be described"),
         ([unresolved], "Nowhere"),
         ([no_expression], "an annotation of the tool no_expression cannot be resolved"),
-        ([int], "what the tool int takes cannot be found out"),
+        ([int], "the parameters of the tool int cannot be determined"),
     ],
 )
 def test_bad_tools(given: Any, message: str) -> None:

@@ -1,9 +1,9 @@
-"""Conversations: messages to a prompt, and an answer's text to a message.
+"""Conversations: renders messages as a prompt, and parses the answer's text into a message.
 
-:mod:`~pyggml.chat.templates`: what templates make of messages and read out of answers;
-:mod:`~pyggml.chat.messages`, :mod:`~pyggml.chat.tools`: what callers give;
-:mod:`~pyggml.chat.quoting`: why a message cannot end its turn;
-:mod:`~pyggml.chat.conversation`: an answer on its way; :mod:`~pyggml.chat.chatting`: the methods of LLM.
+:mod:`~pyggml.chat.templates`: renders prompts and parses answers;
+:mod:`~pyggml.chat.messages`, :mod:`~pyggml.chat.tools`: check what callers pass in;
+:mod:`~pyggml.chat.quoting`: keeps special tokens in messages from ending a turn;
+:mod:`~pyggml.chat.conversation`: generates an answer; :mod:`~pyggml.chat.chatting`: the chat methods of LLM.
 """
 
 from pyggml.chat.templates import ChatParser, ChatPrompt, ChatTemplates, template_text

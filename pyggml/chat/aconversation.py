@@ -1,4 +1,4 @@
-"""An answer in an event loop. Importing this imports asyncio, so it is done when first needed."""
+"""A running answer in an event loop. This module imports asyncio, so it is itself imported only when needed."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ class AsyncChatStream(BaseAsyncStream[ChatChunk, ChatCompletion]):
     """A running answer, as an asynchronous iterator of ChatChunks; otherwise as any :class:`~pyggml.AsyncStream`."""
 
     def __init__(self, job: ChatJob) -> None:
-        """Keeps the job until it is wanted."""
+        """Keeps the job, which is submitted when the first chunk is awaited."""
         super().__init__(job, ChatAssembly(job))

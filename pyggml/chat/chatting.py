@@ -1,4 +1,4 @@
-"""The chat methods of LLM, which is complete without knowing about conversations."""
+"""The chat methods of LLM, apart from LLM itself, which knows nothing about conversations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _R = TypeVar("_R")
 def _takes_what(
     ask: Callable[Concatenate[Chatting, _P], ChatJob],
 ) -> Callable[[Callable[[Chatting, ChatJob], _R]], Callable[Concatenate[Chatting, _P], _R]]:
-    """Decorates a method that answers a job: its callers give what ``ask`` takes, and see it in its signature."""
+    """Decorates a method that takes a job: callers pass the parameters of ``ask``, and see them in the signature."""
 
     def decorate(method: Callable[[Chatting, ChatJob], _R]) -> Callable[Concatenate[Chatting, _P], _R]:
         def answer(self: Chatting, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -50,7 +50,7 @@ def _takes_what(
         async def aanswer(self: Chatting, /, *args: _P.args, **kwargs: _P.kwargs) -> Any:
             return await cast("Any", method)(self, ask(self, *args, **kwargs))
 
-        # What is wrong with the arguments of a coroutine is raised where it is awaited.
+        # Bad arguments of a coroutine raise when it is awaited.
         called: Any = functools.wraps(method)(aanswer if inspect.iscoroutinefunction(method) else answer)
         result = inspect.signature(method).return_annotation
         called.__signature__ = inspect.signature(ask).replace(return_annotation=result)
@@ -60,7 +60,7 @@ def _takes_what(
 
 
 class Chatting(ABC):
-    """What answers in conversations."""
+    """Base class of LLM with its chat methods."""
 
     tokenizer: Tokenizer
     stop_tokens: dict[int, str]
@@ -84,7 +84,7 @@ class Chatting(ABC):
         parse_special: bool = False,
         **overrides: Unpack[SamplingOverrides],
     ) -> ChatJob:
-        """The answer that is asked for, by the arguments of all chat methods; :meth:`chat` explains them."""
+        """The job for an answer. All chat methods have these parameters; :meth:`chat` documents them."""
         if not isinstance(template_kwargs, (Mapping, type(None))):
             raise InvalidParameterError(f"template_kwargs must be a mapping, not {type(template_kwargs).__name__}")
         conversation = Conversation(
@@ -112,35 +112,34 @@ class Chatting(ABC):
         """Answers a conversation.
 
         Args:
-            messages: the conversation so far: ChatMessages, or mappings in OpenAI's form. The message of an earlier
-                answer can be passed back as it is.
-            tools: what the model may ask to have called: Python functions, or descriptions in OpenAI's form.
-            params: how to sample; None: greedy defaults. ``stop`` strings are looked for in all that the model writes.
-            tool_choice: "auto": call tools or answer; "none": only answer; "required": call one at least; or the one to
-                call, by its name.
+            messages: the conversation so far: ChatMessages, or mappings in OpenAI's form. You can pass back the message
+                of an earlier answer unchanged.
+            tools: tools that the model may call: Python functions, or descriptions in OpenAI's form.
+            params: sampling parameters; None: greedy defaults. ``stop`` strings apply to everything the model writes.
+            tool_choice: "auto": call tools or answer; "none": only answer; "required": call at least one tool; or the
+                name of the tool to call.
             parallel_tool_calls: allow several calls in one answer.
-            thinking: False asks a model that reasons first to answer at once. None: as its template has it.
-            chat_template: instead of the model's own; as for :meth:`LLM.chat_templates`.
-            template_kwargs: further variables for the template, such as ``{"reasoning_effort": "low"}``.
-            parse_special: read special tokens in messages as such. Off, a message that spells ``<|im_end|>`` holds just
-                these characters, and cannot end its turn.
+            thinking: False asks a reasoning model to answer directly. None: the template's default.
+            chat_template: replaces the model's own; as for :meth:`LLM.chat_templates`.
+            template_kwargs: additional variables for the template, such as ``{"reasoning_effort": "low"}``.
+            parse_special: interpret special tokens in messages. If False, ``<|im_end|>`` in a message is plain text and
+                cannot end its turn.
             **overrides: fields of SamplingParams that replace those of ``params``.
 
         Returns:
-            The answer. One that was cut, by ``max_tokens`` say, has what there is of it, perhaps half a tool call.
+            The answer. If it was cut off, for instance by ``max_tokens``, it may end in the middle of a tool call.
 
         Raises:
-            InvalidParameterError: messages, tools or parameters are not as they should be, or the template refuses
-                them.
+            InvalidParameterError: messages, tools or parameters are invalid, or the template rejects them.
             InferError: as :meth:`LLM.generate`.
         """
         return ChatStream(job.unwatched(), job.queue()).finish()
 
     @_takes_what(_asked)
     def stream_chat(self, job: ChatJob) -> ChatStream:
-        """Answers a conversation, and hands out the answer as it comes.
+        """Answers a conversation, and yields the answer as it is generated.
 
-        Args and errors as :meth:`chat`; errors of the arguments are raised here, not at the first chunk.
+        Args and errors as :meth:`chat`; invalid arguments raise here, not at the first chunk.
 
         Returns:
             An iterator of ChatChunks. Closing or dropping it cancels the generation.
@@ -158,7 +157,7 @@ class Chatting(ABC):
     def astream_chat(self, job: ChatJob) -> AsyncChatStream:
         """As :meth:`stream_chat`, for coroutines; the conversation is rendered when the first chunk is awaited.
 
-        Messages, tools and parameters that are not as they should be are raised here, the rest at the first chunk.
+        Invalid messages, tools and parameters raise here, other errors at the first chunk.
 
         Returns:
             An asynchronous iterator of ChatChunks, and an asynchronous context manager. Closing or dropping it, or

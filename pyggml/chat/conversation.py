@@ -1,4 +1,4 @@
-"""A chat's answer: from messages to a request, and from the text that comes to a message."""
+"""Generates an answer: turns a conversation into a request, and the generated text into a message."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from pyggml.types import Grammar, SamplingParams
 
 @dataclasses.dataclass(frozen=True)
 class Conversation:
-    """What a caller wants an answer to; see :meth:`LLM.chat <pyggml.LLM.chat>`.
+    """A conversation to answer; see :meth:`LLM.chat <pyggml.LLM.chat>`.
 
     Attributes:
-        messages: checked.
-        tools: checked, by name.
+        messages: the checked messages.
+        tools: the checked tools, by name.
         tool_choice: "auto", "none", "required", or one tool.
-        parallel_tool_calls: whether an answer may have several calls.
-        thinking: whether the model reasons first; None: as the template has it.
-        template_kwargs: further variables for the template.
-        parse_special: whether special tokens in messages are read as such.
+        parallel_tool_calls: whether an answer may contain several calls.
+        thinking: whether the model reasons first; None: the template's default.
+        template_kwargs: additional variables for the template.
+        parse_special: whether special tokens in messages are interpreted.
     """
 
     messages: list[JSONMessage]
@@ -44,17 +44,17 @@ class Conversation:
 
     @property
     def thinks(self) -> bool:
-        """Whether the model may reason before it answers, if its template lets it."""
+        """Whether the model may reason before it answers, if its template supports that."""
         return bool(self.template_kwargs.get("enable_thinking", True) if self.thinking is None else self.thinking)
 
     @property
     def may_call_once(self) -> bool:
-        """Whether an answer ends with its first call; many a template's format lets others follow."""
+        """Whether to end the answer after its first call, even if the template's format allows more."""
         return bool(self.tools) and not self.parallel_tool_calls
 
     @property
     def texts(self) -> list[str]:
-        """All of it that somebody else than the program may have written."""
+        """All strings that may come from someone other than the program."""
         found: list[str] = []
 
         def note(text: str) -> str:
@@ -65,10 +65,10 @@ class Conversation:
         return found
 
     def changed(self, change: Change) -> Conversation:
-        """The same with all those texts changed.
+        """A copy with all of :attr:`texts` changed.
 
         Raises:
-            InvalidParameterError: something in it is nested too deeply.
+            InvalidParameterError: the conversation is nested too deeply.
         """
         try:
             return dataclasses.replace(
@@ -79,19 +79,19 @@ class Conversation:
             )
         except RecursionError:
             raise InvalidParameterError(
-                "the conversation is nested too deeply: look at the arguments of its tool calls, the schemas of its "
-                "tools, and template_kwargs"
+                "the conversation is nested too deeply: check the arguments of tool calls, the schemas of tools, and "
+                "template_kwargs"
             ) from None
 
     def rendered(self, templates: ChatTemplates, **form: Any) -> ChatPrompt:
-        """The prompt.
+        """Renders the prompt.
 
         Args:
             templates: the template.
             **form: ``json_schema`` or ``grammar`` that the answer has to follow.
 
         Raises:
-            InvalidParameterError: the template refuses the conversation, or not all that was asked for goes together.
+            InvalidParameterError: the template rejects the conversation, or the options contradict each other.
         """
         return templates.render(
             self.messages,
@@ -105,11 +105,11 @@ class Conversation:
 
 
 class ChatJob(Job):
-    """One answer, before it is a request.
+    """One answer that has not been submitted yet.
 
     Attributes:
-        conversation: what is to be answered.
-        prompt: that, rendered; once it is submitted.
+        conversation: the conversation to answer.
+        prompt: the rendered conversation, once the job is submitted.
     """
 
     def __init__(
@@ -119,13 +119,13 @@ class ChatJob(Job):
         special_texts: Callable[[], SpecialTexts],
         **job: Any,
     ) -> None:
-        """Keeps the conversation until it is wanted.
+        """Keeps the conversation, which is rendered when the job is submitted.
 
         Args:
-            conversation: what is to be answered.
-            templates: reads the template.
-            special_texts: the tokenizer's.
-            **job: as any Job, without a prompt.
+            conversation: the conversation to answer.
+            templates: parses the template.
+            special_texts: returns the tokenizer's special texts.
+            **job: the arguments of Job, except the prompt.
         """
         super().__init__(prompt=(), **job)
         self.conversation = conversation
@@ -135,12 +135,12 @@ class ChatJob(Job):
 
     @property
     def stop(self) -> tuple[str, ...]:
-        """The stop strings, with the template's once it is rendered."""
+        """The stop strings, including the template's once it is rendered."""
         return (*super().stop, *(self.prompt.stop if self.prompt else ()))
 
     @property
     def is_slow(self) -> bool:
-        """Rendering takes some milliseconds."""
+        """True: rendering takes a few milliseconds."""
         return True
 
     def _prompt_and_params(self) -> tuple[TokenIds, SamplingParams]:
@@ -151,7 +151,7 @@ class ChatJob(Job):
         return self._token_ids(templates, prompt.text), self._sampling(prompt)
 
     def _sampling(self, prompt: ChatPrompt) -> SamplingParams:
-        """The sampling with the grammar of the prompt's tools, or of reasoning before an answer that has a schema."""
+        """Adds the grammar of the prompt's tools, or of reasoning that precedes an answer with a schema."""
         params, is_free = self.params, self.params.json_schema is None and self.params.grammar is None
         wraps_schema = params.json_schema is not None and self.conversation.thinks and prompt.thinking_start
         if prompt.grammar is None or not (is_free or wraps_schema):
@@ -167,7 +167,7 @@ class ChatJob(Job):
         return dataclasses.replace(params, grammar=grammar, json_schema=None)
 
     def _token_ids(self, templates: ChatTemplates, prompt: str) -> list[int]:
-        """What messages spell stays text in them; see :mod:`pyggml.chat.quoting`."""
+        """Encodes the prompt, keeping special tokens in messages as text; see :mod:`pyggml.chat.quoting`."""
         if not self.conversation.parse_special:
             special = self._special_texts()
             if special.may_begin_in(self.conversation.texts):
@@ -179,16 +179,16 @@ class ChatJob(Job):
 
 
 class ChatAssembly(Assembly):
-    """Makes chunks of an answer's tokens as they are read, and the message of all of them."""
+    """Turns an answer's tokens into chunks as they are read, and all the chunks into a message."""
 
     def __init__(self, job: ChatJob) -> None:
-        """Starts with nothing read; the job may still have to be submitted."""
+        """Starts without any tokens. The job need not be submitted yet."""
         super().__init__(job.tokenizer, ())
         self._job = job
         self._parser: ChatParser | None = None
 
     def add(self, request: Request, token_ids: list[int]) -> ChatChunk:
-        """The chunk that a read makes; cancels the request when a stop string is complete."""
+        """Makes a chunk of the tokens from one read; cancels the request once the answer is complete."""
         parser = self._parser = self._parser or self._begin()
         chunk = super().add(request, token_ids)
         news = parser.feed(chunk.text, last=chunk.finish_reason is not None)
@@ -204,16 +204,16 @@ class ChatAssembly(Assembly):
         return grown
 
     def abandon(self) -> ChatChunk:
-        """The last chunk of what has been given up; the one there was, if it had ended."""
+        """Ends an unfinished answer as cancelled, and returns the last chunk."""
         if not isinstance(self._last, ChatChunk):
             self._last = ChatChunk(**vars(super().abandon()))
         return self._last
 
     def completion(self, request: Request | None) -> ChatCompletion:
-        """Everything, once it has ended; of no request, that it was cancelled.
+        """The whole answer, once it has ended; without a request, an empty one that was cancelled.
 
         Raises:
-            InvalidParameterError: it has not.
+            InvalidParameterError: the answer has not ended.
         """
         message = self._parser.message if self._parser else ChatMessage()
         calls = message.tool_calls[: 1 if self._job.conversation.may_call_once else None]
@@ -223,7 +223,7 @@ class ChatAssembly(Assembly):
 
     def _begin(self) -> ChatParser:
         job = self._job
-        assert job.prompt is not None  # there is a request
+        assert job.prompt is not None  # the job has been submitted
         self._decoder = StreamDecoder(job.tokenizer, _shown(job.prompt, job.tokenizer))
         self._stop = StopStrings(job.stop)
         return job.prompt.parser()
@@ -237,12 +237,12 @@ class ChatStream(BaseStream[ChatChunk, ChatCompletion]):
     """A running answer, as an iterator of ChatChunks; otherwise as any :class:`~pyggml.Stream`."""
 
     def __init__(self, job: ChatJob, request: Request) -> None:
-        """Takes over the request that the job became."""
+        """Takes over the job's request."""
         super().__init__(job, request, ChatAssembly(job))
 
 
 def _form(params: SamplingParams) -> dict[str, Any]:
-    """What the answer has to look like, as templates want to know it."""
+    """The required form of the answer, as arguments for :meth:`ChatTemplates.render`."""
     schema, grammar = params.json_schema, params.grammar
     if schema is not None:
         return {"json_schema": schema if isinstance(schema, (str, Mapping)) else schema_of(schema)}
@@ -252,13 +252,13 @@ def _form(params: SamplingParams) -> dict[str, Any]:
 
 
 def _shown(prompt: ChatPrompt, tokenizer: Tokenizer) -> dict[int, bytes]:
-    """The special tokens that the parser has to see, and how."""
+    """The special tokens that the parser has to see, and their text."""
     encoded = {text: tokenizer.encode(text, add_special=False, parse_special=True) for text in prompt.preserved_tokens}
     return {ids[0]: text.encode() for text, ids in encoded.items() if len(ids) == 1}
 
 
 def _are_complete(calls: Sequence[ToolCall]) -> bool:
-    """Whether there are calls, and none was cut."""
+    """Whether there are calls and none was cut off."""
     try:
         return bool([json_object(call.name, call.arguments_text) for call in calls])
     except InvalidParameterError:

@@ -1,6 +1,6 @@
-"""Tools for chat templates that know none: what a model is told about them, and how a conversation shows their use.
+"""Tools for chat templates without tool support: describes them to the model, and writes calls and results as text.
 
-The tags are those of `csrc/chat/chat_generic.cpp`, which reads the answers.
+`csrc/chat/chat_generic.cpp` parses the answers and uses the same tags.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REQUIRED = "You have to call a function now."
 def with_tools(
     messages: Sequence[Message], tools: Sequence[Message], *, required: bool, parallel: bool
 ) -> list[Message]:
-    """The conversation as a template without tools can express it, with the tools in its system message."""
+    """The conversation in a form without tool messages, with the tools described in its system message."""
     return _with_instruction(_without_tool_messages(messages), _instruction(tools, required, parallel))
 
 
@@ -50,7 +50,7 @@ def _with_instruction(messages: list[Message], instruction: str) -> list[Message
 
 
 def _without_tool_messages(messages: Sequence[Message]) -> list[Message]:
-    """Calls become text of the assistant, results that follow each other one message of the user."""
+    """Turns calls into text of the assistant, and consecutive results into one message of the user."""
     rewritten: list[Message] = []
     after_result = False
     for message in messages:

@@ -1,4 +1,4 @@
-"""Messages as callers write them, checked and brought into the one form that templates read."""
+"""Checks callers' messages, and converts them to the one form that templates read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from pyggml.chat.types import ChatMessage, ToolCall, json_object
 from pyggml.errors import InvalidParameterError
 
-#: What chats take: a message of ours, or a mapping in OpenAI's form.
+#: A message that a chat accepts: a ChatMessage, or a mapping in OpenAI's form.
 Message = ChatMessage | Mapping[str, Any]
 
-#: A message in OpenAI's form: "content" is text or a list of text parts, "arguments" of a call are JSON text.
+#: A message in OpenAI's form: "content" is text or a list of text parts, the "arguments" of a call are JSON text.
 JSONMessage = dict[str, Any]
 
-#: What is done to a text.
+#: A function that changes a text.
 Change = Callable[[str], str]
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -23,20 +23,20 @@ _TEXTS = ("reasoning_content", "tool_call_id", "name")
 
 
 def checked_messages(messages: Sequence[Message]) -> list[JSONMessage]:
-    """The messages in OpenAI's form, copied.
+    """Copies of the messages in OpenAI's form.
 
     Args:
-        messages: ChatMessages or mappings in OpenAI's form. Keys that mean nothing to a template are left out.
+        messages: ChatMessages or mappings in OpenAI's form. Keys that templates do not know are dropped.
 
     Raises:
-        InvalidParameterError: something in them is not as it should be; names the message and the field.
+        InvalidParameterError: a message is malformed; names the message and the field.
     """
     if isinstance(messages, (str, bytes, Mapping, ChatMessage)) or not isinstance(messages, Sequence):
         raise InvalidParameterError(
-            f"messages must be a sequence of messages, not {type(messages).__name__}; put a single one into a list"
+            f"messages must be a sequence of messages, not {type(messages).__name__}: put a single one in a list"
         )
     if not messages:
-        raise InvalidParameterError("messages is empty: a chat needs one message at least")
+        raise InvalidParameterError("messages is empty: a chat needs at least one message")
     return [_message(f"messages[{i}]", message) for i, message in enumerate(messages)]
 
 
@@ -54,7 +54,7 @@ def _message(place: str, message: Message) -> JSONMessage:
     elif calls:
         found["content"] = ""
     else:
-        raise InvalidParameterError(f"{place} has no content, and no tool_calls in its place")
+        raise InvalidParameterError(f"{place} has neither content nor tool_calls")
     if calls:
         found["tool_calls"] = calls
     return found | {
@@ -80,7 +80,7 @@ def _part(place: str, part: object) -> JSONMessage:
         return {"type": "text", "text": _text(place, part)}
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
     if kind != "text" or not isinstance(part, Mapping):
-        raise InvalidParameterError(f"{place} must be text, as {{'type': 'text', 'text': ...}}, not {kind!r}")
+        raise InvalidParameterError(f"{place} must be a text part, {{'type': 'text', 'text': ...}}, not {kind!r}")
     return {"type": "text", "text": _text(f"{place}.text", part.get("text"))}
 
 
@@ -88,12 +88,12 @@ def _text(place: str, text: object) -> str:
     if not isinstance(text, str):
         raise InvalidParameterError(f"{place} must be a string, not {type(text).__name__}")
     if "\0" in text:
-        raise InvalidParameterError(f"{place} holds a NUL character at index {text.index(chr(0))}: remove it")
+        raise InvalidParameterError(f"{place} contains a NUL character at index {text.index(chr(0))}: remove it")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidParameterError(
-            f"{place} holds an unpaired surrogate at index {error.start}, which UTF-8 cannot express"
+            f"{place} contains an unpaired surrogate at index {error.start}, which UTF-8 cannot encode"
         ) from None
     return text
 
@@ -129,18 +129,18 @@ def _arguments(place: str, arguments: object) -> str:
         try:
             return json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidParameterError(f"{place} must be made of JSON values: {error}") from None
+            raise InvalidParameterError(f"{place} must consist of JSON values: {error}") from None
     json_object(place, _text(place, arguments))
     return str(arguments)
 
 
 def changed(messages: Sequence[JSONMessage], change: Change) -> list[JSONMessage]:
-    """Copies of checked messages with every text in them changed: of calls also the names, and those of arguments."""
+    """Copies of checked messages with every text changed, including the names of calls and of their arguments."""
     return [_changed_message(message, change) for message in messages]
 
 
 def changed_value(value: Any, change: Change, change_key: Change | None = None) -> Any:
-    """A copy of a JSON value with all strings in it changed, and perhaps its keys."""
+    """A copy of a JSON value with every string changed, and the keys too if ``change_key`` is given."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):

@@ -1,20 +1,18 @@
-"""Quoting: what looks like a special token in a message stays text, though the prompt around it is full of them.
+"""Quoting: keeps special tokens in messages as plain text, although the template's own are interpreted.
 
-A template writes its special tokens as text, so the prompt that it renders must be read with ``parse_special``, and
-then a user who writes ``<|im_end|>`` ends the turn. Which parts of a prompt came from messages no template tells: it
-trims, cuts, joins, replaces and escapes as it likes. So the messages are marked and rendered once more:
+A template writes its special tokens as text, so its prompt must be encoded with ``parse_special``, and then a user who
+writes ``<|im_end|>`` would end the turn. A template does not say which parts of the prompt come from messages, and it
+may trim, cut, join, replace and escape them. So the messages are marked and rendered a second time:
 
-1. A mark goes in front of every character, in any message, that a special token could begin with (mostly ``<``). It is
-   a number of 24 random digits: they go through trimming, changes of case, JSON and the like unharmed, and nobody who
-   writes a message can know them.
-2. Whatever became of the messages, a special token's text in the marked prompt with no mark in front began in the
-   template: it is the template's own.
-3. Where the unmarked prompt has just the template's own special tokens, it is taken as it is. Otherwise the marked one
-   is cut at the template's own tokens, where tokenizers cut before they do anything else; the stretches between
-   them lose their marks, and those that had any are encoded as plain text.
+1. Every character in a message that could begin a special token (mostly ``<``) gets a mark in front: a random number of
+   24 digits. Digits survive trimming, changes of case, JSON and so on, and no author of a message can guess them.
+2. Whatever the template did to the messages, a special token without a mark in front must be the template's own.
+3. If the unmarked prompt contains only the template's own special tokens, it is used unchanged. Otherwise the marked
+   prompt is cut at the template's own tokens, where tokenizers cut first anyway. The marks are then removed from the
+   stretches in between, and stretches that had any are encoded as plain text.
 
-So a prompt into which nothing was smuggled has exactly the token ids of its text, and one into which something was has
-those too but for what was smuggled.
+So a prompt without smuggled tokens gets exactly the token ids of its text, and one with smuggled tokens differs only
+where those are.
 """
 
 from __future__ import annotations
@@ -31,23 +29,23 @@ _NOTHING = "(?!)"  # matches nowhere
 
 
 class SpecialTexts:
-    """The texts that a tokenizer reads as special tokens only when asked to. Safe to share between threads."""
+    """The texts that a tokenizer reads as special tokens only on request. Safe to share between threads."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        """Asks the tokenizer for them."""
+        """Gets the texts from the tokenizer."""
         self._swallows = {text: blanks for text, blanks in tokenizer.special_texts.items() if text}
-        texts = sorted(self._swallows, key=len, reverse=True)  # as tokenizers prefer them
+        texts = sorted(self._swallows, key=len, reverse=True)  # tokenizers prefer longer ones
         first = "".join(sorted({case for text in texts for case in (text[0], text[0].lower(), text[0].upper())}))
         self._any = "|".join(map(re.escape, texts)) or _NOTHING
         self._special = re.compile(self._any)
         self._beginning = re.compile(f"[{re.escape(first)}]" if first else _NOTHING)
 
     def may_begin_in(self, texts: Iterable[str]) -> bool:
-        """Whether any of these texts holds a character that begins one."""
+        """Whether any of these texts contains a character that could begin a special token."""
         return any(self._beginning.search(text) for text in texts)
 
     def of(self, prompt: str) -> list[str]:
-        """Those of a prompt, in their order."""
+        """The special texts in a prompt, in order."""
         return self._special.findall(prompt)
 
     def new_marks(self) -> Marks:
@@ -56,15 +54,15 @@ class SpecialTexts:
 
 
 class Marks:
-    """What is put in front of each character of a message that could begin a special token."""
+    """Marks in front of each character of a message that could begin a special token."""
 
     def __init__(self, special: str, beginning: re.Pattern[str], swallows: Mapping[str, tuple[bool, bool]]) -> None:
-        """Draws a number.
+        """Draws a random number.
 
         Args:
-            special: a regular expression that matches the special tokens' texts.
-            beginning: one that matches the characters they begin with.
-            swallows: of each, whether it swallows blanks before, and behind it.
+            special: a regular expression that matches the texts of special tokens.
+            beginning: a regular expression that matches their first characters.
+            swallows: text -> whether the token swallows blanks before it, and after it.
         """
         self._beginning = beginning
         self._swallows = {**swallows, "": (False, False)}
@@ -72,7 +70,7 @@ class Marks:
         self._marked_or_own = re.compile(f"{self._mark}(?:{special})?|({special})")
 
     def put(self, text: str) -> str:
-        """A text with its marks."""
+        """Adds the marks to a text."""
         return self._beginning.sub(lambda found: self._mark + found[0], text)
 
     def own(self, prompt: str) -> list[str]:
@@ -80,10 +78,10 @@ class Marks:
         return [found[1] for found in self._own(prompt)]
 
     def parts(self, prompt: str) -> list[tuple[str, bool]]:
-        """A marked prompt in parts, without its marks, as tokenizers take it.
+        """Splits a marked prompt into parts for the tokenizer, and removes the marks.
 
         Returns:
-            Texts, in order, and whether special tokens in them are read as such: all of those are the template's own.
+            The text of each part, and whether to interpret special tokens in it, all of which are the template's own.
         """
         parts: list[tuple[str, bool]] = []
         read, before, end = "", "", 0
@@ -102,6 +100,6 @@ class Marks:
         return [found for found in self._marked_or_own.finditer(prompt) if found[1]]
 
     def _without_swallowed(self, before: str, text: str, behind: str) -> str:
-        """What is left of a text between two special tokens."""
+        """Removes the blanks that the special tokens on either side swallow."""
         text = text.lstrip(_BLANKS) if self._swallows[before][1] else text
         return text.rstrip(_BLANKS) if self._swallows[behind][0] else text

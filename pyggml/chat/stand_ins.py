@@ -1,8 +1,8 @@
-"""One compiler for all JSON schemas: the engine's chat code gets a stand-in for each.
+"""Stand-ins for JSON schemas, so that :mod:`pyggml.schema` compiles all of them.
 
-How an answer that follows a schema looks, and how tools are called, depends on the template, and the engine's chat code
-makes a grammar of it. Its own converter of schemas silently drops what it does not know. So it is given constants in
-place of schemas, and in the grammar that comes back the rules of :mod:`pyggml.schema` take the place of each constant.
+The format of tool calls, and of answers that follow a schema, depends on the template, and the engine's chat code
+builds the grammar for it. But its schema converter silently drops keywords that it does not know. So it gets constants
+instead of schemas, and each constant in the resulting grammar is replaced by the rules that :mod:`pyggml.schema` makes.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Schema = dict[str, Any]
 
 _MARK = "pyggml-schema-"
 
-# Calls that follow each other, as the engine's chat code has them in some formats. Each may be missing, so that nothing
-# follows nothing for ever, and then the engine's own grammars refuse it as left recursion.
+# A sequence of calls in some formats of the engine's chat code. Since each call is optional, the sequence could repeat
+# the empty string forever, which the engine's own grammar parser refuses as left recursion.
 _CALLS_OR_NOTHING, _CALLS = "? space)+", " space)+"
 
 
 class StandIns:
     """The stand-ins of one prompt.
 
-    Some have keywords beside the constant: templates look for them, and the engine's chat code prefers the constant.
+    Some have keywords besides the constant, for templates that look for them; the engine's chat code uses the constant.
     """
 
     def __init__(self) -> None:
-        self._literals: dict[str, Callable[[], str]] = {}  # as it is in a grammar -> what to put there
+        self._literals: dict[str, Callable[[], str]] = {}  # constant in the grammar -> the rules to replace it with
 
     def for_answer(self, schema: Mapping[str, Any] | str) -> Schema:
         """A stand-in for the schema of an answer."""
@@ -42,14 +42,14 @@ class StandIns:
 
         Args:
             tool: in OpenAI's form.
-            one_by_one: the template writes each argument by itself, not all of them as one JSON object.
+            one_by_one: the template writes each argument separately, not all of them as one JSON object.
 
         Raises:
-            GrammarError: the schema asks for more than can be said argument by argument.
+            GrammarError: the schema has constraints that cannot be kept argument by argument.
         """
         function = tool.get("function")
         if not isinstance(function, Mapping):
-            return dict(tool)  # which the engine refuses
+            return dict(tool)  # the engine refuses it
         what, schema = f"the parameters of the tool {function.get('name')}", as_text(_parameters(function))
         if one_by_one:
             parameters = self._members(_explained(what, lambda: arguments_of(schema)))
@@ -59,19 +59,19 @@ class StandIns:
         return {**tool, "function": {**function, "parameters": parameters}}
 
     def shown_in(self, prompt: str) -> bool:
-        """Whether a prompt has any in it, where the model should see a schema."""
+        """Whether a prompt shows a stand-in where the model should see a schema."""
         return _MARK in prompt
 
     def replaced_in(self, grammar: str) -> str:
-        """A grammar of the engine's making with the schemas where their stand-ins are.
+        """Replaces the stand-ins in a grammar from the engine by the rules of their schemas.
 
         Raises:
-            GrammarError: a schema asks for what a grammar cannot express; with the place, as a JSON pointer.
+            GrammarError: a schema has constraints that a grammar cannot express; gives the place as a JSON pointer.
         """
         rules = [grammar.replace(_CALLS_OR_NOTHING, _CALLS)]
         for i, (literal, compiled) in enumerate(self._literals.items()):
             if literal not in grammar:
-                raise GrammarError("the chat template has no place for a JSON schema in its format: use another one")
+                raise GrammarError("the chat template's format has no place for a JSON schema: use another template")
             prefix = f"{_MARK}{i}-"
             rules[0] = rules[0].replace(literal, f"{prefix}root")
             rules.append(with_prefix(compiled(), prefix))
@@ -85,20 +85,20 @@ class StandIns:
         }
 
     def _member(self, argument: Argument) -> Schema:
-        """What may be any text is written without quotes, as models were trained to; the rest is JSON."""
+        """Free text is written without quotes, as models were trained to; everything else is JSON."""
         if argument.text_types:
             return {"type": argument.text_types[0] if len(argument.text_types) == 1 else list(argument.text_types)}
         return {"type": "integer", **self._constant(lambda: argument.grammar)}
 
     def _constant(self, compiled: Callable[[], str]) -> Schema:
-        # A list, for it not to be taken for text that goes without quotes.
+        # A list, because a string would be taken for text without quotes.
         value = [f"{_MARK}{len(self._literals)}"]
         self._literals[_gbnf_literal(json.dumps(value))] = compiled
         return {"const": value}
 
 
 def _parameters(function: Mapping[str, Any]) -> Any:
-    """The schema of a tool's arguments; one that names none takes none."""
+    """The schema of a tool's arguments; a tool that names no arguments takes none."""
     schema = function.get("parameters") or {"properties": {}}
     if isinstance(schema, Mapping) and schema.get("properties") == {} and "additionalProperties" not in schema:
         return {**schema, "type": "object", "additionalProperties": False}
@@ -115,5 +115,5 @@ def _explained(what: str, compile_schema: Callable[[], Any]) -> Any:
         return compile_schema()
     except GrammarError as error:
         raise GrammarError(
-            f"{what}: {error}; take that out of the schema (you can say it in a description, and check what comes)"
+            f"{what}: {error}; remove it from the schema (you can state it in a description and check the arguments)"
         ) from None

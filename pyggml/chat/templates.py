@@ -1,4 +1,4 @@
-"""Messages to a prompt and generated text to a message, by the engine's own chat code."""
+"""Renders messages as prompts and parses answers into messages, with the engine's chat code."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ Message = Mapping[str, Any] | ChatMessage
 
 _NAMED_TEMPLATE = "tokenizer.chat_template."
 _TOOL_CHOICES = ("auto", "none", "required")
-# Where templates that show the model the schema of its answer look for it.
+# The variable that templates read to show the model the schema of its answer.
 _SHOWN_SCHEMA = "response_format"
-# Some templates refuse ids of any other length or alphabet than Mistral's.
+# Mistral's format: some templates reject ids with another length or alphabet.
 _ID_LENGTH = 9
 _ID_ALPHABET = string.ascii_letters + string.digits
 
 
 class ChatTemplates:
-    """The chat template of a model, read and analysed once.
+    """A model's chat template, parsed and analysed once.
 
-    Any thread may use it. It keeps its model alive by itself. Close it, or use it as a context manager.
+    Any thread may use it. It keeps its model alive. Close it, or use it as a context manager.
 
     Attributes:
-        names: the model's own further templates, such as "tool_use".
+        names: names of the model's additional templates, such as "tool_use".
         source: the Jinja text of the template in use.
-        supports: what it can express.
+        supports: what the template supports.
     """
 
     def __init__(self, model: Model, template: str | None = None) -> None:
-        """Reads a template.
+        """Parses a template.
 
         Args:
-            model: whose template it is, or whose vocabulary.
-            template: None: the model's own, with its template called "tool_use" for prompts with tools where it has
-                one; the name of one of its templates; or Jinja text.
+            model: the model to render for.
+            template: Jinja text, or the name of one of the model's additional templates. None: the model's own, and its
+                template "tool_use", if it has one, for prompts with tools.
 
         Raises:
-            InvalidParameterError: the model has no template, or it cannot be read; the message says why.
+            InvalidParameterError: the model has no such template, or it cannot be parsed.
             ClosedError: the model was closed.
         """
         self.names = tuple(key[len(_NAMED_TEMPLATE) :] for key in model.metadata if key.startswith(_NAMED_TEMPLATE))
@@ -67,8 +67,8 @@ class ChatTemplates:
             template = model.chat_template(template)
         elif isinstance(template, str) and "{" not in template:
             raise InvalidParameterError(
-                f"the chat template {template!r} is no Jinja text, no file that is there, and none of the model's "
-                f"further templates ({', '.join(self.names) or 'it has none'})"
+                f"the chat template {template!r} is neither Jinja text, nor an existing file, nor one of the model's "
+                f"additional templates ({', '.join(self.names) or 'it has none'})"
             )
         text = ffi.NULL if template is None else c_string("the chat template", template)
         self._handle = errors.create(
@@ -94,28 +94,29 @@ class ChatTemplates:
         grammar: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> ChatPrompt:
-        """Renders a conversation as the model was trained to read it.
+        """Renders a conversation in the format that the model was trained on.
 
         Args:
-            messages: each a mapping with "role" and "content" as OpenAI's API has them, or a ChatMessage.
+            messages: ChatMessages, or mappings with "role" and "content" as in OpenAI's API.
             tools: each ``{"type": "function", "function": {"name", "description", "parameters": JSON schema}}``.
             tool_choice: "auto", "none", "required", or one tool, by name or as
                 ``{"type": "function", "function": {"name": ...}}``.
-            parallel_tool_calls: several calls in one answer are allowed.
-            add_generation_prompt: end with the opening of the assistant's turn.
-            continue_final_message: the answer goes on with the last message, instead of a turn of its own.
-            thinking: False asks the template to keep the model from reasoning. None: as the ``enable_thinking`` of
-                ``template_kwargs`` says, else True.
-            split_reasoning: tell reasoning apart from content; False leaves it in the content, with its tags.
-            json_schema: what content must follow.
-            grammar: GBNF that the whole answer must follow.
-            template_kwargs: further variables for the template; JSON values.
+            parallel_tool_calls: allow several calls in one answer.
+            add_generation_prompt: end with the start of the assistant's turn.
+            continue_final_message: let the answer continue the last message instead of starting a new turn.
+            thinking: False asks the template to keep the model from reasoning. None: the value of ``enable_thinking``
+                in ``template_kwargs``, or True.
+            split_reasoning: separate reasoning from content; False leaves it in the content, with its tags.
+            json_schema: JSON schema that the content must match.
+            grammar: GBNF grammar that the whole answer must match.
+            template_kwargs: additional variables for the template; JSON values.
 
         Raises:
-            InvalidParameterError: malformed messages or tools, an argument out of range, or the template refuses.
-            GrammarError: a tool's schema asks for more than this template's format for calls can keep to. What no
-                grammar can express is refused when the prompt's ``grammar`` is asked for.
-            ClosedError: it was closed.
+            InvalidParameterError: messages or tools are malformed, an argument is invalid, or the template rejects
+                them.
+            GrammarError: a tool's schema has constraints that this template's format for calls cannot keep. Constraints
+                that no grammar can express raise when the prompt's ``grammar`` is read.
+            ClosedError: the templates were closed.
         """
         variables = dict(template_kwargs or {})
         if thinking is None:
@@ -123,8 +124,8 @@ class ChatTemplates:
         wanted = _chosen_tools(tools, tool_choice)
         if wanted.tools and wanted.choice != "none" and (json_schema is not None or grammar is not None):
             raise InvalidParameterError(
-                "tools cannot be called in an answer that follows a json_schema or a grammar: give only one of them, "
-                "or tool_choice='none'"
+                "tools cannot be combined with a json_schema or grammar for the answer: give only one of them, or "
+                "tool_choice='none'"
             )
         request: dict[str, Any] = {
             "messages": [_message(message) for message in messages],
@@ -145,7 +146,7 @@ class ChatTemplates:
         return self._render(request)
 
     def _with_schema(self, request: dict[str, Any], schema: Mapping[str, Any] | str) -> ChatPrompt:
-        """A prompt whose answer's content follows a schema."""
+        """Renders a prompt whose answer must match a schema."""
         stand_ins = StandIns()
         prompt = self._render({**request, "json_schema": json.dumps(stand_ins.for_answer(schema))}, stand_ins)
         if not stand_ins.shown_in(prompt.text):
@@ -154,7 +155,7 @@ class ChatTemplates:
         return replace(prompt, text=self._render({**request, "template_kwargs": variables}).text)
 
     def _with_calls(self, request: dict[str, Any], wanted: _Wanted) -> ChatPrompt:
-        """A prompt whose answer may call tools, or has to."""
+        """Renders a prompt whose answer may, or must, call tools."""
         stand_ins = StandIns()
         may_be_called = [wanted.only] if wanted.only else wanted.tools
         given = [stand_ins.for_tool(tool, one_by_one=self._arguments == "one by one") for tool in may_be_called]
@@ -189,7 +190,9 @@ class ChatTemplates:
         finally:
             lib.pyg_string_free(out[0])
         if "\0" in prompt["text"]:
-            raise InvalidParameterError("the rendered chat holds a NUL character")
+            raise InvalidParameterError(
+                "the rendered chat contains a NUL character: remove it from the messages or tools"
+            )
         return ChatPrompt(
             text=prompt["text"],
             grammar_lazy=prompt["grammar_lazy"],
@@ -206,7 +209,7 @@ class ChatTemplates:
         )
 
     def close(self) -> None:
-        """Frees it; prompts already rendered stay usable. May be repeated."""
+        """Frees the template. Prompts already rendered stay usable. Safe to call again."""
         errors.call(lib.pyg_chat_templates_close, self._handle)
 
     def __enter__(self) -> Self:
@@ -218,19 +221,19 @@ class ChatTemplates:
 
 @dataclass(frozen=True)
 class ChatPrompt:
-    """A rendered conversation, and how answers to it are written.
+    """A rendered conversation, and the format of answers to it.
 
     Attributes:
-        text: the prompt. Encode it with ``tokenize(text, parse_special=True)``; it lacks the BOS and EOS that this
+        text: the prompt. Encode it with ``tokenize(text, parse_special=True)``; it omits the BOS and EOS that this
             adds.
-        grammar_lazy: the grammar is followed only from where a trigger appears.
-        grammar_prefix: text of the prompt's end that the grammar must have read before the answer begins; "" mostly.
+        grammar_lazy: whether the grammar applies only from a trigger on.
+        grammar_prefix: end of the prompt that the grammar consumes before the answer; usually "".
         trigger_patterns: regular expressions that start a lazy grammar.
-        trigger_tokens: token ids that start a lazy grammar.
-        preserved_tokens: special tokens whose text belongs into the text the parser is fed.
+        trigger_tokens: ids of tokens that start a lazy grammar.
+        preserved_tokens: special tokens whose text must be kept in the text fed to the parser.
         stop: strings that end the answer, besides the model's stop tokens.
-        thinking_start: how reasoning begins, such as "<think>"; "" when the template knows none.
-        thinking_ends: how it ends.
+        thinking_start: text that starts reasoning, such as "<think>"; "" if the template has no reasoning.
+        thinking_ends: texts that end reasoning.
     """
 
     text: str
@@ -248,21 +251,21 @@ class ChatPrompt:
 
     @cached_property
     def grammar(self) -> str | None:
-        """GBNF that the answer must follow, or None.
+        """GBNF grammar that the answer must match, or None.
 
         Raises:
-            GrammarError: the schema of the answer, or of a tool's parameters, asks for what a grammar cannot express;
-                names the tool, and the place as a JSON pointer.
+            GrammarError: the schema of the answer or of a tool's parameters has constraints that a grammar cannot
+                express; names the tool, and gives the place as a JSON pointer.
         """
         return None if self._grammar is None else self._stand_ins.replaced_in(self._grammar)
 
     def parser(self) -> ChatParser:
-        """A parser for one answer to this prompt."""
+        """Creates a parser for one answer to this prompt."""
         return ChatParser(self._format)
 
 
 class ChatParser:
-    """Reads one answer, as it comes; see :meth:`ChatPrompt.parser`. One thread at a time."""
+    """Parses one answer as it is generated; see :meth:`ChatPrompt.parser`. Use it from one thread at a time."""
 
     def __init__(self, answer_format: CData) -> None:
         self._handle = errors.create(
@@ -273,18 +276,18 @@ class ChatParser:
         self._calls: list[_Call] = []
 
     def feed(self, text: str, *, last: bool = False) -> ChatDelta:
-        """Takes the next piece of generated text.
+        """Parses the next piece of generated text.
 
         Args:
-            text: with the text of the prompt's ``preserved_tokens`` in it.
-            last: the answer ends here, or was cut here: nothing is held back any longer.
+            text: the text, including the prompt's ``preserved_tokens``.
+            last: the answer ends here, or was cut off here: hold nothing back.
 
         Returns:
-            What is new in the message. Nothing of it is ever taken back. Text that may still become part of a tag
-            or a tool call is held back; text that fits no format is content.
+            What the piece adds to the message. Nothing is ever taken back: text that may become part of a tag or a tool
+            call is held back until that is clear. Text that fits no format counts as content.
 
         Raises:
-            InvalidParameterError: the text has an unpaired surrogate, or the answer has ended.
+            InvalidParameterError: the text contains an unpaired surrogate, or the answer has already ended.
         """
         data = utf8("the text", text)
         news = _json_from(lib.pyg_chat_parser_feed, self._handle, data, len(data), bool(last))
@@ -295,7 +298,7 @@ class ChatParser:
 
     @property
     def message(self) -> ChatMessage:
-        """The message as far as it has been told: what all deltas join to."""
+        """The message so far: the sum of all deltas."""
         calls = tuple(ToolCall(call.id, call.name, "".join(call.arguments)) for call in self._calls)
         return ChatMessage("assistant", "".join(self._content), "".join(self._reasoning), calls)
 
@@ -317,10 +320,10 @@ class _Call:
 
 
 def template_text(template: str | os.PathLike[str]) -> str:
-    """What ChatTemplates takes for a template given as Jinja text, name, or path of a file, which is read.
+    """The Jinja text or name to pass to ChatTemplates; if given the path of a file, reads it.
 
     Raises:
-        InvalidParameterError: a path that cannot be read.
+        InvalidParameterError: the file cannot be read.
     """
     if isinstance(template, str) and ("{" in template or not _is_file(template)):
         return template
@@ -335,7 +338,7 @@ def template_text(template: str | os.PathLike[str]) -> str:
 def _is_file(path: str) -> bool:
     try:
         return Path(path).is_file()
-    except (OSError, ValueError):  # too long for a path, or with a NUL in it
+    except (OSError, ValueError):  # too long for a path, or contains a NUL
         return False
 
 
@@ -364,7 +367,7 @@ def _mapping(name: str, value: object) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Tools the prompt shows, whether one is called, and the only one it may be."""
+    """The tools to show in the prompt, whether the answer may call them, and the only one it may call, if any."""
 
     tools: list[dict[str, Any]]
     choice: str
@@ -376,13 +379,13 @@ def _chosen_tools(tools: Sequence[Mapping[str, Any]] | None, choice: str | Mappi
     name = _function_name(choice) if isinstance(choice, Mapping) else choice
     if name in _TOOL_CHOICES and isinstance(choice, str):
         if name == "required" and not shown:
-            raise InvalidParameterError("tool_choice is 'required', but there are no tools")
+            raise InvalidParameterError("tool_choice is 'required', but no tools were given")
         return _Wanted(shown, name)
     only = [tool for tool in shown if name is not None and _function_name(tool) == name]
     if not only:
         names = ", ".join(repr(_function_name(tool)) for tool in shown) or "none"
         raise InvalidParameterError(
-            f"tool_choice must be 'auto', 'none', 'required' or a tool of tools ({names}), not {choice!r}"
+            f"tool_choice must be 'auto', 'none', 'required' or the name of a tool ({names}), not {choice!r}"
         )
     return _Wanted(shown, "required", only[0])
 
@@ -400,18 +403,18 @@ def _json(name: str, value: object) -> bytes:
     try:
         return json.dumps(value, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidParameterError(f"{name} must be made of JSON values: {error}") from None
+        raise InvalidParameterError(f"{name} must consist of JSON values: {error}") from None
 
 
 def _json_from(function: Any, *args: object) -> Any:
-    """The JSON value that a native function hands over as text, through its last parameter but one."""
+    """Calls a native function that returns JSON text through its last parameter but one, and parses the text."""
     out = ffi.new("char **")
     errors.call(function, *args, out)
     return json.loads(_take_string(out[0]))
 
 
 def _take_string(owned: CData) -> str:
-    """The text of a string that native code handed over; a template may have cut inside a character."""
+    """Decodes and frees a string from native code. A template may have cut it within a character."""
     try:
         return _decode(owned)
     finally:

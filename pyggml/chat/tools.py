@@ -1,4 +1,4 @@
-"""Tools that a model may ask to have called: JSON descriptions, and Python functions turned into such."""
+"""Tools that a model may call: JSON descriptions, and Python functions converted to them."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from pyggml.chat.types import ToolCall
 from pyggml.errors import InvalidParameterError
 from pyggml.schema import Schema, schema_of
 
-#: What a caller may give for a tool.
+#: A tool as callers may pass it.
 ToolLike = Mapping[str, Any] | Callable[..., Any]
 
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
 
-# Sections of a Google-style docstring; what stands before the first one describes the function.
+# Sections of a Google-style docstring; the text before the first one describes the function.
 _SECTION = re.compile(
     r"^(Args|Arguments|Parameters|Attributes|Examples?|Notes?|Raises|Returns|Todo|Warnings?|Yields):\s*$", re.MULTILINE
 )
 _ARGUMENT_SECTIONS = ("Args", "Arguments", "Parameters")
-# Of a schema, what a grammar is made from: other text in its place would be another schema, or none.
+# Keywords of a schema whose text shapes the grammar, and so must not be changed.
 _NOT_TEXT = ("$ref", "type", "format", "pattern")
 _ARGUMENT = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 
 
 @dataclasses.dataclass(frozen=True)
 class Tool:
-    """What a model is told about one tool, and what its arguments are for Python.
+    """A tool's description for the model, and the Python types of its arguments.
 
     Attributes:
-        name: how the model calls it.
+        name: the name by which the model calls it.
         description: what it does.
-        parameters: the JSON schema of its arguments, an object.
-        types: of a Python function, parameter name -> annotation.
+        parameters: JSON schema of its arguments, an object.
+        types: for a Python function, parameter name -> annotation.
     """
 
     name: str
@@ -46,55 +46,55 @@ class Tool:
     types: Mapping[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """In OpenAI's form."""
+        """The tool in OpenAI's form."""
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
 
     def described(self, change: Callable[[str], str]) -> Tool:
-        """The same with all that it tells a model changed, which may be other people's words."""
+        """A copy with every text that the model sees changed, since others may have written it."""
         parameters = _changed(self.parameters, change)
         return dataclasses.replace(self, description=change(self.description), parameters=parameters)
 
     def call(self, call_id: str, arguments_text: str) -> ToolCall:
-        """A call of it."""
+        """A call to this tool."""
         return ToolCall(call_id, self.name, arguments_text, self.types)
 
 
 def checked(tools: Sequence[ToolLike] | None) -> dict[str, Tool]:
-    """The tools by name, in their order.
+    """Checks tools and returns them by name, in their order.
 
     Args:
-        tools: each in OpenAI's form, or the "function" object of that alone, or a typed Python function, whose
-            signature and Google-style docstring say what it takes.
+        tools: each in OpenAI's form, or only its "function" object, or a typed Python function with a Google-style
+            docstring.
 
     Raises:
-        InvalidParameterError: something in them is not as it should be; names the tool and the place.
+        InvalidParameterError: a tool is malformed; names the tool and the place.
     """
     if tools is None:
         return {}
     if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Sequence):
         raise InvalidParameterError(
-            f"tools must be a sequence of tools, not {type(tools).__name__}; put a single one into a list"
+            f"tools must be a sequence of tools, not {type(tools).__name__}: put a single one in a list"
         )
     found: dict[str, Tool] = {}
     for i, each in enumerate(tools):
         tool = _tool(f"tools[{i}]", each)
         if tool.name in found:
-            raise InvalidParameterError(f"two tools are called {tool.name}; give them different names")
+            raise InvalidParameterError(f"two tools are called {tool.name}: give them different names")
         found[tool.name] = tool
     return found
 
 
 def of_function(function: Callable[..., Any]) -> Tool:
-    """A tool of a Python function.
+    """Makes a tool from a Python function.
 
-    The name is the function's; the description is its docstring up to the first section; each parameter has the JSON
-    schema of its annotation, described by the docstring's ``Args`` or by ``Annotated[T, "..."]``, and is required
-    unless it has a default.
+    The tool has the function's name and, as its description, the docstring up to the first section. Each parameter has
+    the JSON schema of its annotation and a description from the docstring's ``Args`` or from ``Annotated[T, "..."]``,
+    and is required unless it has a default.
 
     Raises:
-        InvalidParameterError: a parameter without an annotation, one that cannot be given by name, or a type that JSON
-            cannot express.
+        InvalidParameterError: a parameter has no annotation, cannot be passed by name, or has a type that JSON cannot
+            express.
     """
     name = getattr(function, "__name__", None)
     if not isinstance(name, str):
@@ -120,16 +120,15 @@ def _parameters(name: str, function: Callable[..., Any]) -> Iterable[inspect.Par
     try:
         return inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
-        raise InvalidParameterError(f"what the tool {name} takes cannot be found out: {error}") from None
+        raise InvalidParameterError(f"the parameters of the tool {name} cannot be determined: {error}") from None
 
 
 def _annotation(name: str, parameter: inspect.Parameter, types: Mapping[str, Any]) -> Any:
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-        raise InvalidParameterError(f"the parameter {parameter} of the tool {name} cannot be given by name")
+        raise InvalidParameterError(f"the parameter {parameter} of the tool {name} cannot be passed by name")
     if parameter.name not in types:
         raise InvalidParameterError(
-            f"the parameter {parameter.name} of the tool {name} has no type annotation, so a model cannot be told what "
-            "to give for it"
+            f"the parameter {parameter.name} of the tool {name} has no type annotation, which the model needs: add one"
         )
     return types[parameter.name]
 
@@ -143,7 +142,7 @@ def _types(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """A docstring's description, and what its section about arguments says of each."""
+    """A docstring's description, and its description of each argument."""
     parts = _SECTION.split(text)
     explained: dict[str, str] = {}
     for title, body in zip(parts[1::2], parts[2::2], strict=True):
@@ -153,7 +152,7 @@ def _docstring(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _explained(section: str) -> dict[str, str]:
-    """The arguments of a section's lines; deeper lines go on with the one above."""
+    """Argument -> its description in a docstring section; indented lines continue the line above."""
     found: dict[str, str] = {}
     name = None
     for line in section.splitlines():
@@ -166,7 +165,7 @@ def _explained(section: str) -> dict[str, str]:
 
 
 def _changed(schema: Any, change: Callable[[str], str]) -> Any:
-    """A schema with its texts and the names of its properties changed, and no keyword that is more than text."""
+    """A schema with its texts and property names changed, but not the keywords in ``_NOT_TEXT``."""
     if isinstance(schema, str):
         return change(schema)
     if isinstance(schema, list):
@@ -194,7 +193,7 @@ def _tool(place: str, tool: object) -> Tool:
 
 def _of_json(place: str, tool: Mapping[str, Any]) -> Tool:
     if tool.get("type", "function") != "function":
-        raise InvalidParameterError(f"{place} is of the type {tool['type']!r}; only functions can be called")
+        raise InvalidParameterError(f"{place} has the type {tool['type']!r}, but only 'function' is supported")
     function = tool.get("function", tool)
     if not isinstance(function, Mapping):
         raise InvalidParameterError(f"{place}.function must be a mapping, not {type(function).__name__}")

@@ -1,4 +1,4 @@
-"""JSON values as the Python types that stand for them: the way back from :func:`pyggml.schema.schema_of`."""
+"""Converts JSON values to Python types: the inverse of :func:`pyggml.schema.schema_of`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _FROM_TEXT: dict[object, Callable[[str], object]] = {
 
 
 def as_type(annotation: Any, value: Any) -> Any:
-    """A JSON value as the Python type that an annotation names.
+    """Converts a JSON value to the type that an annotation names.
 
-    Enumerations, dataclasses, pydantic models, tuples, dates, times and UUIDs are made, at any depth; everything else
-    is checked and stays what JSON made of it.
+    Creates enumeration members, dataclasses, pydantic models, tuples, dates, times and UUIDs at any depth; other values
+    are checked and returned unchanged.
 
     Args:
-        annotation: a type that :func:`pyggml.schema.schema_of` understands.
-        value: what :func:`json.loads` returned.
+        annotation: a type that :func:`pyggml.schema.schema_of` supports.
+        value: a result of :func:`json.loads`.
 
     Raises:
         InvalidParameterError: the value is not of that type.
@@ -91,8 +91,8 @@ def _plain(cls: Any, value: Any) -> Any:
         return _made(cls, value)
     except InvalidParameterError:
         raise
-    except Exception as error:  # a dataclass or a model may check itself, and raise what it likes
-        raise InvalidParameterError(f"{value!r} is no {cls.__name__}: {error}") from error
+    except Exception as error:  # constructors of dataclasses and models may raise anything
+        raise InvalidParameterError(f"{value!r} is not a valid {cls.__name__}: {error}") from error
 
 
 def _made(cls: Any, value: Any) -> Any:
@@ -106,13 +106,13 @@ def _made(cls: Any, value: Any) -> Any:
     hints = typing.get_type_hints(cls, include_extras=True)
     unknown = fields.keys() - hints.keys()
     if unknown:
-        raise InvalidParameterError(f"{cls.__name__} has no {', '.join(map(repr, sorted(unknown)))}")
+        raise InvalidParameterError(f"{cls.__name__} has no field {', '.join(map(repr, sorted(unknown)))}")
     typed = {name: as_type(hints[name], item) for name, item in fields.items()}
     if not typing.is_typeddict(cls):
         return cls(**typed)
     missing: set[str] = cls.__required_keys__ - typed.keys()
     if missing:
-        raise InvalidParameterError(f"a {cls.__name__} needs {', '.join(map(repr, sorted(missing)))}")
+        raise InvalidParameterError(f"{cls.__name__} needs {', '.join(map(repr, sorted(missing)))}")
     return typed
 
 
@@ -124,4 +124,4 @@ def _checked(kind: type, annotation: Any, value: Any) -> Any:
 
 def _refused(annotation: Any, value: object) -> InvalidParameterError:
     name = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    return InvalidParameterError(f"{value!r} is no {name}")
+    return InvalidParameterError(f"{value!r} is not a valid {name}")

@@ -1,4 +1,4 @@
-"""The values of a conversation: messages, tool calls, and what a chat returns."""
+"""Messages, tool calls, and the results of a chat."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pyggml.types import Chunk, Completion
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of one tool, as the model asked for it.
+    """A call to a tool that the model requested.
 
     Attributes:
-        id: names the call, for the tool message that answers it.
-        name: of the tool.
-        arguments_text: the arguments as JSON text; incomplete when the generation was cut inside the call.
+        id: identifies the call, for the tool message that answers it.
+        name: name of the tool.
+        arguments_text: the arguments as JSON text; incomplete if the generation was cut off within the call.
     """
 
     id: str
@@ -29,22 +29,22 @@ class ToolCall:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments by name, to be handed to the tool: ``function(**call.arguments)``.
+        """The arguments by name, ready for the tool: ``function(**call.arguments)``.
 
-        Of a Python function they have the types it asks for (enumerations, dataclasses, pydantic models ...), else
-        they are JSON values.
+        If the tool is a Python function, they have the types of its annotations (enumerations, dataclasses, pydantic
+        models ...), otherwise they are JSON values.
 
         Raises:
-            InvalidParameterError: the text is no JSON object, which is so when the generation was cut inside it, or
-                an argument is not of its type.
+            InvalidParameterError: the text is not a JSON object, perhaps because the generation was cut off, or an
+                argument has the wrong type.
         """
-        arguments = json_object(f"the arguments of the call of {self.name}", self.arguments_text)
+        arguments = json_object(f"the arguments of the call to {self.name}", self.arguments_text)
         if self._types is None:
             return arguments
         return {name: self._as_its_type(name, value, self._types) for name, value in arguments.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """The call as chat templates and OpenAI's API have it."""
+        """The call in the form that chat templates and OpenAI's API use."""
         return {
             "id": self.id,
             "type": "function",
@@ -53,11 +53,11 @@ class ToolCall:
 
     def _as_its_type(self, name: str, value: object, types: Mapping[str, Any]) -> Any:
         if name not in types:
-            raise InvalidParameterError(f"the call of {self.name} has an argument {name}, which it does not take")
+            raise InvalidParameterError(f"the call to {self.name} has an unknown argument {name}")
         try:
             return as_type(types[name], value)
         except InvalidParameterError as error:
-            raise InvalidParameterError(f"the argument {name} of the call of {self.name}: {error}") from error
+            raise InvalidParameterError(f"the argument {name} of the call to {self.name}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class ToolCallDelta:
     """A piece of a tool call that is being generated.
 
     Attributes:
-        index: which of the message's calls, from 0.
-        id: of the call; in its first piece.
-        name: of the tool; in its first piece.
-        arguments_text: what the arguments' JSON text grows by.
+        index: index of the call within the message.
+        id: id of the call; only in its first piece.
+        name: name of the tool; only in the first piece.
+        arguments_text: text to append to the JSON text of the arguments.
     """
 
     index: int
@@ -79,15 +79,15 @@ class ToolCallDelta:
 
 @dataclass(frozen=True)
 class ChatMessage:
-    """One message of a conversation. What a chat returns can be passed back as it is.
+    """One message of a conversation. You can pass back the message that a chat returned.
 
     Attributes:
         role: "system", "developer", "user", "assistant" or "tool".
-        content: what it says.
-        reasoning_content: what the model thought before it said it; "" where it does not think.
-        tool_calls: what it asks to be called, in order.
-        tool_call_id: of a tool message, the call that it answers.
-        name: of a tool message, the tool; some templates write it.
+        content: text of the message.
+        reasoning_content: reasoning that precedes the content; "" if there is none.
+        tool_calls: calls that the model requests, in order.
+        tool_call_id: for a tool message, the id of the call that it answers.
+        name: for a tool message, the tool's name, which some templates need.
     """
 
     role: str = "assistant"
@@ -98,7 +98,7 @@ class ChatMessage:
     name: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The message as chat templates and OpenAI's API have it."""
+        """The message in the form that chat templates and OpenAI's API use."""
         message: dict[str, Any] = {"role": self.role, "content": self.content}
         texts = {name: getattr(self, name) for name in ("reasoning_content", "tool_call_id", "name")}
         message |= {name: text for name, text in texts.items() if text}
@@ -109,7 +109,7 @@ class ChatMessage:
 
 @dataclass(frozen=True)
 class ChatDelta:
-    """What a piece of generated text adds to a message; all of them join to exactly the whole message.
+    """What a piece of generated text adds to a message. All the deltas add up to exactly the whole message.
 
     Attributes:
         content: text to append.
@@ -122,22 +122,22 @@ class ChatDelta:
     tool_calls: tuple[ToolCallDelta, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is anything in it."""
+        """Whether it adds anything."""
         return bool(self.content or self.reasoning_content or self.tool_calls)
 
 
 @dataclass(frozen=True)
 class ChatAbilities:
-    """What a chat template can express.
+    """What a chat template supports.
 
     Attributes:
-        system: system messages; without, their text goes to the front of the first user message.
-        tools: it describes tools to the model, in a format for calls whose arguments can be held to a schema; without,
-            pyggml describes them in the system message, with a format of its own.
+        system: system messages. If not, their text is put before the first user message.
+        tools: tools, with a format for calls whose arguments can follow a schema. If not, pyggml describes the tools
+            in the system message and uses its own format for calls.
         parallel_tool_calls: several calls in one message.
-        thinking: the model may reason before it answers, apart from the answer.
-        keeps_reasoning: it can show the model the reasoning of earlier turns.
-        reasoning_effort: it reads the variable ``reasoning_effort``.
+        thinking: reasoning before the answer, separate from it.
+        keeps_reasoning: showing the model its reasoning from earlier turns.
+        reasoning_effort: the variable ``reasoning_effort``.
     """
 
     system: bool
@@ -150,9 +150,9 @@ class ChatAbilities:
 
 @dataclass(frozen=True)
 class ChatCompletion(Completion):
-    """A finished answer: all of a Completion, whose ``text`` is what the model wrote, and the message that it means.
+    """A finished answer: a Completion, whose ``text`` is the model's raw output, and the message parsed from it.
 
-    ``finish_reason`` is "tool_calls" when the model ended its turn to have tools called.
+    ``finish_reason`` is "tool_calls" if the model ended its turn with tool calls.
 
     Attributes:
         message: the answer.
@@ -163,14 +163,14 @@ class ChatCompletion(Completion):
 
 @dataclass(frozen=True)
 class ChatChunk(Chunk):
-    """A piece of a running answer: all of a Chunk, and what it adds to the message.
+    """A piece of a running answer: a Chunk, and what it adds to the message.
 
-    The pieces of all chunks join to exactly the completion's message.
+    All the chunks add up to exactly the completion's message.
 
     Attributes:
-        content: what ``content`` grows by.
-        reasoning_content: what ``reasoning_content`` grows by.
-        tool_calls: what the tool calls grow by.
+        content: text to append to ``content``.
+        reasoning_content: text to append to ``reasoning_content``.
+        tool_calls: pieces of tool calls, in order.
     """
 
     content: str = ""
@@ -179,16 +179,16 @@ class ChatChunk(Chunk):
 
 
 def json_object(what: str, text: str) -> dict[str, Any]:
-    """A JSON object's text as a dictionary.
+    """Parses the text of a JSON object; ``what``, a plural, names it in messages.
 
     Raises:
-        InvalidParameterError: it is none; ``what`` names it.
+        InvalidParameterError: the text is not a JSON object.
     """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidParameterError(
-            f"{what} are no JSON (cut off, perhaps by max_tokens?): {error}: {text!r}"
+            f"{what} are not valid JSON (cut off by max_tokens, perhaps?): {error}: {text!r}"
         ) from None
     if not isinstance(value, dict):
         raise InvalidParameterError(f"{what} must be a JSON object, not {text!r}")
