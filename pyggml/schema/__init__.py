@@ -1,6 +1,6 @@
-"""What an output has to look like.
+"""Structured output.
 
-:mod:`~pyggml.schema.python_types`: Python types as JSON schemas; :mod:`~pyggml.schema.grammar`: those as grammars.
+:mod:`~pyggml.schema.python_types`: Python types to JSON schemas; :mod:`~pyggml.schema.grammar`: schemas to grammars.
 """
 
 from pyggml.schema.python_types import Schema, schema_of

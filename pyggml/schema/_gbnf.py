@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
-#: Digits that numbers have at most before the point, and altogether: as many as a double keeps apart.
+#: Maximum number of digits before the point, and in total: as many as a double can tell apart.
 MAX_DIGITS = 15
 _MAX_FRACTION = 6  # unless a bound has more
 
@@ -17,12 +17,12 @@ AddRule = Callable[[str], str]
 
 
 def literal(text: str) -> str:
-    """A text as it is."""
+    """A literal text."""
     return '"' + "".join(map(_escaped, text)) + '"'
 
 
 def char_class(ranges: Ranges, *, negated: bool = False) -> str:
-    """One character of some ranges of code points, or none of them."""
+    """One character within the ranges of code points or, if negated, outside them."""
     inside = "".join(_code(low) if low == high else f"{_code(low)}-{_code(high)}" for low, high in ranges)
     return f"[{'^' if negated else ''}{inside}]"
 
@@ -32,7 +32,7 @@ def _escaped(char: str) -> str:
 
 
 def _code(code_point: int) -> str:
-    """A character in a class, or one that has to be spelled out."""
+    """A character of a class, escaped unless it is a letter or digit."""
     char = chr(code_point)
     if char.isascii() and char.isalnum():
         return char
@@ -40,14 +40,14 @@ def _code(code_point: int) -> str:
 
 
 def any_of(alternatives: list[str]) -> str:
-    """One of several; there is at least one."""
+    """One of several alternatives; there must be at least one."""
     return alternatives[0] if len(alternatives) == 1 else "(" + " | ".join(alternatives) + ")"
 
 
 def repeated(item: str, least: int, most: int | None, add_rule: AddRule) -> str:
-    """An item so many times; ``item`` is a rule's name.
+    """An item repeated ``least`` to ``most`` times; ``item`` is a rule's name.
 
-    Long repetitions are put together from blocks: the engine's parser writes each of them out.
+    Long repetitions are built from blocks, because the engine's parser expands every repetition.
     """
     if most is None:
         start = repeated(item, least, least, add_rule)
@@ -70,10 +70,10 @@ def repeated(item: str, least: int, most: int | None, add_rule: AddRule) -> str:
 
 
 def integers(low: int | None, high: int | None) -> str:
-    """Integers from ``low`` to ``high``, both included; None: as many digits as make sense.
+    """Integers from ``low`` to ``high``, both included; None: bounded only by the number of digits.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are no such integers.
     """
     low, high = _open_ends(low, high)
     if low > high:
@@ -87,7 +87,7 @@ def integers(low: int | None, high: int | None) -> str:
 
 
 def _open_ends(low: int | None, high: int | None) -> tuple[int, int]:
-    """Both bounds; one that is missing is replaced by one with more digits than the other."""
+    """Both bounds; replaces a missing one by a number with more digits than the other."""
     far = 10 ** max(MAX_DIGITS, *(len(str(abs(bound))) + 1 for bound in (low, high) if bound is not None), 0) - 1
     return (-far if low is None else low, far if high is None else high)
 
@@ -95,14 +95,14 @@ def _open_ends(low: int | None, high: int | None) -> tuple[int, int]:
 def _naturals(low: int, high: int) -> str:
     alternatives = []
     while low <= high:
-        last = min(high, 10 ** len(str(low)) - 1)  # the largest with as many digits
+        last = min(high, 10 ** len(str(low)) - 1)  # the largest number with as many digits
         alternatives.append(_same_length(str(low), str(last)))
         low = last + 1
     return " | ".join(alternatives)
 
 
 def _same_length(low: str, high: str) -> str:
-    """Digit strings of one length from ``low`` to ``high``."""
+    """Digit strings from ``low`` to ``high``, which have the same length."""
     if not low:
         return '""'
     rest = len(low) - 1
@@ -128,10 +128,10 @@ def _digits(least: int, most: int) -> str:
 
 
 def numbers(low: Fraction | None, high: Fraction | None, *, above: bool = False, below: bool = False) -> str:
-    """Decimal numbers from ``low`` to ``high``; ``above`` and ``below`` leave out the bound itself.
+    """Decimal numbers from ``low`` to ``high``; ``above`` and ``below`` exclude the bound itself.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are no such numbers.
     """
     n_digits = max(_MAX_FRACTION, *(_n_decimals(bound) for bound in (low, high) if bound is not None), 0)
     scale = 10**n_digits
@@ -141,7 +141,7 @@ def numbers(low: Fraction | None, high: Fraction | None, *, above: bool = False,
     least = min(-far, most or 0) if least is None else least
     most = max(far, least) if most is None else most
     if least > most:
-        raise ValueError("no number is possible")
+        raise ValueError("no number can match")
     alternatives = []
     if least < 0:
         alternatives.append(f'"-" ({_decimals(max(1, -most), -least, n_digits)})')
@@ -151,13 +151,13 @@ def numbers(low: Fraction | None, high: Fraction | None, *, above: bool = False,
 
 
 def units(bound: Fraction, beyond: bool) -> int:
-    """The least whole number from a bound on, or beyond it."""
+    """The smallest integer at or above a bound; with ``beyond``, strictly above it."""
     whole = math.ceil(bound)
     return whole + 1 if beyond and whole == bound else whole
 
 
 def _n_decimals(number: Fraction) -> int:
-    """Digits behind the point that it takes to tell numbers beside this one from it."""
+    """Number of decimals needed to write this number exactly, up to a limit."""
     n = 0
     while n < MAX_DIGITS and (number * 10**n).denominator != 1:
         n += 1
@@ -165,7 +165,7 @@ def _n_decimals(number: Fraction) -> int:
 
 
 def _decimals(low: int, high: int, n_digits: int) -> str:
-    """Decimals from ``low`` to ``high``, none negative, in units of the last of ``n_digits`` digits."""
+    """Non-negative decimals with ``n_digits`` decimals from ``low`` to ``high``, both in units of the last digit."""
     scale = 10**n_digits
     first, first_rest = divmod(low, scale)
     last, last_rest = divmod(high, scale)
@@ -182,13 +182,13 @@ def _decimals(low: int, high: int, n_digits: int) -> str:
 
 
 def _behind_point(low: str, high: str) -> str:
-    """What may follow the digits before the point, for the rest to be from ``.low`` to ``.high``."""
+    """The point and the decimals, from ``.low`` to ``.high``; optional if zero is in range."""
     some = '"." (' + " | ".join(_some_digits(low, high)) + ")"
     return f"({some})?" if not set(low) - {"0"} else f"({some})"
 
 
 def _some_digits(low: str, high: str) -> list[str]:
-    """Strings of at least one digit, at most as many as ``low``, from ``.low`` to ``.high``."""
+    """Decimals from ``.low`` to ``.high``, with at least one digit and at most as many as ``low``."""
     rest = len(low) - 1
     alternatives, free = [], []
     for digit in range(int(low[0]), int(high[0]) + 1):

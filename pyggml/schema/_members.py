@@ -1,4 +1,4 @@
-"""The members of a JSON object as a grammar: in their order, some of them optional, with commas where they belong."""
+"""The members of a JSON object as a grammar: in their order, some of them optional, separated by commas."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyggml.schema import _gbnf
 
 
 class Members:
-    """The members of an object in their order, with commas where they belong."""
+    """The members of an object in their order, separated by commas."""
 
     def __init__(
         self,
@@ -20,26 +20,26 @@ class Members:
         add: Callable[[str], str],
         refuse: Callable[[str], GrammarError],
     ) -> None:
-        """``members``: rule of each, and whether it is required; ``extra``: rule of any others."""
+        """``members``: rule of each, and whether it is required; ``extra``: rule for additional members."""
         self._members, self._extra, self._least, self._most = members, extra, least, most
         self._add, self._refuse = add, refuse
-        # Counting on makes no difference once there are enough, unless there can be too many.
+        # Counting further makes no difference once there are enough members, unless there can be too many.
         self._enough = len(members) + 1 if most is not None else max(1, least)
 
     def text(self) -> str:
-        """What comes between the braces."""
+        """The grammar of the text between the braces."""
         n_required = sum(required for _, required in self._members)
         if self._extra is not None and self._least > max(1, n_required):
-            raise self._refuse("minProperties above 1 cannot be expressed in a grammar where names are free")
+            raise self._refuse("a grammar cannot express minProperties above 1 for an object with free names")
         tails: list[str | None] = [self._others(n) for n in range(self._enough + 1)]
         for rule, required in reversed(self._members):
             tails = [self._tail(rule, required, n, tails) for n in range(self._enough + 1)]
         if tails[0] is None:
-            raise self._refuse("no value is possible here")
+            raise self._refuse("no value can match")
         return tails[0]
 
     def _tail(self, rule: str, required: bool, n: int, tails: list[str | None]) -> str | None:
-        """What may come from one member on, with ``n`` before it, given what may come after it; None: nothing can."""
+        """The rest from one member on, with ``n`` members before it, given what may follow it; None: impossible."""
         after = tails[min(n + 1, self._enough)]
         alternatives = []
         if after is not None and (self._most is None or n < self._most):

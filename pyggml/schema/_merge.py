@@ -1,4 +1,4 @@
-"""What a JSON schema says at one place: references followed, and conjunctions joined to plain schemas."""
+"""Flattens JSON schemas: resolves references, and merges conjunctions into plain schemas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_ALTERNATIVES = 256
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
-# The keywords that say something about a type of values.
+# The keywords that apply to each type.
 _KEYWORDS = {
     "object": (
         "properties", "required", "additionalProperties", "minProperties", "maxProperties", "patternProperties",
@@ -41,17 +41,17 @@ _JOINED = ("allOf", "anyOf", "oneOf", "$ref")
 
 
 def without_annotations(schema: Schema) -> Schema:
-    """A schema's keywords that constrain values."""
+    """The schema without keywords that do not constrain values, such as descriptions."""
     return {key: value for key, value in schema.items() if key in _KNOWN}
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a number that JSON can hold."""
+    """Whether it is a number that JSON can represent."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 class Document:
-    """The whole schema, which references point into.
+    """A whole schema, in which references are resolved.
 
     Attributes:
         root: the schema.
@@ -62,10 +62,10 @@ class Document:
         self._following: set[str] = set()
 
     def resolve(self, ref: Any, place: str) -> tuple[str, Any]:
-        """The place that a reference points to, and what is there.
+        """The place that a reference points to, and the schema there.
 
         Raises:
-            GrammarError: there is nothing, or it points out of the schema.
+            GrammarError: the reference points to nothing, or out of this schema.
         """
         if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
             raise GrammarError(f"{place}/$ref: {ref!r} does not point into this schema (#/...)")
@@ -81,10 +81,10 @@ class Document:
         return ref, target
 
     def flattened(self, schema: Any, place: str) -> list[Schema]:
-        """Schemas without references and unions, one of which a value must match.
+        """Equivalent alternatives without references and unions; a value must match one of them.
 
         Raises:
-            GrammarError: with the place.
+            GrammarError: the schema is malformed or cannot be expressed; gives the place.
         """
         if isinstance(schema, bool):
             return [{}] if schema else []
@@ -104,7 +104,7 @@ class Document:
                 found = [f for i, each in enumerate(alternatives) for f in self.flattened(each, f"{place}/{key}/{i}")]
                 result = _all_pairs(result, found, place)
         if not result:
-            raise GrammarError(f"{place}: no value is possible here")
+            raise GrammarError(f"{place}: no value can match")
         return result
 
     def _followed(self, ref: Any, place: str) -> list[Schema]:
@@ -118,12 +118,12 @@ class Document:
             self._following.remove(target_place)
 
     def exclusive(self, alternatives: list[Any], place: str) -> list[Any]:
-        """The alternatives of a ``oneOf``, of which no value matches two.
+        """The alternatives of a ``oneOf``, made mutually exclusive.
 
-        Where members tell two objects apart, they become required.
+        If two objects can only be told apart by a member, that member becomes required.
 
         Raises:
-            GrammarError: nothing tells two of them apart.
+            GrammarError: a value could match two of the alternatives.
         """
         flat = [self.flattened(each, f"{place}/oneOf/{i}") for i, each in enumerate(alternatives)]
         needed: list[set[str]] = [set() for _ in alternatives]
@@ -145,7 +145,7 @@ class Document:
         ]
 
     def _told_apart_by(self, a: Schema, b: Schema) -> set[str] | None:
-        """The members that tell objects of two schemas apart; none where their types or values do; None: nothing."""
+        """Members that tell values of two schemas apart; empty if types or values already do; None if nothing does."""
         types_a, types_b = _with_integers(types_of(a, "")), _with_integers(types_of(b, ""))
         if not types_a & types_b:
             return set()
@@ -161,7 +161,7 @@ class Document:
         return None
 
     def _constants(self, schema: Any) -> list[Any] | None:
-        """The values that a schema lists, if it does."""
+        """The values that a schema lists, or None."""
         try:
             values = [_values(flat) for flat in self.flattened(schema, "")]
         except GrammarError:
@@ -170,10 +170,10 @@ class Document:
 
 
 def types_of(schema: Schema, place: str) -> list[str]:
-    """The types that values can have: those named, or those that keywords speak of, or all.
+    """The types that values can have: those of ``type``, or those that other keywords apply to, or all.
 
     Raises:
-        GrammarError: one is no type.
+        GrammarError: ``type`` is invalid.
     """
     named = schema.get("type")
     if named is None:
@@ -182,40 +182,40 @@ def types_of(schema: Schema, place: str) -> list[str]:
     types = named if isinstance(named, list) else [named]
     for name in types:
         if name not in TYPES:
-            raise GrammarError(f"{place}/type: {json.dumps(name)} is no type; there are {', '.join(TYPES)}")
+            raise GrammarError(f"{place}/type: unknown type {json.dumps(name)}; known are {', '.join(TYPES)}")
     if not types:
-        raise GrammarError(f"{place}/type: no value is possible here")
+        raise GrammarError(f"{place}/type: no value can match")
     return [name for name in TYPES if name in types and not (name == "integer" and "number" in types)]
 
 
 def values_of(schema: Schema, place: str) -> list[Any] | None:
-    """The values of ``enum`` and ``const`` that match the other keywords; None without the two.
+    """The values of ``enum`` and ``const`` that match the other keywords; None if the schema has neither.
 
     Raises:
-        GrammarError: there are none.
+        GrammarError: none of the values match.
     """
     values = _values(schema)
     if values is None:
         return None
     possible = [value for value in values if _matches(value, schema, place)]
     if not possible:
-        raise GrammarError(f"{place}: no value is possible here")
+        raise GrammarError(f"{place}: no value can match")
     return possible
 
 
 def items_of(schema: Schema) -> tuple[list[Any], Any, bool]:
-    """The schemas of an array's first items, that of the rest, and whether that is given."""
+    """The schemas of an array's first items, the schema of the rest, and whether the latter is given explicitly."""
     items = schema.get("items", True)
-    if isinstance(items, list):  # as it was up to draft 7
+    if isinstance(items, list):  # up to draft 7
         return items, schema.get("additionalItems", True), "additionalItems" in schema
     return schema.get("prefixItems", []), items, "items" in schema
 
 
 def members_of(schema: Schema, place: str) -> tuple[dict[str, tuple[Any, str]], set[str], Any]:
-    """An object's members that have names (schema and place of each), those required, and the schema of others.
+    """An object's named members (schema and place of each), the required names, and the schema of other members.
 
     Raises:
-        GrammarError: with the place.
+        GrammarError: a keyword is malformed, or a required member is not allowed; gives the place.
     """
     properties = schema.get("properties", {})
     required = schema.get("required", [])
@@ -229,7 +229,7 @@ def members_of(schema: Schema, place: str) -> tuple[dict[str, tuple[Any, str]], 
         if name not in members:
             if others is False:
                 raise GrammarError(
-                    f"{place}/required: {json.dumps(name)} is required, and no member may have that name"
+                    f"{place}/required: {json.dumps(name)} is required, but no member may have that name"
                 )
             members[name] = (others, f"{place}/additionalProperties")
     return members, set(required), others if "additionalProperties" in schema or not members else False
@@ -247,7 +247,7 @@ def _all_pairs(some: list[Schema], others: list[Schema], place: str) -> list[Sch
 
 
 def _both(a: Schema, b: Schema, place: str) -> Schema | None:
-    """A schema for what matches both; None: nothing does."""
+    """A schema for the values that match both; None: there are none."""
     result = {**a, **b}
     for key in a.keys() & b.keys():
         if key in _LEAST:
@@ -261,7 +261,7 @@ def _both(a: Schema, b: Schema, place: str) -> Schema | None:
         elif key == "multipleOf" and isinstance(a[key], int) and isinstance(b[key], int):
             result[key] = math.lcm(a[key], b[key])
         elif key in ("pattern", "format", "multipleOf") and a[key] != b[key]:
-            raise GrammarError(f"{place}: two values of {key} at once cannot be expressed in a grammar")
+            raise GrammarError(f"{place}: a grammar cannot express two different values of {key}")
     if "type" in a and "type" in b:
         types = _with_integers(types_of(a, place)) & _with_integers(types_of(b, place))
         result["type"] = [name for name in TYPES if name in types]
@@ -312,7 +312,7 @@ def _joined(schemas: Iterable[Any]) -> Any:
 
 
 def _modern(schema: Schema) -> Schema:
-    """Exclusive bounds as numbers, which were flags up to draft 4."""
+    """Converts exclusive bounds to numbers; up to draft 4 they were flags."""
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         flag = schema.get(exclusive)
         if isinstance(flag, bool):
@@ -342,7 +342,7 @@ def _values(schema: Schema) -> list[Any] | None:
 
 
 def _key(value: Any) -> str:
-    """Equal for values that are equal to JSON, to which 1 and 1.0 are."""
+    """The same key for values that are equal in JSON, such as 1 and 1.0."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return json.dumps(value, sort_keys=True)
@@ -357,7 +357,7 @@ def _matches(value: Any, schema: Schema, place: str) -> bool:
     """Whether a listed value matches the other keywords.
 
     Raises:
-        GrammarError: that takes a validator.
+        GrammarError: checking that would need a validator.
     """
     kind = _type_of(value)
     named = schema.get("type")
@@ -365,7 +365,7 @@ def _matches(value: Any, schema: Schema, place: str) -> bool:
         return False
     others = [key for key in _KEYWORDS.get("number" if kind == "integer" else kind, ()) if key in schema]
     if others and (isinstance(value, (dict, list)) or "format" in others):
-        raise GrammarError(f"{place}: listed values together with {others[0]} cannot be expressed in a grammar")
+        raise GrammarError(f"{place}: a grammar cannot express listed values together with {others[0]}")
     if isinstance(value, str):
         within = schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value))
         return within and ("pattern" not in schema or re.search(schema["pattern"], value) is not None)
@@ -391,7 +391,7 @@ def _type_of(value: Any) -> str:
 
 
 def _with_integers(types: Iterable[str]) -> set[str]:
-    """Types, in which integers are apart from the other numbers that are allowed."""
+    """The types, with "integer" added if "number" is among them."""
     found = set(types)
     return found | {"integer"} if "number" in found else found
 

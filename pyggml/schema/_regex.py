@@ -15,11 +15,11 @@ else:
     import sre_parse
 
 _LAST = 0x10FFFF
-# What a JSON string holds as itself, and how the rest is written.
+# The characters that a JSON string contains unescaped, and the escapes for others.
 _PLAIN: Ranges = [(0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7E), (0x80, 0xD7FF), (0xE000, _LAST)]
 _ESCAPES = {'"': '"', "\\": "\\", "\n": "n", "\t": "t", "\r": "r", "\b": "b", "\f": "f"}
 
-# Categories as far as ASCII goes: what Unicode adds to them differs between the engines of validators.
+# Categories within ASCII only: validators disagree about the rest of Unicode.
 _ASCII: Ranges = [(0, 0x7F)]
 _CATEGORIES: dict[Any, Ranges] = {
     sre.CATEGORY_DIGIT: [(0x30, 0x39)],
@@ -31,23 +31,23 @@ _NOT_CATEGORIES: dict[Any, Any] = {
     sre.CATEGORY_NOT_WORD: sre.CATEGORY_WORD,
     sre.CATEGORY_NOT_SPACE: sre.CATEGORY_SPACE,
 }
-_NOT_SPACE_EITHER: Ranges = [(0x1C, 0x1F)]  # spaces to Python, not to others
+_NOT_SPACE_EITHER: Ranges = [(0x1C, 0x1F)]  # Python calls these spaces, others do not
 
 
 def pattern_rule(pattern: str, add_rule: AddRule) -> str:
-    """The inside of JSON strings that a pattern matches, as a grammar's expression.
+    """Converts a pattern to a grammar expression for the inside of the JSON strings that it matches.
 
-    As in JSON schema, the pattern may match anywhere unless it is anchored by ``^`` and ``$``.
+    As in JSON schema, the pattern may match anywhere unless it is anchored with ``^`` and ``$``.
 
     Raises:
-        ValueError: it is no regular expression, or one that needs more than a grammar.
+        ValueError: the pattern is not a valid regular expression, or a grammar cannot express it.
     """
     try:
         tree: Any = sre_parse.parse(pattern)
-    except Exception as error:  # whatever Python's parser thinks of it, RecursionError too
-        raise ValueError(f"the pattern is no regular expression: {error}") from None
+    except Exception as error:  # Python's parser raises various errors, RecursionError among them
+        raise ValueError(f"the pattern is not a valid regular expression: {error}") from None
     if tree.state.flags & ~sre.SRE_FLAG_UNICODE:
-        raise ValueError("a pattern with flags cannot be made a grammar")
+        raise ValueError("a grammar cannot express a pattern with flags")
     return _Converter(add_rule).anywhere([*tree])
 
 
@@ -116,10 +116,10 @@ def _minus(whole: Ranges, without: Ranges) -> Ranges:
 
 
 def chars(ranges: Ranges) -> str:
-    """One character out of ``ranges``, as a JSON string holds it.
+    """One character within ``ranges``, as written in a JSON string.
 
     Raises:
-        ValueError: there is none that a JSON string can hold.
+        ValueError: a JSON string cannot contain any of them.
     """
     plain = [
         (max(a, low), min(b, high)) for low, high in sorted(ranges) for a, b in _PLAIN if max(a, low) <= min(b, high)
@@ -129,5 +129,5 @@ def chars(ranges: Ranges) -> str:
     if escapes:
         alternatives.append('"\\\\" ' + char_class(sorted((ord(escape), ord(escape)) for escape in escapes)))
     if not alternatives:
-        raise ValueError("the pattern asks for a character that a JSON string cannot hold")
+        raise ValueError("the pattern requires a character that a JSON string cannot contain")
     return any_of(alternatives)

@@ -1,4 +1,4 @@
-"""The walk over a JSON schema that collects the rules of its grammar."""
+"""Walks over a JSON schema and collects the rules of its grammar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyggml.schema._regex import pattern_rule
 
 _MAX_RULES = 100_000
 
-# Named rules that schemas may need. Blank space is bounded, so that no model gets lost in it.
+# Named rules that schemas may need. White space is bounded, so that a model cannot generate it endlessly.
 _COMMON = {
     "space": '| " " | "\\n" [ ]{0,20}',
     "char": r'[^"\\\x7F\x00-\x1F] | "\\" (["\\/bfnrt] | "u" hex16)',
@@ -25,7 +25,7 @@ _COMMON = {
     "hex": "[0-9a-fA-F]",
     "plain": r'[^"\\\x7F\x00-\x1F]',
     "plains": "plain{0,40}",
-    "key": r'"\"" char{0,40} "\""',  # of a member whose name is free; the limit is ours
+    "key": r'"\"" char{0,40} "\""',  # key of a member with a free name; the limit is ours
     "string": r'"\"" char* "\""',
     "integer": '"-"? ("0" | [1-9] [0-9]{0,14})',
     "number": 'integer ("." [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?',
@@ -56,11 +56,11 @@ _FORMATS = {
 _FORMATS["date-time"] = 'date "T" time'
 _NAMED_FORMATS = ("date", "time", "date-time", "uuid", "hostname", "email", "uri", "ipv4", "ipv6", "duration")
 _INTEGER_FORMATS = {"int32": 2**31, "int64": 2**63}
-_FREE_FORMATS = ("password", "float", "double", "textarea")  # say nothing about the text
+_FREE_FORMATS = ("password", "float", "double", "textarea")  # do not restrict the text
 
 _MAX_MULTIPLES = 2_000
 
-# What a grammar cannot express; refused wherever it would matter.
+# Keywords that a grammar cannot express; refused wherever they would matter.
 _REFUSED = (
     "not", "if", "then", "else", "contains", "patternProperties", "propertyNames", "dependentRequired",
     "dependentSchemas", "dependencies", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef",
@@ -68,21 +68,21 @@ _REFUSED = (
 
 
 class Converter:
-    """Makes one grammar of one schema, or of a part of it."""
+    """Makes one grammar for a schema or a part of it."""
 
     def __init__(self, document: Any) -> None:
-        """Takes the whole schema, which references point into, as JSON values."""
+        """Takes the whole schema as JSON values, to resolve references in it."""
         self._document = _merge.Document(document)
         self._rules: dict[str, str] = {}
         self._names: dict[str, str] = {}  # text -> the rule that has it
         self._refs: dict[str, str] = {}  # place -> rule
-        self._open: set[str] = set()  # references being followed with nothing around what they point to
+        self._open: set[str] = set()  # references being followed without an enclosing array or object
 
     def grammar(self, schema: Any, place: str) -> str:
-        """The grammar of a schema and the place that messages give for it, a JSON pointer.
+        """The grammar of a schema; ``place`` is its JSON pointer, for messages.
 
         Raises:
-            GrammarError: with the place.
+            GrammarError: a grammar cannot express the schema; gives the place.
         """
         self._rules["root"] = self._visit(schema, place)
         return "".join(f"{name} ::= {text}\n" for name, text in self._rules.items())
@@ -90,7 +90,7 @@ class Converter:
     # --- rules --------------------------------------------------------------------------------------------
 
     def _add(self, text: str) -> str:
-        """The name of the rule with this text."""
+        """The name of the rule with this text, which is added if there is none."""
         name = self._names.get(text)
         if name is None:
             name = self._names[text] = f"r{len(self._names)}"
@@ -103,7 +103,7 @@ class Converter:
             raise GrammarError("the JSON schema is too large for a grammar")
 
     def _common(self, name: str) -> str:
-        """The name of a common rule, which is added together with those it uses."""
+        """Adds a common rule, together with the rules it uses, and returns its name."""
         if name not in self._rules:
             table = _COMMON if name in _COMMON else _FORMATS
             self._define(name, table[name])
@@ -118,11 +118,11 @@ class Converter:
     # --- schemas ------------------------------------------------------------------------------------------
 
     def _visit(self, schema: Any, place: str) -> str:
-        """An expression for the texts of one schema."""
+        """A grammar expression for one schema."""
         if schema is True or schema == {}:
             return self._common("value")
         if schema is False:
-            raise self._refuse(place, "no value is possible here")
+            raise self._refuse(place, "no value can match")
         if not isinstance(schema, dict):
             raise self._refuse(place, f"a schema must be an object or a boolean, not {json.dumps(schema)[:40]}")
         schema = _merge.without_annotations(schema)
@@ -140,7 +140,7 @@ class Converter:
             raise self._refuse(f"{place}/$ref", f"{ref} refers to itself")
         if target_place not in self._refs:
             self._refs[target_place] = name = f"ref{len(self._refs)}"
-            self._define(name, "")  # its place among the rules
+            self._define(name, "")  # reserves its place among the rules
             self._open.add(target_place)
             self._rules[name] = self._visit(target, target_place)
             self._open.remove(target_place)
@@ -155,14 +155,14 @@ class Converter:
             self._visit(each, f"{place}/{key}/{i}") for i, each in enumerate(alternatives) if each is not False
         ]
         if not expressions:
-            raise self._refuse(place, "no value is possible here")
+            raise self._refuse(place, "no value can match")
         return any_of(list(dict.fromkeys(expressions)))
 
     def _typed(self, schema: Schema, place: str) -> str:
-        """A schema without references and unions."""
+        """A grammar expression for a schema without references and unions."""
         for key in _REFUSED:
             if key in schema:
-                raise self._refuse(f"{place}/{key}", "cannot be expressed in a grammar")
+                raise self._refuse(f"{place}/{key}", "a grammar cannot express this")
         values = _merge.values_of(schema, place)
         if values is not None:
             return any_of([literal(_json(value)) for value in values])
@@ -179,7 +179,7 @@ class Converter:
         return any_of([f"({methods[name](schema, place)})" for name in types])
 
     def _enclosed(self, method: Callable[[Schema, str], str], schema: Schema, place: str) -> str:
-        """What is inside brackets or braces may refer to what is around it."""
+        """Visits the inside of an array or object, which may refer to schemas around it."""
         around, self._open = self._open, set()
         try:
             return method(schema, place)
@@ -206,18 +206,18 @@ class Converter:
 
     def _multiples(self, step: Any, least: int | None, most: int | None, place: str) -> str:
         if not _merge.is_number(step) or step <= 0 or step != int(step):
-            raise self._refuse(f"{place}/multipleOf", "must be a whole number above 0 for a grammar")
+            raise self._refuse(f"{place}/multipleOf", "must be a positive integer for a grammar")
         step = int(step)
         if step == 1:
             return self._possible(place, lambda: self._add(_gbnf.integers(least, most)))
         if least is None or most is None or (most - least) // step > _MAX_MULTIPLES:
             raise self._refuse(
                 f"{place}/multipleOf",
-                f"needs minimum and maximum with at most {_MAX_MULTIPLES} multiples between them for a grammar",
+                f"for a grammar, this needs a minimum and maximum with at most {_MAX_MULTIPLES} multiples between them",
             )
         multiples = range(-(-least // step) * step, most + 1, step)
         if not multiples:
-            raise self._refuse(place, "no value is possible here")
+            raise self._refuse(place, "no value can match")
         return self._add(" | ".join(literal(str(number)) for number in multiples))
 
     def _number(self, schema: Schema, place: str) -> str:
@@ -229,9 +229,9 @@ class Converter:
         return self._possible(place, lambda: self._add(_gbnf.numbers(low, high, above=above, below=below)))
 
     def _bounds(self, schema: Schema, place: str) -> tuple[Fraction | None, Fraction | None, bool, bool]:
-        """Lower and upper bound, and whether each is left out."""
+        """Lower and upper bound, and whether each is exclusive."""
         if schema.get("format", "") not in (*_INTEGER_FORMATS, *_FREE_FORMATS, ""):
-            raise self._refuse(f"{place}/format", f"{schema['format']!r} cannot be expressed in a grammar")
+            raise self._refuse(f"{place}/format", f"a grammar cannot express {schema['format']!r}")
         found: dict[str, tuple[Fraction | None, bool]] = {}
         for key, exclusive, sign in (("minimum", "exclusiveMinimum", 1), ("maximum", "exclusiveMaximum", -1)):
             bound, beyond = schema.get(key), schema.get(exclusive)
@@ -259,10 +259,10 @@ class Converter:
         name = schema.get("format")
         has_length = least > 0 or most is not None
         if name is not None and name not in (*_NAMED_FORMATS, *_FREE_FORMATS):
-            raise self._refuse(f"{place}/format", f"{name!r} cannot be expressed in a grammar")
+            raise self._refuse(f"{place}/format", f"a grammar cannot express {name!r}")
         given = [key for key in ("pattern", "format") if key in schema and schema[key] not in _FREE_FORMATS]
         if len(given) + (has_length and bool(given)) > 1:
-            raise self._refuse(place, f"{given[0]} together with other limits cannot be expressed in a grammar")
+            raise self._refuse(place, f"a grammar cannot express {given[0]} together with other limits")
         if "pattern" in schema:
             return self._pattern(schema["pattern"], place)
         if given:
@@ -280,10 +280,10 @@ class Converter:
         for key in (low, high):
             value = schema.get(key, 0)
             if not _merge.is_number(value) or value != int(value) or value < 0:
-                raise self._refuse(f"{place}/{key}", f"must be a whole number of at least 0, not {json.dumps(value)}")
+                raise self._refuse(f"{place}/{key}", f"must be an integer of at least 0, not {json.dumps(value)}")
         least, most = int(schema.get(low, 0)), (int(schema[high]) if high in schema else None)
         if most is not None and least > most:
-            raise self._refuse(place, f"{low} is {least} and {high} is {most}: no value is possible here")
+            raise self._refuse(place, f"{low} is {least} and {high} is {most}, so no value can match")
         return least, most
 
     # --- arrays -------------------------------------------------------------------------------------------
@@ -291,20 +291,20 @@ class Converter:
     def _array(self, schema: Schema, place: str) -> str:
         least, most = self._counts(schema, "minItems", "maxItems", place)
         if schema.get("uniqueItems") and (most is None or most > 1):
-            raise self._refuse(f"{place}/uniqueItems", "cannot be expressed in a grammar")
+            raise self._refuse(f"{place}/uniqueItems", "a grammar cannot express this")
         first, rest, is_given = _merge.items_of(schema)
         if first and not is_given and least <= len(first):
             rest = False
         if rest is False:
             most = len(first) if most is None else min(most, len(first))
         if most is not None and least > most:
-            raise self._refuse(place, f"minItems is {least}, and there can be only {most}: no value is possible here")
+            raise self._refuse(place, f"minItems is {least}, but there can be only {most} items, so no value can match")
         self._common("space")
         inside = self._items(first[:most], rest, least, most, place)
         return f'"[" space {inside} space "]"' if inside else '"[" space "]"'
 
     def _items(self, first: list[Any], rest: Any, least: int, most: int | None, place: str) -> str:
-        """The items between the brackets, from behind forwards: each may be the last once there are enough."""
+        """The items between the brackets, built from last to first; any may end the array once there are enough."""
         left_most = None if most is None else most - len(first)
         tail = ""
         if left_most is None or left_most > 0:
@@ -321,7 +321,7 @@ class Converter:
         return tail
 
     def _list(self, item: str, least: int, most: int | None) -> str:
-        """Items with commas between them."""
+        """Items separated by commas."""
         if most == 0:
             return ""
         more = self._repeat(self._add(f'"," space {item}'), max(0, least - 1), None if most is None else most - 1)
@@ -353,7 +353,7 @@ class Converter:
         return f'"{{" space {inside} space "}}"' if inside else '"{" space "}"'
 
     def _other_key(self, names: list[str]) -> str:
-        """A key that is none of these. It has no escapes, so that there is only one way to write each."""
+        """A key other than these names. Without escapes, so that there is only one way to write each key."""
         self._common("plains")
         tree: dict[str, Any] = {}
         for name in names:

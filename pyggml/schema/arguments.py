@@ -1,4 +1,4 @@
-"""The arguments of a call as grammars, one by one, for chat templates that write each between tags of its own."""
+"""A grammar for each argument of a call, for chat templates that write every argument in separate tags."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pyggml.schema import _merge
 from pyggml.schema._rules import Converter
 from pyggml.schema.grammar import parsed
 
-# What is kept by writing only members that are named, and all those required.
+# Keywords that hold if a call contains only named members and all required ones.
 _KEPT = frozenset({"type", "properties", "required", "additionalProperties", "minProperties", "maxProperties"})
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument.
+    """One argument of a call.
 
     Attributes:
-        name: its key in the object of all.
-        required: whether each call has it.
-        text_types: the types of its values, where any string is one, and any value of each type; else empty.
-        grammar: GBNF of its values as JSON, with a rule ``root``.
+        name: the argument's name.
+        required: whether every call has it.
+        text_types: its types, if strings are among them and each type is unrestricted; otherwise empty.
+        grammar: GBNF for its values as JSON, with a rule ``root``.
     """
 
     name: str
@@ -34,20 +34,20 @@ class Argument:
 
 @functools.lru_cache(maxsize=64)
 def arguments_of(schema: str) -> tuple[Argument, ...]:
-    """The arguments that an object's schema asks for.
+    """The arguments that the schema of an object describes.
 
     Args:
         schema: JSON text.
 
     Raises:
-        GrammarError: the schema asks for what a grammar cannot express, or for more than can be said argument by
-            argument; with the place, as a JSON pointer.
+        GrammarError: the schema has constraints that a grammar cannot express, or that cannot be kept argument by
+            argument; gives the place as a JSON pointer.
     """
     root = parsed(schema)
     document = _merge.Document(root)
     flat = document.flattened(root, "#")
     if len(flat) != 1:
-        raise GrammarError("#: alternatives cannot be kept where arguments are written one by one")
+        raise GrammarError("#: alternatives are not supported where arguments are written one by one")
     members, required, _ = _merge.members_of(flat[0], "#")
     _require_kept(flat[0], len(members), len(required))
     return tuple(
@@ -67,7 +67,7 @@ def _require_kept(schema: dict[str, Any], n_members: int, n_required: int) -> No
     lost += ["minProperties"] if schema.get("minProperties", 0) > n_required else []
     lost += ["maxProperties"] if schema.get("maxProperties", n_members) < n_members else []
     if lost:
-        raise GrammarError(f"#/{lost[0]}: cannot be kept where arguments are written one by one")
+        raise GrammarError(f"#/{lost[0]}: not supported where arguments are written one by one")
 
 
 def _text_types(document: _merge.Document, schema: Any, place: str) -> tuple[str, ...]:
@@ -75,5 +75,5 @@ def _text_types(document: _merge.Document, schema: Any, place: str) -> tuple[str
     if any(each.keys() != {"type"} for each in alternatives):
         return ()
     types = tuple(dict.fromkeys(name for each in alternatives for name in _merge.types_of(each, place)))
-    # Text such as 1.5 is read as a number, so whole numbers would have to be told from others.
+    # Text such as 1.5 is read as a number, so there would be no way to insist on an integer.
     return types if "string" in types and "integer" not in types else ()

@@ -1,8 +1,8 @@
-"""JSON schemas to grammars, each text of which parses and validates.
+"""Converts JSON schemas to grammars. Every text that such a grammar allows is valid JSON and matches the schema.
 
-A grammar may allow less than its schema: members come in the schema's order, an object whose members are named has no
-others unless ``additionalProperties`` asks for them, free names have at most 40 characters, and dates stop at the 28th
-of February. It never allows more: what a grammar cannot express is refused by name.
+A grammar may allow less than its schema: members come in the schema's order, an object with named members has no others
+unless ``additionalProperties`` allows them, free names have at most 40 characters, and there is no 29th of February. It
+never allows more: a keyword that a grammar cannot express is refused by name.
 """
 
 from __future__ import annotations
@@ -17,38 +17,40 @@ from pyggml.errors import GrammarError, InvalidParameterError
 from pyggml.schema import schema_of
 from pyggml.schema._rules import Converter
 
-# A rule's name in GBNF, unless it stands in a literal or a character class, which come first.
+# A rule's name in GBNF. Literals and character classes come first, so that text inside them is not taken for a name.
 _RULE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^]\\]|\\.)*\]|([A-Za-z][A-Za-z0-9-]*)')
 
 
 def grammar_of(schema: Mapping[str, Any] | str | object) -> str:
-    """A JSON schema as a GBNF grammar with a rule ``root``. Schemas seen before cost next to nothing.
+    """Converts a JSON schema to a GBNF grammar with a rule ``root``. Recent results are cached.
 
     Args:
-        schema: a mapping, JSON text, or a type that :func:`~pyggml.schema.schema_of` understands.
+        schema: a mapping, JSON text, or a type that :func:`~pyggml.schema.schema_of` supports.
 
     Raises:
-        GrammarError: the text is no JSON, or the schema asks for what a grammar cannot express, or for what cannot be;
-            with the place, as a JSON pointer.
+        GrammarError: the text is not valid JSON, a grammar cannot express the schema, or no value can match it; gives
+            the place as a JSON pointer.
         InvalidParameterError: as :func:`as_text`.
     """
     return _converted(schema if isinstance(schema, str) else as_text(schema))
 
 
 def with_prefix(grammar: str, prefix: str) -> str:
-    """The same grammar with something in front of the name of each rule, so that it can be part of another one."""
+    """Adds a prefix to the name of every rule, so that the grammar can become part of another one."""
     return _RULE_NAME.sub(lambda found: f"{prefix}{found[1]}" if found[1] else found[0], grammar)
 
 
 def parsed(schema: str) -> Any:
-    """A JSON schema's text as JSON values.
+    """Parses the text of a JSON schema.
 
     Raises:
-        GrammarError: it is no JSON.
-        InvalidParameterError: it holds a NUL character.
+        GrammarError: the text is not valid JSON.
+        InvalidParameterError: the text contains a NUL character.
     """
     if "\0" in schema:
-        raise InvalidParameterError(f"the JSON schema holds a NUL character at index {schema.index(chr(0))}: remove it")
+        raise InvalidParameterError(
+            f"the JSON schema contains a NUL character at index {schema.index(chr(0))}: remove it"
+        )
     try:
         return json.loads(schema, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -56,17 +58,17 @@ def parsed(schema: str) -> Any:
 
 
 def as_text(schema: object) -> str:
-    """A JSON schema, or a type that stands for one, as JSON text.
+    """Converts a JSON schema, or a type with a schema, to JSON text.
 
     Raises:
-        InvalidParameterError: the mapping is not made of JSON values, or the type cannot be expressed as a schema.
+        InvalidParameterError: the mapping does not consist of JSON values, or the type cannot be expressed as a schema.
     """
     if not isinstance(schema, (Mapping, bool)):
         schema = schema_of(schema)
     try:
         return json.dumps(dict(schema) if isinstance(schema, Mapping) else schema)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidParameterError(f"the JSON schema must be made of JSON values: {error}") from None
+        raise InvalidParameterError(f"the JSON schema must consist of JSON values: {error}") from None
 
 
 @functools.lru_cache(maxsize=64)
@@ -79,4 +81,4 @@ def _converted(text: str) -> str:
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")

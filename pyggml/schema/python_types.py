@@ -1,4 +1,4 @@
-"""Python types to JSON schemas: for structured output, and for functions that are offered as tools."""
+"""Converts Python types to JSON schemas, for structured output and for functions used as tools."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PLAIN: dict[object, Schema] = {
 _ARRAYS = (list, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
 _MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
-# Bounds as ``annotated_types`` and pydantic's ``Field`` name them, for numbers and for everything else.
+# Names of bounds in ``annotated_types`` and pydantic's ``Field``, for numbers and for lengths.
 _NUMBER_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
 _LENGTH_BOUNDS = {"array": ("minItems", "maxItems"), "object": ("minProperties", "maxProperties")}
 
@@ -46,16 +46,16 @@ _LENGTH_BOUNDS = {"array": ("minItems", "maxItems"), "object": ("minProperties",
 def schema_of(annotation: Any) -> Schema:
     """The JSON schema of a Python type.
 
-    Understood are ``str``, ``int``, ``float``, ``bool``, ``None``, ``Any``, ``list[T]``, ``dict[str, T]``, tuples,
+    Supports ``str``, ``int``, ``float``, ``bool``, ``None``, ``Any``, ``list[T]``, ``dict[str, T]``, tuples,
     ``Optional``, unions, ``Literal``, enumerations, dataclasses, ``TypedDict``, pydantic models (version 2), dates,
     times and UUIDs, and ``Annotated`` with a description (a string) or bounds (``annotated_types``). A type that
     contains itself becomes a reference into ``$defs``.
 
     Args:
-        annotation: the type, as one would write it behind a parameter.
+        annotation: the type, as written in the annotation of a parameter.
 
     Raises:
-        InvalidParameterError: it is none of these; names the place.
+        InvalidParameterError: the type is not supported; names the place.
     """
     builder = _Builder()
     schema = builder.schema(annotation, _name(annotation))
@@ -66,11 +66,11 @@ def schema_of(annotation: Any) -> Schema:
 
 
 class _Builder:
-    """Builds one schema; remembers the definitions it refers to.
+    """Builds one schema, and collects the definitions that it refers to.
 
     Attributes:
-        defs: name -> schema of each type that has a name.
-        uses: how often each is referred to.
+        defs: name -> schema, for each type with a name.
+        uses: name -> number of references.
     """
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class _Builder:
         raise _refused(cls, place)
 
     def _named(self, cls: type, build: Callable[[], Schema]) -> Schema:
-        """A reference to a class's definition, which is built when it is met first."""
+        """A reference to the definition of a class, which is built on its first use."""
         name = self._names.get(cls)
         if name is None:
             name = _unused(cls.__name__, self.defs)
@@ -149,16 +149,16 @@ class _Builder:
             "additionalProperties": False,
         }
         description = inspect.cleandoc(cls.__doc__ or "")
-        if description and not description.startswith(f"{cls.__name__}("):  # which is what dataclass writes itself
+        if description and not description.startswith(f"{cls.__name__}("):  # the docstring that dataclass generates
             schema["description"] = description
         return schema
 
     def _pydantic(self, cls: Any, place: str) -> Schema:
-        """Pydantic's own schema; what it defines moves to our definitions."""
+        """Pydantic's own schema, with its definitions moved to ours."""
         try:
             schema = dict(cls.model_json_schema())
         except Exception as error:
-            raise InvalidParameterError(f"{place}: pydantic cannot make a JSON schema of it: {error}") from error
+            raise InvalidParameterError(f"{place}: pydantic cannot create a JSON schema for it: {error}") from error
         for name, definition in schema.pop("$defs", {}).items():
             if name == self._names.get(cls):
                 self.defs[name] = definition
@@ -171,7 +171,7 @@ class _Builder:
 
 
 def _annotated(schema: Schema, metadata: tuple[Any, ...]) -> Schema:
-    """A schema with what ``Annotated`` adds: a description, bounds."""
+    """A schema with the description and bounds from ``Annotated``."""
     lengths = _LENGTH_BOUNDS.get(schema.get("type", ""), ("minLength", "maxLength"))
     keys = {**_NUMBER_BOUNDS, "multiple_of": "multipleOf", "pattern": "pattern"}
     keys |= {"min_length": lengths[0], "max_length": lengths[1]}
@@ -191,7 +191,7 @@ def _json_value(value: object, place: str) -> object:
     value = value.value if isinstance(value, enum.Enum) else value
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
-    raise InvalidParameterError(f"{place}: {value!r} is no JSON value")
+    raise InvalidParameterError(f"{place}: {value!r} is not a JSON value")
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:
