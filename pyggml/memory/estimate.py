@@ -38,17 +38,17 @@ _ALL = -1  # layers
 @plain_signature
 @dataclass(frozen=True, kw_only=True)
 class MemoryEstimate(Settings):
-    """How much memory a model and its context would take, as the engine plans it; nothing is loaded.
+    """How much memory a model and its context would take, as planned by the engine without loading the weights.
 
     Attributes:
         device: where the model would go.
-        n_ctx: cells of the context it is for.
-        n_parallel: requests computed together.
-        n_batch: tokens in one forward pass at most.
-        n_ubatch: of these, computed at once.
-        n_gpu_layers: layers on the GPU; -1: all of them.
+        n_ctx: context size in tokens.
+        n_parallel: number of requests computed together.
+        n_batch: maximum number of tokens in a forward pass.
+        n_ubatch: maximum number of those tokens computed at once.
+        n_gpu_layers: number of layers on the GPU; -1: all of them.
         cache_type: element type of the key-value cache.
-        outtype: what the weights would be made into; "auto": they stay as they are.
+        outtype: type that the weights would be converted to; "auto": they are not converted.
         devices: main memory first, then the GPUs.
         suggestions: what would fit.
     """
@@ -58,17 +58,17 @@ class MemoryEstimate(Settings):
 
     @property
     def weights_bytes(self) -> int:
-        """Weights, on all devices, as for the others below."""
+        """Weights, summed over all devices like the properties below."""
         return sum(device.weights_bytes for device in self.devices)
 
     @property
     def cache_bytes(self) -> int:
-        """Keys and values, recurrent states, and the engine's bookkeeping of the cells."""
+        """Keys and values, recurrent states, and the engine's bookkeeping for them."""
         return sum(device.cache_bytes for device in self.devices)
 
     @property
     def compute_bytes(self) -> int:
-        """Scratch space of a forward pass, and rows of output."""
+        """Scratch space of a forward pass, and its output."""
         return sum(device.compute_bytes for device in self.devices)
 
     @property
@@ -78,12 +78,12 @@ class MemoryEstimate(Settings):
 
     @property
     def available_bytes(self) -> int:
-        """What is free on these devices."""
+        """Memory available on all devices."""
         return sum(device.available_bytes for device in self.devices)
 
     @property
     def resident_bytes(self) -> int:
-        """By how much the process's resident memory grows: what is in main memory, and originals that stay mapped."""
+        """Growth of the process's resident memory: main memory's share, and mapped originals of repacked weights."""
         return self.devices[0].total_bytes + self.devices[0].repacked_bytes
 
     @property
@@ -93,7 +93,7 @@ class MemoryEstimate(Settings):
 
     @property
     def advice(self) -> str:
-        """The suggestions as a sentence; it says so if nothing helps."""
+        """The suggestions as text, which says so if nothing would fit."""
         return _advice(self.suggestions)
 
 
@@ -102,21 +102,21 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
     """How much memory :func:`pyggml.load` with these arguments would take.
 
     Args:
-        source: a model's file, directory or reference. A Hugging Face directory is not imported for it. None: the model
-            that ships with pyggml.
+        source: a model's file, directory or reference. A directory is not imported. None: the model that ships with
+            pyggml.
         device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
-        n_ctx: cells of the context, each for one token of a prompt or an answer; "auto": what fits. None: as for
+        n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits. None: as for
             :func:`pyggml.load`.
-        n_parallel: requests computed together; the others wait their turn.
-        n_batch: the most tokens in one forward pass.
-        n_ubatch: of these, tokens computed at once.
-        n_gpu_layers: layers on the GPU; "auto": what fits. None: all of them.
+        n_parallel: number of requests computed together; the others wait their turn.
+        n_batch: maximum number of tokens in a forward pass.
+        n_ubatch: maximum number of those tokens computed at once.
+        n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them.
         cache_type: element type of the key-value cache.
-        outtype: as if the weights were made into this type first: "q8_0", "q4_k_m" ...; "auto": as they are.
+        outtype: estimate for weights converted to this type: "q8_0", "q4_k_m" ...; "auto": no conversion.
 
     Raises:
-        ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory.
-        DeviceError: the device is not there.
+        ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory cannot be loaded.
+        DeviceError: there is no such device.
         InvalidParameterError: an argument is out of range.
         OutOfMemoryError: with ``n_ctx="auto"``, not even the smallest context fits.
     """
@@ -130,10 +130,10 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
 
 
 def resolve(planner: Planner, options: MemoryOptions, outtype: str = "auto") -> Settings:
-    """The settings that options mean for a model.
+    """Resolves options to settings for a model.
 
-    With both n_ctx and n_gpu_layers "auto", layers go to the GPU beside a context of the usual size, which is then made
-    as large as fits.
+    If n_ctx and n_gpu_layers are both "auto", layers are placed on the GPU first, assuming a context of the default
+    size, which is then made as large as fits.
 
     Raises:
         As :func:`estimate`.
@@ -153,19 +153,19 @@ def resolve(planner: Planner, options: MemoryOptions, outtype: str = "auto") -> 
 
 
 def require_room(planner: Planner, settings: Settings) -> None:
-    """Refuses to load what would make the kernel kill the process.
+    """Refuses a model so large that the kernel would kill the process.
 
     Weights that are mapped from the file and not repacked do not count: the system can drop and reread their pages.
 
     Raises:
-        OutOfMemoryError: says how much is needed and available, and what would fit.
+        OutOfMemoryError: names required and available bytes, and what would fit.
     """
     if not generates(planner.model(settings.n_gpu_layers, settings.outtype)):
-        return  # its contexts are made when they are needed, and no larger than needed
+        return  # its contexts are created on demand, no larger than needed
     memories = planner.memory_of(settings)
     for memory, required in zip(memories, _lasting_bytes(memories), strict=True):
         if required > memory.available_bytes:
-            raise _out_of_memory(planner, settings, memory, required, "beside the weights it maps")
+            raise _out_of_memory(planner, settings, memory, required, "besides its mapped weights")
 
 
 def _lasting_bytes(memories: Sequence[DeviceMemory]) -> list[int]:
@@ -186,7 +186,7 @@ def _largest_n_ctx(planner: Planner, settings: Settings) -> int:
     if n_ctx is None:
         smallest = replace(settings, n_ctx=min(CELL_PAD, limit))
         memory = tightest(planner.memory_of(smallest))
-        raise _out_of_memory(planner, smallest, memory, memory.total_bytes, "and a tenth to spare")
+        raise _out_of_memory(planner, smallest, memory, memory.total_bytes, "with a tenth to spare")
     return n_ctx
 
 
@@ -196,7 +196,7 @@ def _out_of_memory(
     place = "" if memory.name == "CPU" else f" on {memory.name}"
     advice = _advice(suggest(settings, planner.memory_of, planner.limits(settings)))
     return OutOfMemoryError(
-        f"{planner.path.name} with n_ctx={settings.n_ctx} needs {bytes_text(required)}{place} {how}, and "
+        f"{planner.path.name} with n_ctx={settings.n_ctx} needs {bytes_text(required)}{place} {how}, but "
         f"{bytes_text(memory.available_bytes)} is available; {advice}",
         required,
         memory.available_bytes,

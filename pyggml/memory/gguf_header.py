@@ -1,4 +1,4 @@
-"""Headers of GGUF files without the vocabulary: all that planning needs, for a model converted to any type."""
+"""Headers of GGUF files without the vocabulary, for a model converted to any type: all that planning needs."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Tensor:
 
 @dataclass(frozen=True)
 class GGUFHeader:
-    """What a GGUF file says before its data.
+    """The header of a GGUF file.
 
     Attributes:
-        metadata: without the vocabulary.
-        tensors: in the file's order.
+        metadata: the metadata, without the vocabulary.
+        tensors: the tensors, in the file's order.
     """
 
     metadata: Mapping[str, Any]
     tensors: Sequence[Tensor]
 
     def write(self, target: Path) -> None:
-        """Writes a file with this header, whose data takes no room on the disk."""
+        """Writes a file with this header, whose data takes no disk space."""
         with GGUFWriter(target) as writer:
             for key, value in self.metadata.items():
                 writer.set(key, value)
@@ -50,7 +50,7 @@ class GGUFHeader:
 
 
 def header_of(files: ModelFiles, outtype: str) -> GGUFHeader:
-    """What a model becomes when its weights are made into a type.
+    """The header of the model with its weights converted to a type.
 
     Raises:
         As :func:`pyggml.convert`, except for tokenizers.
@@ -88,7 +88,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _quantized(path: Path, tensors: Sequence[Tensor], file_type: int) -> list[Tensor]:
-    """The tensors with the types that the engine's quantiser would give them."""
+    """The tensors with the types that the engine's quantiser would choose."""
     floats = [
         Mixable(tensor.name, tensor.shape, GGMLType.F16 if tensor.type.is_quantized else tensor.type)
         for tensor in tensors

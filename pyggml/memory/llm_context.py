@@ -1,4 +1,4 @@
-"""The context that an LLM creates, which is also the one that is planned beforehand."""
+"""The options of the context that an LLM creates, for loading and for planning."""
 
 from __future__ import annotations
 
@@ -9,50 +9,49 @@ from pyggml.errors import InvalidParameterError
 from pyggml.model import Model
 from pyggml.options import MemoryOptions
 
-# The longest default context: the training lengths of today's models would take gigabytes for a cache that few
-# prompts fill.
+# The longest default context. At today's training lengths the cache would take gigabytes, which few prompts fill.
 _DEFAULT_N_CTX = 8192
 # Rows of logits that LLM.logits computes at once; each costs n_vocab floats of scratch for the whole session.
 _N_OUTPUTS_MAX = 32
-# Key that the importer writes: the longest context in which the engine computes what the model was made to compute.
+# Key that the importer writes: the longest context for which the engine's results match the original model.
 _CONTEXT_LIMIT = "pyggml.context_limit"
 
 
 def generates(model: Model) -> bool:
-    """Whether it continues a text token by token; encoders and models that fill in gaps do not."""
+    """Whether the model continues a text token by token; encoders and models that fill in gaps do not."""
     return model.has_decoder and not model.has_encoder and model.is_causal
 
 
 def default_n_ctx(model: Model) -> int:
-    """Cells of the context by default."""
+    """The default context size, in tokens."""
     metadata = model.metadata
-    # In a context longer than the original one, longrope rotates all positions differently, even those of short texts.
+    # In a context longer than the original one, longrope rotates all positions differently, even in short texts.
     is_longrope = metadata.get(f"{model.arch}.rope.scaling.type") == "longrope"
     original = metadata.get(f"{model.arch}.rope.scaling.original_context_length") if is_longrope else None
     return min(model.n_ctx_train, _DEFAULT_N_CTX, _number(original) or _DEFAULT_N_CTX)
 
 
 def n_ctx_limit(model: Model) -> int | None:
-    """The longest context in which the engine computes what the model was made to compute; None: no limit."""
+    """The longest context for which the engine's results match the original model; None: no limit."""
     return _number(model.metadata.get(_CONTEXT_LIMIT))
 
 
 def _number(value: str | None) -> int | None:
-    """What a file says, if that is a number of cells."""
+    """The value as a number of tokens, or None."""
     return int(value) or None if value is not None and value.isdecimal() else None
 
 
 def longest_n_ctx(model: Model) -> int:
-    """Cells that a single request can use: the tokens that the model was trained to look back on."""
+    """The longest context that a request can use: the model's training length, within the engine's limit."""
     limit = n_ctx_limit(model)
     return model.n_ctx_train if limit is None else min(model.n_ctx_train, limit)
 
 
 def checked_n_ctx(model: Model, n_ctx: int | None) -> int:
-    """The cells of a context for which the caller gave a number, or None.
+    """The context size, in tokens, that the caller asked for; None: the default.
 
     Raises:
-        InvalidParameterError: not a number of cells, or more than the engine can compute correctly.
+        InvalidParameterError: the size is out of range, or more than the engine can compute correctly.
     """
     if n_ctx is None:
         return default_n_ctx(model)
@@ -60,14 +59,14 @@ def checked_n_ctx(model: Model, n_ctx: int | None) -> int:
     limit = n_ctx_limit(model)
     if limit is not None and n_ctx > limit:
         raise InvalidParameterError(
-            f"n_ctx is {n_ctx}, but beyond {limit} tokens the engine would compute something else than the model: it "
-            "has no sliding window, or no dynamic rotations, for this architecture"
+            f"n_ctx must be at most {limit} for this model, not {n_ctx}: longer contexts would give wrong results, "
+            "because the engine has no sliding window, or no dynamic rotations, for this architecture"
         )
     return n_ctx
 
 
 def context_options(options: MemoryOptions, n_ctx: int) -> ContextOptions:
-    """The options of a Context of ``n_ctx`` cells that computes ``n_parallel`` requests together."""
+    """The options of a Context with ``n_ctx`` cells that computes ``n_parallel`` requests together."""
     values = shared(options, ContextOptions) | {
         "n_ctx": n_ctx,
         "n_seq_max": options.n_parallel,

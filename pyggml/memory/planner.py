@@ -1,4 +1,4 @@
-"""Plans how much memory a model takes, with the engine and without the weights."""
+"""Asks the engine how much memory a model would take, without loading the weights."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class Planner:
-    """Answers what a model would take. A context manager; one thread.
+    """Answers how much memory a model would take. A context manager, for use by one thread.
 
-    The engine plans each answer itself, with the model as it would load it, but without the weights.
+    The engine itself plans each answer, with the model as it would load it, but without the weights.
     """
 
     def __init__(self, files: ModelFiles, device: str = "auto") -> None:
-        """For a model and the device it is to go to; see :func:`pyggml.load`."""
+        """Plans for a model on a device; see :func:`pyggml.load`."""
         self.path = files.path
         self._source = files
         self._device = None if device == "auto" else device
@@ -41,7 +41,7 @@ class Planner:
         self._models: dict[tuple[int, str], Model] = {}
 
     def model(self, n_gpu_layers: int = -1, outtype: str = "auto") -> Model:
-        """The model without weights, with so many layers on the GPU and its weights converted to a type.
+        """The model without weights, with ``n_gpu_layers`` on the GPU and converted to the type ``outtype``.
 
         Raises:
             As :func:`pyggml.load`.
@@ -54,7 +54,7 @@ class Planner:
         return self._models[key]
 
     def memory_of(self, settings: Settings) -> tuple[DeviceMemory, ...]:
-        """How much memory it takes with these settings, in main memory and on each GPU.
+        """How much memory the model takes with these settings, in main memory and on each GPU.
 
         Raises:
             InvalidParameterError: a setting is out of range.
@@ -66,12 +66,12 @@ class Planner:
         return device_memories(memory)
 
     def limits(self, settings: Settings) -> Limits:
-        """The limits of a search for what fits."""
+        """The limits of a search for settings that fit."""
         model = self.model(settings.n_gpu_layers, settings.outtype)
         return Limits(longest_n_ctx(model), model.n_layer + 1, OUTTYPES)
 
     def close(self) -> None:
-        """Closes the models and removes temporary files. May be called again."""
+        """Closes the models and removes temporary files. Safe to call again."""
         self._stack.close()
         self._models.clear()
 
@@ -97,7 +97,7 @@ class Planner:
 
 
 def device_memories(memory: CData) -> tuple[DeviceMemory, ...]:
-    """The values of a ``pyg_memory *``."""
+    """Converts a ``pyg_memory *``."""
     return tuple(
         DeviceMemory(
             name=ffi.string(share.name).decode(errors="replace"),
@@ -113,7 +113,7 @@ def device_memories(memory: CData) -> tuple[DeviceMemory, ...]:
 
 
 def _context_options(model: Model, settings: Settings) -> ContextOptions:
-    """The options of the context that an LLM creates, or of the largest one that embeds or ranks."""
+    """The options of the context that an LLM creates or, for other models, of the largest for embedding or ranking."""
     if generates(model):
         return context_options(settings, settings.n_ctx)
     return embedding.context_options(

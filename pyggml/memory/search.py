@@ -1,4 +1,4 @@
-"""The questions about memory, the answers, and the search for what would fit. Knows neither model nor device."""
+"""Settings, the memory they take, and the search for settings that fit. Independent of models and devices."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -9,16 +9,16 @@ from pyggml._fields import plain_signature
 from pyggml.errors import InvalidParameterError
 from pyggml.options import MemoryOptions
 
-#: The part of the available memory that stays free when settings are chosen or suggested.
+#: The fraction of the available memory to leave free when choosing or suggesting settings.
 HEADROOM = 0.1
 
-#: Contexts are rounded up to a multiple of this.
+#: Context sizes are rounded up to a multiple of this.
 CELL_PAD = 256
 
-#: Cache types worth trying, from the most exact to the smallest.
+#: Cache types worth trying, from most exact to smallest.
 SMALLER_CACHES = ("f16", "q8_0", "q5_0", "q4_0")
 
-#: Types that need no importance matrix, from the most exact to the smallest.
+#: Types that need no importance matrix, from most exact to smallest.
 OUTTYPES = ("bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
 
 _T = TypeVar("_T")
@@ -26,17 +26,17 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """What a model and its context take in one memory.
+    """The memory that a model and its context take on one device.
 
     Attributes:
-        name: of the device, as in :func:`pyggml.devices`: "CPU" for main memory, "CUDA0" ...
+        name: name of the device, as in :func:`pyggml.devices`: "CPU" for main memory, "CUDA0" ...
         weights_bytes: weights, including those mapped from the file.
-        cache_bytes: keys and values, recurrent states, and the engine's bookkeeping of the cells.
-        compute_bytes: scratch space of a forward pass, and rows of output.
+        cache_bytes: keys and values, recurrent states, and the engine's bookkeeping for them.
+        compute_bytes: scratch space of a forward pass, and its output.
         vocabulary_bytes: the vocabulary, which is always in main memory.
-        repacked_bytes: of the weights, copies in a layout that is faster for the CPU. The originals stay mapped
-            beside them, and count as resident until the system needs the room.
-        available_bytes: what other programs leave.
+        repacked_bytes: weights copied to a layout that is faster on the CPU, part of ``weights_bytes``. The originals
+            stay mapped and count as resident until the system needs the room.
+        available_bytes: memory not used by other programs.
     """
 
     name: str
@@ -54,24 +54,24 @@ class DeviceMemory:
 
     @property
     def fits(self) -> bool:
-        """Whether there is room for it."""
+        """Whether there is enough memory."""
         return self.total_bytes <= self.available_bytes
 
     @property
     def leaves_room(self) -> bool:
-        """Whether there is room for it, with a tenth to spare."""
+        """Whether there is enough memory, with a tenth to spare."""
         return self.total_bytes <= (1 - HEADROOM) * self.available_bytes
 
 
 @plain_signature
 @dataclass(frozen=True, kw_only=True)
 class Settings(MemoryOptions):
-    """How a model would be loaded, with all that was left open decided.
+    """How a model would be loaded, with "auto" and defaults resolved.
 
     Attributes:
-        n_ctx: cells of the context.
-        n_gpu_layers: layers on the GPU; -1: all of them.
-        outtype: the type that the weights are converted to first; "auto": they stay as they are.
+        n_ctx: context size in tokens.
+        n_gpu_layers: number of layers on the GPU; -1: all of them.
+        outtype: type to convert the weights to first; "auto": no conversion.
     """
 
     n_ctx: int
@@ -79,7 +79,7 @@ class Settings(MemoryOptions):
     outtype: str = "auto"
 
 
-#: What settings would take, main memory first.
+#: Returns the memory that settings would take, main memory first.
 MemoryOf = Callable[[Settings], Sequence[DeviceMemory]]
 
 
@@ -88,9 +88,9 @@ class Limits:
     """How far a search may go.
 
     Attributes:
-        n_ctx: cells that a request can use.
-        n_layers: that can go on a GPU, including the output.
-        outtypes: what the weights could be converted to, from the most exact to the smallest; () for nothing.
+        n_ctx: the longest context that a request can use.
+        n_layers: number of layers that can go on a GPU, including the output.
+        outtypes: types to try for the weights, from most exact to smallest.
     """
 
     n_ctx: int
@@ -100,13 +100,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Suggestions:
-    """What would fit with a tenth of the memory to spare, if only this were changed.
+    """Changes that would each, alone, make the model fit with a tenth of the memory to spare.
 
     Attributes:
-        n_ctx: the most cells, up to what the model was trained on; None: not even the smallest context fits.
-        cache_type: the most exact type of the cache with which it fits. None: it fits already, or with none of them.
-        outtype: the most exact type of the weights with which it fits. None: it fits already, or with none of them.
-        n_gpu_layers: the most layers that fit on the GPUs. None: there is no GPU.
+        n_ctx: the largest context, up to the training length. None: not even the smallest context fits.
+        cache_type: the most exact type for the cache. None: it fits already, or none would.
+        outtype: the most exact type for the weights. None: it fits already, or none would.
+        n_gpu_layers: the largest number of layers that fit on the GPUs. None: there is no GPU.
     """
 
     n_ctx: int | None
@@ -116,17 +116,17 @@ class Suggestions:
 
 
 def fits_well(memories: Sequence[DeviceMemory]) -> bool:
-    """Whether each of them has room, with a tenth to spare."""
+    """Whether every device has enough memory, with a tenth to spare."""
     return all(memory.leaves_room for memory in memories)
 
 
 def tightest(memories: Sequence[DeviceMemory]) -> DeviceMemory:
-    """The one that lacks the most memory, or has the least to spare."""
+    """The device that lacks the most memory, or has the least to spare."""
     return max(memories, key=lambda memory: memory.total_bytes - memory.available_bytes)
 
 
 def suggest(settings: Settings, memory_of: MemoryOf, limits: Limits) -> Suggestions:
-    """What would fit, found by planning it."""
+    """Searches for changes that would make the model fit."""
     memories = memory_of(settings)
     is_fine = all(memory.fits for memory in memories)
     caches, outtypes = ((), ()) if is_fine else (SMALLER_CACHES, limits.outtypes)
@@ -139,8 +139,8 @@ def suggest(settings: Settings, memory_of: MemoryOf, limits: Limits) -> Suggesti
 
 
 def largest_n_ctx(settings: Settings, memory_of: MemoryOf, limit: int) -> int | None:
-    """The most cells that fit, up to a limit; None if not even the fewest do."""
-    # A file may claim any limit, so sizes are searched and never listed: there could be billions.
+    """The largest context that fits, up to a limit; None if not even the smallest does."""
+    # A file may claim any limit, so sizes are searched lazily: a list could have billions.
     pads = _first(
         range(-(-limit // CELL_PAD), 0, -1), lambda n: _fits(settings, memory_of, n_ctx=min(n * CELL_PAD, limit))
     )
@@ -148,7 +148,7 @@ def largest_n_ctx(settings: Settings, memory_of: MemoryOf, limit: int) -> int | 
 
 
 def most_gpu_layers(settings: Settings, memory_of: MemoryOf, n_layers: int) -> int:
-    """The most layers that fit on the GPUs, whether or not the rest fits into main memory."""
+    """The largest number of layers that fit on the GPUs, whether or not the rest fits in main memory."""
 
     def fit(n_gpu_layers: int) -> bool:
         return fits_well(memory_of(dataclasses.replace(settings, n_gpu_layers=n_gpu_layers))[1:])
@@ -164,9 +164,9 @@ def _fits(settings: Settings, memory_of: MemoryOf, **change: Any) -> bool:
 
 
 def _first(candidates: Sequence[_T], is_good: Callable[[_T], bool]) -> _T | None:
-    """The first good candidate. They need less and less memory: if one is good, so are all after it."""
+    """The first good candidate. Each needs less memory than the one before: if one is good, so are all after it."""
     if not candidates or not is_good(candidates[-1]):
-        return None  # none is good; this and all being good are the most frequent cases
+        return None  # none is good; the most frequent cases are none and all
     if is_good(candidates[0]):
         return candidates[0]
     bad, good = 0, len(candidates) - 1
