@@ -6,8 +6,8 @@
 >>> for chunk in llm.stream("Once upon a time"):
 ...     print(chunk.text, end="")
 
-``pyggml.lib`` and ``pyggml.ffi`` are the raw cffi API of ggml and llama.cpp, unguarded: a mistake there ends the
-process, as it does in C.
+``pyggml.lib`` and ``pyggml.ffi`` are the raw cffi API of ggml and llama.cpp. They are unchecked: as in C, a mistake can
+crash the process.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pyggml._api import __all__ as __all__
     from pyggml._family_classes import *  # noqa: F403
 
-# These load asyncio, which takes half as long as all the rest.
+# These load asyncio, which takes half as long as everything else.
 _ASYNC = {"AsyncStream": "pyggml.generation.astream", "AsyncChatStream": "pyggml.chat.aconversation"}
 
 
 def __getattr__(name: str) -> object:
-    """What is public is imported when it is first asked for, modules one by one: a command's ``--help`` needs none."""
+    """Imports public names and modules on first use, so that a command's ``--help`` need not load them."""
     if name in _ASYNC:
         return getattr(importlib.import_module(_ASYNC[name]), name)
     if name.isidentifier() and not name.startswith("__") and importlib.util.find_spec(f"{__name__}.{name}"):
@@ -43,5 +43,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """What editors and ``help`` offer."""
+    """The names that editors and ``help`` offer."""
     return [*globals(), *importlib.import_module("pyggml._api").__all__]

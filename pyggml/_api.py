@@ -1,4 +1,4 @@
-"""The public names. They take a fifth of a second to import, so the package waits until one is asked for."""
+"""The public names. Importing them takes a fifth of a second, so the package waits until one is used."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Values checked in Python's terms, so that a mistake is named. Imports neither numpy nor the compiled module.
+"""Checks of argument values, with messages in Python's terms.
 
-So that a command can show what its options may be without either.
+Imports neither numpy nor the compiled module, so that a command's ``--help`` stays fast.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ UINT32_MAX = 2**32 - 1
 
 
 def refused(message: str) -> Exception:
-    """The InvalidParameterError to raise; its module brings the compiled one with it."""
+    """The InvalidParameterError to raise, imported late because its module loads the compiled one."""
     from pyggml.errors import InvalidParameterError
 
     return InvalidParameterError(message)
 
 
 def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
-    """Whether the file system could have it: text in bytes, none of them NUL."""
+    """Whether the value can be a path: a string or PathLike that the file system can encode, without NUL."""
     try:
         return isinstance(value, (str, os.PathLike)) and b"\0" not in os.fsencode(value)
     except UnicodeEncodeError:  # half of a surrogate pair
@@ -34,7 +34,7 @@ def integer(name: str, value: SupportsIndex, low: float, high: float) -> int:
     """``value`` as an int within ``low`` to ``high``.
 
     Raises:
-        InvalidParameterError: it is no integer (a bool is none), or out of range.
+        InvalidParameterError: the value is not an integer (a bool does not count as one), or out of range.
     """
     if type(value).__name__ in ("bool", "bool_"):  # numpy's too
         raise refused(f"{name} must be an integer, not {value!r}")
@@ -48,10 +48,10 @@ def integer(name: str, value: SupportsIndex, low: float, high: float) -> int:
 
 
 def real(name: str, value: float) -> float:
-    """``value`` as a float; ranges and NaN are the native side's to check.
+    """``value`` as a float; native code checks for ranges and NaN.
 
     Raises:
-        InvalidParameterError: it is no number.
+        InvalidParameterError: the value is not a number.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise refused(f"{name} must be a number, not {value!r}")
@@ -64,7 +64,7 @@ def finite(
     """``value`` as a finite float within ``low`` to ``high``, or above ``low``.
 
     Raises:
-        InvalidParameterError: it is no number, not finite, or out of range.
+        InvalidParameterError: the value is not a number, not finite, or out of range.
     """
     number = real(name, value)
     if math.isfinite(number) and (low < number if above_low else low <= number) and number <= high:
@@ -75,10 +75,10 @@ def finite(
 
 
 def choice(name: str, value: str, choices: dict[str, int]) -> int:
-    """The number that stands for one of a few words.
+    """The number that ``choices`` has for a word.
 
     Raises:
-        InvalidParameterError: it is none of them.
+        InvalidParameterError: the value is not one of the words.
     """
     if isinstance(value, str) and value in choices:
         return choices[value]
@@ -89,21 +89,21 @@ def c_string(name: str, text: str | bytes) -> bytes:
     """Text as UTF-8 for a NUL-terminated C string.
 
     Raises:
-        InvalidParameterError: it is no text, holds a NUL, or an unpaired surrogate.
+        InvalidParameterError: the value is not text, or contains a NUL or an unpaired surrogate.
     """
     if not isinstance(text, (str, bytes)):
         raise refused(f"{name} must be text, not {type(text).__name__}")
     data = utf8(name, text)
     if b"\0" in data:
-        raise refused(f"{name} holds a NUL character at byte {data.index(0)}: remove it")
+        raise refused(f"{name} contains a NUL character at byte {data.index(0)}: remove it")
     return data
 
 
 def utf8(name: str, text: str | bytes) -> bytes:
-    """Text as UTF-8; bytes go through as they are.
+    """Text as UTF-8; bytes are returned unchanged.
 
     Raises:
-        InvalidParameterError: an unpaired surrogate.
+        InvalidParameterError: the text contains an unpaired surrogate.
     """
     if isinstance(text, bytes):
         return text
@@ -111,5 +111,5 @@ def utf8(name: str, text: str | bytes) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise refused(
-            f"{name} holds an unpaired surrogate at index {error.start}, which UTF-8 cannot express"
+            f"{name} contains an unpaired surrogate at index {error.start}, which UTF-8 cannot encode"
         ) from None

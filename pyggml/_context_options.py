@@ -1,4 +1,4 @@
-"""What a context is asked to be, and the same in the engine's terms."""
+"""The options of a context, and their conversion to the engine's struct."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,7 +20,7 @@ _POOLING: dict[str, int] = {
     "rank": lib.LLAMA_POOLING_TYPE_RANK,
 }
 POOLING_NAMES = {number: name for name, number in _POOLING.items()}
-# What the engine calls the words that an option can be.
+# The engine's numbers for options that are words.
 _NUMBERS: dict[str, dict[str, int]] = {
     "type_k": _CACHE_TYPES,
     "type_v": _CACHE_TYPES,
@@ -47,7 +47,7 @@ _FROM_MODEL = -1  # pooling, attention and rope scaling alike
 @plain_signature
 @dataclass(frozen=True, kw_only=True)
 class ContextOptions:
-    """What :class:`pyggml.context.Context` takes beside a model, and explains."""
+    """The parameters of :class:`pyggml.context.Context`, which describes them, except the model."""
 
     n_ctx: Annotated[int, Field(0, UINT32_MAX)] = 0
     n_batch: Size = 2048
@@ -77,7 +77,7 @@ class ContextOptions:
 
 
 def native_options(options: ContextOptions) -> "CData":
-    """The ``pyg_context_options *`` that says the same. What a model does not allow is for the engine to refuse."""
+    """The options as a ``pyg_context_options *``. The engine refuses what the model does not support."""
     values = {
         **vars(options),
         "type_k": options.type_k or options.cache_type,
@@ -93,4 +93,4 @@ def native_options(options: ContextOptions) -> "CData":
 def _native_value(name: str, value: Any) -> Any:
     if name in _NUMBERS:
         return _FROM_MODEL if value is None else _NUMBERS[name][value]
-    return 0 if value is None else value  # of threads: as many as the engine likes
+    return 0 if value is None else value  # 0 threads: the engine chooses

@@ -1,12 +1,12 @@
-"""Fields of frozen dataclasses that know their own range: declared once, and read by whoever needs to know.
+"""Fields of frozen dataclasses, each declared once with its type, default, range and help.
 
-A field is declared with what it can be, and explained by its line in the class's docstring::
+The range is part of the annotation, and the help is the field's line in the class's docstring::
 
     n_parallel: Annotated[int, Field(1, 256)] = 4
 
-:func:`check` holds values to it, :func:`fields_of` lists all there is to know, for commands and schemas, and
-:class:`takes` gives a function the fields as its parameters. Annotations are read as they stand, so modules that
-declare such fields do not postpone them.
+:func:`check` validates values, :func:`fields_of` lists the fields for commands and schemas, and :class:`takes` gives a
+function the fields as its parameters. All of them need evaluated annotations, so modules that declare such fields do
+without ``from __future__ import annotations``.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Field:
-    """What a field can be. A declaration says what its type does not; the rest is filled in from the class.
+    """What a field accepts. A declaration gives only what its type does not say; :func:`fields_of` adds the rest.
 
     Attributes:
-        low: the least number.
-        high: the greatest.
-        above_low: ``low`` itself is out of range.
-        choices: the only texts; those of a Literal type go without saying.
-        letter: a short name of its option, as in ``-c``.
-        hidden: it is no option of commands that generate.
-        sampler: the sampler that it switches on, by being anything but its default.
-        name: its name.
-        types: its type, or the members of a union.
-        default: its value unless one is given.
-        help: its line in the docstring.
+        low: smallest allowed number.
+        high: largest allowed number.
+        above_low: ``low`` itself is not allowed.
+        choices: the allowed strings, in addition to those of a Literal type.
+        letter: short name of the command's option, as in ``-c``.
+        hidden: commands that generate have no option for it.
+        sampler: the sampler that any value but the default turns on.
+        name: the field's name.
+        types: the field's type, or the members of a union.
+        default: the field's default.
+        help: the field's line in the docstring.
     """
 
     low: float = -math.inf
@@ -74,15 +74,15 @@ class Field:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The texts that it can be, beside or instead of numbers; () for free text."""
+        """The strings that the field accepts besides numbers; () if there are none, or if any string will do."""
         literals = [word for type in self.types if get_origin(type) is Literal for word in get_args(type)]
         return (*self.choices, *literals)
 
     def checked(self, value: Any) -> Any:
-        """The value, in the field's type.
+        """The value, converted to the field's type.
 
         Raises:
-            InvalidParameterError: it is of another type, or out of range.
+            InvalidParameterError: the value has another type or is out of range.
         """
         if (value is None and types.NoneType in self.types) or (isinstance(value, str) and value in self.words):
             return value
@@ -99,7 +99,7 @@ class Field:
 
 @functools.cache
 def fields_of(cls: type) -> dict[str, Field]:
-    """The fields of a dataclass, by name and in their order."""
+    """The fields of a dataclass by name, in their order."""
     texts = _help_texts(cls)
     found = {}
     for field in dataclasses.fields(cls):
@@ -115,22 +115,22 @@ def fields_of(cls: type) -> dict[str, Field]:
 
 
 def check(options: Any) -> None:
-    """Replaces the value of each field by the checked one; for ``__post_init__``.
+    """Checks and converts the value of each field; for ``__post_init__``.
 
     Raises:
-        InvalidParameterError: names the first field with a value that it cannot have.
+        InvalidParameterError: a value is invalid; names the first such field.
     """
     for name, field in fields_of(options.__class__).items():
         object.__setattr__(options, name, field.checked(getattr(options, name)))
 
 
 def shared(options: Any, cls: type) -> dict[str, Any]:
-    """The values of the fields that ``cls`` has as well."""
+    """The values of the fields that ``cls`` also has."""
     return {name: getattr(options, name) for name in fields_of(options.__class__) if name in fields_of(cls)}
 
 
 def plain_signature(cls: type[_Options]) -> type[_Options]:
-    """Decorates a dataclass, so that :func:`help` shows the types of its fields without what is declared with them."""
+    """Decorates a dataclass so that :func:`help` shows the plain types of its fields, without ``Annotated``."""
     cls.__init__.__annotations__ = {name: _plain(type) for name, type in cls.__init__.__annotations__.items()}
     return cls
 
@@ -144,7 +144,7 @@ def _members(type: Any) -> tuple[Any, ...]:
 
 
 def _help_texts(cls: type) -> dict[str, str]:
-    """Field -> what the docstring of the class, or of one that it is derived from, says about it."""
+    """Field -> its line in the docstring of the class or of a base class."""
     texts: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         attributes = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")[2].partition("\n\n")[0]
@@ -154,9 +154,9 @@ def _help_texts(cls: type) -> dict[str, str]:
 
 
 class takes(Generic[_P, _Options]):  # noqa: N801
-    """Decorates a function whose last parameter is a value of options: callers give the fields in its place.
+    """Decorates a function whose last parameter is an options object: callers pass its fields as arguments instead.
 
-    Type checkers, editors and :func:`help` show them with their types and defaults.
+    Type checkers, editors and :func:`help` show the fields with their types and defaults.
     """
 
     def __init__(self, options: Callable[_P, _Options]) -> None:
@@ -177,7 +177,7 @@ class takes(Generic[_P, _Options]):  # noqa: N801
     ) -> Callable[Concatenate[_First, _Second, _P], _Result]: ...
 
     def __call__(self, function: Callable[..., _Result]) -> Callable[..., _Result]:
-        """The function as its callers see it."""
+        """Returns the function as callers see it."""
         signature = inspect.signature(function)
         options: Callable[..., _Options] = self._options
         first = [*signature.parameters.values()][:-1]
@@ -194,9 +194,9 @@ class takes(Generic[_P, _Options]):  # noqa: N801
         return called
 
 
-# Kinds of fields that several classes have.
+# Field types that several classes share.
 
-#: Element types that a key-value cache can have, from the largest to the smallest.
+#: Element types of a key-value cache, from largest to smallest.
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
 CacheType = Annotated[str, Field(choices=CACHE_TYPES)]

@@ -1,4 +1,4 @@
-"""Python values as native calls want them: checked here, so that a mistake is named in Python's terms."""
+"""Converts Python values for native calls, and checks them so that errors are in Python's terms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyggml.errors import InvalidParameterError
 if TYPE_CHECKING:
     from pyggml._ffi import CData
 
-#: Seed that asks the engine to choose one; the largest 32-bit number, so callers' seeds end one below.
+#: Seed that asks the engine to choose one: the largest 32-bit number, so callers' seeds stop one below it.
 _ANY_SEED: int = lib.LLAMA_DEFAULT_SEED
 
 
@@ -34,7 +34,7 @@ def int32_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:
     """A flat sequence of integers as contiguous int32, shape (n,); an int32 array that fits is not copied.
 
     Raises:
-        InvalidParameterError: something in it is no integer or does not fit 32 bits; names index and value.
+        InvalidParameterError: an item is not an integer or does not fit in 32 bits; names index and value.
     """
     array = _flat(name, values)
     if array.size == 0:
@@ -50,7 +50,7 @@ def float32_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """A flat sequence of numbers as a new contiguous float32 array, shape (n,).
 
     Raises:
-        InvalidParameterError: something in it is no real number.
+        InvalidParameterError: an item is not a real number.
     """
     array = _flat(name, values)
     if array.size and array.dtype.kind not in "iuf":
@@ -62,11 +62,11 @@ def mask_array(name: str, values: npt.ArrayLike, n: int) -> npt.NDArray[np.int8]
     """A flat sequence of ``n`` bools as int8, shape (n,).
 
     Raises:
-        InvalidParameterError: not bools, or not ``n``.
+        InvalidParameterError: the items are not bools, or not ``n`` of them.
     """
     array = _flat(name, values)
     if array.dtype != np.bool_ or array.size != n:
-        raise InvalidParameterError(f"{name} must be {n} bools, not {array.size} of {_what(array)}")
+        raise InvalidParameterError(f"{name} must be {n} bools, not {array.size} items of {_what(array)}")
     return array.astype(np.int8)
 
 
@@ -79,14 +79,14 @@ def _flat(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
     try:
         array = np.asarray(values)
     except (ValueError, OverflowError) as error:
-        raise InvalidParameterError(f"{name} cannot be made an array: {error}") from None
+        raise InvalidParameterError(f"{name} cannot be converted to an array: {error}") from None
     if array.ndim != 1:
-        raise InvalidParameterError(f"{name} must be a flat sequence, not one of shape {array.shape}")
+        raise InvalidParameterError(f"{name} must be a flat sequence, but has the shape {array.shape}")
     return array
 
 
 def _what(array: npt.NDArray[Any]) -> str:
-    """What an array holds, for a message; names the first odd one out among Python objects."""
+    """What an array contains, for a message; of Python objects, the first that is not a 32-bit integer."""
     if array.dtype.kind != "O":
         return str(array.dtype)
     odd = next(((i, v) for i, v in enumerate(array) if not isinstance(v, int) or abs(v) > INT32_MAX), None)
@@ -98,4 +98,4 @@ def _require_int32_range(name: str, array: npt.NDArray[Any]) -> None:
     outside = np.flatnonzero((array < limits.min) | (array > limits.max))
     if outside.size:
         index = int(outside[0])
-        raise InvalidParameterError(f"{name} holds {array[index]} at index {index}, which does not fit 32 bits")
+        raise InvalidParameterError(f"{name} contains {array[index]} at index {index}, which does not fit in 32 bits")

@@ -1,8 +1,8 @@
-"""Inference: a device, and the models of each family on it.
+"""Inference: loads models of each family onto a device.
 
-The classes (``Qwen3``, ``Phi3`` ...) and the methods that load them (``use_qwen3`` ...) are made at the end of this
-file, one for each name in the families' declarations. For type checkers and editors they are in
-``_family_classes.pyi``, which ``make stubs`` writes from the same declarations.
+The end of this file creates the classes (``Qwen3``, ``Phi3`` ...) and the methods that load them (``use_qwen3`` ...)
+from the families' declarations. Type checkers and editors find them in ``_family_classes.pyi``, which ``make stubs``
+writes from the same declarations.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _LOAD_KEYWORDS = [name for name in fields_of(LoadOptions) if name not in ("sourc
 
 
 class FamilyModel(LLM):
-    """An LLM of certain families, and of no other: what ``Qwen3``, ``Phi3`` and their like are.
+    """An LLM that accepts only certain families: the base class of ``Qwen3``, ``Phi3`` and so on.
 
     Attributes:
-        kind: which families, and how they are called.
-        families: those it may be of.
-        factory: the method of :class:`Inference` that loads it.
+        kind: the declaration that the class is made from.
+        families: the families that it accepts.
+        factory: name of the method of :class:`Inference` that loads it.
     """
 
     kind: ClassVar[Kind]
@@ -53,20 +53,20 @@ class FamilyModel(LLM):
     factory: ClassVar[str]
 
     def __init_subclass__(cls) -> None:
-        """Copies what the kind says, for users to read."""
+        """Copies the kind's fields to the class, where users look for them."""
         cls.families, cls.factory = cls.kind.families, cls.kind.factory
 
     @classmethod
     def family_of(cls, match: Match, path: Path) -> Family:
-        """The one of its families that a model is of.
+        """The model's family, which must be one that this class accepts.
 
         Args:
-            match: what the model was found to be.
-            path: where it is from.
+            match: the family detected from the model's metadata.
+            path: the model's file, for messages.
 
         Raises:
-            ArchitectureMismatchError: none of them.
-            TokenizerError: the architecture of one of them, with somebody else's vocabulary.
+            ArchitectureMismatchError: the class does not accept the model's family.
+            TokenizerError: the architecture is right, but the vocabulary belongs to another family.
         """
         family = match.among(cls.families)
         if family is not None:
@@ -78,13 +78,13 @@ class FamilyModel(LLM):
 
     @classmethod
     def accept(cls, path: Path) -> None:
-        """Refuses the file of a model of another family, by its metadata alone.
+        """Refuses a model of another family, reading only the file's metadata.
 
         Raises:
             ArchitectureMismatchError, TokenizerError: as :meth:`family_of`.
         """
         match = _match(path)
-        if match.architecture:  # without one it is not a model, and loading says what is wrong
+        if match.architecture:  # without one the file is not a model, and loading will say so
             cls.family_of(match, path)
 
     def _acceptance(self) -> Accept:
@@ -97,42 +97,42 @@ class FamilyModel(LLM):
 class Inference(Factories):
     """Loads models onto one device. Safe to share between threads.
 
-    Each ``use_...`` method looks at the file before it loads the weights, and refuses a model of another family::
+    Each ``use_...`` method checks the file before it loads the weights, and refuses a model of another family::
 
         inference = pyggml.Inference.auto()
         with inference.use_qwen3("qwen3-8b-q4_k_m.gguf", n_parallel=16) as model:
             print(await model.forward("Once upon a time", 100))
 
-    All of them take:
+    They all take:
 
-    - ``model_path``: path of a ``.gguf`` file.
-    - ``tokenizer_path``: a ``tokenizer.json``, a ``tokenizer.model``, or a directory with one, in place of the
+    - ``model_path``: path of a ``.gguf`` file, or any other source that :func:`pyggml.load` takes.
+    - ``tokenizer_path``: a ``tokenizer.json``, a ``tokenizer.model``, or a directory with one, to use instead of the
       vocabulary in the model's file.
-    - what :func:`pyggml.load` takes: ``n_ctx``, ``n_parallel`` ...
+    - the options of :func:`pyggml.load`: ``n_ctx``, ``n_parallel`` ...
 
-    and raise what :func:`pyggml.load` raises, ArchitectureMismatchError when the model is of another family, and
-    TokenizerError when it is of the right architecture with somebody else's vocabulary.
+    They raise the errors of :func:`pyggml.load`, ArchitectureMismatchError if the model is of another family, and
+    TokenizerError if the architecture is right but the vocabulary belongs to another family.
 
     Attributes:
         device: "auto", "cpu", "cuda:0" ...
     """
 
     def __init__(self, device: str = "auto") -> None:
-        """Takes a device by its name, as :func:`pyggml.load` does."""
+        """Selects a device by name, as for :func:`pyggml.load`."""
         self.device = device
 
     @classmethod
     def cpu(cls) -> Self:
-        """On the CPU alone, whatever else there is."""
+        """Uses only the CPU, even if there is a GPU."""
         return cls("cpu")
 
     @classmethod
     def cuda(cls, index: int = 0) -> Self:
-        """On an NVIDIA GPU.
+        """Uses an NVIDIA GPU.
 
         Raises:
             DeviceError: this build or this machine has no such GPU.
-            InvalidParameterError: the index is not a whole number from 0 up.
+            InvalidParameterError: the index is not an integer of at least 0.
         """
         index = integer("the index of a CUDA device", index, 0, INT32_MAX)
         names = [device.name for device in devices()]
@@ -142,13 +142,13 @@ class Inference(Factories):
 
     @classmethod
     def auto(cls) -> Self:
-        """On the GPUs that this build can use, else on the CPU."""
+        """Uses the GPUs that this build supports, or the CPU if there are none."""
         return cls("auto")
 
     def use_auto(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> LLM:
-        """Any model: as the class for its family, or as a plain LLM where there is none."""
+        """Loads any model, as the class for its family, or as a plain LLM if there is no such class."""
         _require_known(load_options)
         files = model_files(model_path, load_options.get("progress"), tokenizer_path)
         kind = families.kind_of(_match(files.path).family)
@@ -170,14 +170,14 @@ def _require_known(options: LoadKeywords) -> None:
 
 
 def _match(path: Path) -> Match:
-    """The family of a file, by its metadata alone."""
+    """Detects the family of a file from its metadata."""
     with GGUFReader(path) as reader:
         return families.of_gguf(reader.metadata)
 
 
 def _mismatch(kind: type[FamilyModel], match: Match, file: str) -> str:
     right = families.kind_of(match.family)
-    way_out = "use_auto() takes any model" if right is None else f"load it with {right.factory}(), or with use_auto()"
+    way_out = "use_auto() loads any model" if right is None else f"load it with {right.factory}() or use_auto()"
     titles = ", ".join(family.title for family in kind.families)
     return (
         f"{kind.factory}() is for {titles}, and {file} is {match.family.title}: {', '.join(match.reasons)}; {way_out}"
@@ -188,22 +188,22 @@ def _foreign_vocabulary(kind: type[FamilyModel], match: Match, file: str) -> str
     wanted = [family for family in kind.families if match.architecture in family.architectures]
     tokens = "; ".join(f"{family.title} has {', '.join(map(repr, family.required_tokens))}" for family in wanted)
     return (
-        f"{file} has the architecture {match.architecture!r}, as {kind.factory}() wants it, but not the vocabulary: "
-        f"{tokens}. Take the edition of the model with its own tokenizer, or load it with use_auto()"
+        f"{file} has the architecture {match.architecture!r}, which {kind.factory}() accepts, but not the vocabulary: "
+        f"{tokens}. Use a version of the model with its own tokenizer, or load it with use_auto()"
     )
 
 
 def _no_cuda(index: int, names: list[str]) -> str:
     found = f"there is no CUDA device {index}; this build sees: {', '.join(names)}. "
     if any(name.startswith("CUDA") for name in names):
-        return found + "Indices count from 0, among the GPUs that CUDA_VISIBLE_DEVICES leaves"
-    return f"{found}Inference.auto() takes what there is; to have one, {device_advice('cuda')}"
+        return found + "Indices start at 0 and count only the GPUs that CUDA_VISIBLE_DEVICES allows"
+    return f"{found}Inference.auto() uses what is available; for a CUDA device, {device_advice('cuda')}"
 
 
 def _unknown_options(unknown: Collection[str]) -> str:
     return (
-        f"unknown option {', '.join(sorted(unknown))}; there are {', '.join(_LOAD_KEYWORDS)}. The device "
-        "is chosen by Inference.cpu(), Inference.cuda() and Inference.auto()"
+        f"unknown option {', '.join(sorted(unknown))}; known are {', '.join(_LOAD_KEYWORDS)}. Choose the device with "
+        "Inference.cpu(), Inference.cuda() or Inference.auto()"
     )
 
 
@@ -223,7 +223,7 @@ def _method_for(kind: type[FamilyModel]) -> Callable[..., LLM]:
     return use
 
 
-#: By name, the classes that the families' declarations name.
+#: Name -> class, for each class that the families declare.
 CLASSES: Mapping[str, type[FamilyModel]] = {kind.name: _class_of(kind) for kind in families.KINDS}
 globals().update(CLASSES)
 for _class in CLASSES.values():

@@ -1,4 +1,4 @@
-"""LLM: a model, its engine and its tokenizer, in one object that most users never look behind."""
+"""LLM: a model, its engine and its tokenizer in one object, which is all that most users need."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
 
 
 class LLM(Chatting):
-    """A loaded model that generates. Any thread and any task may call it; requests are computed together.
+    """A loaded model that generates text. Safe to call from any thread or task; requests are computed together.
 
     ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.
 
     Attributes:
         model: the :class:`~pyggml.model.Model`.
-        tokenizer: turns text to token ids and back: its vocabulary, unless another was given.
-        n_ctx: cells of the context, which all running requests share.
-        n_parallel: requests computed together.
-        family: the :class:`~pyggml.families.Family` it was found to be of.
-        stop_tokens: token id -> text of each token that ends a generation, the family's most usual one first.
+        tokenizer: converts text to token ids and back; the model's own vocabulary, unless another was given.
+        n_ctx: context size in tokens, shared by all running requests.
+        n_parallel: number of requests computed together.
+        family: the model's :class:`~pyggml.families.Family`.
+        stop_tokens: token id -> text of each token that ends a generation, the family's most common one first.
     """
 
     @takes(LoadOptions)
     def __init__(self, options: LoadOptions) -> None:
-        """Loads a model and starts an engine for it, or takes over a :class:`~pyggml.model.Model` that is open already.
+        """Loads a model, or takes over an open :class:`~pyggml.model.Model`, and starts an engine for it.
 
         Args and errors as :func:`pyggml.load`.
         """
@@ -98,7 +98,7 @@ class LLM(Chatting):
             raise
 
     def _acceptance(self) -> Accept | None:
-        """What refuses a file by its metadata, before its weights load; None: any file will do."""
+        """A check that refuses files by their metadata, before the weights load; None: accept any file."""
         return None
 
     # --- generation ---------------------------------------------------------------------------------------
@@ -106,20 +106,20 @@ class LLM(Chatting):
     def generate(
         self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
     ) -> Completion:
-        """Generates to the end and returns it all.
+        """Generates a completion and returns it when it is finished.
 
         Args:
-            prompt: text (encoded with ``add_special``, special tokens in it read as plain text) or token ids.
-            params: how to sample; None: greedy defaults.
+            prompt: text (encoded with ``add_special``; special tokens in it count as plain text) or token ids.
+            params: sampling parameters; None: greedy defaults.
             **overrides: fields of SamplingParams that replace those of ``params``.
 
         Raises:
-            EmptyPromptError, ContextOverflowError: the prompt.
-            InvalidParameterError, GrammarError: the parameters.
+            EmptyPromptError, ContextOverflowError: the prompt is empty or too long.
+            InvalidParameterError, GrammarError: a parameter is invalid.
             QueueFullError: too many requests are waiting (``queue_full="raise"``).
-            RequestTimeout: ``timeout_s`` was over before there was room in the queue (``queue_full="wait"``). One
+            RequestTimeout: ``timeout_s`` passed before there was room in the queue (``queue_full="wait"``). A request
                 that times out later returns what it has.
-            ClosedError: the model was closed, also while this call was waiting.
+            ClosedError: the model was closed, before or during this call.
             EngineError: the engine failed.
         """
         job = self._job(prompt, merge(params, overrides)).unwatched()
@@ -128,9 +128,9 @@ class LLM(Chatting):
     def stream(
         self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
     ) -> Stream:
-        """Generates and hands out the text as it comes.
+        """Generates a completion and yields its text as it is generated.
 
-        Args and errors as :meth:`generate`; errors of the arguments are raised here, not at the first chunk.
+        Args and errors as :meth:`generate`; invalid arguments raise here, not at the first chunk.
 
         Returns:
             An iterator of Chunks. Closing or dropping it cancels the generation.
@@ -142,16 +142,16 @@ class LLM(Chatting):
         self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
     ) -> Completion:
         """As :meth:`generate`, for coroutines. Cancelling the task cancels the generation."""
-        from pyggml.generation.astream import AsyncStream  # loads asyncio, half of the time "import pyggml" would take
+        from pyggml.generation.astream import AsyncStream  # loads asyncio, which would make "import pyggml" much slower
 
         return await AsyncStream(self._job(prompt, merge(params, overrides)).unwatched()).finish()
 
     def astream(
         self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
     ) -> AsyncStream:
-        """As :meth:`stream`, for coroutines; the request is made when the first chunk is awaited.
+        """As :meth:`stream`, for coroutines; the request is submitted when the first chunk is awaited.
 
-        An unknown or impossible parameter and an empty text are raised here, the rest at the first chunk.
+        Unknown or invalid parameters and an empty prompt raise here, other errors at the first chunk.
 
         Returns:
             An asynchronous iterator of Chunks, and an asynchronous context manager. Closing or dropping it, or
@@ -169,22 +169,23 @@ class LLM(Chatting):
         progress: bulk.Progress | None = None,
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]:
-        """Generates for many prompts, and returns the completions in their order.
+        """Generates a completion for each of many prompts, and returns them in the order of the prompts.
 
-        Twice ``n_parallel`` of them are in flight at any time, so thousands take no more memory than their results. It
-        waits for room where other callers fill the queue, whatever ``queue_full`` says; ``timeout_s`` counts for each
-        prompt from its submission.
+        At most twice ``n_parallel`` requests are in flight at a time, so thousands of prompts need no more memory than
+        their results. If the queue is full, this waits for room, whatever ``queue_full`` is; each prompt's
+        ``timeout_s`` counts from its submission.
 
         Args:
-            prompts: any iterable, taken as the work goes on.
-            params: for all of them.
-            progress: called with the number of completions, and of prompts where ``len`` tells it (else None), after
-                each; on this thread.
+            prompts: any iterable, read as the work proceeds.
+            params: used for every prompt.
+            progress: called on this thread after each completion, with the number of completions so far and the number
+                of prompts (None if ``prompts`` has no length).
             **overrides: as for :meth:`generate`.
 
         Raises:
-            As :meth:`generate`, for the first prompt that fails; the others are cancelled, and their results lost. On
-            Python 3.11 and later a note says which it was. What ``progress`` or ``prompts`` raise has the same effect.
+            As :meth:`generate`, for the first prompt that fails; the others are cancelled and their results lost. On
+            Python 3.11 and later a note says which prompt it was. An exception from ``progress`` or ``prompts`` has the
+            same effect.
         """
         jobs = self._numbered_jobs(prompts, merge(params, overrides))
         results = bulk.Results(_n_total(prompts), progress)
@@ -199,7 +200,7 @@ class LLM(Chatting):
         progress: bulk.Progress | None = None,
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]:
-        """As :meth:`generate_batch`, for coroutines; ``prompts`` and ``progress`` run in the event loop."""
+        """As :meth:`generate_batch`, for coroutines; ``prompts`` is read and ``progress`` called in the event loop."""
         import asyncio
 
         params = merge(params, overrides)
@@ -215,18 +216,19 @@ class LLM(Chatting):
     ) -> list[Completion]:
         """Generates ``n`` completions of one prompt, which is computed once and shared.
 
-        The first computes the prompt, and the others start from its cache: their ``cached_tokens`` say so. A prompt of
-        some thirty tokens or fewer is not waited for but computed beside the first. With ``prefix_cache=False``, and
-        models whose memory cannot be shared (recurrent ones), each computes the prompt for itself.
+        The first completion computes the prompt, and the others start from its cache, as their ``cached_tokens`` show.
+        If the prompt is short (about thirty tokens), they do not wait for the first but compute it themselves. With
+        ``prefix_cache=False``, and for models whose memory cannot be shared (recurrent ones), each completion computes
+        the whole prompt.
 
-        Twice ``n_parallel`` of them are in flight at any time. It waits for room where other callers fill the queue,
-        whatever ``queue_full`` says; ``timeout_s`` counts for each from its submission.
+        At most twice ``n_parallel`` requests are in flight at a time. If the queue is full, this waits for room,
+        whatever ``queue_full`` is; each completion's ``timeout_s`` counts from its submission.
 
         Args:
             prompt: as for :meth:`generate`.
-            n: how many, at least 1.
-            params: for all of them. With a ``seed`` they have this one, the next, and so on; without, each its own by
-                chance. Greedy ones are all alike.
+            n: number of completions, at least 1.
+            params: used for all completions. With a ``seed``, they use that seed, the next one, and so on; without,
+                each gets a random seed. Greedy completions are all the same.
             **overrides: as for :meth:`generate`.
 
         Raises:
@@ -240,7 +242,7 @@ class LLM(Chatting):
     async def agenerate_n(
         self, prompt: Prompt, n: int, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
     ) -> list[Completion]:
-        """As :meth:`generate_n`, for coroutines. Cancelling the task cancels them all."""
+        """As :meth:`generate_n`, for coroutines. Cancelling the task cancels all the completions."""
         import asyncio
 
         jobs = await asyncio.to_thread(self._same_jobs, prompt, n, merge(params, overrides))
@@ -249,7 +251,7 @@ class LLM(Chatting):
         return _with_prompt_logprobs(results.in_order())
 
     async def forward(self, prompt: str, sample_len: int) -> str:
-        """Greedy text of at most ``sample_len`` tokens. Cancelling the task cancels the generation.
+        """Generates at most ``sample_len`` tokens greedily. Cancelling the task cancels the generation.
 
         Raises:
             As :meth:`generate`.
@@ -257,7 +259,7 @@ class LLM(Chatting):
         return (await self.agenerate(prompt, max_tokens=sample_len)).text
 
     def logits(self, prompt: Prompt) -> npt.NDArray[np.float32]:
-        """Logits after every position of a prompt: float32, (n_tokens, n_vocab), a copy of its own.
+        """Logits after every position of a prompt: float32, (n_tokens, n_vocab), owned by the caller.
 
         Raises:
             As :meth:`generate`.
@@ -269,24 +271,24 @@ class LLM(Chatting):
     def embed(
         self, texts: str | Sequence[Text], *, normalize: bool = False, pooling: Pooling | None = None
     ) -> npt.NDArray[np.float32]:
-        """Vectors of texts, computed several at a time in a context of their own; the engine goes on beside it.
+        """Embeds texts, several at a time, in a separate context, so generation continues meanwhile.
 
         Calls from several threads take turns.
 
         Args:
-            texts: one text, or a sequence of them: str (encoded with ``add_special``) or token ids.
-            normalize: give each the length 1, so that dot products are cosines.
-            pooling: how the embeddings of a text's tokens become one: their "mean", that of the first ("cls"), or of
-                the "last". None: as the file says (``<arch>.pooling_type``), and the mean where it says nothing.
+            texts: one text or a sequence of texts: str (encoded with ``add_special``) or token ids.
+            normalize: scale each vector to length 1, so that dot products are cosines.
+            pooling: how to combine the embeddings of a text's tokens: their "mean", the first ("cls") or the "last".
+                None: as the file says (``<arch>.pooling_type``), or the mean if it says nothing.
 
         Returns:
-            float32, (n_texts, model.n_embd_out), in the order of ``texts``; one text makes one row.
+            float32, (n_texts, model.n_embd_out), in the order of ``texts``; a single text gives one row.
 
         Raises:
-            EmptyPromptError: a text without tokens.
-            ContextOverflowError: a text longer than ``n_ctx``; names its index and both numbers.
-            InvalidParameterError: an argument, or a token id outside the vocabulary.
-            UnsupportedArchitectureError: a model with an encoder and a decoder.
+            EmptyPromptError: a text has no tokens.
+            ContextOverflowError: a text is longer than ``n_ctx``; names its index and both lengths.
+            InvalidParameterError: an argument is invalid, or a token id is outside the vocabulary.
+            UnsupportedArchitectureError: the model has an encoder and a decoder.
             OutOfMemoryError: the context does not fit; names required and available bytes.
             ClosedError: the model was closed.
         """
@@ -295,60 +297,60 @@ class LLM(Chatting):
     async def aembed(
         self, texts: str | Sequence[Text], *, normalize: bool = False, pooling: Pooling | None = None
     ) -> npt.NDArray[np.float32]:
-        """As :meth:`embed`, for coroutines. When the task is cancelled it ends with the forward pass it is in."""
+        """As :meth:`embed`, for coroutines. Cancelling the task stops the work after the current forward pass."""
         embedder = self._embedder
         return await embedder.in_background(embedder.embed, texts, normalize=normalize, pooling=pooling)
 
     def rerank(self, query: str, documents: Sequence[str], *, normalize: bool = False) -> npt.NDArray[np.float32]:
-        """How well each document answers a query, by a model with a classifier head: higher is better.
+        """Scores how well each document answers a query, using the model's classifier head; higher is better.
 
-        Each pair is written as the model's template "rerank" says, or else as ``BOS query EOS SEP document EOS``, with
-        those of the special tokens that the vocabulary puts around texts.
+        Each pair is formatted by the model's "rerank" template. Without one, it is ``BOS query EOS SEP document EOS``,
+        with only those special tokens that the vocabulary adds to texts.
 
         Args:
             query: the question.
             documents: the texts to score.
-            normalize: the sigmoid of each score, 0 to 1; for heads with one output.
+            normalize: return the sigmoid of each score, 0 to 1; for heads with one output.
 
         Returns:
             float32, (n_documents,), in the order of ``documents``: the head's first output.
 
         Raises:
-            InvalidParameterError: the model has no classifier head, or an argument.
-            Otherwise as :meth:`embed`; the length counts query and document together.
+            InvalidParameterError: the model has no classifier head, or an argument is invalid.
+            Otherwise as :meth:`embed`; the length limit applies to query and document together.
         """
         return self._embedder.rerank(query, documents, normalize=normalize)
 
     async def arerank(
         self, query: str, documents: Sequence[str], *, normalize: bool = False
     ) -> npt.NDArray[np.float32]:
-        """As :meth:`rerank`, for coroutines. When the task is cancelled it ends with the forward pass it is in."""
+        """As :meth:`rerank`, for coroutines. Cancelling the task stops the work after the current forward pass."""
         embedder = self._embedder
         return await embedder.in_background(embedder.rerank, query, documents, normalize=normalize)
 
     def reset(self) -> None:
-        """Forgets what is kept for prompts that begin alike. Running requests are not disturbed."""
+        """Clears the prefix cache. Running requests are not affected."""
         self._engine.reset()
 
     # --- text ---------------------------------------------------------------------------------------------
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
-        """Text to token ids; see :meth:`Tokenizer.encode <pyggml.tokenizer.Tokenizer.encode>`."""
+        """Converts text to token ids; see :meth:`Tokenizer.encode <pyggml.tokenizer.Tokenizer.encode>`."""
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
     def detokenize(self, token_ids: Sequence[int]) -> str:
-        """Token ids to text; see :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>`."""
+        """Converts token ids to text; see :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>`."""
         return self.tokenizer.decode(token_ids)
 
     def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:
-        """The model's own chat template, which was read when it was loaded, or another one, which is read now.
+        """Returns the model's own chat template, which was parsed at load time, or parses another one.
 
         Args:
-            chat_template: Jinja text, the path of a file with it, or the name of one of the model's further
-                templates. A ChatTemplates comes back as it is: make one where the same one is needed again.
+            chat_template: Jinja text, the path of a file containing it, or the name of one of the model's additional
+                templates. A ChatTemplates is returned unchanged; pass one to avoid parsing a template repeatedly.
 
         Raises:
-            InvalidParameterError: no such template, or one that cannot be read.
+            InvalidParameterError: there is no such template, or it cannot be parsed.
             ClosedError: the model was closed.
         """
         if isinstance(chat_template, ChatTemplates):
@@ -365,20 +367,19 @@ class LLM(Chatting):
         chat_template: ChatTemplate | None = None,
         **kwargs: Any,
     ) -> str:
-        """Renders messages as the model was trained to read them.
+        """Renders messages in the format that the model was trained on.
 
-        The result holds no BOS token if ``tokenize`` adds one: encode it with ``tokenize(text,
-        parse_special=True)``.
+        Encode the result with ``tokenize(text, parse_special=True)``; it omits the BOS token if ``tokenize`` adds one.
 
         Args:
             messages: as for :meth:`chat`.
             tools: as for :meth:`chat`.
-            add_generation_prompt: end with the opening of the assistant's turn.
-            chat_template: instead of the model's own; as for :meth:`chat_templates`.
+            add_generation_prompt: end with the start of the assistant's turn.
+            chat_template: replaces the model's own; as for :meth:`chat_templates`.
             **kwargs: variables for the template, such as ``enable_thinking=False``.
 
         Raises:
-            InvalidParameterError: no template, malformed messages, or the template refuses them.
+            InvalidParameterError: there is no template, the messages are malformed, or the template rejects them.
         """
         templates = self.chat_templates(chat_template)
         return templates.render(
@@ -396,11 +397,11 @@ class LLM(Chatting):
         return self.model.metadata
 
     def stats(self) -> EngineStats:
-        """The engine's counters; never waits for a decode."""
+        """The engine's counters. Never waits for a forward pass."""
         return self._engine.stats()
 
     def close(self) -> None:
-        """Ends what is running (its callers get ClosedError), and frees engine and model. May be repeated."""
+        """Ends running requests (their callers get ClosedError) and frees engine and model. Safe to call again."""
         if self._own_engine is not None:
             self._own_engine.close()
         self._embedder.close()
@@ -427,8 +428,8 @@ class LLM(Chatting):
     def _engine(self) -> Engine:
         if self._own_engine is None:
             raise UnsupportedArchitectureError(
-                f"{self.model.desc} ({self.model.path}) does not generate text token by token. Encoders are for "
-                "embed() and rerank(); Context computes with any model"
+                f"{self.model.desc} ({self.model.path}) does not generate text token by token: use embed() or rerank() "
+                "with an encoder, or Context with any model"
             )
         return self._own_engine
 
@@ -444,14 +445,14 @@ class LLM(Chatting):
     def _numbered_jobs(self, prompts: Iterable[Prompt], params: SamplingParams) -> bulk.NumberedJobs:
         if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Iterable):
             raise InvalidParameterError(
-                f"prompts must be an iterable of prompts, not {type(prompts).__name__}; put a single one into a list"
+                f"prompts must be an iterable of prompts, not {type(prompts).__name__}: put a single one in a list"
             )
-        params = without_schema(params)  # once for all
+        params = without_schema(params)  # once, not for each prompt
         return bulk.jobs(prompts, lambda prompt: self._job(prompt, params, waits=True).unwatched())
 
 
 def _nth(params: SamplingParams, index: int) -> SamplingParams:
-    """For the completion ``index`` of one prompt: a seed of its own, and the prompt's logprobs only once."""
+    """The parameters for completion ``index`` of one prompt: its own seed; the prompt's logprobs only at index 0."""
     if index == 0:
         return params
     seed = None if params.seed is None else (params.seed + index) % UINT32_MAX
@@ -459,13 +460,13 @@ def _nth(params: SamplingParams, index: int) -> SamplingParams:
 
 
 def _with_prompt_logprobs(completions: list[Completion]) -> list[Completion]:
-    """The first one's, which are everybody's."""
+    """Copies the prompt's logprobs from the first completion to all of them."""
     logprobs = completions[0].prompt_logprobs
     return completions if logprobs is None else [dataclasses.replace(c, prompt_logprobs=logprobs) for c in completions]
 
 
 def _own_templates(model: Model) -> ChatTemplates | None:
-    """None where the file has no template or an unreadable one, which only those who chat need to hear."""
+    """The model's template; None if it is missing or invalid, which is an error only once somebody chats."""
     try:
         return ChatTemplates(model)
     except InvalidParameterError:
@@ -480,49 +481,48 @@ def _n_total(prompts: Iterable[Prompt]) -> int | None:
 def load(options: LoadOptions) -> LLM:  # noqa: D417
     """Loads a model, ready to generate. ``LLM(...)`` does the same.
 
-    With ``n_parallel=1, prefix_cache=False`` the same prompt gives the same bits whatever else was or is asked: each
-    generation is computed alone and from its beginning. Otherwise what shares a batch or was reused changes the order
-    of some sums, and now and then the last bit decides between two tokens.
+    With ``n_parallel=1, prefix_cache=False``, the same prompt always gives bit-identical results, because each request
+    is computed alone and from scratch. Otherwise, sharing a batch or reusing a prefix changes the order of some sums,
+    and occasionally the last bit decides between two tokens.
 
     Args:
-        source: a model's file, directory or reference, or a Model that is open already. A file is a ``.gguf`` file, the
-            first of a split set; a directory is one of Hugging Face's, which is imported the first time; a reference,
-            ``hf:org/repo`` or ``hf:org/repo:file.gguf``, is downloaded the first time. None: the small demonstration
-            model that ships with pyggml.
+        source: a model's file, directory or reference, or an open Model. A file is a ``.gguf`` file (the first of a
+            split set); a Hugging Face directory is imported on first use; a reference, ``hf:org/repo`` or
+            ``hf:org/repo:file.gguf``, is downloaded on first use. None: the small demonstration model that ships with
+            pyggml.
         tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one; or a tokenizer object. None: the
             vocabulary in the model's file.
         device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
-        n_ctx: cells of the context, each for one token of a prompt or an answer; "auto": what fits. All running
-            requests share them, and one that is alone may use them all. None: the model's training length, at most
-            8,192. "auto" takes the training length too, or as much of it as leaves a tenth of the available memory
-            free.
-        n_parallel: requests computed together; the others wait their turn. 1 to 256.
-        n_batch: the most tokens in one forward pass; at least n_parallel.
-        n_ubatch: of these, tokens computed at once.
-        n_gpu_layers: layers on the GPU; "auto": what fits. None: all of them. "auto" takes as many as leave a tenth of
-            its memory free. With ``n_ctx="auto"`` too, layers are placed beside a context of the usual size, which then
-            grows.
+        n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits. All running requests
+            share it, and a request that runs alone may use all of it. None: the model's training length, at most 8,192.
+            "auto": the training length, or less if needed to leave a tenth of the available memory free.
+        n_parallel: number of requests computed together; the others wait their turn. 1 to 256.
+        n_batch: maximum number of tokens in a forward pass; at least n_parallel.
+        n_ubatch: maximum number of those tokens computed at once.
+        n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them. "auto" leaves a tenth of
+            the GPU's memory free; with ``n_ctx="auto"`` too, layers are placed first, assuming a context of the default
+            size, which then grows.
         cache_type: element type of the key-value cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
-        n_threads: compute threads. None: the engine measures itself and adapts, when other programs want the cores or
-            leave them; in the bit-reproducible mode it takes one per core, since another number adds up in another
-            order. A number is obeyed.
-        prefix_cache: keep what finished requests computed for prompts that begin alike, while there is room.
-        max_queue: the most requests that may wait; None: any number.
-        queue_full: whether a request that finds the queue full is refused, or waits: "raise" raises QueueFullError,
-            "wait" waits until there is room, for as long as the request's ``timeout_s`` allows.
-        progress: called with 0..1 on the way: while files are downloaded, again while a directory is imported, and
+        n_threads: number of compute threads. None: the engine measures its speed and adapts as other programs claim or
+            release cores; in the bit-reproducible mode it uses one per core, since another number would change the
+            order of sums. A number you give is kept.
+        prefix_cache: keep the work of finished requests for prompts with the same beginning, while there is room.
+        max_queue: maximum number of waiting requests. None: no limit.
+        queue_full: "raise" refuses a request when the queue is full; "wait" waits for room. A refused request raises
+            QueueFullError; a waiting one gives up after its ``timeout_s``.
+        progress: called with 0..1 while loading: while files are downloaded, again while a directory is imported, and
             again while the weights load. Returning False stops it.
 
     Raises:
-        ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory.
-        DownloadError: what is referred to cannot be downloaded.
-        MissingPackageError: that takes ``pip install 'pyggml[hub]'``.
-        DiskFullError: no room for what is downloaded or imported.
-        DeviceError: the device asked for is not there.
-        OutOfMemoryError: it does not fit; names required and available bytes, and what would fit. Raised before the
-            weights are read.
+        ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory cannot be loaded.
+        DownloadError: the download failed.
+        MissingPackageError: downloading needs ``pip install 'pyggml[hub]'``.
+        DiskFullError: there is no room for the download or the import.
+        DeviceError: there is no such device.
+        OutOfMemoryError: the model does not fit; names required and available bytes, and what would fit. Raised before
+            the weights are read.
         InvalidParameterError: an argument is out of range.
-        TokenizerError: the vocabulary has no token to stop at, or ``tokenizer`` is not this model's.
-        TokenizerNotFoundError: no tokenizer at the path.
+        TokenizerError: the vocabulary has no stop token, or ``tokenizer`` does not belong to this model.
+        TokenizerNotFoundError: there is no tokenizer at that path.
     """
     return LLM(**vars(options))

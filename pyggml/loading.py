@@ -1,4 +1,4 @@
-"""From a source to an open model: the walk of a model file."""
+"""Opens the model that a source names: finds the files, imports them if needed, and loads the weights."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from pyggml.tokenizer import files as tokenizer_files
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as HuggingFace
 
-# What cannot be chosen any more once a model is open.
+# Options that cannot change once a model is open.
 _BEFORE_OPENING = ("device", "n_gpu_layers", "progress")
 
 
 class Opened(NamedTuple):
-    """A model with its weights, and what was decided or found on the way.
+    """An open model, and what was decided while opening it.
 
     Attributes:
-        model: the model.
-        tokenizer: what encodes in place of its own vocabulary; None: nothing.
-        n_ctx: cells of its context; None: the usual number.
+        model: the model, with its weights.
+        tokenizer: tokenizer to use instead of the model's own vocabulary, if any.
+        n_ctx: context size in tokens; None: the default.
     """
 
     model: Model
@@ -39,11 +39,11 @@ class Opened(NamedTuple):
 
 
 def open_model(source: Source, options: LoadOptions, accept: Accept | None = None) -> Opened:
-    """The model that a source means, with its weights.
+    """Opens the model that a source names, with its weights.
 
     Args:
-        source: as for :func:`pyggml.load`, like the options.
-        options: what else was asked for.
+        source: as for :func:`pyggml.load`.
+        options: the other options, as for :func:`pyggml.load`.
         accept: as for :func:`model_files`.
 
     Raises:
@@ -64,30 +64,32 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
 
 
 def take_over(model: Model, options: LoadOptions) -> Opened:
-    """A model that somebody has opened already.
+    """Wraps a model that the caller has opened.
 
     Raises:
-        InvalidParameterError: the options ask for what is decided before a model is opened.
+        InvalidParameterError: an option can only be chosen before a model is opened.
     """
     late = [name for name in _BEFORE_OPENING if getattr(options, name) != fields_of(LoadOptions)[name].default]
     if late:
-        raise InvalidParameterError(f"{', '.join(late)} has no effect on a Model that is open already: give its path")
+        raise InvalidParameterError(f"{', '.join(late)} has no effect on an open Model: pass the model's path instead")
     if options.n_ctx == "auto":
-        raise InvalidParameterError('n_ctx="auto" is decided before a model is opened: give its path, or a number')
+        raise InvalidParameterError(
+            'n_ctx="auto" does not work with an open Model: pass the model\'s path instead, or give n_ctx a number'
+        )
     return Opened(model, options.tokenizer, options.n_ctx)
 
 
 def model_files(
     source: Source, progress: Progress | None = None, tokenizer: object = None, accept: Accept | None = None
 ) -> Imported:
-    """The GGUF file that ``source`` means; a Hugging Face directory is imported first, if it is not in the cache.
+    """The GGUF file that ``source`` names. A Hugging Face directory is imported first, unless the cache has it.
 
     Args:
-        source: as for :func:`pyggml.load`, like the other arguments.
+        source: as for :func:`pyggml.load`.
         progress: called while a directory is imported.
-        tokenizer: what will encode; one that is not this model's is noticed before the import, which may take minutes.
-        accept: called with a GGUF file, before an import with one that has all but the weights; what it raises is the
-            end.
+        tokenizer: the tokenizer to use; a wrong one is refused before the import, which may take minutes.
+        accept: called with the GGUF file, and before an import with one that lacks only the weights; it refuses a file
+            by raising.
 
     Raises:
         As :func:`pyggml.load`.
@@ -103,7 +105,7 @@ def model_files(
 
 
 def _planned(path: Path, options: LoadOptions) -> Settings:
-    """The numbers that "auto" stands for, of a model that has room."""
+    """Resolves "auto" to numbers, and makes sure that the model fits."""
     with Planner(gguf_at(path), options.device) as planner:
         settings = resolve(planner, options)
         require_room(planner, settings)

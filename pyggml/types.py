@@ -1,4 +1,4 @@
-"""The values that go in and come out: frozen dataclasses, no behaviour beyond checking themselves."""
+"""Inputs and results of a generation: frozen dataclasses without behaviour, except that they check themselves."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "timeout"]
 
 @dataclass(frozen=True)
 class Timings:
-    """Where one request's time went, by the engine's clock.
+    """How long each phase of a request took, by the engine's clock.
 
     Attributes:
-        queue_s: from submission until the engine took it up.
-        prefill_s: from there until the first token.
+        queue_s: from submission until the engine started on the request.
+        prefill_s: from then until the first token.
         decode_s: from the first token until the last.
-        prompt_tokens: prompt tokens computed, without those reused; once more for each preemption.
-        generated_tokens: tokens produced; with a stop string, a few more than were needed to complete it.
-        n_preemptions: how often it had to give its room to others and was computed again.
+        prompt_tokens: prompt tokens computed, not counting reused ones; counted again after each preemption.
+        generated_tokens: tokens generated; with a stop string, a few more than were needed to complete it.
+        n_preemptions: how often the request had to give up its room to others and was computed again.
     """
 
     queue_s: float = 0.0
@@ -49,19 +49,19 @@ class Timings:
 
 
 class TokenLogprob(NamedTuple):
-    """A token and the natural logarithm of its probability; ``llm.tokenizer.piece(token_id)`` are its bytes."""
+    """A token and the natural logarithm of its probability. ``llm.tokenizer.piece(token_id)`` gives its bytes."""
 
     token_id: int
     logprob: float
 
 
 class TokenLogprobs(NamedTuple):
-    """What the model thought of one token of a text, by log-softmax of its logits as they came.
+    """The log probability of one token of a text and of its alternatives: the log-softmax of the model's raw logits.
 
     Attributes:
-        token_id: the token that stands there.
+        token_id: the token in the text.
         logprob: the natural logarithm of its probability.
-        top: the likeliest tokens in its place, likeliest first; often it is one of them.
+        top: the likeliest tokens at this position, likeliest first, often including the token itself.
     """
 
     token_id: int
@@ -74,17 +74,17 @@ class Completion:
     """A finished generation.
 
     Attributes:
-        text: what was generated, without stop tokens or stop strings.
-        token_ids: the tokens generated, without the stop token; with a stop string, up to the token that
+        text: the generated text, without stop tokens or stop strings.
+        token_ids: the generated tokens, without the stop token; with a stop string, up to the token that
             completed it.
-        finish_reason: "stop", "length" (max_tokens or the context's end), "cancelled" or "timeout".
+        finish_reason: "stop", "length" (max_tokens or the end of the context), "cancelled" or "timeout".
         stop_reason: with "stop", the stop string or the stop token's id.
         prompt_tokens: length of the prompt in tokens.
-        cached_tokens: prompt tokens whose computation was reused.
-        timings: where the time went.
-        logprobs: of each of ``token_ids``; None unless asked for.
-        prompt_logprobs: of each token of the prompt, None for the first, which follows nothing; shorter when it ended
-            inside the prompt; None unless asked for.
+        cached_tokens: number of prompt tokens taken from the cache instead of being computed.
+        timings: how long each phase took.
+        logprobs: log probabilities of ``token_ids``; None unless requested.
+        prompt_logprobs: log probabilities of the prompt's tokens, with None for the first, which follows nothing;
+            shorter if the generation ended within the prompt; None unless requested.
     """
 
     text: str
@@ -102,14 +102,14 @@ class Completion:
 class Chunk:
     """A piece of a running generation.
 
-    The texts of all chunks join to exactly the completion's text, and each is valid UTF-8 on its own.
+    The texts of all chunks add up to exactly the completion's text, and each is valid UTF-8 on its own.
 
     Attributes:
         text: new text; may be empty while a character or a possible stop string is incomplete.
-        token_ids: the new tokens.
+        token_ids: new tokens.
         finish_reason: None until the last chunk, then as in Completion.
         stop_reason: as in Completion.
-        logprobs: of the new tokens; None unless asked for.
+        logprobs: log probabilities of the new tokens; None unless requested.
     """
 
     text: str
@@ -121,27 +121,27 @@ class Chunk:
 
 @dataclass(frozen=True)
 class EngineStats:
-    """Counters of one engine since it started, and what it does now.
+    """An engine's current state and its counters since it started.
 
     Attributes:
         n_queued: requests waiting now.
         n_running: requests being computed now.
-        n_parallel: requests that can be computed at once.
-        n_threads: compute threads now, for steps that generate; the engine changes it when it adapts.
-        n_threads_batch: the same for steps that read prompts.
-        n_cells: room in the context, in tokens.
-        n_cells_running: of these, held by running requests.
-        n_cells_cached: held for prompts that begin alike, and given up when room is needed.
-        n_requests: submitted so far.
-        n_finished: ended so far, in whatever way.
+        n_parallel: maximum number of requests computed together.
+        n_threads: compute threads used now for generating; the engine changes the number when it adapts.
+        n_threads_batch: compute threads used now for reading prompts.
+        n_cells: size of the context, in tokens.
+        n_cells_running: cells used by running requests.
+        n_cells_cached: cells used by the prefix cache, which gives them up when room is needed.
+        n_requests: requests submitted so far.
+        n_finished: requests ended so far, for whatever reason.
         n_prompt_tokens: prompt tokens computed.
-        n_cached_tokens: prompt tokens reused instead.
-        n_generated_tokens: tokens produced.
+        n_cached_tokens: prompt tokens taken from the cache instead.
+        n_generated_tokens: tokens generated.
         n_decode_steps: forward passes.
-        n_preemptions: times that a request had to give its room to others and was computed again.
-        n_grammars: grammars compiled for the model; one that is used again is not compiled again.
-        prefill_s: seconds in forward passes with prompt tokens among them.
-        decode_s: seconds in those without.
+        n_preemptions: how often a request had to give up its room to others and was computed again.
+        n_grammars: grammars compiled for the model; reusing one does not count.
+        prefill_s: seconds in forward passes that include prompt tokens.
+        decode_s: seconds in forward passes that do not.
         sample_s: seconds spent choosing tokens.
     """
 
@@ -167,12 +167,12 @@ class EngineStats:
 
     @property
     def tokens_per_step(self) -> float:
-        """Mean tokens of a forward pass, prompts included: how full the batches are; 0 before the first."""
+        """Mean number of tokens per forward pass, prompts included: how full the batches are; 0 before the first."""
         n_tokens = self.n_prompt_tokens + self.n_generated_tokens
         return n_tokens / self.n_decode_steps if self.n_decode_steps else 0.0
 
     @property
     def cached_fraction(self) -> float:
-        """Share of all prompt tokens that needed no computing, 0 to 1."""
+        """Share of prompt tokens that were taken from the cache, 0 to 1."""
         n_tokens = self.n_prompt_tokens + self.n_cached_tokens
         return self.n_cached_tokens / n_tokens if n_tokens else 0.0

@@ -131,7 +131,7 @@ def test_the_message_names_both_sides_and_the_way_out(paths: dict[str, Path]) ->
     assert str(caught.value) == (
         "use_qwen3() is for Qwen3, DeepSeek-R1-0528-Qwen3, and llama3.gguf is Llama 3, 3.1, 3.2 or 3.3: its "
         "architecture is 'llama', its name says 'llama 3', its vocabulary has '<|eot_id|>'; "
-        "load it with use_llama31(), or with use_auto()"
+        "load it with use_llama31() or use_auto()"
     )
 
 
@@ -244,7 +244,7 @@ def test_options_reach_the_model(paths: dict[str, Path]) -> None:
 
 @pytest.mark.parametrize("option", ["n_cxt", "device", "tokenizer"])
 def test_unknown_options(option: str, paths: dict[str, Path]) -> None:
-    with pytest.raises(pyggml.InvalidParameterError, match=f"unknown option {option}; there are n_ctx"):
+    with pytest.raises(pyggml.InvalidParameterError, match=f"unknown option {option}; known are n_ctx"):
         CPU.use_phi3(paths["phi3"], **{option: "cpu"})  # type: ignore[arg-type]
 
 
