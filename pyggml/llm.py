@@ -498,7 +498,7 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             "auto": the training length, or less if needed to leave a tenth of the available memory free.
         n_parallel: number of requests computed together; the others wait their turn. 1 to 256.
         n_batch: maximum number of tokens in a forward pass; at least n_parallel.
-        n_ubatch: maximum number of those tokens computed at once.
+        n_ubatch: maximum number of tokens computed at once within a forward pass.
         n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them. "auto" leaves a tenth of
             the GPU's memory free; with ``n_ctx="auto"`` too, layers are placed first, assuming a context of the default
             size, which then grows.

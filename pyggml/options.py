@@ -37,7 +37,7 @@ class MemoryOptions:
         n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits.
         n_parallel: number of requests computed together; the others wait their turn.
         n_batch: maximum number of tokens in a forward pass.
-        n_ubatch: maximum number of those tokens computed at once.
+        n_ubatch: maximum number of tokens computed at once within a forward pass.
         n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them.
         cache_type: element type of the key-value cache.
     """

@@ -294,7 +294,7 @@ def test_generate_asks_for_a_prompt(start: Start) -> None:
     run = start("generate", columns=200)
     assert run.wait_for_exit() == 2
     assert run.rows == [
-        'pyggml generate: give a PROMPT, --file FILE, or a text on standard input (try "pyggml generate --help")'
+        'pyggml generate: give a PROMPT, --file FILE, or text on standard input (try "pyggml generate --help")'
     ]
 
 

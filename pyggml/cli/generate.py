@@ -46,8 +46,8 @@ def command(
     r"""Continue a text, and show it as it is generated.
 
     The model gets PROMPT as it is, without a chat template; to ask questions, use "pyggml chat". Without PROMPT, or
-    when it is "-", the text is read from standard input. A newline at the end of a file or of standard input is left
-    out. Ctrl-C stops the generation.
+    if it is "-", the text is read from standard input. One newline at the end of a file or of standard input is
+    dropped. Ctrl-C stops the generation.
 
     \b
     pyggml generate "Once upon a time" --temperature 0.8 --stats
@@ -94,7 +94,7 @@ def _prompt(prompt: str | None, path: str | None) -> str:
 
 def _standard_input(*, asked_for: bool) -> str:
     if sys.stdin.isatty() and not asked_for:
-        raise click.UsageError('give a PROMPT, --file FILE, or a text on standard input (try "pyggml generate --help")')
+        raise click.UsageError('give a PROMPT, --file FILE, or text on standard input (try "pyggml generate --help")')
     return _decoded("standard input", sys.stdin.buffer.read())
 
 

@@ -26,7 +26,7 @@ from pyggml.units import counted, seconds_text
     type=click.Path(),
     multiple=True,
     metavar="FILE",
-    help="Add those of another such file. May be repeated.",
+    help="Add the data of another importance matrix. May be repeated.",
 )
 @force_option
 @json_option
@@ -43,10 +43,10 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Read the file TEXT with a model, and write to OUT which of the model's weights matter.
+    """Run a model on the file TEXT, and write an importance matrix to OUT: which of its weights matter most.
 
-    `pyggml quantize --imatrix OUT` makes better files with that, and some types need it. TEXT should be typical of what
-    the model is used for, and a few hundred kilobytes long; - stands for standard input.
+    `pyggml quantize --imatrix OUT` makes better files with it, and some types need it. TEXT should be a few hundred
+    kilobytes of text that is typical for your use of the model; - means standard input.
     """
     source = text_or_file(text)
     target = output_file(out, text, model, *merge, force=force)

@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """Show what MODEL is, where its bytes are, what is wrong with it, and whether it fits.
 
-    MODEL is a .gguf file or a Hugging Face directory, of which only metadata is read, or a reference to the hub
+    MODEL is a .gguf file or a Hugging Face directory (only its metadata is read), or a reference to the hub
     (hf:org/repo), which is downloaded first. The default is the small model that ships with pyggml. The exit code is
     1 if the model cannot be used.
     """

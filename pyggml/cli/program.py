@@ -32,7 +32,7 @@ COMMANDS = {
     "completion": "Print the script that makes a shell complete this command.",
 }
 
-# What the library advises programs to do, or click calls its types, and what that is on the command line.
+# Phrases in messages of the library and of click, and how the command line says the same.
 _WORDS = {
     "say requantize=True": "say --requantize",
     "give an importance matrix": "give an importance matrix (--imatrix FILE)",

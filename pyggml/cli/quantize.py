@@ -28,7 +28,10 @@ from pyggml.cli.show.terminal import json_option
     help="Use another type, such as q6_k, for tensors whose names match the pattern. May be repeated.",
 )
 @click.option(
-    "--keep", multiple=True, metavar="PATTERN", help="Leave tensors with such names as they are. May be repeated."
+    "--keep",
+    multiple=True,
+    metavar="PATTERN",
+    help="Do not convert tensors whose names match the pattern. May be repeated.",
 )
 @click.option("--requantize", is_flag=True, help="Accept a source that is already quantised: the losses add up.")
 @threads_option

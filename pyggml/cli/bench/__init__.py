@@ -76,8 +76,8 @@ def _value(word: str, least: int | None, words: dict[str, Any], choices: Sequenc
 )
 @_list("-p", "--prompt", default="512", least=1, words={"none": None}, help="Prompt tokens to compute.")
 @_list("-n", "--generate", default="128", least=1, words={"none": None}, help="Tokens to generate.")
-@_list("-d", "--depth", default="0", least=0, help="Tokens already in the context before either begins.")
-@_list("--parallel", default="1", least=1, help="Requests at the same time.")
+@_list("-d", "--depth", default="0", least=0, help="Tokens already in the context at the start.")
+@_list("--parallel", default="1", least=1, help="Concurrent requests.")
 @_list("-t", "--n-threads", default="auto", least=1, words={"auto": None}, help="Compute threads.")
 @_list(
     "--cache-type",
@@ -85,11 +85,11 @@ def _value(word: str, least: int | None, words: dict[str, Any], choices: Sequenc
     choices=fields_of(LoadOptions)["cache_type"].words,
     help="Element types of the key-value cache.",
 )
-@_list("-b", "--n-batch", default="2048", least=1, help="Tokens of a forward pass.")
-@_list("--n-ubatch", default="512", least=1, help="Of these, tokens computed at once.")
+@_list("-b", "--n-batch", default="2048", least=1, help="Maximum number of tokens in a forward pass.")
+@_list("--n-ubatch", default="512", least=1, help="Maximum number of tokens computed at once.")
 @_list("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
 @_list("--n-gpu-layers", default="all", least=0, words={"all": None}, help="Layers on the GPU.")
-@click.option("-r", "--repetitions", default=5, type=click.IntRange(1), help="How often to measure each.")
+@click.option("-r", "--repetitions", default=5, type=click.IntRange(1), help="How often to measure each combination.")
 @click.option("--no-warm-up", is_flag=True, help="Count the first round too.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False), help="Also draw a chart: .png, .svg or .pdf.")
@@ -112,9 +112,9 @@ def command(
     pyggml bench -m model.gguf -p 128,512 -n 64 --parallel 1,4,8
     pyggml bench -m a.gguf -m b.gguf --cache-type f16,q8_0 --plot speed.png
 
-    Requests are made as any program makes them, with random prompts, so that nothing is cached, and a fixed number of
-    tokens to generate. The sides take turns in each round, and the median counts. Ctrl-C shows what has been measured
-    so far.
+    Requests go through the same interface that programs use, with random prompts, so that nothing is cached, and a
+    fixed number of tokens to generate. Each round measures every combination once, and the median counts. Ctrl-C shows
+    the results so far.
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv cannot be combined: choose one.")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.command("chat", cls=Command)
 @model_option
 @click.option("-s", "--system", metavar="TEXT", default="", help="The system message.")
-@click.option("--thinking/--no-thinking", default=None, help="Have a model that can think first do so, or not.")
+@click.option("--thinking/--no-thinking", default=None, help="Let a reasoning model think before it answers, or not.")
 @click.option("--stats", is_flag=True, help="After each answer, show how many tokens it took and how fast they came.")
 @sampling_options(max_tokens=TO_THE_END)
 @load_options
