@@ -285,7 +285,7 @@ def test_broken_quantised_tensors_are_named(tmp_path: Path, name: str) -> None:
 
 
 CONFIGURATIONS = {
-    "unknown": ({"quant_method": "bitsandbytes"}, "quantised by 'bitsandbytes'"),
+    "unknown": ({"quant_method": "bitsandbytes"}, "quantised with 'bitsandbytes'"),
     "3 bits": ({**GPTQ4, "bits": 3}, "GPTQ weights have 3 bits"),
     "marlin": ({**GPTQ4, "checkpoint_format": "marlin"}, "checkpoint_format is 'marlin'"),
     "gemv": ({**AWQ, "version": "gemv"}, "in the layout 'gemv'"),

@@ -81,7 +81,7 @@ def test_real_vocabularies_come_back_and_cut_alike(tmp_path: Path, name: str) ->
     assert vocabulary.metadata["tokenizer.ggml.tokens"] == list(_texts(original["tokenizer.ggml.tokens"]))
     different = differing(vocabulary, tmp_path, 200)
     if name == "qwen2":  # `</s>` is text in it, as HTML has it
-        assert vocabulary.needs_hf_tokenizer == "the engine takes '</s>' for special, always"
+        assert vocabulary.needs_hf_tokenizer == "the engine always treats '</s>' as special"
         assert all("</s>" in text for text in different)
     else:
         assert vocabulary.needs_hf_tokenizer is None
@@ -576,8 +576,8 @@ def test_kinds_of_added_tokens(tmp_path: Path) -> None:
             "added tokens with rules that the engine does not support (rstrip: '<|end|>')",
         ),
         (("|>b",), {}, "added tokens that can overlap in a text: '<|endoftext|>' and '|>b'"),
-        (("</s>",), {"special": False}, "the engine takes '</s>' for special, always"),
-        (("<|channel|>",), {}, "the engine takes '<|channel|>' for text, always"),
+        (("</s>",), {"special": False}, "the engine always treats '</s>' as special"),
+        (("<|channel|>",), {}, "the engine always treats '<|channel|>' as text"),
     ],
 )
 def test_added_tokens_that_the_engine_finds_elsewhere(

@@ -228,9 +228,9 @@ def test_refused_types(type: GGMLType) -> None:
 
 @pytest.mark.parametrize("number", [4, 5, 31, 33, 36, 38, 43, 1000, -1])
 def test_numbers_that_are_no_types(number: int) -> None:
-    with pytest.raises(InvalidParameterError, match="no ggml type"):
+    with pytest.raises(InvalidParameterError, match="not a ggml type"):
         quantize(normal(), number)  # type: ignore[arg-type]
-    with pytest.raises(InvalidParameterError, match="no ggml type"):
+    with pytest.raises(InvalidParameterError, match="not a ggml type"):
         dequantize(np.zeros(4, np.uint8), number, (1,))  # type: ignore[arg-type]
 
 

@@ -219,7 +219,9 @@ def test_tensors_without_importances(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_importances_of_another_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     src, dst = quantizer.write_rows(monkeypatch, tmp_path / "src.gguf", "llama", n_layer=1), tmp_path / "dst.gguf"
     one = Importance(np.ones((1, 64), np.float32), np.ones(1, np.int64))
-    with pytest.raises(InvalidParameterError, match=r"of another model.* 64 importances of .*attn_q.* makes that 256"):
+    with pytest.raises(
+        InvalidParameterError, match=r"belongs to another model.* 64 importances for .*attn_q.* needs 256"
+    ):
         pyggml.quantize(src, dst, "q4_k_m", imatrix=ImportanceMatrix({"blk.0.attn_q.weight": one}, (), 512, 1))
     with pytest.raises(InvalidParameterError, match="belongs to another model: none of its 1 tensors"):
         pyggml.quantize(src, dst, "q4_k_m", imatrix=ImportanceMatrix({"h.0.mlp": one}, (), 512, 1))
