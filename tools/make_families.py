@@ -1,4 +1,4 @@
-"""Writes what follows from the declarations in `pyggml/families`: type stubs, and tables in the documentation.
+"""Writes type stubs, and tables in the documentation, from the declarations in `pyggml/families`.
 
 Run it after a change to a family:
 
@@ -22,7 +22,7 @@ STUB = ROOT / "pyggml" / "_family_classes.pyi"
 DOCS = ROOT / "docs"
 
 HEADER = """\
-# tools/make_families.py writes this file: the classes and methods that pyggml/inference.py makes of the families.
+# The classes and methods that pyggml/inference.py creates for the families. Written by tools/make_families.py.
 
 from typing_extensions import Unpack
 
@@ -33,7 +33,7 @@ from pyggml.source import Source
 
 FACTORIES = '''\
 class Factories:
-    """The methods of :class:`pyggml.Inference` that load the models of certain families."""
+    """The methods of :class:`pyggml.Inference` that load models of particular families."""
 '''
 
 
@@ -87,7 +87,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, ("---",) * len(head), *rows))
 
 
-#: Page -> its tables, by the comments around them.
+#: Page -> its tables, by the name in the comments around them.
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "families.md": {"families": table_of_families, "classes": table_of_classes},
     "import.md": {"layouts": table_of_layouts},
@@ -95,7 +95,7 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
 
 
 def page(name: str) -> str:
-    """The whole text of a page, with its tables as they should be."""
+    """The whole text of a page, with current tables."""
     text = (DOCS / name).read_text(encoding="utf-8")
     for mark, table in TABLES[name].items():
         start, end = f"<!-- {mark}: written by tools/make_families.py -->\n", "<!-- end -->\n"
