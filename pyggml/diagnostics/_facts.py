@@ -18,10 +18,10 @@ class StoredTensor:
     """A tensor as it is stored.
 
     Attributes:
-        name: in its file.
-        type: of its elements, as the format calls it.
-        n_params: weights in it.
-        n_bytes: of its data.
+        name: name in the file.
+        type: type of its elements, as the format calls it.
+        n_params: number of weights.
+        n_bytes: size of its data.
     """
 
     name: str
@@ -45,21 +45,21 @@ class ModelFacts:
     """Everything that was read of a model.
 
     Attributes:
-        path: of the file or directory.
-        format: which of the two it is.
-        files: those with weights.
-        names: what the model is called, its own name first.
-        tensors: as they are stored.
-        n_params: weights of the model.
-        metadata: of the GGUF file, or of the one it would become.
+        path: path of the file or directory.
+        format: "gguf" or "huggingface".
+        files: the files with weights.
+        names: names of the model, its own name first.
+        tensors: the tensors as they are stored.
+        n_params: number of weights.
+        metadata: metadata of the GGUF file, or of the one that an import would make.
         match: the family.
-        survey: what the engine says about it.
-        vocabulary: what is known of it; None: nothing.
+        survey: what the engine says about the model.
+        vocabulary: what is known of the vocabulary; None: nothing.
         storage: how the weights are stored.
-        is_tied: the output has no weights of its own.
-        import_type: the type that most weights would get in an import; None: it is not imported.
-        rope: what else is known about its rotations: "scaling", "factor", "n_ctx_original".
-        problems: found on the way.
+        is_tied: whether the output shares the embedding's weights.
+        import_type: type that most weights would get in an import; None: the model is not imported.
+        rope: what else is known about the rotations: "scaling", "factor", "n_ctx_original".
+        problems: problems found so far.
     """
 
     path: Path

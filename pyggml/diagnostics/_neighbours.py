@@ -1,4 +1,4 @@
-"""The tokenizer beside a GGUF file, which someone may take for the model's own."""
+"""The tokenizer next to a GGUF file, which someone may take for the model's own."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pyggml.vocab import Vocab
 
 
 def check_neighbours(path: Path, vocab: Vocab, problems: Problems) -> None:
-    """Compares a ``tokenizer.json`` beside the file with the vocabulary, unless there are other models beside it."""
+    """Compares a ``tokenizer.json`` next to the file with the vocabulary, unless it is shared with other models."""
     file = path.parent / "tokenizer.json"
     if not file.is_file() or len({_model_of(other.name) for other in path.parent.glob("*.gguf")}) > 1:
         return
     try:
         content = read_object(file, TokenizerError)
     except TokenizerError as error:
-        problems.warning("neighbour-tokenizer", f"the tokenizer beside the file cannot be read: {error}")
+        problems.warning("neighbour-tokenizer", f"the tokenizer next to the file cannot be read: {error}")
         return
     model = content.get("model")
     tokens = model.get("vocab") if isinstance(model, dict) else None
@@ -31,7 +31,7 @@ def check_neighbours(path: Path, vocab: Vocab, problems: Problems) -> None:
     if wrong is not None:
         problems.warning(
             "neighbour-tokenizer",
-            f"{file.name} beside the file belongs to another model: {wrong}. Do not load it as this model's tokenizer",
+            f"{file.name} next to the file belongs to another model: {wrong}. Do not load it as this model's tokenizer",
         )
 
 

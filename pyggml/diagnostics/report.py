@@ -26,9 +26,9 @@ class FileReport:
     """A file that holds weights.
 
     Attributes:
-        path: of the file.
-        n_bytes: its size.
-        n_tensors: in it.
+        path: path of the file.
+        n_bytes: size of the file.
+        n_tensors: number of tensors in the file.
     """
 
     path: Path
@@ -42,9 +42,9 @@ class TensorShare:
 
     Attributes:
         name: what they have in common: "Q4_K", "attention" ...
-        n_tensors: how many there are.
-        n_params: numbers in them; in packed checkpoints, the integers that hold them.
-        n_bytes: of their data.
+        n_tensors: number of tensors.
+        n_params: number of weights in them; in packed checkpoints, of the integers that contain the weights.
+        n_bytes: size of their data.
     """
 
     name: str
@@ -58,9 +58,9 @@ class LayerReport:
     """The weights of one layer.
 
     Attributes:
-        index: of the layer, from 0.
-        n_bytes: of its tensors.
-        types: type -> bytes, the largest first.
+        index: index of the layer, from 0.
+        n_bytes: size of its tensors.
+        types: type -> bytes, largest first.
     """
 
     index: int
@@ -74,10 +74,10 @@ class QuantizationReport:
 
     Attributes:
         name: "Q4_K - Medium", "BF16", "gptq 4 bits in groups of 128" ...
-        method: "gguf"; of checkpoints "compressed-tensors", "fp8", "gptq", "awq", or "none".
-        bits: of one weight without its scales; None if not all quantised weights have the same.
-        group_size: weights that share a scale; None: not quantised, a scale per row, or several sizes.
-        bits_per_weight: of all tensors with their scales: bytes * 8 / parameters.
+        method: "gguf"; for checkpoints "compressed-tensors", "fp8", "gptq", "awq", or "none".
+        bits: bits per quantised weight, without scales; None if the number varies.
+        group_size: number of weights that share a scale; None: not quantised, one scale per row, or several sizes.
+        bits_per_weight: average over all tensors, including scales: bytes * 8 / parameters.
     """
 
     name: str
@@ -93,11 +93,11 @@ class RopeReport:
 
     Attributes:
         type: how columns are paired: "norm", "neox", "mrope" ...; "none": the model has no rotations.
-        base: of the frequencies.
+        base: base of the frequencies.
         scaling: "none", "linear", "yarn", "longrope"; "llama3" and others as "factors": one for each frequency.
-        factor: by which positions are compressed; 1.0: they are not.
-        n_ctx_original: length of the context before it was extended; None: it was not, or the file does not say.
-        n_dims: columns of a head that are rotated.
+        factor: factor by which positions are compressed; 1.0: they are not.
+        n_ctx_original: context length before it was extended; None: it was not, or the file does not say.
+        n_dims: number of rotated columns of a head.
     """
 
     type: str
@@ -113,8 +113,8 @@ class SpecialToken:
     """A token with a role.
 
     Attributes:
-        id: of the token.
-        text: as the vocabulary has it.
+        id: id of the token.
+        text: its text in the vocabulary.
     """
 
     id: int
@@ -128,13 +128,13 @@ class VocabularyReport:
     Attributes:
         type: how text is split: "bpe", "spm", "ugm", "wpm" ...; "none": there is no vocabulary.
         pre_tokenizer: how byte-level BPE splits text first: "llama-bpe", "qwen2" ...; "" for other types.
-        n_tokens: how many there are.
+        n_tokens: number of tokens.
         special: role -> token; roles are "bos", "eos", "eot", "pad", "unk", "fim_pre" ...
-        stop_tokens: token id -> text of the tokens that end a generation, as with :func:`pyggml.load`.
-        add_bos: texts begin with BOS.
-        add_eos: texts end with EOS.
-        tokenizer: why an imported file is encoded with the checkpoint's tokenizer and not the engine's; None: the
-            engine's is right, or that is not known yet.
+        stop_tokens: token id -> text of each token that ends a generation, as with :func:`pyggml.load`.
+        add_bos: whether encoding puts BOS before a text.
+        add_eos: whether encoding puts EOS after a text.
+        tokenizer: why an imported file needs the checkpoint's tokenizer instead of the engine's; None: it does not, or
+            that is not known yet.
     """
 
     type: str
@@ -153,8 +153,8 @@ class TemplateReport:
 
     Attributes:
         source: its Jinja text.
-        names: of the model's other templates.
-        supports: what it can express.
+        names: names of the model's other templates.
+        supports: what the template supports.
     """
 
     source: str
@@ -164,11 +164,11 @@ class TemplateReport:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is wrong with a model.
+    """A problem with a model.
 
     Attributes:
-        severity: "error": it does not load, or does not work as it should; "warning": it works, with surprises.
-        code: a stable name: "missing-tensor", "truncated" ...; docs/inspect.md lists them.
+        severity: "error": the model does not load or work correctly; "warning": it works, with surprises.
+        code: stable name of the problem: "missing-tensor", "truncated" ...; docs/inspect.md lists them.
         message: what is wrong, and what to do about it.
     """
 
@@ -186,15 +186,15 @@ class LoadPlan:
 
     Attributes:
         loads: whether it would load the model.
-        refusal: why not; None if it would.
-        family: title of the family that it would be treated as.
+        refusal: why it would not; None if it would.
+        family: title of the model's family.
         factory: method of :class:`pyggml.Inference` for this family: "use_qwen3", or "use_auto" for any.
-        python_class: class of what that returns: "Qwen3", or "LLM".
-        n_ctx: cells of the context by default.
-        n_ctx_limit: the longest context in which the engine computes what the model was made to compute; None: it
-            does in any, although texts longer than it was trained on make less sense.
-        imports: the checkpoint is converted to a GGUF file first.
-        import_type: the type that most of its weights get in that file; None: nothing is imported.
+        python_class: class of the result: "Qwen3", or "LLM".
+        n_ctx: default context size, in tokens.
+        n_ctx_limit: the longest context for which the engine's results match the original model; None: no limit,
+            although quality drops beyond the training length.
+        imports: whether the checkpoint would be converted to a GGUF file first.
+        import_type: type of most weights in that file; None: nothing is imported.
     """
 
     loads: bool
@@ -210,43 +210,43 @@ class LoadPlan:
 
 @dataclass(frozen=True)
 class ModelReport:
-    """What a model is, by its metadata; see :func:`pyggml.inspect`. Numbers that are not known are 0.
+    """What a model's metadata says about it; see :func:`pyggml.inspect`. Unknown numbers are 0.
 
     Attributes:
-        path: of the GGUF file or the directory.
+        path: path of the GGUF file or the directory.
         format: "gguf" or "huggingface".
-        files: those with the weights.
-        name: what the file calls the model; "" if it does not.
-        architecture: as the engine calls it: "llama", "qwen3" ...; "" if it is not known.
-        family: short name of its family: "llama3"; "generic" if pyggml knows none that fits.
-        variant: which model it is, as exactly as the file shows: "Llama 3.2", "Phi-4-mini".
-        n_params: weights of the model.
-        n_bytes: of all tensors.
-        n_tensors: how many there are.
-        types: the tensors by type, the largest share first.
-        parts: the tensors by what they do: "embedding", "attention", "feed-forward", "experts", "output", "norms",
-            "other"; the largest share first.
-        layers: each layer's weights.
-        quantization: how they are stored.
-        n_layer: blocks.
+        files: the files with the weights.
+        name: name of the model according to the file; "" if it has none.
+        architecture: the engine's name for the architecture: "llama", "qwen3" ...; "" if it is unknown.
+        family: short name of the family: "llama3"; "generic" if pyggml knows none that fits.
+        variant: the model, as exactly as the file shows: "Llama 3.2", "Phi-4-mini".
+        n_params: number of weights.
+        n_bytes: size of all tensors.
+        n_tensors: number of tensors.
+        types: the tensors by type, largest share first.
+        parts: the tensors by purpose: "embedding", "attention", "feed-forward", "experts", "output", "norms", "other";
+            largest share first.
+        layers: the weights of each layer.
+        quantization: how the weights are stored.
+        n_layer: number of layers.
         n_embd: width of the residual stream.
-        n_head: query heads.
-        n_head_kv: key and value heads.
+        n_head: number of query heads.
+        n_head_kv: number of key and value heads.
         head_dim: width of a head.
         n_ff: inner width of a feed-forward block.
-        n_expert: in a layer; 0: a dense model.
-        n_expert_used: for each token.
+        n_expert: number of experts in a layer; 0: a dense model.
+        n_expert_used: number of experts used for each token.
         n_ff_expert: inner width of an expert; 0: the same as ``n_ff``.
         sliding_window: how many tokens layers with a window look back; 0: no layer has one.
-        n_ctx_train: how many tokens it was trained to look back on.
+        n_ctx_train: training length, in tokens.
         per_layer: for sizes that differ between layers, name -> the size in each; the fields above have the largest.
-        rope: its rotary position embeddings.
-        tied_embeddings: the output shares the embedding's weights.
-        vocabulary: None if it cannot be read.
-        chat_template: None if there is none, or none that can be read.
+        rope: rotary position embeddings.
+        tied_embeddings: whether the output shares the embedding's weights.
+        vocabulary: the vocabulary; None if it cannot be read.
+        chat_template: the chat template; None if there is none that can be read.
         problems: what is wrong, errors first; empty for a good model.
-        plan: what pyggml would do with it.
-        metadata: what the file says about itself, without arrays and long texts.
+        plan: what :func:`pyggml.load` would do with it.
+        metadata: the file's metadata, without arrays and long texts.
     """
 
     path: Path
