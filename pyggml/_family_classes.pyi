@@ -1,4 +1,4 @@
-# tools/make_families.py writes this file: the classes and methods that pyggml/inference.py makes of the families.
+# The classes and methods that pyggml/inference.py creates for the families. Written by tools/make_families.py.
 
 from typing_extensions import Unpack
 
@@ -50,7 +50,7 @@ class SmolLM2(FamilyModel):
     """SmolLM or SmolLM2."""
 
 class Factories:
-    """The methods of :class:`pyggml.Inference` that load the models of certain families."""
+    """The methods of :class:`pyggml.Inference` that load models of particular families."""
 
     def use_gemma(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]

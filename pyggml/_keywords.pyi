@@ -1,4 +1,4 @@
-# Keywords that stand for the fields of a value of options. Written by tools/make_keywords.py.
+# Keyword arguments that set fields of an options class. Written by tools/make_keywords.py.
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
