@@ -107,8 +107,8 @@ def _read(directory: Path, config: Mapping[str, Any], problems: Problems) -> Dir
     if n_vocab is not None and largest >= n_vocab:
         problems.error(
             "tokenizer-disagrees",
-            f"{files.tokenizer_file.name} has tokens up to the id {largest}, and the model {n_vocab}: the tokenizer is "
-            "another model's, or vocab_size in config.json is wrong",
+            f"{files.tokenizer_file.name} has tokens up to the id {largest}, but the model has {n_vocab} tokens: the "
+            "tokenizer belongs to another model, or vocab_size in config.json is wrong",
         )
         return None
     if roles.dropped:

@@ -1,4 +1,4 @@
-"""From a path to a report on the model there; its weights are not read."""
+"""Inspects a model without reading its weights."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pyggml.memory.llm_context import default_n_ctx, generates, n_ctx_limit
 from pyggml.model import Progress
 from pyggml.source import Source, identify
 
-# Errors with which a model still loads: it generates, but does not chat, or does not stop, as it should.
+# Errors with which a model still loads and generates, but does not chat, or stop, as it should.
 _LOADS_WITH = frozenset({"template-unreadable", "template-fails", "bad-token-id"})
 
 
 def inspect(source: Source = None, progress: Progress | None = None) -> ModelReport:
-    """Says what a model is, whether something is wrong with it, and what pyggml would do with it.
+    """Reports what a model is, whether anything is wrong with it, and what pyggml would do with it.
 
-    Reads only metadata, so 100 GB take no longer than 100 MB. A broken model gets a report that says what is wrong, as
-    long as anything about it can be read.
+    Reads only metadata, so 100 GB take no longer than 100 MB. A broken model also gets a report, which says what is
+    wrong, as long as its header or ``config.json`` can be read.
 
     Args:
-        source: path of a ``.gguf`` file (of a split set the first), or of a Hugging Face directory; a reference,
-            ``hf:org/repo``, which is downloaded first, weights and all; None: the model that ships with pyggml.
+        source: path of a ``.gguf`` file (the first of a split set), or of a Hugging Face directory; or a reference,
+            ``hf:org/repo``, which is downloaded first, weights and all. None: the model that ships with pyggml.
         progress: called with 0 to 1 during a download; returning False stops it.
 
     Raises:
