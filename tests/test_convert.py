@@ -283,7 +283,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], type[InferError], str]] = {
     "rope type": (
         {"rope_scaling": {"rope_type": "spiral", "factor": 2.0}},
         UnsupportedArchitectureError,
-        "scaled by 'spiral'",
+        "rope type is 'spiral'",
     ),
     "rope key": (
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "wobble": 3}},
@@ -306,7 +306,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], type[InferError], str]] = {
     "width of 0": ({"hidden_size": 0}, ModelLoadError, "hidden_size is 0"),
     "width as text": ({"hidden_size": "64"}, ModelLoadError, "hidden_size is '64'"),
     "absurd width": ({"hidden_size": 10**12}, ModelLoadError, "hidden_size is 1000000000000"),
-    "odd heads": ({"head_dim": 15}, ModelLoadError, "15 columns"),
+    "odd heads": ({"head_dim": 15}, ModelLoadError, "head_dim is 15"),
     "heads": ({"num_key_value_heads": 3}, ModelLoadError, "4 attention heads cannot share 3"),
     "epsilon of nothing": ({"rms_norm_eps": 1e-60}, ModelLoadError, "rms_norm_eps is 1e-60"),
     "endless rotations": ({"rope_theta": 1e60}, ModelLoadError, r"rope_theta is 1e\+60"),
@@ -477,7 +477,7 @@ def test_a_full_disk_is_seen_before_anything_is_written(tmp_path: Path, monkeypa
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=1_000_000))
     require_quick_error(
-        lambda: pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf"), DiskFullError, "room for 1.00 MB", tmp_path
+        lambda: pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf"), DiskFullError, "only 1.00 MB free", tmp_path
     )
 
 

@@ -415,7 +415,9 @@ class TestRerank:
         np.testing.assert_array_equal(scores, ranker.rerank(self.QUERY, TEXTS))
 
     def test_too_long(self, ranker: pyggml.LLM) -> None:
-        with pytest.raises(pyggml.ContextOverflowError, match=r"the query with document 1 has \d+ tokens.*holds 512"):
+        with pytest.raises(
+            pyggml.ContextOverflowError, match=r"the query with document 1 has \d+ tokens.*holds only 512"
+        ):
             ranker.rerank(self.QUERY, ["short", "word " * 600])
 
     def test_without_a_head(self, encoder: pyggml.LLM, decoder: pyggml.LLM) -> None:

@@ -134,8 +134,8 @@ def test_texts(tmp_path: Path) -> None:
         ("k", b"bytes", None, "number"),
         ("k", 1j, None, "number"),
         ("k", [], None, "give one"),
-        ("k", [[1, 2], [3, 4]], None, "one row"),
-        ("k", [["a"]], None, "one row"),
+        ("k", [[1, 2], [3, 4]], None, "a flat list"),
+        ("k", [["a"]], None, "a flat list"),
         ("k", [1, [2]], None, "number"),
         ("k", [True, 2], None, "number"),
         ("k", 256, T.UINT8, "uint8 cannot hold 256"),
@@ -152,12 +152,12 @@ def test_texts(tmp_path: Path) -> None:
         ("k", True, T.INT32, "int32 cannot hold"),
         ("k", 1, T.BOOL, "bool cannot hold 1"),
         ("k", np.array([1, 2], np.float16), None, "no float16"),
-        ("k", 1, 99, "no type"),
+        ("k", 1, 99, "not a type"),
         ("k", 1, T.UINT8, None),
         ("general.alignment", 64, None, "can only be 32"),
         ("general.alignment", 32, T.INT32, "can only be 32"),
         ("general.alignment", [32], None, "can only be 32"),
-        ("general.alignment", "32", None, "is a number"),
+        ("general.alignment", "32", None, "must be a number"),
         ("general.alignment", 32, None, None),
     ],
 )
@@ -175,7 +175,7 @@ def test_refused_values(key: str, value: object, type: ValueType | None, words: 
 def test_a_key_is_set_once(tmp_path: Path) -> None:
     with GGUFWriter(tmp_path / "x.gguf") as writer:
         writer.set("key", 1)
-        with pytest.raises(InvalidParameterError, match="set already"):
+        with pytest.raises(InvalidParameterError, match="already set"):
             writer.set("key", "other")
     with GGUFReader(tmp_path / "x.gguf") as reader:
         assert dict(reader.metadata) == {"key": 1}
@@ -251,14 +251,14 @@ def test_tensors_come_in_any_order_and_memory_layout(tmp_path: Path) -> None:
         ("n", (), GGMLType.F32, "one or more sizes"),
         ("n", (1, 1, 1, 1, 4), GGMLType.F32, "1 to 4"),
         ("n", (-4,), GGMLType.F32, "sizes >= 0"),
-        ("n", (0, 4), GGMLType.F32, "one or more"),
+        ("n", (0, 4), GGMLType.F32, "1 or more"),
         ("n", (3, 16), GGMLType.Q8_0, "blocks of 32"),
         ("n", (4, 128), GGMLType.Q4_K, "blocks of 256"),
         ("n", (2**62,), GGMLType.F32, "larger than a file"),
         ("n", (2**64,), GGMLType.F32, "larger than a file"),
         ("n", (2**31, 2**31, 4), GGMLType.I8, "larger than a file"),
-        ("n", (4,), 4, "no ggml type"),
-        ("n", (4,), 1000, "no ggml type"),
+        ("n", (4,), 4, "not a ggml type"),
+        ("n", (4,), 1000, "not a ggml type"),
     ],
 )
 def test_refused_tensors(name: str, shape: tuple[int, ...], type: GGMLType, words: str, tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_convert_takes_references(gguf: HubServer, tmp_path: Path) -> None:
     assert (tmp_path / "from_hub.gguf").read_bytes() == (tmp_path / "from_disk.gguf").read_bytes()
     assert sum(after < before for before, after in pairwise(told)) == 1  # downloaded, then converted
     assert told[-1] == 1
-    with pytest.raises(InvalidParameterError, match="is no directory"):
+    with pytest.raises(InvalidParameterError, match="is not a directory"):
         pyggml.convert("hf:tiny/stories", tmp_path / "out.gguf")
 
 
@@ -225,7 +225,7 @@ def test_one_of_several_has_to_be_named(hub: HubServer) -> None:
         assert path.as_posix().endswith(name)
         assert path.read_bytes() == SHIPPED
     for file in ("Q4_K", "Q5_0", "F16", "nothing.gguf"):
-        with pytest.raises(ModelNotFoundError, match=rf"has no '{file}', neither .* it has big/stories-Q8_0.gguf, "):
+        with pytest.raises(ModelNotFoundError, match=rf"has no .* called '{file}': it has big/stories-Q8_0.gguf, "):
             pyggml.load(f"hf:tiny/many:{file}")
 
 
@@ -670,7 +670,7 @@ def test_what_is_not_there(gguf: HubServer) -> None:
         identify("hf:tiny/nothing")
     with pytest.raises(ModelNotFoundError, match=r"tiny/stories at .* has no revision 'v2'"):
         identify("hf:tiny/stories@v2")
-    with pytest.raises(ModelNotFoundError, match=rf"hf:tiny/stories has no 'none.gguf', .* it has {NAME}"):
+    with pytest.raises(ModelNotFoundError, match=rf"hf:tiny/stories has no .* called 'none.gguf': it has {NAME}"):
         identify("hf:tiny/stories:none.gguf")
     with pytest.raises(ModelLoadError, match=r"README.md is not a GGUF file; hf:tiny/stories is the whole"):
         identify("hf:tiny/stories:README.md")

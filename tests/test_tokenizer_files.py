@@ -97,7 +97,7 @@ class TestFinding:
         ("data", "words"),
         [
             (b'{"config": {}, "vocab": []}', "Mistral"),
-            (b'{"a": 0, "b": 1}', "ids without"),
+            (b'{"a": 0, "b": 1}', "a list of ids, which does not say"),
             (base64.b64encode(b"the") + b" 0\n" + base64.b64encode(b"a") + b" 1\n", "tiktoken"),
             (b"", "neither a tokenizer.json nor SentencePiece's tokenizer.model: .* no pieces"),
             (b"{", "not JSON"),
@@ -282,14 +282,14 @@ class TestTokenizerModel:
         ("data", "words"),
         [
             (b"\x0a", "ends inside a number"),
-            (b"\x0a\x05ab", "5 bytes announced, 2 left"),
-            (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "announced"),
+            (b"\x0a\x05ab", "5 bytes expected, 2 left"),
+            (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "bytes expected"),
             (b"\xff" * 12, "more than ten bytes"),
             (b"\x0b", "wire type 3"),
             (b"\x08\x01", "a number stands"),
             (b"\x0a\x03\x0a\x01\xff", "piece 0"),
             (b"\x0a\x05\x0a\x01a\x18\x09", "piece 0: 9 is not a valid TokenType"),
-            (b"\x0a\x03\x0a\x01a\x12\x02\x18\x09", "kind 9"),
+            (b"\x0a\x03\x0a\x01a\x12\x02\x18\x09", "algorithm is 9"),
         ],
     )
     def test_damage(self, data: bytes, words: str) -> None:
@@ -317,7 +317,7 @@ class TestTokenizerModel:
         [
             ({"algorithm": Algorithm.WORD}, "words"),
             ({"algorithm": Algorithm.CHAR}, "chars"),
-            ({"space_is_suffix": True}, "behind words"),
+            ({"space_is_suffix": True}, "after words"),
             ({"pieces": (Piece("a", 0, TokenType.NORMAL),) * 2, "algorithm": Algorithm.BPE}, "0 and 1 are both 'a'"),
         ],
     )
@@ -354,7 +354,7 @@ class TestTokenizerModel:
         ("content", "words"),
         [
             ("{", "tokenizer_config.json is not JSON"),
-            ('{"added_tokens_decoder": {"40000": {"content": "<x>"}}}', "nothing has 32000"),
+            ('{"added_tokens_decoder": {"40000": {"content": "<x>"}}}', "no token has the id 32000"),
             ('{"added_tokens_decoder": {"x": {}}}', "tokenizer_config.json"),
             ('{"added_tokens_decoder": 5}', "tokenizer_config.json"),
         ],
