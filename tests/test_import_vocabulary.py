@@ -629,7 +629,7 @@ def _without(*path: object) -> Callable[[Json], None]:
 
 BROKEN: dict[str, tuple[Callable[[Json], None], str]] = {
     "no model": (_without("model"), 'it has no "model"'),
-    "another kind": (_with("model", "type", value="WordLevel"), "of this kind cannot be read: 'WordLevel'"),
+    "another kind": (_with("model", "type", value="WordLevel"), "this kind of tokenizer is not supported: 'WordLevel'"),
     "no vocab": (_without("model", "vocab"), "an object was expected, not None"),
     "vocab is a list": (_with("model", "vocab", value=[1]), r"an object was expected, not \[1\]"),
     "empty vocab": (_with("model", value={"type": "BPE", "vocab": {}, "merges": []}), "the vocabulary is empty"),
@@ -646,7 +646,7 @@ BROKEN: dict[str, tuple[Callable[[Json], None], str]] = {
         _with("model", "merges", 0, value=["a", "QQ"]),
         r"\[0\]: 'a', 'QQ' or their concatenation is not in",
     ),
-    "dropout": (_with("model", "dropout", value=0.1), r'"dropout"\] is 0.1, which the engine does not have'),
+    "dropout": (_with("model", "dropout", value=0.1), r'"dropout"\] is 0.1, which the engine does not support'),
     "added are no list": (_with("added_tokens", value=3), '"added_tokens": a list was expected'),
     "added has no text": (
         _with("added_tokens", 0, value={"id": 3}),
@@ -665,7 +665,7 @@ BROKEN: dict[str, tuple[Callable[[Json], None], str]] = {
     "no steps": (_with("pre_tokenizer", value={"type": "Sequence"}), "a list was expected, not None"),
     "pattern": (
         _with("pre_tokenizer", value={"type": "Sequence", "pretokenizers": [{"type": "Split"}]}),
-        "without a pat",
+        "the pattern of a Split is None",
     ),
     "unknown around": (_with("post_processor", value={"type": "Odd"}), "the type 'Odd' is not supported"),
     "two before": (_with("post_processor", value=template(["<s>", "<s>"], [])), "the engine can add one token on each"),
@@ -746,7 +746,7 @@ def test_no_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(TokenizerNotFoundError, match=r"there is no tokenizer.json or tokenizer.model in"):
         read_vocabulary(tmp_path, {})
     write(tmp_path, vocab__json={"a": 1}, tekken__json={})
-    with pytest.raises(TokenizerNotFoundError, match=r"; .*tekken.json is Mistral's own format"):
+    with pytest.raises(TokenizerNotFoundError, match=r"; .*tekken.json is in Mistral's own format"):
         read_vocabulary(tmp_path, {})
 
 

@@ -199,7 +199,7 @@ def test_llm_is_load(paths: dict[str, Path], tmp_path: Path) -> None:
         assert shipped.model.path == str(pyggml.source.SHIPPED_MODEL)
     with pytest.raises(pyggml.ModelNotFoundError):
         pyggml.LLM(tmp_path / "nothing.gguf")
-    with pytest.raises(pyggml.InvalidParameterError, match="not as int"):
+    with pytest.raises(pyggml.InvalidParameterError, match="not int"):
         pyggml.LLM(5)  # type: ignore[arg-type]
 
 

@@ -186,8 +186,8 @@ def test_bad_sampling_params(llm: pyggml.LLM, params: dict[str, Any], named: str
         ("a ::= " + '")" ' * 60_000 + "\nroot ::= " + "(" * 60_000, "nested"),
         ("root ::= r0\n" + "".join(f"r{i} ::= r{i + 1}\n" for i in range(60_000)) + 'r60000 ::= "a"', "begin"),
         ("root ::= r0\n" + "".join(f"r{i} ::= r{i + 1} | r{i + 1}\n" for i in range(40)) + 'r40 ::= "a"', "ways"),
-        ('root ::= "' + "a" * 100_000 + '" {0, 2000}', "column 10: .*repeated"),
-        ("root ::= [" + "a-f" * 100_000 + "]{2000}", "column 10: .*repeated"),
+        ('root ::= "' + "a" * 100_000 + '" {0, 2000}', "column 10: .*repeats"),
+        ("root ::= [" + "a-f" * 100_000 + "]{2000}", "column 10: .*repeats"),
     ],
     ids=[
         "unclosed",
