@@ -186,7 +186,7 @@ def test_mistakes_do_not_end_it(start: Start) -> None:
         "/load missing.json": "missing.json: No such file or directory",
         "/set top_p 5": "top_p: 5",
         "/set mirostat 1": "mirostat 1",
-        "/set top_k 5": "no effect",
+        "/set top_k 5": "mirostat replaces top_k",
         "word " * 1500: "/reset starts over",
     }.items():
         chat.send("\x1b[200~" + line + "\x1b[201~")
