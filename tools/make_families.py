@@ -22,7 +22,7 @@ STUB = ROOT / "pyggml" / "_family_classes.pyi"
 DOCS = ROOT / "docs"
 
 HEADER = """\
-# tools/make_families.py writes this file: the classes and methods that pyggml/inference.py makes of the families.
+# The classes and methods that pyggml/inference.py creates for the families. Written by tools/make_families.py.
 
 from typing_extensions import Unpack
 
@@ -33,7 +33,7 @@ from pyggml.source import Source
 
 FACTORIES = '''\
 class Factories:
-    """The methods of :class:`pyggml.Inference` that load the models of certain families."""
+    """The methods of :class:`pyggml.Inference` that load models of particular families."""
 '''
 
 

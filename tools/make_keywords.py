@@ -1,4 +1,4 @@
-"""Writes `pyggml/_keywords.pyi`: the types of keywords that stand for the fields of a value of options.
+"""Writes `pyggml/_keywords.pyi`: the types of keyword arguments that set fields of an options class.
 
 Run it after a change to a field of `LoadOptions`, `EstimateOptions` or `SamplingParams`:
 
@@ -22,7 +22,7 @@ from pyggml.sampling import SamplingParams
 
 PAGE = Path(pyggml.__file__).parent / "_keywords.pyi"
 HEAD = """\
-# Keywords that stand for the fields of a value of options. Written by tools/make_keywords.py.
+# Keyword arguments that set fields of an options class. Written by tools/make_keywords.py.
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -51,7 +51,7 @@ def _typed_dict(name: str, cls: type, without: set[str]) -> str:
 
 
 def _declared(cls: type) -> Iterator[tuple[str, str]]:
-    """The fields of a class and their types, as its source has them."""
+    """The fields of a class and their types, as written in its source."""
     (body,) = ast.parse(inspect.getsource(cls)).body
     assert isinstance(body, ast.ClassDef)
     for line in body.body:
