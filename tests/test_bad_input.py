@@ -320,7 +320,6 @@ def test_the_interpreter_may_end_with_everything_open(tiny_path: Path) -> None:
         from pyggml.model import Model
         from pyggml.context import Context
         from pyggml.sampler import Sampler
-from pyggml.units import bytes_text
         model = Model({str(tiny_path)!r})
         context = Context(model, n_ctx=4096, n_batch=4096, n_ubatch=1, n_threads=2)
         sampler = Sampler(model).grammar('root ::= "a"*').dist(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,12 @@ OPENS_WITH_REASONING = THINKING[1:]  # its prompt ends with the opening of reaso
 OPENINGS = {"Qwen3-Coder": "<tool_call>\n"}  # which a grammar of calls may begin or end without
 ASKED = [{"role": "user", "content": "Why?"}]
 N_SCHEMAS = 24
+
+
+def first_is_quick(names: Sequence[str]) -> list[Any]:
+    """Parameters of which the first stands for all of its kind in the quick tests."""
+    return [names[0], *(pytest.param(name, marks=pytest.mark.slow) for name in names[1:])]
+
 
 Schema = dict[str, Any]
 
@@ -60,7 +66,7 @@ def validate(value: Any, schema: Any) -> None:
 WEIGHTS = {"<think>": 8.0, "</think>": 12.0, '"': 6.0, "}": 6.0, "]": 6.0, "\n": -9.0}
 
 
-@pytest.mark.parametrize("name", THINKING)
+@pytest.mark.parametrize("name", first_is_quick(THINKING))
 def test_random_schemas_after_reasoning(thinker: pyggml.LLM, name: str) -> None:
     rng = random.Random(7)
     bias = {thinker.tokenize(text, add_special=False, parse_special=True)[0]: bias for text, bias in WEIGHTS.items()}
@@ -171,7 +177,7 @@ def random_arguments(rng: random.Random) -> Schema:
     return {"type": "object", "properties": properties, "required": list(properties), "$defs": definitions}
 
 
-@pytest.mark.parametrize("name", [*AS_ONE, *ONE_BY_ONE, *OWN_FORMAT])
+@pytest.mark.parametrize("name", [*first_is_quick(AS_ONE), *first_is_quick(ONE_BY_ONE), *first_is_quick(OWN_FORMAT)])
 def test_random_schemas_of_tools(llm: pyggml.LLM, name: str) -> None:
     rng = random.Random(8)
     n_whole = 0

@@ -48,8 +48,15 @@ def interrupt_an_answer(terminal: Terminal) -> None:
     terminal.wait_for_prompt()
 
 
-@pytest.mark.parametrize("colours", ["colours", "NO_COLOR"])
-@pytest.mark.parametrize("columns", [40, 200])
+@pytest.mark.parametrize(
+    ("columns", "colours"),
+    [
+        (40, "colours"),
+        (200, "NO_COLOR"),
+        pytest.param(40, "NO_COLOR", marks=pytest.mark.slow),
+        pytest.param(200, "colours", marks=pytest.mark.slow),
+    ],
+)
 def test_a_session(columns: int, colours: str, start: Start) -> None:
     """Two questions, an interrupt inside the answer, /reset, a long paste, exit."""
     env = {"NO_COLOR": "1"} if colours == "NO_COLOR" else {}

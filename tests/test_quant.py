@@ -94,7 +94,11 @@ def test_nbytes() -> None:
             nbytes(GGMLType.Q8_0, shape)
 
 
-@pytest.mark.parametrize("type", QUANTIZED, ids=lambda type: type.name)
+@pytest.mark.parametrize(
+    "type",
+    [pytest.param(type, marks=pytest.mark.slow if type.name in ("IQ1_S", "IQ2_S") else ()) for type in QUANTIZED],
+    ids=lambda type: type.name,
+)
 def test_round_trip(type: GGMLType) -> None:
     values = normal()
     encoded = quantize(values, type, importances(type))

@@ -16,7 +16,7 @@ from pyggml.model import Model
 from pyggml.tokenizer import Tokenizer
 from pyggml.tokenizer.hugging_face import open_tokenizer
 
-NAMES = ["llama-spm", "llama-bpe", "phi-3", "qwen2", "gemma-4"]
+NAMES = ["llama-spm", "llama-bpe", "phi-3", "qwen2", pytest.param("gemma-4", marks=pytest.mark.slow)]
 WORDS = ["Hello", " there", "\n", "  ", "<b>", "漢字", "naïve", "x < y", "\t", "[1, 2]", "don't", "</p>", ".", "12345"]
 
 

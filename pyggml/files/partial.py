@@ -27,10 +27,12 @@ class PartialFile:
     def __init__(self, target: Path) -> None:
         """Creates an empty file."""
         path = target.parent / f".pyggml-{secrets.token_hex(8)}.part"
+        descriptors: list[int] = []
+        # Ready before there is a file: the handler of a signal may raise as soon as there is one.
+        self._let_go = weakref.finalize(self, _abandon, descriptors, path, os.getpid())
         # A bare descriptor: the buffer of a file object would be flushed by a forked child as well.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        self._own(target, path, descriptor)
-        self._let_go = weakref.finalize(self, _abandon, descriptor, path, os.getpid())
+        descriptors.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        self._own(target, path, descriptors[0])
 
     def begin(self, head: bytes, n_body: int, n_parts: int) -> frozenset[int]:
         """Writes the head.
@@ -95,8 +97,9 @@ def write_at(descriptor: int, data: memoryview, offset: int) -> None:
         data, offset = data[n_written:], offset + n_written
 
 
-def _abandon(descriptor: int, path: Path, pid: int) -> None:
-    os.close(descriptor)
+def _abandon(descriptors: list[int], path: Path, pid: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
     if os.getpid() == pid:
         path.unlink(missing_ok=True)
 
