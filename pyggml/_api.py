@@ -39,6 +39,7 @@ from pyggml.errors import (
     ArchitectureMismatchError,
     ClosedError,
     ContextOverflowError,
+    CopyError,
     DeviceError,
     DiskFullError,
     DownloadError,
@@ -61,7 +62,7 @@ from pyggml.families import Family
 from pyggml.generation.stream import Stream
 from pyggml.imatrix import ImportanceMatrix
 from pyggml.importer import Conversion, convert
-from pyggml.inference import CLASSES, Inference
+from pyggml.inference import NAMES, Inference
 from pyggml.llm import LLM, load
 from pyggml.memory.estimate import DeviceMemory, MemoryEstimate, Suggestions
 from pyggml.model import Model
@@ -111,6 +112,7 @@ __all__ = [
     "Context",
     "ContextOverflowError",
     "Conversion",
+    "CopyError",
     "Device",
     "DeviceError",
     "DeviceMemory",
@@ -177,6 +179,6 @@ __all__ = [
     "perplexity",
     "quantize",
     "schema_of",
-    *CLASSES,  # of the families
+    *NAMES,  # of the families
 ]
-globals().update(CLASSES)
+globals().update(NAMES)

@@ -17,6 +17,7 @@ __all__ = [
     "Qwen2",
     "Qwen3",
     "SmolLM2",
+    "SmolLm2",
 ]
 
 class Gemma(FamilyModel):
@@ -48,6 +49,8 @@ class Qwen3(FamilyModel):
 
 class SmolLM2(FamilyModel):
     """SmolLM or SmolLM2."""
+
+SmolLm2 = SmolLM2
 
 class Factories:
     """The methods of :class:`pyggml.Inference` that load models of particular families."""
@@ -101,3 +104,4 @@ class Factories:
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> SmolLM2:
         """SmolLM or SmolLM2."""
+    use_smolm2 = use_smollm2

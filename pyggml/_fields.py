@@ -17,7 +17,7 @@ import inspect
 import math
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import (
     Annotated,
@@ -186,12 +186,21 @@ class takes(Generic[_P, _Options]):  # noqa: N801
 
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> _Result:
-            given = seen.bind(*args, **kwargs).arguments
+            try:
+                given = seen.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                raise TypeError(f"{error}{_own_names(options, kwargs)}") from None
             others = [given.pop(each.name) for each in first]
             return function(*others, options(**given))
 
         called.__dict__["__signature__"] = seen
         return called
+
+
+def _own_names(options: object, given: Iterable[str]) -> str:
+    """What the parameters are called here that a caller spelled as another library does, for the end of a message."""
+    own: Mapping[str, str] = getattr(options, "OTHER_NAMES", {})
+    return "".join(f"; {name!r} is called {own[name]!r} here" for name in given if name in own)
 
 
 # Field types that several classes share.

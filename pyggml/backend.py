@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyggml import errors
 from pyggml._ffi import ffi, lib
+from pyggml._owner import Owner
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -67,12 +68,14 @@ def _device(index: int) -> Device:
     )
 
 
-class Backend:
+class Backend(Owner):
     """A device opened for raw ggml graphs.
 
     Graphs are built with ``pyggml.lib``; ``examples/raw_ggml_graph.py`` shows how. Thread-safe: computations take
     turns, without the GIL. Close it, or use it as a context manager; buffers allocated on its device stay valid.
     """
+
+    _instead_of_a_copy = "share this one between threads, or open the device again"
 
     def __init__(self, device: str = "CPU", n_threads: int | None = None) -> None:
         """Opens a device.

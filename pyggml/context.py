@@ -17,6 +17,7 @@ from pyggml._context_options import POOLING_NAMES, ContextOptions, native_option
 from pyggml._ffi import ffi, lib
 from pyggml._fields import takes
 from pyggml._native import INT32_MAX, int32_array, integer, pointer
+from pyggml._owner import Owner
 from pyggml.model import Model
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _EVERY_SEQ = -1
 _open_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
-class Context:
+class Context(Owner):
     """Runs batches of token ids through a model and remembers them as numbered sequences.
 
     Thread-safe: calls take turns, without the GIL, and :meth:`cancel` interrupts them. Output rows belong to the last
@@ -49,6 +50,8 @@ class Context:
         can_shift: whether :meth:`seq_add` and :meth:`seq_div` can move positions.
         has_memory: whether it remembers sequences; encoders do not.
     """
+
+    _instead_of_a_copy = "make another one of the same model"
 
     @takes(ContextOptions)
     def __init__(self, model: Model, options: ContextOptions) -> None:  # noqa: D417

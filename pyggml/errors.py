@@ -48,6 +48,10 @@ class InvalidParameterError(InferError, ValueError):
     """An argument is out of range or of the wrong kind."""
 
 
+class CopyError(InferError, TypeError):
+    """The object owns memory of the engine, so it cannot be copied or pickled; the message says what to do instead."""
+
+
 class EmptyPromptError(InferError, ValueError):
     """The prompt has no tokens."""
 

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from pyggml import errors, quant
 from pyggml._ffi import ffi, lib
 from pyggml._gguf_values import MetadataValue, ValueType, decode, encode, read_value, value_type, write_value
+from pyggml._owner import Owner
 from pyggml.files.partial import PartialFile
 from pyggml.quant import GGMLType
 
@@ -51,7 +52,7 @@ class TensorInfo:
     nbytes: int
 
 
-class GGUFReader:
+class GGUFReader(Owner):
     """An open GGUF file. Thread-safe; also a context manager.
 
     Arrays from :meth:`tensor` stay valid after :meth:`close`. Do not truncate the file while one is in use: reading
@@ -61,6 +62,8 @@ class GGUFReader:
         path: the file's path.
         version: version of the format.
     """
+
+    _instead_of_a_copy = "share this one between threads, or open the file again"
 
     def __init__(self, path: str | os.PathLike[str], *, header_only: bool = False) -> None:
         """Reads the header, and maps the data without reading it.
@@ -169,8 +172,10 @@ class GGUFReader:
         return info
 
 
-class _Metadata(Mapping[str, MetadataValue]):
+class _Metadata(Owner, Mapping[str, MetadataValue]):
     """The key-value pairs of an open file, and the native object that holds them."""
+
+    _instead_of_a_copy = "dict(metadata) is a copy"
 
     def __init__(self, handle: CData, path: Path) -> None:
         raw = lib.pyg_gguf_get(handle)
@@ -212,7 +217,7 @@ class _Metadata(Mapping[str, MetadataValue]):
         return handle
 
 
-class GGUFWriter:
+class GGUFWriter(Owner):
     """Writes a GGUF file, with at most the metadata and one tensor in memory.
 
     First declare everything with :meth:`set` and :meth:`add_tensor`, then write the tensors' data with
@@ -230,6 +235,8 @@ class GGUFWriter:
     Attributes:
         path: the finished file's path; an existing file is replaced.
     """
+
+    _instead_of_a_copy = "share this one between threads; two cannot write one file"
 
     def __init__(self, path: str | os.PathLike[str], *, file: PartialFile | None = None) -> None:
         """Prepares a file; nothing is written yet.

@@ -8,7 +8,7 @@ writes from the same declarations.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -177,10 +177,11 @@ def _match(path: Path) -> Match:
 
 def _mismatch(kind: type[FamilyModel], match: Match, file: str) -> str:
     right = families.kind_of(match.family)
-    way_out = "use_auto() loads any model" if right is None else f"load it with {right.factory}() or use_auto()"
+    any_model = "load() and use_auto() load any model"
+    way_out = any_model if right is None else f"{right.name} and {right.factory}() are for those; {any_model}"
     titles = ", ".join(family.title for family in kind.families)
     return (
-        f"{kind.factory}() is for {titles}, and {file} is {match.family.title}: {', '.join(match.reasons)}; {way_out}"
+        f"{_called(kind)} are for {titles}, and {file} is {match.family.title}: {', '.join(match.reasons)}; {way_out}"
     )
 
 
@@ -188,9 +189,14 @@ def _foreign_vocabulary(kind: type[FamilyModel], match: Match, file: str) -> str
     wanted = [family for family in kind.families if match.architecture in family.architectures]
     tokens = "; ".join(f"{family.title} has {', '.join(map(repr, family.required_tokens))}" for family in wanted)
     return (
-        f"{file} has the architecture {match.architecture!r}, which {kind.factory}() accepts, but not the vocabulary: "
-        f"{tokens}. Use a version of the model with its own tokenizer, or load it with use_auto()"
+        f"{file} has the architecture {match.architecture!r}, which {_called(kind)} accept, but not the vocabulary: "
+        f"{tokens}. Use a version of the model with its own tokenizer, or load it with load() or use_auto()"
     )
+
+
+def _called(kind: type[FamilyModel]) -> str:
+    """Both ways to load a class, since either may have been taken."""
+    return f"{kind.__name__} and {kind.factory}()"
 
 
 def _no_cuda(index: int, names: list[str]) -> str:
@@ -224,7 +230,13 @@ def _method_for(kind: type[FamilyModel]) -> Callable[..., LLM]:
 
 
 #: Name -> class, for each class that the families declare.
-CLASSES: Mapping[str, type[FamilyModel]] = {kind.name: _class_of(kind) for kind in families.KINDS}
-globals().update(CLASSES)
+CLASSES: dict[str, type[FamilyModel]] = {kind.name: _class_of(kind) for kind in families.KINDS}
+#: The same, with the other names of the classes.
+NAMES: dict[str, type[FamilyModel]] = CLASSES | {
+    name: CLASSES[kind.name] for kind in families.KINDS for name in kind.other_names
+}
+globals().update(NAMES)
 for _class in CLASSES.values():
-    setattr(Inference, _class.factory, _method_for(_class))
+    _method = _method_for(_class)
+    for _name in (_class.factory, *_class.kind.other_factories):
+        setattr(Inference, _name, _method)

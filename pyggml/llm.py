@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence, Sized
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pyggml import chat, families, loading
 from pyggml._fields import takes
 from pyggml._native import INT32_MAX, UINT32_MAX, integer
+from pyggml._owner import Owner
 from pyggml.chat import ChatTemplates
 from pyggml.chat.chatting import ChatTemplate, Chatting, Messages, Tools
 from pyggml.chat.messages import checked_messages
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pyggml.generation.astream import AsyncStream
 
 
-class LLM(Chatting):
+class LLM(Owner, Chatting):
     """A loaded model that generates text. Safe to call from any thread or task; requests are computed together.
 
     ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.
@@ -52,6 +53,8 @@ class LLM(Chatting):
         family: the model's :class:`~pyggml.families.Family`.
         stop_tokens: token id -> text of each token that ends a generation, the family's most common one first.
     """
+
+    _instead_of_a_copy = "share this one between threads and tasks; another process loads its own"
 
     @takes(LoadOptions)
     def __init__(self, options: LoadOptions) -> None:
@@ -250,13 +253,29 @@ class LLM(Chatting):
         await bulk.arun(enumerate(jobs), 2 * self.n_parallel, results)
         return _with_prompt_logprobs(results.in_order())
 
-    async def forward(self, prompt: str, sample_len: int) -> str:
+    @overload
+    async def forward(self, prompt: Prompt, sample_len: int, *, completion: Literal[False] = False) -> str: ...
+
+    @overload
+    async def forward(self, prompt: Prompt, sample_len: int, *, completion: Literal[True]) -> Completion: ...
+
+    @overload
+    async def forward(self, prompt: Prompt, sample_len: int, *, completion: bool) -> str | Completion: ...
+
+    async def forward(self, prompt: Prompt, sample_len: int, *, completion: bool = False) -> str | Completion:
         """Generates at most ``sample_len`` tokens greedily. Cancelling the task cancels the generation.
+
+        Args:
+            prompt: as for :meth:`generate`.
+            sample_len: maximum number of tokens.
+            completion: return the whole Completion, with the reason why it ended and the counts of tokens, instead of
+                only its text.
 
         Raises:
             As :meth:`generate`.
         """
-        return (await self.agenerate(prompt, max_tokens=sample_len)).text
+        result = await self.agenerate(prompt, max_tokens=sample_len)
+        return result if completion else result.text
 
     def logits(self, prompt: Prompt) -> npt.NDArray[np.float32]:
         """Logits after every position of a prompt: float32, (n_tokens, n_vocab), owned by the caller.

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from pyggml import _log, errors
 from pyggml._ffi import ffi, lib
 from pyggml._native import INT32_MAX, c_string, integer
+from pyggml._owner import Owner
+from pyggml.units import size_label
 from pyggml.vocab import Vocab
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ _KEY_BYTES = 512
 _VALUE_BYTES = 4096
 
 
-class Model:
+class Model(Owner):
     """A GGUF model in memory.
 
     Thread-safe. Contexts and samplers created from it keep it alive. Close it, or use it as a context manager; the
@@ -53,6 +55,8 @@ class Model:
         is_diffusion: whether it fills in text rather than continuing it.
         is_causal: whether each token sees only earlier tokens.
     """
+
+    _instead_of_a_copy = "share this one between threads and contexts; another process loads its own"
 
     def __init__(
         self,
@@ -119,7 +123,6 @@ class Model:
         info = ffi.new("pyg_model_info *")
         errors.call(lib.pyg_model_get_info, self._handle, info)
         self.arch: str = ffi.string(info.arch).decode(errors="replace")
-        self.desc: str = ffi.string(info.desc).decode(errors="replace")
         self.n_ctx_train: int = info.n_ctx_train
         self.n_embd: int = info.n_embd
         self.n_embd_out: int = info.n_embd_out
@@ -129,6 +132,7 @@ class Model:
         self.n_swa: int = info.n_swa
         self.n_cls_out: int = info.n_cls_out
         self.n_params: int = info.n_params
+        self.desc: str = _with_size(ffi.string(info.desc).decode(errors="replace"), self.n_params)
         self.size_bytes: int = info.size_bytes
         self.ftype: int = info.ftype
         self.rope_type: int = info.rope_type
@@ -196,7 +200,12 @@ class Model:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Model({self.path!r}: {self.desc})"
+        return f"Model({self.path!r}: {self.desc or self.arch})"  # without the weights' shapes there is no description
+
+
+def _with_size(desc: str, n_params: int) -> str:
+    """Gives the real size, where the engine has no name for it."""
+    return desc.replace(" ?B", f" {size_label(n_params)}" if n_params else "")
 
 
 def _checked_path(path: str | os.PathLike[str]) -> str:

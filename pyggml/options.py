@@ -6,8 +6,9 @@ memory planner if it belongs to MemoryOptions. The signatures of :func:`pyggml.l
 the keyword types of ``Inference.use_...``.
 """
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pyggml._checks import INT32_MAX, UINT32_MAX, refused
 from pyggml._fields import CacheType, Field, Size, Threads, check, fields_of, plain_signature
@@ -73,6 +74,20 @@ class LoadOptions(MemoryOptions):
         queue_full: "raise" refuses a request when the queue is full; "wait" waits for room.
         progress: called with 0..1 while loading.
     """
+
+    #: What other libraries call these parameters -> the field.
+    OTHER_NAMES: ClassVar[Mapping[str, str]] = {
+        "model": "source",
+        "model_path": "source",
+        "model_id": "source",
+        "path": "source",
+        "tokenizer_path": "tokenizer",
+        "max_model_len": "n_ctx",
+        "max_num_seqs": "n_parallel",
+        "type_k": "cache_type",
+        "type_v": "cache_type",
+        "kv_cache_dtype": "cache_type",
+    }
 
     source: "Source | Model" = None
     tokenizer: "str | os.PathLike[str] | Tokenizer | HuggingFace | None" = None

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pyggml import _native, errors
 from pyggml._ffi import ffi, lib
 from pyggml._native import INT32_MAX, c_string, float32_array, int32_array, integer, pointer, real
+from pyggml._owner import Owner
 from pyggml.context import Context
 from pyggml.model import Model
 
@@ -40,7 +41,7 @@ class Candidates:
     selected: int | None
 
 
-class Sampler:
+class Sampler(Owner):
     """A chain of samplers: each filters or reweights the tokens left by the one before, and the last one chooses.
 
     >>> sampler = Sampler(model).top_k(40).top_p(0.95).temp(0.8).dist(seed=1)
@@ -50,6 +51,8 @@ class Sampler:
     samplers that need a vocabulary in a chain without a model; ClosedError after :meth:`close`. Thread-safe: calls take
     turns, without the GIL. Close it, or use it as a context manager.
     """
+
+    _instead_of_a_copy = "clone() returns a copy; another process makes its own"
 
     def __init__(self, model: Model | None = None) -> None:
         """Creates an empty chain.
@@ -390,7 +393,10 @@ class Sampler:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Sampler({' -> '.join(self.names)})"
+        try:
+            return f"Sampler({' -> '.join(self.names)})"
+        except errors.ClosedError:
+            return "Sampler(closed)"
 
 
 def _min_keep(min_keep: int) -> int:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pyggml import errors
 from pyggml._ffi import ffi, lib
 from pyggml._native import INT32_MAX, int32_array, integer, pointer, utf8
+from pyggml._owner import Owner
 
 if TYPE_CHECKING:
     from pyggml._ffi import CData
@@ -61,7 +62,7 @@ _EOG_IDS = 64
 _SPECIAL_IDS = 1024
 
 
-class Vocab:
+class Vocab(Owner):
     """The vocabulary of a :class:`~pyggml.model.Model`, which creates it. Thread-safe.
 
     Special tokens are ids, or None if the vocabulary has no such token. They stay readable after the model is closed;
@@ -88,6 +89,8 @@ class Vocab:
         add_eos: whether it ends with ``eos``.
         add_sep: whether it separates with ``sep``.
     """
+
+    _instead_of_a_copy = "share this one between threads; another process takes that of the model it loads"
 
     def __init__(self, model: CData) -> None:
         """Reads the vocabulary of a native model; for Model's use."""

@@ -117,22 +117,26 @@ def test_refuses_all_others(method: str, paths: dict[str, Path], monkeypatch: py
             _use(method)(paths[name])
         message = str(caught.value)
         architecture = FILES[name][0]
-        assert message.startswith(f"{method}() is for {CLASSES[method].families[0].title}")  # type: ignore[attr-defined]
+        kind = CLASSES[method]
+        assert message.startswith(f"{kind.__name__} and {method}() are for {kind.families[0].title}")  # type: ignore[attr-defined]
         assert f"{name}.gguf is " in message
         assert f"its architecture is {architecture!r}" in message
-        for right in re.findall(r"load it with (use_\w+)\(\)", message):
+        for called, right in re.findall(r"(\w+) and (use_\w+)\(\) are for those", message):
             assert name in TAKES[right]
-        assert "use_auto()" in message
+            assert CLASSES[right].__name__ == called
+        assert message.endswith("load() and use_auto() load any model")
 
 
 def test_the_message_names_both_sides_and_the_way_out(paths: dict[str, Path]) -> None:
     with pytest.raises(ValueError, match="Qwen3") as caught:
         CPU.use_qwen3(paths["llama3"])
     assert str(caught.value) == (
-        "use_qwen3() is for Qwen3, DeepSeek-R1-0528-Qwen3, and llama3.gguf is Llama 3, 3.1, 3.2 or 3.3: its "
+        "Qwen3 and use_qwen3() are for Qwen3, DeepSeek-R1-0528-Qwen3, and llama3.gguf is Llama 3, 3.1, 3.2 or 3.3: its "
         "architecture is 'llama', its name says 'llama 3', its vocabulary has '<|eot_id|>'; "
-        "load it with use_llama31() or use_auto()"
+        "Llama31 and use_llama31() are for those; load() and use_auto() load any model"
     )
+    with pytest.raises(pyggml.ArchitectureMismatchError, match=re.escape(str(caught.value))):
+        pyggml.Qwen3(paths["llama3"])
 
 
 def test_the_right_architecture_with_a_foreign_vocabulary(paths: dict[str, Path]) -> None:
@@ -227,6 +231,31 @@ def test_every_class_has_its_method_and_is_exported() -> None:
         assert signature.return_annotation == kind.__name__
         assert getattr(pyggml, kind.__name__) is kind
         assert kind.__doc__
+
+
+def test_other_spellings_are_the_same_class_and_method(paths: dict[str, Path]) -> None:
+    assert pyggml.SmolLm2 is pyggml.SmolLM2
+    assert "SmolLm2" in pyggml.__all__
+    with CPU.use_smolm2(paths["smollm2"], n_threads=1) as model:
+        assert type(model) is pyggml.SmolLM2
+        assert type(model).__name__ == "SmolLM2"
+
+
+@pytest.mark.parametrize("kind", [pyggml.load, pyggml.LLM, pyggml.Qwen3])
+def test_names_of_other_libraries_for_the_parameters(kind: Callable[..., object]) -> None:
+    with pytest.raises(TypeError, match="'model_path'; 'model_path' is called 'source' here"):
+        kind(model_path="model.gguf")
+    with pytest.raises(TypeError, match="'max_model_len'; 'max_model_len' is called 'n_ctx' here"):
+        kind("model.gguf", max_model_len=100)
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'modle'$"):
+        kind(modle="model.gguf")
+
+
+def test_names_of_other_libraries_lead_to_parameters() -> None:
+    parameters = inspect.signature(pyggml.load).parameters
+    for other, own in pyggml.options.LoadOptions.OTHER_NAMES.items():
+        assert own in parameters
+        assert other not in parameters
 
 
 def test_load_options_are_those_of_load() -> None:

@@ -228,6 +228,17 @@ def test_forward_is_greedy_text(llm: pyggml.LLM) -> None:
     assert asyncio.run(llm.forward(STORY, 20)) == llm.generate(STORY, max_tokens=20).text
 
 
+def test_forward_returns_the_whole_completion_when_asked(llm: pyggml.LLM) -> None:
+    completion = asyncio.run(llm.forward(STORY, 20, completion=True))
+    alone = llm.generate(STORY, max_tokens=20)
+    assert (completion.text, completion.token_ids, completion.finish_reason) == (
+        alone.text,
+        alone.token_ids,
+        alone.finish_reason,
+    )
+    assert asyncio.run(llm.forward(llm.tokenize(STORY), 20)) == completion.text
+
+
 def test_forward_cancels_with_its_task(llm: pyggml.LLM) -> None:
     async def main() -> None:
         task = asyncio.create_task(llm.forward(STORY, 400))

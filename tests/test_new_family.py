@@ -126,10 +126,10 @@ def test_has_its_class_and_factory(found: dict[str, Any]) -> None:
     assert found["public"]
     assert found["used"] == [["madeup", DONE, "<|endoftext|>", "<|im_end|>"], ["madeup", DONE]]
     theirs, ours = found["refused"]
-    assert theirs.startswith("use_qwen3() is for Qwen3")
+    assert theirs.startswith("Qwen3 and use_qwen3() are for Qwen3")
     assert "madeup.gguf is Madeup: " in theirs
-    assert "load it with use_madeup()" in theirs
-    assert ours.startswith("use_madeup() is for Madeup, and llama.gguf is Llama 1, 2 or TinyLlama")
+    assert "Madeup and use_madeup() are for those" in theirs
+    assert ours.startswith("Madeup and use_madeup() are for Madeup, and llama.gguf is Llama 1, 2 or TinyLlama")
 
 
 def test_is_in_the_documentation(found: dict[str, Any]) -> None:

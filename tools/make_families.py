@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from pyggml import Inference, families
-from pyggml.inference import CLASSES
+from pyggml.inference import CLASSES, NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 STUB = ROOT / "pyggml" / "_family_classes.pyi"
@@ -39,11 +39,16 @@ class Factories:
 
 def stub_text() -> str:
     """The whole text of the stub file."""
-    exported = "".join(f'    "{name}",\n' for name in CLASSES)
+    exported = "".join(f'    "{name}",\n' for name in sorted(NAMES))
     classes = [f'class {name}(FamilyModel):\n    """{kind.__doc__}"""\n' for name, kind in CLASSES.items()]
-    methods = [_method_stub(kind.factory) for kind in CLASSES.values()]
-    parts = [HEADER, f"__all__ = [\n{exported}]\n", *classes, FACTORIES, *methods]
+    others = [f"{name} = {kind.__name__}\n" for name, kind in NAMES.items() if name not in CLASSES]
+    methods = [_method_stub(kind.factory) + _aliases(kind.kind) for kind in CLASSES.values()]
+    parts = [HEADER, f"__all__ = [\n{exported}]\n", *classes, *others, FACTORIES, *methods]
     return "\n".join(parts)
+
+
+def _aliases(kind: families.Kind) -> str:
+    return "".join(f"    {name} = {kind.factory}\n" for name in kind.other_factories)
 
 
 def _method_stub(name: str) -> str:
@@ -64,7 +69,11 @@ def table_of_families() -> str:
 
 def table_of_classes() -> str:
     rows = [
-        (f"`{kind.factory}`", f"`{name}`", _codes(family.name for family in kind.families))
+        (
+            _codes((kind.factory, *kind.kind.other_factories)),
+            _codes((name, *kind.kind.other_names)),
+            _codes(family.name for family in kind.families),
+        )
         for name, kind in CLASSES.items()
     ]
     any_model = ("`use_auto`", "the class of its family, else `LLM`", "everything")

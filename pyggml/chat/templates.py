@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyggml import errors
 from pyggml._ffi import ffi, lib
 from pyggml._native import c_string, utf8
+from pyggml._owner import Owner
 from pyggml.chat import generic_tools
 from pyggml.chat.stand_ins import StandIns
 from pyggml.chat.types import ChatAbilities, ChatDelta, ChatMessage, ToolCall, ToolCallDelta
@@ -39,7 +40,7 @@ _ID_LENGTH = 9
 _ID_ALPHABET = string.ascii_letters + string.digits
 
 
-class ChatTemplates:
+class ChatTemplates(Owner):
     """A model's chat template, parsed and analysed once.
 
     Any thread may use it. It keeps its model alive. Close it, or use it as a context manager.
@@ -49,6 +50,8 @@ class ChatTemplates:
         source: the Jinja text of the template in use.
         supports: what the template supports.
     """
+
+    _instead_of_a_copy = "share this one between threads; another process makes its own"
 
     def __init__(self, model: Model, template: str | None = None) -> None:
         """Parses a template.
@@ -264,8 +267,10 @@ class ChatPrompt:
         return ChatParser(self._format)
 
 
-class ChatParser:
+class ChatParser(Owner):
     """Parses one answer as it is generated; see :meth:`ChatPrompt.parser`. Use it from one thread at a time."""
+
+    _instead_of_a_copy = "make one for each answer"
 
     def __init__(self, answer_format: CData) -> None:
         self._handle = errors.create(

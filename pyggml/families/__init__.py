@@ -61,7 +61,8 @@ LAYOUTS: tuple[Layout, ...] = tuple(
 
 def _kind(name: str) -> Kind:
     takes = [family for family in FAMILIES if name in family.classes]
-    return Kind(name, tuple(sorted(takes, key=lambda family: family.needs_sign)))  # special cases last
+    aliases = [alias for family in takes if name == family.classes[0] for alias in family.aliases]
+    return Kind(name, tuple(sorted(takes, key=lambda family: family.needs_sign)), tuple(aliases))  # special cases last
 
 
 #: The public classes.

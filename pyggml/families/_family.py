@@ -61,6 +61,7 @@ class Family:
         text_tokens: tokens that the engine always treats as ends, but that are plain text in this family.
         classes: public classes for its models, the most specific first: "Qwen3" creates ``pyggml.Qwen3`` and
             ``Inference.use_qwen3``.
+        aliases: other spellings of the first of these and of its method, as people know them from other libraries.
         variants: models that ``inspect`` distinguishes; the first that fits wins.
     """
 
@@ -74,6 +75,7 @@ class Family:
     precedence: int = 0
     text_tokens: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()
 
     @property
@@ -99,6 +101,9 @@ class Family:
 GENERIC = Family(name="generic", title="of no known family", stop_tokens=())
 
 
+_METHOD = "use_"  # what the methods of Inference begin with
+
+
 @dataclass(frozen=True)
 class Kind:
     """A class of models, such as :class:`pyggml.Qwen3`.
@@ -106,15 +111,27 @@ class Kind:
     Attributes:
         name: the class's name.
         families: the families it accepts.
+        aliases: other names of the class and of the method.
     """
 
     name: str
     families: tuple[Family, ...]
+    aliases: tuple[str, ...] = ()
 
     @property
     def factory(self) -> str:
         """The method of :class:`pyggml.Inference` that loads it."""
-        return f"use_{self.name.lower()}"
+        return f"{_METHOD}{self.name.lower()}"
+
+    @property
+    def other_names(self) -> tuple[str, ...]:
+        """The other names of the class."""
+        return tuple(name for name in self.aliases if not name.startswith(_METHOD))
+
+    @property
+    def other_factories(self) -> tuple[str, ...]:
+        """The other names of the method."""
+        return tuple(name for name in self.aliases if name.startswith(_METHOD))
 
     def __str__(self) -> str:
         return "; ".join(family.title for family in self.families)

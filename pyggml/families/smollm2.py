@@ -16,6 +16,7 @@ FAMILY = Family(
     ),
     needs_sign=True,
     classes=("SmolLM2",),
+    aliases=("SmolLm2", "use_smolm2"),
     variants=(
         Variant("SmolLM2", ("smollm2",), {"n_ctx": (8192,)}),
         Variant("SmolLM", ("smollm",), {"n_ctx": (2048,)}),

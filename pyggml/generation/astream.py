@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, cast
 
+from pyggml._owner import Owner
 from pyggml.errors import InvalidParameterError, QueueFullError
 from pyggml.generation.engine import READ_TOKENS, Request, time_left
 from pyggml.generation.job import Job
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
 _AFTER_DEADLINE_S = 0.001  # the engine starts counting a moment after us
 
 
-class BaseAsyncStream(AsyncIterator[C], Generic[C, D]):
+class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
     """Base class of asynchronous streams, for any kind of chunk."""
+
+    _instead_of_a_copy = "await finish() returns a completion, which can be"
 
     def __init__(self, job: Job, assembly: Assembly) -> None:
         """Keeps the job, which is submitted when the first chunk is awaited, and the assembly that makes its chunks."""

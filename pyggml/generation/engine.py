@@ -19,6 +19,7 @@ import numpy.typing as npt
 from pyggml import errors
 from pyggml._ffi import ffi, lib
 from pyggml._native import int32_array, pointer
+from pyggml._owner import Owner
 from pyggml.context import Context
 from pyggml.generation import logprobs
 from pyggml.generation.waker import SIGNAL_CHECK_S, Waker
@@ -51,7 +52,7 @@ _SAMPLING_NUMBERS = [
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
-class Request:
+class Request(Owner):
     """One generation in flight. One thread reads it; any thread may cancel it.
 
     Dropping it cancels the generation.
@@ -59,6 +60,8 @@ class Request:
     Attributes:
         logprobs: log probabilities of the tokens of the last read; None unless requested.
     """
+
+    _instead_of_a_copy = "take its tokens, which are plain numbers"
 
     def __init__(
         self,
@@ -178,7 +181,7 @@ class Request:
         )
 
 
-class Engine:
+class Engine(Owner):
     """One context and the native thread that decodes with it.
 
     Any thread may submit. The engine computes as many requests together as the context has sequences; the others wait
@@ -188,6 +191,8 @@ class Engine:
         n_ctx: context size in tokens, shared by the requests.
         n_vocab: number of logits in a row.
     """
+
+    _instead_of_a_copy = "share this one between threads and tasks; another process makes its own"
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from pyggml._owner import Owner
 from pyggml.errors import InvalidParameterError
 from pyggml.generation.engine import Request
 from pyggml.generation.job import Job
@@ -93,8 +94,10 @@ class Assembly:
         return Chunk(text, token_ids, reason, request.stop_token_id)
 
 
-class BaseStream(Iterator[C], Generic[C, D]):
+class BaseStream(Owner, Iterator[C], Generic[C, D]):
     """Base class of streams, for any kind of chunk."""
+
+    _instead_of_a_copy = "finish() returns a completion, which can be"
 
     def __init__(self, job: Job, request: Request, assembly: Assembly) -> None:
         """Takes over the job's request, and the assembly that makes its chunks."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from pyggml._native import int32_array, utf8
+from pyggml._owner import Owner
 from pyggml.errors import InvalidParameterError
 from pyggml.vocab import TokenAttr, Vocab
 
@@ -19,7 +20,7 @@ from pyggml.vocab import TokenAttr, Vocab
 _TEXT = TokenAttr.NORMAL | TokenAttr.USER_DEFINED
 
 
-class Tokenizer:
+class Tokenizer(Owner):
     """The model's own vocabulary as a tokenizer of text. Safe to share between threads.
 
     Other tokenizers derive from it and define how text is cut and which bytes a token stands for. The model always
@@ -28,6 +29,8 @@ class Tokenizer:
     Attributes:
         vocab: the vocabulary.
     """
+
+    _instead_of_a_copy = "share this one between threads; another process takes that of the model it loads"
 
     def __init__(self, vocab: Vocab) -> None:
         """Wraps a vocabulary, which the caller keeps open."""
