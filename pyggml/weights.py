@@ -138,6 +138,48 @@ class Stacked(Weight):
         return found
 
 
+class Transposed(Weight):
+    """A stack of matrices that are stored with rows and columns exchanged."""
+
+    def __init__(self, array: npt.NDArray[Any], type: GGMLType) -> None:
+        """Wraps an array of shape (n_matrices, n_cols, rows of a matrix); BF16 as its bits.
+
+        Args:
+            array: the numbers.
+            type: their type.
+        """
+        self._array = array
+        n_matrices, self.n_cols, self._n_each = array.shape
+        self.n_rows, self.type = n_matrices * self._n_each, type
+
+    def floats(self, rows: Rows) -> Floats:
+        """See :class:`Weight`."""
+        return widen(self.stored(rows), self.type)
+
+    def stored(self, rows: Rows) -> npt.NDArray[np.generic]:
+        """See :class:`Weight`."""
+        matrices, columns = np.divmod(np.arange(self.n_rows)[rows], self._n_each)
+        return self._array[matrices, :, columns]
+
+
+class Columns(Weight):
+    """Some columns of another matrix, whose type has no blocks."""
+
+    def __init__(self, source: Weight, columns: slice) -> None:
+        """Takes the columns to keep."""
+        self._source, self._columns = source, columns
+        self.n_rows, self.type = source.n_rows, source.type
+        self.n_cols = len(range(source.n_cols)[columns])
+
+    def floats(self, rows: Rows) -> Floats:
+        """See :class:`Weight`."""
+        return self._source.floats(rows)[:, self._columns]
+
+    def stored(self, rows: Rows) -> npt.NDArray[np.generic]:
+        """See :class:`Weight`."""
+        return self._source.stored(rows)[:, self._columns]
+
+
 class PlusOne(Weight):
     """A matrix plus 1, for norms that are stored as their difference from 1."""
 

@@ -13,8 +13,8 @@ from pyggml.weights import Weight
 # Bytes compared at the beginning, in the middle and at the end.
 _SAMPLE = 4096
 
-#: What a quantised module is made of: the name, type and shape of each tensor.
-_Signature = tuple[tuple[int, ...], tuple[tuple[str, str, tuple[int, ...]], ...]]
+#: A weight of a quantised module, its shape, and what the module is made of: the name, type and shape of each tensor.
+_Signature = tuple[str, tuple[int, ...], tuple[tuple[str, str, tuple[int, ...]], ...]]
 
 
 class HeaderTensors(Tensors):
@@ -28,19 +28,19 @@ class HeaderTensors(Tensors):
             self._modules[name.rpartition(".")[0]].append(name)
         self._seen: dict[_Signature, tuple[Weight, list[str]]] = {}
 
-    def weight(self, name: str, shape: tuple[int, ...]) -> Weight:
+    def weight(self, name: str, shape: tuple[int, ...], *, is_transposed: bool = False) -> Weight:
         """See :class:`~pyggml.importer.tensors.Tensors`."""
         module = name.rpartition(".")[0]
         members = self._modules.get(module, [])
         if self._scheme is None or len(members) < 2:
-            return super().weight(name, shape)
-        signature = self._signature(module, members, shape)
+            return super().weight(name, shape, is_transposed=is_transposed)
+        signature = self._signature(name, module, members, shape)
         if signature in self._seen:
             weight, used = self._seen[signature]
             self._used.update(f"{module}.{suffix}" for suffix in used)
             return weight
         before = set(self._used)
-        weight = super().weight(name, shape)
+        weight = super().weight(name, shape, is_transposed=is_transposed)
         self._seen[signature] = weight, [each.rpartition(".")[2] for each in self._used - before]
         return weight
 
@@ -63,6 +63,7 @@ class HeaderTensors(Tensors):
             file.seek(stored.offset + offset)
             return file.read(min(_SAMPLE, stored.nbytes))
 
-    def _signature(self, module: str, members: list[str], shape: tuple[int, ...]) -> _Signature:
-        stored = ((name, self.checkpoint[self._stored_names[name]]) for name in sorted(members))
-        return shape, tuple((name[len(module) :], tensor.dtype, tensor.shape) for name, tensor in stored)
+    def _signature(self, name: str, module: str, members: list[str], shape: tuple[int, ...]) -> _Signature:
+        stored = ((each, self.checkpoint[self._stored_names[each]]) for each in sorted(members))
+        parts = tuple((each[len(module) :], tensor.dtype, tensor.shape) for each, tensor in stored)
+        return name[len(module) :], shape, parts

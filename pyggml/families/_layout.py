@@ -7,7 +7,7 @@ settings in ``config.json``. Anything else in a checkpoint is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,10 +23,25 @@ class Sizes(Shape):
     Attributes, in addition to those of :class:`~pyggml.mixture.Shape`:
         n_vocab: rows of the embedding.
         flags: names of the switches that are on.
+        blocks: switch that is on in some blocks -> whether it is on, block by block.
+        own: sizes that only this architecture has, by name.
     """
 
     n_vocab: int
     flags: frozenset[str] = frozenset()
+    blocks: Mapping[str, Sequence[bool]] = field(default_factory=dict)
+    own: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, name: str) -> int:
+        """The size of this name: one of the architecture's own, or an attribute."""
+        size: int = self.own[name] if name in self.own else getattr(self, name)
+        return size
+
+    def is_on(self, switch: str, block: int) -> bool:
+        """Whether a switch is on; with the prefix "no ", whether it is off."""
+        name = switch.removeprefix("no ")
+        is_on = self.blocks[name][block] if name in self.blocks else name in self.flags or name == "always"
+        return is_on == (name == switch)
 
     @property
     def n_q(self) -> int:
@@ -60,28 +75,29 @@ class Tensor:
     Attributes:
         target: its name in the GGUF file; ``{i}`` stands for the block number.
         source: its name in the checkpoint; ``{e}`` stands for a number, and the tensors of all numbers are stacked.
-        shape: the source's shape, columns last, as names of attributes of Sizes.
-        transform: applied to the rows.
-        when: the switch that must be on for the tensor to exist; with the prefix "no ", the switch that must be off.
-            "always" is on.
-        each: the attribute of Sizes that ``{e}`` counts up to.
+        shape: the source's shape, columns last, as names of sizes (see :meth:`Sizes.of`); a 1 is left out in the GGUF
+            file.
+        transform: applied to the rows, which it may also leave out.
+        when: the switches that must be on for the tensor to exist, joined by " and "; one with the prefix "no " must
+            be off. "always" is on.
+        each: the size that ``{e}`` counts up to.
         is_float: whether every output type keeps it as F32.
+        is_transposed: whether the checkpoint stores it with rows and columns exchanged; ``shape`` is that of its
+            matrices after exchanging them back.
     """
 
     target: str
     source: str
-    shape: tuple[str, ...]
+    shape: tuple[str | Literal[1], ...]
     transform: Transform | None = None
     when: str | None = None
     each: str | None = None
     is_float: bool = False
+    is_transposed: bool = False
 
-    def exists(self, sizes: Sizes) -> bool:
-        """Whether a model of these sizes has it."""
-        if self.when in (None, "always"):
-            return True
-        switch = self.when.removeprefix("no ")
-        return (switch in sizes.flags) == (switch == self.when)
+    def exists(self, sizes: Sizes, block: int = 0) -> bool:
+        """Whether a model of these sizes has it, in this block if it belongs to one."""
+        return self.when is None or all(sizes.is_on(switch, block) for switch in self.when.split(" and "))
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +129,11 @@ class Layout(Architecture):
         defaults: key -> default, if transformers has another default for this architecture than usual.
         spell: renames keys to the usual ones.
         switches: key of a boolean that decides which tensors exist -> its default.
+        blocks: switch that is on in some blocks -> reads in which, given the number of blocks.
+        forms: switch -> name of a tensor that checkpoints hold if it is on, in any block: the same weights can be
+            stored in several forms.
+        n_expert: key of the number of experts; None: the model is dense.
+        sizes: reads sizes that only this architecture has.
         is_head_dim_fixed: whether the engine assumes that head width times heads is the model's width.
         rope: rotations that the engine supports besides the usual ones: with "factors" per frequency, with two sets of
             them ("longrope"), different ones for sliding-window layers ("local").
@@ -132,6 +153,10 @@ class Layout(Architecture):
     defaults: Mapping[str, Any] = field(default_factory=dict)
     spell: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     switches: Mapping[str, bool] = field(default_factory=dict)
+    blocks: Mapping[str, Callable[[Config, int], Sequence[bool]]] = field(default_factory=dict)
+    forms: Mapping[str, str] = field(default_factory=dict)
+    n_expert: str | None = None
+    sizes: Callable[[Config], Mapping[str, int]] | None = None
     is_head_dim_fixed: bool = False
     rope: frozenset[str] = frozenset()
     window: Literal["none", "limit", "layers"] = "none"

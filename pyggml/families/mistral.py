@@ -45,6 +45,7 @@ MIXTRAL = replace(
         ),
     ),
     switches={"tie_word_embeddings": False},
+    n_expert="num_local_experts",
 )
 
 FAMILY = Family(

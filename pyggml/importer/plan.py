@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from typing import Any
 
 from pyggml.errors import (
     InferError,
-    ModelLoadError,
     ModelNotFoundError,
     UnsupportedArchitectureError,
 )
@@ -24,7 +24,9 @@ from pyggml.importer.layouts import layout_of
 from pyggml.importer.rope import Rope, read_rope
 from pyggml.importer.safetensors import Checkpoint
 from pyggml.importer.schemes import IGNORED, scheme_of
+from pyggml.importer.sizes import read_sizes
 from pyggml.importer.tensors import Tensors
+from pyggml.importer.window import read_window
 from pyggml.quant import GGMLType
 from pyggml.weights import Plain, Stacked, Weight
 
@@ -93,7 +95,7 @@ def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Te
     scheme = scheme_of(config)  # in a multimodal model, quantization_config stands outside the text section
     config = _of_language_model(config, layout)
     tensors = tensors_of(Checkpoint(files), layout.prefixes, scheme)
-    sizes = _read_sizes(config, layout, tensors)
+    sizes = read_sizes(config, layout, tensors)
     rope = read_rope(config, layout, sizes)
     metadata = _metadata(files.path, config, layout, sizes, rope)
     planned = list(_planned(layout, sizes, tensors, rope, found))
@@ -138,52 +140,10 @@ def _of_language_model(config: Config, layout: Layout) -> Config:
     return Config(config.path, {**layout.defaults, **given})
 
 
-def _read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
-    n_embd, n_head = config.integer("hidden_size"), config.integer("num_attention_heads")
-    head_dim = _head_dim(config, layout, n_embd, n_head)
-    n_head_kv = config.integer("num_key_value_heads", n_head)
-    if n_head % n_head_kv:
-        raise ModelLoadError(f"{config.path}: {n_head} attention heads cannot share {n_head_kv} key and value heads")
-    flags = {key for key, default in layout.switches.items() if config.flag(key, default)}
-    is_written = "tie_word_embeddings" in flags and "lm_head.weight" in tensors
-    # As in transformers 5: if both weights are stored and differ, they are not tied, whatever the configuration says.
-    if is_written and not tensors.is_same("lm_head.weight", _embedding(layout)):
-        flags.remove("tie_word_embeddings")
-    return Sizes(
-        n_layer=config.integer("num_hidden_layers"),
-        n_embd=n_embd,
-        n_head=n_head,
-        n_head_kv=n_head_kv,
-        head_dim=head_dim,
-        n_ff=config.integer("intermediate_size"),
-        n_vocab=config.integer("vocab_size", tensors.n_rows(_embedding(layout))),
-        n_expert=config.integer("num_local_experts") if "num_local_experts" in layout.defaults else 0,
-        flags=frozenset(flags),
-    )
-
-
-def _embedding(layout: Layout) -> str:
-    return next(tensor.source for tensor in layout.tensors if tensor.target == "token_embd.weight")
-
-
-def _head_dim(config: Config, layout: Layout, n_embd: int, n_head: int) -> int:
-    if config.get("head_dim") is None and n_embd % n_head:
-        raise ModelLoadError(f"{config.path}: a width of {n_embd} cannot be divided among {n_head} heads")
-    head_dim = config.integer("head_dim", max(n_embd // n_head, 1))
-    if head_dim % 2:
-        raise ModelLoadError(f"{config.path}: head_dim is {head_dim}; it must be even, because columns rotate in pairs")
-    if layout.is_head_dim_fixed and head_dim * n_head != n_embd:
-        raise UnsupportedArchitectureError(
-            f"{config.path}: {n_head} heads of {head_dim} columns do not add up to the width {n_embd}; the engine "
-            f"only supports {layout.name} models in which they do"
-        )
-    return head_dim
-
-
 def _metadata(directory: Path, config: Config, layout: Layout, sizes: Sizes, rope: Rope) -> dict[str, Any]:
     for key, allowed in layout.required.items():
         config.require(key, allowed)
-    window = _read_window(config, layout, sizes)
+    window = read_window(config, layout, sizes)
     n_ctx = config.integer("max_position_embeddings")
     limits = [limit for limit in (rope.context_limit, window.context_limit) if limit is not None]
     own: dict[str, Any] = {
@@ -232,66 +192,43 @@ def place_name(directory: Path) -> str:
     return path.name
 
 
-@dataclass(frozen=True)
-class _Window:
-    metadata: Mapping[str, Any]
-    context_limit: int | None = None
-
-
-def _read_window(config: Config, layout: Layout, sizes: Sizes) -> _Window:
-    if layout.window == "none":
-        return _Window({})
-    has_window = _layers_with_window(config, sizes)
-    if not any(has_window):
-        config.get("sliding_window")
-        return _Window({})
-    width = config.integer("sliding_window")
-    if layout.window == "limit":
-        return _Window({}, width)
-    return _Window({"attention.sliding_window": width, "attention.sliding_window_pattern": has_window})
-
-
-def _layers_with_window(config: Config, sizes: Sizes) -> list[bool]:
-    types, pattern = config.get("layer_types"), config.get("sliding_window_pattern")
-    first = config.get("max_window_layers")
-    is_on = config.flag("use_sliding_window", True) and config.values.get("sliding_window") is not None
-    if types is not None:
-        if not isinstance(types, list) or len(types) != sizes.n_layer:
-            raise config.error("layer_types", f"a list of {sizes.n_layer}")
-        config.require_each("layer_types", ("full_attention", "sliding_attention"))
-        return [is_on and each == "sliding_attention" for each in types]
-    if pattern is not None:
-        every = config.integer("sliding_window_pattern")
-        return [is_on and bool((i + 1) % every) for i in range(sizes.n_layer)]
-    return [is_on and (first is None or i >= config.integer("max_window_layers")) for i in range(sizes.n_layer)]
-
-
 def _planned(
     layout: Layout, sizes: Sizes, tensors: Tensors, rope: Rope, found: Found | None
 ) -> Iterator[PlannedTensor]:
     """The tensors outside the blocks, then those of each block: the order that other converters use."""
-    existing = [tensor for tensor in layout.tensors if tensor.exists(sizes)]
     for name, factors in rope.tensors.items():
         yield PlannedTensor(name, factors.shape, Plain(factors, GGMLType.F32), True)
-    outside = ((tensor, 0) for tensor in existing if "{i}" not in tensor.target)
-    inside = ((tensor, i) for i in range(sizes.n_layer) for tensor in existing if "{i}" in tensor.target)
-    for tensor, i in itertools.chain(outside, inside):
-        with _found("tensor", found):
-            yield _plan_tensor(tensor, sizes, tensors, i)
+    outside = [tensor for tensor in layout.tensors if "{i}" not in tensor.target]
+    inside = [tensor for tensor in layout.tensors if "{i}" in tensor.target]
+    for tensor, i in itertools.chain(
+        ((tensor, 0) for tensor in outside), ((tensor, i) for i in range(sizes.n_layer) for tensor in inside)
+    ):
+        if tensor.exists(sizes, i):
+            with _found("tensor", found):
+                yield _plan_tensor(tensor, sizes, tensors, i)
 
 
 def _plan_tensor(tensor: Tensor, sizes: Sizes, tensors: Tensors, i: int) -> PlannedTensor:
-    shape = tuple(getattr(sizes, name) for name in tensor.shape)
+    shape = tuple(sizes.of(name) if isinstance(name, str) else name for name in tensor.shape)
     source = tensor.source.replace("{i}", str(i))
     if tensor.each is None:
-        weight = tensors.weight(source, shape)
+        weight = tensors.weight(source, shape, is_transposed=tensor.is_transposed)
     else:
-        n = getattr(sizes, tensor.each)
+        n = sizes.of(tensor.each)
         weight = Stacked([tensors.weight(source.replace("{e}", str(e)), shape) for e in range(n)])
-        shape = (n, *shape)
     if tensor.transform is not None:
         weight = tensor.transform(weight, sizes)
+    shape = _written_shape(tensor, sizes, weight)
     return PlannedTensor(tensor.target.replace("{i}", str(i)), shape, weight, tensor.is_float or len(shape) == 1)
+
+
+def _written_shape(tensor: Tensor, sizes: Sizes, weight: Weight) -> tuple[int, ...]:
+    """The shape in the GGUF file, whose last dimensions are the weight's: a transform may leave out rows or columns."""
+    names = [name for name in tensor.shape if isinstance(name, str)]
+    stacked = [*([] if tensor.each is None else [tensor.each]), *names[:-2]]
+    stacks = tuple(map(sizes.of, stacked))
+    n_rows = weight.n_rows // math.prod(stacks)
+    return (*stacks, n_rows * weight.n_cols) if len(names) == 1 else (*stacks, n_rows, weight.n_cols)
 
 
 def _require_all_used(tensors: Tensors, layout: Layout) -> None:

@@ -12,7 +12,7 @@ from pyggml.errors import ModelLoadError, ModelNotFoundError
 from pyggml.importer.safetensors import Checkpoint, StoredTensor
 from pyggml.importer.schemes import Scheme
 from pyggml.quant import GGMLType
-from pyggml.weights import Plain, Weight
+from pyggml.weights import Plain, Transposed, Weight
 
 # No model is this wide; a larger tensor named "bias" is something else.
 _MAX_BIAS_BYTES = 2**24
@@ -38,26 +38,34 @@ class Tensors:
     def __contains__(self, name: str) -> bool:
         return name in self._stored_names
 
-    def weight(self, name: str, shape: tuple[int, ...]) -> Weight:
+    def weight(self, name: str, shape: tuple[int, ...], *, is_transposed: bool = False) -> Weight:
         """Returns a weight of the expected shape.
+
+        Args:
+            name: the tensor's name, as layouts use it.
+            shape: the weight's shape, columns last.
+            is_transposed: whether a float tensor is stored with rows and columns exchanged; quantised ones never are.
 
         Raises:
             ModelNotFoundError: the checkpoint has no such tensor.
             ModelLoadError: it has another shape, or is neither float nor quantised in a known way.
         """
-        if self._scheme is not None and name.endswith(".weight") and len(shape) == 2:
+        if self._scheme is not None and len(shape) >= 2:
             weight = self._scheme(_Module(self, name.removesuffix("weight")), shape)
             if weight is not None:
                 return weight
         stored = self.stored(name)
-        require_shape(stored, shape)
+        require_shape(stored, (*shape[:-2], *reversed(shape[-2:])) if is_transposed else shape)
         type = _TYPES.get(stored.dtype)
         if type is None:
             raise ModelLoadError(
                 f"{stored.path}: tensor {stored.name!r:.100} is of type {stored.dtype}, and nothing says how it is "
                 f"quantised; unquantised types are {', '.join(_TYPES)}"
             )
-        return Plain(self.checkpoint.array(stored.name), type, (stored.path, stored.offset))
+        array = self.checkpoint.array(stored.name)
+        if is_transposed:
+            return Transposed(array, type)
+        return Plain(array.reshape(-1, shape[-1]) if len(shape) > 2 else array, type, (stored.path, stored.offset))
 
     def stored(self, name: str) -> StoredTensor:
         """Returns a tensor's place in its file, and marks it as used.

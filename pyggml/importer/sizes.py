@@ -1,0 +1,64 @@
+"""Reads the sizes of a model, and the switches that decide which tensors it has."""
+
+from __future__ import annotations
+
+from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
+from pyggml.families import Layout, Sizes
+from pyggml.files.config import Config
+from pyggml.importer.tensors import Tensors
+
+
+def read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
+    """Reads them from the configuration, as far as the tensors do not say it more reliably.
+
+    Raises:
+        ModelLoadError: a value is missing or invalid.
+        UnsupportedArchitectureError: the engine does not support the combination.
+    """
+    n_embd, n_head = config.integer("hidden_size"), config.integer("num_attention_heads")
+    head_dim = _head_dim(config, layout, n_embd, n_head)
+    n_head_kv = config.integer("num_key_value_heads", n_head)
+    if n_head % n_head_kv:
+        raise ModelLoadError(f"{config.path}: {n_head} attention heads cannot share {n_head_kv} key and value heads")
+    n_layer = config.integer("num_hidden_layers")
+    flags = {key for key, default in layout.switches.items() if config.flag(key, default)}
+    flags |= {form for form, name in layout.forms.items() if _is_stored(name, tensors, n_layer)}
+    is_written = "tie_word_embeddings" in flags and "lm_head.weight" in tensors
+    # As in transformers 5: if both weights are stored and differ, they are not tied, whatever the configuration says.
+    if is_written and not tensors.is_same("lm_head.weight", _embedding(layout)):
+        flags.remove("tie_word_embeddings")
+    return Sizes(
+        n_layer=n_layer,
+        n_embd=n_embd,
+        n_head=n_head,
+        n_head_kv=n_head_kv,
+        head_dim=head_dim,
+        n_ff=config.integer("intermediate_size"),
+        n_vocab=config.integer("vocab_size", tensors.n_rows(_embedding(layout))),
+        n_expert=0 if layout.n_expert is None else config.integer(layout.n_expert),
+        flags=frozenset(flags),
+        blocks={switch: tuple(read(config, n_layer)) for switch, read in layout.blocks.items()},
+        own={} if layout.sizes is None else layout.sizes(config),
+    )
+
+
+def _is_stored(name: str, tensors: Tensors, n_layer: int) -> bool:
+    return any(name.replace("{i}", str(i)) in tensors for i in range(n_layer))
+
+
+def _embedding(layout: Layout) -> str:
+    return next(tensor.source for tensor in layout.tensors if tensor.target == "token_embd.weight")
+
+
+def _head_dim(config: Config, layout: Layout, n_embd: int, n_head: int) -> int:
+    if config.get("head_dim") is None and n_embd % n_head:
+        raise ModelLoadError(f"{config.path}: a width of {n_embd} cannot be divided among {n_head} heads")
+    head_dim = config.integer("head_dim", max(n_embd // n_head, 1))
+    if head_dim % 2:
+        raise ModelLoadError(f"{config.path}: head_dim is {head_dim}; it must be even, because columns rotate in pairs")
+    if layout.is_head_dim_fixed and head_dim * n_head != n_embd:
+        raise UnsupportedArchitectureError(
+            f"{config.path}: {n_head} heads of {head_dim} columns do not add up to the width {n_embd}; the engine "
+            f"only supports {layout.name} models in which they do"
+        )
+    return head_dim

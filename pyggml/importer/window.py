@@ -1,0 +1,57 @@
+"""Sliding windows: translates ``config.json`` to the engine's metadata, or limits the context to the window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyggml.families import Layout, Sizes
+from pyggml.files.config import Config
+
+
+@dataclass(frozen=True)
+class Window:
+    """A model's sliding window.
+
+    Attributes:
+        metadata: keys without the architecture's prefix.
+        context_limit: the context length beyond which the engine would ignore the window; None: no limit.
+    """
+
+    metadata: Mapping[str, Any]
+    context_limit: int | None = None
+
+
+def read_window(config: Config, layout: Layout, sizes: Sizes) -> Window:
+    """Reads a model's sliding window.
+
+    Raises:
+        UnsupportedArchitectureError: the engine has no such attention.
+        ModelLoadError: a value is invalid.
+    """
+    if layout.window == "none":
+        return Window({})
+    has_window = _layers_with_window(config, sizes)
+    if not any(has_window):
+        config.get("sliding_window")
+        return Window({})
+    width = config.integer("sliding_window")
+    if layout.window == "limit":
+        return Window({}, width)
+    return Window({"attention.sliding_window": width, "attention.sliding_window_pattern": has_window})
+
+
+def _layers_with_window(config: Config, sizes: Sizes) -> list[bool]:
+    types, pattern = config.get("layer_types"), config.get("sliding_window_pattern")
+    first = config.get("max_window_layers")
+    is_on = config.flag("use_sliding_window", True) and config.values.get("sliding_window") is not None
+    if types is not None:
+        if not isinstance(types, list) or len(types) != sizes.n_layer:
+            raise config.error("layer_types", f"a list of {sizes.n_layer}")
+        config.require_each("layer_types", ("full_attention", "sliding_attention"))
+        return [is_on and each == "sliding_attention" for each in types]
+    if pattern is not None:
+        every = config.integer("sliding_window_pattern")
+        return [is_on and bool((i + 1) % every) for i in range(sizes.n_layer)]
+    return [is_on and (first is None or i >= config.integer("max_window_layers")) for i in range(sizes.n_layer)]
