@@ -7,10 +7,14 @@ from pyggml.inference import FamilyModel, TokenizerPath
 from pyggml.source import Source
 
 __all__ = [
+    "CommandR",
     "Gemma",
+    "Glm4",
+    "Granite",
     "Llama",
     "Llama31",
     "Mistral",
+    "OLMo2",
     "Phi",
     "Phi3",
     "Phi4",
@@ -20,8 +24,17 @@ __all__ = [
     "SmolLm2",
 ]
 
+class CommandR(FamilyModel):
+    """Command-R or Aya Expanse."""
+
 class Gemma(FamilyModel):
     """Gemma 1, 2 or 3."""
+
+class Glm4(FamilyModel):
+    """GLM-4."""
+
+class Granite(FamilyModel):
+    """Granite 3."""
 
 class Llama(FamilyModel):
     """Llama 1, 2 or TinyLlama; Llama 3, 3.1, 3.2 or 3.3; Yi; DeepSeek-R1-Distill-Llama."""
@@ -31,6 +44,9 @@ class Llama31(FamilyModel):
 
 class Mistral(FamilyModel):
     """Mistral or Mixtral."""
+
+class OLMo2(FamilyModel):
+    """OLMo 2."""
 
 class Phi(FamilyModel):
     """Phi-1, 1.5 or 2."""
@@ -55,10 +71,25 @@ SmolLm2 = SmolLM2
 class Factories:
     """The methods of :class:`pyggml.Inference` that load models of particular families."""
 
+    def use_commandr(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
+    ) -> CommandR:
+        """Command-R or Aya Expanse."""
+
     def use_gemma(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Gemma:
         """Gemma 1, 2 or 3."""
+
+    def use_glm4(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
+    ) -> Glm4:
+        """GLM-4."""
+
+    def use_granite(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
+    ) -> Granite:
+        """Granite 3."""
 
     def use_llama(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
@@ -74,6 +105,11 @@ class Factories:
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Mistral:
         """Mistral or Mixtral."""
+
+    def use_olmo2(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
+    ) -> OLMo2:
+        """OLMo 2."""
 
     def use_phi(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]

@@ -30,24 +30,28 @@ class Layout:
     """Which tensors an architecture has, where they differ.
 
     Attributes:
+        facts: metadata that only this architecture has.
+        pre_norms: what attention and feed-forward take is normalised.
         norm_bias: norms have a bias.
         fused_qkv: one tensor makes queries, keys and values.
         qkv_bias: it, or they, have a bias.
         out_bias: so has the output of attention.
-        qk_norm: queries and keys are normalised.
+        qk_norm: queries and keys are normalised, each head on its own ("head") or all together ("all").
         post_norms: so is what attention and feed-forward give.
         ffn: "gated"; "fused", with gate and up in one; "plain", without a gate; "experts".
         ffn_bias: feed-forward has a bias.
-        ffn_norm: it has a norm of its own.
+        ffn_norm: what feed-forward takes has a norm of its own.
         output_bias: so have the logits.
         output: "optional", and the embedding where it is left out; "required"; or "tied", always.
     """
 
+    facts: Mapping[str, object] = field(default_factory=dict)
+    pre_norms: bool = True
     norm_bias: bool = False
     fused_qkv: bool = False
     qkv_bias: bool = False
     out_bias: bool = False
-    qk_norm: bool = False
+    qk_norm: str = ""
     post_norms: bool = False
     ffn: str = "gated"
     ffn_bias: bool = False
@@ -72,11 +76,18 @@ LAYOUTS = {
     ),
     "phi3": Layout(fused_qkv=True, ffn="fused"),
     "qwen2": Layout(qkv_bias=True),
-    "qwen3": Layout(qk_norm=True),
+    "qwen3": Layout(qk_norm="head"),
+    "gemma": Layout(output="tied"),
     "gemma2": Layout(post_norms=True, output="tied"),
-    "gemma3": Layout(qk_norm=True, post_norms=True),
+    "gemma3": Layout(qk_norm="head", post_norms=True),
     "falcon": Layout(norm_bias=True, fused_qkv=True, ffn="plain", ffn_norm=False),
     "stablelm": Layout(norm_bias=True, qkv_bias=True, output="required"),
+    "granite": Layout(facts={"logit_scale": 8.0, "residual_scale": 0.22}),
+    "olmo2": Layout(pre_norms=False, qk_norm="all", post_norms=True, output="required"),
+    "chatglm": Layout(qkv_bias=True, ffn="fused"),
+    "glm4": Layout(qkv_bias=True, post_norms=True, ffn="fused"),
+    "command-r": Layout(facts={"logit_scale": 0.0625}, ffn_norm=False, output="tied"),
+    "cohere2": Layout(facts={"logit_scale": 0.0625, "attention.sliding_window": 32}, ffn_norm=False, output="tied"),
     "starcoder2": Layout(norm_bias=True, qkv_bias=True, out_bias=True, ffn="plain", ffn_bias=True),
 }
 
@@ -112,6 +123,12 @@ class Case:
     template: str | None = None
 
 
+_GRANITE_TOKENS = {
+    "<|endoftext|>": "<|end_of_text|>",
+    "<repo_name>": "<|start_of_role|>",
+    "<file_sep>": "<|end_of_role|>",
+    "<fim_pad>": "<|pad|>",
+}
 _SMOLLM2_TOKENS = {
     "<fim_prefix>": "<|im_start|>",
     "<fim_middle>": "<|im_end|>",
@@ -138,6 +155,11 @@ _GEMMA_TOKENS = {
     "<turn|>": "<end_of_turn>",
     "<|tool_response>": "<tool_response>",
 }
+
+# The engine takes Command-R's padding for one of StarCoder's, all of which it takes for ends.
+_COMMAND_R_ENDS = ("<|END_OF_TURN_TOKEN|>", "<EOS_TOKEN>", "<PAD>")
+_GLM4_TOKENS = ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
+_GLM4_ENDS = ("<|user|>", "<|endoftext|>", "<|observation|>")
 
 CASES: dict[str, Case] = {
     "llama 2": Case("llama2", ("</s>",), "llama-spm", name="LLaMA v2"),
@@ -197,6 +219,14 @@ CASES: dict[str, Case] = {
     ),
     "qwen 2": Case("qwen2", ("<|im_end|>", "<|endoftext|>"), "qwen2", "qwen2"),
     "qwen 3": Case("qwen3", ("<|im_end|>", "<|endoftext|>"), "qwen35", "qwen3"),
+    "gemma 1": Case(
+        "gemma",
+        ("<end_of_turn>", "<eos>"),
+        "llama-spm",
+        "gemma",
+        rename={"<s>": "<bos>", "</s>": "<eos>"},
+        append=("<start_of_turn>", "<end_of_turn>"),
+    ),
     "gemma 2": Case(
         "gemma",
         ("<end_of_turn>", "<eos>"),
@@ -217,6 +247,14 @@ CASES: dict[str, Case] = {
         rename={"<s>": "<|startoftext|>", "</s>": "<|endoftext|>"},
         append=("<|im_start|>", "<|im_end|>", "<|im_sep|>"),
     ),
+    "granite 3": Case("granite", ("<|end_of_text|>",), "starcoder", "granite", rename=_GRANITE_TOKENS),
+    "olmo 2": Case(
+        "olmo2", ("<|endoftext|>", "<|im_end|>"), "gpt-2", "olmo2", append=("<|im_start|>", "<|im_end|>", "<|pad|>")
+    ),
+    "glm 4, 2024": Case("glm4", _GLM4_ENDS, "gpt-2", "chatglm", append=_GLM4_TOKENS),
+    "glm 4, 2025": Case("glm4", _GLM4_ENDS, "gpt-2", "glm4", append=_GLM4_TOKENS),
+    "command-r": Case("command-r", _COMMAND_R_ENDS, "command-r", "command-r"),
+    "command-r7b": Case("command-r", _COMMAND_R_ENDS, "command-r", "cohere2"),
     "starcoder 2": Case("generic", ("<|endoftext|>", "<fim_pad>"), "starcoder", "starcoder2"),
 }
 
@@ -319,7 +357,7 @@ def _hyper_parameters(architecture: str, layout: Layout) -> dict[str, object]:
     }
     if layout.ffn == "experts":
         facts |= {"expert_count": N_EXPERT, "expert_used_count": 2}
-    return {f"{architecture}.{key}": value for key, value in facts.items()}
+    return {f"{architecture}.{key}": value for key, value in {**facts, **layout.facts}.items()}
 
 
 def _weights(layout: Layout, n_vocab: int) -> models.Weights:
@@ -336,7 +374,7 @@ def _weights(layout: Layout, n_vocab: int) -> models.Weights:
 
 
 def _layer(draw: models.Draw, layout: Layout) -> models.Weights:
-    weights = _norm(draw, "attn_norm", layout)
+    weights = _norm(draw, "attn_norm", layout) if layout.pre_norms else {}
     if layout.fused_qkv:
         weights |= _linear(draw, "attn_qkv", N_EMBD + 2 * N_KV, N_EMBD, bias=layout.qkv_bias)
     else:
@@ -344,10 +382,11 @@ def _layer(draw: models.Draw, layout: Layout) -> models.Weights:
             weights |= _linear(draw, name, n_out, N_EMBD, bias=layout.qkv_bias)
     weights |= _linear(draw, "attn_output", N_EMBD, N_EMBD, bias=layout.out_bias)
     if layout.qk_norm:
-        weights |= {f"attn_{which}_norm.weight": draw.near_1(HEAD_DIM) for which in "qk"}
+        widths = {"q": N_EMBD, "k": N_KV} if layout.qk_norm == "all" else {"q": HEAD_DIM, "k": HEAD_DIM}
+        weights |= {f"attn_{which}_norm.weight": draw.near_1(width) for which, width in widths.items()}
     if layout.post_norms:
         weights |= {f"post_{which}_norm.weight": draw.near_1(N_EMBD) for which in ("attention", "ffw")}
-    if layout.ffn_norm:
+    if layout.pre_norms and layout.ffn_norm:
         weights |= _norm(draw, "ffn_norm", layout)
     return weights | _feed_forward(draw, layout)
 

@@ -18,13 +18,19 @@ import tokenizer_files
 
 import pyggml
 from pyggml import Context, Model
+from pyggml.errors import UnsupportedArchitectureError
 
 RECORD = np.load(Path(__file__).parent / "data" / "transformers.npz")
-CASES = [name.removesuffix("/model") for name in RECORD.files if name.endswith("/model")]
+MODELS: dict[str, dict[str, Any]] = {
+    name.removesuffix("/model"): json.loads(str(RECORD[name])) for name in RECORD.files if name.endswith("/model")
+}
+CASES = list(MODELS)
+#: The first case of each ``model_type``.
+ONE_OF_EACH = list({model["config"]["model_type"]: name for name, model in reversed(MODELS.items())}.values())
 
 
 def write(directory: Path, name: str, prefix: str = "language_model.model.") -> dict[str, Any]:
-    model: dict[str, Any] = json.loads(str(RECORD[f"{name}/model"]))
+    model = MODELS[name]
     directory.mkdir()
     tensors = {
         tensor.replace("language_model.model.", prefix): checkpoints.drawn(tensor, tuple(shape))
@@ -64,6 +70,49 @@ def test_transformers_4_spelled_it_otherwise(tmp_path: Path, name: str) -> None:
     for metadata in (new, old):
         del metadata["general.name"]
     assert {key: str(value) for key, value in new.items()} == {key: str(value) for key, value in old.items()}
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_smaller_weights_load(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "hf", name)
+    for outtype in ("q8_0", "q4_k_m"):
+        planned = pyggml.inspect(tmp_path / "hf").estimate(n_ctx=64, outtype=outtype)
+        pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf", outtype)
+        real = pyggml.inspect(tmp_path / "model.gguf").estimate(n_ctx=64)
+        for part in ("weights_bytes", "cache_bytes", "compute_bytes"):
+            assert getattr(planned, part) == getattr(real, part)
+        with pyggml.load(tmp_path / "model.gguf", n_ctx=64, n_threads=1) as llm:
+            assert len(llm.generate([1, 2, 3], max_tokens=4, ignore_eos=True).token_ids) == 4
+
+
+#: What the engine would compute otherwise: case, change to its configuration, message.
+REFUSED = (
+    ("gemma 1", {"hidden_act": "relu"}, "hidden_act is 'relu'"),
+    ("gemma 1", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
+    ("gemma 1", {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+    ("granite", {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+    ("olmo 2", {"attention_bias": True}, "attention_bias is True"),
+    ("olmo 2", {"head_dim": 32}, "4 heads of 32 columns do not add up to the width 64"),
+    ("glm 4 (2024)", {"hidden_size": 96}, "4 heads of 16 columns do not add up to the width 96"),
+    (
+        "command-r",
+        {"use_qk_norm": True},
+        "use_qk_norm is True; for a model of 3 blocks, the engine only supports False",
+    ),
+    ("command-r+", {"use_qk_norm": False}, "use_qk_norm is False; for a model of 64 blocks"),
+    ("command-r", {"attention_bias": True}, "attention_bias is True"),
+    ("command-r7b", {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"), REFUSED, ids=[f"{name}, {next(iter(change))}" for name, change, _ in REFUSED]
+)
+def test_is_refused_by_name(tmp_path: Path, name: str, change: dict[str, Any], message: str) -> None:
+    model = write(tmp_path / "hf", name)
+    (tmp_path / "hf" / "config.json").write_text(json.dumps({**model["config"], **change}))
+    with pytest.raises(UnsupportedArchitectureError, match=message):
+        pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
 
 
 def as_version_4(config: dict[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,10 @@ FILES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "qwen2": ("qwen2", CHATML, "Qwen2.5 0.5B Instruct"),
     "r1-qwen": ("qwen2", R1, "DeepSeek R1 Distill Qwen 1.5B"),
     "gemma": ("gemma3", ("<end_of_turn>", "<eos>", "<bos>"), "Gemma 3 1b It"),
+    "granite": ("granite", ("<|end_of_text|>", "<|start_of_role|>"), "Granite 3.3 2b Instruct"),
+    "olmo2": ("olmo2", ("<|endoftext|>", "<|im_end|>"), "OLMo 2 0425 1B Instruct"),
+    "glm4": ("glm4", ("<|endoftext|>", "<|user|>", "<|observation|>"), "GLM 4 9B 0414"),
+    "command-r": ("command-r", ("<|END_OF_TURN_TOKEN|>", "<EOS_TOKEN>"), "C4AI Command R V01"),
     "falcon": ("falcon", ("<|endoftext|>",), "Falcon 7B"),
     "foreign": ("qwen3", ("</s>", "<s>"), "Qwen3 with the vocabulary of Llama 2"),
 }
@@ -56,6 +60,10 @@ TAKES: dict[str, tuple[str, ...]] = {
     "use_phi": ("phi2",),
     "use_qwen2": ("qwen2", "r1-qwen"),
     "use_gemma": ("gemma",),
+    "use_granite": ("granite",),
+    "use_olmo2": ("olmo2",),
+    "use_glm4": ("glm4",),
+    "use_commandr": ("command-r",),
     "use_auto": tuple(FILES),
 }
 CLASSES: dict[str, type[pyggml.LLM]] = {
@@ -69,6 +77,10 @@ CLASSES: dict[str, type[pyggml.LLM]] = {
     "use_phi": pyggml.Phi,
     "use_qwen2": pyggml.Qwen2,
     "use_gemma": pyggml.Gemma,
+    "use_granite": pyggml.Granite,
+    "use_olmo2": pyggml.OLMo2,
+    "use_glm4": pyggml.Glm4,
+    "use_commandr": pyggml.CommandR,
 }
 CPU = pyggml.Inference.cpu()
 

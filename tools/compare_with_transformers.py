@@ -81,6 +81,14 @@ LONG = {"short_factor": [1.0 + i / 8 for i in range(8)], "long_factor": [1.0 + i
 PARTLY = {"short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
 GEMMA = {"head_dim": 16, "query_pre_attn_scalar": 16, "tie_word_embeddings": True, "sliding_window": 32}
 
+GRANITE = {
+    "embedding_multiplier": 12.0,
+    "residual_multiplier": 0.22,
+    "attention_multiplier": 0.0625,
+    "logits_scaling": 8.0,
+}
+GLM = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}
+
 SEEING = {
     "hidden_size": 16,
     "intermediate_size": 16,
@@ -211,6 +219,30 @@ CASES = (
         "StableLm",
         {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}},
     ),
+    Case("gemma 1", "Gemma", {"head_dim": 32, "num_key_value_heads": 1, "tie_word_embeddings": True}),
+    Case("granite", "Granite", GRANITE),
+    Case(
+        "granite, tied, biases",
+        "Granite",
+        {**GRANITE, **LLAMA3, "tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True},
+    ),
+    Case("olmo 2", "Olmo2"),
+    Case(
+        "olmo 2, tied, yarn rope",
+        "Olmo2",
+        {"tie_word_embeddings": True, **rope("yarn", factor=4.0, original_max_position_embeddings=128)},
+    ),
+    Case("glm 4 (2024)", "Glm", {**GLM, "head_dim": 16}),
+    Case("glm 4 (2024), no biases", "Glm", {**GLM, "head_dim": 16, "attention_bias": False}),
+    Case("glm 4 (2025)", "Glm4", {**GLM, "head_dim": 32}),
+    Case("glm 4 (2025), tied", "Glm4", {**GLM, "head_dim": 16, "attention_bias": False, "tie_word_embeddings": True}),
+    Case("command-r", "Cohere", {"logit_scale": 0.25, "tie_word_embeddings": True}),
+    Case(
+        "command-r+",
+        "Cohere",
+        {"use_qk_norm": True, "hidden_size": 32, "num_hidden_layers": 64, "tie_word_embeddings": True},
+    ),
+    Case("command-r7b", "Cohere2", {"sliding_window": 32, "num_hidden_layers": 5, "tie_word_embeddings": True}),
 )
 
 

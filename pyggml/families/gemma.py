@@ -45,8 +45,33 @@ def _gemma3(config: Config, sizes: Sizes) -> Mapping[str, Any]:
     return {"final_logit_softcapping": config.number("final_logit_softcapping")}
 
 
-GEMMA2 = Layout(
-    "gemma2",
+GEMMA1 = Layout(
+    "gemma",
+    model_types=("gemma",),
+    hf_architectures=("GemmaForCausalLM",),
+    name="Gemma",
+    tensors=(
+        _parts.EMBEDDING,
+        _norm("output_norm.weight", "model.norm.weight"),
+        _norm("blk.{i}.attn_norm.weight", "model.layers.{i}.input_layernorm.weight"),
+        _norm("blk.{i}.ffn_norm.weight", "model.layers.{i}.post_attention_layernorm.weight"),
+        *_parts.attention(qkv_bias=None, out_bias=None),
+        *_parts.gated_feed_forward(),
+    ),
+    ignored=_parts.SAVED_TABLES,
+    required={
+        "hidden_activation": ("gelu_pytorch_tanh",),
+        "hidden_act": ("gelu_pytorch_tanh", "gelu"),  # transformers takes "gelu" for the same here
+        "attention_bias": (False,),
+        "use_bidirectional_attention": (False,),
+        "tie_word_embeddings": (True,),
+    },
+    defaults={"head_dim": 256},
+)
+
+GEMMA2 = replace(
+    GEMMA1,
+    architecture="gemma2",
     model_types=("gemma2",),
     hf_architectures=("Gemma2ForCausalLM",),
     name="Gemma 2",
@@ -60,7 +85,6 @@ GEMMA2 = Layout(
         *_parts.attention(qkv_bias=None, out_bias=None),
         *_parts.gated_feed_forward(),
     ),
-    ignored=_parts.SAVED_TABLES,
     required={
         "hidden_activation": ("gelu_pytorch_tanh",),
         "hidden_act": ("gelu_pytorch_tanh", "gelu"),  # of no effect beside the other
@@ -125,7 +149,7 @@ FAMILY = Family(
     title="Gemma 1, 2 or 3",
     stop_tokens=("<end_of_turn>", "<eos>"),
     builds=(
-        Architecture("gemma", ("gemma",), ("GemmaForCausalLM",)),
+        GEMMA1,
         GEMMA2,
         GEMMA3,
         Architecture("gemma3n", ("gemma3n", "gemma3n_text"), ("Gemma3nForCausalLM", "Gemma3nForConditionalGeneration")),

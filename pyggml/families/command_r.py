@@ -1,0 +1,93 @@
+"""Command-R, Command-R+, Command-R7B, Command A and Aya Expanse: attention and feed-forward layers side by side."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyggml.errors import UnsupportedArchitectureError
+from pyggml.families import _parts
+from pyggml.families._family import Family, Variant
+from pyggml.families._layout import Layout, Sizes, Tensor
+from pyggml.files.config import Config
+
+# From this many blocks on, the engine takes a model for Command-R+, which normalises queries and keys.
+_N_LAYER_PLUS = 64
+
+
+def _cohere(config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    is_plus = sizes.n_layer >= _N_LAYER_PLUS
+    if is_plus != ("use_qk_norm" in sizes.flags):
+        raise UnsupportedArchitectureError(
+            f"{config.path}: use_qk_norm is {not is_plus}; for a model of {sizes.n_layer} blocks, the engine only "
+            f"supports {is_plus}"
+        )
+    return _cohere2(config, sizes)
+
+
+def _cohere2(config: Config, _sizes: Sizes) -> Mapping[str, Any]:
+    return {"logit_scale": config.number("logit_scale")}
+
+
+COHERE2 = Layout(
+    "cohere2",
+    model_types=("cohere2",),
+    hf_architectures=("Cohere2ForCausalLM",),
+    name="Command-R7B",
+    tensors=(
+        _parts.EMBEDDING,
+        Tensor("output_norm.weight", "model.norm.weight", ("n_embd",)),
+        Tensor("blk.{i}.attn_norm.weight", "model.layers.{i}.input_layernorm.weight", ("n_embd",)),
+        # transformers rotates neighbouring columns, as the engine does here.
+        *_parts.attention(qkv_bias=None, out_bias=None),
+        *_parts.gated_feed_forward(),
+    ),
+    ignored=_parts.SAVED_TABLES,
+    norm="layer",
+    norm_eps="layer_norm_eps",
+    required={"hidden_act": ("silu",), "attention_bias": (False,), "tie_word_embeddings": (True,)},
+    defaults={"layer_norm_eps": 1e-5, "logit_scale": 0.0625, "sliding_window": 4096, "sliding_window_pattern": 4},
+    is_head_dim_fixed=True,
+    window="layers",
+    extra=_cohere2,
+)
+
+COHERE = replace(
+    COHERE2,
+    architecture="command-r",
+    model_types=("cohere",),
+    hf_architectures=("CohereForCausalLM",),
+    name="Command-R",
+    tensors=(
+        *COHERE2.tensors,
+        *(
+            Tensor(
+                f"blk.{{i}}.attn_{letter}_norm.weight",
+                f"model.layers.{{i}}.self_attn.{letter}_norm.weight",
+                (n_heads, "head_dim"),
+                when="use_qk_norm",
+                is_float=True,
+            )
+            for letter, n_heads in (("q", "n_head"), ("k", "n_head_kv"))
+        ),
+    ),
+    defaults={"layer_norm_eps": 1e-5, "logit_scale": 0.0625, "rope_theta": 500_000.0},
+    switches={"use_qk_norm": False},
+    window="none",
+    extra=_cohere,
+)
+
+FAMILY = Family(
+    name="command-r",
+    title="Command-R or Aya Expanse",
+    stop_tokens=("<|END_OF_TURN_TOKEN|>", "<EOS_TOKEN>"),
+    builds=(COHERE, COHERE2),
+    required_tokens=("<|END_OF_TURN_TOKEN|>",),
+    classes=("CommandR",),
+    variants=(
+        Variant("Command-R7B", ("c4ai command r7b", "command r7b"), {"architecture": ("cohere2",), "n_layer": (32,)}),
+        Variant("Command A", ("c4ai command a", "command a"), {"architecture": ("cohere2",), "n_layer": (64,)}),
+        Variant("Aya Expanse", ("aya expanse",)),
+        Variant("Command-R+", ("c4ai command r plus",), {"architecture": ("command-r",), "n_layer": (64,)}),
+        Variant("Command-R", ("c4ai command r",), {"architecture": ("command-r",), "n_layer": (40,)}),
+    ),
+)

@@ -1,0 +1,46 @@
+"""OLMo 2, which normalises what attention and feed-forward layers give, instead of what they take."""
+
+from pyggml.families import _parts
+from pyggml.families._family import Family, Variant
+from pyggml.families._layout import Layout, Tensor
+
+_BLOCK = "model.layers.{i}."
+
+OLMO2 = Layout(
+    "olmo2",
+    model_types=("olmo2",),
+    hf_architectures=("Olmo2ForCausalLM",),
+    name="OLMo 2",
+    tensors=(
+        _parts.EMBEDDING,
+        _parts.OUTPUT,
+        _parts.TIED_OUTPUT,
+        Tensor("output_norm.weight", "model.norm.weight", ("n_embd",)),
+        *_parts.attention(qkv_bias=None, out_bias=None),
+        Tensor("blk.{i}.attn_q_norm.weight", f"{_BLOCK}self_attn.q_norm.weight", ("n_q",)),
+        Tensor("blk.{i}.attn_k_norm.weight", f"{_BLOCK}self_attn.k_norm.weight", ("n_kv",)),
+        Tensor("blk.{i}.post_attention_norm.weight", f"{_BLOCK}post_attention_layernorm.weight", ("n_embd",)),
+        *_parts.gated_feed_forward(),
+        Tensor("blk.{i}.post_ffw_norm.weight", f"{_BLOCK}post_feedforward_layernorm.weight", ("n_embd",)),
+    ),
+    ignored=_parts.SAVED_TABLES,
+    required={"hidden_act": ("silu",), "attention_bias": (False,)},
+    defaults={"rms_norm_eps": 1e-5},
+    switches={"tie_word_embeddings": False},
+    is_head_dim_fixed=True,
+)
+
+FAMILY = Family(
+    name="olmo2",
+    title="OLMo 2",
+    stop_tokens=("<|endoftext|>", "<|im_end|>"),
+    builds=(OLMO2,),
+    required_tokens=("<|endoftext|>",),
+    classes=("OLMo2",),
+    variants=(
+        Variant("OLMo 2 1B", ("olmo 2 0425 1b",)),
+        Variant("OLMo 2 7B", ("olmo 2 1124 7b",)),
+        Variant("OLMo 2 13B", ("olmo 2 1124 13b",)),
+        Variant("OLMo 2 32B", ("olmo 2 0325 32b",)),
+    ),
+)
