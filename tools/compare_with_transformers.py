@@ -59,7 +59,7 @@ class Case:
     """A checkpoint to make: the model is ``<kind>ForCausalLM`` and its configuration ``<kind>Config``.
 
     ``around`` is the configuration of a larger model that contains the language model; the model is then
-    ``<kind>ForConditionalGeneration``.
+    ``<kind>ForConditionalGeneration``. With ``is_stacked``, experts are saved as transformers has them in memory.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Case:
     n_greedy: int = N_GREEDY
     n_ctx: int = N_CTX
     around: dict[str, Any] | None = None
+    is_stacked: bool = False
 
 
 def rope(kind: str, **parameters: Any) -> dict[str, Any]:
@@ -96,6 +97,19 @@ SEEING = {
     "num_attention_heads": 2,
     "image_size": 28,
 }
+
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 48}
+SHARED = {**EXPERTS, "shared_expert_intermediate_size": 80}
+
+MIXTURES = (
+    Case("mixtral, stacked", "Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}, is_stacked=True),
+    Case("qwen2 moe", "Qwen2Moe", SHARED),
+    Case("qwen2 moe, tied, no biases", "Qwen2Moe", {**SHARED, "tie_word_embeddings": True, "qkv_bias": False}),
+    Case("qwen2 moe, stacked", "Qwen2Moe", SHARED, is_stacked=True),
+    Case("qwen3 moe", "Qwen3Moe", {**EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
+    Case("qwen3 moe, tied", "Qwen3Moe", {**EXPERTS, "norm_topk_prob": True, "tie_word_embeddings": True}),
+    Case("qwen3 moe, stacked", "Qwen3Moe", {**EXPERTS, "norm_topk_prob": True}, is_stacked=True),
+)
 
 CASES = (
     Case("llama", "Llama"),
@@ -243,6 +257,7 @@ CASES = (
         {"use_qk_norm": True, "hidden_size": 32, "num_hidden_layers": 64, "tie_word_embeddings": True},
     ),
     Case("command-r7b", "Cohere2", {"sliding_window": 32, "num_hidden_layers": 5, "tie_word_embeddings": True}),
+    *MIXTURES,
 )
 
 
@@ -269,7 +284,7 @@ def make_case(directory: Path, case: Case, seed: int) -> None:
         values = {**case.around, "text_config": values}
     config = getattr(transformers, f"{case.config_kind or case.kind}Config")(**values)
     kind = getattr(transformers, f"{case.kind}For{'CausalLM' if case.around is None else 'ConditionalGeneration'}")
-    kind(config).save_pretrained(directory)
+    kind(config).save_pretrained(directory, save_original_format=not case.is_stacked)
     with safetensors.safe_open(directory / "model.safetensors", "np") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
     write_weights(directory, shapes, is_sharded=bool(seed % 2))

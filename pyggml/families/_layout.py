@@ -33,9 +33,10 @@ class Sizes(Shape):
     own: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, name: str) -> int:
-        """The size of this name: one of the architecture's own, or an attribute."""
+        """The size of this name: one of the architecture's own, or an attribute; "2*n_ff" is twice the size "n_ff"."""
+        factor, _, name = name.rpartition("*")
         size: int = self.own[name] if name in self.own else getattr(self, name)
-        return size
+        return size * int(factor or 1)
 
     def is_on(self, switch: str, block: int) -> bool:
         """Whether a switch is on; with the prefix "no ", whether it is off."""
@@ -57,11 +58,6 @@ class Sizes(Shape):
     def n_qkv(self) -> int:
         """Width of queries, keys and values."""
         return self.n_q + 2 * self.n_kv
-
-    @property
-    def n_ff2(self) -> int:
-        """Width of gate and up projection together."""
-        return 2 * self.n_ff
 
 
 #: Converts a weight to the form that the engine expects, given the model's sizes.

@@ -38,6 +38,20 @@ def plus_one(weight: Weight, _sizes: Sizes) -> Weight:
     return PlusOne(weight)
 
 
+def upper_half(weight: Weight, sizes: Sizes) -> Weight:
+    """Keeps the first half of the rows of each expert: the gate, where gate and up projection are one matrix."""
+    return _part(weight, sizes.n_expert, slice(0, 1))
+
+
+def lower_half(weight: Weight, sizes: Sizes) -> Weight:
+    """Keeps the other half."""
+    return _part(weight, sizes.n_expert, slice(1, 2))
+
+
+def _part(weight: Weight, n_expert: int, halves: slice) -> Weight:
+    return Reordered(weight, np.arange(weight.n_rows).reshape(n_expert, 2, -1)[:, halves].reshape(-1))
+
+
 def with_bias(tensor: Tensor, when: str | None) -> tuple[Tensor, Tensor]:
     """Returns a matrix and its bias, which exists if the switch ``when`` is on; None: always."""
     bias = Tensor(
@@ -80,6 +94,52 @@ def gated_feed_forward(bias: str | None = None, *, when: str | None = None) -> t
     )
     return tuple(each for part in parts for each in (with_bias(part, bias) if bias else (part,)))
 
+
+def router(source: str) -> Tensor:
+    """Returns the matrix that chooses experts."""
+    return Tensor("blk.{i}.ffn_gate_inp.weight", source, ("n_expert", "n_embd"), is_float=True)
+
+
+def experts(
+    module: str, *, gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj", n_ff: str = "n_ff_exp"
+) -> tuple[Tensor, ...]:
+    """Returns gate, up and down projections of experts that are stored one by one, unless the form "stacked" is on.
+
+    Args:
+        module: name of the list of experts.
+        gate: name of an expert's gate projection.
+        up: name of its up projection.
+        down: name of its down projection.
+        n_ff: an expert's inner width.
+    """
+    return tuple(
+        Tensor(
+            f"blk.{{i}}.ffn_{target}_exps.weight",
+            f"{module}.{{e}}.{source}.weight",
+            shape,
+            each="n_expert",
+            when=f"no {STACKED}",
+        )
+        for target, source, shape in (
+            ("gate", gate, (n_ff, "n_embd")),
+            ("up", up, (n_ff, "n_embd")),
+            ("down", down, ("n_embd", n_ff)),
+        )
+    )
+
+
+def stacked_experts(module: str, n_ff: str = "n_ff_exp") -> tuple[Tensor, ...]:
+    """Returns the same for experts that are stored together, gate above up: as transformers 5 has them in memory."""
+    both = ("n_expert", f"2*{n_ff}", "n_embd")
+    return (
+        Tensor("blk.{i}.ffn_gate_exps.weight", f"{module}.gate_up_proj", both, upper_half, when=STACKED),
+        Tensor("blk.{i}.ffn_up_exps.weight", f"{module}.gate_up_proj", both, lower_half, when=STACKED),
+        Tensor("blk.{i}.ffn_down_exps.weight", f"{module}.down_proj", ("n_expert", "n_embd", n_ff), when=STACKED),
+    )
+
+
+#: The form of checkpoints that stack the experts.
+STACKED = "stacked experts"
 
 #: The embedding, and the output layer, which shares the embedding's weights in many models.
 EMBEDDING = Tensor("token_embd.weight", "model.embed_tokens.weight", ("n_vocab", "n_embd"))

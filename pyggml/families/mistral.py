@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pyggml.families import _parts, llama2
 from pyggml.families._family import Family, Signs, Variant
-from pyggml.families._layout import Architecture, Tensor
+from pyggml.families._layout import Architecture
 from pyggml.families._meta import META
 
 MISTRAL = replace(
@@ -16,7 +16,7 @@ MISTRAL = replace(
     window="limit",
 )
 
-_EXPERTS = "model.layers.{i}.block_sparse_moe."
+_BLOCK = "model.layers.{i}"
 
 MIXTRAL = replace(
     MISTRAL,
@@ -29,22 +29,13 @@ MIXTRAL = replace(
         _parts.OUTPUT,
         *_parts.NORMS,
         *_parts.attention(queries=_parts.paired_queries, keys=_parts.paired_keys, qkv_bias=None, out_bias=None),
-        Tensor("blk.{i}.ffn_gate_inp.weight", f"{_EXPERTS}gate.weight", ("n_expert", "n_embd"), is_float=True),
-        *(
-            Tensor(
-                f"blk.{{i}}.ffn_{target}_exps.weight",
-                f"{_EXPERTS}experts.{{e}}.{source}.weight",
-                shape,
-                each="n_expert",
-            )
-            for target, source, shape in (
-                ("gate", "w1", ("n_ff", "n_embd")),
-                ("down", "w2", ("n_embd", "n_ff")),
-                ("up", "w3", ("n_ff", "n_embd")),
-            )
-        ),
+        replace(_parts.router(f"{_BLOCK}.block_sparse_moe.gate.weight"), when=f"no {_parts.STACKED}"),
+        *_parts.experts(f"{_BLOCK}.block_sparse_moe.experts", gate="w1", down="w2", up="w3", n_ff="n_ff"),
+        replace(_parts.router(f"{_BLOCK}.mlp.gate.weight"), when=_parts.STACKED),
+        *_parts.stacked_experts(f"{_BLOCK}.mlp.experts", n_ff="n_ff"),
     ),
     switches={"tie_word_embeddings": False},
+    forms={_parts.STACKED: f"{_BLOCK}.mlp.experts.gate_up_proj"},
     n_expert="num_local_experts",
 )
 

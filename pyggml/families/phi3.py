@@ -20,7 +20,7 @@ PHI3 = Layout(
         *_parts.NORMS,
         Tensor("blk.{i}.attn_qkv.weight", f"{_BLOCK}self_attn.qkv_proj.weight", ("n_qkv", "n_embd")),
         Tensor("blk.{i}.attn_output.weight", f"{_BLOCK}self_attn.o_proj.weight", ("n_embd", "n_q")),
-        Tensor("blk.{i}.ffn_up.weight", f"{_BLOCK}mlp.gate_up_proj.weight", ("n_ff2", "n_embd")),
+        Tensor("blk.{i}.ffn_up.weight", f"{_BLOCK}mlp.gate_up_proj.weight", ("2*n_ff", "n_embd")),
         Tensor("blk.{i}.ffn_down.weight", f"{_BLOCK}mlp.down_proj.weight", ("n_embd", "n_ff")),
     ),
     ignored=_parts.SAVED_TABLES,

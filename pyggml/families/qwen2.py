@@ -1,8 +1,13 @@
 """Qwen1.5, Qwen2 and Qwen2.5, dense and mixture of experts."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from pyggml.families import _parts
 from pyggml.families._family import Family, Variant
-from pyggml.families._layout import Architecture, Layout
+from pyggml.families._layout import Layout, Sizes, Tensor
+from pyggml.files.config import Config
 
 QWEN2 = Layout(
     "qwen2",
@@ -24,11 +29,87 @@ QWEN2 = Layout(
     window="limit",
 )
 
+_MIXTURE = "model.layers.{i}.mlp"
+
+#: The mixture of experts of Qwen2, Qwen3 and Qwen3-Next.
+EXPERTS = (
+    _parts.router(f"{_MIXTURE}.gate.weight"),
+    *_parts.experts(f"{_MIXTURE}.experts"),
+    *_parts.stacked_experts(f"{_MIXTURE}.experts"),
+)
+EXPERT_FORMS = {_parts.STACKED: f"{_MIXTURE}.experts.gate_up_proj"}
+
+#: An expert that computes every token, and how much of its result is taken.
+SHARED_EXPERT = (
+    Tensor("blk.{i}.ffn_gate_inp_shexp.weight", f"{_MIXTURE}.shared_expert_gate.weight", (1, "n_embd")),
+    Tensor("blk.{i}.ffn_gate_shexp.weight", f"{_MIXTURE}.shared_expert.gate_proj.weight", ("n_ff_shexp", "n_embd")),
+    Tensor("blk.{i}.ffn_up_shexp.weight", f"{_MIXTURE}.shared_expert.up_proj.weight", ("n_ff_shexp", "n_embd")),
+    Tensor("blk.{i}.ffn_down_shexp.weight", f"{_MIXTURE}.shared_expert.down_proj.weight", ("n_embd", "n_ff_shexp")),
+)
+
+#: What the engine demands of all their mixtures: there is one in every block.
+EVERY_BLOCK = {"decoder_sparse_step": (1,), "mlp_only_layers": ([],)}
+
+
+def spell_mixture(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Renames what transformers 5 calls otherwise, and drops a key that means something else for dense models."""
+    names = {"num_local_experts": "num_experts"}
+    return {names.get(key, key): value for key, value in values.items() if key != "max_window_layers"}
+
+
+def expert_sizes(config: Config) -> Mapping[str, int]:
+    """Reads the widths of experts."""
+    return {
+        "n_ff_exp": config.integer("moe_intermediate_size"),
+        "n_ff_shexp": config.integer("shared_expert_intermediate_size"),
+    }
+
+
+def shared_expert_metadata(_config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    """Returns the widths of experts as the engine names them."""
+    return {
+        "expert_feed_forward_length": sizes.of("n_ff_exp"),
+        "expert_shared_feed_forward_length": sizes.of("n_ff_shexp"),
+    }
+
+
+QWEN2_MOE = replace(
+    QWEN2,
+    architecture="qwen2moe",
+    model_types=("qwen2_moe",),
+    hf_architectures=("Qwen2MoeForCausalLM",),
+    name="Qwen2 mixture of experts",
+    tensors=(
+        _parts.EMBEDDING,
+        _parts.OUTPUT,
+        _parts.TIED_OUTPUT,
+        *_parts.NORMS,
+        *_parts.attention(qkv_bias="qkv_bias", out_bias=None),
+        *EXPERTS,
+        *SHARED_EXPERT,
+    ),
+    required={"hidden_act": ("silu",), "norm_topk_prob": (False,), **EVERY_BLOCK},
+    defaults={
+        "use_sliding_window": False,
+        "sliding_window": 4096,
+        "num_experts": 60,
+        "num_experts_per_tok": 4,
+        "moe_intermediate_size": 1408,
+        "shared_expert_intermediate_size": 5632,
+    },
+    spell=spell_mixture,
+    switches={"tie_word_embeddings": False, "qkv_bias": True},
+    forms=EXPERT_FORMS,
+    n_expert="num_experts",
+    sizes=expert_sizes,
+    extra=shared_expert_metadata,
+)
+
 FAMILY = Family(
     name="qwen2",
     title="Qwen1.5, 2 or 2.5",
     stop_tokens=("<|im_end|>", "<|endoftext|>"),
-    builds=(QWEN2, Architecture("qwen2moe", ("qwen2_moe",), ("Qwen2MoeForCausalLM",))),
+    builds=(QWEN2, QWEN2_MOE),
     required_tokens=("<|im_end|>", "<|endoftext|>"),
     classes=("Qwen2",),
     variants=(

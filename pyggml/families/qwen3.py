@@ -1,10 +1,19 @@
 """Qwen3, dense and mixture of experts."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from pyggml.families import _parts, qwen2
 from pyggml.families._family import Family, Variant
-from pyggml.families._layout import Architecture, Tensor
+from pyggml.families._layout import Sizes, Tensor
+from pyggml.files.config import Config
+
+_ATTENTION = (
+    *_parts.attention(qkv_bias=None, out_bias=None),
+    Tensor("blk.{i}.attn_q_norm.weight", "model.layers.{i}.self_attn.q_norm.weight", ("head_dim",)),
+    Tensor("blk.{i}.attn_k_norm.weight", "model.layers.{i}.self_attn.k_norm.weight", ("head_dim",)),
+)
 
 QWEN3 = replace(
     qwen2.QWEN2,
@@ -16,9 +25,7 @@ QWEN3 = replace(
         _parts.EMBEDDING,
         _parts.OUTPUT,
         *_parts.NORMS,
-        *_parts.attention(qkv_bias="attention_bias", out_bias=None),
-        Tensor("blk.{i}.attn_q_norm.weight", "model.layers.{i}.self_attn.q_norm.weight", ("head_dim",)),
-        Tensor("blk.{i}.attn_k_norm.weight", "model.layers.{i}.self_attn.k_norm.weight", ("head_dim",)),
+        *_ATTENTION,
         *_parts.gated_feed_forward(),
     ),
     required={"hidden_act": ("silu",), "attention_bias": (False,)},
@@ -26,11 +33,49 @@ QWEN3 = replace(
     is_head_dim_fixed=False,
 )
 
+
+def _expert_sizes(config: Config) -> Mapping[str, int]:
+    return {"n_ff_exp": config.integer("moe_intermediate_size")}
+
+
+def _expert_metadata(_config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    return {"expert_feed_forward_length": sizes.of("n_ff_exp")}
+
+
+QWEN3_MOE = replace(
+    QWEN3,
+    architecture="qwen3moe",
+    model_types=("qwen3_moe",),
+    hf_architectures=("Qwen3MoeForCausalLM",),
+    name="Qwen3 mixture of experts",
+    tensors=(
+        _parts.EMBEDDING,
+        _parts.OUTPUT,
+        *_parts.NORMS,
+        *_ATTENTION,
+        *qwen2.EXPERTS,
+    ),
+    required={**QWEN3.required, "norm_topk_prob": (True,), **qwen2.EVERY_BLOCK},
+    defaults={
+        "use_sliding_window": False,
+        "sliding_window": 4096,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 768,
+        "norm_topk_prob": False,
+    },
+    spell=qwen2.spell_mixture,
+    forms=qwen2.EXPERT_FORMS,
+    n_expert="num_experts",
+    sizes=_expert_sizes,
+    extra=_expert_metadata,
+)
+
 FAMILY = Family(
     name="qwen3",
     title="Qwen3",
     stop_tokens=("<|im_end|>", "<|endoftext|>"),
-    builds=(QWEN3, Architecture("qwen3moe", ("qwen3_moe",), ("Qwen3MoeForCausalLM",))),
+    builds=(QWEN3, QWEN3_MOE),
     required_tokens=("<|im_end|>", "<|endoftext|>"),
     classes=("Qwen3",),
     variants=(
