@@ -19,7 +19,7 @@ GLM = Layout(
         *_parts.NORMS,
         # transformers rotates neighbouring columns, as the engine does here.
         *_parts.attention(qkv_bias="attention_bias", out_bias=None),
-        Tensor("blk.{i}.ffn_up.weight", f"{_BLOCK}mlp.gate_up_proj.weight", ("n_ff2", "n_embd")),
+        Tensor("blk.{i}.ffn_up.weight", f"{_BLOCK}mlp.gate_up_proj.weight", ("2*n_ff", "n_embd")),
         Tensor("blk.{i}.ffn_down.weight", f"{_BLOCK}mlp.down_proj.weight", ("n_embd", "n_ff")),
     ),
     ignored=_parts.SAVED_TABLES,
