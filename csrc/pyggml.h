@@ -129,8 +129,13 @@ typedef struct pyg_device {
 int32_t    pyg_device_count(void);
 pyg_status pyg_device_get(int32_t index, pyg_device * out, pyg_error * err);
 
-// What to do when there is no device with this name ("cuda", "CUDA1", "vulkan:0" ..., in any case): the command that
-// builds pyggml with its backend or, if this build has that backend, what may hide the device. Static.
+// A device is named by its kind and index, in any case and with a colon or without: "cuda:1", "CUDA1". Without an index
+// it is the first of its kind; "gpu" is any kind, those with their own memory first; "metal" and "mps" are upstream's
+// "MTL", "hip" is "ROCm". PYG_ERR_DEVICE if there is no such device, with the advice below.
+pyg_status pyg_device_find(const char * name, int32_t * index, pyg_error * err);
+
+// What to do when there is no device with this name: the command that builds pyggml with its backend or, if this build
+// has that backend, what may hide the device. Static.
 const char * pyg_device_advice(const char * name);
 
 // Bytes of main memory this process may still take: the minimum of the machine's available memory, what each
@@ -163,7 +168,7 @@ typedef struct pyg_backend pyg_backend;
 struct ggml_backend;
 struct ggml_cgraph;
 
-// Opens a device by upstream's name, in any case, for raw ggml graphs. `n_threads` is for devices that compute on the
+// Opens a device for raw ggml graphs. `n_threads` is for devices that compute on the
 // CPU; 0: pyg_cpu_count(). PYG_ERR_DEVICE if there is no such device.
 pyg_status pyg_backend_new(const char * device_name, int32_t n_threads, pyg_backend ** out, pyg_error * err);
 pyg_status pyg_backend_close(pyg_backend * backend, pyg_error * err);
@@ -268,7 +273,7 @@ struct llama_vocab;
 typedef bool (*pyg_progress_fn)(float fraction, void * user_data);
 
 typedef struct pyg_model_options {
-    const char *    device;        // NULL: every GPU, or the CPU if there is none; "cpu"; or one upstream device name
+    const char *    device;        // NULL or "auto": every GPU, or the CPU if there is none; "cpu", "gpu" ...
     int32_t         n_gpu_layers;  // layers on the GPU; negative: all of them
     bool            use_mmap;
     bool            use_mlock;

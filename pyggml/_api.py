@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyggml._ffi import ffi, lib
 from pyggml._version import __version__
-from pyggml.backend import Backend, Device, device_advice, devices
+from pyggml.backend import Backend, Device, device_advice, devices, find_device
 from pyggml.chat import ChatParser, ChatPrompt, ChatTemplates
 from pyggml.chat.conversation import ChatStream
 from pyggml.chat.messages import Message, checked_messages
@@ -171,6 +171,7 @@ __all__ = [
     "device_advice",
     "devices",
     "ffi",
+    "find_device",
     "grammar_of",
     "inspect",
     "lib",

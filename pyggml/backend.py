@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyggml import errors
 from pyggml._ffi import ffi, lib
+from pyggml._native import c_string
 from pyggml._owner import Owner
 
 if TYPE_CHECKING:
@@ -50,10 +51,26 @@ def devices() -> list[Device]:
     return [_device(index) for index in range(lib.pyg_device_count())]
 
 
+def find_device(name: str) -> Device:
+    """Returns the device with a name, as for :func:`pyggml.load`: "cpu", "gpu", "cuda:1", "metal" ...
+
+    Raises:
+        DeviceError: there is no such device.
+        InvalidParameterError: the name holds a NUL.
+    """
+    index = ffi.new("int32_t *")
+    errors.call(lib.pyg_device_find, _name(name), index)
+    return _device(index[0])
+
+
 def device_advice(name: str) -> str:
     """Returns the advice for a missing device, with which a DeviceError ends: usually how to build its backend."""
     advice: str = ffi.string(lib.pyg_device_advice(name.encode())).decode()
     return advice
+
+
+def _name(device: str) -> CData:
+    return ffi.new("char[]", c_string("device", device))
 
 
 def _device(index: int) -> Device:
@@ -81,7 +98,7 @@ class Backend(Owner):
         """Opens a device.
 
         Args:
-            device: its name as in :func:`devices`, in upper or lower case.
+            device: its name, as for :func:`pyggml.load`: "cpu", "gpu", "cuda:1" ..., or as in :func:`devices`.
             n_threads: compute threads of a CPU device, 1 to 512; None: one per core that the process may use. Other
                 devices ignore it.
 
@@ -89,14 +106,12 @@ class Backend(Owner):
             DeviceError: there is no such device, or it cannot be used.
             InvalidParameterError: ``n_threads`` is out of range.
         """
-        if "\0" in device:
-            raise errors.InvalidParameterError(f"the device name holds a NUL: {device!r}")
         if n_threads is not None and not 1 <= n_threads <= lib.GGML_MAX_N_THREADS:
             raise errors.InvalidParameterError(
                 f"n_threads is {n_threads}; it must be 1 to {lib.GGML_MAX_N_THREADS}, or None (one per core)"
             )
         self._handle = errors.create(
-            "pyg_backend", lib.pyg_backend_free, lib.pyg_backend_new, device.encode(), n_threads or 0
+            "pyg_backend", lib.pyg_backend_free, lib.pyg_backend_new, _name(device), n_threads or 0
         )
 
     @property

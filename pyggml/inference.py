@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from pyggml import families
 from pyggml._fields import fields_of
 from pyggml._native import INT32_MAX, integer
-from pyggml.backend import device_advice, devices
-from pyggml.errors import ArchitectureMismatchError, DeviceError, InvalidParameterError, TokenizerError
+from pyggml.backend import find_device
+from pyggml.errors import ArchitectureMismatchError, InvalidParameterError, TokenizerError
 from pyggml.families import Family, Kind, Match
 from pyggml.gguf import GGUFReader
 from pyggml.importer.cache import Accept
@@ -118,7 +118,7 @@ class Inference(Factories):
     """
 
     def __init__(self, device: str = "auto") -> None:
-        """Selects a device by name, as for :func:`pyggml.load`."""
+        """Selects a device by name, as for :func:`pyggml.load`, which looks for it when a model is loaded."""
         self.device = device
 
     @classmethod
@@ -134,11 +134,25 @@ class Inference(Factories):
             DeviceError: this build or this machine has no such GPU.
             InvalidParameterError: the index is not an integer of at least 0.
         """
-        index = integer("the index of a CUDA device", index, 0, INT32_MAX)
-        names = [device.name for device in devices()]
-        if f"CUDA{index}" not in names:
-            raise DeviceError(_no_cuda(index, names))
-        return cls(f"cuda:{index}")
+        return cls._gpu("cuda", index)
+
+    @classmethod
+    def metal(cls, index: int = 0) -> Self:
+        """Uses Apple's GPU.
+
+        Raises:
+            As :meth:`cuda`.
+        """
+        return cls._gpu("metal", index)
+
+    @classmethod
+    def gpu(cls, index: int = 0) -> Self:
+        """Uses a GPU of any kind that this build supports.
+
+        Raises:
+            As :meth:`cuda`.
+        """
+        return cls._gpu("gpu", index)
 
     @classmethod
     def auto(cls) -> Self:
@@ -154,6 +168,12 @@ class Inference(Factories):
         kind = families.kind_of(_match(files.path).family)
         tokenizer = files.tokenizer if tokenizer_path is None else tokenizer_path
         return self._open(LLM if kind is None else CLASSES[kind.name], files.path, tokenizer, load_options)
+
+    @classmethod
+    def _gpu(cls, kind: str, index: int) -> Self:
+        device = f"{kind}:{integer('the index of a device', index, 0, INT32_MAX)}"
+        find_device(device)
+        return cls(device)
 
     def _open(self, kind: type[LLM], source: Source, tokenizer: TokenizerPath, options: LoadKeywords) -> LLM:
         _require_known(options)
@@ -199,17 +219,10 @@ def _called(kind: type[FamilyModel]) -> str:
     return f"{kind.__name__} and {kind.factory}()"
 
 
-def _no_cuda(index: int, names: list[str]) -> str:
-    found = f"there is no CUDA device {index}; this build sees: {', '.join(names)}. "
-    if any(name.startswith("CUDA") for name in names):
-        return found + "Indices start at 0 and count only the GPUs that CUDA_VISIBLE_DEVICES allows"
-    return f"{found}Inference.auto() uses what is available; for a CUDA device, {device_advice('cuda')}"
-
-
 def _unknown_options(unknown: Collection[str]) -> str:
     return (
         f"unknown option {', '.join(sorted(unknown))}; known are {', '.join(_LOAD_KEYWORDS)}. Choose the device with "
-        "Inference.cpu(), Inference.cuda() or Inference.auto()"
+        "Inference.cpu(), Inference.gpu(), Inference.cuda() or Inference.auto()"
     )
 
 

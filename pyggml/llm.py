@@ -511,7 +511,8 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             pyggml.
         tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one; or a tokenizer object. None: the
             vocabulary in the model's file.
-        device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
+        device: "auto" (GPUs this build can use, else the CPU), "cpu", "gpu", "cuda", "cuda:1", "metal" ... An index
+            counts from 0; without one it is the first. "gpu" is a GPU of any kind; an error if there is none.
         n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits. All running requests
             share it, and a request that runs alone may use all of it. None: the model's training length, at most 8,192.
             "auto": the training length, or less if needed to leave a tenth of the available memory free.
@@ -535,7 +536,7 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
     Raises:
         ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory cannot be loaded.
         DownloadError: the download failed.
-        MissingPackageError: downloading needs ``pip install 'pyggml[hub]'``.
+        MissingPackageError: downloading needs ``huggingface_hub``, which is not installed.
         DiskFullError: there is no room for the download or the import.
         DeviceError: there is no such device.
         OutOfMemoryError: the model does not fit; names required and available bytes, and what would fit. Raised before

@@ -57,7 +57,7 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     settings = _planned(files.path, options)
     model = Model(
         files.path,
-        device=None if options.device == "auto" else options.device,
+        device=options.device,
         n_gpu_layers=settings.n_gpu_layers,
         progress=options.progress,
     )

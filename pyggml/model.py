@@ -62,7 +62,7 @@ class Model(Owner):
         self,
         path: str | os.PathLike[str],
         *,
-        device: str | None = None,
+        device: str = "auto",
         n_gpu_layers: int = -1,
         use_mmap: bool = True,
         use_mlock: bool = False,
@@ -75,7 +75,7 @@ class Model(Owner):
 
         Args:
             path: the file; for a split set the first file, which loads the others.
-            device: None uses all GPUs, or the CPU if there are none; "cpu"; or a device's name, such as "cuda:1".
+            device: "auto" (all GPUs, or the CPU if there are none), "cpu", "gpu", "cuda", "cuda:1", "metal" ...
             n_gpu_layers: layers to put on the GPU; -1: all of them.
             use_mmap: map the weights from the file instead of reading them: faster, and shared between
                 processes.
@@ -100,7 +100,7 @@ class Model(Owner):
         self._handle = _load(
             self.path,
             progress,
-            device=ffi.NULL if device is None else ffi.new("char[]", c_string("device", device)),
+            device=ffi.new("char[]", c_string("device", device)),
             n_gpu_layers=integer("n_gpu_layers", n_gpu_layers, -1, INT32_MAX),
             use_mmap=bool(use_mmap),
             use_mlock=bool(use_mlock),

@@ -34,7 +34,7 @@ class MemoryOptions:
     """The options that affect how much memory a model takes.
 
     Attributes:
-        device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
+        device: "auto" (GPUs this build can use, else the CPU), "cpu", "gpu", "cuda", "cuda:1", "metal" ...
         n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits.
         n_parallel: number of requests computed together; the others wait their turn.
         n_batch: maximum number of tokens in a forward pass.

@@ -16,7 +16,7 @@ import pytest
 
 import pyggml
 from pyggml import errors, ffi, lib
-from pyggml.backend import Backend, Device, devices
+from pyggml.backend import Backend, Device, devices, find_device
 from pyggml.errors import ClosedError, DeviceError, EngineError, InvalidParameterError
 
 if TYPE_CHECKING:
@@ -115,15 +115,40 @@ def test_unknown_device() -> None:
         Backend("")
 
 
-@pytest.mark.parametrize("name", ["cuda:77", "CUDA77", "rocm:77", "Vulkan77", "sycl:77"])
+@pytest.mark.parametrize(
+    "name", ["cuda:77", "CUDA77", "rocm:77", "hip:77", "Vulkan77", "sycl:77", "metal:77", "mps:77"]
+)
 def test_the_error_says_how_to_get_a_device(name: str) -> None:
     """One text, wherever a device is asked for: of this build, or of the one that would have it."""
     advice = ffi.string(lib.pyg_device_advice(name.encode())).decode()
-    assert re.match(r'build pyggml with it: CMAKE_ARGS="-DGGML_[A-Z]+=ON" pip install .* pyggml|this build has', advice)
+    build = r'build pyggml with it, in the folder of its source: CMAKE_ARGS="-DGGML_[A-Z]+=ON" pip install [-a-z ]* \.;'
+    assert re.match(f"{build}|this build has", advice)
     for ask in (Backend, lambda name: pyggml.load(device=name)):
         with pytest.raises(DeviceError, match=re.escape(f'no device "{name}"; this build sees: ')) as error:
             ask(name)
         assert str(error.value).endswith(advice)
+
+
+@pytest.mark.parametrize("name", ["cpu", "CPU", "Cpu", "cpu:0", "CPU0"])
+def test_spellings_of_a_name(name: str) -> None:
+    assert find_device(name).name == "CPU"
+    Backend(name).close()
+
+
+def test_other_names_of_a_kind() -> None:
+    """Metal is "MTL" to the engine and "mps" to PyTorch, HIP is "ROCm": the advice shows what was understood."""
+    for name, other in (("MTL", "metal"), ("MTL", "mps"), ("metal:0", "MTL0"), ("rocm", "HIP"), ("rocm:1", "hip1")):
+        assert pyggml.device_advice(name) == pyggml.device_advice(other) != pyggml.device_advice("nonsense")
+
+
+def test_gpu_is_any_gpu() -> None:
+    gpus = [device for kind in ("gpu", "igpu") for device in devices() if device.type == kind]
+    for index, gpu in enumerate(gpus):
+        assert find_device(f"gpu:{index}").name == gpu.name
+    missing = "gpu" if not gpus else f"gpu:{len(gpus)}"
+    for ask in (find_device, Backend, lambda name: pyggml.load(device=name)):
+        with pytest.raises(DeviceError, match=f'no device "{missing}"; this build sees: .*CPU.*; '):
+            ask(missing)
 
 
 def test_devices_of_no_kind_that_is_known() -> None:

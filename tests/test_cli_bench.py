@@ -270,7 +270,7 @@ class TestPlot:
         command = [sys.executable, "-c", program, "bench", "--plot", str(tmp_path / "speed.png")]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 1
-        assert done.stderr == "pyggml: --plot needs matplotlib: pip install 'pyggml[plot]'\n"
+        assert done.stderr == "pyggml: --plot needs matplotlib: pip install matplotlib\n"
 
 
 class TestBadInput:

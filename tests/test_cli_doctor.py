@@ -411,7 +411,7 @@ class TestGpusAndTheBuild:
             with pytest.raises(library.DeviceError) as error:
                 library.load(device="cuda")
             assert str(error.value).endswith(check.advice or "?")
-            words = shlex.split((check.advice or "").partition(": ")[2].partition(" (")[0])
+            words = shlex.split((check.advice or "").partition(": ")[2].partition("; ")[0])
             assert words[:3] == ["CMAKE_ARGS=-DGGML_CUDA=ON", "pip", "install"]
 
     @pytest.mark.parametrize(

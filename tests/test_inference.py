@@ -406,22 +406,35 @@ def test_the_device_is_handed_on(paths: dict[str, Path], monkeypatch: pytest.Mon
     asked: list[str | None] = []
 
     class Watched(pyggml.Model):
-        def __init__(self, *args: Any, device: str | None, **options: Any) -> None:
+        def __init__(self, *args: Any, device: str, **options: Any) -> None:
             asked.append(device)
             super().__init__(*args, device=device, **options)
 
     monkeypatch.setattr(loading, "Model", Watched)
     for inference in (pyggml.Inference.cpu(), pyggml.Inference.auto()):
         inference.use_phi3(paths["phi3"], n_threads=1).close()
-    assert asked == ["cpu", None]
+    assert asked == ["cpu", "auto"]
 
 
 @pytest.mark.skipif(bool(CUDA_DEVICES), reason="this build and machine have a CUDA device")
 def test_no_cuda() -> None:
-    with pytest.raises(pyggml.DeviceError, match=r"no CUDA device 0; this build sees: CPU.*GGML_CUDA=ON"):
+    with pytest.raises(pyggml.DeviceError, match=r'no device "cuda:0"; this build sees: .*CPU.*GGML_CUDA=ON'):
         pyggml.Inference.cuda()
-    with pytest.raises(pyggml.DeviceError, match="device 3"):
+    with pytest.raises(pyggml.DeviceError, match="cuda:3"):
         pyggml.Inference.cuda(3)
+
+
+def test_gpus_of_other_kinds(paths: dict[str, Path]) -> None:
+    kinds = {"gpu": pyggml.Inference.gpu, "metal": pyggml.Inference.metal}
+    for name, select in kinds.items():
+        try:
+            pyggml.find_device(name)
+        except pyggml.DeviceError:
+            with pytest.raises(pyggml.DeviceError, match=f'no device "{name}:0"'):
+                select()
+        else:
+            with select().use_phi3(paths["phi3"]) as model:
+                assert model.generate("Once", max_tokens=3).token_ids
 
 
 @pytest.mark.gpu
@@ -435,7 +448,7 @@ def test_cuda(paths: dict[str, Path]) -> None:
 
 @pytest.mark.parametrize("index", [-1, 1.5, "0", True])
 def test_no_index_of_a_device(index: Any) -> None:
-    with pytest.raises(pyggml.InvalidParameterError, match="CUDA device"):
+    with pytest.raises(pyggml.InvalidParameterError, match="the index of a device"):
         pyggml.Inference.cuda(index)
 
 

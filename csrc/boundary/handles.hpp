@@ -32,7 +32,7 @@ struct Model {
     llama_model *       raw   = nullptr;  // that of `shape`, if there is one
     const llama_vocab * vocab = nullptr;
     std::string         path;
-    std::string         device;  // as requested; "" for the default choice
+    std::string         device;  // as requested; "" or "auto" for the default choice
     int32_t             n_gpu_layers = -1;
     bool                vocab_only   = false;
 
@@ -120,7 +120,8 @@ Function cpu_function_as(const char * name) {
     return reinterpret_cast<Function>(cpu_function(name));
 }
 
-// The device with this name, or the first of a kind ("cuda"). PYG_ERR_DEVICE.
+// The device with this name, in any case and with a colon or without: "cuda:1", "CUDA1". Without an index, the first of
+// a kind. "gpu" is any kind, and "metal" is the same as upstream's "mtl". PYG_ERR_DEVICE.
 ggml_backend_dev_t find_device(const std::string & name);
 
 }  // namespace pyg

@@ -206,7 +206,7 @@ llama_model_params model_params(const std::string & device, int32_t n_gpu_layers
                                 std::vector<ggml_backend_dev_t> & devices) {
     llama_model_params params = llama_model_default_params();
     params.n_gpu_layers       = n_gpu_layers;
-    if (device.empty()) {
+    if (device.empty() || device == "auto") {
         return params;
     }
     const ggml_backend_dev_t found = pyg::find_device(device);

@@ -1,4 +1,4 @@
-"""The command ``pyggml``: needs the extra ``pyggml[cli]``.
+"""The command ``pyggml``: needs the packages of the extra ``cli``.
 
 Nothing here imports the library before a command runs, so that ``--help`` answers at once.
 """
@@ -21,7 +21,7 @@ def main() -> None:
     """
     missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
     if missing:
-        print(f"pyggml: the command needs {' and '.join(missing)}: pip install 'pyggml[cli]'", file=sys.stderr)
+        print(f"pyggml: the command needs {' and '.join(missing)}: pip install {' '.join(missing)}", file=sys.stderr)
         raise SystemExit(1)
 
     from pyggml.cli.program import run

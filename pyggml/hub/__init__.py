@@ -15,6 +15,7 @@ from pyggml.model import Progress
 __all__ = ["Reference", "fetch", "is_reference", "parse_reference"]
 
 _OLDEST = (1, 24)  # earlier versions cannot stop a transfer over Xet
+_INSTALL = f"pip install 'huggingface_hub>={_OLDEST[0]}.{_OLDEST[1]}'"
 
 
 def fetch(source: str, progress: Progress | None = None) -> Path:
@@ -48,11 +49,10 @@ def _require_package(reference: Reference) -> None:
         import huggingface_hub
     except ImportError as error:
         raise MissingPackageError(
-            f"downloading {reference} needs huggingface_hub, which cannot be imported ({error}): pip install "
-            "'pyggml[hub]'"
+            f"downloading {reference} needs huggingface_hub, which cannot be imported ({error}): {_INSTALL}"
         ) from None
     if tuple(map(int, huggingface_hub.__version__.split(".")[:2])) < _OLDEST:
         raise MissingPackageError(
-            f"downloading {reference} needs huggingface_hub {'.'.join(map(str, _OLDEST))} or later, but "
-            f"{huggingface_hub.__version__} is installed: pip install -U 'pyggml[hub]'"
+            f"downloading {reference} needs huggingface_hub {_OLDEST[0]}.{_OLDEST[1]} or later, but "
+            f"{huggingface_hub.__version__} is installed: {_INSTALL}"
         )

@@ -104,7 +104,7 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
     Args:
         source: a model's file, directory or reference. A directory is not imported. None: the model that ships with
             pyggml.
-        device: "auto" (GPUs this build can use, else the CPU), "cpu", "cuda", "cuda:1" ...
+        device: "auto" (GPUs this build can use, else the CPU), "cpu", "gpu", "cuda", "cuda:1", "metal" ...
         n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits. None: as for
             :func:`pyggml.load`.
         n_parallel: number of requests computed together; the others wait their turn.

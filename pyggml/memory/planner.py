@@ -34,7 +34,7 @@ class Planner:
         """Plans for a model on a device; see :func:`pyggml.load`."""
         self.path = files.path
         self._source = files
-        self._device = None if device == "auto" else device
+        self._device = device
         self._stack = contextlib.ExitStack()
         self._folder: Path | None = None
         self._files: dict[str, Path] = {"auto": files.path} if files.format == "gguf" else {}

@@ -73,7 +73,7 @@ def opened(source: Source | LLM, device: str, progress: Progress | None) -> Iter
         yield source.model, source.tokenizer
         return
     files = model_files(source, progress)
-    with Model(files.path, device=None if device == "auto" else device) as model:
+    with Model(files.path, device=device) as model:
         _require_generating(model)
         yield model, tokenizer_for(model, files.tokenizer)
 

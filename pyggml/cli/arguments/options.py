@@ -138,7 +138,7 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "n_gpu_layers": {"type": _CountOrAuto(0, None), "metavar": "N|auto"},  # -1 is for programs
     "device": {
         "shell_complete": lambda _ctx, _param, begun: [
-            name for name in ("auto", "cpu", "cuda") if name.startswith(begun)
+            name for name in ("auto", "cpu", "gpu", "cuda", "metal", "vulkan") if name.startswith(begun)
         ]
     },
     "outtype": {

@@ -24,7 +24,7 @@ def chunk_options(function: _Function) -> _Function:
 _CHUNK_OPTIONS = [
     click.option("-c", "--n-ctx", type=click.IntRange(16), default=512, show_default=True, help="Tokens in a chunk."),
     click.option("--n-chunks", type=click.IntRange(1), help="Number of chunks to read. Default: all."),
-    click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1 ..."),
+    click.option("--device", default="auto", show_default=True, help="auto, cpu, gpu, cuda, cuda:1, metal ..."),
     click.option("-t", "--n-threads", type=click.IntRange(1, 512), help="Compute threads. Default: one per core."),
 ]
 

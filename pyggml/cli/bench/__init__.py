@@ -87,7 +87,7 @@ def _value(word: str, least: int | None, words: dict[str, Any], choices: Sequenc
 )
 @_list("-b", "--n-batch", default="2048", least=1, help="Maximum number of tokens in a forward pass.")
 @_list("--n-ubatch", default="512", least=1, help="Maximum number of tokens computed at once.")
-@_list("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
+@_list("--device", default="auto", help="auto, cpu, gpu, cuda, cuda:1, metal ...")
 @_list("--n-gpu-layers", default="all", least=0, words={"all": None}, help="Layers on the GPU.")
 @click.option("-r", "--repetitions", default=5, type=click.IntRange(1), help="How often to measure each combination.")
 @click.option("--no-warm-up", is_flag=True, help="Count the first round too.")

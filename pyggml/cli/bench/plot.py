@@ -112,7 +112,7 @@ def _require_matplotlib() -> None:
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
-        raise click.ClickException("--plot needs matplotlib: pip install 'pyggml[plot]'") from None
+        raise click.ClickException("--plot needs matplotlib: pip install matplotlib") from None
 
 
 def _require_writable(path: Path) -> None:

@@ -13,10 +13,7 @@ from pyggml.units import bytes_text, counted
 _Finding = tuple[str, ...]  # a check without its name
 _LITTLE_MEMORY, _LITTLE_DISK = 1 << 30, 5 * 10**9
 _LIMITS = {"machine": "the machine", "cgroup": "its control group (a container's limit)", "address_space": "ulimit -v"}
-_INSTALL = (
-    "pip install --force-reinstall --no-deps --no-cache-dir --no-binary pyggml pyggml "
-    '(in a checkout, "." in place of the last word)'
-)
+_INSTALL = "pip install --force-reinstall --no-deps . (in the folder of pyggml's source)"
 
 
 class Check(NamedTuple):
