@@ -38,6 +38,7 @@ FILES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "smollm2": ("llama", (*CHATML, "<gh_stars>", "<reponame>"), "SmolLM2 135M Instruct"),
     "mistral": ("llama", ("</s>", "<s>"), "Mistral 7B Instruct v0.3"),
     "unnamed": ("llama", ("</s>", "<s>"), "the best of both"),
+    "chatml": ("llama", CHATML, "nobody's chat model"),
     "phi2": ("phi2", ("<|endoftext|>",), "Phi 2"),
     "qwen2": ("qwen2", CHATML, "Qwen2.5 0.5B Instruct"),
     "r1-qwen": ("qwen2", R1, "DeepSeek R1 Distill Qwen 1.5B"),
@@ -53,9 +54,9 @@ TAKES: dict[str, tuple[str, ...]] = {
     "use_qwen3": ("qwen3", "r1-qwen3"),
     "use_phi3": ("phi3", "phi4-mini"),
     "use_phi4": ("phi4", "phi4-mini"),
-    "use_llama": ("llama2", "llama3", "r1-llama", "yi", "unnamed"),
+    "use_llama": ("llama2", "llama3", "r1-llama", "yi", "unnamed", "chatml"),
     "use_llama31": ("llama3",),
-    "use_smollm2": ("smollm2",),
+    "use_smollm2": ("smollm2", "chatml"),
     "use_mistral": ("mistral", "unnamed"),
     "use_phi": ("phi2",),
     "use_qwen2": ("qwen2", "r1-qwen"),
@@ -124,7 +125,7 @@ def test_takes_its_own(method: str, name: str, paths: dict[str, Path]) -> None:
 @pytest.mark.parametrize("method", CLASSES)
 def test_refuses_all_others(method: str, paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "Model", None)  # nothing is loaded to find that out
-    for name in FILES.keys() - set(TAKES[method]) - {"foreign"}:
+    for name in FILES.keys() - set(TAKES[method]) - {"foreign", "chatml"}:
         with pytest.raises(pyggml.ArchitectureMismatchError) as caught:
             _use(method)(paths[name])
         message = str(caught.value)
@@ -168,6 +169,14 @@ def test_use_auto_finds_the_class(paths: dict[str, Path]) -> None:
 def test_what_was_asked_for_decides_where_nothing_tells(paths: dict[str, Path]) -> None:
     with CPU.use_mistral(paths["unnamed"], n_threads=1) as mistral, CPU.use_llama(paths["unnamed"]) as llama:
         assert (mistral.family.name, llama.family.name) == ("mistral", "llama2")
+
+
+def test_a_llama_with_chatml_is_of_no_family_that_nothing_names(paths: dict[str, Path]) -> None:
+    """Its special tokens are Yi's and SmolLM2's, and those of many others."""
+    with pyggml.Llama(paths["chatml"], n_threads=1) as llama, pyggml.SmolLM2(paths["chatml"]) as smollm2:
+        assert (llama.family.name, smollm2.family.name) == ("generic", "smollm2")
+        assert [*llama.stop_tokens.values()] == ["<|im_end|>", "<|endoftext|>"]
+    assert pyggml.inspect(paths["chatml"]).family == "generic"
 
 
 def test_the_classes_also_check_a_model_that_is_loaded(paths: dict[str, Path]) -> None:

@@ -43,8 +43,20 @@ class Match:
     rivals: tuple[Family, ...] = ()
 
     def among(self, families: Sequence[Family]) -> Family | None:
-        """Returns the first of ``families`` that the model may belong to; None if it belongs to another."""
-        return next((family for family in families if family in (self.family, *self.rivals)), None)
+        """Returns which of ``families`` the model belongs to; None if it belongs to another.
+
+        A choice of one family is taken at its word if the model may belong to it. A choice among several says nothing
+        about which: if nothing else does either, the model stays of no known family.
+        """
+        fitting = [family for family in families if family in (self.family, *self.rivals)]
+        if (
+            fitting
+            and len(families) > 1
+            and all(family.needs_sign for family in fitting)
+            and self.family not in fitting
+        ):
+            return self.family
+        return next(iter(fitting), None)
 
 
 @dataclass(frozen=True)
