@@ -21,6 +21,7 @@ __all__ = [
     "Qwen2",
     "Qwen3",
     "SmolLM2",
+    "SmolLM3",
     "SmolLm2",
 ]
 
@@ -65,6 +66,9 @@ class Qwen3(FamilyModel):
 
 class SmolLM2(FamilyModel):
     """SmolLM or SmolLM2."""
+
+class SmolLM3(FamilyModel):
+    """SmolLM3."""
 
 SmolLm2 = SmolLM2
 
@@ -141,3 +145,8 @@ class Factories:
     ) -> SmolLM2:
         """SmolLM or SmolLM2."""
     use_smolm2 = use_smollm2
+
+    def use_smollm3(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
+    ) -> SmolLM3:
+        """SmolLM3."""

@@ -84,6 +84,7 @@ LAYOUTS = {
     "stablelm": Layout(norm_bias=True, qkv_bias=True, output="required"),
     "granite": Layout(facts={"logit_scale": 8.0, "residual_scale": 0.22}),
     "olmo2": Layout(pre_norms=False, qk_norm="all", post_norms=True, output="required"),
+    "smollm3": Layout(),
     "chatglm": Layout(qkv_bias=True, ffn="fused"),
     "glm4": Layout(qkv_bias=True, post_norms=True, ffn="fused"),
     "command-r": Layout(facts={"logit_scale": 0.0625}, ffn_norm=False, output="tied"),
@@ -177,6 +178,14 @@ CASES: dict[str, Case] = {
         "starcoder",
         name="SmolLM2-135M-Instruct",
         rename=_SMOLLM2_TOKENS,
+    ),
+    "smollm3": Case(
+        "smollm3",
+        ("<|im_end|>", "<|end_of_text|>", "<|eot_id|>"),  # it has Llama 3's tokens
+        "llama-bpe",
+        "smollm3",
+        name="SmolLM3-3B",
+        rename={"<|reserved_special_token_6|>": "<|im_start|>", "<|reserved_special_token_7|>": "<|im_end|>"},
     ),
     "deepseek r1 llama": Case(
         "deepseek-r1-distill-llama",

@@ -101,6 +101,15 @@ REFUSED = (
     ),
     ("command-r+", {"use_qk_norm": False}, "use_qk_norm is False; for a model of 64 blocks"),
     ("command-r", {"attention_bias": True}, "attention_bias is True"),
+    ("smollm3", {"no_rope_layers": [1, 1, 1, 1, 0]}, r"no_rope_layers is \[1, 1, 1, 1, 0\]"),
+    ("smollm3", {"no_rope_layers": None, "no_rope_layer_interval": 2}, r"no_rope_layers is \[1, 0, 1, 0, 1\]"),
+    ("smollm3", {"attention_bias": True}, "attention_bias is True"),
+    ("ministral 3", {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+    (
+        "llama",
+        {"rope_parameters": {"rope_type": "default", "llama_4_scaling_beta": 0.1}},
+        "does not support llama_4_scaling_beta for Llama models",
+    ),
     ("command-r7b", {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
 )
 
@@ -113,6 +122,19 @@ def test_is_refused_by_name(tmp_path: Path, name: str, change: dict[str, Any], m
     (tmp_path / "hf" / "config.json").write_text(json.dumps({**model["config"], **change}))
     with pytest.raises(UnsupportedArchitectureError, match=message):
         pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
+
+
+def test_what_a_ministral_3_leaves_out(tmp_path: Path) -> None:
+    """The rotations that transformers then assumes."""
+    config = dict(write(tmp_path / "hf", "ministral 3")["config"])
+    del config["rope_parameters"]
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(config))
+    pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
+    metadata = models.metadata_of(tmp_path / "model.gguf")
+    assert metadata["mistral3.rope.freq_base"] == 1e6
+    assert metadata["mistral3.rope.scaling.factor"] == 16
+    assert metadata["mistral3.rope.scaling.original_context_length"] == 16_384
+    assert metadata["mistral3.attention.temperature_scale"] == np.float32(0.1)
 
 
 def as_version_4(config: dict[str, Any]) -> dict[str, Any]:

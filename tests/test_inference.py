@@ -45,6 +45,7 @@ FILES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "gemma": ("gemma3", ("<end_of_turn>", "<eos>", "<bos>"), "Gemma 3 1b It"),
     "granite": ("granite", ("<|end_of_text|>", "<|start_of_role|>"), "Granite 3.3 2b Instruct"),
     "olmo2": ("olmo2", ("<|endoftext|>", "<|im_end|>"), "OLMo 2 0425 1B Instruct"),
+    "smollm3": ("smollm3", ("<|im_end|>", "<|end_of_text|>"), "SmolLM3 3B"),
     "glm4": ("glm4", ("<|endoftext|>", "<|user|>", "<|observation|>"), "GLM 4 9B 0414"),
     "command-r": ("command-r", ("<|END_OF_TURN_TOKEN|>", "<EOS_TOKEN>"), "C4AI Command R V01"),
     "falcon": ("falcon", ("<|endoftext|>",), "Falcon 7B"),
@@ -63,6 +64,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "use_gemma": ("gemma",),
     "use_granite": ("granite",),
     "use_olmo2": ("olmo2",),
+    "use_smollm3": ("smollm3",),
     "use_glm4": ("glm4",),
     "use_commandr": ("command-r",),
     "use_auto": tuple(FILES),
@@ -80,6 +82,7 @@ CLASSES: dict[str, type[pyggml.LLM]] = {
     "use_gemma": pyggml.Gemma,
     "use_granite": pyggml.Granite,
     "use_olmo2": pyggml.OLMo2,
+    "use_smollm3": pyggml.SmolLM3,
     "use_glm4": pyggml.Glm4,
     "use_commandr": pyggml.CommandR,
 }

@@ -90,6 +90,20 @@ GRANITE = {
 }
 GLM = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}
 
+MINISTRAL3 = {
+    "head_dim": 32,
+    **rope(
+        "yarn",
+        factor=16.0,
+        beta_fast=32.0,
+        beta_slow=1.0,
+        mscale=1.0,
+        mscale_all_dim=1.0,
+        llama_4_scaling_beta=0.1,
+        original_max_position_embeddings=32,
+    ),
+}
+
 SEEING = {
     "hidden_size": 16,
     "intermediate_size": 16,
@@ -110,6 +124,7 @@ MIXTURES = (
     Case("qwen3 moe, tied", "Qwen3Moe", {**EXPERTS, "norm_topk_prob": True, "tie_word_embeddings": True}),
     Case("qwen3 moe, stacked", "Qwen3Moe", {**EXPERTS, "norm_topk_prob": True}, is_stacked=True),
 )
+PIXTRAL = {**SEEING, "model_type": "pixtral", "head_dim": 8, "patch_size": 14}
 
 CASES = (
     Case("llama", "Llama"),
@@ -255,6 +270,37 @@ CASES = (
         "command-r+",
         "Cohere",
         {"use_qk_norm": True, "hidden_size": 32, "num_hidden_layers": 64, "tie_word_embeddings": True},
+    ),
+    Case("smollm3", "SmolLM3", {"num_hidden_layers": 5, "tie_word_embeddings": True}),
+    Case(
+        "smollm3, yarn rope",
+        "SmolLM3",
+        {"num_hidden_layers": 4, **rope("yarn", factor=4.0, original_max_position_embeddings=128)},
+    ),
+    Case("ministral", "Ministral", {"head_dim": 24, "sliding_window": 264}, n_ctx=264),
+    Case(
+        "ministral, window in some layers",
+        "Ministral",
+        {"head_dim": 16, "sliding_window": 264, "layer_types": ["full_attention", *["sliding_attention"] * 2]},
+        n_ctx=264,
+    ),
+    Case("ministral 3", "Ministral3", MINISTRAL3),
+    Case(
+        "ministral 3, other yarn rope",
+        "Ministral3",
+        {"rope_parameters": {**MINISTRAL3["rope_parameters"], "beta_fast": 4.0, "mscale": 0.5}},
+    ),
+    Case(
+        "ministral 3 that sees",
+        "Mistral3",
+        {**MINISTRAL3, "model_type": "ministral3", "tie_word_embeddings": True},
+        around={"vision_config": PIXTRAL, "tie_word_embeddings": True},
+    ),
+    Case(
+        "mistral small 3.1",
+        "Mistral3",
+        {"head_dim": 32, "model_type": "mistral", "sliding_window": None, **rope("default", rope_theta=1e9)},
+        around={"vision_config": PIXTRAL, "tie_word_embeddings": False},
     ),
     Case("command-r7b", "Cohere2", {"sliding_window": 32, "num_hidden_layers": 5, "tie_word_embeddings": True}),
     *MIXTURES,

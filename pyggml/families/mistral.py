@@ -1,10 +1,11 @@
 """Mistral, Mixtral, Ministral and their siblings."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from pyggml.families import _parts, llama2
 from pyggml.families._family import Family, Signs, Variant
-from pyggml.families._layout import Architecture
 from pyggml.families._meta import META
 
 MISTRAL = replace(
@@ -14,6 +15,48 @@ MISTRAL = replace(
     name="Mistral",
     defaults={"sliding_window": 4096},
     window="limit",
+)
+
+MINISTRAL = replace(MISTRAL, model_types=("ministral",), hf_architectures=("MinistralForCausalLM",), name="Ministral")
+
+#: What transformers assumes of a Ministral 3 that says nothing about its rotations.
+_ROTATIONS = {
+    "rope_type": "yarn",
+    "rope_theta": 1e6,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16_384,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+
+
+def _completed(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Adds the values of missing keys, which depend on the language model inside."""
+    if values.get("model_type") != "ministral3":
+        return {"sliding_window": 4096, **values}
+    rotations = values.get("rope_parameters") or values.get("rope_scaling") or _ROTATIONS
+    return {"rms_norm_eps": 1e-5, "head_dim": 128, **values, "rope_parameters": rotations}
+
+
+#: Ministral 3, and Mistral Small 3.1 and later, which see: a Mistral or a Ministral 3 is the language model inside.
+MISTRAL3 = replace(
+    MISTRAL,
+    architecture="mistral3",
+    model_types=("mistral3", "ministral3"),
+    hf_architectures=("Mistral3ForConditionalGeneration", "Ministral3ForCausalLM"),
+    name="Mistral 3 or Ministral 3",
+    ignored=(*_parts.SAVED_TABLES, r"(model\.)?(vision_tower|multi_modal_projector)\..*"),
+    required={"hidden_act": ("silu",), "model_type": ("mistral", "ministral3")},
+    defaults={},
+    spell=_completed,
+    rope=_parts.LLAMA_ROPE | {"temperature"},
+    text_config="text_config",
+    prefixes={
+        "language_model.model.": "model.",
+        "model.language_model.": "model.",
+        "language_model.lm_head.": "lm_head.",
+    },
 )
 
 _BLOCK = "model.layers.{i}"
@@ -47,10 +90,8 @@ FAMILY = Family(
         MISTRAL,
         MIXTRAL,
         META,
-        Architecture("llama", ("ministral",), ("MinistralForCausalLM",)),
-        Architecture(
-            "mistral3", ("mistral3", "ministral3"), ("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration")
-        ),
+        MINISTRAL,
+        MISTRAL3,
     ),
     required_tokens=("</s>",),
     signs=Signs(

@@ -130,12 +130,15 @@ def read_config(files: ModelFiles) -> Config:
 
 
 def _of_language_model(config: Config, layout: Layout) -> Config:
+    outer: Mapping[str, Any] = {}
     if layout.text_config is not None and layout.text_config in config.values:
         section = config.section(layout.text_config)
         if section is None:
             raise config.error(layout.text_config, "an object")
+        # transformers ties the weights by what the whole model's configuration says.
+        outer = {key: config.values[key] for key in ("tie_word_embeddings",) if key in config.values}
         config = section
-    values = config.values if layout.spell is None else layout.spell(config.values)
+    values = {**(config.values if layout.spell is None else layout.spell(config.values)), **outer}
     given = {key: value for key, value in values.items() if value is not None or key not in layout.defaults}
     return Config(config.path, {**layout.defaults, **given})
 

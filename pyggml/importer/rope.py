@@ -135,8 +135,22 @@ def _scaled(parameters: _Parameters, layout: Layout, sizes: Sizes) -> Rope:
             f"{', '.join(_SCALINGS)}"
         )
     scale(rope, parameters, layout, n_rot)
+    if parameters.section.get("llama_4_scaling_beta"):
+        _grow_queries(rope, parameters, layout)
     parameters.section.require_all_known()
     return rope
+
+
+def _grow_queries(rope: Rope, parameters: _Parameters, layout: Layout) -> None:
+    """Queries grow with the logarithm of how often their position exceeds the original context."""
+    if "temperature" not in layout.rope:
+        raise UnsupportedArchitectureError(
+            f"{parameters.section.path}: the engine does not support llama_4_scaling_beta for {layout.name} models"
+        )
+    rope.metadata |= {
+        "attention.temperature_scale": parameters.section.number("llama_4_scaling_beta"),
+        "rope.scaling.original_context_length": parameters.n_ctx_original,
+    }
 
 
 def _plain(_rope: Rope, _parameters: _Parameters, _layout: Layout, _n_rot: int) -> None:
