@@ -19,9 +19,9 @@ from pyggml.backend import find_device
 from pyggml.errors import ArchitectureMismatchError, InvalidParameterError, TokenizerError
 from pyggml.families import Family, Kind, Match
 from pyggml.gguf import GGUFReader
-from pyggml.importer.cache import Accept
+from pyggml.importer.convert import Accept
 from pyggml.llm import LLM
-from pyggml.loading import model_files
+from pyggml.loading import model_file
 from pyggml.options import LoadOptions
 from pyggml.source import Source
 
@@ -107,7 +107,7 @@ class Inference(Factories):
 
     - ``model_path``: path of a ``.gguf`` file, or any other source that :func:`pyggml.load` takes.
     - ``tokenizer_path``: a ``tokenizer.json``, a ``tokenizer.model``, or a directory with one, to use instead of the
-      vocabulary in the model's file.
+      one in the model's file.
     - the options of :func:`pyggml.load`: ``n_ctx``, ``n_parallel`` ...
 
     They raise the errors of :func:`pyggml.load`, ArchitectureMismatchError if the model is of another family, and
@@ -164,10 +164,9 @@ class Inference(Factories):
     ) -> LLM:
         """Loads any model, as the class for its family, or as a plain LLM if there is no such class."""
         _require_known(load_options)
-        files = model_files(model_path, load_options.get("progress"), tokenizer_path)
-        kind = families.kind_of(_match(files.path).family)
-        tokenizer = files.tokenizer if tokenizer_path is None else tokenizer_path
-        return self._open(LLM if kind is None else CLASSES[kind.name], files.path, tokenizer, load_options)
+        path = model_file(model_path, load_options.get("progress"), tokenizer_path)
+        kind = families.kind_of(_match(path).family)
+        return self._open(LLM if kind is None else CLASSES[kind.name], path, tokenizer_path, load_options)
 
     @classmethod
     def _gpu(cls, kind: str, index: int) -> Self:

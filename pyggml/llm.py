@@ -26,7 +26,7 @@ from pyggml.generation import bulk
 from pyggml.generation.engine import Engine
 from pyggml.generation.job import Job, Prompt, merge, prompt_ids, without_schema
 from pyggml.generation.stream import Stream
-from pyggml.importer.cache import Accept
+from pyggml.importer.convert import Accept
 from pyggml.memory.llm_context import checked_n_ctx, context_options, generates
 from pyggml.model import Model
 from pyggml.options import LoadOptions
@@ -510,7 +510,7 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             ``hf:org/repo:file.gguf``, is downloaded on first use. None: the small demonstration model that ships with
             pyggml.
         tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one; or a tokenizer object. None: the
-            vocabulary in the model's file.
+            one in the model's file.
         device: "auto" (GPUs this build can use, else the CPU), "cpu", "gpu", "cuda", "cuda:1", "metal" ... An index
             counts from 0; without one it is the first. "gpu" is a GPU of any kind; an error if there is none.
         n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits. All running requests

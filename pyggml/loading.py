@@ -10,7 +10,8 @@ from pyggml._fields import fields_of
 from pyggml.errors import InvalidParameterError, TokenizerNotFoundError
 from pyggml.files.model_files import gguf_at
 from pyggml.hub import is_reference
-from pyggml.importer.cache import Accept, Imported, imported
+from pyggml.importer.cache import imported
+from pyggml.importer.convert import Accept
 from pyggml.memory.estimate import Planner, Settings, require_room, resolve
 from pyggml.model import Model, Progress
 from pyggml.options import LoadOptions
@@ -30,7 +31,7 @@ class Opened(NamedTuple):
 
     Attributes:
         model: the model, with its weights.
-        tokenizer: tokenizer to use instead of the model's own vocabulary, if any.
+        tokenizer: tokenizer to use instead of the one in the model's file, if any.
         n_ctx: context size in tokens; None: the default.
     """
 
@@ -45,7 +46,7 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     Args:
         source: as for :func:`pyggml.load`.
         options: the other options, as for :func:`pyggml.load`.
-        accept: as for :func:`model_files`.
+        accept: as for :func:`model_file`.
 
     Raises:
         As :func:`pyggml.load`.
@@ -53,15 +54,15 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     tokenizer = options.tokenizer
     if isinstance(tokenizer, (str, os.PathLike)):
         tokenizer = _found_tokenizer(tokenizer, source)
-    files = model_files(source, options.progress, tokenizer, accept)
-    settings = _planned(files.path, options)
+    path = model_file(source, options.progress, tokenizer, accept)
+    settings = _planned(path, options)
     model = Model(
-        files.path,
+        path,
         device=options.device,
         n_gpu_layers=settings.n_gpu_layers,
         progress=options.progress,
     )
-    return Opened(model, files.tokenizer if tokenizer is None else tokenizer, settings.n_ctx)
+    return Opened(model, tokenizer, settings.n_ctx)
 
 
 def take_over(model: Model, options: LoadOptions) -> Opened:
@@ -80,9 +81,9 @@ def take_over(model: Model, options: LoadOptions) -> Opened:
     return Opened(model, options.tokenizer, options.n_ctx)
 
 
-def model_files(
+def model_file(
     source: Source, progress: Progress | None = None, tokenizer: object = None, accept: Accept | None = None
-) -> Imported:
+) -> Path:
     """The GGUF file that ``source`` names. A Hugging Face directory is imported first, unless the cache has it.
 
     Args:
@@ -97,12 +98,12 @@ def model_files(
     """
     found = identify(source, progress)
     if found.format == "huggingface":
-        files = imported(found, progress=progress, tokenizer=tokenizer, accept=accept)
+        path = imported(found, progress=progress, tokenizer=tokenizer, accept=accept)
     else:
-        files = Imported(found.path, None)
+        path = found.path
     if accept is not None:
-        accept(files.path)
-    return files
+        accept(path)
+    return path
 
 
 def _found_tokenizer(path: str | os.PathLike[str], source: Source) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float], bool | None]
 
+#: Metadata key of a checkpoint's whole ``tokenizer.json`` as text, from the GGUF specification (docs/gguf.md of ggml).
+TOKENIZER_JSON = "tokenizer.huggingface.json"
+
 _KEY_BYTES = 512
-_VALUE_BYTES = 4096
 
 
 class Model(Owner):
@@ -158,14 +160,24 @@ class Model(Owner):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """The file's metadata without arrays (:mod:`pyggml.gguf` reads those); a new dict each time.
+        """The file's metadata without arrays and the :attr:`tokenizer_json` (:mod:`pyggml.gguf` reads those).
+
+        A new dict each time.
 
         Raises:
             ClosedError: the model was closed.
         """
-        count = ffi.new("int32_t *")
-        errors.call(lib.pyg_model_meta_count, self._handle, count)
-        return dict(self._metadata_pair(index) for index in range(count[0]))
+        pairs = self._metadata_pairs(lambda key: key != TOKENIZER_JSON)
+        return {key: value.decode(errors="replace") for key, value in pairs}
+
+    @property
+    def tokenizer_json(self) -> bytes | None:
+        """The checkpoint's ``tokenizer.json``, if the file carries it (:data:`TOKENIZER_JSON`); a new copy each time.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        return next((value for _, value in self._metadata_pairs(lambda key: key == TOKENIZER_JSON)), None)
 
     def chat_template(self, name: str | None = None) -> str | None:
         """Returns the Jinja chat template called ``name``, or the default one; None if the file has none.
@@ -182,14 +194,35 @@ class Model(Owner):
         """Frees the weights once running calls end; existing contexts keep working. Can be called repeatedly."""
         errors.call(lib.pyg_model_close, self._handle)
 
-    def _metadata_pair(self, index: int) -> tuple[str, str]:
-        n_key, n_value = ffi.new("size_t *", _KEY_BYTES - 1), ffi.new("size_t *", _VALUE_BYTES - 1)
+    def _metadata_pairs(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+        """The pairs whose keys are wanted; the others' values, which may be large, are not copied."""
+        count = ffi.new("int32_t *")
+        errors.call(lib.pyg_model_meta_count, self._handle, count)
+        for index in range(count[0]):
+            key, n_value = self._metadata_key(index)
+            if wanted(key):
+                yield key, self._metadata_value(index, n_value)
+
+    def _metadata_key(self, index: int) -> tuple[str, int]:
+        """A key, and the size of its value in bytes."""
+        n_key, n_value = ffi.new("size_t *", _KEY_BYTES - 1), ffi.new("size_t *")
         while True:
-            key_size, value_size = n_key[0] + 1, n_value[0] + 1
-            key, value = ffi.new("char[]", key_size), ffi.new("char[]", value_size)
-            errors.call(lib.pyg_model_meta_get, self._handle, index, key, key_size, n_key, value, value_size, n_value)
-            if n_key[0] < key_size and n_value[0] < value_size:
-                return ffi.string(key).decode(errors="replace"), ffi.string(value).decode(errors="replace")
+            size = n_key[0] + 1
+            key = ffi.new("char[]", size)
+            errors.call(lib.pyg_model_meta_get, self._handle, index, key, size, n_key, ffi.new("char *"), 1, n_value)
+            if n_key[0] < size:
+                return ffi.string(key).decode(errors="replace"), n_value[0]
+
+    def _metadata_value(self, index: int, n_bytes: int) -> bytes:
+        if n_bytes > INT32_MAX:
+            raise errors.ModelLoadError(f"{self.path}: metadata value {index} has more than 2 GiB of text")
+        n_key, n_value = ffi.new("size_t *"), ffi.new("size_t *")
+        value = ffi.new("char[]", n_bytes + 1)
+        errors.call(
+            lib.pyg_model_meta_get, self._handle, index, ffi.new("char *"), 1, n_key, value, n_bytes + 1, n_value
+        )
+        found: bytes = ffi.string(value)
+        return found
 
     def __enter__(self) -> Self:
         return self

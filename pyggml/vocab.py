@@ -217,6 +217,21 @@ class Vocab(Owner):
         """Returns the token's text as stored, in the tokenizer's own spelling (``Ġthe``, ``▁the``)."""
         return ffi.string(self._token(token_id).text).decode(errors="replace")
 
+    def texts(self) -> list[str]:
+        """Returns the texts of all tokens, by id; faster than :meth:`text` for each.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        token, failure = ffi.new("pyg_token_info *"), ffi.new("pyg_error *")
+        found: list[str] = []
+        for token_id in range(self.n_tokens):
+            status = lib.pyg_vocab_token(self._handle, token_id, token, failure)
+            if status:
+                errors.check(status, failure)
+            found.append(ffi.string(token.text).decode(errors="replace"))
+        return found
+
     def find(self, text: str) -> int | None:
         """Returns the token stored as ``text``, in the spelling of :meth:`text`; None if there is none.
 

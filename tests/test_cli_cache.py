@@ -24,7 +24,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "cache"))
     first = HFLlama().write(tmp_path / "first-model", stored="BF16")
     second = HFLlama(seed=1).write(tmp_path / "second", stored="F32")
-    path = imported(checkpoint_at(first)).path
+    path = imported(checkpoint_at(first))
     imported(checkpoint_at(second), "q8_0")
     (path.parent / re.sub("-auto-.*", f"-q4_k_m-{'0' * 24}.gguf.part", path.name)).write_bytes(bytes(5000))
     os.utime(path, (time.time() - 7300,) * 2)

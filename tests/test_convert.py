@@ -597,10 +597,10 @@ def test_a_family_opens_its_directory(tmp_path: Path, cache: Path) -> None:
 def test_where_the_engine_would_cut_otherwise_the_own_tokenizer_encodes(tmp_path: Path, cache: Path) -> None:
     path = HFLlama().write(tmp_path / "hf") / "tokenizer.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "normalizer": {"type": "NFC"}}))
-    for _ in range(2):  # made, and found in the cache
-        with pyggml.load(tmp_path / "hf", n_threads=1) as llm:
+    report = pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
+    assert any("carries the model's own tokenizer" in note for note in report.notes)
+    for source in ("hf", "hf", "model.gguf"):  # made, found in the cache, and converted
+        with pyggml.load(tmp_path / source, n_threads=1) as llm:
             composed, combining = (llm.tokenize(text, add_special=False) for text in ("\u00e9", "e\u0301"))
             assert composed == combining
     assert len(list(cache.iterdir())) == 1
-    report = pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
-    assert any("tokenizer=" in note for note in report.notes)

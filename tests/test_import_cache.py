@@ -35,7 +35,7 @@ from pyggml.errors import (
 from pyggml.files import resumable
 from pyggml.files.model_files import checkpoint_at
 from pyggml.gguf import GGUFReader
-from pyggml.importer import Imported, cache_dir, cache_entries, clear_cache
+from pyggml.importer import cache_dir, cache_entries, clear_cache
 
 N_TENSORS = 21  # of HFLlama
 
@@ -58,7 +58,7 @@ def reference(hf: Path, tmp_path: Path) -> bytes:
     return (tmp_path / "reference.gguf").read_bytes()
 
 
-def imported(directory: Path, *arguments: Any, **keywords: Any) -> Imported:
+def imported(directory: Path, *arguments: Any, **keywords: Any) -> Path:
     return importer.imported(checkpoint_at(directory), *arguments, **keywords)
 
 
@@ -113,7 +113,7 @@ def test_what_was_stopped_goes_on_from_there(tmp_path: Path, cache: Path, hf: Pa
         imported(hf, outtype, stop_after(10))
     assert names_in(cache) == [".part"]
     told: list[float] = []
-    path = imported(hf, outtype, told.append).path
+    path = imported(hf, outtype, told.append)
     assert len(told) == N_TENSORS - 10
     assert path.read_bytes() == (tmp_path / "reference.gguf").read_bytes()
     assert names_in(cache) == [".gguf"]
@@ -124,7 +124,7 @@ def test_it_can_be_stopped_again_and_again(cache: Path, hf: Path, reference: byt
         with pytest.raises(ModelLoadError, match="stopped"):
             imported(hf, progress=stop_after(1))
     told: list[float] = []
-    assert imported(hf, progress=told.append).path.read_bytes() == reference
+    assert imported(hf, progress=told.append).read_bytes() == reference
     assert told == [1.0]
     assert names_in(cache) == [".gguf"]
 
@@ -138,7 +138,7 @@ def test_ctrl_c_keeps_what_there_is(hf: Path, reference: bytes) -> None:
     with pytest.raises(KeyboardInterrupt):
         imported(hf, progress=interrupt)
     told: list[float] = []
-    assert imported(hf, progress=told.append).path.read_bytes() == reference
+    assert imported(hf, progress=told.append).read_bytes() == reference
     assert told[0] > 0.5
 
 
@@ -158,7 +158,7 @@ def test_a_disk_that_is_full_in_the_middle(hf: Path, reference: bytes, monkeypat
         with pytest.raises(DiskFullError, match="No space left") as raised:
             imported(hf)
     assert raised.value.required_bytes > len(reference)
-    assert imported(hf).path.read_bytes() == reference
+    assert imported(hf).read_bytes() == reference
 
 
 def test_a_disk_that_loses_what_was_written(
@@ -180,7 +180,7 @@ def test_a_disk_that_loses_what_was_written(
         with pytest.raises(ModelLoadError, match=r"could not be written.*Input/output error"):
             imported(hf)
     assert names_in(cache) == [".part"]
-    assert imported(hf).path.read_bytes() == reference
+    assert imported(hf).read_bytes() == reference
 
 
 def test_a_cache_that_is_removed_meanwhile(cache: Path, hf: Path, reference: bytes) -> None:
@@ -190,13 +190,13 @@ def test_a_cache_that_is_removed_meanwhile(cache: Path, hf: Path, reference: byt
 
     with pytest.raises(ModelLoadError, match="could not be written"):
         imported(hf, progress=remove)
-    assert imported(hf).path.read_bytes() == reference
+    assert imported(hf).read_bytes() == reference
 
 
 def test_only_what_is_proven_is_kept(cache: Path, hf: Path, reference: bytes) -> None:
     """Whatever a crash of the machine makes of the file: the next import is right."""
     random = np.random.default_rng(0)
-    with GGUFReader(imported(hf).path) as reader:
+    with GGUFReader(imported(hf)) as reader:
         head_size = min(tensor.offset for tensor in reader.tensors.values())
     clear_cache()
     for damage in ("marks", "head", "cut", "cut in the head", "empty", "noise"):
@@ -218,7 +218,7 @@ def test_only_what_is_proven_is_kept(cache: Path, hf: Path, reference: bytes) ->
         else:
             content[:] = random.bytes(len(content))
         part.write_bytes(content)
-        assert imported(hf).path.read_bytes() == reference, damage
+        assert imported(hf).read_bytes() == reference, damage
         assert names_in(cache) == [".gguf"]
         clear_cache()
 
@@ -232,7 +232,7 @@ def test_what_has_no_mark_is_written_again(cache: Path, hf: Path, reference: byt
     content[len(reference) - 50_000 : len(reference)] = b"?" * 50_000  # of tensors only, which have no gaps here
     part.write_bytes(content)
     told: list[float] = []
-    assert imported(hf, progress=told.append).path.read_bytes() == reference
+    assert imported(hf, progress=told.append).read_bytes() == reference
     assert len(told) == N_TENSORS
 
 
@@ -241,7 +241,7 @@ def test_a_changed_directory_begins_anew(cache: Path, hf: Path) -> None:
         imported(hf, progress=stop_after(12))
     HFLlama(seed=1).write(hf, stored="BF16", n_shards=2)
     told: list[float] = []
-    path = imported(hf, progress=told.append).path
+    path = imported(hf, progress=told.append)
     assert len(told) == N_TENSORS
     assert names_in(cache) == [".gguf", ".part"]
     pyggml.convert(hf, cache.parent / "new.gguf")
@@ -253,11 +253,11 @@ def test_a_changed_directory_begins_anew(cache: Path, hf: Path) -> None:
     "name", ["chat_template.jinja", "additional_chat_templates/tools.jinja", "generation_config.json"]
 )
 def test_every_file_that_is_read_makes_a_difference(hf: Path, name: str) -> None:
-    paths = [imported(hf).path]
+    paths = [imported(hf)]
     for content in ("{}", "{ }"):
         (hf / name).parent.mkdir(exist_ok=True)
         (hf / name).write_text(content)
-        paths.append(imported(hf).path)
+        paths.append(imported(hf))
     assert len(set(paths)) == 3
 
 
@@ -285,7 +285,7 @@ def test_killed_after_any_tensor(cache: Path, hf: Path, reference: bytes, n: int
                 time.sleep(0.001)
         process.kill()
     assert not list(cache.glob("*.gguf")) or not n
-    assert imported(hf).path.read_bytes() == reference
+    assert imported(hf).read_bytes() == reference
     assert names_in(cache) == [".gguf"]
 
 
@@ -325,7 +325,7 @@ def test_killed_it_goes_on_from_there(cache: Path, hf: Path, reference: bytes) -
         line_of(process)
         process.kill()
     told: list[float] = []
-    assert imported(hf, progress=told.append).path.read_bytes() == reference
+    assert imported(hf, progress=told.append).read_bytes() == reference
     assert len(told) < N_TENSORS
     assert names_in(cache) == [".gguf"]
 
@@ -351,7 +351,7 @@ def test_the_second_process_waits_for_the_first(cache: Path, hf: Path, reference
             assert part == 0, "the second makes the file as well"
             tell(process, "\n" * N_TENSORS)
 
-        assert imported(hf, progress=go_on).path.read_bytes() == reference
+        assert imported(hf, progress=go_on).read_bytes() == reference
         assert process.wait() == 0
 
 
@@ -367,7 +367,7 @@ def test_the_second_takes_over_from_one_that_is_killed(cache: Path, hf: Path, re
             told.append(part)
             process.kill()
 
-        assert imported(hf, progress=kill).path.read_bytes() == reference
+        assert imported(hf, progress=kill).read_bytes() == reference
     assert told[0] == 0
     assert told[-1] == 1
     assert names_in(cache) == [".gguf"]
@@ -381,7 +381,7 @@ def test_processes_and_threads_all_at_once(cache: Path, hf: Path, reference: byt
 
     def work() -> None:
         told: list[float] = []
-        assert imported(hf, progress=told.append).path.read_bytes() == reference
+        assert imported(hf, progress=told.append).read_bytes() == reference
         n_written.append(sum(map(bool, told)))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -416,7 +416,7 @@ def test_a_forked_child_holds_no_lock(cache: Path, hf: Path, reference: bytes) -
         child = int(line_of(process))
         assert process.wait() == -signal.SIGKILL
         os.kill(child, 0)  # lives
-        assert imported(hf).path.read_bytes() == reference
+        assert imported(hf).read_bytes() == reference
         tell(process)
     assert names_in(cache) == [".gguf"]
 
@@ -429,10 +429,10 @@ def test_a_forked_child_can_import_as_well(cache: Path, hf: Path, reference: byt
         if part > 0.3 and not children:
             children.append(os.fork())
             if not children[0]:
-                is_same = imported(hf).path.read_bytes() == reference
+                is_same = imported(hf).read_bytes() == reference
                 os._exit(0 if is_same else 1)
 
-    assert imported(hf, progress=fork).path.read_bytes() == reference
+    assert imported(hf, progress=fork).read_bytes() == reference
     assert os.waitpid(children[0], 0)[1] == 0
     assert names_in(cache) == [".gguf"]
 
@@ -447,7 +447,7 @@ def test_without_locks_it_says_so_and_goes_on(
     with pytest.raises(ModelLoadError, match="stopped"):
         imported(hf, progress=stop_after(12))
     assert names_in(cache) == []
-    assert imported(hf).path.read_bytes() == reference
+    assert imported(hf).read_bytes() == reference
     assert "does not support locks (No locks available)" in caplog.text
     assert names_in(cache) == [".gguf"]
 
@@ -531,13 +531,13 @@ def test_a_leftover_is_no_model(cache: Path, hf: Path) -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_a_cache_that_can_only_be_read_still_serves(hf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = imported(hf).path
+    made = imported(hf)
 
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EROFS, os.strerror(errno.EROFS))
 
     monkeypatch.setattr(os, "utime", refuse)
-    assert imported(hf).path == made
+    assert imported(hf) == made
 
 
 def test_a_cache_that_is_no_directory_is_named(hf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -556,7 +556,7 @@ def test_descriptors_are_closed(cache: Path, hf: Path) -> None:
     for _ in range(3):
         with pytest.raises(ModelLoadError, match="stopped"):
             imported(hf, progress=stop_after(3))
-    with GGUFReader(imported(hf).path):
+    with GGUFReader(imported(hf)):
         pass
     assert n_open() == before
     assert names_in(cache) == [".gguf"]

@@ -16,8 +16,8 @@ from typing import Any
 
 import models
 
-from pyggml.tokenizer import _tokenizer_json
 from pyggml.tokenizer.sentencepiece import Algorithm, Piece, SentencePieceModel
+from pyggml.tokenizer.tokenizer_json import from_sentencepiece
 from pyggml.vocab import TokenType
 
 _SOURCE = models.VOCABULARIES.parent / "src" / "llama-vocab.cpp"
@@ -107,7 +107,7 @@ def _word_piece(vocabulary: models.Metadata) -> dict[str, Any]:
 
 
 def _sentencepiece(vocabulary: models.Metadata) -> dict[str, Any]:
-    return _tokenizer_json.from_sentencepiece(sentencepiece_model(vocabulary))
+    return from_sentencepiece(sentencepiece_model(vocabulary))
 
 
 def sentencepiece_model(vocabulary: models.Metadata) -> SentencePieceModel:

@@ -19,7 +19,7 @@ from pyggml.diagnostics._facts import Problems, listed
 from pyggml.diagnostics.report import SpecialToken, VocabularyReport
 from pyggml.errors import TokenizerError, TokenizerNotFoundError
 from pyggml.families import STOP_TOKEN_IDS
-from pyggml.importer.vocabulary import Roles, added_tokens, byte_level, find_roles, sentencepiece_bpe
+from pyggml.importer.vocabulary import Roles, added_tokens, byte_level, find_roles
 from pyggml.importer.vocabulary.chat_templates import chat_templates
 from pyggml.importer.vocabulary.pre_tokenizers import word_cut
 from pyggml.importer.vocabulary.special_tokens import ENGINE_SPECIAL, NoEndError
@@ -29,7 +29,7 @@ from pyggml.tokenizer.sentencepiece import Algorithm
 from pyggml.vocab import TokenType
 
 _NAMED_IDS = "_token_id"
-_KINDS = {"Unigram": "ugm", "WordPiece": "wpm"}
+_KINDS = {"BPE": "spm", "Unigram": "ugm", "WordLevel": "spm", "WordPiece": "wpm"}
 
 
 @dataclass(frozen=True)
@@ -153,12 +153,12 @@ class _Texts:
         types = {unknown: TokenType.UNKNOWN} if isinstance(unknown, int) else {}
         if byte_level.is_byte_level(tokenizer):
             return cls("bpe", word_cut(tokenizer).name, ids, types)
-        other = _KINDS.get(str(model.get("type")))
-        if other is None and not sentencepiece_bpe.uses_sentencepiece_spaces(tokenizer):
+        kind = str(model.get("type") or ("BPE" if "merges" in model else None))
+        if kind not in _KINDS:
             raise TokenizerError(
                 f"{files.tokenizer_file}: a tokenizer of this kind cannot be read: {model.get('type')!r}"
             )
-        return cls(other or "spm", "", ids, types)
+        return cls(_KINDS[kind], "", ids, types)
 
 
 class _LazyTokens(dict[int, Token]):

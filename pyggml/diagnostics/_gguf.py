@@ -15,13 +15,13 @@ from pyggml.diagnostics._neighbours import check_neighbours
 from pyggml.diagnostics._vocabulary import vocabulary_of
 from pyggml.diagnostics._weights import main_type
 from pyggml.diagnostics.report import FileReport, VocabularyReport
-from pyggml.errors import InferError
+from pyggml.errors import InferError, TokenizerError
 from pyggml.families import Family
 from pyggml.files.model_files import ModelFiles
 from pyggml.gguf import GGMLType, GGUFReader, TensorInfo
-from pyggml.importer.convert import NEEDS_HF_TOKENIZER
-from pyggml.model import Model
+from pyggml.model import TOKENIZER_JSON, Model
 from pyggml.survey import Finding, Survey, shorten_merges, survey
+from pyggml.tokenizer.hugging_face import open_tokenizer
 from pyggml.units import counted
 
 _NAMES = ("general.name", "general.basename", "general.finetune")
@@ -55,6 +55,7 @@ def read_gguf(files: ModelFiles) -> ModelFacts:
         if model is not None:
             _check_ids(metadata, model.vocab.n_tokens, problems)
             check_neighbours(path, model.vocab, problems)
+            _check_own_tokenizer(model, problems)
     return ModelFacts(
         path=path,
         format=files.format,
@@ -75,8 +76,14 @@ def read_gguf(files: ModelFiles) -> ModelFacts:
 
 def _vocabulary_of(model: Model, family: Family, metadata: Mapping[str, object]) -> VocabularyReport:
     pre = str(metadata.get("tokenizer.ggml.pre", "")) if model.vocab.type == "bpe" else ""
-    reason = metadata.get(NEEDS_HF_TOKENIZER)
-    return vocabulary_of(model, family, pre, None if reason is None else str(reason))
+    return vocabulary_of(model, family, pre, "engine" if model.tokenizer_json is None else TOKENIZER_JSON)
+
+
+def _check_own_tokenizer(model: Model, problems: Problems) -> None:
+    try:
+        open_tokenizer(None, model)
+    except TokenizerError as error:
+        problems.error("broken-tokenizer", str(error))
 
 
 def _rope(readers: Sequence[GGUFReader]) -> dict[str, object]:
@@ -212,9 +219,9 @@ def _check_ids(metadata: Mapping[str, object], n_tokens: int, problems: Problems
 
 
 def _repeated(metadata: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """The metadata that a report repeats: everything but long lists."""
+    """The metadata that a report repeats: everything but what is long."""
     for key in metadata:
-        if key.startswith("tokenizer.ggml.") and key.rsplit(".", 1)[1] in _COLUMNS:
+        if key == TOKENIZER_JSON or (key.startswith("tokenizer.ggml.") and key.rsplit(".", 1)[1] in _COLUMNS):
             continue
         value = metadata[key]
         yield key, value.tolist() if isinstance(value, np.ndarray) and value.size <= _LONG_LIST else value

@@ -133,8 +133,8 @@ class VocabularyReport:
         stop_tokens: token id -> text of each token that ends a generation, as with :func:`pyggml.load`.
         add_bos: whether encoding puts BOS before a text.
         add_eos: whether encoding puts EOS after a text.
-        tokenizer: why an imported file needs the checkpoint's tokenizer instead of the engine's; None: it does not, or
-            that is not known yet.
+        tokenizer: what cuts texts: "engine", or "tokenizer.huggingface.json", the checkpoint's own tokenizer in a GGUF
+            file; None: a directory, for which this is decided when it is imported.
     """
 
     type: str

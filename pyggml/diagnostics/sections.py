@@ -135,7 +135,8 @@ def _vocabulary(vocabulary: VocabularyReport) -> Iterator[tuple[str, str]]:
     special = [f"{role} {token.text} ({token.id})" for role, token in vocabulary.special.items()]
     more = [f"and {len(special) - _MAX_SPECIAL} more"] if len(special) > _MAX_SPECIAL else []
     yield "special", ", ".join(special[:_MAX_SPECIAL] + more)
-    yield "tokenizer", vocabulary.tokenizer or ""
+    has_own = vocabulary.tokenizer not in (None, "engine")
+    yield "tokenizer", f"the checkpoint's own, in the file ({vocabulary.tokenizer})" if has_own else ""
 
 
 def _layers(report: ModelReport) -> Iterator[tuple[str, str]]:

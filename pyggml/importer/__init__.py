@@ -1,13 +1,12 @@
 """Turns a Hugging Face directory into a GGUF file."""
 
 from pyggml.cache import CacheEntry, cache_dir, cache_entries, cache_limit, clear_cache, remove_entry
-from pyggml.importer.cache import Imported, imported
+from pyggml.importer.cache import imported
 from pyggml.importer.convert import Conversion, convert
 
 __all__ = [
     "CacheEntry",
     "Conversion",
-    "Imported",
     "cache_dir",
     "cache_entries",
     "cache_limit",

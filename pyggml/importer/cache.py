@@ -12,10 +12,8 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from pyggml._version import __version__
@@ -24,38 +22,20 @@ from pyggml.errors import DiskFullError, InferError, InvalidParameterError, Mode
 from pyggml.files import resumable
 from pyggml.files.model_files import ModelFiles
 from pyggml.files.partial import PartialFile
-from pyggml.gguf import GGUFReader
 from pyggml.importer.convert import (
-    NEEDS_HF_TOKENIZER,
+    Accept,
     GGUFContents,
     StoppedError,
+    check_vocabulary,
     read_contents,
     report_progress,
     write_model,
-    write_vocabulary,
 )
 from pyggml.importer.encoding import require_outtype
 from pyggml.importer.plan import place_name, read_config
-from pyggml.model import Model, Progress
-from pyggml.tokenizer.hugging_face import tokenizer_for
-
-#: Checks a GGUF file and raises if it is not acceptable.
-Accept = Callable[[Path], None]
+from pyggml.model import Progress
 
 _SUFFIXES = (".json", ".safetensors", ".model", ".jinja", ".txt")
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A directory's model in the cache.
-
-    Attributes:
-        path: the GGUF file.
-        tokenizer: the directory, if only its own tokenizer encodes every text as in training; else None.
-    """
-
-    path: Path
-    tokenizer: Path | None
 
 
 def imported(
@@ -64,7 +44,7 @@ def imported(
     progress: Progress | None = None,
     tokenizer: object = None,
     accept: Accept | None = None,
-) -> Imported:
+) -> Path:
     """Returns the cached GGUF file of a Hugging Face directory, making it first if needed.
 
     If another thread or process is already making it, this waits for the result. An interrupted import is resumed.
@@ -89,7 +69,7 @@ def imported(
     if not path.exists():
         limit = cache_limit()
         contents = read_contents(files, outtype)
-        _look_ahead(contents, path.name, directory, tokenizer, accept)
+        check_vocabulary(contents, path.name, tokenizer, accept)
         file = _claim(path, lambda: report_progress(progress, 0.0, directory))
         if file is not None:
             _remove_leftovers()
@@ -97,25 +77,7 @@ def imported(
             _shrink(limit, keep=path)
     with contextlib.suppress(OSError):  # the cache may be shared and read-only for this user
         os.utime(path)
-    with GGUFReader(path) as reader:
-        needs_own = NEEDS_HF_TOKENIZER in reader.metadata
-    return Imported(path, directory if needs_own else None)
-
-
-def _look_ahead(contents: GGUFContents, name: str, directory: Path, tokenizer: object, accept: Accept | None) -> None:
-    """Fails before the conversion if the converted model would be refused anyway."""
-    if tokenizer is None and contents.vocabulary.needs_hf_tokenizer is not None:
-        tokenizer = directory
-    if tokenizer is None and accept is None:
-        return
-    with tempfile.TemporaryDirectory(prefix="pyggml-") as folder:
-        path = Path(folder) / name
-        write_vocabulary(contents, path)
-        if accept is not None:
-            accept(path)
-        if tokenizer is not None:
-            with Model(path, device="cpu", vocab_only=True) as model:
-                tokenizer_for(model, tokenizer)
+    return path
 
 
 def _claim(path: Path, waiting: Callable[[], None]) -> PartialFile | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +24,13 @@ from pyggml.importer import encoding
 from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
 from pyggml.importer.plan import ImportPlan, read_plan
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
-from pyggml.model import Progress
+from pyggml.model import TOKENIZER_JSON, Model, Progress
 from pyggml.quant import GGMLType
 from pyggml.source import locate
+from pyggml.tokenizer.hugging_face import tokenizer_for, tokenizer_of_json
 
-#: pyggml's own metadata key: why the engine would tokenise some texts differently from the model's tokenizer. Most
-#: files do not have it.
-NEEDS_HF_TOKENIZER = "pyggml.needs_hf_tokenizer"
+#: Checks a GGUF file and raises if it is not acceptable.
+Accept = Callable[[Path], None]
 
 _MAX_THREADS = 512
 
@@ -47,7 +49,7 @@ class Conversion:
         types: element type -> number of tensors of that type.
         n_params: number of weights.
         n_bytes: size of the file.
-        notes: things a user should know, such as where the engine's own tokenizer differs; usually empty.
+        notes: things a user should know, such as that the file carries its own tokenizer; usually empty.
     """
 
     path: Path
@@ -96,6 +98,7 @@ def convert(
     threads = checked_threads(n_threads)
     target = _target(out)
     contents = read_contents(checkpoint_at(locate(hf_dir, progress)), outtype, open_imatrix(imatrix))
+    check_vocabulary(contents, target.name)
     return write_model(contents, target, progress, threads)
 
 
@@ -167,10 +170,32 @@ def write_model(
     return _report(target, contents)
 
 
-def write_vocabulary(contents: GGUFContents, target: Path) -> None:
-    """Writes a GGUF file with everything except the weights."""
-    with GGUFWriter(target) as writer:
-        _set(writer, contents)
+def check_vocabulary(contents: GGUFContents, name: str, tokenizer: object = None, accept: Accept | None = None) -> None:
+    """Makes sure before the weights are converted that the file's vocabulary will be accepted.
+
+    Args:
+        contents: what will be written.
+        name: the file's name.
+        tokenizer: the tokenizer that texts will be encoded with; None: the file's own.
+        accept: called with a GGUF file that lacks only the weights; it refuses a file by raising.
+
+    Raises:
+        TokenizerError, TokenizerNotFoundError: the tokenizer cannot be used, or belongs to another model.
+    """
+    own = contents.vocabulary.metadata.get(TOKENIZER_JSON)
+    if tokenizer is None and accept is None and own is None:
+        return
+    with tempfile.TemporaryDirectory(prefix="pyggml-") as folder:
+        path = Path(folder) / name
+        with GGUFWriter(path) as writer:
+            _set(writer, contents)
+        if accept is not None:
+            accept(path)
+        with Model(path, device="cpu", vocab_only=True) as model:
+            if tokenizer is not None:
+                tokenizer_for(model, tokenizer)
+            elif own is not None:
+                tokenizer_of_json(str(own).encode(), model, str(contents.vocabulary.tokenizer_file))
 
 
 def checked_threads(n_threads: int | None) -> int | None:
@@ -195,14 +220,11 @@ def _target(out: object) -> Path:
 
 
 def _set(writer: GGUFWriter, contents: GGUFContents) -> None:
-    vocabulary = contents.vocabulary
     metadata: dict[str, Any] = {
         **contents.plan.metadata,
         "general.file_type": contents.file_type,
-        **vocabulary.metadata,
+        **contents.vocabulary.metadata,
     }
-    if vocabulary.needs_hf_tokenizer is not None:
-        metadata[NEEDS_HF_TOKENIZER] = vocabulary.needs_hf_tokenizer
     for key, value in metadata.items():
         writer.set(key, value, _value_type(value))
     for key, (value, type) in ({} if contents.imatrix is None else quantizer_metadata(contents.imatrix)).items():
@@ -257,9 +279,9 @@ def _losses(plan: ImportPlan, types: list[GGMLType]) -> tuple[str, ...]:
 
 
 def _differences(vocabulary: Vocabulary) -> tuple[str, ...]:
-    if vocabulary.needs_hf_tokenizer is None:
+    if vocabulary.difference is None:
         return ()
     return (
-        "pass tokenizer= when loading: the engine's own tokenizer encodes some texts differently: "
-        f"{vocabulary.needs_hf_tokenizer}",
+        f"the file carries the model's own tokenizer ({TOKENIZER_JSON}), which encodes texts when pyggml loads it; "
+        f"programs that ignore it will encode some texts differently: {vocabulary.difference}",
     )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from pyggml._native import INT32_MAX, int32_array, integer
 from pyggml.errors import EngineError, InvalidParameterError, ModelNotFoundError, UnsupportedArchitectureError
 from pyggml.llm import LLM
-from pyggml.loading import model_files
+from pyggml.loading import model_file
 from pyggml.memory.llm_context import n_ctx_limit
 from pyggml.model import Model, Progress
 from pyggml.source import Source
@@ -72,10 +72,9 @@ def opened(source: Source | LLM, device: str, progress: Progress | None) -> Iter
         _require_generating(source.model)
         yield source.model, source.tokenizer
         return
-    files = model_files(source, progress)
-    with Model(files.path, device=device) as model:
+    with Model(model_file(source, progress), device=device) as model:
         _require_generating(model)
-        yield model, tokenizer_for(model, files.tokenizer)
+        yield model, tokenizer_for(model, None)
 
 
 def chunks_of(text: Text, model: Model, tokenizer: Tokenizer, n_ctx: int, n_chunks: int | None) -> Ids:

@@ -114,11 +114,10 @@ class Tokenizer(Owner):
     @cached_property
     def _around(self) -> tuple[list[int], list[int]]:
         """The tokens that the engine adds before and after a text for this model."""
-        inner = self.vocab.tokenize("a", add_special=False)
-        whole = self.vocab.tokenize("a", add_special=True)
-        starts = (i for i in range(len(whole)) if inner and whole[i : i + len(inner)] == inner)
-        start = next(starts, int(self.vocab.add_bos))
-        return whole[:start], whole[start + len(inner) :]
+        # An empty text, since the engine need not be able to cut any other where a tokenizer of another kind encodes.
+        around = self.vocab.tokenize("", add_special=True)
+        n_before = 1 if len(around) > 1 else int(self.vocab.add_bos)
+        return around[:n_before], around[n_before:]
 
     @cached_property
     def _puts_space_first(self) -> bool:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from pyggml.errors import InvalidParameterError, TokenizerError, TokenizerNotFoundError
-from pyggml.files.json_file import parse_object, read_bytes, read_object
+from pyggml.files.json_file import MAX_BYTES, parse_object, read_bytes, read_object
 from pyggml.files.model_files import TOKENIZERS
 from pyggml.tokenizer import sentencepiece
-from pyggml.tokenizer._tokenizer_json import from_sentencepiece
 from pyggml.tokenizer.sentencepiece import Piece, SentencePieceModel
+from pyggml.tokenizer.tokenizer_json import from_sentencepiece
 from pyggml.vocab import TokenType
 
 Json = Mapping[str, Any]
@@ -144,9 +144,7 @@ def _content(file: Path) -> dict[str, Any] | SentencePieceModel:
     """Reads a file by its content, whatever its name."""
     data = read_bytes(file, TokenizerError) or b""
     if data.lstrip()[:1] in (b"{", b"["):
-        content = parse_object(data, str(file), TokenizerError)
-        _require_tokenizer_json(content, file)
-        return content
+        return parse_json(data, str(file))
     if _TIKTOKEN_LINE.match(data):
         raise TokenizerError(f"{file} is {_UNREADABLE['*.tiktoken']}")
     try:
@@ -157,14 +155,26 @@ def _content(file: Path) -> dict[str, Any] | SentencePieceModel:
         ) from None
 
 
-def _require_tokenizer_json(content: Json, file: Path) -> None:
+def parse_json(data: bytes, name: str) -> dict[str, Any]:
+    """Parses the content of a ``tokenizer.json``, wherever it is kept.
+
+    Args:
+        data: the content.
+        name: its name in messages.
+
+    Raises:
+        TokenizerError: it is too large, no JSON, or not a ``tokenizer.json``.
+    """
+    if len(data) > MAX_BYTES:
+        raise TokenizerError(f"{name} has {len(data)} bytes; pyggml reads at most {MAX_BYTES}")
+    content = parse_object(data, name, TokenizerError)
     if isinstance(content.get("model"), dict):
-        return
+        return content
     if "vocab" in content and "config" in content:
-        raise TokenizerError(f"{file} is {_UNREADABLE['tekken.json']}")
+        raise TokenizerError(f"{name} is {_UNREADABLE['tekken.json']}")
     if content and all(isinstance(value, int) for value in content.values()):
-        raise TokenizerError(f"{file} is {_UNREADABLE['vocab.json']}")
-    raise TokenizerError(f'{file} is not a tokenizer.json: it has no "model"')
+        raise TokenizerError(f"{name} is {_UNREADABLE['vocab.json']}")
+    raise TokenizerError(f'{name} is not a tokenizer.json: it has no "model"')
 
 
 def _with_added_pieces(model: SentencePieceModel, directory: Path) -> SentencePieceModel:

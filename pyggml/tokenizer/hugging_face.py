@@ -1,4 +1,4 @@
-"""Hugging Face tokenizers, used instead of the vocabulary in the model's file."""
+"""Hugging Face tokenizers, from files or from the model's own file, in place of the engine's."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyggml.errors import InferError, InvalidParameterError, TokenizerError
-from pyggml.model import Model
+from pyggml.model import TOKENIZER_JSON, Model
 from pyggml.tokenizer import Tokenizer, files
-from pyggml.tokenizer._tokenizer_json import without_special_tokens
 from pyggml.tokenizer.pieces import bytes_of_tokens
+from pyggml.tokenizer.tokenizer_json import assembles_special_tokens, without_special_tokens
 from pyggml.vocab import TokenAttr, Vocab
 
 if TYPE_CHECKING:
@@ -25,15 +25,20 @@ _SPECIAL = TokenAttr.CONTROL | TokenAttr.UNKNOWN
 _PROPERTIES = {"special": _SPECIAL, "lstrip": TokenAttr.LSTRIP, "rstrip": TokenAttr.RSTRIP}
 _FILLER = TokenAttr.UNUSED | TokenAttr.USER_DEFINED
 
-_WAY_OUT = "use this model's own tokenizer, or none to use the vocabulary in the model's file"
+_WAY_OUT = "use this model's own tokenizer, or none for the one in the model's file"
+_WAY_AROUND = (
+    "pass another tokenizer as tokenizer=, or Tokenizer(model.vocab) of an open Model for the engine's own, or convert "
+    "the model again"
+)
 
 
-def open_tokenizer(path: str | os.PathLike[str], model: Model) -> Tokenizer:
+def open_tokenizer(path: str | os.PathLike[str] | None, model: Model) -> Tokenizer:
     """Opens a tokenizer and checks that it belongs to a model.
 
     Args:
         path: a ``tokenizer.json``, a SentencePiece ``tokenizer.model``, or a directory with one of them; the former is
-            preferred.
+            preferred. None: the model's own, as :func:`pyggml.load` takes it: the ``tokenizer.json`` that the model's
+            file carries, or else the engine's with the file's vocabulary.
         model: the model that will read the ids.
 
     Raises:
@@ -42,8 +47,35 @@ def open_tokenizer(path: str | os.PathLike[str], model: Model) -> Tokenizer:
         InvalidParameterError: ``path`` is not a path.
         ClosedError: the model was closed.
     """
+    if path is None:
+        return _own_tokenizer(model)
     file, content = files.read(path)
     return HuggingFaceTokenizer(content, model.vocab, str(file))
+
+
+def _own_tokenizer(model: Model) -> Tokenizer:
+    """The tokenizer in the model's file. By GGUF's specification, a ``tokenizer.json`` there is the better one."""
+    data = model.tokenizer_json
+    if data is None:
+        return Tokenizer(model.vocab)
+    try:
+        return tokenizer_of_json(data, model, f"{model.path}: {TOKENIZER_JSON}")
+    except TokenizerError as error:
+        raise TokenizerError(f"{error}; {_WAY_AROUND}") from error
+
+
+def tokenizer_of_json(data: bytes, model: Model, name: str) -> Tokenizer:
+    """Opens a tokenizer from the content of a ``tokenizer.json``.
+
+    Args:
+        data: the content.
+        model: the model that will read the ids.
+        name: its name in messages.
+
+    Raises:
+        TokenizerError: as :func:`open_tokenizer`.
+    """
+    return HuggingFaceTokenizer(files.parse_json(data, name), model.vocab, name)
 
 
 def tokenizer_for(model: Model, tokenizer: object) -> Tokenizer:
@@ -54,7 +86,7 @@ def tokenizer_for(model: Model, tokenizer: object) -> Tokenizer:
         TokenizerError, TokenizerNotFoundError: as :func:`open_tokenizer`.
     """
     if tokenizer is None:
-        return Tokenizer(model.vocab)
+        return _own_tokenizer(model)
     if isinstance(tokenizer, Tokenizer):
         if tokenizer.vocab is not model.vocab:
             raise InvalidParameterError("this tokenizer was opened for another model: open it again for this one")
@@ -86,8 +118,9 @@ class HuggingFaceTokenizer(Tokenizer):
         """
         super().__init__(vocab)
         self._name = name
-        self._as_text, self._as_tokens = self._guarded(lambda: _build(_adapted(content, vocab)))
+        self._as_tokens, self._as_text = self._guarded(lambda: _build(_adapted(content, vocab)))
         self._spelled = self._guarded(lambda: bytes_of_tokens(content.get("decoder")))
+        self._separates_words = content.get("decoder") is None
         self._require_same_vocabulary()
 
     @cached_property
@@ -106,6 +139,10 @@ class HuggingFaceTokenizer(Tokenizer):
         if spelling is None or self.vocab.attr(token_id) & _SPECIAL:
             return own
         return self._spelled(spelling)
+
+    @cached_property
+    def _puts_space_first(self) -> bool:
+        return self._separates_words or super()._puts_space_first
 
     def _guarded(self, work: Callable[[], T]) -> T:
         """Runs code that may fail inside ``tokenizers``, whose panics are not Exceptions."""
@@ -127,16 +164,19 @@ class HuggingFaceTokenizer(Tokenizer):
             TokenizerError: an id differs, or the tokenizer has too many ids or too few.
         """
         vocab, tokens = self.vocab, self._as_tokens
-        largest = max(tokens.get_vocab(with_added_tokens=True).values(), default=-1)
+        ids = tokens.get_vocab(with_added_tokens=True)
+        largest = max(ids.values(), default=-1)
         if largest >= vocab.n_tokens:
             raise self._mismatch(
                 f"has ids up to {largest} ({tokens.id_to_token(largest)!r}), but the model has {vocab.n_tokens} tokens"
             )
-        for token_id in range(vocab.n_tokens):
+        for token_id, text in enumerate(vocab.texts()):
+            if ids.get(text) == token_id:
+                continue
             spelling = tokens.id_to_token(token_id)
             if spelling is None:
                 self._require_filler(token_id, largest + 1)
-            elif spelling != vocab.text(token_id):
+            elif spelling != text:
                 self._require_same_bytes(token_id, spelling)
 
     def _require_filler(self, token_id: int, n_tokens: int) -> None:
@@ -177,10 +217,25 @@ def _adapted(content: Mapping[str, Any], vocab: Vocab) -> dict[str, Any]:
 
 
 def _build(content: Mapping[str, Any]) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
-    """One that reads special tokens in a text as text, and one that reads them as tokens.
+    """One that reads special tokens in a text as tokens, and one that reads them as text.
 
     Threads share both; neither is ever changed.
     """
     from tokenizers import Tokenizer as Engine  # imported late: it takes longer than all of pyggml
 
-    return Engine.from_str(json.dumps(without_special_tokens(content))), Engine.from_str(json.dumps(content))
+    as_tokens = Engine.from_str(_serialized(content))
+    if assembles_special_tokens(content):
+        return as_tokens, Engine.from_str(_serialized(without_special_tokens(content)))
+    as_text = Engine(as_tokens.model)  # shares the model, which is what takes time and memory
+    if as_tokens.normalizer is not None:
+        as_text.normalizer = as_tokens.normalizer
+    if as_tokens.pre_tokenizer is not None:
+        as_text.pre_tokenizer = as_tokens.pre_tokenizer
+    added = sorted(as_tokens.get_added_tokens_decoder().items())
+    as_text.add_tokens([token for _, token in added])
+    as_text.encode_special_tokens = True
+    return as_tokens, as_text
+
+
+def _serialized(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, check_circular=False, separators=(",", ":"))

@@ -11,7 +11,15 @@ import numpy as np
 
 from pyggml.errors import TokenizerError
 from pyggml.families import STOP_TOKEN_IDS
-from pyggml.importer.vocabulary import added_tokens, byte_level, sentencepiece_bpe, unigram, word_piece
+from pyggml.importer.vocabulary import (
+    added_tokens,
+    byte_level,
+    embedded,
+    sentencepiece_bpe,
+    unigram,
+    unlike_engine,
+    word_piece,
+)
 from pyggml.importer.vocabulary import special_tokens as _special_tokens
 from pyggml.importer.vocabulary.added_tokens import AddedToken
 from pyggml.importer.vocabulary.chat_templates import chat_templates
@@ -19,6 +27,7 @@ from pyggml.importer.vocabulary.cut import Cut
 from pyggml.importer.vocabulary.post_processors import Surroundings, surroundings
 from pyggml.importer.vocabulary.special_tokens import SpecialTokens, named_text, special_tokens
 from pyggml.importer.vocabulary.token_table import MAX_TOKENS, Token, TokenTable
+from pyggml.model import TOKENIZER_JSON
 from pyggml.tokenizer.files import TokenizerDirectory, read_directory
 from pyggml.tokenizer.sentencepiece import Algorithm, SentencePieceModel
 from pyggml.vocab import TokenType
@@ -33,17 +42,17 @@ class Vocabulary:
             :meth:`pyggml.gguf.GGUFWriter.set` takes them.
         n_tokens: number of tokens, including those that only pad the embedding.
         end_ids: the tokens that the directory's files name as ends of a text, ascending.
-        needs_hf_tokenizer: None, or why the engine would tokenise some texts differently, so that the Hugging Face
-            tokenizer must encode. Decoding is the same in any case.
-        tokenizer_files: the files of the Hugging Face tokenizer; the first is the one to open.
+        difference: why the engine would cut some texts differently, so that the metadata have the checkpoint's own
+            tokenizer too, which encodes; None: it cuts every text the same.
+        tokenizer_file: the file that the tokenizer was read from.
         notes: for the report: tokens that were dropped or made up.
     """
 
     metadata: Mapping[str, object]
     n_tokens: int
     end_ids: tuple[int, ...]
-    needs_hf_tokenizer: str | None
-    tokenizer_files: tuple[Path, ...]
+    difference: str | None
+    tokenizer_file: Path
     notes: tuple[str, ...]
 
 
@@ -80,11 +89,12 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
             **cut.metadata,
             **roles.metadata,
             **chat_templates(files),
+            **({TOKENIZER_JSON: embedded.tokenizer_json(files, cut.tokens, kept)} if differences else {}),
         },
         n_tokens=len(tokens),
         end_ids=roles.special.ends,
-        needs_hf_tokenizer=_shown("; ".join(differences)) or None,
-        tokenizer_files=tuple(_tokenizer_files(files)),
+        difference=_shown("; ".join(differences)) or None,
+        tokenizer_file=files.tokenizer_file,
         notes=tuple(_notes(roles.dropped, tokens)),
     )
 
@@ -131,12 +141,13 @@ def _cut(files: TokenizerDirectory, added: list[AddedToken]) -> Cut:
     try:
         if files.sentencepiece is not None:
             return _cut_of_model(files.sentencepiece, added, where)
-        return _cut_of_json(files.tokenizer_json, added, where)
+        return _cut_of_json(files, added, where)
     except TokenizerError as error:
         raise TokenizerError(str(error) if where in str(error) else f"{where}: {error}") from None
 
 
-def _cut_of_json(tokenizer: Mapping[str, Any], added: list[AddedToken], where: str) -> Cut:
+def _cut_of_json(files: TokenizerDirectory, added: list[AddedToken], where: str) -> Cut:
+    tokenizer = files.tokenizer_json
     kind = tokenizer["model"].get("type") or ("BPE" if "merges" in tokenizer["model"] else None)
     if kind == "BPE" and byte_level.is_byte_level(tokenizer):
         return byte_level.cut(tokenizer, added, where)
@@ -146,8 +157,10 @@ def _cut_of_json(tokenizer: Mapping[str, Any], added: list[AddedToken], where: s
         return unigram.cut(tokenizer, where)
     if kind == "WordPiece":
         return word_piece.cut(tokenizer, added, where)
-    name = "BPE that is neither byte-level nor SentencePiece's" if kind == "BPE" else repr(kind)
-    raise TokenizerError(f"this kind of tokenizer is not supported: {name}")
+    if kind in unlike_engine.KINDS:
+        special = {*added_tokens.special_texts(files), *(token.text for token in added)}
+        return unlike_engine.cut(tokenizer, special, where)
+    raise TokenizerError(f"this kind of tokenizer is not supported: {kind!r}")
 
 
 def _cut_of_model(model: SentencePieceModel, added: list[AddedToken], where: str) -> Cut:
@@ -214,13 +227,6 @@ def _columns(tokens: list[Token], has_scores: bool) -> dict[str, object]:
     if has_scores:
         columns["tokenizer.ggml.scores"] = np.array([token.score for token in tokens], np.float32)
     return columns
-
-
-def _tokenizer_files(files: TokenizerDirectory) -> Iterable[Path]:
-    yield files.tokenizer_file
-    for name in ("tokenizer_config.json", "added_tokens.json"):
-        if (files.path / name).is_file():
-            yield files.path / name
 
 
 def _shown(text: str) -> str:

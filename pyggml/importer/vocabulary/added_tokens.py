@@ -11,7 +11,8 @@ from pyggml.importer.vocabulary.token_table import Token, TokenTable
 from pyggml.tokenizer.files import TokenizerDirectory
 from pyggml.vocab import TokenType
 
-_WHITESPACE_RULES = ("lstrip", "rstrip", "single_word")
+#: Options for matching an added token.
+WHITESPACE_RULES = ("lstrip", "rstrip", "single_word")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def _named(files: TokenizerDirectory) -> Iterator[AddedToken]:
         files.tokenizer_config.get("added_tokens_decoder"),
         f'{files.path / "tokenizer_config.json"}: "added_tokens_decoder"',
     )
-    special = set(_special_texts(files))
+    special = set(special_texts(files))
     where = str(files.path / "added_tokens.json")
     for text, token_id in files.added_tokens.items():
         yield AddedToken(token_id, text, text in special, False, (), where)
@@ -81,13 +82,13 @@ def _decoded(tokens: object, where: str) -> Iterator[AddedToken]:
 def _added(token_id: object, token: object, where: str) -> AddedToken:
     if not isinstance(token, dict) or not isinstance(token.get("content"), str):
         raise TokenizerError(f'{where}: an object with a "content" was expected, not {token!r:.100}')
-    rules = tuple(rule for rule in _WHITESPACE_RULES if token.get(rule))
+    rules = tuple(rule for rule in WHITESPACE_RULES if token.get(rule))
     is_special, is_normalized = bool(token.get("special")), bool(token.get("normalized"))
     return AddedToken(token_id, token["content"], is_special, is_normalized, rules, where)
 
 
-def _special_texts(files: TokenizerDirectory) -> Iterator[str]:
-    """The texts of tokens with special roles, from the older kinds of files."""
+def special_texts(files: TokenizerDirectory) -> Iterator[str]:
+    """Yields the texts of tokens with special roles, from the files beside the tokenizer."""
     for source in (files.tokenizer_config, files.special_tokens):
         for key, value in source.items():
             if key.endswith("_token"):

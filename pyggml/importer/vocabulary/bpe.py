@@ -11,7 +11,7 @@ from pyggml.importer.vocabulary.token_table import MAX_TOKENS, Token, TokenTable
 Merge = tuple[str, str]
 
 _MAX_MERGES = 4 * MAX_TOKENS
-_UNSUPPORTED = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
+_UNSUPPORTED = ("continuing_subword_prefix", "end_of_word_suffix")
 
 
 def tokens_of(model: Mapping[str, Any], where: str) -> TokenTable:
@@ -20,6 +20,7 @@ def tokens_of(model: Mapping[str, Any], where: str) -> TokenTable:
     Raises:
         TokenizerError: it is damaged, or the model uses an option that the engine does not support.
     """
+    require_no_dropout(model, where)
     for option in _UNSUPPORTED:
         if model.get(option):
             raise TokenizerError(f'{where}["{option}"] is {model[option]!r:.80}, which the engine does not support')
@@ -28,6 +29,19 @@ def tokens_of(model: Mapping[str, Any], where: str) -> TokenTable:
     for text, token_id in texts_by_id(model.get("vocab"), place):
         table.add(token_id, Token(text), place)
     return table
+
+
+def require_no_dropout(model: Mapping[str, Any], where: str) -> None:
+    """Refuses a tokenizer that leaves out merges at random.
+
+    Raises:
+        TokenizerError: it does.
+    """
+    if model.get("dropout"):
+        raise TokenizerError(
+            f'{where}["dropout"] is {model["dropout"]!r:.80}, so that the same text has other ids each time: set it to '
+            "null"
+        )
 
 
 def merges_of(model: Mapping[str, Any], tokens: TokenTable, where: str) -> list[Merge]:

@@ -20,7 +20,8 @@ from pyggml.tokenizer.sentencepiece import SentencePieceModel
 from pyggml.vocab import TokenType
 
 SPACE = "▁"
-_BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
+#: The tokens for bytes.
+BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
 
 
 def uses_sentencepiece_spaces(tokenizer: Mapping[str, Any]) -> bool:
@@ -92,7 +93,7 @@ def _scored(listed: TokenTable, merges: Sequence[Merge], unknown: object) -> Tok
         scores.setdefault(left + right, -float(rank))
     tokens = TokenTable(ids=listed.ids)
     for token_id, token in listed.by_id.items():
-        type = TokenType.BYTE if token.text in _BYTES else TokenType.NORMAL
+        type = TokenType.BYTE if token.text in BYTES else TokenType.NORMAL
         type = TokenType.UNKNOWN if token.text == unknown else type
         tokens.by_id[token_id] = Token(token.text, type, scores.get(token.text, -float(len(merges))))
     return tokens
@@ -163,7 +164,7 @@ def _metaspace_differences(step: Mapping[str, Any], tokens: TokenTable) -> Itera
 
 
 def _fallback_differences(bytes_known: Collection[str]) -> Iterator[str]:
-    if any(byte not in bytes_known for byte in _BYTES):
+    if any(byte not in bytes_known for byte in BYTES):
         yield "unknown characters do not become bytes"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ _SPACE = "▁"
 
 # Pieces that merges can make; the others only match their own spelling, or come from bytes.
 _MERGED = frozenset({TokenType.NORMAL, TokenType.UNUSED})
+# Options of BPE with which it gives tokens that are not the results of merges.
+_WORDS_AS_TOKENS = ("ignore_merges", "continuing_subword_prefix", "end_of_word_suffix")
+_BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
 _ADDED = frozenset({TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED})
 
 
@@ -38,12 +42,30 @@ def from_sentencepiece(model: SentencePieceModel) -> dict[str, Any]:
     }
 
 
-def without_special_tokens(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Respells special tokens so that no text can produce them.
+def assembles_special_tokens(content: Mapping[str, Any]) -> bool:
+    """Whether the algorithm may give a special token for plain text, without looking for it as one.
 
-    ``tokenizers`` has an option not to match them, but its algorithms may still assemble them: a unigram model encodes
-    ``</s>`` in a text as that token, since it is in the vocabulary. The new spellings contain a NUL, which no text that
-    gets here does.
+    A unigram model encodes ``</s>`` in a text as that token if it is in the vocabulary. BPE does so only where merges
+    make the token, or where it may be a word or a character.
+    """
+    model = content["model"]
+    listed = model["vocab"]
+    vocab = listed if isinstance(listed, Mapping) else {text for text, _ in listed}
+    present = {token["content"] for token in content["added_tokens"] if token["special"] and token["content"] in vocab}
+    if not present:
+        return False
+    if "merges" not in model or any(map(model.get, _WORDS_AS_TOKENS)):
+        return True
+    if any(len(text) == 1 or _BYTE.fullmatch(text) for text in present):
+        return True
+    merged = (merge.replace(" ", "") if isinstance(merge, str) else "".join(merge) for merge in model["merges"])
+    return not present.isdisjoint(merged)
+
+
+def without_special_tokens(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Respells special tokens so that no text can produce them, not even where the algorithm assembles them.
+
+    The new spellings contain a NUL, which no text that gets here does.
     """
     names = {token["content"]: f"\0{token['id']}" for token in content["added_tokens"] if token["special"]}
 

@@ -1,0 +1,53 @@
+"""Tokenizers of a kind that the engine does not have: whole words, and BPE over characters.
+
+Only the checkpoint's own tokenizer can encode for them. The engine gets their tokens spelled as SentencePiece's, so
+that it decodes them and finds the special ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from pyggml.importer.vocabulary.bpe import require_no_dropout
+from pyggml.importer.vocabulary.cut import Cut
+from pyggml.importer.vocabulary.sentencepiece_bpe import BYTES, SPACE
+from pyggml.importer.vocabulary.token_table import Token, TokenTable, texts_by_id
+from pyggml.tokenizer.pieces import bytes_of_tokens
+from pyggml.vocab import TokenType
+
+KINDS = frozenset({"BPE", "WordLevel"})
+
+
+def cut(tokenizer: Mapping[str, Any], literal: Collection[str], where: str) -> Cut:
+    """Reads such a tokenizer from a ``tokenizer.json``.
+
+    Args:
+        tokenizer: the file's content.
+        literal: tokens that other files and settings name, which keep their spelling.
+        where: the file, for messages.
+
+    Raises:
+        TokenizerError: it is damaged, or its tokens have no bytes of their own.
+    """
+    model, place = tokenizer["model"], f'{where}: "model"["vocab"]'
+    require_no_dropout(model, f'{where}: "model"')
+    unknown = model.get("unk_token")
+    bytes_of = bytes_of_tokens(tokenizer.get("decoder"))
+    tokens = TokenTable()
+    for text, token_id in texts_by_id(model.get("vocab"), place):
+        type = TokenType.UNKNOWN if text == unknown else TokenType.BYTE if text in BYTES else TokenType.NORMAL
+        spelled = _spelled(bytes_of(text)) if type is TokenType.NORMAL and text not in literal else text
+        tokens.add(token_id, Token(spelled, type), place)
+    metadata: dict[str, object] = {"tokenizer.ggml.add_space_prefix": False}
+    if unknown in tokens.ids:
+        metadata["tokenizer.ggml.unknown_token_id"] = tokens.ids[unknown]
+    return Cut("llama", tokens, metadata, differences=[f"the engine has no tokenizer of this kind: {_kind(model)}"])
+
+
+def _spelled(piece: bytes) -> str:
+    return piece.decode(errors="replace").replace(" ", SPACE)
+
+
+def _kind(model: Mapping[str, Any]) -> str:
+    return "BPE that is neither byte-level nor SentencePiece's" if "merges" in model else str(model.get("type"))
