@@ -31,16 +31,23 @@ class Weight(ABC):
         n_cols: values per row.
         type: the element type that stores it without loss, or with the least loss.
         error: the largest relative error of that type.
+        compact: the same matrix in a smaller type that holds it as well, but that the engine multiplies with rounded
+            activations; None if there is none.
     """
 
     n_rows: int
     n_cols: int
     type: GGMLType
     error: float = 0.0
+    compact: Weight | None = None
 
     @abstractmethod
     def floats(self, rows: Rows) -> Floats:
         """The values of some rows: float32, (n, n_cols)."""
+
+    def in_type(self, type: GGMLType) -> Weight | None:
+        """This matrix or :attr:`compact`, whichever has this type; None if neither has."""
+        return next((each for each in (self, self.compact) if each is not None and each.type == type), None)
 
     def stored(self, rows: Rows) -> npt.NDArray[np.generic]:
         """Some rows as stored by :attr:`type`: (n, n_cols), or (n, bytes per row) for quantised types."""
@@ -94,6 +101,7 @@ class Reordered(Weight):
         self._source, self._order = source, order
         self.n_rows, self.n_cols, self.type = len(order), source.n_cols, source.type
         self.error = source.error
+        self.compact = None if source.compact is None else Reordered(source.compact, order)
 
     def floats(self, rows: Rows) -> Floats:
         """See :class:`Weight`."""
@@ -114,6 +122,8 @@ class Stacked(Weight):
         types = {part.type for part in parts}
         self.type = types.pop() if len(types) == 1 else GGMLType.F32
         self.error = max(part.error for part in parts)
+        compact = [part.compact for part in parts if part.compact is not None]
+        self.compact = Stacked(compact) if len(compact) == len(parts) else None
 
     def floats(self, rows: Rows) -> Floats:
         """See :class:`Weight`."""

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import checkpoints
 import numpy as np
 import pytest
+from checkpoint_formats import (
+    FORMATS,
+    GROUPS,
+    IMPORTED,
+    Format,
+    Layer,
+    compressed,
+    group_of,
+    int_quantized,
+    of_linear,
+    other,
+)
 from hf_llama import HFLlama
 from test_convert import PROMPT, computed, require_close, types_of
 from test_safetensors import require_quick_error
@@ -17,186 +30,66 @@ import pyggml
 from pyggml.errors import InferError, ModelLoadError, ModelNotFoundError, UnsupportedArchitectureError
 from pyggml.gguf import GGUFReader
 
-Layer = tuple[dict[str, Any], Any]  # tensors by suffix, and the weights that they mean
 
-RANDOM = np.random.default_rng(5)
-
-
-def codes(n_rows: int, n_cols: int, bits: int) -> Any:
-    return RANDOM.integers(0, 2**bits, (n_rows, n_cols))
-
-
-def scales(n_rows: int, n_groups: int, dtype: Any = np.float16) -> Any:
-    return (RANDOM.uniform(0.5, 1.5, (n_rows, n_groups)) / 40).astype(dtype)
-
-
-def meant(unsigned: Any, zeros: Any, scale: Any) -> Any:
-    """(code - zero) * scale, with scales and zero points of groups."""
-    n_per_group = unsigned.shape[1] // scale.shape[1]
-    wide = [np.repeat(np.asarray(each, np.float32), n_per_group, axis=1) for each in (zeros, scale)]
-    return ((unsigned - wide[0]) * wide[1]).astype(np.float32)
-
-
-def packed(unsigned: Any, bits: int) -> Any:
-    """Codes of a row in 32-bit words, the first in the lowest bits."""
-    n_per_word = 32 // bits
-    padded = np.pad(unsigned, ((0, 0), (0, -unsigned.shape[1] % n_per_word))).astype(np.uint64)
-    groups = padded.reshape(len(unsigned), -1, n_per_word)
-    return sum(groups[..., i] << np.uint64(bits * i) for i in range(n_per_word)).astype(np.uint32).view(np.int32)
-
-
-def int_quantized(weight: Any, *, asymmetric: bool = False, dtype: Any = np.float32) -> Layer:
-    n_rows, n_cols = weight.shape
-    # as bfloat16 or float16 would hold it, whatever it is stored as
-    scale = (checkpoints.bf16_values(scales(n_rows, 1)) / 16).astype(dtype)
-    q = codes(n_rows, n_cols, 8)
-    zero = RANDOM.integers(100, 156, (n_rows, 1)) if asymmetric else np.full((n_rows, 1), 128)
-    tensors = {"weight": (q - 128).astype(np.int8), "weight_scale": scale}
-    if asymmetric:
-        tensors["weight_zero_point"] = (zero - 128).astype(np.int8)
-    return tensors, meant(q, zero, scale)
-
-
-def pack_quantized(weight: Any, *, bits: int = 4, group: int = 32, asymmetric: bool = False) -> Layer:
-    n_rows, n_cols = weight.shape
-    n_groups = 1 if group < 0 else n_cols // group
-    scale, q = scales(n_rows, n_groups) / (1 if bits == 4 else 16), codes(n_rows, n_cols, bits)
-    middle = 2 ** (bits - 1)
-    zero = RANDOM.integers(0, 2**bits, (n_rows, n_groups)) if asymmetric else np.full((n_rows, n_groups), middle)
-    tensors: dict[str, Any] = {
-        "weight_packed": packed(q, bits),
-        "weight_scale": checkpoints.bf16(scale),
-        "weight_shape": np.array([n_rows, n_cols]),
-    }
-    if asymmetric:
-        tensors["weight_zero_point"] = np.ascontiguousarray(packed(np.ascontiguousarray(zero.T), bits).T)
-    return tensors, meant(q, zero, checkpoints.bf16_values(scale))
-
-
-def float8(weight: Any, *, block: bool = False) -> Layer:
-    n_rows, n_cols = weight.shape
-    code = RANDOM.integers(0, 256, (n_rows, n_cols)).astype(np.uint8)
-    code[code & 127 == 127] = 0
-    sign, exponent, mantissa = 1 - 2.0 * (code >> 7), (code >> 3 & 15).astype(int), code & 7
-    value = np.where(exponent, (8 + mantissa) * 2.0 ** (exponent - 10), mantissa * 2.0**-9) * sign
-    stored = checkpoints.Stored("F8_E4M3", code)
-    if block:
-        scale = (scales(-(-n_rows // 16), -(-n_cols // 32)) / 16).astype(np.float32)
-        wide = np.repeat(np.repeat(scale, 16, 0), 32, 1)[:n_rows, :n_cols]
-        return {"weight": stored, "weight_scale_inv": scale}, (value * wide).astype(np.float32)
-    scale = (scales(n_rows, 1) / 16).astype(np.float32)
-    return {"weight": stored, "weight_scale": scale}, (value * scale).astype(np.float32)
-
-
-def gptq(weight: Any, *, bits: int = 4, group: int = 32, symmetric: bool = True, act_order: bool = False) -> Layer:
-    n_rows, n_cols = weight.shape
-    n_groups = n_cols // group
-    scale, q = scales(n_rows, n_groups) / (1 if bits == 4 else 16), codes(n_rows, n_cols, bits)
-    middle = 2 ** (bits - 1)
-    zero = np.full((n_rows, n_groups), middle) if symmetric else RANDOM.integers(1, 2**bits, (n_rows, n_groups))
-    group_of_column = np.arange(n_cols) // group
-    if act_order:
-        RANDOM.shuffle(group_of_column)
-    tensors = {
-        "qweight": np.ascontiguousarray(packed(q, bits).T),
-        "qzeros": packed(np.ascontiguousarray(zero.T) - 1, bits),
-        "scales": np.ascontiguousarray(scale.T),
-        "g_idx": group_of_column.astype(np.int32),
-        "bias": np.zeros(n_rows, np.float16),  # which the tool writes where a layer has none
-    }
-    return tensors, ((q - zero[:, group_of_column]) * scale.astype(np.float32)[:, group_of_column]).astype(np.float32)
-
-
-def awq(weight: Any, *, group: int = 32) -> Layer:
-    n_rows, n_cols = weight.shape
-    scale, q = scales(n_rows, n_cols // group), codes(n_rows, n_cols, 4)
-    zero = RANDOM.integers(0, 16, scale.shape)
-
-    def interleaved(columns: Any) -> Any:
-        order = [0, 2, 4, 6, 1, 3, 5, 7]
-        return packed(columns.reshape(len(columns), -1, 8)[..., order].reshape(len(columns), -1), 4)
-
-    tensors = {
-        "qweight": interleaved(np.ascontiguousarray(q.T)),
-        "qzeros": interleaved(np.ascontiguousarray(zero.T)),
-        "scales": np.ascontiguousarray(scale.T),
-    }
-    return tensors, meant(q, zero, scale)
-
-
-def compressed(bits: int, kind: str = "int") -> dict[str, Any]:
-    weights = {"num_bits": bits, "type": kind, "symmetric": True, "strategy": "channel", "dynamic": False}
-    return {
-        "quant_method": "compressed-tensors",
-        "format": "whatever it may say",
-        "quantization_status": "frozen",
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": None}},
-        "ignore": ["lm_head"],
-    }
-
-
-FP8 = {"quant_method": "fp8", "weight_block_size": [16, 32]}
-GPTQ4, GPTQ8 = ({"quant_method": "gptq", "bits": bits, "group_size": 32, "desc_act": False} for bits in (4, 8))
-AWQ = {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}
-
-FORMATS: dict[str, tuple[dict[str, Any], Callable[[Any], Layer], str, float]] = {
-    # the configuration, what makes a layer, the type it becomes, and how far weights may be off
-    "w8a8": (compressed(8), int_quantized, "Q8_0", 0),
-    "w8a8, asymmetric": (compressed(8), lambda w: int_quantized(w, asymmetric=True), "BF16", 2**-8),
-    "packed 4 bits": (compressed(4), pack_quantized, "Q4_0", 0),
-    "packed 4 bits, channels": (compressed(4), lambda w: pack_quantized(w, group=-1), "Q4_0", 0),
-    "packed 4 bits, asymmetric": (compressed(4), lambda w: pack_quantized(w, asymmetric=True), "Q4_1", 2**-7),
-    "packed 4 bits, small groups": (compressed(4), lambda w: pack_quantized(w, group=16), "BF16", 2**-8),
-    "packed 8 bits": (compressed(8), lambda w: pack_quantized(w, bits=8), "Q8_0", 0),
-    "fp8": (compressed(8, "float"), float8, "BF16", 2**-8),
-    "fp8 in blocks": (FP8, lambda w: float8(w, block=True), "BF16", 2**-8),
-    "gptq": (GPTQ4, gptq, "Q4_0", 0),
-    "gptq, asymmetric": (GPTQ4, lambda w: gptq(w, symmetric=False), "Q4_1", 2**-7),
-    "gptq, 8 bits": (GPTQ8, lambda w: gptq(w, bits=8), "Q8_0", 0),
-    "gptq, act order": (GPTQ4, lambda w: gptq(w, act_order=True), "F16", 2**-11),
-    "awq": (AWQ, awq, "Q4_1", 2**-7),
-}
-
-
-def written(directory: Path, config: dict[str, Any], make: Callable[[Any], Layer]) -> tuple[HFLlama, dict[str, Any]]:
+def written(directory: Path, format: Format) -> tuple[HFLlama, dict[str, Any]]:
     """A Llama whose linear layers are quantised, and its tensors."""
     llama = HFLlama()
     tensors: dict[str, Any] = {}
     for name, weight in llama.weights.items():
         if "_proj" in name:
-            layer, llama.weights[name] = make(weight)
+            layer, llama.weights[name] = format.layer(name.removesuffix(".weight"), weight)
             tensors |= {name.removesuffix("weight") + suffix: data for suffix, data in layer.items()}
         else:
             tensors[name] = checkpoints.bf16(weight)
-    llama.config["quantization_config"] = config
+    llama.config |= format.config
     llama.write_tensors(directory, tensors)
     return llama, tensors
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [name for name in IMPORTED if FORMATS[name].type])
 def test_quantised_weights_are_carried(tmp_path: Path, name: str) -> None:
-    config, make, type, tolerance = FORMATS[name]
-    llama, _ = written(tmp_path / "hf", config, make)
+    format = FORMATS[name]
+    llama, _ = written(tmp_path / "hf", format)
     report = pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
     types = types_of(tmp_path / "model.gguf")
-    assert types["blk.1.ffn_up.weight"].name == types["blk.0.attn_q.weight"].name == type
+    assert types["blk.1.ffn_up.weight"].name == types["blk.0.attn_q.weight"].name == format.type
     assert types["output.weight"].name == "BF16"
     with GGUFReader(tmp_path / "model.gguf") as reader:
         for ours, theirs in (("ffn_up", "mlp.up_proj"), ("ffn_down", "mlp.down_proj"), ("attn_v", "self_attn.v_proj")):
             found = reader.dequantized(f"blk.1.{ours}.weight")
             expected = llama.weights[f"model.layers.1.{theirs}.weight"]
-            limit = np.abs(expected).max() if type == "Q4_1" else np.abs(expected)
-            assert (np.abs(found - expected) <= tolerance * limit).all()
-    assert any("not exact" in note for note in report.notes) == (type not in ("Q8_0", "Q4_0"))
+            assert (np.abs(found - expected) <= format.error * np.abs(expected)).all()
+    assert any("not exact" in note for note in report.notes) == (format.error > 0)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", IMPORTED)
 def test_quantised_models_compute_what_their_weights_mean(tmp_path: Path, name: str) -> None:
     """Also where rows are put in another order: queries and keys."""
-    config, make, _, _ = FORMATS[name]
-    llama, _ = written(tmp_path / "hf", config, make)
+    llama, _ = written(tmp_path / "hf", FORMATS[name])
     pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf", "f32")
     require_close(computed(tmp_path / "model.gguf"), llama.logits(PROMPT), 1e-3)
+
+
+ASYMMETRIC = ["packed 4 bits, asymmetric", "gptq, asymmetric", "awq"]
+
+
+@pytest.mark.parametrize("name", ASYMMETRIC)
+def test_4_bits_with_zero_points_keep_their_accuracy_or_their_size(tmp_path: Path, name: str) -> None:
+    """F16 multiplies with activations of 16 bits, Q5_0 holds the same integers."""
+    llama, _ = written(tmp_path / "hf", FORMATS[name])
+    reports = {
+        outtype: pyggml.convert(tmp_path / "hf", tmp_path / f"{outtype}.gguf", outtype) for outtype in ("auto", "q5_0")
+    }
+    expected = llama.logits(PROMPT)
+    rms = (computed(tmp_path / "auto.gguf") - expected).std() / expected.std()
+    assert rms < 0.004  # of which the bfloat16 embedding and output have most
+    assert any("14 tensors of integers with zero points take" in note for note in reports["auto"].notes)
+    assert reports["q5_0"].types["Q5_0"] >= 14
+    assert reports["q5_0"].n_bytes < 0.6 * reports["auto"].n_bytes
+    with GGUFReader(tmp_path / "q5_0.gguf") as reader:
+        for i in range(llama.n_layer):
+            found = reader.dequantized(f"blk.{i}.ffn_down.weight")
+            np.testing.assert_array_equal(found, llama.weights[f"model.layers.{i}.mlp.down_proj.weight"])
 
 
 def test_scales_too_small_for_float16_keep_their_weights_as_floats(tmp_path: Path) -> None:
@@ -205,7 +98,7 @@ def test_scales_too_small_for_float16_keep_their_weights_as_floats(tmp_path: Pat
         factor = np.float32(2.0**-20)
         return {**tensors, "weight_scale": tensors["weight_scale"] * factor}, means * factor
 
-    llama, _ = written(tmp_path / "hf", compressed(8), tiny)
+    llama, _ = written(tmp_path / "hf", replace(FORMATS["w8a8"], make=tiny))
     report = pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
     assert types_of(tmp_path / "model.gguf")["blk.0.ffn_up.weight"].name == "BF16"
     assert "not exact" in report.notes[0]
@@ -219,7 +112,7 @@ def test_scales_that_float16_rounds_are_told(tmp_path: Path) -> None:
         tensors, means = int_quantized(weight)
         return {**tensors, "weight_scale": tensors["weight_scale"] * np.float32(1.0003)}, means
 
-    written(tmp_path / "hf", compressed(8), odd)
+    written(tmp_path / "hf", replace(FORMATS["w8a8"], make=odd))
     report = pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
     assert types_of(tmp_path / "model.gguf")["blk.0.ffn_up.weight"].name == "Q8_0"
     assert "not exact" in report.notes[0]
@@ -277,20 +170,72 @@ BROKEN: dict[str, tuple[str, Callable[[dict[str, Any]], object], type[InferError
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_quantised_tensors_are_named(tmp_path: Path, name: str) -> None:
     format, change, kind, message = BROKEN[name]
-    config, make, _, _ = FORMATS[format]
-    llama, tensors = written(tmp_path / "hf", config, make)
+    llama, tensors = written(tmp_path / "hf", FORMATS[format])
     change(tensors)
     llama.write_tensors(tmp_path / "hf", tensors)
     require_quick_error(lambda: pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf"), kind, message, tmp_path)
 
 
-CONFIGURATIONS = {
-    "unknown": ({"quant_method": "bitsandbytes"}, "quantised with 'bitsandbytes'"),
-    "3 bits": ({**GPTQ4, "bits": 3}, "GPTQ weights have 3 bits"),
-    "marlin": ({**GPTQ4, "checkpoint_format": "marlin"}, "checkpoint_format is 'marlin'"),
-    "gemv": ({**AWQ, "version": "gemv"}, "in the layout 'gemv'"),
-    "6 bits": (compressed(6), r"weights have \[6\] bits"),
-    "sparse": ({**compressed(8), "sparsity_config": {"format": "sparse-24-bitmask"}}, "'sparse-24-bitmask'"),
+def quantization_of(name: str) -> dict[str, Any]:
+    settings: dict[str, Any] = FORMATS[name].config["quantization_config"]
+    return settings
+
+
+def of_linear_and(**values: Any) -> dict[str, Any]:
+    return {"quantization_config": {**quantization_of("packed 4 bits"), **values}}
+
+
+ROTATION = {"R3": {"type": "hadamard", "apply": [{"targets": ["Linear"], "location": "input"}]}}
+
+CONFIGURATIONS: dict[str, tuple[Mapping[str, Any], str]] = {
+    **{name: (format.config, format.refusal) for name, format in FORMATS.items() if format.refusal},
+    "8 bits": (other("bitsandbytes", load_in_8bit=True), "to 8 bits with bitsandbytes"),
+    "before it had a name": ({"quantization_config": {"load_in_4bit": True}}, "to 4 bits with bitsandbytes"),
+    "mlx, twice": (
+        {"quantization": {"group_size": 64, "bits": 3}, "quantization_config": {"group_size": 64, "bits": 3}},
+        "to 3 bits with MLX, which pyggml cannot read. Download the model that they were made from",
+    ),
+    **{
+        method: (other(method), f"with {title}, which pyggml cannot read")
+        for method, title in {
+            "aqlm": "AQLM",
+            "bitnet": "BitNet",
+            "eetq": "EETQ",
+            "fbgemm_fp8": "FBGEMM FP8",
+            "fp_quant": "FP-Quant",
+            "higgs": "HIGGS",
+            "hqq": "HQQ",
+            "quanto": "Quanto",
+            "spqr": "SpQR",
+            "torchao": "torchao",
+            "vptq": "VPTQ",
+            "never heard of": "'never heard of'",
+        }.items()
+    },
+    "no name": (other("x") | {"quantization_config": {"surprise": 1}}, "with 'None'"),
+    "3 bits": (other("gptq", bits=3), "GPTQ weights have 3 bits"),
+    "marlin": (other("gptq", bits=4, checkpoint_format="marlin"), "checkpoint_format is 'marlin'"),
+    "gemv": (other("awq", bits=4, version="gemv"), "in the layout 'gemv'"),
+    "auto-round": (
+        other("auto-round", bits=4, packing_format="auto_round:gptqmodel"),
+        "packing_format of AutoRound is 'auto_round:gptqmodel' with 4 bits",
+    ),
+    "6 bits": (of_linear("pack-quantized", bits=6), "weights of group_0 are 6-bit 'int' codes"),
+    "a strategy": (of_linear("pack-quantized", bits=4, strategy="token"), "for each 'token'"),
+    "a type": (of_linear("pack-quantized", bits=4, kind="complex"), "4-bit 'complex' codes"),
+    "4-bit floats": (
+        of_linear("nvfp4-pack-quantized", bits=4, kind="float", strategy="group", group_size=16),
+        "4-bit 'float' codes with a scale for each 'group' of 16",
+    ),
+    "a format": (of_linear("marlin-24", bits=4), "the weights are stored as 'marlin-24'"),
+    "dense": (of_linear("dense", bits=4), "the weights are stored as 'dense'"),
+    "a group's format": (
+        compressed("mixed-precision", {**group_of(["Linear"], bits=4), "format": "mxfp6-pack-quantized"}),
+        "the weights of group_0 are stored as 'mxfp6-pack-quantized'",
+    ),
+    "sparse": (of_linear_and(sparsity_config={"format": "sparse-24-bitmask"}), "'sparse-24-bitmask'"),
+    "rotated": (of_linear_and(transform_config={"config_groups": ROTATION}), "R3 rotates the 'input' of modules"),
+    "pruned": (of_linear_and(moe_sparsity_config={"method": "prune"}), "removes experts from some layers"),
 }
 
 
@@ -298,8 +243,112 @@ CONFIGURATIONS = {
 def test_unknown_quantisations_are_refused(tmp_path: Path, name: str) -> None:
     config, message = CONFIGURATIONS[name]
     llama = HFLlama()
-    llama.config["quantization_config"] = config
+    llama.config |= config
     llama.write(tmp_path / "hf")
     require_quick_error(
         lambda: pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf"), UnsupportedArchitectureError, message, tmp_path
     )
+
+
+# --- configurations and tensors that contradict each other --------------------------------------------------------
+
+PLAIN = replace(FORMATS["packed 4 bits"], make=lambda weight: ({"weight": weight}, weight))
+WRONG: dict[str, tuple[Format, Mapping[str, Any], str]] = {
+    # what is stored, what config.json says, and the message
+    **{
+        f"{name} of floats": (
+            PLAIN,
+            FORMATS[name].config,
+            rf"weight holds F32 numbers, but by config.json they are {said}",
+        )
+        for name, said in {
+            "gptq": r"4-bit integers \(gptq\)",
+            "awq": r"4-bit integers \(awq\)",
+            "auto-round": r"4-bit integers \(auto-round\)",
+            "fp8": r"8-bit floats with scales \(fp8\)",
+            "packed 4 bits": r"4-bit integers in groups of 32 \(group_0\)",
+            "w8a8": r"8-bit integers \(group_0\)",
+            "nvfp4": r"4-bit floats in groups of 16 \(group_0\)",
+            "float8": r"8-bit floats \(group_0\)",
+        }.items()
+    },
+    "int8 of float8": (FORMATS["float8"], FORMATS["w8a8"].config, "weight holds F8_E4M3 numbers"),
+    "float8 of int8": (FORMATS["w8a8"], FORMATS["float8"].config, "weight holds I8 numbers"),
+    "other groups": (
+        FORMATS["packed 4 bits"],
+        of_linear("pack-quantized", bits=4, strategy="group", group_size=16),
+        r"weight_scale has shape \(64, 2\); for a weight of shape \(64, 64\), \(64, 4\) was expected",
+    ),
+    "rows for groups": (
+        FORMATS["packed 4 bits"],
+        of_linear("pack-quantized", bits=4),
+        r"weight_scale has shape \(64, 2\); for a weight of shape \(64, 64\), \(64, 1\) was expected",
+    ),
+    "other bits": (
+        FORMATS["packed 8 bits"],
+        FORMATS["packed 4 bits"].config,
+        r"weight_packed' has shape \(64, 16\); by config.json it must be \(64, 8\)",
+    ),
+    "zero points": (
+        FORMATS["packed 4 bits, asymmetric"],
+        FORMATS["packed 4 bits"].config,
+        "holds zero points other than 0, but by config.json there are none: 4-bit integers in groups of 32",
+    ),
+    "no zero points": (
+        FORMATS["packed 4 bits"],
+        FORMATS["packed 4 bits, asymmetric"].config,
+        "no tensor 'model.layers.0.self_attn.q_proj.weight_zero_point'",
+    ),
+    "ignored": (
+        FORMATS["packed 4 bits"],
+        of_linear_and(ignore=["lm_head", "re:.*k_proj"]),
+        "k_proj.weight_packed is stored as I32 codes with scales, but by quantization_config in config.json this "
+        "module is to be ignored",
+    ),
+    "of no group": (
+        FORMATS["packed 4 bits"],
+        compressed("pack-quantized", group_of(["re:.*self_attn.*"], bits=4, **GROUPS)),
+        "gate_proj.weight_packed is stored as I32 codes with scales, .* belongs to no group of config_groups",
+    ),
+    "the output": (FORMATS["packed 4 bits"], of_linear_and(ignore=[]), "lm_head.weight holds BF16 numbers"),
+    "a group's format": (
+        FORMATS["packed 8 bits"],
+        compressed("mixed-precision", {**group_of(["Linear"], bits=8, **GROUPS), "format": "int-quantized"}),
+        "weight_packed holds the codes, but by config.json group_0 is stored as 'int-quantized'",
+    ),
+    "no configuration": (
+        FORMATS["gptq"],
+        {},
+        "qweight is stored, as GPTQ or AWQ does it, but config.json does not say",
+    ),
+    "no configuration for mlx": (FORMATS["mlx"], {}, "scales is stored, as MLX does it"),
+    "no configuration for bitsandbytes": (FORMATS["bitsandbytes"], {}, "weight.absmax is stored, as bitsandbytes does"),
+    "awq for gptq": (FORMATS["gptq"], FORMATS["awq"].config, r"qweight' has shape \(8, 64\); by config.json"),
+    "gptq in other groups": (
+        FORMATS["gptq"],
+        other("gptq", bits=4, group_size=64),
+        r"scales have shape \(2, 64\); by config.json there are 4-bit codes in groups of 64",
+    ),
+    "left out": (
+        FORMATS["gptq"],
+        other("gptq", bits=4, group_size=32, dynamic={"-:.*k_proj": {}}),
+        r"k_proj.qweight is stored, but by quantization_config in config.json \(gptq\) this module is not quantised",
+    ),
+    "blocks": (
+        FORMATS["fp8"],
+        other("fp8", weight_block_size=[16, 16]),
+        r"weight_scale_inv has shape \(2, 2\); for a weight of shape \(64, 64\), \(4, 4\) was expected",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_configuration_that_contradicts_the_tensors_is_refused(tmp_path: Path, name: str) -> None:
+    format, config, message = WRONG[name]
+    written(tmp_path / "hf", replace(format, config=config))
+    kinds = (ModelLoadError, ModelNotFoundError)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(kinds, match=message) as raised:
+        pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf")
+    assert len(str(raised.value)) < 1000
+    assert sorted(tmp_path.rglob("*")) == before

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 from pyggml.importer.safetensors import Checkpoint
-from pyggml.importer.schemes import Scheme
+from pyggml.importer.schemes import Role, Scheme
 from pyggml.importer.tensors import Tensors
 from pyggml.weights import Weight
 
@@ -14,7 +14,7 @@ from pyggml.weights import Weight
 _SAMPLE = 4096
 
 #: A weight of a quantised module, its shape, and what the module is made of: the name, type and shape of each tensor.
-_Signature = tuple[str, tuple[int, ...], tuple[tuple[str, str, tuple[int, ...]], ...]]
+_Signature = tuple[str, Role, Hashable, tuple[int, ...], tuple[tuple[str, str, tuple[int, ...]], ...]]
 
 
 class HeaderTensors(Tensors):
@@ -28,19 +28,21 @@ class HeaderTensors(Tensors):
             self._modules[name.rpartition(".")[0]].append(name)
         self._seen: dict[_Signature, tuple[Weight, list[str]]] = {}
 
-    def weight(self, name: str, shape: tuple[int, ...], *, is_transposed: bool = False) -> Weight:
+    def weight(
+        self, name: str, shape: tuple[int, ...], role: Role = "linear", *, is_transposed: bool = False
+    ) -> Weight:
         """See :class:`~pyggml.importer.tensors.Tensors`."""
         module = name.rpartition(".")[0]
         members = self._modules.get(module, [])
         if self._scheme is None or len(members) < 2:
-            return super().weight(name, shape, is_transposed=is_transposed)
-        signature = self._signature(name, module, members, shape)
+            return super().weight(name, shape, role, is_transposed=is_transposed)
+        signature = self._signature(name, role, module, members, shape)
         if signature in self._seen:
             weight, used = self._seen[signature]
             self._used.update(f"{module}.{suffix}" for suffix in used)
             return weight
         before = set(self._used)
-        weight = super().weight(name, shape, is_transposed=is_transposed)
+        weight = super().weight(name, shape, role, is_transposed=is_transposed)
         self._seen[signature] = weight, [each.rpartition(".")[2] for each in self._used - before]
         return weight
 
@@ -63,7 +65,8 @@ class HeaderTensors(Tensors):
             file.seek(stored.offset + offset)
             return file.read(min(_SAMPLE, stored.nbytes))
 
-    def _signature(self, name: str, module: str, members: list[str], shape: tuple[int, ...]) -> _Signature:
+    def _signature(self, name: str, role: Role, module: str, members: list[str], shape: tuple[int, ...]) -> _Signature:
         stored = ((each, self.checkpoint[self._stored_names[each]]) for each in sorted(members))
         parts = tuple((each[len(module) :], tensor.dtype, tensor.shape) for each, tensor in stored)
-        return name[len(module) :], shape, parts
+        settings = None if self._scheme is None else self._scheme.settings(self.module(name, role))
+        return name[len(module) :], role, settings, shape, parts

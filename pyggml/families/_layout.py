@@ -91,6 +91,15 @@ class Tensor:
     is_float: bool = False
     is_transposed: bool = False
 
+    @property
+    def role(self) -> Literal["linear", "output", "embedding", "other"]:
+        """What it is for: a projection, the one after the last block, an embedding, or something else."""
+        if "embed" in self.source:
+            return "embedding"
+        if self.target == "output.weight":
+            return "output"
+        return "linear" if len(self.shape) == 2 and not self.is_float else "other"
+
     def exists(self, sizes: Sizes, block: int = 0) -> bool:
         """Whether a model of these sizes has it, in this block if it belongs to one."""
         return self.when is None or all(sizes.is_on(switch, block) for switch in self.when.split(" and "))

@@ -28,6 +28,7 @@ from pyggml.model import TOKENIZER_JSON, Model, Progress
 from pyggml.quant import GGMLType
 from pyggml.source import locate
 from pyggml.tokenizer.hugging_face import tokenizer_for, tokenizer_of_json
+from pyggml.units import bytes_text
 
 #: Checks a GGUF file and raises if it is not acceptable.
 Accept = Callable[[Path], None]
@@ -260,21 +261,42 @@ def _report(target: Path, contents: GGUFContents) -> Conversion:
         types={name: names.count(name) for name in sorted(set(names))},
         n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors),
         n_bytes=target.stat().st_size,
-        notes=(*_losses(plan, contents.types), *_differences(vocabulary), *vocabulary.notes),
+        notes=(
+            *_losses(plan, contents.types),
+            *_growth(plan, contents.types),
+            *_differences(vocabulary),
+            *vocabulary.notes,
+        ),
     )
 
 
 def _losses(plan: ImportPlan, types: list[GGMLType]) -> tuple[str, ...]:
     """A note on quantised weights that no type holds exactly."""
-    errors = [
-        tensor.weight.error
-        for tensor, type in zip(plan.tensors, types, strict=True)
-        if tensor.weight.error and type == tensor.weight.type
-    ]
+    exact = (tensor.weight.in_type(type) for tensor, type in zip(plan.tensors, types, strict=True))
+    errors = [weight.error for weight in exact if weight is not None and weight.error]
     if not errors:
         return ()
     return (
         f"{len(errors)} quantised tensors are not exact: the largest relative error of a weight is {max(errors):.1e}",
+    )
+
+
+def _growth(plan: ImportPlan, types: list[GGMLType]) -> tuple[str, ...]:
+    """A note on weights that are floats for the sake of accuracy, and what they would be otherwise."""
+    grown = [
+        (quant.nbytes(type, tensor.shape), tensor.weight.compact, tensor.shape)
+        for tensor, type in zip(plan.tensors, types, strict=True)
+        if type == tensor.weight.type
+    ]
+    smaller = [(n, compact.type, shape) for n, compact, shape in grown if compact is not None]
+    if not smaller:
+        return ()
+    type = smaller[0][1].name.lower()
+    now, then = sum(n for n, _, _ in smaller), sum(quant.nbytes(compact, shape) for _, compact, shape in smaller)
+    return (
+        f"{len(smaller)} tensors of integers with zero points take {bytes_text(now)} as floats, which keep the "
+        f"checkpoint's accuracy; outtype {type!r} keeps the same integers in {bytes_text(then)}, but the engine then "
+        "rounds activations to 8 bits, and all other matrices are quantised as well",
     )
 
 

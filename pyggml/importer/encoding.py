@@ -25,6 +25,9 @@ _PLAIN = {"f32": GGMLType.F32, "f16": GGMLType.F16, "bf16": GGMLType.BF16}
 #: Valid output types: "auto" keeps the checkpoint's types, the others are the engine's names.
 OUTTYPES: tuple[str, ...] = ("auto", *sorted(FILE_TYPES))
 
+# Element types whose file type has another name.
+_FILE_TYPE_OF = {GGMLType.MXFP4: "mxfp4_moe"}
+
 # Values that one thread encodes at a time: enough to outweigh the cost of a task, few enough that they stay in the CPU
 # cache as float32 and that all threads together need little memory.
 _CHUNK = 2**20
@@ -106,13 +109,13 @@ def encoded_parts(
     Raises:
         ModelLoadError: the type cannot hold a value; the message names the tensor.
     """
-    weight = tensor.weight
-    matter = importances(tensor, imatrix) if type.is_quantized and type != weight.type else None
+    weight, exact = tensor.weight, tensor.weight.in_type(type)
+    matter = importances(tensor, imatrix) if type.is_quantized and exact is None else None
 
     def encoded(block: tuple[int, slice]) -> npt.NDArray[Any]:
         matrix, rows = block
-        if type == weight.type:
-            return weight.stored(rows)
+        if exact is not None:
+            return exact.stored(rows)
         return encode(weight.floats(rows), type, None if matter is None else matter[matrix])
 
     try:
@@ -155,4 +158,5 @@ def _file_type(types: Iterable[GGMLType], tensors: Iterable[PlannedTensor]) -> i
     for type, tensor in zip(types, tensors, strict=True):
         if not tensor.is_float:
             sizes[type] += tensor.weight.n_rows * tensor.weight.n_cols
-    return FILE_TYPES[sizes.most_common(1)[0][0].name.lower()]
+    most = sizes.most_common(1)[0][0]
+    return FILE_TYPES[_FILE_TYPE_OF.get(most, most.name.lower())]

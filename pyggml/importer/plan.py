@@ -215,10 +215,10 @@ def _plan_tensor(tensor: Tensor, sizes: Sizes, tensors: Tensors, i: int) -> Plan
     shape = tuple(sizes.of(name) if isinstance(name, str) else name for name in tensor.shape)
     source = tensor.source.replace("{i}", str(i))
     if tensor.each is None:
-        weight = tensors.weight(source, shape, is_transposed=tensor.is_transposed)
+        weight = tensors.weight(source, shape, tensor.role, is_transposed=tensor.is_transposed)
     else:
         n = sizes.of(tensor.each)
-        weight = Stacked([tensors.weight(source.replace("{e}", str(e)), shape) for e in range(n)])
+        weight = Stacked([tensors.weight(source.replace("{e}", str(e)), shape, tensor.role) for e in range(n)])
     if tensor.transform is not None:
         weight = tensor.transform(weight, sizes)
     shape = _written_shape(tensor, sizes, weight)

@@ -1,12 +1,16 @@
-"""Quantised weights of a checkpoint: integers with scales, and 8-bit floats with scales.
+"""Quantised weights of a checkpoint: integers with scales.
 
 Where a GGUF type has the same form (groups of whole blocks that share a scale), the integers are copied unchanged:
-8 bits without a zero point become Q8_0, 4 bits Q4_0, and 4 bits with a zero point Q4_1. These types store their scale
-as float16; weights whose scales do not fit in that become floats.
+8 bits without a zero point become Q8_0, and 4 bits Q4_0. These types store their scale as float16; weights whose scales
+do not fit in that become floats.
+
+4 bits with zero points are the same numbers in Q5_0, but become F16 unless Q5_0 is asked for. Models with zero points
+are made for activations of 16 bits, and the engine multiplies whatever is not a float with activations of 8.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 
 import numpy as np
@@ -18,6 +22,7 @@ from pyggml.weights import Floats, Rows, Weight
 _BLOCK = 32
 # Half a unit in the last place of float16: a scale with a larger rounding error does not fit.
 _ROUNDING = 2.0**-11
+_LARGEST = float(np.finfo(np.float16).max)
 #: The largest relative error of numbers stored as these types.
 ROUNDING = {GGMLType.F16: 2.0**-11, GGMLType.BF16: 2.0**-8}
 
@@ -38,7 +43,6 @@ class Affine(Weight):
         scales: Floats,
         zeros: Codes | None,
         group_of_column: npt.NDArray[np.intp] | None = None,
-        float_type: GGMLType = GGMLType.BF16,
     ) -> None:
         """Describes the matrix.
 
@@ -49,15 +53,17 @@ class Affine(Weight):
             scales: (n_rows, n_groups), finite.
             zeros: zero points, the same shape; None if all are 0.
             group_of_column: (n_cols,); None: groups are runs of equal length.
-            float_type: the type to store the weights as if no block type can hold them.
         """
         self.n_rows, self.n_cols = n_rows, n_cols
         self._bits, self._scales = bits, scales
         self._zeros = None if zeros is None or not zeros.any() else zeros
         self._group_of_column = group_of_column
         self._scale_error = _scale_error(scales)
-        self.type = self._block_type() or float_type
-        self.error = self._block_error() if self.type.is_quantized else ROUNDING[self.type]
+        block_type = self._block_type()
+        self._set_type(block_type if block_type and self._zeros is None else float_type(scales, 2.0**bits))
+        if self._zeros is not None and block_type is not None:
+            self.compact = copy.copy(self)
+            self.compact._set_type(block_type)
 
     @abstractmethod
     def codes(self, rows: Rows) -> Codes:
@@ -65,37 +71,33 @@ class Affine(Weight):
 
     def floats(self, rows: Rows) -> Floats:
         """See :class:`Weight`."""
-        scales = self._scales[rows]
-        groups = self._groups()
-        codes = self.codes(rows)
-        if self._zeros is not None:
-            codes = np.subtract(codes, self._zeros[rows][:, groups], dtype=np.int16)
-        return np.multiply(codes, scales[:, groups], dtype=np.float32)
+        return np.multiply(self._without_zeros(rows), self._scales[rows][:, self._groups()], dtype=np.float32)
 
     def stored(self, rows: Rows) -> npt.NDArray[np.generic]:
         """See :class:`Weight`."""
         if not self.type.is_quantized:
             return super().stored(rows)
-        codes = self.codes(rows).reshape(-1, self.n_cols // _BLOCK, _BLOCK)
-        scales = self._scales_of_blocks(self._scales[rows])
+        codes = self._without_zeros(rows).reshape(-1, self.n_cols // _BLOCK, _BLOCK)
+        scales = _as_bytes(self._scales_of_blocks(self._scales[rows]))
         if self.type == GGMLType.Q8_0:
-            parts = [_as_bytes(scales), codes.astype(np.int8).view(np.uint8)]
-        else:
-            # 4 bits: the first half of a block in the low halves of its bytes, the second in the high ones
-            nibbles = (codes + 8).astype(np.uint8)
-            packed = nibbles[..., : _BLOCK // 2] | nibbles[..., _BLOCK // 2 :] << np.uint8(4)
-            parts = [_as_bytes(scales), *self._minima(rows), packed]
+            parts = [scales, codes.astype(np.int8).view(np.uint8)]
+        elif self.type == GGMLType.Q4_0:
+            parts = [scales, _halves((codes + 8).astype(np.uint8))]
+        else:  # Q5_0: the fifth bits of a block's codes stand before their nibbles
+            unsigned = (codes + 16).astype(np.uint8)
+            fifth = np.packbits(unsigned >> np.uint8(4), axis=-1, bitorder="little")
+            parts = [scales, fifth, _halves(unsigned & np.uint8(15))]
         return np.concatenate(parts, axis=-1).reshape(len(codes), -1)
 
-    def _minima(self, rows: Rows) -> list[npt.NDArray[np.uint8]]:
+    def _without_zeros(self, rows: Rows) -> Codes:
+        codes = self.codes(rows)
         if self._zeros is None:
-            return []
-        return [_as_bytes(self._scales_of_blocks(_smallest(self._zeros[rows], self._scales[rows])))]
+            return codes
+        return np.subtract(codes, self._zeros[rows][:, self._groups()], dtype=np.int16)
 
-    def _block_error(self) -> float:
-        if self._zeros is None:
-            return self._scale_error
-        return max(self._scale_error, _scale_error(_smallest(self._zeros, self._scales)))
+    def _set_type(self, type: GGMLType) -> None:
+        self.type = type
+        self.error = self._scale_error if type.is_quantized else ROUNDING[type]
 
     def _groups(self) -> npt.NDArray[np.intp]:
         if self._group_of_column is not None:
@@ -111,17 +113,16 @@ class Affine(Weight):
             return None
         if self._zeros is None:
             return {4: GGMLType.Q4_0, 8: GGMLType.Q8_0}[self._bits]
-        largest = np.abs(_smallest(self._zeros, self._scales)).max()
-        return GGMLType.Q4_1 if self._bits == 4 and largest < np.finfo(np.float16).max else None
+        return GGMLType.Q5_0 if self._bits == 4 else None
 
 
 class Bytes(Affine):
     """Codes of 8 bits, each a byte."""
 
-    def __init__(self, array: npt.NDArray[np.int8], scales: Floats, zeros: Codes | None, float_type: GGMLType) -> None:
+    def __init__(self, array: npt.NDArray[np.int8], scales: Floats, zeros: Codes | None) -> None:
         """Takes (n_rows, n_cols) codes."""
         self._array = array
-        super().__init__(array.shape[0], array.shape[1], 8, scales, zeros, float_type=float_type)
+        super().__init__(array.shape[0], array.shape[1], 8, scales, zeros)
 
     def codes(self, rows: Rows) -> Codes:
         """See :class:`Affine`."""
@@ -139,11 +140,10 @@ class PackedAlongColumns(Affine):
         scales: Floats,
         zeros: Codes | None,
         group_of_column: npt.NDArray[np.intp] | None,
-        float_type: GGMLType,
     ) -> None:
         """Takes (n_rows, n_cols * bits / 32) words."""
         self._words = words
-        super().__init__(len(words), n_cols, bits, scales, zeros, group_of_column, float_type)
+        super().__init__(len(words), n_cols, bits, scales, zeros, group_of_column)
 
     def codes(self, rows: Rows) -> Codes:
         """See :class:`Affine`."""
@@ -160,12 +160,11 @@ class PackedAlongRows(Affine):
         scales: Floats,
         zeros: Codes | None,
         group_of_column: npt.NDArray[np.intp] | None,
-        float_type: GGMLType,
     ) -> None:
         """Takes (n_cols * bits / 32, n_rows) words."""
         self._words = words
         n_cols = words.shape[0] * 32 // bits
-        super().__init__(words.shape[1], n_cols, bits, scales, zeros, group_of_column, float_type)
+        super().__init__(words.shape[1], n_cols, bits, scales, zeros, group_of_column)
 
     def codes(self, rows: Rows) -> Codes:
         """See :class:`Affine`."""
@@ -175,10 +174,10 @@ class PackedAlongRows(Affine):
 class Interleaved(Affine):
     """The transposed matrix, with the codes of 8 neighbouring rows in each word, even rows first (AWQ)."""
 
-    def __init__(self, words: npt.NDArray[np.int32], scales: Floats, zeros: Codes | None, float_type: GGMLType) -> None:
+    def __init__(self, words: npt.NDArray[np.int32], scales: Floats, zeros: Codes | None) -> None:
         """Takes (n_cols, n_rows / 8) words."""
         self._words = words
-        super().__init__(words.shape[1] * 8, words.shape[0], 4, scales, zeros, float_type=float_type)
+        super().__init__(words.shape[1] * 8, words.shape[0], 4, scales, zeros)
 
     def codes(self, rows: Rows) -> Codes:
         """See :class:`Affine`."""
@@ -191,26 +190,10 @@ class Interleaved(Affine):
 _AWQ_SHIFTS = np.array([0, 16, 4, 20, 8, 24, 12, 28], np.uint32)
 
 
-class Float8(Weight):
-    """8-bit floats with 4 exponent bits (E4M3), times a scale for each block of rows and columns.
-
-    BF16 holds the products to within 2^-8 of their value, and exactly where scales are powers of 2.
-    """
-
-    type = GGMLType.BF16
-
-    def __init__(self, array: npt.NDArray[np.uint8], scales: Floats) -> None:
-        """Takes (n_rows, n_cols) bytes and (n_row_blocks, n_col_blocks) scales; the last blocks may be partial."""
-        self._array, self._scales = array, scales
-        self.n_rows, self.n_cols = array.shape
-        are_powers_of_2 = bool((np.abs(np.frexp(scales)[0]) == 0.5).all())
-        self.error = 0.0 if are_powers_of_2 else ROUNDING[self.type]
-
-    def floats(self, rows: Rows) -> Floats:
-        """See :class:`Weight`."""
-        row_blocks = _block_numbers(self.n_rows, self._scales.shape[0])[rows]
-        col_blocks = _block_numbers(self.n_cols, self._scales.shape[1])
-        return np.multiply(_E4M3[self._array[rows]], self._scales[row_blocks][:, col_blocks], dtype=np.float32)
+def float_type(scales: Floats, largest: float) -> GGMLType:
+    """The float type for scaled codes up to a magnitude: F16, which has 3 bits more than BF16, if it has the range."""
+    fits = _scale_error(scales) <= _ROUNDING and np.abs(scales).max(initial=0) * largest < _LARGEST
+    return GGMLType.F16 if fits else GGMLType.BF16
 
 
 def unpack(words: npt.NDArray[np.int32], bits: int, n_cols: int) -> Codes:
@@ -232,15 +215,6 @@ def _centred(codes: npt.NDArray[np.uint32], bits: int) -> Codes:
     return centred
 
 
-def _block_numbers(n: int, n_blocks: int) -> npt.NDArray[np.intp]:
-    return np.arange(n) // -(-n // n_blocks)
-
-
-def _smallest(zeros: Codes, scales: Floats) -> Floats:
-    """What Q4_1 adds to code * scale, with codes counted from 0."""
-    return np.multiply(-8 - zeros, scales, dtype=np.float32)
-
-
 def _scale_error(scales: Floats) -> float:
     """The largest relative error of scales as float16."""
     with np.errstate(over="ignore", under="ignore"):
@@ -250,17 +224,11 @@ def _scale_error(scales: Floats) -> float:
     return float(errors.max(initial=0))
 
 
+def _halves(nibbles: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Packs 4-bit codes: the first half of a block in the low halves of its bytes, the second in the high ones."""
+    packed: npt.NDArray[np.uint8] = nibbles[..., : _BLOCK // 2] | nibbles[..., _BLOCK // 2 :] << np.uint8(4)
+    return packed
+
+
 def _as_bytes(scales: Floats) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(scales, "<f2")[..., None].view(np.uint8)
-
-
-def _e4m3_table() -> Floats:
-    """Every E4M3 number: https://arxiv.org/abs/2209.05433, section 3."""
-    code = np.arange(256)
-    exponent, mantissa = code >> 3 & 15, code & 7
-    magnitude = np.where(exponent == 0, mantissa / 8 * 2.0**-6, (1 + mantissa / 8) * 2.0 ** (exponent - 7.0))
-    magnitude[code & 127 == 127] = np.nan
-    return np.where(code & 128, -magnitude, magnitude).astype(np.float32)
-
-
-_E4M3 = _e4m3_table()

@@ -34,6 +34,7 @@ DTYPES: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
         "BF16": np.dtype("<u2"),
         "F8_E4M3": np.dtype("u1"),
         "F8_E5M2": np.dtype("u1"),
+        "F8_E8M0": np.dtype("u1"),
         "I64": np.dtype("<i8"),
         "I32": np.dtype("<i4"),
         "I16": np.dtype("<i2"),

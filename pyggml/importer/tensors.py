@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pyggml.errors import ModelLoadError, ModelNotFoundError
 from pyggml.importer.safetensors import Checkpoint, StoredTensor
-from pyggml.importer.schemes import Scheme
+from pyggml.importer.schemes import SIGNS, Module, Role, Scheme
 from pyggml.quant import GGMLType
 from pyggml.weights import Plain, Transposed, Weight
 
@@ -33,39 +33,66 @@ class Tensors:
         self.checkpoint = checkpoint
         self._scheme = scheme
         self._stored_names = {_renamed(name, prefixes): name for name in checkpoint}
+        self._stored_modules = {
+            name.rpartition(".")[0]: stored.rpartition(".")[0] for name, stored in self._stored_names.items()
+        }
         self._used: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self._stored_names
 
-    def weight(self, name: str, shape: tuple[int, ...], *, is_transposed: bool = False) -> Weight:
+    def weight(
+        self, name: str, shape: tuple[int, ...], role: Role = "linear", *, is_transposed: bool = False
+    ) -> Weight:
         """Returns a weight of the expected shape.
 
         Args:
             name: the tensor's name, as layouts use it.
             shape: the weight's shape, columns last.
+            role: what it is for.
             is_transposed: whether a float tensor is stored with rows and columns exchanged; quantised ones never are.
 
         Raises:
             ModelNotFoundError: the checkpoint has no such tensor.
-            ModelLoadError: it has another shape, or is neither float nor quantised in a known way.
+            ModelLoadError: it has another shape, is neither float nor quantised in a known way, or contradicts the
+                configuration.
         """
         if self._scheme is not None and len(shape) >= 2:
-            weight = self._scheme(_Module(self, name.removesuffix("weight")), shape)
+            weight = self._scheme.weight(self.module(name, role), shape)
             if weight is not None:
                 return weight
+        self._require_float(name)
         stored = self.stored(name)
         require_shape(stored, (*shape[:-2], *reversed(shape[-2:])) if is_transposed else shape)
-        type = _TYPES.get(stored.dtype)
-        if type is None:
-            raise ModelLoadError(
-                f"{stored.path}: tensor {stored.name!r:.100} is of type {stored.dtype}, and nothing says how it is "
-                f"quantised; unquantised types are {', '.join(_TYPES)}"
-            )
+        type = _TYPES[stored.dtype]
         array = self.checkpoint.array(stored.name)
         if is_transposed:
             return Transposed(array, type)
         return Plain(array.reshape(-1, shape[-1]) if len(shape) > 2 else array, type, (stored.path, stored.offset))
+
+    def _require_float(self, name: str) -> None:
+        """Refuses a weight in the form of a method that the configuration does not name."""
+        if name in self and self.stored(name).dtype in _TYPES:
+            return
+        module = self.module(name, "linear")
+        sign = next((sign for sign in SIGNS if module.has(sign)), None)
+        if sign is not None:
+            raise module.error(
+                f"{sign} is stored, as {SIGNS[sign]} does it, but config.json does not say that this module is "
+                "quantised so. Download both again from one place"
+            )
+        if name in self:
+            stored = self.stored(name)
+            raise ModelLoadError(
+                f"{stored.path}: tensor {stored.name!r:.100} is of type {stored.dtype}, and nothing says how it is "
+                f"quantised; unquantised types are {', '.join(_TYPES)}"
+            )
+
+    def module(self, name: str, role: Role) -> Module:
+        """The tensors of the layer to which a weight belongs."""
+        prefix = name.removesuffix("weight")
+        ours = prefix.removesuffix(".")
+        return _Module(self, prefix, role, (self._stored_modules.get(ours, ours), ours))
 
     def stored(self, name: str) -> StoredTensor:
         """Returns a tensor's place in its file, and marks it as used.
@@ -115,8 +142,8 @@ class Tensors:
 class _Module:
     """The tensors of one module, which share a prefix; see :class:`~pyggml.importer.schemes.Module`."""
 
-    def __init__(self, tensors: Tensors, prefix: str) -> None:
-        self._tensors, self._prefix = tensors, prefix
+    def __init__(self, tensors: Tensors, prefix: str, role: Role, names: tuple[str, ...]) -> None:
+        self._tensors, self._prefix, self.role, self.names = tensors, prefix, role, names
 
     def has(self, suffix: str) -> bool:
         return self._prefix + suffix in self._tensors

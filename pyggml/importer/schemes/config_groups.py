@@ -1,0 +1,194 @@
+"""Which modules of a compressed-tensors checkpoint are quantised, and how: ``config_groups`` and ``ignore``.
+
+A module belongs to the group of the most specific target that matches it, as in the compressed-tensors library: its
+name comes before patterns of names, and these before its class. Of several patterns, the first in alphabetical order
+counts, wherever it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pyggml.errors import UnsupportedArchitectureError
+from pyggml.files.config import Config
+from pyggml.importer.schemes.module import Module
+
+_PATTERN = "re:"
+
+#: Formats -> the tensor in which they keep a weight's codes.
+FORMATS = {
+    "int-quantized": "weight",
+    "float-quantized": "weight",
+    "naive-quantized": "weight",
+    "mxfp8-quantized": "weight",
+    "pack-quantized": "weight_packed",
+    "nvfp4-pack-quantized": "weight_packed",
+    "mxfp4-pack-quantized": "weight_packed",
+}
+#: The format of a whole model whose groups have formats of their own.
+_MIXED = "mixed-precision"
+#: Plain numbers. The library rounds them whenever it computes if there are groups all the same.
+_DENSE = "dense"
+
+_SUPPORTED = {
+    *(("int", bits, strategy) for bits in (4, 8) for strategy in ("tensor", "channel", "group")),
+    *(("float", 8, strategy) for strategy in ("tensor", "channel", "group", "block")),
+    *(("float", 4, strategy) for strategy in ("tensor_group", "group")),
+}
+#: Strategies of 4-bit floats -> the group size of the format: NVFP4 and MXFP4.
+_FLOAT4 = {"tensor_group": 16, "group": 32}
+
+
+@dataclass(frozen=True)
+class Group:
+    """How the modules of a group are quantised.
+
+    Attributes:
+        name: its key in ``config_groups``.
+        format: one of :data:`FORMATS`; None: the tensors show it.
+        type: "int" or "float".
+        bits: bits of a code.
+        strategy: what shares a scale: "tensor", "channel" (a row), "group" (of columns), "tensor_group" (the same, with
+            a further scale for the tensor) or "block" (of rows and columns).
+        group_size: columns of a group.
+        block: rows and columns of a block.
+        is_symmetric: whether there are no zero points.
+    """
+
+    name: str
+    format: str | None
+    type: str
+    bits: int
+    strategy: str
+    group_size: int | None
+    block: tuple[int, int] | None
+    is_symmetric: bool
+
+    @property
+    def is_float4(self) -> bool:
+        """Whether its codes are 4-bit floats."""
+        return (self.type, self.bits) == ("float", 4)
+
+    def __str__(self) -> str:
+        shared = f" in groups of {self.group_size}" if self.group_size else ""
+        return f"{self.bits}-bit {'integers' if self.type == 'int' else 'floats'}{shared} ({self.name})"
+
+
+class ConfigGroups:
+    """Finds the group of a module."""
+
+    def __init__(self, config: Config) -> None:
+        """Reads a ``quantization_config``.
+
+        Raises:
+            ModelLoadError: something in it is invalid.
+            UnsupportedArchitectureError: pyggml does not support a format, or a kind of number.
+        """
+        self._ignore = _targets(config, "ignore")
+        self._groups: dict[_Target, Group | None] = {}
+        sections = config.section("config_groups") or Config(config.path, {})
+        for name in sections.values:
+            section = sections.section(name) or Config(config.path, {})
+            self._groups |= dict.fromkeys(_targets(section, "targets"), _group(section, name))
+        _require_format(config, is_quantized=any(self._groups.values()))
+
+    def group_of(self, module: Module) -> Group | None:
+        """Returns the group that a module belongs to; None if it is not quantised."""
+        if self.is_ignored(module):
+            return None
+        ranks = {target: rank for target in self._groups if (rank := target.rank(module)) is not None}
+        return self._groups[min(ranks, key=lambda target: (ranks[target], target.text))] if ranks else None
+
+    def is_ignored(self, module: Module) -> bool:
+        """Whether the list of modules to leave alone has it."""
+        return any(target.rank(module) is not None for target in self._ignore)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What modules are called: the name of one, a pattern of names, or their class.
+
+    Attributes:
+        text: as it stands in the configuration.
+        pattern: for names; None: it is a name or a class.
+    """
+
+    text: str
+    pattern: re.Pattern[str] | None
+
+    def rank(self, module: Module) -> int | None:
+        """How specific it is for a module that it matches: 0 for its name, 1 for a pattern, 2 for its class."""
+        if self.pattern is not None:
+            return 1 if any(map(self.pattern.match, module.names)) else None
+        if self.text in module.names:
+            return 0
+        return 2 if self.text == ("Embedding" if module.role == "embedding" else "Linear") else None
+
+
+def _targets(config: Config, key: str) -> tuple[_Target, ...]:
+    listed = config.get(key) or []
+    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+        raise config.error(key, "a list of texts")
+    try:
+        return tuple(
+            _Target(text, re.compile(text.removeprefix(_PATTERN)) if text.startswith(_PATTERN) else None)
+            for text in listed
+        )
+    except re.error as error:
+        raise config.error(key, f"regular expressions after {_PATTERN!r} ({error})") from None
+
+
+def _require_format(config: Config, *, is_quantized: bool) -> None:
+    format = config.get("format")
+    if format is not None and format not in (*FORMATS, _MIXED) and (is_quantized or format != _DENSE):
+        raise UnsupportedArchitectureError(
+            f"{config.path}: the weights are stored as {format!r:.80}; of the formats of compressed-tensors, pyggml "
+            f"imports {', '.join((*FORMATS, _MIXED))}"
+        )
+
+
+def _group(section: Config, name: str) -> Group | None:
+    """Reads a group; None if its weights are not quantised."""
+    weights = section.section("weights")
+    if weights is None:
+        return None
+    format = section.get("format")
+    if format is not None and format not in FORMATS:
+        raise UnsupportedArchitectureError(
+            f"{section.path}: the weights of {name} are stored as {format!r:.80}; pyggml imports {', '.join(FORMATS)}"
+        )
+    type, bits = str(weights.get("type") or "int").lower(), weights.integer("num_bits", 8)
+    size = weights.get("group_size")
+    group_size = None if size in (None, -1) else weights.integer("group_size")
+    strategy = str(weights.get("strategy") or ("group" if group_size else "tensor" if size is None else "channel"))
+    group = Group(
+        name=name,
+        format=format,
+        type=type,
+        bits=bits,
+        strategy=strategy.lower(),
+        group_size=group_size,
+        block=_block(weights) if strategy.lower() == "block" else None,
+        is_symmetric=weights.flag("symmetric", True),
+    )
+    if (type, bits, group.strategy) not in _SUPPORTED or (group.is_float4 and group_size != _FLOAT4[group.strategy]):
+        raise UnsupportedArchitectureError(
+            f"{section.path}: the weights of {name} are {group.bits}-bit {type!r:.40} codes with a scale for each "
+            f"{group.strategy!r:.40}{f' of {group_size}' if group_size else ''}; pyggml imports 4- and 8-bit integers "
+            "(tensor, channel, group), 8-bit floats (tensor, channel, block, group), NVFP4 (tensor_group of 16) and "
+            "MXFP4 (group of 32)"
+        )
+    return group
+
+
+def _block(weights: Config) -> tuple[int, int]:
+    value = weights.get("block_structure")
+    sizes = value.split("x") if isinstance(value, str) else value
+    try:
+        n_rows, n_cols = (int(size) for size in sizes)
+    except (TypeError, ValueError):
+        raise weights.error("block_structure", "two sizes") from None
+    if min(n_rows, n_cols) < 1:
+        raise weights.error("block_structure", "two positive sizes")
+    return n_rows, n_cols

@@ -1,0 +1,98 @@
+"""Reads 8-bit floats with scales: the method "fp8", and a part of compressed-tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from pyggml.files.config import Config
+from pyggml.importer.schemes.module import (
+    FLOATS,
+    Module,
+    Scheme,
+    exceptions,
+    finite,
+    is_exception,
+    not_quantized,
+    scale_shape,
+)
+from pyggml.importer.small_floats import Float8
+from pyggml.weights import Floats, Weight
+
+#: Types of scales that are nothing but an exponent (E8M0).
+_EXPONENTS = ("U8", "F8_E8M0")
+
+
+class Fp8(Scheme):
+    """Weights as transformers' fine-grained FP8 and the older AutoFP8 store them."""
+
+    def __init__(self, config: Config) -> None:
+        """Reads a ``quantization_config``.
+
+        Raises:
+            ModelLoadError: something in it is invalid.
+        """
+        block = config.get("weight_block_size")
+        if block is not None and not (
+            isinstance(block, list) and len(block) == 2 and all(type(n) is int and n > 0 for n in block)
+        ):
+            raise config.error("weight_block_size", "two positive sizes")
+        self._block: tuple[int, int] | None = None if block is None else (block[0], block[1])
+        self._exceptions = exceptions(config, "modules_to_not_convert") + exceptions(config, "ignored_layers")
+
+    def settings(self, module: Module) -> Hashable:
+        """See :class:`Scheme`."""
+        return is_exception(module, self._exceptions)
+
+    def weight(self, module: Module, shape: tuple[int, ...]) -> Weight | None:
+        """See :class:`Scheme`."""
+        if len(shape) != 2:
+            return None
+        suffix = next((each for each in ("weight_scale_inv", "weight_scale") if module.has(each)), None)
+        is_stored = suffix is not None or (module.has("weight") and module.dtype("weight") not in FLOATS)
+        if is_stored:
+            return self._read(module, shape, suffix or "weight_scale_inv")
+        if module.role == "linear" and not is_exception(module, self._exceptions):
+            raise not_quantized(module, "8-bit floats with scales (fp8)")
+        return None
+
+    def _read(self, module: Module, shape: tuple[int, ...], suffix: str) -> Weight:
+        found = module.shape(suffix)
+        if len(found) < 2 or found == (1, 1):
+            return float8(module, shape, suffix, shape, scalar=True)
+        if suffix == "weight_scale" and found[1] == 1:
+            return float8(module, shape, suffix, (1, shape[1]))
+        return float8(module, shape, suffix, self._block or (128, 128))
+
+
+def float8(
+    module: Module, shape: tuple[int, ...], suffix: str, block: tuple[int, ...], *, scalar: bool = False
+) -> Weight:
+    """Reads a weight of 8-bit floats.
+
+    Args:
+        module: the module.
+        shape: the weight's shape.
+        suffix: the name of its scales.
+        block: rows and columns that share a scale.
+        scalar: whether the only scale may be stored with fewer dimensions.
+
+    Raises:
+        ModelNotFoundError: a tensor is missing.
+        ModelLoadError: a tensor is broken.
+    """
+    n_blocks = (-(-shape[0] // block[0]), -(-shape[1] // block[1]))
+    shorter = ((), (1,)) if scalar else ((n_blocks[0],),) if n_blocks[1] == 1 else ()
+    found = scale_shape(module, suffix, shape, n_blocks, *shorter)
+    array = module.array("weight", shape, ("F8_E4M3",))
+    return Float8(array, _scales(module, suffix, found).reshape(n_blocks), (block[0], block[1]))
+
+
+def _scales(module: Module, suffix: str, shape: tuple[int, ...]) -> Floats:
+    if module.dtype(suffix) not in _EXPONENTS:
+        return finite(module, suffix, shape)
+    exponents = module.array(suffix, shape, _EXPONENTS)
+    if (exponents == 255).any():
+        raise module.error(f"{suffix} holds NaN scales")
+    return np.ldexp(np.ones((), np.float32), exponents.astype(np.int32) - 127)

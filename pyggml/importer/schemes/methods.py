@@ -1,0 +1,91 @@
+"""The methods of quantisation by name: those that are imported, and what to do about the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyggml.errors import UnsupportedArchitectureError
+from pyggml.files.config import Config
+from pyggml.importer.schemes.compressed_tensors import CompressedTensors
+from pyggml.importer.schemes.float8 import Fp8
+from pyggml.importer.schemes.module import Scheme
+from pyggml.importer.schemes.packed import auto_round, awq, gptq
+
+_METHODS: Mapping[str, Callable[[Config], Scheme]] = {
+    "compressed-tensors": CompressedTensors,
+    "fp8": Fp8,
+    "gptq": gptq,
+    "awq": awq,
+    "auto-round": auto_round,
+}
+
+#: Other methods -> their names in messages.
+_OTHERS = {
+    "aqlm": "AQLM",
+    "bitnet": "BitNet",
+    "bitsandbytes": "bitsandbytes",
+    "eetq": "EETQ",
+    "fbgemm_fp8": "FBGEMM FP8",
+    "fouroversix": "FourOverSix",
+    "fp_quant": "FP-Quant",
+    "gguf": "GGUF",
+    "higgs": "HIGGS",
+    "hqq": "HQQ",
+    "metal": "transformers' Metal kernels",
+    "mlx": "MLX",
+    "modelopt": "NVIDIA's ModelOpt",
+    "mxfp4": "MXFP4",
+    "mxfp8": "MXFP8",
+    "nvfp4": "NVFP4",
+    "quanto": "Quanto",
+    "quark": "AMD's Quark",
+    "sinq": "SINQ",
+    "spqr": "SpQR",
+    "torchao": "torchao",
+    "vptq": "VPTQ",
+}
+
+
+def scheme_of(config: Config) -> Scheme | None:
+    """Returns how a model's weights are quantised; None if they are not.
+
+    Raises:
+        ModelLoadError: the configuration is invalid.
+        UnsupportedArchitectureError: pyggml does not support the method.
+    """
+    section = config.section("quantization_config") or config.section("compression_config")
+    if section is None:
+        section = config.section("quantization")  # as MLX writes it
+        if not section or not section.values:
+            return None
+    method = _method(section)
+    make = _METHODS.get(method)
+    if make is None:
+        raise UnsupportedArchitectureError(_refusal(section, method))
+    return make(section)
+
+
+def _method(section: Config) -> str:
+    """The method's name. MLX, old bitsandbytes and old compressed-tensors give none, but have keys of their own."""
+    method, values = section.get("quant_method"), section.values
+    if values.get("load_in_4bit") or values.get("load_in_8bit"):
+        return "bitsandbytes"
+    if method is not None:
+        return str(method)
+    if "config_groups" in values:
+        return "compressed-tensors"
+    return "mlx" if {"bits", "group_size"} <= set(values) else "None"
+
+
+def _refusal(section: Config, method: str) -> str:
+    title = _OTHERS.get(method, repr(method))
+    bits = section.values.get("bits") or _bits_of_bitsandbytes(section)
+    return (
+        f"{section.path}: the weights are quantised{f' to {bits} bits' if bits else ''} with {title:.80}, which pyggml "
+        "cannot read. Download the model that they were made from (the model's page names it), or a GGUF file of it. "
+        f"Of quantised checkpoints, pyggml imports {', '.join(_METHODS)}"
+    )
+
+
+def _bits_of_bitsandbytes(section: Config) -> int | None:
+    return 4 if section.values.get("load_in_4bit") else 8 if section.values.get("load_in_8bit") else None

@@ -1,0 +1,188 @@
+"""One linear layer's tensors, and what all methods of quantisation share in reading them."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml.errors import ModelLoadError
+from pyggml.files.config import Config
+from pyggml.quant import GGMLType
+from pyggml.weights import Floats, Weight, widen
+
+FLOATS = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
+
+#: Tensors for quantised activations and KV caches, which the engine does its own way.
+IGNORED = r".*\.(input_scale|input_zero_point|input_global_scale|output_scale|output_zero_point|k_scale|v_scale)"
+
+#: Tensors by which methods of quantisation are known -> these methods.
+SIGNS = {
+    "qweight": "GPTQ or AWQ",
+    "weight_packed": "compressed-tensors",
+    "weight_scale_inv": "FP8",
+    "weight.absmax": "bitsandbytes",
+    "SCB": "bitsandbytes",
+    "W_q": "HQQ",
+    "scales": "MLX",
+    "weight_scale": "compressed-tensors or FP8",
+}
+
+#: What a weight is for: "linear" is a projection in a block, "output" the one after the last, "other" a router of
+#: experts and whatever is no matrix.
+Role = Literal["linear", "output", "embedding", "other"]
+
+
+class Module(Protocol):
+    """The tensors of one layer.
+
+    Attributes:
+        role: what it is for.
+        names: its name in the checkpoint, and the one without what a multimodal model puts around its language model.
+    """
+
+    role: Role
+    names: tuple[str, ...]
+
+    def has(self, suffix: str) -> bool:
+        """Whether it has the tensor ``suffix``, such as "weight"."""
+
+    def dtype(self, suffix: str) -> str:
+        """The type of that tensor.
+
+        Raises:
+            ModelNotFoundError: there is no such tensor.
+        """
+
+    def shape(self, suffix: str) -> tuple[int, ...]:
+        """The stored shape of that tensor."""
+
+    def array(self, suffix: str, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> npt.NDArray[Any]:
+        """The data of that tensor.
+
+        Raises:
+            ModelNotFoundError: there is no such tensor.
+            ModelLoadError: it has another shape or type.
+        """
+
+    def error(self, what: str) -> ModelLoadError:
+        """The error to raise if its tensors are invalid."""
+
+
+class Scheme(ABC):
+    """How a model's weights are quantised."""
+
+    @abstractmethod
+    def weight(self, module: Module, shape: tuple[int, ...]) -> Weight | None:
+        """Reads a module's weight; None if it is not quantised.
+
+        Raises:
+            ModelNotFoundError: a tensor is missing.
+            ModelLoadError: a tensor is broken, or contradicts the configuration.
+        """
+
+    @abstractmethod
+    def settings(self, module: Module) -> Hashable:
+        """What the configuration says about this module alone.
+
+        Modules with the same settings, and with tensors of the same types and shapes, are read alike.
+        """
+
+
+def not_quantized(module: Module, said: str) -> ModelLoadError:
+    """The error for a module that the configuration calls quantised, and that is stored as plain numbers.
+
+    Args:
+        module: the module.
+        said: what the configuration says.
+    """
+    return module.error(
+        f"weight holds {module.dtype('weight')} numbers, but by config.json they are {said}. If the weights are not "
+        "quantised, remove quantization_config from a copy of config.json; if they are, download them again"
+    )
+
+
+def scales_of(module: Module, suffix: str, shape: tuple[int, ...], *allowed: tuple[int, ...]) -> Floats:
+    """Reads scales as a matrix, (n_rows, n_groups).
+
+    Args:
+        module: the module.
+        suffix: the tensor's name.
+        shape: the weight's shape.
+        allowed: the shapes that the tensor may have, first the usual one.
+
+    Raises:
+        ModelLoadError: they have another shape, or some are not finite.
+    """
+    found = scale_shape(module, suffix, shape, *allowed)
+    n_groups = found[1] if len(found) == 2 else 1
+    return np.broadcast_to(finite(module, suffix, found).reshape(-1, n_groups), (shape[0], n_groups))
+
+
+def scale_shape(module: Module, suffix: str, shape: tuple[int, ...], *allowed: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the shape of scales or zero points; arguments and errors as for :func:`scales_of`."""
+    found = module.shape(suffix)
+    if found not in allowed:
+        raise module.error(f"{suffix} has shape {found}; for a weight of shape {shape}, {allowed[0]} was expected")
+    return found
+
+
+def finite(module: Module, suffix: str, shape: tuple[int, ...]) -> Floats:
+    """Reads floats that must be finite.
+
+    Raises:
+        ModelLoadError: they are not, or are no floats.
+    """
+    raw = module.array(suffix, shape, tuple(FLOATS))
+    floats = widen(raw, FLOATS[module.dtype(suffix)])
+    if not np.isfinite(floats).all():
+        raise module.error(f"{suffix} holds infinite or NaN scales")
+    return floats
+
+
+def group_of_column(module: Module, suffix: str, n_cols: int, n_groups: int) -> npt.NDArray[np.intp] | None:
+    """The group of each column; None if groups are consecutive runs of equal length.
+
+    Raises:
+        ModelLoadError: there is no such group.
+    """
+    if not module.has(suffix):
+        return None
+    groups = module.array(suffix, (n_cols,), ("I32", "I64")).astype(np.intp)
+    if groups.size and not (groups.min() >= 0 and groups.max() < n_groups):
+        raise module.error(f"{suffix} names groups outside 0 to {n_groups - 1}")
+    in_runs = np.repeat(np.arange(n_groups), n_cols // n_groups)
+    return None if np.array_equal(groups, in_runs) else groups
+
+
+def exceptions(config: Config, key: str) -> tuple[re.Pattern[str], ...]:
+    """Reads a list of modules that are not quantised: parts of their names, or patterns of their beginnings.
+
+    Raises:
+        ModelLoadError: it is no such list.
+    """
+    listed = config.get(key) or []
+    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+        raise config.error(key, "a list of texts")
+    return tuple(pattern(config, key, rf"(?:{each})|.*{re.escape(each)}") for each in listed)
+
+
+def is_exception(module: Module, listed: Sequence[re.Pattern[str]]) -> bool:
+    """Whether a list of :func:`exceptions` has a module."""
+    return any(each.match(name) for each in listed for name in module.names)
+
+
+def pattern(config: Config, key: str, text: str) -> re.Pattern[str]:
+    """Compiles a regular expression of the configuration.
+
+    Raises:
+        ModelLoadError: it is invalid.
+    """
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise config.error(key, f"a regular expression ({error})") from None
