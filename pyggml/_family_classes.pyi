@@ -10,6 +10,7 @@ __all__ = [
     "CommandR",
     "Gemma",
     "Glm4",
+    "GptOss",
     "Granite",
     "Llama",
     "Llama31",
@@ -33,6 +34,9 @@ class Gemma(FamilyModel):
 
 class Glm4(FamilyModel):
     """GLM-4."""
+
+class GptOss(FamilyModel):
+    """gpt-oss."""
 
 class Granite(FamilyModel):
     """Granite 3."""
@@ -89,6 +93,11 @@ class Factories:
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Glm4:
         """GLM-4."""
+
+    def use_gptoss(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
+    ) -> GptOss:
+        """gpt-oss."""
 
     def use_granite(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]

@@ -41,8 +41,14 @@ def bf16_values(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
     return (bf16_bits(values).astype(np.uint32) << 16).view(np.float32)
 
 
-def drawn(name: str, shape: tuple[int, ...]) -> Stored:
-    """Random weights that depend on nothing but name and shape: norms near 1, matrices that keep their input's size."""
+def drawn(name: str, shape: tuple[int, ...]) -> Array | Stored:
+    """Random weights that depend on nothing but name and shape: norms near 1, matrices that keep their input's size.
+
+    Names that end as those of MXFP4 get its bytes: pairs of 4-bit floats, and exponents.
+    """
+    if name.endswith(("_blocks", "_scales")):
+        low, high = (0, 256) if name.endswith("_blocks") else (121, 124)
+        return np.random.default_rng(zlib.crc32(name.encode())).integers(low, high, shape, np.uint8)
     noise = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape)
     if len(shape) == 1:
         return bf16(0.1 * noise + (0 if name.endswith("bias") else 1))

@@ -43,6 +43,7 @@ class Layout:
         ffn_norm: what feed-forward takes has a norm of its own.
         output_bias: so have the logits.
         output: "optional", and the embedding where it is left out; "required"; or "tied", always.
+        others: further tensors of a block, by shape.
     """
 
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -58,6 +59,7 @@ class Layout:
     ffn_norm: bool = True
     output_bias: bool = False
     output: str = "optional"
+    others: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 LAYOUTS = {
@@ -89,6 +91,22 @@ LAYOUTS = {
     "glm4": Layout(qkv_bias=True, post_norms=True, ffn="fused"),
     "command-r": Layout(facts={"logit_scale": 0.0625}, ffn_norm=False, output="tied"),
     "cohere2": Layout(facts={"logit_scale": 0.0625, "attention.sliding_window": 32}, ffn_norm=False, output="tied"),
+    "gpt-oss": Layout(
+        qkv_bias=True,
+        out_bias=True,
+        ffn="experts",
+        ffn_norm=False,
+        output="required",
+        facts={"expert_feed_forward_length": N_FF, "attention.sliding_window": 32},
+        others={
+            "post_attention_norm.weight": (N_EMBD,),
+            "attn_sinks.weight": (N_HEAD,),
+            "ffn_gate_inp.bias": (N_EXPERT,),
+            "ffn_gate_exps.bias": (N_EXPERT, N_FF),
+            "ffn_up_exps.bias": (N_EXPERT, N_FF),
+            "ffn_down_exps.bias": (N_EXPERT, N_EMBD),
+        },
+    ),
     "starcoder2": Layout(norm_bias=True, qkv_bias=True, out_bias=True, ffn="plain", ffn_bias=True),
 }
 
@@ -264,6 +282,21 @@ CASES: dict[str, Case] = {
     "glm 4, 2025": Case("glm4", _GLM4_ENDS, "gpt-2", "glm4", append=_GLM4_TOKENS),
     "command-r": Case("command-r", _COMMAND_R_ENDS, "command-r", "command-r"),
     "command-r7b": Case("command-r", _COMMAND_R_ENDS, "command-r", "cohere2"),
+    "gpt-oss": Case(
+        "gpt-oss",
+        ("<|return|>", "<|call|>", "<|endoftext|>"),
+        "gpt-2",
+        "gpt-oss",
+        append=(
+            "<|return|>",
+            "<|constrain|>",
+            "<|channel|>",
+            "<|start|>",
+            "<|end|>",
+            "<|message|>",
+            "<|call|>",
+        ),
+    ),
     "starcoder 2": Case("generic", ("<|endoftext|>", "<fim_pad>"), "starcoder", "starcoder2"),
 }
 
@@ -397,6 +430,7 @@ def _layer(draw: models.Draw, layout: Layout) -> models.Weights:
         weights |= {f"post_{which}_norm.weight": draw.near_1(N_EMBD) for which in ("attention", "ffw")}
     if layout.pre_norms and layout.ffn_norm:
         weights |= _norm(draw, "ffn_norm", layout)
+    weights |= {name: draw(*shape, scale=0.1) for name, shape in layout.others.items()}
     return weights | _feed_forward(draw, layout)
 
 

@@ -1,78 +1,91 @@
-"""Imported mixtures of experts: what they take, in every mixture of types, and what is refused."""
+"""What is special about importing mixtures of experts; see also test_import_references.py."""
 
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
+import checkpoints
 import models
+import numpy as np
 import pytest
 import test_import_references as references
 
 import pyggml
-from pyggml import Context, Model
+from pyggml.gguf import GGUFReader
 
-# One of each architecture that has experts.
-MIXTURES = ("mixtral", "qwen2 moe", "qwen3 moe")
-
-
-@pytest.mark.parametrize("outtype", ["q8_0", "q4_k_m"])
-@pytest.mark.parametrize("name", MIXTURES)
-def test_is_quantised_on_the_way(tmp_path: Path, name: str, outtype: str) -> None:
-    model = references.write(tmp_path / "hf", name)
-    report = pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf", outtype)
-    # Small matrices are left at 16 bits where no block type divides their rows; experts are not among them.
-    assert any(type.startswith("Q") for type in report.types)
-    expected = references.RECORD[f"{name}/logits"]
-    with (
-        Model(tmp_path / "model.gguf", device="cpu") as loaded,
-        Context(loaded, n_ctx=model["n_ctx"], n_threads=1) as context,
-    ):
-        context.decode(references.RECORD[f"{name}/prompt"].tolist())
-        found = context.logits()[-1]
-    # 4 bits turn the choice of an expert here and there; what is computed stays the same function.
-    correlation = float(((found - found.mean()) * (expected[-1] - expected[-1].mean())).mean())
-    assert correlation > 0.7 * float(found.std() * expected[-1].std())
-
-
-@pytest.mark.parametrize("name", MIXTURES)
-def test_memory_is_estimated_before_the_import(tmp_path: Path, name: str) -> None:
-    references.write(tmp_path / "hf", name)
-    estimate = pyggml.inspect(tmp_path / "hf").estimate(n_ctx=256)
-    pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
-    assert estimate.weights_bytes == pyggml.inspect(tmp_path / "model.gguf").estimate(n_ctx=256).weights_bytes
-
-
-@pytest.mark.parametrize(
-    ("name", "key", "value"),
-    [
-        ("qwen2 moe", "norm_topk_prob", True),
-        ("qwen2 moe", "mlp_only_layers", [0]),
-        ("qwen3 moe", "norm_topk_prob", False),
-        ("qwen3 moe", "decoder_sparse_step", 2),
-    ],
-)
-def test_what_the_engine_computes_otherwise_is_refused_by_name(
-    tmp_path: Path, name: str, key: str, value: object
-) -> None:
-    references.write(tmp_path / "hf", name)
-    set_key(tmp_path / "hf", key, value)
-    with pytest.raises(pyggml.UnsupportedArchitectureError, match=f"{key} is "):
-        pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
+# Every E2M1 number, as https://arxiv.org/abs/2310.10537 gives them.
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
 def test_a_window_of_qwen_limits_the_context(tmp_path: Path) -> None:
     """Dense Qwen has no window if max_window_layers is large; mixtures ignore that key."""
     references.write(tmp_path / "hf", "qwen3 moe")
-    set_key(tmp_path / "hf", "use_sliding_window", True)
-    set_key(tmp_path / "hf", "sliding_window", 100)
-    set_key(tmp_path / "hf", "max_window_layers", 48)
+    change(tmp_path / "hf", use_sliding_window=True, sliding_window=100, max_window_layers=48)
     pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
     assert models.metadata_of(tmp_path / "model.gguf")["pyggml.context_limit"] == 100
 
 
-def set_key(directory: Path, key: str, value: object) -> None:
+def test_mxfp4_stays_as_it_is(tmp_path: Path) -> None:
+    model = references.write(tmp_path / "hf", "gpt-oss, mxfp4")
+    report = pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
+    assert report.types["MXFP4"] == 9
+    with GGUFReader(tmp_path / "model.gguf") as reader:
+        for i in range(3):
+            both = dequantized(model, f"model.layers.{i}.mlp.experts.gate_up_proj")
+            down = dequantized(model, f"model.layers.{i}.mlp.experts.down_proj")
+            np.testing.assert_array_equal(reader.dequantized(f"blk.{i}.ffn_gate_exps.weight"), both[:, 0::2])
+            np.testing.assert_array_equal(reader.dequantized(f"blk.{i}.ffn_up_exps.weight"), both[:, 1::2])
+            np.testing.assert_array_equal(reader.dequantized(f"blk.{i}.ffn_down_exps.weight"), down)
+
+
+def test_mxfp4_can_be_quantised_further_or_not_at_all(tmp_path: Path) -> None:
+    references.write(tmp_path / "hf", "gpt-oss, mxfp4")
+    assert "MXFP4" not in pyggml.convert(tmp_path / "hf", tmp_path / "q8.gguf", "q8_0").types
+    assert set(pyggml.convert(tmp_path / "hf", tmp_path / "f32.gguf", "f32").types) == {"F32"}
+    assert pyggml.convert(tmp_path / "hf", tmp_path / "mxfp4.gguf", "mxfp4_moe").types["MXFP4"] == 9
+
+
+@pytest.mark.parametrize("name", ["gate_up_proj_blocks", "down_proj_scales"])
+def test_mxfp4_of_another_shape_is_refused(tmp_path: Path, name: str) -> None:
+    model = references.write(tmp_path / "hf", "gpt-oss, mxfp4")
+    shapes = {tensor: tuple(shape) for tensor, shape in model["shapes"].items()}
+    broken = f"model.layers.1.mlp.experts.{name}"
+    shapes[broken] = (shapes[broken][0], shapes[broken][1] - 1, *shapes[broken][2:])
+    checkpoints.write_shards(
+        tmp_path / "hf", {tensor: checkpoints.drawn(tensor, shapes[tensor]) for tensor in shapes}, 2
+    )
+    with pytest.raises(pyggml.ModelLoadError, match=f"{broken}' has shape"):
+        pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
+
+
+def test_bounds_that_the_engine_rounds_are_noted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Everything about gpt-oss equals transformers but the bounds of yarn, which the engine takes as whole columns."""
+    config = references.write(tmp_path / "hf", "gpt-oss")["config"]
+    pyggml.convert(tmp_path / "hf", tmp_path / "whole.gguf")
+    change(tmp_path / "hf", rope_parameters={**config["rope_parameters"], "truncate": False})
+    note, *_ = pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf").notes
+    assert note.startswith("the engine rounds the bounds")
+    whole, rounded = (models.metadata_of(tmp_path / f"{name}.gguf") for name in ("whole", "model"))
+    assert str(whole) == str(rounded)
+    with caplog.at_level(logging.WARNING, "pyggml"), pyggml.load(tmp_path / "hf", n_ctx=64, n_threads=1):
+        assert any(note in record.getMessage() for record in caplog.records)
+
+
+def change(directory: Path, **keys: object) -> None:
     path = directory / "config.json"
     config: dict[str, Any] = json.loads(path.read_text())
-    path.write_text(json.dumps({**config, key: value}))
+    path.write_text(json.dumps({**config, **keys}))
+
+
+def dequantized(model: dict[str, Any], name: str) -> np.ndarray[Any, Any]:
+    """A checkpoint's MXFP4 as the paper describes it: float32, (n_experts, n_rows, n_columns)."""
+    shapes = model["shapes"]
+    pairs, exponents = (
+        np.asarray(checkpoints.drawn(each, tuple(shapes[each]))) for each in (f"{name}_blocks", f"{name}_scales")
+    )
+    numbers = E2M1[np.stack([pairs & 15, pairs >> 4], axis=-1).reshape(*pairs.shape[:-1], 32)]
+    values = numbers * 2.0 ** (exponents.astype(np.float64)[..., None] - 127)
+    return values.reshape(*pairs.shape[:2], -1).astype(np.float32)

@@ -111,6 +111,12 @@ REFUSED = (
         "does not support llama_4_scaling_beta for Llama models",
     ),
     ("command-r7b", {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+    ("qwen2 moe", {"norm_topk_prob": True}, "norm_topk_prob is True"),
+    ("qwen2 moe", {"mlp_only_layers": [0]}, r"mlp_only_layers is \[0\]"),
+    ("qwen3 moe", {"norm_topk_prob": None}, "norm_topk_prob is False"),
+    ("qwen3 moe", {"decoder_sparse_step": 2}, "decoder_sparse_step is 2"),
+    ("gpt-oss", {"swiglu_limit": 10.0}, "swiglu_limit is 10.0"),
+    ("gpt-oss", {"attention_bias": False}, "attention_bias is False"),
 )
 
 

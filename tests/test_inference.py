@@ -48,6 +48,7 @@ FILES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "smollm3": ("smollm3", ("<|im_end|>", "<|end_of_text|>"), "SmolLM3 3B"),
     "glm4": ("glm4", ("<|endoftext|>", "<|user|>", "<|observation|>"), "GLM 4 9B 0414"),
     "command-r": ("command-r", ("<|END_OF_TURN_TOKEN|>", "<EOS_TOKEN>"), "C4AI Command R V01"),
+    "gpt-oss": ("gpt-oss", ("<|return|>", "<|call|>"), "Gpt Oss 20b"),
     "falcon": ("falcon", ("<|endoftext|>",), "Falcon 7B"),
     "foreign": ("qwen3", ("</s>", "<s>"), "Qwen3 with the vocabulary of Llama 2"),
 }
@@ -66,6 +67,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "use_olmo2": ("olmo2",),
     "use_smollm3": ("smollm3",),
     "use_glm4": ("glm4",),
+    "use_gptoss": ("gpt-oss",),
     "use_commandr": ("command-r",),
     "use_auto": tuple(FILES),
 }
@@ -84,6 +86,7 @@ CLASSES: dict[str, type[pyggml.LLM]] = {
     "use_olmo2": pyggml.OLMo2,
     "use_smollm3": pyggml.SmolLM3,
     "use_glm4": pyggml.Glm4,
+    "use_gptoss": pyggml.GptOss,
     "use_commandr": pyggml.CommandR,
 }
 CPU = pyggml.Inference.cpu()

@@ -59,7 +59,8 @@ class Case:
     """A checkpoint to make: the model is ``<kind>ForCausalLM`` and its configuration ``<kind>Config``.
 
     ``around`` is the configuration of a larger model that contains the language model; the model is then
-    ``<kind>ForConditionalGeneration``. With ``is_stacked``, experts are saved as transformers has them in memory.
+    ``<kind>ForConditionalGeneration``. With ``is_stacked``, experts are saved as transformers has them in memory; with
+    ``is_mxfp4``, as gpt-oss was published.
     """
 
     name: str
@@ -71,10 +72,11 @@ class Case:
     n_ctx: int = N_CTX
     around: dict[str, Any] | None = None
     is_stacked: bool = False
+    is_mxfp4: bool = False
 
 
 def rope(kind: str, **parameters: Any) -> dict[str, Any]:
-    return {"rope_parameters": {"rope_type": kind, "rope_theta": 10_000.0, **parameters}}
+    return {"rope_parameters": {"rope_theta": 10_000.0, "rope_type": kind, **parameters}}
 
 
 LLAMA3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
@@ -115,6 +117,15 @@ SEEING = {
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 48}
 SHARED = {**EXPERTS, "shared_expert_intermediate_size": 80}
 
+GPT_OSS = {
+    "head_dim": 16,
+    "num_local_experts": 5,
+    "num_experts_per_tok": 2,
+    "sliding_window": 40,
+    # The engine truncates, whatever this says; see docs/import.md.
+    **rope("yarn", factor=8.0, original_max_position_embeddings=64, truncate=True),
+}
+
 MIXTURES = (
     Case("mixtral, stacked", "Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}, is_stacked=True),
     Case("qwen2 moe", "Qwen2Moe", SHARED),
@@ -123,6 +134,9 @@ MIXTURES = (
     Case("qwen3 moe", "Qwen3Moe", {**EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
     Case("qwen3 moe, tied", "Qwen3Moe", {**EXPERTS, "norm_topk_prob": True, "tie_word_embeddings": True}),
     Case("qwen3 moe, stacked", "Qwen3Moe", {**EXPERTS, "norm_topk_prob": True}, is_stacked=True),
+    Case("gpt-oss", "GptOss", GPT_OSS),
+    Case("gpt-oss, mxfp4", "GptOss", GPT_OSS, is_mxfp4=True),
+    Case("gpt-oss, tied, wide heads", "GptOss", {**GPT_OSS, "tie_word_embeddings": True, "head_dim": 32}),
 )
 PIXTRAL = {**SEEING, "model_type": "pixtral", "head_dim": 8, "patch_size": 14}
 
@@ -333,9 +347,12 @@ def make_case(directory: Path, case: Case, seed: int) -> None:
     kind(config).save_pretrained(directory, save_original_format=not case.is_stacked)
     with safetensors.safe_open(directory / "model.safetensors", "np") as file:
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in sorted(file.keys())}
+    if case.is_mxfp4:
+        shapes = with_mxfp4(directory, shapes)
     write_weights(directory, shapes, is_sharded=bool(seed % 2))
     write_tokenizer(directory)
-    model = kind.from_pretrained(directory, dtype=torch.float32).eval()
+    read_as = {"quantization_config": transformers.Mxfp4Config(dequantize=True)} if case.is_mxfp4 else {}
+    model = kind.from_pretrained(directory, dtype=torch.float32, **read_as).eval()
     prompt = np.random.default_rng(seed).integers(0, N_VOCAB, case.n_positions)
     with torch.no_grad():
         step = model(torch.tensor(prompt)[None], use_cache=True)
@@ -345,6 +362,25 @@ def make_case(directory: Path, case: Case, seed: int) -> None:
             greedy.append(int(step.logits[0, -1].argmax()))
     np.savez(directory / "expected.npz", prompt=prompt, logits=logits, greedy=greedy)
     (directory / "shapes.json").write_text(json.dumps(shapes))
+
+
+def with_mxfp4(directory: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of the same experts as MXFP4, which the configuration then names."""
+    config = json.loads((directory / "config.json").read_text())
+    config["quantization_config"] = {
+        "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "lm_head"],
+        "quant_method": "mxfp4",
+    }
+    (directory / "config.json").write_text(json.dumps(config))
+    found: dict[str, tuple[int, ...]] = {}
+    for name, shape in shapes.items():
+        if name.endswith("_proj"):
+            n_experts, n_cols, n_rows = shape
+            found[f"{name}_blocks"] = (n_experts, n_rows, n_cols // 32, 16)
+            found[f"{name}_scales"] = (n_experts, n_rows, n_cols // 32)
+        else:
+            found[name] = shape
+    return found
 
 
 def write_weights(directory: Path, shapes: dict[str, tuple[int, ...]], *, is_sharded: bool) -> None:

@@ -141,8 +141,8 @@ class Layout(Architecture):
         sizes: reads sizes that only this architecture has.
         is_head_dim_fixed: whether the engine assumes that head width times heads is the model's width.
         rope: rotations that the engine supports besides the usual ones: with "factors" per frequency, with two sets of
-            them ("longrope"), different ones for sliding-window layers ("local"), and queries that grow with their
-            position ("temperature").
+            them ("longrope"), different ones for sliding-window layers ("local"), queries that grow with their position
+            ("temperature"); and yarn with bounds that the engine rounds although the model does not ("rounded").
         window: handling of a sliding window: "none" (there is no such key), "limit" (the engine ignores it, so that the
             context must not exceed it) or "layers" (it is converted).
         text_config: key of the object that describes the language model in a multimodal one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pyggml.families._layout import Sizes, Tensor, Transform
-from pyggml.weights import PlusOne, Reordered, Weight
+from pyggml.weights import Columns, PlusOne, Reordered, Weight
 
 #: Tables of rotations and masks that older versions of transformers saved with the weights.
 SAVED_TABLES = (r"(.*\.)?rotary_emb\.(inv_freq|cos_cached|sin_cached)", r"(.*\.)?(attn|attention)\.(masked_bias|bias)")
@@ -50,6 +50,26 @@ def lower_half(weight: Weight, sizes: Sizes) -> Weight:
 
 def _part(weight: Weight, n_expert: int, halves: slice) -> Weight:
     return Reordered(weight, np.arange(weight.n_rows).reshape(n_expert, 2, -1)[:, halves].reshape(-1))
+
+
+def even_rows(weight: Weight, _sizes: Sizes) -> Weight:
+    """Keeps every second row: the gate, where rows of gate and up projection take turns."""
+    return Reordered(weight, np.arange(0, weight.n_rows, 2))
+
+
+def odd_rows(weight: Weight, _sizes: Sizes) -> Weight:
+    """Keeps the other rows."""
+    return Reordered(weight, np.arange(1, weight.n_rows, 2))
+
+
+def even_columns(weight: Weight, _sizes: Sizes) -> Weight:
+    """Does the same with columns, such as those of a stack of biases."""
+    return Columns(weight, slice(0, None, 2))
+
+
+def odd_columns(weight: Weight, _sizes: Sizes) -> Weight:
+    """Keeps the other columns."""
+    return Columns(weight, slice(1, None, 2))
 
 
 def with_bias(tensor: Tensor, when: str | None) -> tuple[Tensor, Tensor]:

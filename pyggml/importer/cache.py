@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pyggml._log import logger
 from pyggml._version import __version__
 from pyggml.cache import cache_dir, cache_entries, cache_limit, remove_entry
 from pyggml.errors import DiskFullError, InferError, InvalidParameterError, ModelLoadError
@@ -95,6 +96,8 @@ def _claim(path: Path, waiting: Callable[[], None]) -> PartialFile | None:
 
 
 def _make(file: PartialFile, contents: GGUFContents, path: Path, progress: Progress | None) -> None:
+    for note in contents.plan.notes:
+        logger.warning("%s: %s", contents.plan.config.path.parent, note)
     try:
         write_model(contents, path, progress, file=file)
     except (StoppedError, DiskFullError):

@@ -262,6 +262,7 @@ def _report(target: Path, contents: GGUFContents) -> Conversion:
         n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors),
         n_bytes=target.stat().st_size,
         notes=(
+            *plan.notes,
             *_losses(plan, contents.types),
             *_growth(plan, contents.types),
             *_differences(vocabulary),

@@ -62,6 +62,7 @@ class ImportPlan:
         metadata: all metadata except the vocabulary.
         tensors: the tensors in the order of writing.
         checkpoint: the source of the tensors.
+        notes: what users should know about the model in the engine.
     """
 
     layout: Layout
@@ -70,6 +71,7 @@ class ImportPlan:
     metadata: Mapping[str, Any]
     tensors: Sequence[PlannedTensor]
     checkpoint: Checkpoint
+    notes: tuple[str, ...] = ()
 
 
 #: Called with the kind of problem ("tensor", "leftover" for unused tensors, or "setting") and the error.
@@ -103,7 +105,7 @@ def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Te
         config.require_all_known()
     with _found("leftover", found):
         _require_all_used(tensors, layout)
-    return ImportPlan(layout, config, sizes, metadata, planned, tensors.checkpoint)
+    return ImportPlan(layout, config, sizes, metadata, planned, tensors.checkpoint, rope.notes)
 
 
 @contextlib.contextmanager

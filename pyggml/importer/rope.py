@@ -34,11 +34,13 @@ class Rope:
         tensors: float32 vectors by name.
         context_limit: the context length beyond which the engine would rotate differently from the model; None: no
             limit.
+        notes: what users should know about them.
     """
 
     metadata: dict[str, Any]
     tensors: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
     context_limit: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 def read_rope(config: Config, layout: Layout, sizes: Sizes) -> Rope:
@@ -182,6 +184,9 @@ def _yarn(rope: Rope, parameters: _Parameters, layout: Layout, n_rot: int) -> No
     fast, slow = section.number("beta_fast", 32), section.number("beta_slow", 1)
     truncate = section.flag("truncate", True)
     attention = _yarn_attention(section, factor)
+    if not truncate and "rounded" in layout.rope:
+        truncate = True
+        rope.notes = (_ROUNDED,)
     if (fast, slow, truncate) != (32, 1, True):  # which the engine assumes
         rope.metadata["rope.scaling.attn_factor"] = attention
         kept = _yarn_kept(parameters, n_rot, fast, slow, truncate)
@@ -193,6 +198,12 @@ def _yarn(rope: Rope, parameters: _Parameters, layout: Layout, n_rot: int) -> No
         "rope.scaling.original_context_length": parameters.n_ctx_original,
         "rope.scaling.attn_factor": attention / _yarn_mscale(factor),
     }
+
+
+_ROUNDED = (
+    "the engine rounds the bounds between fast and slow rotations (yarn) to whole columns, which this model does not: "
+    "its logits differ from those of transformers, the more the longer the text"
+)
 
 
 def _yarn_mscale(factor: float, mscale: float = 1.0) -> float:

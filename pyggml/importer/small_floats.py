@@ -58,9 +58,12 @@ class Float4(Weight):
 
     def floats(self, rows: Rows) -> Floats:
         """See :class:`Weight`."""
-        scales = self._scales[rows]
+        scales = self._scales_of(rows)
         codes = _E2M1[self._nibbles(rows)].reshape(*scales.shape, -1)
         return np.multiply(codes, scales[..., None], dtype=np.float32).reshape(-1, self.n_cols)
+
+    def _scales_of(self, rows: Rows) -> Floats:
+        return self._scales[rows]
 
     def _nibbles(self, rows: Rows) -> Bytes:
         packed = self._packed[rows]
@@ -75,17 +78,23 @@ class Float4(Weight):
 
 
 class MXFloat4(Float4):
-    """MXFP4: groups of 32 whose scales are powers of 2."""
+    """MXFP4: groups of 32 whose scales are powers of 2.
+
+    Only the exponents are kept, not the scales as floats: mixtures of experts have gigabytes of them.
+    """
 
     def __init__(self, packed: Bytes, exponents: Bytes) -> None:
         """Takes the codes as :class:`Float4`, and the exponents plus 127, (n_rows, n_cols / 32), 252 at most."""
-        super().__init__(packed, np.ldexp(np.ones((), np.float32), exponents.astype(np.int32) - 127))
-        self._exponents = exponents
+        self._packed, self._exponents = packed, exponents
+        self.n_rows, self.n_cols = packed.shape[0], packed.shape[1] * 2
         self.type, self.error = GGMLType.MXFP4, 0.0
 
     def stored(self, rows: Rows) -> npt.NDArray[np.generic]:
         """See :class:`Weight`."""
         return self._blocks(rows, self._exponents[rows][..., None], 16)
+
+    def _scales_of(self, rows: Rows) -> Floats:
+        return np.ldexp(np.ones((), np.float32), self._exponents[rows].astype(np.int32) - 127)
 
 
 class NVFloat4(Float4):

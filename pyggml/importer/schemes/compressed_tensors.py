@@ -22,13 +22,11 @@ from pyggml.importer.schemes.module import (
     scale_shape,
     scales_of,
 )
+from pyggml.importer.schemes.mxfp4 import exponents_of
 from pyggml.importer.small_floats import E4M3, MXFloat4, NVFloat4
 from pyggml.weights import Weight
 
 Shape = tuple[int, ...]
-
-#: Plus 127: times the largest 4-bit float, 6, it is still a float32.
-_LARGEST_EXPONENT = 252
 
 
 class CompressedTensors(Scheme):
@@ -185,10 +183,7 @@ def _float4(module: Module, shape: Shape, group: Group) -> Weight:
     packed = module.array("weight_packed", (n_rows, n_cols // 2), ("U8",))
     found = (n_rows, n_cols // size)
     if group.strategy == "group":
-        exponents = module.array("weight_scale", found, ("U8", "F8_E8M0"))
-        if exponents.max(initial=0) > _LARGEST_EXPONENT:
-            raise module.error("weight_scale holds scales that are NaN or too large for float32")
-        return MXFloat4(packed, exponents)
+        return MXFloat4(packed, exponents_of(module, "weight_scale", found))
     scales = module.array("weight_scale", found, ("F8_E4M3",))
     divisor = float(
         finite(module, "weight_global_scale", scale_shape(module, "weight_global_scale", shape, (1,), ())).item()

@@ -9,11 +9,13 @@ from pyggml.files.config import Config
 from pyggml.importer.schemes.compressed_tensors import CompressedTensors
 from pyggml.importer.schemes.float8 import Fp8
 from pyggml.importer.schemes.module import Scheme
+from pyggml.importer.schemes.mxfp4 import Mxfp4
 from pyggml.importer.schemes.packed import auto_round, awq, gptq
 
 _METHODS: Mapping[str, Callable[[Config], Scheme]] = {
     "compressed-tensors": CompressedTensors,
     "fp8": Fp8,
+    "mxfp4": Mxfp4,
     "gptq": gptq,
     "awq": awq,
     "auto-round": auto_round,
@@ -34,7 +36,6 @@ _OTHERS = {
     "metal": "transformers' Metal kernels",
     "mlx": "MLX",
     "modelopt": "NVIDIA's ModelOpt",
-    "mxfp4": "MXFP4",
     "mxfp8": "MXFP8",
     "nvfp4": "NVFP4",
     "quanto": "Quanto",
