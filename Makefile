@@ -84,8 +84,9 @@ portable: $(BIN)/python ## build a wheel with every CPU variant, in dist/portabl
 portable-test: portable ## test that wheel, installed and then moved to another folder
 	.ci/test-wheel --move dist/portable $(PYTHONS)
 
-compare: build ## compare imported models with transformers' own; TRANSFORMERS_PYTHON: an interpreter that has it
+compare: build ## compare imported models with transformers' and compressed-tensors' own; TRANSFORMERS_PYTHON has both
 	$(BIN)/python tools/compare_with_transformers.py --python $(TRANSFORMERS_PYTHON)
+	$(BIN)/python tools/compare_with_compressed_tensors.py --python $(TRANSFORMERS_PYTHON)
 
 bench: build ## measure every claim of docs/benchmarks.md, about half an hour on two idle cores
 	$(BIN)/python benchmarks/run_all.py

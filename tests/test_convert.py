@@ -38,13 +38,13 @@ from pyggml.importer.plan import read_plan
 PROMPT = np.random.default_rng(0).integers(0, N_VOCAB, 60).tolist()
 
 
-def computed(path: Path, n_ctx: int = 128) -> Any:
+def computed(path: Path, n_ctx: int = 128, prompt: list[int] = PROMPT) -> Any:
     """Logits as exact as the engine has them: flash attention computes with float16."""
     with (
         Model(path, device="cpu") as model,
         Context(model, n_ctx=n_ctx, n_threads=1, flash_attn="off", cache_type="f32") as context,
     ):
-        context.decode(PROMPT, output="all")
+        context.decode(prompt, output="all")
         return context.logits()
 
 

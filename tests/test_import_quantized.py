@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import checkpoints
+import models
 import numpy as np
 import pytest
+import tokenizer_files
 from checkpoint_formats import (
     FORMATS,
     GROUPS,
@@ -68,6 +71,38 @@ def test_quantised_models_compute_what_their_weights_mean(tmp_path: Path, name: 
     llama, _ = written(tmp_path / "hf", FORMATS[name])
     pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf", "f32")
     require_close(computed(tmp_path / "model.gguf"), llama.logits(PROMPT), 1e-3)
+
+
+LIBRARY = np.load(Path(__file__).parent / "data" / "compressed_tensors.npz")
+CASES = [name.removesuffix("/config") for name in LIBRARY.files if name.endswith("/config")]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_computes_what_the_compressed_tensors_library_did(tmp_path: Path, name: str) -> None:
+    """With the checkpoints that it wrote; tools/compare_with_compressed_tensors.py recorded both."""
+    directory = tmp_path / "hf"
+    directory.mkdir()
+    inside = LIBRARY[f"{name}/weights"].tobytes()
+    outside = {
+        tensor: checkpoints.drawn(tensor, shape)
+        for tensor, shape in {
+            "model.embed_tokens.weight": (320, 64),
+            "lm_head.weight": (320, 64),
+            "model.norm.weight": (64,),
+        }.items()
+    }
+    (directory / "model-00001-of-00002.safetensors").write_bytes(inside)
+    checkpoints.write(directory / "model-00002-of-00002.safetensors", outside)
+    names = json.loads(inside[8 : 8 + int.from_bytes(inside[:8], "little")])
+    shards = {1: names, 2: outside}
+    files = {tensor: f"model-0000{i}-of-00002.safetensors" for i, held in shards.items() for tensor in held}
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    (directory / "config.json").write_text(str(LIBRARY[f"{name}/config"]))
+    tokenizer_files.write_json(directory, models.byte_vocabulary())
+    pyggml.convert(directory, tmp_path / "model.gguf", "f32")
+    found, expected = computed(tmp_path / "model.gguf", prompt=LIBRARY["prompt"].tolist()), LIBRARY[f"{name}/logits"]
+    # The library dequantises NVFP4 to bfloat16.
+    require_close(found[-len(expected) :], expected, 3e-2 if name == "nvfp4" else 1e-3)
 
 
 ASYMMETRIC = ["packed 4 bits, asymmetric", "gptq, asymmetric", "awq"]
