@@ -111,7 +111,7 @@ def make_case(directory: Path, groups: list[dict[str, Any]]) -> None:
 
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES)).to(torch.bfloat16).eval()
     for key, tensor in model.state_dict().items():
-        bits = checkpoints.drawn(key, tuple(tensor.shape)).data
+        bits = np.asarray(checkpoints.drawn(key, tuple(tensor.shape)).data)
         tensor.copy_(torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16))
     config = QuantizationConfig(
         config_groups={f"group_{i}": each for i, each in enumerate(groups)},
