@@ -85,12 +85,13 @@ class Embedder:
         *,
         normalize: bool,
         pooling: Pooling | None,
+        parse_special: bool,
         given_up: threading.Event | None = None,
     ) -> Floats:
         """See :meth:`LLM.embed <pyggml.llm.LLM.embed>`. Stops early once ``given_up`` is set."""
         self._require_single_stack()
         pool = _POOL[self._pooling if pooling is None else _checked_pooling(pooling)]
-        rows = [self._ids(index, text) for index, text in enumerate(_as_list("texts", texts))]
+        rows = [self._ids(index, text, parse_special) for index, text in enumerate(_as_list("texts", texts))]
         vectors = np.zeros((len(rows), self._model.n_embd_out), np.float32)
         for indices in self._tokens.passes([len(ids) for ids in rows]):
             if given_up is not None and given_up.is_set():
@@ -179,8 +180,8 @@ class Embedder:
         """The file's kind of pooling, "mean" if it has none."""
         return _POOLING_OF_FILE.get(self._model.metadata.get(f"{self._model.arch}.pooling_type", ""), "mean")
 
-    def _ids(self, index: int, text: Text) -> _Ids:
-        ids = self._tokenizer.encode(text) if isinstance(text, str) else text
+    def _ids(self, index: int, text: Text, parse_special: bool) -> _Ids:
+        ids = self._tokenizer.encode(text, parse_special=parse_special) if isinstance(text, str) else text
         return self._checked(f"text {index}", int32_array(f"text {index}", ids))
 
     def _checked(self, name: str, ids: _Ids) -> _Ids:
@@ -218,7 +219,7 @@ class Embedder:
         end = around[len(bos) :]
         ends_with_sep = vocab.eos is None and end == [vocab.sep]
         sep = [vocab.sep] if vocab.add_sep and vocab.sep is not None and not ends_with_sep else []
-        first, second = (self._tokenizer.encode(text, add_special=False) for text in (query, document))
+        first, second = (self._plain(text) for text in (query, document))
         return [*bos, *first, *end, *sep, *second, *end]
 
     def _filled(self, template: str, values: dict[str, str]) -> list[int]:
@@ -233,8 +234,12 @@ class Embedder:
                 ids.append(special[part])
             elif part:
                 text = re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], part)
-                ids += self._tokenizer.encode(text, add_special=False)
+                ids += self._plain(text)
         return ids
+
+    def _plain(self, text: str) -> list[int]:
+        """The ids of a caller's text, in which special tokens are not read."""
+        return self._tokenizer.encode(text, add_special=False, parse_special=False)
 
 
 class _GrowingContext:

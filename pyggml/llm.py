@@ -107,13 +107,20 @@ class LLM(Owner, Chatting):
     # --- generation ---------------------------------------------------------------------------------------
 
     def generate(
-        self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = True,
+        **overrides: Unpack[SamplingOverrides],
     ) -> Completion:
         """Generates a completion and returns it when it is finished.
 
         Args:
-            prompt: text (encoded with ``add_special``; special tokens in it count as plain text) or token ids.
+            prompt: text (encoded with ``add_special``) or token ids.
             params: sampling parameters; None: greedy defaults.
+            parse_special: read special tokens that a text spells, such as ``<|im_end|>``, as those tokens, so that you
+                can write a prompt with its markup. False, for text from strangers: they are plain text.
             **overrides: fields of SamplingParams that replace those of ``params``.
 
         Raises:
@@ -125,11 +132,16 @@ class LLM(Owner, Chatting):
             ClosedError: the model was closed, before or during this call.
             EngineError: the engine failed.
         """
-        job = self._job(prompt, merge(params, overrides)).unwatched()
+        job = self._job(prompt, merge(params, overrides), parse_special).unwatched()
         return Stream(job, job.queue()).finish()
 
     def stream(
-        self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = True,
+        **overrides: Unpack[SamplingOverrides],
     ) -> Stream:
         """Generates a completion and yields its text as it is generated.
 
@@ -138,19 +150,29 @@ class LLM(Owner, Chatting):
         Returns:
             An iterator of Chunks. Closing or dropping it cancels the generation.
         """
-        job = self._job(prompt, merge(params, overrides))
+        job = self._job(prompt, merge(params, overrides), parse_special)
         return Stream(job, job.queue())
 
     async def agenerate(
-        self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = True,
+        **overrides: Unpack[SamplingOverrides],
     ) -> Completion:
         """As :meth:`generate`, for coroutines. Cancelling the task cancels the generation."""
         from pyggml.generation.astream import AsyncStream  # loads asyncio, which would make "import pyggml" much slower
 
-        return await AsyncStream(self._job(prompt, merge(params, overrides)).unwatched()).finish()
+        return await AsyncStream(self._job(prompt, merge(params, overrides), parse_special).unwatched()).finish()
 
     def astream(
-        self, prompt: Prompt, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = True,
+        **overrides: Unpack[SamplingOverrides],
     ) -> AsyncStream:
         """As :meth:`stream`, for coroutines; the request is submitted when the first chunk is awaited.
 
@@ -162,13 +184,14 @@ class LLM(Owner, Chatting):
         """
         from pyggml.generation.astream import AsyncStream
 
-        return AsyncStream(self._job(prompt, merge(params, overrides)))
+        return AsyncStream(self._job(prompt, merge(params, overrides), parse_special))
 
     def generate_batch(
         self,
         prompts: Iterable[Prompt],
         params: SamplingParams | None = None,
         *,
+        parse_special: bool = True,
         progress: bulk.Progress | None = None,
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]:
@@ -181,6 +204,7 @@ class LLM(Owner, Chatting):
         Args:
             prompts: any iterable, read as the work proceeds.
             params: used for every prompt.
+            parse_special: as for :meth:`generate`.
             progress: called on this thread after each completion, with the number of completions so far and the number
                 of prompts (None if ``prompts`` has no length).
             **overrides: as for :meth:`generate`.
@@ -190,7 +214,7 @@ class LLM(Owner, Chatting):
             Python 3.11 and later a note says which prompt it was. An exception from ``progress`` or ``prompts`` has the
             same effect.
         """
-        jobs = self._numbered_jobs(prompts, merge(params, overrides))
+        jobs = self._numbered_jobs(prompts, merge(params, overrides), parse_special)
         results = bulk.Results(_n_total(prompts), progress)
         bulk.run(self._engine, jobs, 2 * self.n_parallel, results)
         return results.in_order()
@@ -200,6 +224,7 @@ class LLM(Owner, Chatting):
         prompts: Iterable[Prompt],
         params: SamplingParams | None = None,
         *,
+        parse_special: bool = True,
         progress: bulk.Progress | None = None,
         **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]:
@@ -209,13 +234,19 @@ class LLM(Owner, Chatting):
         params = merge(params, overrides)
         if params.json_schema is not None:
             params = await asyncio.to_thread(without_schema, params)
-        jobs = self._numbered_jobs(prompts, params)
+        jobs = self._numbered_jobs(prompts, params, parse_special)
         results = bulk.Results(_n_total(prompts), progress)
         await bulk.arun(jobs, 2 * self.n_parallel, results)
         return results.in_order()
 
     def generate_n(
-        self, prompt: Prompt, n: int, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
+        self,
+        prompt: Prompt,
+        n: int,
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = True,
+        **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]:
         """Generates ``n`` completions of one prompt, which is computed once and shared.
 
@@ -232,63 +263,86 @@ class LLM(Owner, Chatting):
             n: number of completions, at least 1.
             params: used for all completions. With a ``seed``, they use that seed, the next one, and so on; without,
                 each gets a random seed. Greedy completions are all the same.
+            parse_special: as for :meth:`generate`.
             **overrides: as for :meth:`generate`.
 
         Raises:
             As :meth:`generate`.
         """
-        jobs = self._same_jobs(prompt, n, merge(params, overrides))
+        jobs = self._same_jobs(prompt, n, merge(params, overrides), parse_special)
         results = bulk.Results(n, None, what="completion")
         bulk.run(self._engine, enumerate(jobs), 2 * self.n_parallel, results)
         return _with_prompt_logprobs(results.in_order())
 
     async def agenerate_n(
-        self, prompt: Prompt, n: int, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
+        self,
+        prompt: Prompt,
+        n: int,
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = True,
+        **overrides: Unpack[SamplingOverrides],
     ) -> list[Completion]:
         """As :meth:`generate_n`, for coroutines. Cancelling the task cancels all the completions."""
         import asyncio
 
-        jobs = await asyncio.to_thread(self._same_jobs, prompt, n, merge(params, overrides))
+        jobs = await asyncio.to_thread(self._same_jobs, prompt, n, merge(params, overrides), parse_special)
         results = bulk.Results(n, None, what="completion")
         await bulk.arun(enumerate(jobs), 2 * self.n_parallel, results)
         return _with_prompt_logprobs(results.in_order())
 
     @overload
-    async def forward(self, prompt: Prompt, sample_len: int, *, completion: Literal[False] = False) -> str: ...
+    async def forward(
+        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: Literal[False] = False
+    ) -> str: ...
 
     @overload
-    async def forward(self, prompt: Prompt, sample_len: int, *, completion: Literal[True]) -> Completion: ...
+    async def forward(
+        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: Literal[True]
+    ) -> Completion: ...
 
     @overload
-    async def forward(self, prompt: Prompt, sample_len: int, *, completion: bool) -> str | Completion: ...
+    async def forward(
+        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: bool
+    ) -> str | Completion: ...
 
-    async def forward(self, prompt: Prompt, sample_len: int, *, completion: bool = False) -> str | Completion:
+    async def forward(
+        self, prompt: Prompt, sample_len: int, *, parse_special: bool = True, completion: bool = False
+    ) -> str | Completion:
         """Generates at most ``sample_len`` tokens greedily. Cancelling the task cancels the generation.
 
         Args:
             prompt: as for :meth:`generate`.
             sample_len: maximum number of tokens.
+            parse_special: as for :meth:`generate`.
             completion: return the whole Completion, with the reason why it ended and the counts of tokens, instead of
                 only its text.
 
         Raises:
             As :meth:`generate`.
         """
-        result = await self.agenerate(prompt, max_tokens=sample_len)
+        result = await self.agenerate(prompt, parse_special=parse_special, max_tokens=sample_len)
         return result if completion else result.text
 
-    def logits(self, prompt: Prompt) -> npt.NDArray[np.float32]:
+    def logits(self, prompt: Prompt, *, parse_special: bool = True) -> npt.NDArray[np.float32]:
         """Logits after every position of a prompt: float32, (n_tokens, n_vocab), owned by the caller.
+
+        ``parse_special`` is that of :meth:`generate`.
 
         Raises:
             As :meth:`generate`.
         """
-        return self._engine.logits(prompt_ids(prompt, self.tokenizer), waits=self._waits)
+        return self._engine.logits(prompt_ids(prompt, self.tokenizer, parse_special), waits=self._waits)
 
     # --- embeddings ---------------------------------------------------------------------------------------
 
     def embed(
-        self, texts: str | Sequence[Text], *, normalize: bool = False, pooling: Pooling | None = None
+        self,
+        texts: str | Sequence[Text],
+        *,
+        normalize: bool = False,
+        pooling: Pooling | None = None,
+        parse_special: bool = True,
     ) -> npt.NDArray[np.float32]:
         """Embeds texts, several at a time, in a separate context, so generation continues meanwhile.
 
@@ -299,6 +353,7 @@ class LLM(Owner, Chatting):
             normalize: scale each vector to length 1, so that dot products are cosines.
             pooling: how to combine the embeddings of a text's tokens: their "mean", the first ("cls") or the "last".
                 None: as the file says (``<arch>.pooling_type``), or the mean if it says nothing.
+            parse_special: as for :meth:`generate`.
 
         Returns:
             float32, (n_texts, model.n_embd_out), in the order of ``texts``; a single text gives one row.
@@ -311,20 +366,28 @@ class LLM(Owner, Chatting):
             OutOfMemoryError: the context does not fit; names required and available bytes.
             ClosedError: the model was closed.
         """
-        return self._embedder.embed(texts, normalize=normalize, pooling=pooling)
+        return self._embedder.embed(texts, normalize=normalize, pooling=pooling, parse_special=parse_special)
 
     async def aembed(
-        self, texts: str | Sequence[Text], *, normalize: bool = False, pooling: Pooling | None = None
+        self,
+        texts: str | Sequence[Text],
+        *,
+        normalize: bool = False,
+        pooling: Pooling | None = None,
+        parse_special: bool = True,
     ) -> npt.NDArray[np.float32]:
         """As :meth:`embed`, for coroutines. Cancelling the task stops the work after the current forward pass."""
         embedder = self._embedder
-        return await embedder.in_background(embedder.embed, texts, normalize=normalize, pooling=pooling)
+        return await embedder.in_background(
+            embedder.embed, texts, normalize=normalize, pooling=pooling, parse_special=parse_special
+        )
 
     def rerank(self, query: str, documents: Sequence[str], *, normalize: bool = False) -> npt.NDArray[np.float32]:
         """Scores how well each document answers a query, using the model's classifier head; higher is better.
 
         Each pair is formatted by the model's "rerank" template. Without one, it is ``BOS query EOS SEP document EOS``,
-        with only those special tokens that the vocabulary adds to texts.
+        with only those special tokens that the vocabulary adds to texts. Special tokens that query or documents spell
+        are plain text, as in a chat.
 
         Args:
             query: the question.
@@ -353,13 +416,13 @@ class LLM(Owner, Chatting):
 
     # --- text ---------------------------------------------------------------------------------------------
 
-    def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+    def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Converts text to token ids; see :meth:`Tokenizer.encode <pyggml.tokenizer.Tokenizer.encode>`."""
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
-    def detokenize(self, token_ids: Sequence[int]) -> str:
+    def detokenize(self, token_ids: Sequence[int], *, remove_special: bool = True, unparse_special: bool = True) -> str:
         """Converts token ids to text; see :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>`."""
-        return self.tokenizer.decode(token_ids)
+        return self.tokenizer.decode(token_ids, remove_special=remove_special, unparse_special=unparse_special)
 
     def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:
         """Returns the model's own chat template, which was parsed at load time, or parses another one.
@@ -388,7 +451,7 @@ class LLM(Owner, Chatting):
     ) -> str:
         """Renders messages in the format that the model was trained on.
 
-        Encode the result with ``tokenize(text, parse_special=True)``; it omits the BOS token if ``tokenize`` adds one.
+        ``tokenize`` and ``generate`` read it as it is meant; it omits the BOS token if they add one.
 
         Args:
             messages: as for :meth:`chat`.
@@ -452,22 +515,26 @@ class LLM(Owner, Chatting):
             )
         return self._own_engine
 
-    def _job(self, prompt: Prompt, params: SamplingParams, *, waits: bool | None = None) -> Job:
+    def _job(self, prompt: Prompt, params: SamplingParams, parse_special: bool, *, waits: bool | None = None) -> Job:
         waits = self._waits if waits is None else waits
-        return Job(self._engine, self.tokenizer, self.stop_tokens, prompt, params, waits=waits)
+        return Job(
+            self._engine, self.tokenizer, self.stop_tokens, prompt, params, parse_special=parse_special, waits=waits
+        )
 
-    def _same_jobs(self, prompt: Prompt, n: int, params: SamplingParams) -> list[Job]:
-        token_ids, params = prompt_ids(prompt, self.tokenizer), without_schema(params)
+    def _same_jobs(self, prompt: Prompt, n: int, params: SamplingParams, parse_special: bool) -> list[Job]:
+        token_ids, params = prompt_ids(prompt, self.tokenizer, parse_special), without_schema(params)
         all_params = [_nth(params, index) for index in range(integer("n", n, 1, INT32_MAX))]
-        return [self._job(token_ids, each, waits=True).unwatched() for each in all_params]
+        return [self._job(token_ids, each, parse_special, waits=True).unwatched() for each in all_params]
 
-    def _numbered_jobs(self, prompts: Iterable[Prompt], params: SamplingParams) -> bulk.NumberedJobs:
+    def _numbered_jobs(
+        self, prompts: Iterable[Prompt], params: SamplingParams, parse_special: bool
+    ) -> bulk.NumberedJobs:
         if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Iterable):
             raise InvalidParameterError(
                 f"prompts must be an iterable of prompts, not {type(prompts).__name__}: put a single one in a list"
             )
         params = without_schema(params)  # once, not for each prompt
-        return bulk.jobs(prompts, lambda prompt: self._job(prompt, params, waits=True).unwatched())
+        return bulk.jobs(prompts, lambda prompt: self._job(prompt, params, parse_special, waits=True).unwatched())
 
 
 def _nth(params: SamplingParams, index: int) -> SamplingParams:

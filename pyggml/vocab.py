@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum, IntFlag
 from functools import cached_property
 from typing import TYPE_CHECKING, SupportsIndex
@@ -128,14 +128,14 @@ class Vocab(Owner):
         vocab: CData = out[0]
         return vocab
 
-    def tokenize(self, text: str | bytes, add_special: bool = True, parse_special: bool = False) -> list[int]:
+    def tokenize(self, text: str | bytes, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Converts text to token ids.
 
         Args:
             text: text, or its UTF-8; NULs are allowed.
             add_special: add the tokens that the model expects around a text (``add_bos`` ...).
-            parse_special: read the texts of special tokens, such as ``<|im_end|>``, as those tokens. Leave it off for
-                text from users: then they are plain text.
+            parse_special: read the texts of special tokens, such as ``<|im_end|>``, as those tokens. False, for text
+                from strangers: they are plain text.
 
         Raises:
             InvalidParameterError: not text, an unpaired surrogate, or more than 2 GiB.
@@ -162,22 +162,25 @@ class Vocab(Owner):
         # Rarely more tokens than bytes: only tokens around the text, and the space that some vocabularies prepend.
         return _ids(call, min(len(data) + 8, INT32_MAX))
 
-    def detokenize(
-        self, token_ids: npt.ArrayLike, *, remove_special: bool = False, unparse_special: bool = False
-    ) -> str:
-        """Converts token ids to text, the inverse of :meth:`tokenize`. Invalid UTF-8 becomes U+FFFD.
+    def detokenize(self, token_ids: npt.ArrayLike, *, remove_special: bool = True, unparse_special: bool = True) -> str:
+        """Converts token ids to text as the engine does. Invalid UTF-8 becomes U+FFFD.
+
+        It is the inverse of :meth:`tokenize`, except that it keeps the spaces that some vocabularies put behind special
+        tokens, which :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>` leaves out.
 
         Args:
             token_ids: integers, shape (n,); int32 arrays are not copied.
-            remove_special: leave out a BOS at the start and an EOS at the end that ``tokenize`` would add.
+            remove_special: leave out what ``tokenize`` adds with ``add_special``, where it stands at either end.
             unparse_special: write special tokens as their texts; otherwise they are left out.
 
         Raises:
             InvalidParameterError: an id is outside the vocabulary; the message names index and value.
-            TokenizerError: the model has no vocabulary.
+            TokenizerError: the model has no vocabulary; with ``remove_special``, as :meth:`tokenize`.
             ClosedError: the model was closed.
         """
         ids = int32_array("token_ids", token_ids)
+        if remove_special:
+            ids = ids[self.inside(ids)]
 
         def call(buffer: CData, size: int, length: CData) -> None:
             errors.call(
@@ -185,7 +188,7 @@ class Vocab(Owner):
                 self._handle,
                 pointer("int32_t[]", ids),
                 len(ids),
-                bool(remove_special),
+                False,  # with True, the engine would keep the space that some vocabularies put before a text
                 bool(unparse_special),
                 buffer,
                 size,
@@ -193,6 +196,30 @@ class Vocab(Owner):
             )
 
         return _text(call, _PIECE_BYTES + 8 * len(ids)).decode(errors="replace")
+
+    def inside(self, token_ids: Sequence[int] | npt.NDArray[np.int32]) -> slice:
+        """Where the tokens of a text are between those that ``add_special`` puts around it, if these are there.
+
+        Raises:
+            TokenizerError, ClosedError: as :meth:`tokenize`.
+        """
+        before, after = self.around
+        end = len(token_ids)
+        start = len(before) if list(token_ids[: len(before)]) == before else 0
+        last = max(start, end - len(after))
+        return slice(start, last if list(token_ids[last:]) == after else end)
+
+    @cached_property
+    def around(self) -> tuple[list[int], list[int]]:
+        """The tokens that ``add_special`` puts before a text, and those after it.
+
+        Raises:
+            TokenizerError, ClosedError: as :meth:`tokenize`.
+        """
+        # Of an empty text: the engine need not be able to cut any other where a tokenizer of another kind encodes.
+        around = self.tokenize("", add_special=True)
+        n_before = 1 if len(around) > 1 else int(self.add_bos)
+        return around[:n_before], around[n_before:]
 
     def piece(self, token_id: SupportsIndex, special: bool = False) -> bytes:
         """Returns the bytes that a token adds to a text, possibly part of a character.
@@ -298,6 +325,15 @@ class Vocab(Owner):
 
     def __repr__(self) -> str:
         return f"Vocab({self.type}, {self.n_tokens} tokens)"
+
+
+def is_markup(text: str, typed_normal: bool) -> bool:
+    """Whether a token with the text of a special one is plain text that models write.
+
+    Conversions often give real ends such as `<|im_end|>` and `<end_of_turn>` the type normal. No tokenizer learns such
+    texts from ordinary writing, so these are special whatever the file says. But `</s>` ends a strike-through in HTML.
+    """
+    return typed_normal and text.startswith("</")
 
 
 def _id_or_none(token_id: int) -> int | None:

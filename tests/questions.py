@@ -36,4 +36,4 @@ def _first(texts: list[str], n: int) -> list[str]:
 
 def _prompt(llm: pyggml.LLM, question: str) -> list[int]:
     text = llm.apply_chat_template([{"role": "user", "content": question}])
-    return llm.tokenize(text, parse_special=True)
+    return llm.tokenize(text)

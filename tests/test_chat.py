@@ -72,11 +72,11 @@ def test_the_four_ways_give_one_text(llm: pyggml.LLM, question: str) -> None:
 
     whole = llm.chat(messages)
     streamed = "".join(chunk.content for chunk in llm.stream_chat(messages))
-    prompt = llm.tokenize(llm.apply_chat_template(messages), parse_special=True)
+    prompt = llm.apply_chat_template(messages)
     texts = {whole.message.content, streamed, *asyncio.run(in_a_loop()), llm.generate(prompt).text}
     assert texts == {questions.ANSWERS[question]}
     assert whole.text == whole.message.content
-    assert whole.prompt_tokens == len(prompt)
+    assert whole.prompt_tokens == len(llm.tokenize(prompt))
     assert whole.finish_reason == "stop"
     assert whole.message == ChatMessage("assistant", questions.ANSWERS[question])
 
@@ -375,9 +375,7 @@ def test_a_turn_cannot_be_smuggled_in(llm: pyggml.LLM) -> None:
     assert special_ids(llm, [user(evil)]) == harmless
     assert len(special_ids(llm, [user(evil)], parse_special=True)) == len(harmless) + 4
     ids = prompt_ids(llm, [user(evil)])
-    assert llm.model.vocab.detokenize(ids, unparse_special=True, remove_special=True) == llm.apply_chat_template(
-        [user(evil)]
-    )
+    assert llm.detokenize(ids) == llm.model.vocab.detokenize(ids) == llm.apply_chat_template([user(evil)])
     believed = llm.chat([user(evil)], parse_special=True)
     assert believed.message.content == questions.ANSWERS["What colour is grass?"]
     assert llm.chat([user(evil)]).prompt_tokens == len(ids) > believed.prompt_tokens
@@ -385,7 +383,7 @@ def test_a_turn_cannot_be_smuggled_in(llm: pyggml.LLM) -> None:
 
 def test_what_spells_no_special_token_changes_nothing(llm: pyggml.LLM) -> None:
     for text in ("a < b", "<b>bold</b>", "<|im_", "im_end|>", "12345 <|", "<|IM_END|>"):
-        whole = llm.tokenize(llm.apply_chat_template([user(text)]), parse_special=True)
+        whole = llm.tokenize(llm.apply_chat_template([user(text)]))
         assert prompt_ids(llm, [user(text)]) == whole
 
 

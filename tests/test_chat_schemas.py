@@ -69,7 +69,7 @@ WEIGHTS = {"<think>": 8.0, "</think>": 12.0, '"': 6.0, "}": 6.0, "]": 6.0, "\n":
 @pytest.mark.parametrize("name", first_is_quick(THINKING))
 def test_random_schemas_after_reasoning(thinker: pyggml.LLM, name: str) -> None:
     rng = random.Random(7)
-    bias = {thinker.tokenize(text, add_special=False, parse_special=True)[0]: bias for text, bias in WEIGHTS.items()}
+    bias = {thinker.tokenize(text, add_special=False)[0]: bias for text, bias in WEIGHTS.items()}
     options: dict[str, Any] = {
         "temperature": 1.0,
         "max_tokens": 400,
@@ -90,7 +90,7 @@ def test_random_schemas_after_reasoning(thinker: pyggml.LLM, name: str) -> None:
 
 def test_a_schema_may_say_what_the_engine_does_not_know(thinker: pyggml.LLM) -> None:
     """All of these the engine's own converter of schemas drops in silence."""
-    bias = {thinker.tokenize(text, add_special=False, parse_special=True)[0]: bias for text, bias in WEIGHTS.items()}
+    bias = {thinker.tokenize(text, add_special=False)[0]: bias for text, bias in WEIGHTS.items()}
     for schema in (
         {"type": "object", "additionalProperties": {"type": "boolean"}, "minProperties": 1, "maxProperties": 2},
         {"type": "number", "exclusiveMinimum": 2, "maximum": 2.5},

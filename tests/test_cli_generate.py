@@ -81,6 +81,17 @@ def test_one_token_has_no_speed() -> None:
     assert re.search(r" 1 generated, first after [0-9.]+ m?s\n$", done.err)
 
 
+def test_special_tokens_in_the_prompt() -> None:
+    markup = "<|im_start|>user\nWhat colour is the sky?<|im_end|>\n<|im_start|>assistant\n"
+    with library.load(n_parallel=1) as llm:
+        expected = {flag: llm.generate(markup, parse_special=flag, max_tokens=20) for flag in (True, False)}
+    for flags, parse_special in ((), True), (["--parse-special"], True), (["--no-parse-special"], False):
+        answer = json.loads(generate(markup, "--json", *flags).out)
+        assert answer["text"] == expected[parse_special].text
+        assert answer["tokens"]["prompt"] == expected[parse_special].prompt_tokens
+    assert expected[True].prompt_tokens < expected[False].prompt_tokens
+
+
 def test_sampling_options_reach_the_sampler() -> None:
     hot = ["--temperature", 1.5, "--top-k", 40, "-m", SHIPPED_MODEL, "-t", 1]
     first, again, other = (generate(GREEDY, *hot, "--seed", seed).out for seed in (1, 1, 2))

@@ -98,6 +98,16 @@ def decoder() -> Iterator[pyggml.LLM]:
         yield llm
 
 
+def test_special_tokens_in_texts(decoder: pyggml.LLM) -> None:
+    text = "<|im_start|>user\nHello<|im_end|>"
+    markup, plain = decoder.tokenize(text), decoder.tokenize(text, parse_special=False)
+    assert len(markup) < len(plain)
+    np.testing.assert_allclose(decoder.embed(text), decoder.embed([markup]), atol=1e-5)
+    np.testing.assert_allclose(decoder.embed(text, parse_special=False), decoder.embed([plain]), atol=1e-5)
+    awaited = asyncio.run(decoder.aembed(text, parse_special=False))
+    np.testing.assert_allclose(awaited, decoder.embed([plain]), atol=1e-5)
+
+
 @pytest.fixture(scope="module")
 def ranker_path(model_dir: Path) -> Path:
     return models.write_bert(model_dir / "ranker.gguf", seed=3, ranks=True)
@@ -395,7 +405,8 @@ class TestRerank:
     def test_special_tokens_in_its_texts_are_text(self, judge: pyggml.LLM) -> None:
         plain, special = judge.rerank("a <|endoftext|> b {document}", ["c {query}"]), judge.rerank("a  b", ["c"])
         assert plain != pytest.approx(special, abs=1e-4)
-        text = judge.tokenize("Query: a <|endoftext|> b {document}\nDocument: c {query}", add_special=False)
+        words = "Query: a <|endoftext|> b {document}\nDocument: c {query}"
+        text = judge.tokenize(words, add_special=False, parse_special=False)
         ids = [models.BOS, models.EOT, *text, models.EOS]
         assert plain[0] == pytest.approx(self._yes(judge, ids), abs=2e-3)
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ import pyggml
 from pyggml import SamplingParams
 
 STORY = "Once upon a time"
+SKY = "What colour is the sky?"
 
 
 @pytest.fixture(scope="module")
@@ -256,13 +258,67 @@ def test_forward_cancels_with_its_task(llm: pyggml.LLM) -> None:
 
 def test_tokenize_and_back(llm: pyggml.LLM) -> None:
     text = "Once, in a small house — 12 + 7 = 19; naïve café, 漢字 and 🙂!\n"
+    assert llm.detokenize(llm.tokenize(text)) == text
     assert llm.detokenize(llm.tokenize(text, add_special=False)) == text
 
 
-def test_special_tokens_in_user_text_are_plain_text(llm: pyggml.LLM) -> None:
-    stop_id, stop_text = next(iter(llm.stop_tokens.items()))
-    assert stop_id not in llm.tokenize(stop_text, add_special=False)
-    assert llm.tokenize(stop_text, add_special=False, parse_special=True) == [stop_id]
+class TestRawPrompts:
+    """A prompt means what it spells, and ``parse_special=False`` makes text of it."""
+
+    MARKUP = f"<|im_start|>user\n{SKY}<|im_end|>\n<|im_start|>assistant\n"
+
+    def test_it_has_the_ids_of_the_chat(self, llm: pyggml.LLM) -> None:
+        messages = [{"role": "user", "content": SKY}]
+        ids = llm.tokenize(self.MARKUP)
+        assert ids == list(llm._asked(messages)._prompt_and_params()[0])
+        start, end = map(llm.model.vocab.find, ("<|im_start|>", "<|im_end|>"))
+        assert [i for i in ids if i in llm.model.vocab.special_ids] == [llm.model.vocab.bos, start, end, start]
+        assert llm.detokenize(ids) == self.MARKUP
+        text = llm.tokenize(self.MARKUP, parse_special=False)
+        assert len(text) > len(ids)
+        assert not {start, end} & set(text)
+        assert llm.detokenize(text) == self.MARKUP
+
+    def test_the_end_token_is_not_in_a_completions_text(self, llm: pyggml.LLM) -> None:
+        completion = llm.generate(self.MARKUP)
+        assert completion.text == questions.ANSWERS[SKY]
+        assert completion.finish_reason == "stop"
+        assert completion.stop_reason == llm.model.vocab.find("<|im_end|>")
+        assert llm.detokenize(completion.token_ids) == completion.text
+
+    @pytest.mark.parametrize("parse_special", [True, False])
+    def test_every_way_to_generate(self, llm: pyggml.LLM, parse_special: bool) -> None:
+        asked: dict[str, Any] = {} if parse_special else {"parse_special": False}
+        ids = llm.tokenize(self.MARKUP, **asked)
+        expected = (llm.generate(ids, max_tokens=20).text, len(ids))
+
+        async def in_a_loop() -> list[pyggml.Completion]:
+            stream = llm.astream(self.MARKUP, max_tokens=20, **asked)
+            return [
+                await llm.agenerate(self.MARKUP, max_tokens=20, **asked),
+                await stream.finish(),
+                *await llm.agenerate_batch([self.MARKUP], max_tokens=20, **asked),
+                *await llm.agenerate_n(self.MARKUP, 1, max_tokens=20, **asked),
+            ]
+
+        completions = [
+            llm.generate(self.MARKUP, max_tokens=20, **asked),
+            llm.stream(self.MARKUP, max_tokens=20, **asked).finish(),
+            *llm.generate_batch([self.MARKUP], max_tokens=20, **asked),
+            *llm.generate_n(self.MARKUP, 1, max_tokens=20, **asked),
+            *asyncio.run(in_a_loop()),
+        ]
+        assert {(done.text, done.prompt_tokens) for done in completions} == {expected}
+        assert asyncio.run(llm.forward(self.MARKUP, 20, **asked)) == expected[0]
+        assert llm.logits(self.MARKUP, **asked).shape[0] == len(ids)
+
+    def test_a_text_says_nothing_about_whether_it_is_trusted(self, llm: pyggml.LLM) -> None:
+        wrong: Any = "no"
+        for call in (llm.generate, llm.stream, llm.astream, llm.logits, llm.embed, llm.tokenize):
+            with pytest.raises(pyggml.InvalidParameterError, match="parse_special must be True or False, not 'no'"):
+                call(self.MARKUP, parse_special=wrong)
+        with pytest.raises(pyggml.InvalidParameterError, match="parse_special must be True or False"):
+            llm.chat([{"role": "user", "content": self.MARKUP}], parse_special=wrong)
 
 
 def test_chat_template(llm: pyggml.LLM) -> None:

@@ -70,6 +70,13 @@ def test_chunks_begin_with_bos(tiny_path: Path) -> None:
     assert one != three
 
 
+def test_a_corpus_is_plain_text(tiny_path: Path) -> None:
+    text = "<s>the<|im_end|> bath" * 20
+    with pyggml.load(tiny_path, n_threads=1) as llm:
+        ids = llm.tokenize(text, parse_special=False)
+        assert pyggml.perplexity(llm, text, n_ctx=32) == pyggml.perplexity(llm, ids, n_ctx=32)
+
+
 def test_chunks_know_nothing_of_each_other(tiny_path: Path) -> None:
     ids = np.random.default_rng(0).integers(0, 256, 640).astype(np.int32)
     together = pyggml.perplexity(tiny_path, ids, n_ctx=64, n_threads=1)

@@ -55,7 +55,7 @@ def test_cutting_changes_no_token(tokenizer: Tokenizer) -> None:
         marked = prompt.replace("Hello", marks._mark + "Hello").replace("<b>", marks._mark + "<b>")
         assert marks.own(marked) == special.of(prompt)
         parts = marks.parts(marked)
-        assert tokenizer.encode_parts(parts) == tokenizer.encode(prompt, parse_special=True)
+        assert tokenizer.encode_parts(parts) == tokenizer.encode(prompt)
 
 
 def test_what_is_marked_is_not_read(tokenizer: Tokenizer) -> None:
@@ -69,7 +69,7 @@ def test_what_is_marked_is_not_read(tokenizer: Tokenizer) -> None:
     ids = tokenizer.encode_parts(marks.parts(marked))
     is_special = [i for i in ids if i in tokenizer.vocab.special_ids]
     around = [i for i in tokenizer.encode("") if i in tokenizer.vocab.special_ids]
-    (own_id,) = tokenizer.encode(own, add_special=False, parse_special=True)
+    (own_id,) = tokenizer.encode(own, add_special=False)
     assert [i for i in is_special if i not in around or i == own_id].count(own_id) >= 2
     assert len(is_special) <= 2 + len(around)
 
@@ -84,7 +84,7 @@ def test_blanks_that_a_special_token_swallows(tmp_path: Path) -> None:
         marks = special.new_marks()
         prompt = "<|user|>\n{} Hi<|end|>\n<|assistant|>\n"
         cut = tokenizer.encode_parts(marks.parts(prompt.format(marks._mark)))
-        assert cut == tokenizer.encode(prompt.format(""), parse_special=True)
+        assert cut == tokenizer.encode(prompt.format(""))
 
 
 def test_a_mark_is_new_each_time(tiny: Model) -> None:

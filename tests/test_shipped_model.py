@@ -23,7 +23,7 @@ def llm() -> Iterator[pyggml.LLM]:
 
 def ask(llm: pyggml.LLM, question: str) -> pyggml.Completion:
     prompt = llm.apply_chat_template([{"role": "user", "content": question}])
-    return llm.generate(llm.tokenize(prompt, parse_special=True), max_tokens=60)
+    return llm.generate(prompt, max_tokens=60)
 
 
 def test_it_is_small() -> None:

@@ -85,23 +85,42 @@ class TestRealVocabularies:
             texts += [TORTURE, " ", " a", "  a ", "\n", "e\u0301", *(chr(c) for c in range(1, 256))]
         for text in texts:
             assert tokenizer.decode(tokenizer.encode(text)) == text
+            assert tokenizer.decode(tokenizer.encode(text, parse_special=False)) == text
+
+    def test_decode_writes_the_markup_that_encode_reads(self, name: str, tokenizer: Tokenizer) -> None:
+        vocab = tokenizer.vocab
+        before, after = vocab.around
+        for special in [i for i in vocab.special_ids if vocab.text(i) and i not in before + after][:20]:
+            mark = vocab.text(special)
+            ids = tokenizer.encode(f"{mark}Hello {mark}{mark}")
+            assert ids.count(special) == 3
+            assert tokenizer.decode(ids) == tokenizer.decode(ids, remove_special=False).removeprefix(
+                "".join(map(vocab.text, before))
+            ).removesuffix("".join(map(vocab.text, after))).removeprefix("" if name in LOSSLESS else " ")
+            is_text = tokenizer.piece(special) != b""  # to this model: it ends the texts of others
+            assert (mark in tokenizer.decode(ids, unparse_special=False)) == is_text
+            if name not in LOSSLESS or tokenizer.special_texts[mark] != (False, False):
+                continue  # blanks beside the token are lost
+            for text in (f"{mark}a{mark} b\n{mark}  c{mark}", f"a {mark}\n", mark, f" {mark}{mark} a"):
+                assert tokenizer.decode(tokenizer.encode(text)) == text
+                assert tokenizer.decode(tokenizer.encode(text, parse_special=False)) == text
 
     @pytest.mark.parametrize("parse_special", [False, True])
     def test_chunks_join_to_what_decode_gives(self, name: str, tokenizer: Tokenizer, parse_special: bool) -> None:
         ids = tokenizer.encode(TORTURE, parse_special=parse_special)
         chunks = stream(tokenizer, ids)
-        text = "".join(chunks)
-        assert text in (tokenizer.decode(ids), " " + tokenizer.decode(ids))
+        text, whole = "".join(chunks), tokenizer.decode(ids, unparse_special=False)
+        assert text in (whole, " " + whole)
         assert text.count("\ufffd") == 0
         n_waits = sum(not chunk and tokenizer.piece(i) != b"" for i, chunk in zip(ids, chunks, strict=False))
         assert n_waits > 10 or name not in LOSSLESS  # tokens that end inside a character
 
     def test_a_stream_goes_on_where_the_prompt_ends(self, tokenizer: Tokenizer) -> None:
         ids = tokenizer.encode(TORTURE)
-        whole = tokenizer.decode(ids)
+        whole = tokenizer.decode(ids, unparse_special=False)
         n_whole_characters = 0
         for cut in range(1, len(ids)):
-            prompt = tokenizer.decode(ids[:cut])
+            prompt = tokenizer.decode(ids[:cut], unparse_special=False)
             if prompt.endswith("\ufffd") or not prompt:
                 continue  # inside a character, or nothing yet that the space could have been in front of
             n_whole_characters += 1
@@ -125,7 +144,19 @@ class TestRealVocabularies:
         engine = Engine.from_file(str(file))
         for text in [TORTURE, "  a", "é", "hello 👩‍👩‍👧‍👦"]:
             ids = theirs.encode(text)
-            assert theirs.decode(ids) == engine.decode(ids, skip_special_tokens=True)
+            assert theirs.decode(ids, unparse_special=False) == engine.decode(ids, skip_special_tokens=True)
+
+    def test_hugging_face_reads_special_tokens_by_default_too(
+        self, name: str, tokenizer: Tokenizer, file: Path
+    ) -> None:
+        engine, special = Engine.from_file(str(file)), tokenizer.special_texts
+        for mark in [text for text in special if text and special[text] == (False, False)][-3:]:
+            text = f"{mark}user\nHello{mark}\n  {mark}assistant\n"
+            ids = tokenizer.encode(text, add_special=False)
+            assert ids == engine.encode(text, add_special_tokens=False).ids
+            if name in ("gpt-2", "llama-bpe"):  # SentencePiece's spaces behind special tokens are left in by theirs
+                whole = tokenizer.decode(ids, remove_special=False)
+                assert whole == text == engine.decode(ids, skip_special_tokens=False)
 
     def test_no_special_token_comes_out_of_text(self, tokenizer: Tokenizer) -> None:
         vocab = tokenizer.vocab
@@ -133,9 +164,9 @@ class TestRealVocabularies:
         assert special
         for i in special:
             text = f"x{vocab.text(i)} {vocab.text(i)}y{vocab.text(i)}"
-            ids = tokenizer.encode(text, add_special=False)
+            ids = tokenizer.encode(text, add_special=False, parse_special=False)
             assert not set(ids) & set(special), text
-            parsed = tokenizer.encode(text, add_special=False, parse_special=True)
+            parsed = tokenizer.encode(text, add_special=False)
             assert parsed.count(i) == 3, text
             # Some a file calls text, and the engine special since they end other models: they are shown.
             is_text = vocab.attr(i) & (lib.LLAMA_TOKEN_ATTR_NORMAL | lib.LLAMA_TOKEN_ATTR_USER_DEFINED)
@@ -160,10 +191,25 @@ def test_word_pieces(tokenizer_dir: Callable[[str], Path]) -> None:
         ids = own.encode("Unbelievable embeddings")
         assert theirs.encode("Unbelievable embeddings") == ids
         assert (ids[0], ids[-1]) == (model.vocab.bos, model.vocab.sep)
-        assert own.encode("[CLS] a [SEP]", parse_special=True) == own.encode("a")
-        assert theirs.encode("[CLS] a [SEP]", parse_special=True) == own.encode("a")
+        assert own.encode("[CLS] a [SEP]") == theirs.encode("[CLS] a [SEP]") == own.encode("a")
         assert own.decode(ids) == theirs.decode(ids) == "unbelievable embeddings"
+        masked = own.encode("paris is the [MASK] of france")
+        assert own.decode(masked) == theirs.decode(masked) == "paris is the [MASK] of france"
+        assert own.decode(masked, remove_special=False) == "[CLS] paris is the [MASK] of france [SEP]"
         assert "".join(stream(theirs, ids)) == " unbelievable embeddings"
+
+
+def test_words_that_end_other_models(tokenizer_dir: Callable[[str], Path]) -> None:
+    """The engine takes Qwen 2's word ``</s>`` for the end of a turn; Hugging Face's tokenizer does not even find it."""
+    with Model(vocabulary_file("qwen2"), vocab_only=True) as model:
+        own, theirs = Tokenizer(model.vocab), open_tokenizer(tokenizer_dir("qwen2"), model)
+        engine = Engine.from_file(str(tokenizer_dir("qwen2") / "tokenizer.json"))
+        assert "</s>" not in own.special_texts
+        assert own.special_texts == theirs.special_texts
+        for text in ["</s>", "a</s>b", "<s>gone</s> <|im_end|>\n</s><|im_start|>user", "<|im_end|><|im_end|></s>"]:
+            expected = engine.encode(text, add_special_tokens=False).ids
+            assert own.encode(text, add_special=False) == theirs.encode(text, add_special=False) == expected
+            assert own.decode(expected) == text
 
 
 class TestAroundText:
@@ -187,31 +233,41 @@ class TestAroundText:
         for tokenizer in make(add_bos_token=True):
             assert tokenizer.encode("the") == [models.BOS, models.THE]
             assert tokenizer.encode("the", add_special=False) == [models.THE]
-            assert tokenizer.encode("<s>the", parse_special=True) == [models.BOS, models.THE]
-            assert tokenizer.encode("<s>the", add_special=False, parse_special=True) == [models.BOS, models.THE]
-            assert tokenizer.encode("<s>the") == [models.BOS, *b"<s>", models.THE]
-            assert tokenizer.encode("<s>", parse_special=True) == [models.BOS]
+            assert tokenizer.encode("<s>the") == [models.BOS, models.THE]
+            assert tokenizer.encode("<s>the", add_special=False) == [models.BOS, models.THE]
+            assert tokenizer.encode("<s>the", parse_special=False) == [models.BOS, *b"<s>", models.THE]
+            assert tokenizer.encode("<s>") == [models.BOS]
             assert tokenizer.encode("") == [models.BOS]
+            assert tokenizer.decode([models.BOS, models.THE]) == "the"
+            assert tokenizer.decode([models.BOS, models.THE], remove_special=False) == "<s>the"
+            assert tokenizer.decode([models.BOS, models.BOS]) == "<s>"
+            assert tokenizer.decode([]) == ""
 
     def test_no_bos(self, make: Callable[..., list[Tokenizer]]) -> None:
         for tokenizer in make(add_bos_token=False):
             assert tokenizer.encode("the") == [models.THE]
-            assert tokenizer.encode("<s>the", parse_special=True) == [models.BOS, models.THE]
+            assert tokenizer.encode("<s>the") == [models.BOS, models.THE]
+            assert tokenizer.decode([models.BOS, models.THE]) == "<s>the"
 
     def test_eos_once(self, make: Callable[..., list[Tokenizer]]) -> None:
         for tokenizer in make(add_bos_token=True, add_eos_token=True):
             whole = [models.BOS, models.THE, models.EOS]
             assert tokenizer.encode("the") == whole
             for text in ["<s>the", "the<|endoftext|>", "<s>the<|endoftext|>"]:
-                assert tokenizer.encode(text, parse_special=True) == whole
-            assert tokenizer.encode("", parse_special=True) == [models.BOS, models.EOS]
+                assert tokenizer.encode(text) == whole
+            assert tokenizer.encode("") == [models.BOS, models.EOS]
+            assert tokenizer.decode(whole) == "the"
+            assert tokenizer.decode(whole[1:]) == "the"
+            assert tokenizer.decode(whole, remove_special=False) == "<s>the<|endoftext|>"
 
     def test_one_token_that_is_both(self, make: Callable[..., list[Tokenizer]]) -> None:
         for tokenizer in make(add_bos_token=True, add_eos_token=True, bos_token_id=models.EOS):
             whole = [models.EOS, models.THE, models.EOS]
             assert tokenizer.encode("the") == whole
-            assert tokenizer.encode("<|endoftext|>the", parse_special=True) == whole
-            assert tokenizer.encode("<|endoftext|>", parse_special=True) == [models.EOS, models.EOS]
+            assert tokenizer.encode("<|endoftext|>the") == whole
+            assert tokenizer.encode("<|endoftext|>") == [models.EOS, models.EOS]
+            assert tokenizer.decode(whole) == "the"
+            assert tokenizer.decode([models.EOS]) == ""
 
     @pytest.mark.parametrize("add_bos", [False, True])
     @pytest.mark.parametrize("opening", ["", "{{ bos_token }}"])
@@ -224,7 +280,7 @@ class TestAroundText:
         for tokenizer in [None, tokenizer_files.write_json(tmp_path, vocabulary)]:
             with LLM(Model(path), tokenizer=tokenizer, n_threads=1) as llm:
                 prompt = llm.apply_chat_template([{"role": "user", "content": "the"}])
-                ids = llm.tokenize(prompt, parse_special=True)
+                ids = llm.tokenize(prompt)
             assert ids.count(models.BOS) == ids[:1].count(models.BOS) == int(add_bos or bool(opening))
 
 
@@ -245,8 +301,9 @@ class TestAgreement:
                 token["special"] = False
 
         own, theirs = self.tokenizers(tmp_path, call_nothing_special)
-        assert models.EOT not in theirs.encode("a<|im_end|>")
-        assert theirs.encode("a<|im_end|>") == own.encode("a<|im_end|>")
+        assert models.EOT not in theirs.encode("a<|im_end|>", parse_special=False)
+        assert theirs.encode("a<|im_end|>", parse_special=False) == own.encode("a<|im_end|>", parse_special=False)
+        assert theirs.encode("a<|im_end|>") == own.encode("a<|im_end|>") == [models.BOS, ord("a"), models.EOT]
         assert theirs.piece(models.EOT) == b""
 
     def test_nothing_is_cut_short_or_filled_up(self, tmp_path: Path) -> None:
@@ -274,8 +331,8 @@ class TestAgreement:
         vocabulary["tokenizer.ggml.token_type"][models.THE] = 3  # type: ignore[index]  # control
         with Model(models.write_llama(tmp_path / "m.gguf", vocabulary), vocab_only=True) as model:
             theirs = open_tokenizer(tokenizer_files.write_json(tmp_path, vocabulary), model)
-            assert theirs.encode("the", add_special=False) == [models.TH, ord("e")]
-            assert theirs.encode("the", add_special=False, parse_special=True) == [models.THE]
+            assert theirs.encode("the", add_special=False, parse_special=False) == [models.TH, ord("e")]
+            assert theirs.encode("the", add_special=False) == [models.THE]
 
     def test_older_files_spell_merges_as_one_text(self, tmp_path: Path) -> None:
         def join(content: dict[str, Any]) -> None:

@@ -242,9 +242,7 @@ class TestTokenizerModel:
                 ids = theirs.encode(text)
                 assert ids == own.encode(text)
                 assert theirs.decode(ids) == own.decode(ids)
-                assert theirs.encode(f"{text}</s>a", parse_special=True) == own.encode(
-                    f"{text}</s>a", parse_special=True
-                )
+                assert theirs.encode(f"{text}</s>a") == own.encode(f"{text}</s>a")
 
     def test_what_is_read_is_what_was_written(self) -> None:
         model = SentencePieceModel(

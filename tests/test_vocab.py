@@ -46,8 +46,9 @@ def test_there_are_vocabularies() -> None:
 def test_detokenize_inverts_tokenize(real: tuple[str, Vocab]) -> None:
     _, vocab = real
     for text in plain_texts(vocab):
-        ids = vocab.tokenize(text, add_special=False)
-        assert vocab.detokenize(ids) == (" " + text if vocab.type == "wpm" else text)
+        whole = " " + text if vocab.type == "wpm" else text
+        assert vocab.detokenize(vocab.tokenize(text)) == whole
+        assert vocab.detokenize(vocab.tokenize(text, add_special=False)) == whole
 
 
 def test_pieces_join_to_the_text(real: tuple[str, Vocab]) -> None:
@@ -62,9 +63,10 @@ def test_special_tokens_are_text_unless_parsed(real: tuple[str, Vocab]) -> None:
     end = vocab.sep if name == "bert-bge" else vocab.eos
     assert end is not None
     text = vocab.text(end)
-    assert end in vocab.tokenize(text, add_special=False, parse_special=True)
-    assert vocab.detokenize([end]) == ""
-    assert vocab.detokenize([end], unparse_special=True) == text
+    assert end in vocab.tokenize(text, add_special=False)
+    assert end not in vocab.tokenize(text, add_special=False, parse_special=False)
+    assert vocab.detokenize([end], unparse_special=False) == ""
+    assert vocab.detokenize([end], remove_special=False) == text
     assert vocab.piece(end) == b""
     assert vocab.piece(end, special=True) == text.encode()
 
@@ -84,8 +86,8 @@ def test_what_only_parse_special_reads(real: tuple[str, Vocab]) -> None:
     for token_id in vocab.special_ids[:20]:
         text = vocab.text(token_id)
         if text:
-            assert token_id in vocab.tokenize(text, add_special=False, parse_special=True)
-            assert token_id not in vocab.tokenize(text, add_special=False)
+            assert token_id in vocab.tokenize(text, add_special=False)
+            assert token_id not in vocab.tokenize(text, add_special=False, parse_special=False)
     assert set(vocab.special_ids) >= {i for i in range(vocab.n_tokens) if lib.llama_vocab_is_control(vocab.handle, i)}
 
 
@@ -135,8 +137,9 @@ class TestByteVocabulary:
         assert vocab.tokenize("the bath") == [models.BOS, models.THE, *b" ba", models.TH]
         assert vocab.tokenize("the bath", False) == [models.THE, *b" ba", models.TH]
         assert vocab.tokenize("", add_special=False) == []
-        assert vocab.tokenize("a<|im_end|>", add_special=False, parse_special=True) == [97, models.EOT]
-        assert models.EOT not in vocab.tokenize("a<|im_end|>")
+        assert vocab.tokenize("a<|im_end|>", add_special=False) == [97, models.EOT]
+        assert models.EOT not in vocab.tokenize("a<|im_end|>", parse_special=False)
+        assert vocab.around == ([models.BOS], [])
 
     def test_bytes_and_nuls_go_through(self, vocab: Vocab) -> None:
         assert vocab.tokenize(b"a\0b", add_special=False) == [97, 0, 98]
@@ -146,8 +149,10 @@ class TestByteVocabulary:
     def test_detokenize(self, vocab: Vocab) -> None:
         assert vocab.detokenize([]) == ""
         assert vocab.detokenize([0xE3, 0x81]) == "\ufffd"  # half a character
-        assert vocab.detokenize([models.BOS, 97], unparse_special=True) == "<s>a"
-        assert vocab.detokenize([models.BOS, 97], remove_special=True, unparse_special=True) == "a"
+        assert vocab.detokenize([models.BOS, 97]) == "a"
+        assert vocab.detokenize([models.BOS, 97, models.EOT]) == "a<|im_end|>"
+        assert vocab.detokenize([models.BOS, 97], remove_special=False) == "<s>a"
+        assert vocab.detokenize([models.BOS, 97, models.EOT], unparse_special=False) == "a"
         assert vocab.detokenize(np.array([97, 98], np.int32)) == "ab"
         assert vocab.detokenize(np.array([97, 98], np.uint64)) == "ab"
         assert vocab.detokenize([97] * 100_000) == "a" * 100_000

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
+from pyggml._checks import flag
 from pyggml.chat import ChatTemplates
 from pyggml.chat.conversation import ChatJob, ChatStream, Conversation
 from pyggml.chat.messages import Message, checked_messages
@@ -94,7 +95,7 @@ class Chatting(ABC):
             parallel_tool_calls=parallel_tool_calls,
             thinking=thinking,
             template_kwargs=template_kwargs or {},
-            parse_special=parse_special,
+            parse_special=flag("parse_special", parse_special),
         )
         return ChatJob(
             conversation,
@@ -123,7 +124,7 @@ class Chatting(ABC):
             chat_template: replaces the model's own; as for :meth:`LLM.chat_templates`.
             template_kwargs: additional variables for the template, such as ``{"reasoning_effort": "low"}``.
             parse_special: interpret special tokens in messages. If False, ``<|im_end|>`` in a message is plain text and
-                cannot end its turn.
+                cannot end its turn: messages come from strangers, unlike the prompts of :meth:`LLM.generate`.
             **overrides: fields of SamplingParams that replace those of ``params``.
 
         Returns:

@@ -125,9 +125,9 @@ class ChatJob(Job):
             conversation: the conversation to answer.
             templates: parses the template.
             special_texts: returns the tokenizer's special texts.
-            **job: the arguments of Job, except the prompt.
+            **job: the arguments of Job, except the prompt and ``parse_special``.
         """
-        super().__init__(prompt=(), **job)
+        super().__init__(prompt=(), parse_special=conversation.parse_special, **job)
         self.conversation = conversation
         self.prompt: ChatPrompt | None = None
         self._templates = templates

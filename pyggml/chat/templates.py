@@ -227,8 +227,7 @@ class ChatPrompt:
     """A rendered conversation, and the format of answers to it.
 
     Attributes:
-        text: the prompt. Encode it with ``tokenize(text, parse_special=True)``; it omits the BOS and EOS that this
-            adds.
+        text: the prompt. Encode it with ``tokenize(text)``; it omits the BOS and EOS that this adds.
         grammar_lazy: whether the grammar applies only from a trigger on.
         grammar_prefix: end of the prompt that the grammar consumes before the answer; usually "".
         trigger_patterns: regular expressions that start a lazy grammar.

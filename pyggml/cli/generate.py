@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     help="Read the prompt from this file.",
 )
 @model_option
+@click.option(
+    "--parse-special/--no-parse-special",
+    default=True,
+    help="Read special tokens that the prompt spells, such as <|im_end|>, as tokens, or as plain text.",
+)
 @click.option("--stats", is_flag=True, help="Show on standard error how many tokens it took and how fast they came.")
 @json_option
 @sampling_options()
@@ -38,6 +43,7 @@ def command(
     prompt: str | None,
     path: str | None,
     model: str | None,
+    parse_special: bool,
     stats: bool,
     as_json: bool,
     sampling: dict[str, Any],
@@ -56,7 +62,7 @@ def command(
     text = _prompt(prompt, path)
     params = sampling_params(sampling)
     with opened(model, n_parallel=1, **load) as llm, Interrupts() as interrupts:
-        stream = llm.stream(text, params)
+        stream = llm.stream(text, params, parse_special=parse_special)
         with interrupts.stopping(stream.cancel):
             _show(stream, quiet=as_json)
         done = stream.completion

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from pyggml import families
 from pyggml.diagnostics._facts import Problems, listed
 from pyggml.diagnostics.report import SpecialToken, VocabularyReport
 from pyggml.errors import TokenizerError, TokenizerNotFoundError
@@ -26,7 +25,7 @@ from pyggml.importer.vocabulary.special_tokens import ENGINE_SPECIAL, NoEndError
 from pyggml.importer.vocabulary.token_table import Token, TokenTable
 from pyggml.tokenizer.files import TokenizerDirectory, read_directory
 from pyggml.tokenizer.sentencepiece import Algorithm
-from pyggml.vocab import TokenType
+from pyggml.vocab import TokenType, is_markup
 
 _NAMED_IDS = "_token_id"
 _KINDS = {"BPE": "spm", "Unigram": "ugm", "WordLevel": "spm", "WordPiece": "wpm"}
@@ -60,7 +59,7 @@ class DirectoryVocabulary:
         if token_id is None:
             return False
         is_normal = self.types.get(text, TokenType.NORMAL) is TokenType.NORMAL
-        return token_id in self.roles.special.ends or not families.is_markup(text, is_normal)
+        return token_id in self.roles.special.ends or not is_markup(text, is_normal)
 
     @property
     def special_texts(self) -> set[str]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pyggml.families._detect import Detector, Match
 from pyggml.families._family import GENERIC, Family, Kind, Signs, Variant
 from pyggml.families._layout import Architecture, Layout, Sizes, Tensor
-from pyggml.families._stop import STOP_TOKEN_IDS, is_markup, stop_tokens
+from pyggml.families._stop import STOP_TOKEN_IDS, stop_tokens
 from pyggml.families._variants import variant_of
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "Sizes",
     "Tensor",
     "Variant",
-    "is_markup",
     "kind_of",
     "of_config",
     "of_gguf",

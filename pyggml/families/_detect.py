@@ -18,9 +18,9 @@ import numpy as np
 
 from pyggml.errors import InvalidParameterError
 from pyggml.families._family import Family, Signs
-from pyggml.families._stop import is_markup, named_ends
+from pyggml.families._stop import named_ends
 from pyggml.model import Model
-from pyggml.vocab import TokenAttr, TokenType
+from pyggml.vocab import TokenAttr, TokenType, is_markup
 
 _NAME_KEYS = ("general.name", "general.basename", "general.finetune")
 _CONFIG_NAME_KEYS = ("_name_or_path", "name_or_path")

@@ -13,21 +13,12 @@ from pathlib import Path
 from pyggml.errors import TokenizerError
 from pyggml.families._family import Family
 from pyggml.model import Model
-from pyggml.vocab import TokenAttr, Vocab
+from pyggml.vocab import TokenAttr, Vocab, is_markup
 
 _NAMED_ENDS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 #: All ends that a Hugging Face directory names, as comma-separated ids: GGUF's own keys only have room for three.
 STOP_TOKEN_IDS = "pyggml.stop_token_ids"
 _SPECIAL = TokenAttr.CONTROL | TokenAttr.USER_DEFINED
-
-
-def is_markup(text: str, typed_normal: bool) -> bool:
-    """Whether a token with the text of a special one is plain text that models write.
-
-    Conversions often give real ends such as `<|im_end|>` and `<end_of_turn>` the type normal. No tokenizer learns such
-    texts from ordinary writing, so these are special whatever the file says. But `</s>` ends a strike-through in HTML.
-    """
-    return typed_normal and text.startswith("</")
 
 
 def named_ends(metadata: Mapping[str, object]) -> set[int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._checks import flag
 from pyggml._native import int32_array
 from pyggml.errors import EmptyPromptError, InvalidParameterError
 from pyggml.generation.engine import Engine, Request, TokenIds
@@ -53,6 +54,7 @@ class Job:
         prompt: Prompt,
         params: SamplingParams,
         *,
+        parse_special: bool,
         waits: bool,
     ) -> None:
         """Checks only what is cheap to check.
@@ -63,12 +65,15 @@ class Job:
             stop_tokens: the model's own stop tokens.
             prompt: text or token ids.
             params: sampling parameters, merged.
+            parse_special: whether special tokens that a text spells are tokens.
             waits: if the queue is full, wait for room.
 
         Raises:
             EmptyPromptError: the prompt is an empty text.
+            InvalidParameterError: ``parse_special`` is not a bool.
         """
         _require_text(prompt)
+        self._parse_special = flag("parse_special", parse_special)
         self.engine = engine
         self.tokenizer = tokenizer
         self.params = params
@@ -153,7 +158,7 @@ class Job:
 
     def _prompt_and_params(self) -> tuple[TokenIds, SamplingParams]:
         """The prompt as token ids, and the sampling parameters to use with it."""
-        return prompt_ids(self._prompt, self.tokenizer), self.params
+        return prompt_ids(self._prompt, self.tokenizer, self._parse_special), self.params
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,15 +170,20 @@ class _Ready:
     stop_token_ids: list[int]
 
 
-def prompt_ids(prompt: Prompt, tokenizer: Tokenizer) -> TokenIds:
+def prompt_ids(prompt: Prompt, tokenizer: Tokenizer, parse_special: bool) -> TokenIds:
     """Token ids of a prompt: text is encoded with ``add_special``; token ids are returned unchanged.
+
+    Args:
+        prompt: text or token ids.
+        tokenizer: the model's tokenizer.
+        parse_special: whether special tokens that a text spells are tokens.
 
     Raises:
         EmptyPromptError: the prompt is an empty text.
         InvalidParameterError, ClosedError: as :meth:`Tokenizer.encode <pyggml.tokenizer.Tokenizer.encode>`.
     """
     _require_text(prompt)
-    return tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+    return tokenizer.encode(prompt, parse_special=parse_special) if isinstance(prompt, str) else prompt
 
 
 def merge(params: SamplingParams | None, overrides: Mapping[str, Any]) -> SamplingParams:

@@ -142,7 +142,9 @@ def _checked_n_ctx(model: Model, n_ctx: int) -> int:
 def _token_ids(text: Text, tokenizer: Tokenizer) -> Ids:
     if isinstance(text, os.PathLike):
         text = _read(Path(text))
-    return int32_array("the text", tokenizer.encode(text) if isinstance(text, str) else text)
+    # As upstream's programs: special tokens that a corpus spells are text.
+    ids = tokenizer.encode(text, parse_special=False) if isinstance(text, str) else text
+    return int32_array("the text", ids)
 
 
 def _read(path: Path) -> str:

@@ -8,16 +8,21 @@ text that could still become one).
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+from pyggml._checks import flag
 from pyggml._native import int32_array, utf8
 from pyggml._owner import Owner
 from pyggml.errors import InvalidParameterError
-from pyggml.vocab import TokenAttr, Vocab
+from pyggml.vocab import TokenAttr, Vocab, is_markup
 
 # The attributes of text tokens in a file; the engine may have marked some of these as special in addition.
 _TEXT = TokenAttr.NORMAL | TokenAttr.USER_DEFINED
+_BLANKS = r"[ \t\n\v\f\r]*"
+# The attributes of tokens that are looked for in a text before it is split any further.
+_CUT_OUT = TokenAttr.CONTROL | TokenAttr.UNKNOWN | TokenAttr.USER_DEFINED
 
 
 class Tokenizer(Owner):
@@ -36,23 +41,25 @@ class Tokenizer(Owner):
         """Wraps a vocabulary, which the caller keeps open."""
         self.vocab = vocab
         self._pieces: dict[int, bytes] = {}
+        self._begins: dict[int, bool] = {}
 
-    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = False) -> list[int]:
+    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Converts text to token ids.
 
         Args:
             text: any text without NUL characters.
             add_special: add the token that the model expects before a text (BOS) and, for a few models, after it,
                 unless the text already has it by ``parse_special``.
-            parse_special: read special tokens' texts, such as ``<|im_end|>``, as those tokens. Leave it off for text
-                from users: then they are plain text.
+            parse_special: read special tokens' texts, such as ``<|im_end|>``, as those tokens. False, for text from
+                strangers: they are plain text.
 
         Raises:
-            InvalidParameterError: the text is not a string, or holds a NUL or an unpaired surrogate.
+            InvalidParameterError: the text is not a string, or holds a NUL or an unpaired surrogate; or
+                ``parse_special`` is not a bool.
             TokenizerError: the text cannot be encoded.
             ClosedError: the model was closed.
         """
-        ids = self._encode(_checked(text), parse_special)
+        ids = self._encode(_checked(text), flag("parse_special", parse_special))
         return self._surrounded(ids) if add_special else ids
 
     def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
@@ -70,22 +77,40 @@ class Tokenizer(Owner):
     def special_texts(self) -> Mapping[str, tuple[bool, bool]]:
         """Texts that only ``parse_special`` reads as tokens -> whether they swallow blanks before and after them."""
         attrs = {self.vocab.text(token_id): self.vocab.attr(token_id) for token_id in self.vocab.special_ids}
-        return {text: (bool(attr & TokenAttr.LSTRIP), bool(attr & TokenAttr.RSTRIP)) for text, attr in attrs.items()}
+        return {
+            text: (bool(attr & TokenAttr.LSTRIP), bool(attr & TokenAttr.RSTRIP))
+            for text, attr in attrs.items()
+            if text not in self._mistaken
+        }
 
-    def decode(self, token_ids: Sequence[int]) -> str:
+    def decode(self, token_ids: Sequence[int], *, remove_special: bool = True, unparse_special: bool = True) -> str:
         """Converts token ids to text, the inverse of :meth:`encode`.
 
-        Special tokens are left out, and so is the space that some tokenizers put before every text. Bytes that are not
-        UTF-8 become U+FFFD.
+        A text comes back as it was, unless its tokenizer normalises what it reads or a special token swallowed the
+        blanks around it. Spaces that the tokenizer itself puts before a text, or behind a special token, are left out.
+        Bytes that are not UTF-8 become U+FFFD.
+
+        Args:
+            token_ids: the tokens.
+            remove_special: leave out what :meth:`encode` adds with ``add_special``, where it stands at either end.
+            unparse_special: write special tokens as their texts, the inverse of ``parse_special``; otherwise leave them
+                out.
 
         Raises:
             InvalidParameterError: an id is outside the vocabulary.
+            TokenizerError: with ``remove_special``, as :meth:`encode`.
             ClosedError: the model was closed.
         """
-        data = b"".join(map(self.piece, int32_array("token_ids", token_ids).tolist()))
-        if data.startswith(b" ") and self._puts_space_first:
-            data = data[1:]
-        return data.decode(errors="replace")
+        ids = int32_array("token_ids", token_ids).tolist()
+        if remove_special:
+            ids = ids[self.vocab.inside(ids)]
+        written, begins = [], self._puts_space_first
+        for token_id in ids:
+            piece = self.piece(token_id) or (self._special_piece(token_id) if unparse_special else b"")
+            if piece:
+                written.append(piece.removeprefix(b" ") if begins else piece)
+                begins = self._begins_after(token_id)
+        return b"".join(written).decode(errors="replace")
 
     def piece(self, token_id: int) -> bytes:
         """The bytes that a token adds to a text, possibly part of a character; none for special tokens. Cached."""
@@ -96,7 +121,32 @@ class Tokenizer(Owner):
 
     def _encode(self, text: str, parse_special: bool) -> list[int]:
         """The ids of a text, without tokens around it."""
-        return self.vocab.tokenize(text, add_special=False, parse_special=parse_special)
+        if not parse_special or not any(mistaken in text for mistaken in self._mistaken):
+            return self.vocab.tokenize(text, add_special=False, parse_special=parse_special)
+        parts = enumerate(self._special.split(text))  # every second one is special
+        return [
+            token_id
+            for i, part in parts
+            for token_id in self.vocab.tokenize(part, add_special=False, parse_special=i % 2 == 1)
+        ]
+
+    @cached_property
+    def _mistaken(self) -> frozenset[str]:
+        """Texts that the engine takes for special tokens because they end other models: words of this one's own.
+
+        ``</s>`` is one in Qwen 2: transformers reads it as text, whatever is around it.
+        """
+        vocab = self.vocab
+        found = {vocab.text(i): bool(vocab.attr(i) & TokenAttr.NORMAL) for i in vocab.special_ids if i != vocab.eos}
+        return frozenset(text for text, typed_normal in found.items() if is_markup(text, typed_normal))
+
+    @cached_property
+    def _special(self) -> re.Pattern[str]:
+        """Matches special tokens, longer ones first, as the engine does, with the blanks that they swallow."""
+        texts = sorted(filter(None, self.special_texts), key=len, reverse=True)
+        swallowed = {False: "", True: _BLANKS}
+        around = [(text, *map(swallowed.__getitem__, self.special_texts[text])) for text in texts]
+        return re.compile("(" + "|".join(before + re.escape(text) + after for text, before, after in around) + ")")
 
     def _piece(self, token_id: int) -> bytes:
         # The engine hides tokens such as `</s>`, which end texts in some models, also in models where they are text.
@@ -104,24 +154,36 @@ class Tokenizer(Owner):
 
     def _surrounded(self, ids: list[int]) -> list[int]:
         """Adds the tokens around a text, unless it has them already: templates often write BOS themselves."""
-        before, after = self._around
-        if before and ids[: len(before)] == before:
-            ids = ids[len(before) :]
-        if after and ids[-len(after) :] == after:
-            ids = ids[: -len(after)]
-        return before + ids + after
+        before, after = self.vocab.around
+        return before + ids[self.vocab.inside(ids)] + after
 
-    @cached_property
-    def _around(self) -> tuple[list[int], list[int]]:
-        """The tokens that the engine adds before and after a text for this model."""
-        # An empty text, since the engine need not be able to cut any other where a tokenizer of another kind encodes.
-        around = self.vocab.tokenize("", add_special=True)
-        n_before = 1 if len(around) > 1 else int(self.vocab.add_bos)
-        return around[:n_before], around[n_before:]
+    def _special_piece(self, token_id: int) -> bytes:
+        """The text of a token that has no piece."""
+        text = self.vocab.piece(token_id, special=True)
+        return b" " + text if text and self.vocab.type == "wpm" else text  # as WordPiece's other words
 
     @cached_property
     def _puts_space_first(self) -> bool:
+        """Whether a text is encoded with a space in front of it."""
         return b"".join(map(self.piece, self._encode("a", False))) == b" a"
+
+    def _begins_after(self, token_id: int) -> bool:
+        """Whether what follows this token is encoded like the beginning of a text, with a space in front of it."""
+        if not self._puts_space_first:
+            return False
+        found = self._begins.get(token_id)
+        if found is None:
+            found = self._begins[token_id] = self._is_cut_out(token_id) and self._puts_space_after(token_id)
+        return found
+
+    def _is_cut_out(self, token_id: int) -> bool:
+        """Whether the token is looked for before a text is split any further."""
+        return bool(self.vocab.attr(token_id) & _CUT_OUT)
+
+    def _puts_space_after(self, token_id: int) -> bool:
+        text = self.vocab.text(token_id)
+        glued, apart = self._encode(f"{text}a", True), self._encode(f"{text} a", True)
+        return glued != apart and glued[:1] == [token_id] and b"".join(map(self.piece, glued[1:])) == b" a"
 
 
 def _checked(text: str) -> str:
