@@ -30,7 +30,7 @@ class CommandR(FamilyModel):
     """Command-R or Aya Expanse."""
 
 class Gemma(FamilyModel):
-    """Gemma 1, 2 or 3."""
+    """Gemma 1, 2, 3 or 3n."""
 
 class Glm4(FamilyModel):
     """GLM-4."""
@@ -87,7 +87,7 @@ class Factories:
     def use_gemma(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Gemma:
-        """Gemma 1, 2 or 3."""
+        """Gemma 1, 2, 3 or 3n."""
 
     def use_glm4(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]

@@ -19,6 +19,7 @@ import tokenizer_files
 import pyggml
 from pyggml import Context, Model
 from pyggml.errors import UnsupportedArchitectureError
+from pyggml.gguf import GGUFReader
 
 RECORD = np.load(Path(__file__).parent / "data" / "transformers.npz")
 MODELS: dict[str, dict[str, Any]] = {
@@ -110,6 +111,12 @@ REFUSED = (
         {"rope_parameters": {"rope_type": "default", "llama_4_scaling_beta": 0.1}},
         "does not support llama_4_scaling_beta for Llama models",
     ),
+    ("gemma 3n", {"num_kv_shared_layers": 4}, "num_kv_shared_layers is 4 of 25"),
+    ("gemma 3n", {"activation_sparsity_pattern": [0.5] * 25}, "activation_sparsity_pattern is"),
+    ("gemma 3n", {"layer_types": ["full_attention"] * 25}, "layer_types has"),
+    ("gemma 3n", {"final_logit_softcapping": 20.0}, r"final_logit_softcapping is 20\.0"),
+    ("gemma 3n", {"altup_num_inputs": 3}, "altup_num_inputs is 3"),
+    ("gemma 3n", {"laurel_rank": 32}, "laurel_rank is 32"),
     ("command-r7b", {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
     ("qwen2 moe", {"norm_topk_prob": True}, "norm_topk_prob is True"),
     ("qwen2 moe", {"mlp_only_layers": [0]}, r"mlp_only_layers is \[0\]"),
@@ -128,6 +135,32 @@ def test_is_refused_by_name(tmp_path: Path, name: str, change: dict[str, Any], m
     (tmp_path / "hf" / "config.json").write_text(json.dumps({**model["config"], **change}))
     with pytest.raises(UnsupportedArchitectureError, match=message):
         pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
+
+
+def test_a_gemma_3n_as_published(tmp_path: Path) -> None:
+    """It also sees and hears, and holds keys and values that nothing is computed with."""
+    model = write(tmp_path / "text", "gemma 3n")
+    (tmp_path / "whole").mkdir()
+    config = {"model_type": "gemma3n", "architectures": ["Gemma3nForConditionalGeneration"]}
+    (tmp_path / "whole" / "config.json").write_text(json.dumps({**config, "text_config": model["config"]}))
+    tokenizer_files.write_json(tmp_path / "whole", models.byte_vocabulary())
+    tensors = {
+        name.replace("model.", "model.language_model.", 1): checkpoints.drawn(name, tuple(shape))
+        for name, shape in model["shapes"].items()
+    }
+    of_no_effect = (
+        "model.language_model.layers.24.self_attn.v_proj.weight",
+        "model.audio_tower.x",
+        "model.embed_vision.y",
+    )
+    tensors |= {name: checkpoints.drawn(name, (32, 32)) for name in of_no_effect}
+    checkpoints.write(tmp_path / "whole" / "model.safetensors", tensors)
+    for name in ("text", "whole"):
+        pyggml.convert(tmp_path / name, tmp_path / f"{name}.gguf", "f32")
+    with GGUFReader(tmp_path / "text.gguf") as text, GGUFReader(tmp_path / "whole.gguf") as whole:
+        assert list(text.tensors) == list(whole.tensors)
+        for name in text.tensors:
+            np.testing.assert_array_equal(text.dequantized(name), whole.dequantized(name))
 
 
 def test_what_a_ministral_3_leaves_out(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import _parts
 from pyggml.families._family import Family, Variant
-from pyggml.families._layout import Architecture, Layout, Sizes, Tensor
+from pyggml.families._gemma3n import GEMMA3N
+from pyggml.families._layout import Layout, Sizes, Tensor
 from pyggml.files.config import Config
 
 # The engine recognises the largest models by their number of blocks, and scales their attention differently.
@@ -146,13 +147,13 @@ GEMMA3 = replace(
 
 FAMILY = Family(
     name="gemma",
-    title="Gemma 1, 2 or 3",
+    title="Gemma 1, 2, 3 or 3n",
     stop_tokens=("<end_of_turn>", "<eos>"),
     builds=(
         GEMMA1,
         GEMMA2,
         GEMMA3,
-        Architecture("gemma3n", ("gemma3n", "gemma3n_text"), ("Gemma3nForCausalLM", "Gemma3nForConditionalGeneration")),
+        GEMMA3N,
     ),
     required_tokens=("<end_of_turn>", "<eos>"),
     text_tokens=("</s>",),
