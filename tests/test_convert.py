@@ -278,17 +278,16 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], type[InferError], str]] = {
         "LlamaForSequenceClassification",
     ),
     "activation": ({"hidden_act": "relu"}, UnsupportedArchitectureError, "hidden_act is 'relu'"),
-    "unknown key": ({"logit_multiplier": 2.5}, UnsupportedArchitectureError, "logit_multiplier = 2.5"),
-    "unknown switch": ({"use_twist": True}, UnsupportedArchitectureError, "use_twist = True"),
+    "key of no use": ({"is_causal": False}, UnsupportedArchitectureError, "is_causal is False, which changes what"),
+    "code of its own": (
+        {"model_type": "gpt9", "auto_map": {"AutoModelForCausalLM": "modeling_gpt9.GPT9"}},
+        UnsupportedArchitectureError,
+        "'gpt9' is computed by Python code that comes with the model .*modeling_gpt9",
+    ),
     "rope type": (
         {"rope_scaling": {"rope_type": "spiral", "factor": 2.0}},
         UnsupportedArchitectureError,
         "rope type is 'spiral'",
-    ),
-    "rope key": (
-        {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "wobble": 3}},
-        UnsupportedArchitectureError,
-        "wobble = 3",
     ),
     "rope factor": (
         {"rope_scaling": {"rope_type": "linear", "factor": "2"}},

@@ -58,6 +58,7 @@ class ModelFacts:
         storage: how the weights are stored.
         is_tied: whether the output shares the embedding's weights.
         import_type: type that most weights would get in an import; None: the model is not imported.
+        ignored_keys: keys of the configuration that an import ignores.
         rope: what else is known about the rotations: "scaling", "factor", "n_ctx_original".
         problems: problems found so far.
     """
@@ -75,6 +76,7 @@ class ModelFacts:
     storage: Storage
     is_tied: bool
     import_type: str | None = None
+    ignored_keys: Sequence[str] = ()
     rope: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[Problem] = field(default_factory=tuple)
 

@@ -86,7 +86,8 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
         vocabulary=_report_on(vocabulary, surveyed, match),
         storage=_storage(config, tensors),
         is_tied=plan is not None and not any(tensor.name == "output.weight" for tensor in plan.tensors),
-        import_type=None if plan is None else _import_type(plan),
+        import_type=None if plan is None or not plan.tensors else _import_type(plan),
+        ignored_keys=() if plan is None else plan.ignored,
         rope=_rope(config),
         problems=problems,
     )

@@ -125,4 +125,5 @@ def _plan(facts: ModelFacts, problems: tuple[Problem, ...]) -> LoadPlan:
         n_ctx_limit=None if model is None else n_ctx_limit(model),
         imports=facts.format == "huggingface",
         import_type=facts.import_type,
+        ignored_keys=tuple(facts.ignored_keys),
     )

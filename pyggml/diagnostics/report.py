@@ -195,6 +195,7 @@ class LoadPlan:
             although quality drops beyond the training length.
         imports: whether the checkpoint would be converted to a GGUF file first.
         import_type: type of most weights in that file; None: nothing is imported.
+        ignored_keys: keys of ``config.json`` that have no effect, because transformers does not know them either.
     """
 
     loads: bool
@@ -206,6 +207,7 @@ class LoadPlan:
     n_ctx_limit: int | None
     imports: bool
     import_type: str | None
+    ignored_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

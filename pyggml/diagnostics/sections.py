@@ -158,6 +158,7 @@ def _loading(report: ModelReport) -> Iterator[tuple[str, str]]:
     limit = f"at most {plan.n_ctx_limit:,}" if plan.n_ctx_limit is not None else ""
     yield "context", _joined(f"{plan.n_ctx:,} tokens by default", limit)
     yield "imported as", plan.import_type or "" if plan.imports else ""
+    yield "ignored keys", ", ".join(plan.ignored_keys)
 
 
 def _joined(*parts: object) -> str:

@@ -162,7 +162,7 @@ class Detector:
             *((name, "architecture") for name in _sequence(config.get("architectures"))),
         ]
         for name, kind in names:
-            candidates = self._of_name(_normal(name), kind)
+            candidates = self._of_name(name, kind)
             if candidates:
                 return self._best(candidates, traits, str(name), kind)
         return self._best([], traits, str(model_type), "model_type")
@@ -171,11 +171,11 @@ class Detector:
         candidates = [family for family in self._families if architecture in family.architectures]
         return self._best(candidates, traits, architecture, "architecture")
 
-    def _of_name(self, name: str, kind: str) -> list[Family]:
-        """The families with a name in their configs, ignoring case and punctuation."""
+    def _of_name(self, name: object, kind: str) -> list[Family]:
+        """The families with a name in their configs."""
         if kind == "model_type":
-            return [family for family in self._families if name in map(_normal, family.model_types)]
-        return [family for family in self._families if name in map(_normal, family.hf_architectures)]
+            return [family for family in self._families if any(build.model_type(name) for build in family.builds)]
+        return [family for family in self._families if any(build.is_hf_architecture(name) for build in family.builds)]
 
     def _best(self, candidates: Sequence[Family], traits: _Traits, name: str, kind: str) -> Match:
         reason = f"its {kind} is {name!r}"
@@ -237,11 +237,6 @@ def words_of(names: Iterable[object]) -> str:
     """Converts names to lower-case words, separated and surrounded by spaces."""
     texts = (name.lower() for name in names if isinstance(name, str))
     return f" {' '.join(re.findall('[a-z0-9]+', ' '.join(texts)))} "
-
-
-def _normal(name: object) -> str:
-    """A name without case and punctuation, for comparing; "" for anything but a string."""
-    return re.sub("[-_. ]", "", name).lower() if isinstance(name, str) else ""
 
 
 def _vocab_size(config: Mapping[str, object]) -> int:

@@ -119,6 +119,19 @@ class Architecture:
     model_types: tuple[str, ...] = ()
     hf_architectures: tuple[str, ...] = ()
 
+    def model_type(self, name: object) -> str | None:
+        """The one of its model types that a ``config.json`` means, whatever its case and punctuation; None: none."""
+        return next((each for each in self.model_types if _normal(each) == _normal(name)), None)
+
+    def is_hf_architecture(self, name: object) -> bool:
+        """Whether a ``config.json`` means it by one of its ``architectures``."""
+        return _normal(name) in map(_normal, self.hf_architectures)
+
+
+def _normal(name: object) -> str:
+    """A name without case and punctuation, for comparing; "" for anything but a string."""
+    return re.sub("[-_. ]", "", name).lower() if isinstance(name, str) else ""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Layout(Architecture):
@@ -145,6 +158,8 @@ class Layout(Architecture):
             ("temperature"); and yarn with bounds that the engine rounds although the model does not ("rounded").
         window: handling of a sliding window: "none" (there is no such key), "limit" (the engine ignores it, so that the
             context must not exceed it) or "layers" (it is converted).
+        inert: keys without effect in checkpoints that came with code of their own, whose model types transformers does
+            not have. Any other key of these must be understood.
         text_config: key of the object that describes the language model in a multimodal one.
         prefixes: prefix of tensor names in a multimodal model -> prefix in the language model alone.
         extra: reads further settings of this architecture; returns metadata without the architecture's prefix.
@@ -166,6 +181,7 @@ class Layout(Architecture):
     is_head_dim_fixed: bool = False
     rope: frozenset[str] = frozenset()
     window: Literal["none", "limit", "layers"] = "none"
+    inert: frozenset[str] = frozenset()
     text_config: str | None = None
     prefixes: Mapping[str, str] = field(default_factory=dict)
     extra: Callable[[Config, Sizes], Mapping[str, Any]] | None = None

@@ -24,7 +24,7 @@ def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
         if ours in renamed:
             renamed.setdefault(theirs, renamed.pop(ours))
     n_head, is_new = renamed.get("num_attention_heads"), bool(renamed.get("new_decoder_architecture"))
-    multi_query = 1 if renamed.pop("multi_query", True) else n_head
+    multi_query = 1 if renamed.get("multi_query", True) else n_head
     n_head_kv = renamed.pop("num_kv_heads", None)
     renamed["num_key_value_heads"] = (n_head if n_head_kv is None else n_head_kv) if is_new else multi_query
     n_embd, n_ff = renamed.get("hidden_size"), renamed.pop("ffn_hidden_size", None)
@@ -80,6 +80,7 @@ FALCON = Layout(
         "activation": ("gelu",),
         "alibi": (False,),
         "bias": (False,),
+        "multi_query": (True, False),
         "parallel_attn": (True,),
         "apply_residual_connection_post_layernorm": (False,),
         "num_ln_in_parallel_attn": (None, 1, 2),

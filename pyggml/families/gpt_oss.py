@@ -60,7 +60,7 @@ GPT_OSS = Layout(
         "num_experts_per_tok": 4,
         "rms_norm_eps": 1e-5,
         "rope_theta": 150_000.0,
-        "rope_scaling": {
+        "rope_parameters": {
             "rope_type": "yarn",
             "factor": 32.0,
             "beta_fast": 32.0,

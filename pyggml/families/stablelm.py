@@ -1,10 +1,23 @@
 """StableLM 3B, StableLM 2 and StableLM Zephyr."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from pyggml.families import _parts
 from pyggml.families._family import Family, Variant
 from pyggml.families._layout import Architecture, Layout, Tensor
 
 _BLOCK = "model.layers.{i}."
+
+_NAMES = {"norm_eps": "layer_norm_eps", "rope_pct": "partial_rotary_factor"}
+
+
+def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Renames the keys of the first checkpoints, whose model type is "stablelm_epoch"."""
+    if values.get("model_type") == "stablelm":
+        return values
+    return {_NAMES.get(key, key): value for key, value in values.items()}
+
 
 STABLELM = Layout(
     "stablelm",
@@ -43,7 +56,8 @@ STABLELM = Layout(
     ignored=_parts.SAVED_TABLES,
     norm="layer",
     norm_eps="layer_norm_eps",
-    required={"hidden_act": ("silu",)},
+    required={"hidden_act": ("silu",), "rotary_scaling_factor": (1.0, 1)},
+    inert=frozenset({"num_heads"}),  # says num_attention_heads again
     defaults={"partial_rotary_factor": 0.25, "layer_norm_eps": 1e-5},
     switches={
         "tie_word_embeddings": False,
@@ -52,6 +66,7 @@ STABLELM = Layout(
         "use_parallel_residual": False,
     },
     is_head_dim_fixed=True,
+    spell=_spell,
 )
 
 FAMILY = Family(

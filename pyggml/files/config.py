@@ -1,37 +1,34 @@
-"""Reads ``config.json`` without ignoring any key that could change what the model computes.
+"""Reads ``config.json`` without ignoring any key that changes what the model computes.
 
-Every key is read by name. At the end, :meth:`Config.require_all_known` refuses the remaining keys, unless they are
-known to be harmless (they only matter for training or sampling, for example) or switch something off.
+Every key is read by name. At the end, :meth:`Config.require_all_known` judges the remaining keys by what the reference
+does with them: those that it computes with are refused, those that it ignores are ignored.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
 
-#: Keys that do not change a model's logits: names and versions, training, sampling, the cache, and anything that
-#: another file says more reliably. Token ids are read with the vocabulary.
-_HARMLESS = re.compile(
-    r"""
-    _.* | .*_version | .*dropout.* | .*_pdrop | .*_jitter_noise | .*initializer.* | .*aux_loss.* | .*_token_ids?
-    | architectures | attn_implementation | auto_map | bad_words_ids | begin_suppress_tokens | chunk_size_feed_forward
-    | compression_config | cross_attention_hidden_size | diversity_penalty | do_sample | dtype | early_stopping
-    | finetuning_task | flash_attn | flash_rotary | forced_.* | fused_dense | gradient_checkpointing | id2label
-    | is_decoder | is_encoder_decoder | label2id | length_penalty | max_length | max_sequence_length | min_length
-    | model_max_length | model_name | model_type | name_or_path | no_repeat_ngram_size | num_beam.* | num_labels
-    | num_return_sequences | output_attentions | output_hidden_states | output_router_logits | output_scores | prefix
-    | pretraining_tp | problem_type | pruned_heads | quantization_config | remove_invalid_values | repetition_penalty
-    | return_dict.* | rotary_emb_base | sep_token | seq_length | suppress_tokens | task_specific_params | temperature
-    | tf_legacy_loss | tie_encoder_decoder | tokenizer_class | top_k | top_p | torch_dtype | torchscript | typical_p
-    | unsloth.* | upcast_ln | use_bfloat16 | use_cache | use_flash_attn.* | use_fused.*
-    """,
-    re.VERBOSE,
-)
+
+@dataclass(frozen=True)
+class Keys:
+    """What the reference does with the keys of an object.
+
+    Attributes:
+        computes: the keys that its results depend on -> what a missing one means; None: nothing, or it follows from
+            other keys.
+        inert: the other keys that it knows.
+        is_complete: whether it ignores every other key; otherwise they may mean anything.
+    """
+
+    computes: Mapping[str, Any] = field(default_factory=dict)
+    inert: frozenset[str] = frozenset()
+    is_complete: bool = True
 
 
 class Config:
@@ -40,19 +37,25 @@ class Config:
     Attributes:
         path: the file.
         values: the raw values; only reading them with the methods below marks a key as known.
+        where: the object's key with a trailing dot; empty at the top level.
+        ignored: full names of keys, in this object and those nested in it, that the reference does not know.
     """
 
-    def __init__(self, path: Path, values: Mapping[str, Any], where: str = "") -> None:
+    def __init__(
+        self, path: Path, values: Mapping[str, Any], where: str = "", ignored: list[str] | None = None
+    ) -> None:
         """Wraps the values.
 
         Args:
             path: the file.
             values: the object's values.
             where: the object's key with a trailing dot; empty at the top level.
+            ignored: what to add the ignored keys to; None: a list of its own.
         """
         self.path = path
         self.values: Mapping[str, Any] = MappingProxyType(dict(values))
-        self._where = where
+        self.where = where
+        self.ignored: list[str] = [] if ignored is None else ignored
         self._known: set[str] = set()
 
     def get(self, key: str) -> Any:
@@ -104,7 +107,11 @@ class Config:
             return None
         if not isinstance(value, dict):
             raise self.error(key, "an object")
-        return Config(self.path, value, f"{self._where}{key}.")
+        return Config(self.path, value, f"{self.where}{key}.", self.ignored)
+
+    def with_values(self, values: Mapping[str, Any]) -> Config:
+        """The same object with other values, none of which has been read."""
+        return Config(self.path, values, self.where, self.ignored)
 
     def require(self, key: str, allowed: tuple[Any, ...]) -> None:
         """Refuses a value that the engine does not support.
@@ -120,7 +127,7 @@ class Config:
         if not any(value == each and type(value) is type(each) for each in allowed):
             listed = " or ".join(repr(each) for each in allowed)
             raise UnsupportedArchitectureError(
-                f"{self.path}: {self._where}{key} is {_short(value)}; for this architecture, the engine only supports "
+                f"{self.path}: {self.where}{key} is {_short(value)}; for this architecture, the engine only supports "
                 f"{listed}"
             )
 
@@ -129,33 +136,60 @@ class Config:
         for value in self.get(key):
             if value not in allowed:
                 raise UnsupportedArchitectureError(
-                    f"{self.path}: {self._where}{key} has {_short(value)}; the engine only supports "
+                    f"{self.path}: {self.where}{key} has {_short(value)}; the engine only supports "
                     f"{' and '.join(allowed)}"
                 )
 
-    def require_all_known(self) -> None:
-        """Refuses keys that were not read, are not known to be harmless, and switch something on.
+    @property
+    def unread(self) -> list[str]:
+        """The keys that were not read."""
+        return [key for key in self.values if key not in self._known]
+
+    def require_all_known(self, keys: Keys) -> None:
+        """Refuses keys that were not read, but change what the reference computes. Notes those that it ignores.
+
+        Args:
+            keys: what the reference does with them.
 
         Raises:
             UnsupportedArchitectureError: there is such a key.
         """
-        for key, value in self.values.items():
-            is_off = value is not True and value in (None, False, 0, 1, "", [], {})
-            if key not in self._known and not is_off and not _HARMLESS.fullmatch(key):
+        for key in self.unread:
+            value = self.values[key]
+            if key in keys.computes:
+                if not _is_same(value, keys.computes[key]):
+                    raise UnsupportedArchitectureError(
+                        f"{self.path}: {self.where}{key} is {_short(value)}, which changes what such a model computes; "
+                        "pyggml does not support it"
+                    )
+            elif key in keys.inert or key.startswith("_") or _is_off(value):
+                continue
+            elif keys.is_complete:
+                self.ignored.append(f"{self.where}{key}")
+            else:
                 raise UnsupportedArchitectureError(
-                    f"{self.path}: pyggml does not know what {self._where}{key} = {_short(value)} does to this model. "
+                    f"{self.path}: pyggml does not know what {self.where}{key} = {_short(value)} does to this model. "
                     "If it does not change what the model computes, remove it from a copy of the file"
                 )
 
     def error(self, key: str, expected: str) -> ModelLoadError:
         """The error to raise for a missing or invalid value."""
         if self.values.get(key) is None:
-            return ModelLoadError(f"{self.path} has no {self._where}{key}; {expected} was expected")
-        return ModelLoadError(f"{self.path}: {self._where}{key} is {_short(self.values[key])}; {expected} was expected")
+            return ModelLoadError(f"{self.path} has no {self.where}{key}; {expected} was expected")
+        return ModelLoadError(f"{self.path}: {self.where}{key} is {_short(self.values[key])}; {expected} was expected")
 
     def _or_default(self, key: str, default: Any) -> Any:
         value = self.get(key)
         return default if value is None else value
+
+
+def _is_same(value: object, default: object) -> bool:
+    """Whether a value says no more than a missing one; null says so too, unless it switches something off."""
+    return value == default or (value is None and default is not True)
+
+
+def _is_off(value: object) -> bool:
+    return value is not True and value in (None, False, 0, 1, "", [], {})
 
 
 def _short(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyggml import quant
+from pyggml._log import logger
 from pyggml._native import integer
 from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.files.disk import room_for
@@ -134,9 +136,21 @@ def read_contents(files: ModelFiles, outtype: str, imatrix: ImportanceMatrix | N
         InferError: as :func:`convert`.
     """
     plan = read_plan(files)
+    _tell_ignored(plan)
     vocabulary = read_vocabulary(files.path, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
     types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors, imatrix)
     return GGUFContents(plan, vocabulary, imatrix, types, file_type)
+
+
+def _tell_ignored(plan: ImportPlan) -> None:
+    """Logs the keys of the configuration that were ignored."""
+    if not plan.ignored:
+        return
+    level, more = logging.INFO, ""
+    if plan.has_own_code:
+        level, more = logging.WARNING, "; the Python code that comes with the model may read them"
+    names = ", ".join(plan.ignored)
+    logger.log(level, "%s: ignored %s, as transformers does%s", plan.config.path, names, more)
 
 
 def write_model(

@@ -15,13 +15,19 @@ def layout_of(config: Config) -> Layout:
     """
     model_type, architectures = config.get("model_type"), config.get("architectures")
     for layout in LAYOUTS:
-        if model_type in layout.model_types:
+        if layout.model_type(model_type) is not None:
             _require_a_language_model(config, layout, architectures)
             return layout
     if model_type is None and isinstance(architectures, list):
         for layout in LAYOUTS:
-            if any(name in layout.hf_architectures for name in architectures):
+            if any(map(layout.is_hf_architecture, architectures)):
                 return layout
+    own_code = config.get("auto_map")
+    if own_code:
+        raise UnsupportedArchitectureError(
+            f"{config.path}: model_type {model_type!r:.80} is computed by Python code that comes with the model "
+            f"(auto_map: {own_code!r:.200}), which pyggml does not run. Look for a GGUF file of the model instead"
+        )
     known = sorted({name for layout in LAYOUTS for name in layout.model_types})
     raise UnsupportedArchitectureError(
         f"{config.path}: model_type is {model_type!r:.80} and architectures are {architectures!r:.200}; pyggml imports "
@@ -30,12 +36,11 @@ def layout_of(config: Config) -> Layout:
 
 
 def _require_a_language_model(config: Config, layout: Layout, architectures: object) -> None:
-    """Refuses classifiers and the like, whose heads would be dropped."""
-    if (
-        isinstance(architectures, list)
-        and architectures
-        and not set(map(str, architectures)) & set(layout.hf_architectures)
-    ):
+    """Refuses classifiers and the like, whose heads would be dropped. The model type decides among language models."""
+    if not isinstance(architectures, list) or not architectures:
+        return
+    alike = [each for each in LAYOUTS if each.tensors == layout.tensors]
+    if not any(each.is_hf_architecture(name) for each in alike for name in architectures):
         raise UnsupportedArchitectureError(
             f"{config.path}: architectures are {architectures!r:.200}; among {layout.name} models, pyggml imports only "
             f"{', '.join(layout.hf_architectures)}"

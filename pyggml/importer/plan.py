@@ -21,6 +21,7 @@ from pyggml.files.config import Config
 from pyggml.files.json_file import read_object
 from pyggml.files.model_files import CONFIG, PARAMS, ModelFiles
 from pyggml.importer.layouts import layout_of
+from pyggml.importer.reference import language_model_of
 from pyggml.importer.rope import Rope, read_rope
 from pyggml.importer.safetensors import Checkpoint
 from pyggml.importer.schemes import IGNORED, scheme_of
@@ -63,6 +64,8 @@ class ImportPlan:
         tensors: the tensors in the order of writing.
         checkpoint: the source of the tensors.
         notes: what users should know about the model in the engine.
+        ignored: keys of the configuration that were ignored, because transformers does not know them.
+        has_own_code: whether Python code comes with the model, which transformers can run instead of its own.
     """
 
     layout: Layout
@@ -72,6 +75,8 @@ class ImportPlan:
     tensors: Sequence[PlannedTensor]
     checkpoint: Checkpoint
     notes: tuple[str, ...] = ()
+    ignored: Sequence[str] = ()
+    has_own_code: bool = False
 
 
 #: Called with the kind of problem ("tensor", "leftover" for unused tensors, or "setting") and the error.
@@ -94,18 +99,21 @@ def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Te
     """
     config = read_config(files)
     layout = layout_of(config)
+    has_own_code = bool(config.get("auto_map"))
     scheme = scheme_of(config)  # in a multimodal model, quantization_config stands outside the text section
-    config = _of_language_model(config, layout)
+    config, reference = language_model_of(config, layout)
     tensors = tensors_of(Checkpoint(files), layout.prefixes, scheme)
     sizes = read_sizes(config, layout, tensors)
-    rope = read_rope(config, layout, sizes)
+    rope = read_rope(config, layout, sizes, reference)
     metadata = _metadata(files.path, config, layout, sizes, rope)
     planned = list(_planned(layout, sizes, tensors, rope, found))
     with _found("setting", found):
-        config.require_all_known()
+        config.require_all_known(reference.keys)
     with _found("leftover", found):
         _require_all_used(tensors, layout)
-    return ImportPlan(layout, config, sizes, metadata, planned, tensors.checkpoint, rope.notes)
+    source = tensors.checkpoint
+    ignored = tuple(config.ignored)
+    return ImportPlan(layout, config, sizes, metadata, planned, source, rope.notes, ignored, has_own_code)
 
 
 @contextlib.contextmanager
@@ -129,20 +137,6 @@ def read_config(files: ModelFiles) -> Config:
         raise ModelNotFoundError(f"{files.path} has no {CONFIG}")
     values = read_object(files.config)
     return Config(files.config, {**values, "model_type": PARAMS} if files.config.name == PARAMS else values)
-
-
-def _of_language_model(config: Config, layout: Layout) -> Config:
-    outer: Mapping[str, Any] = {}
-    if layout.text_config is not None and layout.text_config in config.values:
-        section = config.section(layout.text_config)
-        if section is None:
-            raise config.error(layout.text_config, "an object")
-        # transformers ties the weights by what the whole model's configuration says.
-        outer = {key: config.values[key] for key in ("tie_word_embeddings",) if key in config.values}
-        config = section
-    values = {**(config.values if layout.spell is None else layout.spell(config.values)), **outer}
-    given = {key: value for key, value in values.items() if value is not None or key not in layout.defaults}
-    return Config(config.path, {**layout.defaults, **given})
 
 
 def _metadata(directory: Path, config: Config, layout: Layout, sizes: Sizes, rope: Rope) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
 from pyggml.families import Layout, Sizes
 from pyggml.files.config import Config
+from pyggml.importer.reference import Reference
 
 Factors = npt.NDArray[np.float64]
 
@@ -43,7 +44,7 @@ class Rope:
     notes: tuple[str, ...] = ()
 
 
-def read_rope(config: Config, layout: Layout, sizes: Sizes) -> Rope:
+def read_rope(config: Config, layout: Layout, sizes: Sizes, reference: Reference) -> Rope:
     """Reads a model's rotations.
 
     Raises:
@@ -53,9 +54,11 @@ def read_rope(config: Config, layout: Layout, sizes: Sizes) -> Rope:
     parameters = _Parameters.read(config, layout)
     local = parameters.local
     rope = _scaled(parameters, layout, sizes)
+    parameters.section.require_all_known(reference.rope_keys(parameters.kind))
     if local is not None:
         rope.metadata["rope.freq_base_swa"] = local.theta
         local.require_plain()
+        local.section.require_all_known(reference.rope_keys(local.kind))
     return rope
 
 
@@ -89,10 +92,9 @@ class _Parameters:
             main = cls._of(config, nested.section("full_attention"), theta)
             if "local" in layout.rope:
                 main.local = cls._of(config, nested.section("sliding_attention"), 10_000.0)
-            nested.require_all_known()
             return main
         section = config.section("rope_scaling")
-        main = cls._of(config, nested or section, theta)
+        main = cls._of(config, section if section is not None and section.values else nested, theta)
         if "local" in layout.rope:
             main.local = cls._of(config, None, config.number("rope_local_base_freq", 10_000.0), is_local=True)
         return main
@@ -102,6 +104,8 @@ class _Parameters:
         section = section or Config(config.path, {})
         kind = section.get("rope_type") or section.get("type") or "default"
         section.get("type")
+        if kind in ("su", "yarn") and "long_factor" in section.values:  # what Phi-3 called it at first
+            kind = "longrope"
         n_ctx = config.integer("max_position_embeddings")
         outer_original = config.get("original_max_position_embeddings")
         inner = section.integer("original_max_position_embeddings", n_ctx)
@@ -139,7 +143,6 @@ def _scaled(parameters: _Parameters, layout: Layout, sizes: Sizes) -> Rope:
     scale(rope, parameters, layout, n_rot)
     if parameters.section.get("llama_4_scaling_beta"):
         _grow_queries(rope, parameters, layout)
-    parameters.section.require_all_known()
     return rope
 
 
@@ -274,5 +277,4 @@ _SCALINGS: Mapping[str, _Scaling] = {
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _longrope,
-    "su": _longrope,  # its original name
 }

@@ -31,6 +31,9 @@ def read_window(config: Config, layout: Layout, sizes: Sizes) -> Window:
         ModelLoadError: a value is invalid.
     """
     if layout.window == "none":
+        types = config.values.get("layer_types")
+        if isinstance(types, list) and all(each == "full_attention" for each in types):
+            config.get("layer_types")  # which says what every layer is anyway
         return Window({})
     has_window = _layers_with_window(config, sizes)
     if not any(has_window):

@@ -1,0 +1,112 @@
+"""What transformers, the reference of every import, does with the keys of a configuration."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyggml.families import Layout
+from pyggml.files.config import Config, Keys
+
+#: Written by tools/make_config_keys.py.
+DATA = Path(__file__).with_name("config_keys.json")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What transformers does with the keys of a ``model_type``.
+
+    Attributes:
+        keys: the keys of the configuration.
+        rope: those of every description of rotations in it.
+        rope_kinds: by kind of rotation, the keys that are read besides.
+        aliases: other names of keys.
+        text: in a multimodal model, the ``model_type`` of the language model, if the configuration does not say it.
+    """
+
+    keys: Keys
+    rope: Keys
+    rope_kinds: Mapping[str, Mapping[str, Any]]
+    aliases: Mapping[str, str]
+    text: str | None = None
+
+    @property
+    def is_of_text(self) -> bool:
+        """Whether it is that of a language model which transformers has."""
+        return self.text is None and self.keys.is_complete
+
+    def rope_keys(self, kind: str) -> Keys:
+        """The keys of a description of rotations of this kind."""
+        computes = {**self.rope.computes, **self.rope_kinds.get(kind, {})}
+        return Keys(computes, self.rope.inert, is_complete=self.rope.is_complete)
+
+
+def reference_of(layout: Layout, model_type: object) -> Reference:
+    """Returns the reference of a model.
+
+    Args:
+        layout: the model's layout.
+        model_type: as its configuration spells it. If transformers does not have it, its checkpoints came with code of
+            their own, which may read any key.
+    """
+    data = _data()
+    common = frozenset(data["common"])
+    entry = data["model_types"].get(layout.model_type(model_type) or model_type)
+    if entry is None:
+        unknown = Keys({}, common | layout.inert, is_complete=False)
+        return Reference(unknown, Keys({}, frozenset(), is_complete=False), {}, {})
+    return Reference(
+        Keys(entry["computes"], common | frozenset(entry["defines"])),
+        Keys(entry.get("rope", {})),
+        data["rope"],
+        entry["aliases"],
+        entry.get("text"),
+    )
+
+
+def language_model_of(config: Config, layout: Layout) -> tuple[Config, Reference]:
+    """Returns the part of a configuration that describes the language model, with the usual keys and all defaults.
+
+    A null is a value to transformers, not a missing key, except where only true and false make sense.
+
+    Raises:
+        UnsupportedArchitectureError: around it there is a key that changes what the model computes.
+        ModelLoadError: the part is no object.
+    """
+    reference, around = reference_of(layout, config.get("model_type")), dict[str, Any]()
+    if layout.text_config is not None and layout.text_config in config.values:
+        section = config.section(layout.text_config)
+        if section is None:
+            raise config.error(layout.text_config, "an object")
+        around = _said_around(config, reference)
+        config.require_all_known(reference.keys)
+        config = section
+    if reference.text is not None:
+        inner = reference_of(layout, config.values.get("model_type"))
+        reference = inner if inner.is_of_text else reference_of(layout, reference.text)
+    values = {key: value for key, value in reference.keys.computes.items() if value is not None and key not in _SAID}
+    given = {reference.aliases.get(key, key): value for key, value in config.values.items()}
+    values |= {key: value for key, value in given.items() if value is not None or type(values.get(key)) is not bool}
+    spelled = values if layout.spell is None else layout.spell(values)
+    return config.with_values({**layout.defaults, **spelled, **around}), reference
+
+
+def _said_around(config: Config, reference: Reference) -> dict[str, Any]:
+    """What the whole model's configuration says instead of the language model's: whether weights are tied."""
+    key = "tie_word_embeddings"
+    value = config.get(key) if key in config.values else reference.keys.computes.get(key)
+    return {} if value is None else {key: value}
+
+
+#: Without these a file is broken, although transformers would take the sizes of some model for them.
+_SAID = frozenset({"hidden_size", "intermediate_size", "num_hidden_layers"})
+
+
+@functools.cache
+def _data() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(DATA.read_text("utf-8"))
+    return content
