@@ -22,6 +22,7 @@ from pyggml import errors, quant
 from pyggml._ffi import ffi, lib
 from pyggml._gguf_values import MetadataValue, ValueType, decode, encode, read_value, value_type, write_value
 from pyggml._owner import Owner
+from pyggml.files.disk import target_path
 from pyggml.files.partial import PartialFile
 from pyggml.quant import GGMLType
 
@@ -247,14 +248,9 @@ class GGUFWriter(Owner):
                 :class:`~pyggml.files.partial.PartialFile`.
 
         Raises:
-            InvalidParameterError: the path is a directory, or its directory does not exist.
+            InvalidParameterError: the path is a directory, its directory does not exist, or it is too long.
         """
-        _path_bytes(path)
-        self.path = Path(path)
-        if self.path.is_dir():
-            raise errors.InvalidParameterError(f"{self.path} is a directory; the path of a file was expected")
-        if not self.path.parent.is_dir():
-            raise errors.InvalidParameterError(f"there is no directory {self.path.parent} to write {self.path.name} to")
+        self.path = target_path("path", path)
         self._handle: CData | None = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
         self._lock = threading.Lock()
         self._declared: dict[str, TensorInfo] = {}

@@ -8,10 +8,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import handmade_gguf
 import models
 import numpy as np
 import numpy.typing as npt
 import pytest
+import tokenizer_files
+from hf_llama import HFLlama
 
 import pyggml
 from pyggml import Model, quant
@@ -31,6 +34,30 @@ except pyggml.errors.ModelLoadError as error:
     print(error)
 """
 
+MEASURE = """
+import resource, sys, pyggml
+
+def most_mib():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+pyggml.load(n_threads=1).close()
+before = most_mib()
+uses = (
+    lambda: pyggml.Model(sys.argv[1]),
+    lambda: pyggml.Model(sys.argv[1], vocab_only=True),
+    lambda: pyggml.load(sys.argv[1], n_threads=1),
+    lambda: pyggml.gguf.GGUFReader(sys.argv[1], header_only=True),
+    lambda: pyggml.quantize(sys.argv[1], sys.argv[1] + "-q8", "q8_0"),
+    lambda: pyggml.inspect(sys.argv[1]).estimate(),
+)
+for use in uses:
+    try:
+        use()
+        print("fine")
+    except pyggml.ModelLoadError as error:
+        print(error)
+print(most_mib() - before)
+"""
 
 NONE: Mapping[str, tuple[object, ValueType]] = {}
 
@@ -86,6 +113,7 @@ def test_what_would_end_the_process_is_not_loaded(tmp_path: Path, tiny_path: Pat
         ("general.file_type", (2**40, ValueType.UINT64)),
         ("general.architecture", (5, ValueType.UINT32)),
         ("llama.context_length", (2**31 - 1, ValueType.UINT32)),
+        ("llama.context_length", (2**32 - 1, ValueType.UINT32)),
     ],
 )
 def test_metadata_of_other_kinds(tmp_path: Path, tiny_path: Path, key: str, value: tuple[object, ValueType]) -> None:
@@ -119,6 +147,26 @@ def test_factors_that_are_not_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(header.ljust(-(-len(header) // 32) * 32, b"\0"))
     assert "truncated" in [problem.code for problem in pyggml.inspect(path).problems]
+
+
+def test_names_that_are_too_long_are_refused_before_any_work(tmp_path: Path, tiny_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    HFLlama().write(checkpoint)
+    tokenizer_files.write_json(checkpoint, models.byte_vocabulary("</s>"))
+    works: list[float] = []
+    for name in ("x" * 256, "\u00fc" * 128):  # 256 bytes each
+        for write in (
+            lambda name=name: pyggml.quantize(tiny_path, tmp_path / name, "q8_0", progress=works.append),
+            lambda name=name: pyggml.convert(checkpoint, tmp_path / name, progress=works.append),
+            lambda name=name: GGUFWriter(tmp_path / name),
+        ):
+            with pytest.raises(InvalidParameterError, match=r"too long for the file system: .* 256 of them in"):
+                write()
+        for read in (pyggml.load, pyggml.inspect, lambda path: pyggml.convert(path, tmp_path / "c.gguf")):
+            with pytest.raises(ModelLoadError, match="cannot be read: File name too long"):
+                read(tmp_path / name)
+    assert not works
+    assert pyggml.quantize(tiny_path, tmp_path / ("x" * 255), "q8_0").path.stat().st_size
 
 
 @pytest.mark.parametrize("path", ["\ud800", "a\0b"])
@@ -164,3 +212,56 @@ def test_vocabulary_only_of_such_files(tmp_path: Path, tiny_path: Path) -> None:
     metadata = {"llama.attention.layer_norm_rms_epsilon": (-1.0, ValueType.FLOAT32)}
     with Model(changed(tmp_path / "m.gguf", tiny_path, metadata), vocab_only=True) as model:
         assert model.vocab.n_tokens == models.N_BYTE_VOCAB
+
+
+@pytest.mark.parametrize("n_ctx", [2**31 - 1, 2**31, 2**32 - 1])
+def test_absurd_training_lengths(tmp_path: Path, tiny_path: Path, n_ctx: int) -> None:
+    """The engine's number for them is negative; what it computes with is not."""
+    path = changed(tmp_path / "m.gguf", tiny_path, {"llama.context_length": (n_ctx, ValueType.UINT32)})
+    with pyggml.load(path, n_threads=1) as llm:
+        assert llm.model.n_ctx_train == 2**31 - 1
+        assert llm.n_ctx == 8192
+        assert llm.generate("a", max_tokens=2, ignore_eos=True).token_ids
+    with pyggml.load(path, n_threads=1, n_ctx=64) as llm, pytest.raises(InvalidParameterError, match="training length"):
+        pyggml.Context(llm.model)
+
+
+def announced(case: str, source: Path, target: Path) -> Path:
+    """A file that announces a vocabulary of 2**28 tokens, and has none."""
+    kind = handmade_gguf.pair(b"general.architecture", handmade_gguf.STRING, handmade_gguf.string(b"llama"))
+    arrays = {
+        "tokens": (b"tokenizer.ggml.tokens", handmade_gguf.STRING, b""),
+        "some tokens": (b"tokenizer.ggml.tokens", handmade_gguf.STRING, bytes(8000)),
+        "scores": (b"tokenizer.ggml.scores", handmade_gguf.FLOAT32, b""),
+        "types": (b"tokenizer.ggml.token_type", handmade_gguf.INT32, bytes(4000)),
+    }
+    if case in arrays:
+        array, type, elements = arrays[case]
+        target.write_bytes(handmade_gguf.file([kind, handmade_gguf.array(array, type, elements, 2**28)]))
+        return target
+    with GGUFReader(source) as reader, GGUFWriter(target) as writer:
+        for key in reader.metadata:
+            if not key.startswith("tokenizer.") and key != "llama.vocab_size":
+                writer.set(key, reader.metadata[key], reader.value_type(key))
+        writer.set("tokenizer.ggml.model", "no_vocab")
+        writer.set("llama.vocab_size", 2**28, ValueType.UINT32)
+        for info in reader.tensors.values():
+            writer.add_tensor(info.name, info.shape, info.type)
+        for info in reader.tensors.values():
+            writer.write_tensor(info.name, reader.tensor(info.name))
+    return target
+
+
+@pytest.mark.parametrize("case", ["tokens", "some tokens", "scores", "types", "size alone"])
+def test_vocabularies_that_are_announced_and_not_there(tmp_path: Path, tiny_path: Path, case: str) -> None:
+    path = announced(case, tiny_path, tmp_path / "m.gguf")
+    done = subprocess.run([sys.executable, "-c", MEASURE, path], capture_output=True, text=True, check=True)
+    model, vocabulary, load, *others, mib = done.stdout.splitlines()
+    for message in (model, vocabulary, load):
+        assert "m.gguf" in message
+    if case == "size alone":
+        assert "says that its vocabulary has 268435456 tokens, but it has no vocabulary" in load
+        assert "broken-vocabulary" in [problem.code for problem in pyggml.inspect(path).problems]
+    else:
+        assert all("m.gguf" in message for message in others)
+    assert int(mib) < 64

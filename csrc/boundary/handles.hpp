@@ -104,6 +104,13 @@ pyg_memory estimate_memory(const Model & model, const llama_context_params & par
 // PYG_ERR_OUT_OF_MEMORY unless caches and scratch fit beside the weights already loaded.
 void require_memory(const pyg_memory & memory, const std::string & what);
 
+// What is wrong with a file that announces a vocabulary without having it: the engine would make up as many tokens. ""
+// if nothing is.
+std::string missing_vocabulary(const gguf_context * gguf);
+
+// Refuses such a file. PYG_ERR_MODEL_LOAD.
+void require_vocabulary(const char * path);
+
 // llama_model_params for a device name and number of layers. The arrays they point to are static or owned by
 // `devices`, which must outlive the call they are used in. PYG_ERR_DEVICE.
 llama_model_params model_params(const std::string & device, int32_t n_gpu_layers,

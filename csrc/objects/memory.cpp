@@ -23,6 +23,8 @@ constexpr uint64_t CELL_BYTES             = 144;
 constexpr uint64_t CONTEXT_BYTES          = 2 << 20;
 constexpr uint64_t VOCABULARY_ENTRY_BYTES = 132;
 
+constexpr int64_t MOST_TOKENS = 1 << 24;  // of a vocabulary whose embedding is in another file of a split set
+
 struct ContextDeleter {
     void operator()(llama_context * context) const { llama_free(context); }
 };
@@ -48,6 +50,20 @@ uint64_t array_length(const gguf_context * gguf, const char * key) {
     return id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_ARRAY ? gguf_get_arr_n(gguf, id) : 0;
 }
 
+std::string text_of(const gguf_context * gguf, const std::string & key) {
+    const int64_t id = gguf_find_key(gguf, key.c_str());
+    return id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_STRING ? gguf_get_val_str(gguf, id) : "";
+}
+
+// The size that the metadata states for a vocabulary which the file does not have; 0 if it has one.
+uint32_t n_missing_tokens(const gguf_context * gguf) {
+    const std::string kind = text_of(gguf, "tokenizer.ggml.model");
+    const std::string key  = text_of(gguf, "general.architecture") + ".vocab_size";
+    const int64_t     id   = gguf_find_key(gguf, key.c_str());
+    const bool        none = kind == "no_vocab" || kind == "none";
+    return none && id >= 0 && gguf_get_kv_type(gguf, id) == GGUF_TYPE_UINT32 ? gguf_get_val_u32(gguf, id) : 0;
+}
+
 // A file without a vocabulary is assumed to have as many merges as tokens, like most.
 uint64_t vocabulary_bytes(const gguf_context * gguf, uint64_t n_vocab) {
     const uint64_t n_tokens = array_length(gguf, "tokenizer.ggml.tokens");
@@ -65,15 +81,14 @@ llama_model_kv_override override_of(const std::string & key, llama_model_kv_over
 // Metadata overrides that make the engine skip the vocabulary, which takes most of the time, and still know its size.
 // Empty if the file does not state the size.
 std::vector<llama_model_kv_override> without_vocabulary(const gguf_context * gguf, int64_t n_vocab) {
-    const int64_t arch = gguf_find_key(gguf, "general.architecture");
-    if (arch < 0 || gguf_get_kv_type(gguf, arch) != GGUF_TYPE_STRING || n_vocab == 0) {
+    const std::string arch = text_of(gguf, "general.architecture");
+    if (arch.empty() || n_vocab == 0) {
         return {};
     }
     llama_model_kv_override kind = override_of("tokenizer.ggml.model", LLAMA_KV_OVERRIDE_TYPE_STR);
     std::snprintf(kind.val_str, sizeof(kind.val_str), "no_vocab");
-    llama_model_kv_override size =
-        override_of(gguf_get_val_str(gguf, arch) + std::string(".vocab_size"), LLAMA_KV_OVERRIDE_TYPE_INT);
-    size.val_i64 = n_vocab;
+    llama_model_kv_override size = override_of(arch + ".vocab_size", LLAMA_KV_OVERRIDE_TYPE_INT);
+    size.val_i64                 = n_vocab;
     return {kind, size, {}};  // upstream reads up to an empty key
 }
 
@@ -208,6 +223,23 @@ Shape::Shape(const std::string & path, const std::string & device, int32_t n_gpu
         throw load_failure(path.c_str());
     }
     held.drop();
+}
+
+std::string missing_vocabulary(const gguf_context * gguf) {
+    const int64_t n_tokens = n_missing_tokens(gguf), n_rows = n_vocab_of(gguf);
+    if (n_tokens <= (n_rows ? n_rows : MOST_TOKENS)) {
+        return "";
+    }
+    return "it says that its vocabulary has " + std::to_string(n_tokens) + " tokens, but it has no vocabulary, and " +
+           std::to_string(n_rows) + " rows in its embedding; convert it again";
+}
+
+void require_vocabulary(const char * path) {
+    const gguf_context_ptr gguf    = head_of(path);
+    const std::string      missing = gguf ? missing_vocabulary(gguf.get()) : "";
+    if (!missing.empty()) {
+        throw fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, missing.c_str());
+    }
 }
 
 pyg_memory estimate_memory(const Model & model, const llama_context_params & params) {

@@ -129,6 +129,7 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
         model->vocab = llama_model_get_vocab(model->raw);
         return model;
     }
+    pyg::require_vocabulary(path);
     std::vector<ggml_backend_dev_t> devices;
     if (!options.use_mmap && !options.vocab_only) {
         require_room(path);
@@ -259,7 +260,7 @@ pyg_status pyg_model_get_info(pyg_model * model, pyg_model_info * out, pyg_error
         const bool ranks = metadata_value(raw, arch + ".pooling_type") == std::to_string(LLAMA_POOLING_TYPE_RANK);
 
         pyg_model_info info = {};
-        info.n_ctx_train    = llama_model_n_ctx_train(raw);
+        info.n_ctx_train    = static_cast<int32_t>(std::min<uint32_t>(raw->hparams.n_ctx_train, INT32_MAX));
         info.n_embd         = llama_model_n_embd(raw);
         info.n_embd_out     = llama_model_n_embd_out(raw);
         info.n_layer        = llama_model_n_layer(raw);

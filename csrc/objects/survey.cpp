@@ -154,6 +154,10 @@ class Survey {
     }
 
     void load_vocabulary() {
+        const std::string missing = pyg::missing_vocabulary(loader_.metadata);
+        if (!missing.empty()) {
+            throw std::runtime_error(missing);
+        }
         model_->load_vocab(loader_);
         model_->load_stats(loader_);
         has_vocabulary_ = true;

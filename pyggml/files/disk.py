@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from pyggml._checks import is_path
 from pyggml.errors import DiskFullError, InvalidParameterError
 from pyggml.units import bytes_text
 
@@ -16,6 +18,43 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 # For metadata, padding and the file system's own overhead.
 _SPARE_BYTES = 16 * 2**20
+
+
+def target_path(name: str, target: object) -> Path:
+    """The path of a file to write, checked before there is anything to write.
+
+    Args:
+        name: name of the parameter, for messages.
+        target: its value.
+
+    Raises:
+        InvalidParameterError: it is not a path, names a directory or is in none, or is too long for the file system.
+    """
+    if not is_path(target):
+        raise InvalidParameterError(f"{name} must be the path of the file to write, not {target!r}")
+    path = Path(target)
+    try:
+        path.lstat()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise InvalidParameterError(_too_long(name, path)) from None
+    if path.is_dir():
+        raise InvalidParameterError(f"{path} is a directory; the path of a file was expected")
+    if not path.parent.is_dir():
+        raise InvalidParameterError(f"there is no directory {path.parent} to write {path.name} to")
+    return path
+
+
+def _too_long(name: str, path: Path) -> str:
+    longest = max(path.parts, key=_n_bytes)
+    return (
+        f"{name} is too long for the file system: {_n_bytes(str(path))} bytes, {_n_bytes(longest)} of them in "
+        f"'{longest[:40]}...'; most file systems allow 255 in a name and 4,095 in a path"
+    )
+
+
+def _n_bytes(text: str) -> int:
+    return len(os.fsencode(text))
 
 
 @contextlib.contextmanager

@@ -103,14 +103,15 @@ def checkpoint_at(directory: Path) -> ModelFiles:
         InvalidParameterError: the path is not a directory.
         ModelLoadError: the directory cannot be read.
     """
-    if not directory.exists():
-        raise ModelNotFoundError(f"there is no directory {directory}")
-    if not directory.is_dir():
-        raise InvalidParameterError(f"{directory} is not a directory; a Hugging Face model's was expected")
     try:
-        return _checkpoint(directory, [file.name for file in directory.iterdir()])
+        names = [file.name for file in directory.iterdir()]
+    except FileNotFoundError:
+        raise ModelNotFoundError(f"there is no directory {directory}") from None
+    except NotADirectoryError:
+        raise InvalidParameterError(f"{directory} is not a directory; a Hugging Face model's was expected") from None
     except OSError as error:
         raise ModelLoadError(f"{directory} cannot be read: {error.strerror}") from None
+    return _checkpoint(directory, names)
 
 
 def gguf_at(path: Path) -> ModelFiles:

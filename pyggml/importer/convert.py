@@ -16,8 +16,8 @@ import numpy as np
 from pyggml import quant
 from pyggml._log import logger
 from pyggml._native import integer
-from pyggml.errors import InvalidParameterError, ModelLoadError
-from pyggml.files.disk import room_for
+from pyggml.errors import ModelLoadError
+from pyggml.files.disk import room_for, target_path
 from pyggml.files.model_files import ModelFiles, checkpoint_at
 from pyggml.files.partial import PartialFile
 from pyggml.gguf import GGUFWriter, ValueType
@@ -99,7 +99,7 @@ def convert(
     """
     outtype = require_outtype(outtype)
     threads = checked_threads(n_threads)
-    target = _target(out)
+    target = target_path("out", out)
     contents = read_contents(checkpoint_at(locate(hf_dir, progress)), outtype, open_imatrix(imatrix))
     check_vocabulary(contents, target.name)
     return write_model(contents, target, progress, threads)
@@ -226,12 +226,6 @@ def report_progress(progress: Progress | None, fraction: float, directory: Path)
     """
     if progress is not None and progress(fraction) is False:
         raise StoppedError(f"converting {directory} was stopped by its progress callback")
-
-
-def _target(out: object) -> Path:
-    if not isinstance(out, (str, os.PathLike)) or "\0" in os.fspath(out):
-        raise InvalidParameterError(f"out must be the path of the file to write, not {out!r}")
-    return Path(out)
 
 
 def _set(writer: GGUFWriter, contents: GGUFContents) -> None:

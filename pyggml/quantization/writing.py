@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from pyggml import mixture, quant
-from pyggml._native import is_path
 from pyggml.errors import InvalidParameterError, ModelLoadError
-from pyggml.files.disk import room_for
+from pyggml.files.disk import room_for, target_path
 from pyggml.files.model_files import gguf_at
 from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
@@ -72,7 +71,7 @@ def quantize(
     """
     name = _file_type(ftype)
     threads = encodings.n_threads(checked_threads(n_threads))
-    target = _target(dst)
+    target = target_path("dst", dst)
     wishes = _Wishes(tensor_types or {}, keep)
     matrix = open_imatrix(imatrix)
     with GGUFSource(gguf_at(locate(src, progress))) as source:
@@ -147,12 +146,6 @@ def _file_type(ftype: object) -> str:
     if name not in mixture.FILE_TYPES:
         raise InvalidParameterError(f"ftype is {ftype!r}; choose one of {', '.join(sorted(mixture.FILE_TYPES))}")
     return name
-
-
-def _target(dst: object) -> Path:
-    if not is_path(dst):
-        raise InvalidParameterError(f"dst must be the path of the file to write, not {dst!r}")
-    return Path(dst)
 
 
 def _require_another(target: Path, source: GGUFSource) -> None:

@@ -31,7 +31,7 @@ def output_file(out: str, *sources: str | None, force: bool) -> Path:
         raise click.ClickException(f"no permission to write in {path.parent}")
     if any(_is_same(path, source) for source in sources if source is not None):
         raise click.ClickException(f"{path} is also an input: name another file to write")
-    if path.exists() and not force:
+    if os.path.exists(path) and not force:  # noqa: PTH110 - a name that is too long does not exist
         raise click.ClickException(f"{path} exists: --force replaces it")
     return path
 
