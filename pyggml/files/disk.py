@@ -31,7 +31,7 @@ def target_path(name: str, target: object) -> Path:
         InvalidParameterError: it is not a path, names a directory or is in none, or is too long for the file system.
     """
     if not is_path(target):
-        raise InvalidParameterError(f"{name} must be the path of the file to write, not {target!r}")
+        raise InvalidParameterError(f"{name} must be the path of the file to write, without a NUL, not {target!r}")
     path = Path(target)
     try:
         path.lstat()
