@@ -29,6 +29,7 @@ class HFLlama:
     n_ff: int = 96
     n_layer: int = 2
     seed: int = 0
+    n_vocab: int = N_VOCAB
     config: dict[str, Any] = field(init=False)
     weights: dict[str, Floats] = field(init=False)
 
@@ -42,7 +43,7 @@ class HFLlama:
             "num_attention_heads": self.n_head,
             "num_key_value_heads": self.n_head_kv,
             "head_dim": self.head_dim,
-            "vocab_size": N_VOCAB,
+            "vocab_size": self.n_vocab,
             "max_position_embeddings": 256,
             "rms_norm_eps": 1e-5,
             "rope_theta": 10_000.0,
@@ -60,9 +61,9 @@ class HFLlama:
             return checkpoints.bf16_values(1 + 0.1 * random.standard_normal(self.n_embd))
 
         self.weights = {
-            "model.embed_tokens.weight": checkpoints.bf16_values(random.standard_normal((N_VOCAB, self.n_embd))),
+            "model.embed_tokens.weight": checkpoints.bf16_values(random.standard_normal((self.n_vocab, self.n_embd))),
             "model.norm.weight": near_1(),
-            "lm_head.weight": draw(N_VOCAB, self.n_embd),
+            "lm_head.weight": draw(self.n_vocab, self.n_embd),
         }
         for i in range(self.n_layer):
             self.weights |= {
@@ -95,7 +96,7 @@ class HFLlama:
         return directory
 
     def logits(self, token_ids: list[int], frequencies: npt.NDArray[np.float64] | None = None) -> Floats:
-        """What it computes: (n_tokens, N_VOCAB).
+        """What it computes: (n_tokens, n_vocab).
 
         Args:
             token_ids: the prompt.

@@ -38,9 +38,12 @@ def bytes_of_tokens(decoder: Mapping[str, Any] | None) -> Callable[[str], bytes]
         decoder: the "decoder" of a ``tokenizer.json``; None: tokens are words separated by spaces.
 
     Raises:
-        TokenizerError: the decoder is unknown, or gives tokens no bytes of their own.
+        TokenizerError: the decoder is unknown or damaged, or gives tokens no bytes of their own.
     """
-    steps = [_word] if decoder is None else _steps(decoder)
+    try:
+        steps = [_word] if decoder is None else _steps(decoder)
+    except (AttributeError, KeyError, RecursionError, TypeError) as error:
+        raise TokenizerError(f"its decoder is damaged: {error!r}") from None
 
     def convert(token: str) -> bytes:
         value: str | bytes = token
@@ -72,10 +75,7 @@ def _steps(decoder: Mapping[str, Any]) -> list[Step]:
         return [_replace(decoder["pattern"]["String"], decoder["content"])]
     if kind == "Fuse":
         return []
-    raise TokenizerError(
-        f"its decoder {kind!r} cannot be used token by token; load the model without a tokenizer to use the vocabulary "
-        "in its file"
-    )
+    raise TokenizerError(f"its decoder {kind!r} cannot be used token by token")
 
 
 def _on_text(function: Callable[[str], str | bytes]) -> Step:

@@ -37,16 +37,18 @@ def cut(tokenizer: Mapping[str, Any], literal: Collection[str], where: str) -> C
     tokens = TokenTable()
     for text, token_id in texts_by_id(model.get("vocab"), place):
         type = TokenType.UNKNOWN if text == unknown else TokenType.BYTE if text in BYTES else TokenType.NORMAL
-        spelled = _spelled(bytes_of(text)) if type is TokenType.NORMAL and text not in literal else text
-        tokens.add(token_id, Token(spelled, type), place)
+        is_text = type is TokenType.NORMAL and text not in literal
+        token = _spelled(bytes_of(text).decode(errors="replace")) if is_text else Token(text, type)
+        tokens.add(token_id, token, place)
     metadata: dict[str, object] = {"tokenizer.ggml.add_space_prefix": False}
-    if unknown in tokens.ids:
+    if isinstance(unknown, str) and unknown in tokens.ids:
         metadata["tokenizer.ggml.unknown_token_id"] = tokens.ids[unknown]
     return Cut("llama", tokens, metadata, differences=[f"the engine has no tokenizer of this kind: {_kind(model)}"])
 
 
-def _spelled(piece: bytes) -> str:
-    return piece.decode(errors="replace").replace(" ", SPACE)
+def _spelled(piece: str) -> Token:
+    """A token that the engine decodes to this text: it writes a space for ``▁``, except in user-defined tokens."""
+    return Token(piece, TokenType.USER_DEFINED) if SPACE in piece else Token(piece.replace(" ", SPACE))
 
 
 def _kind(model: Mapping[str, Any]) -> str:
