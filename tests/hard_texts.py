@@ -51,11 +51,11 @@ def _makers(draw: random.Random, added: Sequence[str]) -> list[Callable[[], str]
         return draw.choice("aeioucnкЖกอकかハ가א") + some(_MARKS, 3)
 
     def normalized() -> str:
-        text = draw.choice(_WORDS) + marked() + any_script()
-        return unicodedata.normalize("NFD" if draw.random() < 0.5 else "NFC", text)
+        return unicodedata.normalize(draw.choice(["NFC", "NFD"]), draw.choice(_WORDS) + any_script() + marked())
 
     def repeated() -> str:
-        return draw.choice([*_WORDS, *"aA1 =-\n!\t中é"]) * draw.randint(2, 40)
+        text: str = draw.choice([*_WORDS, *"aA1 =-\n!\t中é"])
+        return text * draw.randint(2, 40)
 
     def long_word() -> str:
         return some("abcdefghij", 1) * draw.randint(80, 400) if draw.random() < 0.5 else some("abcXYZ'", 300)

@@ -158,19 +158,34 @@ def _bpe_over_characters() -> Made:
 
 
 def _named_elsewhere() -> Made:
-    """Tokens that ``tokenizer.json`` does not have: one that strips, one in an old file, and a role for plain text."""
+    """Tokens that ``tokenizer.json`` does not have: one that strips, one without rules, and a role for plain text."""
     content = small.byte_level(small.words(r"[a-z]+|."), ("<|endoftext|>",))
     n = len(content["model"]["vocab"])
     stripping = {"content": "<|tool|>", **_LOOSE, "lstrip": True}
-    config = {"eos_token": "<|endoftext|>", "bos_token": "the", "added_tokens_decoder": {str(n): stripping}}
+    plain = {"content": "<|note|>", **_LOOSE, "special": False}
+    decoder = {str(n): stripping, str(n + 1): plain}
+    config = {"eos_token": "<|endoftext|>", "bos_token": "the", "added_tokens_decoder": decoder}
     added = [
         AddedToken("<|tool|>", lstrip=True, normalized=False, special=True),
-        AddedToken("<|old|>", normalized=False),
+        AddedToken("<|note|>", normalized=False),
         AddedToken("the", normalized=False, special=True),
     ]
     assert "the" in content["model"]["vocab"]
-    files = {"tokenizer.json": content, "tokenizer_config.json": config, "added_tokens.json": {"<|old|>": n + 1}}
+    # Where tokenizer_config.json lists added tokens, transformers does not read this older file.
+    files = {"tokenizer.json": content, "tokenizer_config.json": config, "added_tokens.json": {"<|old|>": n + 2}}
     return Made(files, content, added)
+
+
+def _named_in_an_old_file() -> Made:
+    """Tokens of ``added_tokens.json`` are found in normalised text, unless they are special."""
+    content = small.byte_level(small.words(r"\p{L}+|."), ("<|endoftext|>",), normalizer={"type": "Lowercase"})
+    n = len(content["model"]["vocab"])
+    config = {"eos_token": "<|endoftext|>", "additional_special_tokens": ["<|Tool|>"]}
+    added = [AddedToken("<|Old|>", normalized=True), AddedToken("<|Tool|>", normalized=False, special=True)]
+    older = {"<|Old|>": n, "<|Tool|>": n + 1}
+    return Made(
+        {"tokenizer.json": content, "tokenizer_config.json": config, "added_tokens.json": older}, content, added
+    )
 
 
 _MAKERS: dict[str, Callable[[], Made]] = {
@@ -185,5 +200,6 @@ _MAKERS: dict[str, Callable[[], Made]] = {
     "whole words": _words,
     "BPE over characters": _bpe_over_characters,
     "tokens named elsewhere": _named_elsewhere,
+    "tokens named in an old file": _named_in_an_old_file,
 }
 NAMES = tuple(_MAKERS)

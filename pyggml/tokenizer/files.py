@@ -193,8 +193,9 @@ def _with_added_pieces(model: SentencePieceModel, directory: Path) -> SentencePi
 
 
 def _added_pieces(directory: Path) -> dict[int, Piece]:
-    """The added tokens of tokenizer_config.json and of its predecessor, added_tokens.json."""
-    return _older_pieces(directory / "added_tokens.json") | _configured_pieces(directory / "tokenizer_config.json")
+    """The added tokens of tokenizer_config.json or else of its predecessor, added_tokens.json."""
+    configured = _configured_pieces(directory / "tokenizer_config.json")
+    return _older_pieces(directory / "added_tokens.json") if configured is None else configured
 
 
 def _older_pieces(file: Path) -> dict[int, Piece]:
@@ -203,10 +204,12 @@ def _older_pieces(file: Path) -> dict[int, Piece]:
         return {int(token_id): Piece(text, 0.0, TokenType.USER_DEFINED) for text, token_id in ids.items()}
 
 
-def _configured_pieces(file: Path) -> dict[int, Piece]:
+def _configured_pieces(file: Path) -> dict[int, Piece] | None:
     pieces, config = {}, read_object(file, TokenizerError)
+    if "added_tokens_decoder" not in config:
+        return None
     with _naming(file):
-        for token_id, token in config.get("added_tokens_decoder", {}).items():
+        for token_id, token in config["added_tokens_decoder"].items():
             kind = TokenType.CONTROL if token.get("special") else TokenType.USER_DEFINED
             pieces[int(token_id)] = Piece(token["content"], 0.0, kind)
     return pieces

@@ -59,10 +59,12 @@ def _named(files: TokenizerDirectory) -> Iterator[AddedToken]:
         files.tokenizer_config.get("added_tokens_decoder"),
         f'{files.path / "tokenizer_config.json"}: "added_tokens_decoder"',
     )
-    special = set(special_texts(files))
-    where = str(files.path / "added_tokens.json")
-    for text, token_id in files.added_tokens.items():
-        yield AddedToken(token_id, text, text in special, False, (), where)
+    if "added_tokens_decoder" not in files.tokenizer_config:  # transformers reads the older file only then
+        special = set(special_texts(files))
+        where = str(files.path / "added_tokens.json")
+        for text, token_id in files.added_tokens.items():
+            is_special = text in special
+            yield AddedToken(token_id, text, is_special, is_normalized=not is_special, rules=(), where=where)
 
 
 def _listed(tokens: object, where: str) -> Iterator[AddedToken]:
