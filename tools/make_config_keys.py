@@ -32,6 +32,7 @@ KEYS = Path(__file__).resolve().parent.parent / "pyggml" / "importer" / "config_
 WITHOUT_EFFECT = {
     # only in training
     *("attention_dropout", "hidden_dropout", "embd_pdrop", "resid_pdrop", "dropout", "initializer_range"),
+    "altup_coef_clip",
     *("router_aux_loss_coef", "output_router_logits", "router_jitter_noise", "input_jitter_noise"),
     # how something is computed or returned, not what
     *("use_cache", "return_dict", "output_attentions", "output_hidden_states", "dtype", "torch_dtype"),

@@ -61,7 +61,6 @@ def _all_tokens(weight: Weight, sizes: Sizes) -> Weight:
 
 def _sharing_and_sparsity(config: Config, sizes: Sizes) -> Mapping[str, Any]:
     """Refuses models whose layers share, or are sparse, in another way than the engine's."""
-    config.get("altup_coef_clip")  # for training
     n_shared = config.get("num_kv_shared_layers")
     if n_shared != sizes.n_layer - _N_LAYER_KV:
         raise UnsupportedArchitectureError(
