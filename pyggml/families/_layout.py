@@ -144,7 +144,7 @@ class Layout(Architecture):
         norm_eps: key of the norms' epsilon.
         norm: kind of norm.
         required: key -> supported values, first the one that a missing key means.
-        defaults: key -> default, if transformers has another default for this architecture than usual.
+        defaults: key -> what a missing one means, where transformers' configuration class does not say it.
         spell: renames keys to the usual ones.
         switches: key of a boolean that decides which tensors exist -> its default.
         blocks: switch that is on in some blocks -> reads in which, given the number of blocks.

@@ -45,7 +45,6 @@ COHERE2 = Layout(
     norm="layer",
     norm_eps="layer_norm_eps",
     required={"hidden_act": ("silu",), "attention_bias": (False,), "tie_word_embeddings": (True,)},
-    defaults={"layer_norm_eps": 1e-5, "logit_scale": 0.0625, "sliding_window": 4096, "sliding_window_pattern": 4},
     is_head_dim_fixed=True,
     window="layers",
     extra=_cohere2,
@@ -70,7 +69,6 @@ COHERE = replace(
             for letter, n_heads in (("q", "n_head"), ("k", "n_head_kv"))
         ),
     ),
-    defaults={"layer_norm_eps": 1e-5, "logit_scale": 0.0625, "rope_theta": 500_000.0},
     switches={"use_qk_norm": False},
     window="none",
     extra=_cohere,

@@ -67,7 +67,6 @@ GEMMA1 = Layout(
         "use_bidirectional_attention": (False,),
         "tie_word_embeddings": (True,),
     },
-    defaults={"head_dim": 256},
 )
 
 GEMMA2 = replace(
@@ -93,13 +92,7 @@ GEMMA2 = replace(
         "use_bidirectional_attention": (False,),
         "tie_word_embeddings": (True,),
     },
-    defaults={
-        "head_dim": 256,
-        "attn_logit_softcapping": 50.0,
-        "final_logit_softcapping": 30.0,
-        "sliding_window": 4096,
-        "sliding_window_pattern": 2,
-    },
+    defaults={"sliding_window_pattern": 2},
     window="layers",
     extra=_gemma2,
 )
@@ -123,17 +116,7 @@ GEMMA3 = replace(
         "attention_bias": (False,),
         "use_bidirectional_attention": (False,),
     },
-    defaults={
-        "head_dim": 256,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "vocab_size": 262_208,
-        "max_position_embeddings": 131_072,
-        "rms_norm_eps": 1e-6,
-        "rope_theta": 1e6,
-        "sliding_window": 4096,
-        "sliding_window_pattern": 6,
-    },
+    defaults={},
     switches={"tie_word_embeddings": True},
     rope=frozenset({"local"}),
     text_config="text_config",

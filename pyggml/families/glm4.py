@@ -24,7 +24,6 @@ GLM = Layout(
     ),
     ignored=_parts.SAVED_TABLES,
     required={"hidden_act": ("silu",)},
-    defaults={"head_dim": 128, "partial_rotary_factor": 0.5, "rms_norm_eps": 1.5625e-7},
     switches={"tie_word_embeddings": False, "attention_bias": True},
     is_head_dim_fixed=True,
 )

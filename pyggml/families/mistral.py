@@ -13,7 +13,6 @@ MISTRAL = replace(
     model_types=("mistral",),
     hf_architectures=("MistralForCausalLM",),
     name="Mistral",
-    defaults={"sliding_window": 4096},
     window="limit",
 )
 
@@ -32,11 +31,9 @@ _ROTATIONS = {
 
 
 def _completed(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Adds the values of missing keys, which depend on the language model inside."""
-    if values.get("model_type") != "ministral3":
-        return {"sliding_window": 4096, **values}
-    rotations = values.get("rope_parameters") or values.get("rope_scaling") or _ROTATIONS
-    return {"rms_norm_eps": 1e-5, "head_dim": 128, **values, "rope_parameters": rotations}
+    if values.get("model_type") != "ministral3" or values.get("rope_parameters") or values.get("rope_scaling"):
+        return values
+    return {**values, "rope_parameters": _ROTATIONS}
 
 
 #: Ministral 3, and Mistral Small 3.1 and later, which see: a Mistral or a Ministral 3 is the language model inside.
@@ -48,7 +45,6 @@ MISTRAL3 = replace(
     name="Mistral 3 or Ministral 3",
     ignored=(*_parts.SAVED_TABLES, r"(model\.)?(vision_tower|multi_modal_projector)\..*"),
     required={"hidden_act": ("silu",), "model_type": ("mistral", "ministral3")},
-    defaults={},
     spell=_completed,
     rope=_parts.LLAMA_ROPE | {"temperature"},
     text_config="text_config",
@@ -86,13 +82,7 @@ FAMILY = Family(
     name="mistral",
     title="Mistral or Mixtral",
     stop_tokens=("</s>",),
-    builds=(
-        MISTRAL,
-        MIXTRAL,
-        META,
-        MINISTRAL,
-        MISTRAL3,
-    ),
+    builds=(MISTRAL, MIXTRAL, META, MINISTRAL, MISTRAL3),
     required_tokens=("</s>",),
     signs=Signs(
         tokens=("[INST]", "[/INST]"),

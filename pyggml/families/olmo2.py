@@ -25,7 +25,6 @@ OLMO2 = Layout(
     ),
     ignored=_parts.SAVED_TABLES,
     required={"hidden_act": ("silu",), "attention_bias": (False,)},
-    defaults={"rms_norm_eps": 1e-5},
     switches={"tie_word_embeddings": False},
     is_head_dim_fixed=True,
 )

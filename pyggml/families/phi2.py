@@ -33,7 +33,6 @@ PHI2 = Layout(
     norm="layer",
     norm_eps="layer_norm_eps",
     required={"hidden_act": ("gelu_new",), "qk_layernorm": (False,), "tie_word_embeddings": (False,)},
-    defaults={"partial_rotary_factor": 0.5},
     is_head_dim_fixed=True,
 )
 

@@ -42,7 +42,6 @@ SMOLLM3 = replace(
         *_parts.gated_feed_forward(),
     ),
     required={"hidden_act": ("silu",), "attention_bias": (False,), "mlp_bias": (False,)},
-    defaults={"rope_theta": 2e6, "use_sliding_window": False},
     switches={"tie_word_embeddings": True},
     rope=frozenset(),
     window="limit",
