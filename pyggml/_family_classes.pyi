@@ -13,6 +13,7 @@ __all__ = [
     "GptOss",
     "Granite",
     "Llama",
+    "Llama4",
     "Llama31",
     "Mistral",
     "OLMo2",
@@ -46,6 +47,9 @@ class Llama(FamilyModel):
 
 class Llama31(FamilyModel):
     """Llama 3, 3.1, 3.2 or 3.3."""
+
+class Llama4(FamilyModel):
+    """Llama 4."""
 
 class Mistral(FamilyModel):
     """Mistral or Mixtral."""
@@ -113,6 +117,11 @@ class Factories:
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> Llama31:
         """Llama 3, 3.1, 3.2 or 3.3."""
+
+    def use_llama4(
+        self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
+    ) -> Llama4:
+        """Llama 4."""
 
     def use_mistral(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]

@@ -44,6 +44,7 @@ class Layout:
         output_bias: so have the logits.
         output: "optional", and the embedding where it is left out; "required"; or "tied", always.
         others: further tensors of a block, by shape.
+        n_layer: number of blocks.
     """
 
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -60,6 +61,7 @@ class Layout:
     output_bias: bool = False
     output: str = "optional"
     others: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    n_layer: int = N_LAYER
 
 
 LAYOUTS = {
@@ -91,6 +93,16 @@ LAYOUTS = {
     "glm4": Layout(qkv_bias=True, post_norms=True, ffn="fused"),
     "command-r": Layout(facts={"logit_scale": 0.0625}, ffn_norm=False, output="tied"),
     "cohere2": Layout(facts={"logit_scale": 0.0625, "attention.sliding_window": 32}, ffn_norm=False, output="tied"),
+    "llama4": Layout(
+        ffn="experts",
+        facts={"expert_feed_forward_length": N_FF, "interleave_moe_layer_step": 1},
+        n_layer=4,  # the engine needs one of those without rotations
+        others={
+            "ffn_gate_shexp.weight": (N_FF, N_EMBD),
+            "ffn_up_shexp.weight": (N_FF, N_EMBD),
+            "ffn_down_shexp.weight": (N_EMBD, N_FF),
+        },
+    ),
     "gpt-oss": Layout(
         qkv_bias=True,
         out_bias=True,
@@ -282,6 +294,14 @@ CASES: dict[str, Case] = {
     "glm 4, 2025": Case("glm4", _GLM4_ENDS, "gpt-2", "glm4", append=_GLM4_TOKENS),
     "command-r": Case("command-r", _COMMAND_R_ENDS, "command-r", "command-r"),
     "command-r7b": Case("command-r", _COMMAND_R_ENDS, "command-r", "cohere2"),
+    "llama 4": Case(
+        "llama4",
+        ("<|eot|>", "<|end_of_text|>", "<|eom|>"),
+        "gpt-2",
+        "llama4",
+        rename={"<|endoftext|>": "<|end_of_text|>"},
+        append=("<|eot|>", "<|eom|>", "<|header_start|>", "<|header_end|>"),
+    ),
     "gpt-oss": Case(
         "gpt-oss",
         ("<|return|>", "<|call|>", "<|endoftext|>"),
@@ -386,7 +406,7 @@ def _hyper_parameters(architecture: str, layout: Layout) -> dict[str, object]:
     facts: dict[str, object] = {
         "context_length": N_CTX_TRAIN,
         "embedding_length": N_EMBD,
-        "block_count": N_LAYER,
+        "block_count": layout.n_layer,
         "feed_forward_length": N_FF,
         "attention.head_count": N_HEAD,
         "attention.head_count_kv": N_HEAD_KV,
@@ -410,7 +430,7 @@ def _weights(layout: Layout, n_vocab: int) -> models.Weights:
     }
     if layout.output_bias:
         weights["output.bias"] = draw(n_vocab, scale=0.1)
-    for i in range(N_LAYER):
+    for i in range(layout.n_layer):
         weights |= {f"blk.{i}.{name}": data for name, data in _layer(draw, layout).items()}
     return weights
 

@@ -43,14 +43,19 @@ def write(directory: Path, name: str, prefix: str = "language_model.model.") -> 
     return model
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if RECORD[f"{name}/prompt"].size > 1000 else ()) for name in CASES],
+)
 def test_computes_what_transformers_did(tmp_path: Path, name: str) -> None:
     model = write(tmp_path / "hf", name)
     pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf", "f32")
     prompt, expected = RECORD[f"{name}/prompt"].tolist(), RECORD[f"{name}/logits"]
     with (
         Model(tmp_path / "model.gguf", device="cpu") as loaded,
-        Context(loaded, n_ctx=model["n_ctx"], n_threads=1, flash_attn="off", cache_type="f32") as context,
+        Context(
+            loaded, n_ctx=model["n_ctx"], n_batch=model["n_ctx"], n_threads=1, flash_attn="off", cache_type="f32"
+        ) as context,
     ):
         context.decode(prompt, output="all")
         found = context.logits()[-len(expected) :]
@@ -122,6 +127,13 @@ REFUSED = (
     ("qwen2 moe", {"mlp_only_layers": [0]}, r"mlp_only_layers is \[0\]"),
     ("qwen3 moe", {"norm_topk_prob": None}, "norm_topk_prob is False"),
     ("qwen3 moe", {"decoder_sparse_step": 2}, "decoder_sparse_step is 2"),
+    ("llama 4", {"num_hidden_layers": 3, "moe_layers": None, "no_rope_layers": None}, "num_hidden_layers is 3"),
+    ("llama 4", {"moe_layers": [1, 3]}, r"moe_layers is \[1, 3\]"),
+    ("llama 4", {"no_rope_layers": [1, 1, 1, 1, 0]}, "no_rope_layers is"),
+    ("llama 4", {"layer_types": ["full_attention"] * 5}, "layer_types is"),
+    ("llama 4", {"use_qk_norm": False}, "use_qk_norm is False"),
+    ("llama 4", {"attention_chunk_size": 4096}, "attention_chunk_size is 4096"),
+    ("llama 4", {"attn_temperature_tuning": False}, "attn_temperature_tuning is False"),
     ("gpt-oss", {"swiglu_limit": 10.0}, "swiglu_limit is 10.0"),
     ("gpt-oss", {"attention_bias": False}, "attention_bias is False"),
 )

@@ -49,6 +49,7 @@ FILES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "glm4": ("glm4", ("<|endoftext|>", "<|user|>", "<|observation|>"), "GLM 4 9B 0414"),
     "command-r": ("command-r", ("<|END_OF_TURN_TOKEN|>", "<EOS_TOKEN>"), "C4AI Command R V01"),
     "gpt-oss": ("gpt-oss", ("<|return|>", "<|call|>"), "Gpt Oss 20b"),
+    "llama4": ("llama4", ("<|eot|>", "<|end_of_text|>", "<|eom|>"), "Llama 4 Scout 17B 16E Instruct"),
     "falcon": ("falcon", ("<|endoftext|>",), "Falcon 7B"),
     "foreign": ("qwen3", ("</s>", "<s>"), "Qwen3 with the vocabulary of Llama 2"),
 }
@@ -68,6 +69,7 @@ TAKES: dict[str, tuple[str, ...]] = {
     "use_smollm3": ("smollm3",),
     "use_glm4": ("glm4",),
     "use_gptoss": ("gpt-oss",),
+    "use_llama4": ("llama4",),
     "use_commandr": ("command-r",),
     "use_auto": tuple(FILES),
 }
@@ -87,6 +89,7 @@ CLASSES: dict[str, type[pyggml.LLM]] = {
     "use_smollm3": pyggml.SmolLM3,
     "use_glm4": pyggml.Glm4,
     "use_gptoss": pyggml.GptOss,
+    "use_llama4": pyggml.Llama4,
     "use_commandr": pyggml.CommandR,
 }
 CPU = pyggml.Inference.cpu()

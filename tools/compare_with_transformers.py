@@ -126,6 +126,29 @@ GPT_OSS = {
     **rope("yarn", factor=8.0, original_max_position_embeddings=64, truncate=True),
 }
 
+# Ropes of Scout: neither slow nor fast, nothing in between.
+LLAMA4 = {
+    **rope("llama3", factor=16.0, low_freq_factor=1.0, high_freq_factor=1.0, original_max_position_embeddings=64),
+    "num_hidden_layers": 5,
+    "head_dim": 16,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 1,
+    "intermediate_size": 48,
+    "intermediate_size_mlp": 80,
+}
+
+LLAMA4_SEEING = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+    "vision_output_dim": 16,
+    "projector_input_dim": 16,
+    "projector_output_dim": 16,
+}
+
 MIXTURES = (
     Case("mixtral, stacked", "Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}, is_stacked=True),
     Case("qwen2 moe", "Qwen2Moe", SHARED),
@@ -134,6 +157,28 @@ MIXTURES = (
     Case("qwen3 moe", "Qwen3Moe", {**EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
     Case("qwen3 moe, tied", "Qwen3Moe", {**EXPERTS, "norm_topk_prob": True, "tie_word_embeddings": True}),
     Case("qwen3 moe, stacked", "Qwen3Moe", {**EXPERTS, "norm_topk_prob": True}, is_stacked=True),
+    Case("llama 4", "Llama4", LLAMA4, config_kind="Llama4Text"),
+    Case(
+        "llama 4, tied, dense between",
+        "Llama4",
+        {**LLAMA4, "tie_word_embeddings": True, "interleave_moe_layer_step": 2, "num_experts_per_tok": 2},
+        config_kind="Llama4Text",
+    ),
+    Case(
+        "llama 4, maverick",
+        "Llama4",
+        {
+            **LLAMA4,
+            "num_local_experts": 128,
+            "use_qk_norm": False,
+            "head_dim": 32,
+            "interleave_moe_layer_step": 2,
+            "intermediate_size": 16,
+        },
+        config_kind="Llama4Text",
+    ),
+    Case("llama 4, beyond a chunk", "Llama4", LLAMA4, "Llama4Text", n_positions=8250, n_ctx=8448),
+    Case("llama 4 that sees", "Llama4", LLAMA4, around={"vision_config": LLAMA4_SEEING}),
     Case("gpt-oss", "GptOss", GPT_OSS),
     Case("gpt-oss, mxfp4", "GptOss", GPT_OSS, is_mxfp4=True),
     Case("gpt-oss, tied, wide heads", "GptOss", {**GPT_OSS, "tie_word_embeddings": True, "head_dim": 32}),
@@ -451,7 +496,9 @@ def compare(directory: Path, case: Case, outtype: str) -> Result:
     # Flash attention computes with float16, which would hide what is measured here.
     with (
         pyggml.Model(gguf, device="cpu") as model,
-        pyggml.Context(model, n_ctx=case.n_ctx, flash_attn="off", cache_type="f32", n_threads=1) as context,
+        pyggml.Context(
+            model, n_ctx=case.n_ctx, n_batch=case.n_ctx, flash_attn="off", cache_type="f32", n_threads=1
+        ) as context,
     ):
         context.decode(prompt, output="all")
         logits = context.logits()

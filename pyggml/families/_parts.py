@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import numpy as np
 
+from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families._layout import Sizes, Tensor, Transform
+from pyggml.files.config import Config
 from pyggml.weights import Columns, PlusOne, Reordered, Weight
 
 #: Tables of rotations and masks that older versions of transformers saved with the weights.
@@ -105,12 +110,14 @@ def attention(
     )
 
 
-def gated_feed_forward(bias: str | None = None, *, when: str | None = None) -> tuple[Tensor, ...]:
+def gated_feed_forward(
+    bias: str | None = None, *, module: str = "model.layers.{i}.mlp", when: str | None = None
+) -> tuple[Tensor, ...]:
     """Returns gate, up and down projections with the usual names."""
     parts = (
-        Tensor("blk.{i}.ffn_gate.weight", "model.layers.{i}.mlp.gate_proj.weight", ("n_ff", "n_embd"), when=when),
-        Tensor("blk.{i}.ffn_up.weight", "model.layers.{i}.mlp.up_proj.weight", ("n_ff", "n_embd"), when=when),
-        Tensor("blk.{i}.ffn_down.weight", "model.layers.{i}.mlp.down_proj.weight", ("n_embd", "n_ff"), when=when),
+        Tensor("blk.{i}.ffn_gate.weight", f"{module}.gate_proj.weight", ("n_ff", "n_embd"), when=when),
+        Tensor("blk.{i}.ffn_up.weight", f"{module}.up_proj.weight", ("n_ff", "n_embd"), when=when),
+        Tensor("blk.{i}.ffn_down.weight", f"{module}.down_proj.weight", ("n_embd", "n_ff"), when=when),
     )
     return tuple(each for part in parts for each in (with_bias(part, bias) if bias else (part,)))
 
@@ -148,14 +155,29 @@ def experts(
     )
 
 
-def stacked_experts(module: str, n_ff: str = "n_ff_exp") -> tuple[Tensor, ...]:
+def stacked_experts(module: str, *, n_ff: str = "n_ff_exp", is_transposed: bool = False) -> tuple[Tensor, ...]:
     """Returns the same for experts that are stored together, gate above up: as transformers 5 has them in memory."""
     both = ("n_expert", f"2*{n_ff}", "n_embd")
-    return (
-        Tensor("blk.{i}.ffn_gate_exps.weight", f"{module}.gate_up_proj", both, upper_half, when=STACKED),
-        Tensor("blk.{i}.ffn_up_exps.weight", f"{module}.gate_up_proj", both, lower_half, when=STACKED),
-        Tensor("blk.{i}.ffn_down_exps.weight", f"{module}.down_proj", ("n_expert", "n_embd", n_ff), when=STACKED),
+    parts = (
+        Tensor("blk.{i}.ffn_gate_exps.weight", f"{module}.gate_up_proj", both, upper_half),
+        Tensor("blk.{i}.ffn_up_exps.weight", f"{module}.gate_up_proj", both, lower_half),
+        Tensor("blk.{i}.ffn_down_exps.weight", f"{module}.down_proj", ("n_expert", "n_embd", n_ff)),
     )
+    return tuple(replace(part, when=STACKED, is_transposed=is_transposed) for part in parts)
+
+
+def shared_expert(module: str, n_ff: str) -> tuple[Tensor, ...]:
+    """Returns gate, up and down projections of the expert that every token takes."""
+    return (
+        Tensor("blk.{i}.ffn_gate_shexp.weight", f"{module}.gate_proj.weight", (n_ff, "n_embd")),
+        Tensor("blk.{i}.ffn_up_shexp.weight", f"{module}.up_proj.weight", (n_ff, "n_embd")),
+        Tensor("blk.{i}.ffn_down_shexp.weight", f"{module}.down_proj.weight", ("n_embd", n_ff)),
+    )
+
+
+def only_when(switch: str, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """Returns tensors that need a further switch to exist."""
+    return tuple(replace(each, when=f"{switch} and {each.when}" if each.when else switch) for each in tensors)
 
 
 #: The form of checkpoints that stack the experts.
@@ -173,3 +195,21 @@ NORMS = (
     Tensor("blk.{i}.attn_norm.weight", "model.layers.{i}.input_layernorm.weight", ("n_embd",)),
     Tensor("blk.{i}.ffn_norm.weight", "model.layers.{i}.post_attention_layernorm.weight", ("n_embd",)),
 )
+
+
+def require_unrotated_fourths(config: Config, sizes: Sizes) -> None:
+    """Refuses models whose layers without rotations are others than every fourth, which the engine assumes.
+
+    Raises:
+        UnsupportedArchitectureError: they are.
+    """
+    engine = [int((i + 1) % 4 != 0) for i in range(sizes.n_layer)]
+    every = config.integer("no_rope_layer_interval", 4)
+    is_rotated = config.get("no_rope_layers")  # its name notwithstanding
+    if not is_rotated:
+        is_rotated = [int((i + 1) % every != 0) for i in range(sizes.n_layer)]
+    if is_rotated != engine:
+        raise UnsupportedArchitectureError(
+            f"{config.path}: no_rope_layers is {is_rotated!r:.100}; the engine only supports models of which every "
+            "layer but each 4th is rotated"
+        )

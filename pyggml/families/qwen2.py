@@ -42,9 +42,7 @@ EXPERT_FORMS = {_parts.STACKED: f"{_MIXTURE}.experts.gate_up_proj"}
 #: An expert that computes every token, and how much of its result is taken.
 SHARED_EXPERT = (
     Tensor("blk.{i}.ffn_gate_inp_shexp.weight", f"{_MIXTURE}.shared_expert_gate.weight", (1, "n_embd")),
-    Tensor("blk.{i}.ffn_gate_shexp.weight", f"{_MIXTURE}.shared_expert.gate_proj.weight", ("n_ff_shexp", "n_embd")),
-    Tensor("blk.{i}.ffn_up_shexp.weight", f"{_MIXTURE}.shared_expert.up_proj.weight", ("n_ff_shexp", "n_embd")),
-    Tensor("blk.{i}.ffn_down_shexp.weight", f"{_MIXTURE}.shared_expert.down_proj.weight", ("n_embd", "n_ff_shexp")),
+    *_parts.shared_expert(f"{_MIXTURE}.shared_expert", "n_ff_shexp"),
 )
 
 #: What the engine demands of all their mixtures: there is one in every block.

@@ -4,27 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import _parts, llama2
 from pyggml.families._family import Family, Variant
 from pyggml.families._layout import Sizes
 from pyggml.files.config import Config
 
-_EVERY = 4  # which the engine assumes
 
-
-def _unrotated_layers(config: Config, sizes: Sizes) -> Mapping[str, Any]:
-    """Refuses models whose layers without rotations are others than the engine's."""
-    engine = [int((i + 1) % _EVERY != 0) for i in range(sizes.n_layer)]
-    every = config.integer("no_rope_layer_interval", _EVERY)
-    is_rotated = config.get("no_rope_layers")  # its name notwithstanding
-    if is_rotated is None:
-        is_rotated = [int((i + 1) % every != 0) for i in range(sizes.n_layer)]
-    if is_rotated != engine:
-        raise UnsupportedArchitectureError(
-            f"{config.path}: no_rope_layers is {is_rotated!r:.100}; the engine only supports models of which every "
-            f"layer but each {_EVERY}th is rotated"
-        )
+def _metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    _parts.require_unrotated_fourths(config, sizes)
     return {}
 
 
@@ -45,7 +32,7 @@ SMOLLM3 = replace(
     switches={"tie_word_embeddings": True},
     rope=frozenset(),
     window="limit",
-    extra=_unrotated_layers,
+    extra=_metadata,
 )
 
 FAMILY = Family(

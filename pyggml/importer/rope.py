@@ -177,7 +177,7 @@ def _llama3(rope: Rope, parameters: _Parameters, layout: Layout, n_rot: int) -> 
     factor, low, high = (section.number(key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
     frequencies = parameters.theta ** -(np.arange(0, n_rot, 2) / n_rot)
     turns = parameters.n_ctx_original * frequencies / (2 * math.pi)  # in the original context
-    kept = np.clip((turns - low) / (high - low), 0, 1)
+    kept = np.interp(turns, (low, high), (0, 1)) if low < high else turns >= high
     _divide_by(rope, 1 / (kept + (1 - kept) / factor), _FACTORS, parameters, layout)
 
 

@@ -1,0 +1,127 @@
+"""Llama 4, of which the language model is imported."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyggml.errors import UnsupportedArchitectureError
+from pyggml.families import _parts
+from pyggml.families._family import Family, Signs, Variant
+from pyggml.families._layout import Layout, Sizes
+from pyggml.files.config import Config
+
+_FEED_FORWARD = "model.layers.{i}.feed_forward"
+# The engine recognises Maverick by its number of experts, and normalises no queries and keys there.
+_N_EXPERT_MAVERICK = 128
+
+
+def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Gives the width of dense blocks its usual name, which here is that of the experts' width."""
+    names = {"intermediate_size": "moe_intermediate_size", "intermediate_size_mlp": "intermediate_size"}
+    return {names.get(key, key): value for key, value in values.items()}
+
+
+def _has_mixture(config: Config, n_layer: int) -> Sequence[bool]:
+    every = config.integer("interleave_moe_layer_step")
+    engine = [(i + 1) % every == 0 for i in range(n_layer)]
+    blocks = config.get("moe_layers")
+    if blocks is not None and blocks != [i for i in range(n_layer) if engine[i]]:
+        raise UnsupportedArchitectureError(
+            f"{config.path}: moe_layers is {blocks!r:.100}; the engine only supports mixtures in each block whose "
+            f"number is a multiple of interleave_moe_layer_step, {every}"
+        )
+    return engine
+
+
+def _sizes(config: Config) -> Mapping[str, int]:
+    return {"n_ff_exp": config.integer("moe_intermediate_size")}
+
+
+def _metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    _parts.require_unrotated_fourths(config, sizes)
+    if sizes.n_layer < 4:
+        raise UnsupportedArchitectureError(
+            f"{config.path}: num_hidden_layers is {sizes.n_layer}; of Llama 4, the engine needs at least 4 layers"
+        )
+    config.require("use_qk_norm", (sizes.n_expert != _N_EXPERT_MAVERICK,))
+    types = ["chunked_attention" if (i + 1) % 4 else "full_attention" for i in range(sizes.n_layer)]
+    config.require("layer_types", (types,))
+    return {
+        "expert_feed_forward_length": sizes.of("n_ff_exp"),
+        "interleave_moe_layer_step": config.integer("interleave_moe_layer_step"),
+    }
+
+
+LLAMA4 = Layout(
+    "llama4",
+    model_types=("llama4", "llama4_text"),
+    hf_architectures=("Llama4ForConditionalGeneration", "Llama4ForCausalLM"),
+    name="Llama 4",
+    tensors=(
+        _parts.EMBEDDING,
+        _parts.OUTPUT,
+        *_parts.NORMS,
+        *_parts.attention(qkv_bias=None, out_bias=None),
+        *_parts.gated_feed_forward(module=_FEED_FORWARD, when="no mixture"),
+        *_parts.only_when(
+            "mixture",
+            (
+                _parts.router(f"{_FEED_FORWARD}.router.weight"),
+                *_parts.experts(f"{_FEED_FORWARD}.experts"),
+                *_parts.stacked_experts(f"{_FEED_FORWARD}.experts", is_transposed=True),
+                *_parts.shared_expert(f"{_FEED_FORWARD}.shared_expert", "n_ff_exp"),
+            ),
+        ),
+    ),
+    ignored=(*_parts.SAVED_TABLES, r"(model\.)?(vision_model|multi_modal_projector)\..*"),
+    required={
+        "hidden_act": ("silu",),
+        "attention_bias": (False,),
+        "attention_chunk_size": (8192,),
+        "attn_temperature_tuning": (True, 4),  # a number in early files, of which it only mattered that it is not 0
+        "floor_scale": (8192,),
+        "attn_scale": (0.1,),
+    },
+    defaults={
+        "head_dim": 128,
+        "num_attention_heads": 40,
+        "num_key_value_heads": 8,
+        "vocab_size": 202_048,
+        "max_position_embeddings": 131_072,
+        "moe_intermediate_size": 8192,
+        "intermediate_size": 16_384,
+        "interleave_moe_layer_step": 1,
+        "num_local_experts": 16,
+        "num_experts_per_tok": 1,
+        "use_qk_norm": True,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500_000.0,
+    },
+    spell=_spell,
+    switches={"tie_word_embeddings": False},
+    blocks={"mixture": _has_mixture},
+    forms={_parts.STACKED: f"{_FEED_FORWARD}.experts.gate_up_proj"},
+    n_expert="num_local_experts",
+    sizes=_sizes,
+    rope=frozenset({"factors"}),
+    text_config="text_config",
+    prefixes={
+        "language_model.model.": "model.",
+        "model.language_model.": "model.",
+        "language_model.lm_head.": "lm_head.",
+    },
+    extra=_metadata,
+)
+
+FAMILY = Family(
+    name="llama4",
+    title="Llama 4",
+    stop_tokens=("<|eot|>", "<|end_of_text|>", "<|eom|>"),
+    builds=(LLAMA4,),
+    required_tokens=("<|eot|>", "<|end_of_text|>", "<|eom|>"),
+    signs=Signs(tokens=("<|header_start|>", "<|header_end|>"), names=("llama 4",), template=("<|header_start|>",)),
+    classes=("Llama4",),
+    variants=(
+        Variant("Llama 4 Maverick", ("llama 4 maverick", "maverick"), {"n_expert": (128,)}),
+        Variant("Llama 4 Scout", ("llama 4 scout", "scout"), {"n_expert": (16,)}),
+    ),
+)
