@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,30 @@ def test_dry(llm: pyggml.LLM) -> None:
     held = llm.generate(PROMPT, max_tokens=60, ignore_eos=True, dry_sequence_breakers=(), **DRY).token_ids
     assert repeats(free) > 0
     assert repeats(held) == 0
+
+
+def test_dry_is_set_up_once_and_starts_afresh_for_each_request(llm: pyggml.LLM) -> None:
+    """Its breakers are looked for in the whole vocabulary, so samplers are copied from one that was never used."""
+
+    def ask(**changes: Any) -> list[int]:
+        return llm.generate(PROMPT, max_tokens=60, ignore_eos=True, **{**DRY, **changes}).token_ids
+
+    kinds: tuple[dict[str, Any], ...] = (
+        {},
+        {"dry_sequence_breakers": ("e",)},
+        {"dry_sequence_breakers": ()},
+        {"dry_allowed_length": 9},
+        {"dry_multiplier": 0.01},
+        {"dry_penalty_last_n": 4},
+    )
+    first = [ask(**kind) for kind in kinds]
+    assert [ask(**kind) for kind in kinds] == first  # in the cache by now
+    for i in range(20):  # more than it holds
+        ask(dry_base=1.0 + i)
+    assert [ask(**kind) for kind in reversed(kinds)] == first[::-1]
+    assert len({tuple(ids) for ids in first}) > 2
+    with ThreadPoolExecutor(8) as pool:
+        assert {len(ids) for ids in pool.map(lambda kind: ask(**kind), kinds * 4)} == {60}
 
 
 def test_dry_sequence_breakers(llm: pyggml.LLM) -> None:

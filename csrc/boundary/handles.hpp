@@ -6,6 +6,7 @@
 #include "grammar/grammar_cache.hpp"
 #include "llama.h"
 #include "objects/imatrix.hpp"
+#include "objects/sampler_cache.hpp"
 
 #include <atomic>
 #include <memory>
@@ -38,7 +39,8 @@ struct Model {
 
     std::shared_ptr<Shape> shape;  // if the model was loaded with shape_only, else null
 
-    mutable GrammarCache grammars;  // a cache: can be recomputed
+    mutable GrammarCache grammars;  // caches: can be recomputed
+    mutable SamplerCache samplers;
 
     Model() = default;
     ~Model();

@@ -13,6 +13,7 @@ using pyg::MAX_BREAKER_BYTES;
 using pyg::Model;
 using pyg::require_in;
 using pyg::SMALLEST_TEMPERATURE;
+using pyg::UniqueSampler;
 
 constexpr int32_t MIROSTAT_M = 100;  // tokens that version 1 estimates from, as in the paper
 
@@ -151,8 +152,26 @@ class Maker {
             return nullptr;
         }
         std::vector<const char *> breakers(o_.dry_breakers, o_.dry_breakers + o_.n_dry_breakers);
-        return llama_sampler_init_dry(model_.vocab, o_.dry_multiplier, o_.dry_base, o_.dry_allowed_length,
-                                      look_back(o_.dry_penalty_last_n), breakers.data(), breakers.size());
+        const int32_t             last_n = look_back(o_.dry_penalty_last_n);
+        return model_.samplers.copy(dry_key(last_n), [&] {  // upstream looks for the breakers in every token
+            return UniqueSampler(llama_sampler_init_dry(model_.vocab, o_.dry_multiplier, o_.dry_base,
+                                                        o_.dry_allowed_length, last_n, breakers.data(),
+                                                        breakers.size()));
+        });
+    }
+
+    std::string dry_key(int32_t last_n) const {
+        std::string key;
+        for (const float number : {o_.dry_multiplier, o_.dry_base}) {
+            key.append(reinterpret_cast<const char *>(&number), sizeof(number));
+        }
+        for (const int32_t number : {o_.dry_allowed_length, last_n}) {
+            key.append(reinterpret_cast<const char *>(&number), sizeof(number));
+        }
+        for (int32_t i = 0; i < o_.n_dry_breakers; i++) {
+            key += std::string(o_.dry_breakers[i]) + '\0';
+        }
+        return key;
     }
 
     const Model &        model_;

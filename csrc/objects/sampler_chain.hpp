@@ -11,11 +11,7 @@ constexpr float  SMALLEST_TEMPERATURE = 1e-6f;  // below, dividing by it overflo
 // PYG_ERR_INVALID_PARAMETER that names the parameter, also when the value is NaN.
 void require_in(const char * name, double value, double low, double high);
 
-struct ChainDeleter {
-    void operator()(llama_sampler * chain) const { llama_sampler_free(chain); }
-};
-
-using SamplerChain = std::unique_ptr<llama_sampler, ChainDeleter>;
+using SamplerChain = UniqueSampler;
 
 // Checks the options, except the grammar, and makes the chain. Null if it would only take the likeliest token. `n_ctx`
 // limits how far samplers look back. PYG_ERR_INVALID_PARAMETER.

@@ -101,6 +101,7 @@ class Job:
             or self.params.grammar is not None
             or self.params.json_schema is not None
             or len(self.params.logit_bias or ()) > _LONG_BIAS
+            or self.params.dry_multiplier != 0  # at first, its breakers are looked for in the whole vocabulary
         )
 
     def submit(self, waker: Waker | None = None, tag: int = 0, deadline: float | None = None) -> Request:
