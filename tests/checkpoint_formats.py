@@ -24,7 +24,7 @@ class Format:
     """A format of whole checkpoints.
 
     Attributes:
-        title: its name in tables.
+        title: its column in the table of docs/import.md, which it may share with others.
         config: keys of ``config.json``.
         make: what makes a projection of a weight.
         type: what a projection becomes in the GGUF file; "" if the format is refused, or mixed.
@@ -141,7 +141,7 @@ def awq(weight: Any, *, group: int = 32) -> Layer:
 
 def nearest(values: Any, numbers: Any) -> Any:
     """The index of the nearest of these numbers, which are in order, for the size of each value."""
-    return np.abs(np.abs(values)[..., None] - numbers).argmin(-1)
+    return np.searchsorted((numbers[1:] + numbers[:-1]) / 2, np.abs(values))
 
 
 def float8(weight: Any, *, block: tuple[int, int] | None = None, suffix: str = "weight_scale") -> Layer:
@@ -264,40 +264,40 @@ F16, BF16 = 2.0**-11, 2.0**-8
 FORMATS: dict[str, Format] = {
     "w8a8": Format("int8", of_linear("int-quantized", bits=8), int_quantized, "Q8_0"),
     "w8a8, asymmetric": Format(
-        "int8 with zero points",
+        "int8, zero points",
         of_linear("int-quantized", bits=8, symmetric=False),
         lambda w: int_quantized(w, asymmetric=True),
         "F16",
         F16,
     ),
-    "w4a8": Format("int4 in bytes", of_linear("int-quantized", bits=4), lambda w: int_quantized(w, bits=4), "Q8_0"),
+    "w4a8": Format("int4", of_linear("int-quantized", bits=4), lambda w: int_quantized(w, bits=4), "Q8_0"),
     "packed 4 bits": Format("int4", of_linear("pack-quantized", bits=4, **GROUPS), pack_quantized, "Q4_0"),
     "packed 4 bits, channels": Format(
-        "int4 by rows", of_linear("pack-quantized", bits=4), lambda w: pack_quantized(w, group=-1), "Q4_0"
+        "int4", of_linear("pack-quantized", bits=4), lambda w: pack_quantized(w, group=-1), "Q4_0"
     ),
     "packed 4 bits, asymmetric": Format(
-        "int4 with zero points",
+        "int4, zero points",
         of_linear("pack-quantized", bits=4, **GROUPS, symmetric=False),
         lambda w: pack_quantized(w, asymmetric=True),
         "F16",
         F16,
     ),
     "packed 4 bits, small groups": Format(
-        "int4 in groups of 16",
+        "int4",
         of_linear("pack-quantized", bits=4, strategy="group", group_size=16),
         lambda w: pack_quantized(w, group=16),
         "F16",
         F16,
     ),
     "packed 8 bits": Format(
-        "int8, packed",
+        "int8",
         of_linear("pack-quantized", bits=8, **GROUPS),
         lambda w: pack_quantized(w, bits=8),
         "Q8_0",
     ),
     "float8": Format("float8", of_linear("float-quantized", bits=8, kind="float"), float8, "BF16", BF16),
     "float8, blocks": Format(
-        "float8 in blocks",
+        "float8",
         of_linear("float-quantized", bits=8, kind="float", strategy="block", block_structure=[40, 48]),
         lambda w: float8(w, block=(40, 48)),
         "BF16",
@@ -318,7 +318,7 @@ FORMATS: dict[str, Format] = {
         F16,
     ),
     "mixed": Format(
-        "mixed 4 and 8 bits",
+        "mixed",
         compressed(
             "mixed-precision",
             {**group_of(["Linear"], bits=4, **GROUPS), "format": "pack-quantized"},
@@ -336,12 +336,10 @@ FORMATS: dict[str, Format] = {
         BF16,
     ),
     "gptq": Format("GPTQ", gptq_config(4), gptq, "Q4_0"),
-    "gptq, asymmetric": Format("GPTQ with zero points", gptq_config(4), lambda w: gptq(w, symmetric=False), "F16", F16),
-    "gptq, version 2": Format(
-        "GPTQ version 2", gptq_config(4, checkpoint_format="gptq_v2"), lambda w: gptq(w, minus=0), "Q4_0"
-    ),
-    "gptq, 8 bits": Format("GPTQ, 8 bits", gptq_config(8), lambda w: gptq(w, bits=8), "Q8_0"),
-    "gptq, act order": Format("GPTQ in act order", gptq_config(4), lambda w: gptq(w, act_order=True), "F16", F16),
+    "gptq, asymmetric": Format("GPTQ, zero points", gptq_config(4), lambda w: gptq(w, symmetric=False), "F16", F16),
+    "gptq, version 2": Format("GPTQ", gptq_config(4, checkpoint_format="gptq_v2"), lambda w: gptq(w, minus=0), "Q4_0"),
+    "gptq, 8 bits": Format("GPTQ", gptq_config(8), lambda w: gptq(w, bits=8), "Q8_0"),
+    "gptq, act order": Format("GPTQ, act order", gptq_config(4), lambda w: gptq(w, act_order=True), "F16", F16),
     "awq": Format("AWQ", other("awq", bits=4, group_size=32, zero_point=True, version="gemm"), awq, "F16", F16),
     "auto-round": Format(
         "AutoRound",

@@ -41,6 +41,11 @@ def bf16_values(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
     return (bf16_bits(values).astype(np.uint32) << 16).view(np.float32)
 
 
+def widened(stored: Stored) -> npt.NDArray[np.float32]:
+    """The values of a bfloat16 tensor."""
+    return (np.asarray(stored.data).astype(np.uint32) << 16).view(np.float32)
+
+
 def drawn(name: str, shape: tuple[int, ...]) -> Array | Stored:
     """Random weights that depend on nothing but name and shape: norms near 1, matrices that keep their input's size.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -93,6 +94,14 @@ def table_of_layouts() -> str:
     return _table(("`model_type`", "models", "families"), rows)
 
 
+def table_of_formats() -> str:
+    sys.path.insert(0, str(ROOT / "tests"))
+    import family_formats
+
+    head, rows = family_formats.table()
+    return _table(head, rows)
+
+
 def _codes(names: Iterable[str], separator: str = ", ") -> str:
     return separator.join("`{}`".format(name.replace("|", r"\|")) for name in names)
 
@@ -104,7 +113,7 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 #: Page -> its tables, by the name in the comment before each.
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
     "families.md": {"families": table_of_families, "classes": table_of_classes},
-    "import.md": {"layouts": table_of_layouts},
+    "import.md": {"layouts": table_of_layouts, "formats": table_of_formats},
 }
 
 

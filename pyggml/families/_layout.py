@@ -98,7 +98,7 @@ class Tensor:
             return "embedding"
         if self.target == "output.weight":
             return "output"
-        return "linear" if len(self.shape) == 2 and not self.is_float else "other"
+        return "linear" if len(self.shape) == 2 and 1 not in self.shape and not self.is_float else "other"
 
     def exists(self, sizes: Sizes, block: int = 0) -> bool:
         """Whether a model of these sizes has it, in this block if it belongs to one."""

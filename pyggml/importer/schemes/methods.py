@@ -33,6 +33,7 @@ _OTHERS = {
     "gguf": "GGUF",
     "higgs": "HIGGS",
     "hqq": "HQQ",
+    "meta": "Meta's own method",
     "metal": "transformers' Metal kernels",
     "mlx": "MLX",
     "modelopt": "NVIDIA's ModelOpt",
@@ -55,11 +56,14 @@ def scheme_of(config: Config) -> Scheme | None:
         UnsupportedArchitectureError: pyggml does not support the method.
     """
     section = config.section("quantization_config") or config.section("compression_config")
-    if section is None:
-        section = config.section("quantization")  # as MLX writes it
-        if not section or not section.values:
-            return None
-    method = _method(section)
+    if section is not None:
+        method = _method(section)
+    elif config.get("quantization"):
+        section, method = config.section("quantization") or config, "mlx"
+    elif config.get("quantization_args") is not None:
+        section, method = config.section("quantization_args") or config, "meta"
+    else:
+        return None
     make = _METHODS.get(method)
     if make is None:
         raise UnsupportedArchitectureError(_refusal(section, method))
