@@ -111,6 +111,14 @@ def _phi3_of_sentencepiece() -> Made:
     )
 
 
+def _phi3_without_legacy() -> Made:
+    """The setting that transformers has for a space at the beginning of a text only."""
+    older = _phi3_of_sentencepiece()
+    config: Any = older.files["tokenizer_config.json"]
+    files = {**older.files, "tokenizer_config.json": {**config, "legacy": False}}
+    return Made(files, _metaspace().reference)
+
+
 def _unigram_vocabulary() -> Json:
     return _short(models.real_vocabulary("nomic-bert-moe"), range(6000))
 
@@ -194,6 +202,7 @@ _MAKERS: dict[str, Callable[[], Made]] = {
     "stripping tokens": _stripping_byte_level,
     "Phi-3": _phi3,
     "Phi-3's tokenizer.model": _phi3_of_sentencepiece,
+    "Phi-3's tokenizer.model, not legacy": _phi3_without_legacy,
     "Unigram": _unigram,
     "Unigram's tokenizer.model": _unigram_of_sentencepiece,
     "Metaspace": _metaspace,

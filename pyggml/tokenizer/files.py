@@ -70,13 +70,14 @@ def read_directory(path: Path, config: Json) -> TokenizerDirectory:
     """
     file = find(path)
     content = _content(file)
+    settings = read_object(path / "tokenizer_config.json", TokenizerError)
     return TokenizerDirectory(
         path=path,
         config=config,
         tokenizer_file=file,
         tokenizer_json=content if isinstance(content, dict) else {},
-        sentencepiece=content if isinstance(content, SentencePieceModel) else None,
-        tokenizer_config=read_object(path / "tokenizer_config.json", TokenizerError),
+        sentencepiece=_with_settings(content, settings) if isinstance(content, SentencePieceModel) else None,
+        tokenizer_config=settings,
         special_tokens=read_object(path / "special_tokens_map.json", TokenizerError),
         added_tokens=read_object(path / "added_tokens.json", TokenizerError),
         generation=read_object(path / "generation_config.json", TokenizerError),
@@ -102,7 +103,8 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
     if isinstance(content, dict):
         return file, content
     try:
-        return file, from_sentencepiece(_with_added_pieces(content, file.parent))
+        settings = read_object(file.parent / "tokenizer_config.json", TokenizerError)
+        return file, from_sentencepiece(_with_settings(_with_added_pieces(content, file.parent), settings))
     except TokenizerError as error:
         raise TokenizerError(f"{file}: {error}") from None
 
@@ -175,6 +177,10 @@ def parse_json(data: bytes, name: str) -> dict[str, Any]:
     if content and all(isinstance(value, int) for value in content.values()):
         raise TokenizerError(f"{name} is {_UNREADABLE['vocab.json']}")
     raise TokenizerError(f'{name} is not a tokenizer.json: it has no "model"')
+
+
+def _with_settings(model: SentencePieceModel, settings: Json) -> SentencePieceModel:
+    return replace(model, prefixes_start_only=settings.get("legacy") is False)
 
 
 def _with_added_pieces(model: SentencePieceModel, directory: Path) -> SentencePieceModel:

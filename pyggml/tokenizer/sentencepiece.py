@@ -61,6 +61,8 @@ class SentencePieceModel:
         byte_fallback: whether characters without a piece become pieces of their UTF-8 bytes, ``<0x00>`` to ``<0xFF>``.
         space_is_suffix: whether a space belongs to the word before it.
         add_dummy_prefix: whether a space is prepended to each text.
+        prefixes_start_only: whether that happens at the beginning of a text only, not after special tokens: no part of
+            the format, but of transformers' settings (``"legacy": false``).
         remove_extra_whitespaces: whether runs of spaces are merged, and spaces at a text's ends removed.
         escape_whitespaces: whether spaces become ``▁`` before the text is cut.
         precompiled_charsmap: the normalisation of characters, in SentencePiece's own compiled form; empty: none.
@@ -75,6 +77,7 @@ class SentencePieceModel:
     byte_fallback: bool = False
     space_is_suffix: bool = False
     add_dummy_prefix: bool = True
+    prefixes_start_only: bool = False
     remove_extra_whitespaces: bool = True
     escape_whitespaces: bool = True
     precompiled_charsmap: bytes = b""

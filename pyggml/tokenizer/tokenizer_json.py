@@ -12,6 +12,7 @@ from pyggml.tokenizer.sentencepiece import Algorithm, Piece, SentencePieceModel
 from pyggml.vocab import TokenType
 
 _SPACE = "▁"
+_METASPACE = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "first", "split": False}
 
 # Pieces that merges can make; the others only match their own spelling, or come from bytes.
 _MERGED = frozenset({TokenType.NORMAL, TokenType.UNUSED})
@@ -35,7 +36,7 @@ def from_sentencepiece(model: SentencePieceModel) -> dict[str, Any]:
         "version": "1.0",
         "added_tokens": [_added_token(i, piece) for i, piece in enumerate(model.pieces) if piece.type in _ADDED],
         "normalizer": {"type": "Sequence", "normalizers": _normalizers(model)},
-        "pre_tokenizer": None,
+        "pre_tokenizer": _METASPACE if _has_metaspace(model) else None,
         "post_processor": None,
         "decoder": {"type": "Sequence", "decoders": _decoders(model)},
         "model": _model(model),
@@ -119,12 +120,19 @@ def _normalizers(model: SentencePieceModel) -> list[dict[str, Any]]:
     if model.remove_extra_whitespaces:
         steps.append({"type": "Strip", "strip_left": True, "strip_right": True})
         steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+    if _has_metaspace(model):
+        return steps
     space = _SPACE if model.escape_whitespaces else " "
     if model.add_dummy_prefix:
         steps.append({"type": "Prepend", "prepend": space})
     if model.escape_whitespaces:
         steps.append({"type": "Replace", "pattern": {"String": " "}, "content": _SPACE})
     return steps
+
+
+def _has_metaspace(model: SentencePieceModel) -> bool:
+    """Whether a pre-tokenizer does what else normalizers do to spaces: only it knows where a text begins."""
+    return model.add_dummy_prefix and model.prefixes_start_only and model.escape_whitespaces
 
 
 def _decoders(model: SentencePieceModel) -> list[dict[str, Any]]:

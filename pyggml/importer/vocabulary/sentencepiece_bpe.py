@@ -20,6 +20,7 @@ from pyggml.tokenizer.sentencepiece import SentencePieceModel
 from pyggml.vocab import TokenType
 
 SPACE = "▁"
+_AT_START_ONLY = "a space is prepended to the beginning of a text only, not after special tokens"
 #: The tokens for bytes.
 BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
 
@@ -80,6 +81,7 @@ def cut_model(model: SentencePieceModel, added: Sequence[AddedToken], where: str
             *_fallback_differences(tokens.ids.keys() if model.byte_fallback else ()),
             *merge_order.differences(*_texts(tokens, added)),
             *(["extra spaces are removed"] if model.remove_extra_whitespaces else []),
+            *([_AT_START_ONLY] if model.add_dummy_prefix and model.prefixes_start_only else []),
             *(["characters are normalised"] if model.precompiled_charsmap else []),
             *([] if model.escape_whitespaces else ["spaces stay spaces"]),
         ],
@@ -156,7 +158,7 @@ def _metaspace_differences(step: Mapping[str, Any], tokens: TokenTable) -> Itera
         yield f"spaces become {step.get('replacement')!r:.20}"
     scheme = _prepend_scheme(step)
     if scheme == "first":
-        yield "a space is prepended to the beginning of a text only, not after special tokens"
+        yield _AT_START_ONLY
     elif scheme != "never":
         yield "no space is prepended to a text that begins with one"
     if step.get("split", True) and any(SPACE in token.text[1:] for token in tokens.by_id.values()):
