@@ -55,7 +55,7 @@ class Mistral(FamilyModel):
     """Mistral or Mixtral."""
 
 class OLMo2(FamilyModel):
-    """OLMo 2."""
+    """OLMo 2 or 3."""
 
 class Phi(FamilyModel):
     """Phi-1, 1.5 or 2."""
@@ -131,7 +131,7 @@ class Factories:
     def use_olmo2(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]
     ) -> OLMo2:
-        """OLMo 2."""
+        """OLMo 2 or 3."""
 
     def use_phi(
         self, model_path: Source, tokenizer_path: TokenizerPath = None, **load_options: Unpack[LoadKeywords]

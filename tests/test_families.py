@@ -378,6 +378,7 @@ def test_a_file_and_its_loaded_model_agree(tmp_path: Path) -> None:
         ({"model_type": "gemma2"}, "gemma"),
         ({"model_type": "granite"}, "granite"),
         ({"model_type": "olmo2"}, "olmo2"),
+        ({"model_type": "olmo3"}, "olmo2"),
         ({"model_type": "smollm3"}, "smollm3"),
         ({"model_type": "ministral"}, "mistral"),
         ({"model_type": "glm"}, "glm4"),

@@ -99,6 +99,11 @@ REFUSED = (
     ("granite", {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     ("olmo 2", {"attention_bias": True}, "attention_bias is True"),
     ("olmo 2", {"head_dim": 32}, "4 heads of 32 columns do not add up to the width 64"),
+    (
+        "olmo 3",
+        {"rope_parameters": {"full_attention": {"rope_theta": 5e5}, "sliding_attention": {"rope_theta": 1e4}}},
+        r"rope_theta is 10000 in the sliding-window layers and 500000 in the others",
+    ),
     ("glm 4 (2024)", {"hidden_size": 96}, "4 heads of 16 columns do not add up to the width 96"),
     (
         "command-r",

@@ -79,6 +79,12 @@ def rope(kind: str, **parameters: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_theta": 10_000.0, "rope_type": kind, **parameters}}
 
 
+def rope_by_layer(kind: str, **parameters: Any) -> dict[str, Any]:
+    """Rotations that are scaled, but not in the sliding-window layers."""
+    whole, local = rope(kind, **parameters)["rope_parameters"], rope("default")["rope_parameters"]
+    return {"rope_parameters": {"full_attention": whole, "sliding_attention": local}}
+
+
 LLAMA3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
 LONG = {"short_factor": [1.0 + i / 8 for i in range(8)], "long_factor": [1.0 + i for i in range(8)]}
 PARTLY = {"short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5], "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}
@@ -333,6 +339,16 @@ CASES = (
         "olmo 2, tied, yarn rope",
         "Olmo2",
         {"tie_word_embeddings": True, **rope("yarn", factor=4.0, original_max_position_embeddings=128)},
+    ),
+    Case("olmo 3", "Olmo3", {"num_hidden_layers": 5, "sliding_window": 32, **rope_by_layer("default")}),
+    Case(
+        "olmo 3, yarn rope",
+        "Olmo3",
+        {
+            "num_hidden_layers": 4,
+            "sliding_window": 32,
+            **rope_by_layer("yarn", factor=8.0, original_max_position_embeddings=64, attention_factor=1.3),
+        },
     ),
     Case("glm 4 (2024)", "Glm", {**GLM, "head_dim": 16}),
     Case("glm 4 (2024), no biases", "Glm", {**GLM, "head_dim": 16, "attention_bias": False}),

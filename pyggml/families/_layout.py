@@ -154,8 +154,9 @@ class Layout(Architecture):
         sizes: reads sizes that only this architecture has.
         is_head_dim_fixed: whether the engine assumes that head width times heads is the model's width.
         rope: rotations that the engine supports besides the usual ones: with "factors" per frequency, with two sets of
-            them ("longrope"), different ones for sliding-window layers ("local"), queries that grow with their position
-            ("temperature"); and yarn with bounds that the engine rounds although the model does not ("rounded").
+            them ("longrope"), different ones for sliding-window layers ("local"), or the same ones, but unscaled
+            ("unscaled"), queries that grow with their position ("temperature"); and yarn with bounds that the engine
+            rounds although the model does not ("rounded").
         window: handling of a sliding window: "none" (there is no such key), "limit" (the engine ignores it, so that the
             context must not exceed it) or "layers" (it is converted).
         inert: keys without effect in checkpoints that came with code of their own, whose model types transformers does

@@ -1,4 +1,6 @@
-"""OLMo 2, which normalises what attention and feed-forward layers give, instead of what they take."""
+"""OLMo 2 and 3, which normalise what attention and feed-forward layers give, instead of what they take."""
+
+from dataclasses import replace
 
 from pyggml.families import _parts
 from pyggml.families._family import Family, Variant
@@ -29,14 +31,25 @@ OLMO2 = Layout(
     is_head_dim_fixed=True,
 )
 
+OLMO3 = replace(
+    OLMO2,
+    model_types=("olmo3",),
+    hf_architectures=("Olmo3ForCausalLM",),
+    name="OLMo 3",
+    defaults={"sliding_window_pattern": 4},
+    rope=frozenset({"unscaled"}),
+    window="layers",
+)
+
 FAMILY = Family(
     name="olmo2",
-    title="OLMo 2",
+    title="OLMo 2 or 3",
     stop_tokens=("<|endoftext|>", "<|im_end|>"),
-    builds=(OLMO2,),
+    builds=(OLMO2, OLMO3),
     required_tokens=("<|endoftext|>",),
     classes=("OLMo2",),
     variants=(
+        Variant("OLMo 3", ("olmo 3",)),
         Variant("OLMo 2 1B", ("olmo 2 0425 1b",)),
         Variant("OLMo 2 7B", ("olmo 2 1124 7b",)),
         Variant("OLMo 2 13B", ("olmo 2 1124 13b",)),

@@ -58,6 +58,8 @@ def read_rope(config: Config, layout: Layout, sizes: Sizes, reference: Reference
     if local is not None:
         rope.metadata["rope.freq_base_swa"] = local.theta
         local.require_plain()
+        if "unscaled" in layout.rope:
+            local.require_base(parameters.theta)
         local.section.require_all_known(reference.rope_keys(local.kind))
     return rope
 
@@ -90,13 +92,15 @@ class _Parameters:
         nested = config.section("rope_parameters")
         if nested is not None and isinstance(nested.get("full_attention"), dict):
             main = cls._of(config, nested.section("full_attention"), theta)
-            if "local" in layout.rope:
+            if layout.rope & {"local", "unscaled"}:
                 main.local = cls._of(config, nested.section("sliding_attention"), 10_000.0)
             return main
         section = config.section("rope_scaling")
         main = cls._of(config, section if section is not None and section.values else nested, theta)
         if "local" in layout.rope:
             main.local = cls._of(config, None, config.number("rope_local_base_freq", 10_000.0), is_local=True)
+        elif "unscaled" in layout.rope:
+            main.local = cls._of(config, None, main.theta, is_local=True)
         return main
 
     @classmethod
@@ -123,6 +127,13 @@ class _Parameters:
             raise UnsupportedArchitectureError(
                 f"{self.section.path}: the rotations of the sliding-window layers are {self.kind!r:.80}; the engine "
                 "only has plain ones there"
+            )
+
+    def require_base(self, theta: float) -> None:
+        if self.theta != theta:
+            raise UnsupportedArchitectureError(
+                f"{self.section.path}: rope_theta is {self.theta:g} in the sliding-window layers and {theta:g} in the "
+                "others; for this architecture, the engine only has one for all"
             )
 
 
