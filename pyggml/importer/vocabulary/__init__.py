@@ -157,7 +157,7 @@ def _cut_of_json(files: TokenizerDirectory, added: list[AddedToken], where: str)
         return unigram.cut(tokenizer, where)
     if kind == "WordPiece":
         return word_piece.cut(tokenizer, added, where)
-    if kind in unlike_engine.KINDS:
+    if str(kind) in unlike_engine.KINDS:
         special = {*added_tokens.special_texts(files), *(token.text for token in added)}
         return unlike_engine.cut(tokenizer, special, where)
     raise TokenizerError(f"this kind of tokenizer is not supported: {kind!r}")
