@@ -23,7 +23,9 @@ def _spell(values: Mapping[str, Any]) -> Mapping[str, Any]:
     ):
         if ours in renamed:
             renamed.setdefault(theirs, renamed.pop(ours))
-    n_head, is_new = renamed.get("num_attention_heads"), bool(renamed.get("new_decoder_architecture"))
+    n_head = renamed.get("num_attention_heads")
+    # The first configurations of the 40B name only the code, which has no other decoder.
+    is_new = bool(renamed.setdefault("new_decoder_architecture", renamed.get("model_type") == "RefinedWeb"))
     multi_query = 1 if renamed.get("multi_query", True) else n_head
     n_head_kv = renamed.pop("num_kv_heads", None)
     renamed["num_key_value_heads"] = (n_head if n_head_kv is None else n_head_kv) if is_new else multi_query
