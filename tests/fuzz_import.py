@@ -19,6 +19,7 @@ from typing import Any
 
 import checkpoints
 import numpy as np
+from checkpoint_formats import FORMATS
 from hf_llama import HFLlama
 
 import pyggml
@@ -34,6 +35,21 @@ STRANGE: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+#: Formats that are tried, and further settings in their configurations.
+BESIDES: dict[str, dict[str, Any]] = {
+    "w8a8": {},
+    "mixed": {
+        "sparsity_config": {"format": "dense"},
+        "transform_config": {"config_groups": {"R1": {"apply": [{"location": "weight_input"}]}}},
+    },
+    "nvfp4": {},
+    "fp8": {"modules_to_not_convert": ["lm_head"], "ignored_layers": ["lm_head"]},
+    "gptq": {"dynamic": {"+:.*q_proj": {"bits": 4}, "-:nothing": {}}},
+    "awq": {"modules_to_not_convert": ["lm_head"]},
+    "auto-round": {"extra_config": {"lm_head": {"bits": 16}}},
+}
+
+
 def make(directory: Path) -> Path:
     """A small checkpoint that has everything that can be damaged."""
     return llama().write(directory, stored="BF16", n_shards=2)
@@ -45,21 +61,15 @@ def llama() -> HFLlama:
     return small
 
 
-def make_quantized(directory: Path) -> Path:
-    """The same, quantised."""
-    model = llama()
+def make_quantized(directory: Path, name: str) -> Path:
+    """The same, quantised in a format, and with what its configuration can say besides."""
+    model, format = llama(), FORMATS[name]
     tensors: dict[str, Any] = dict(model.weights)
-    for name in [name for name in tensors if name.endswith("_proj.weight")]:
-        n_rows, n_cols = tensors[name].shape
-        tensors[name] = np.ones((n_rows, n_cols), np.int8)
-        tensors[f"{name}_scale"] = np.ones((n_rows, 1), np.float32)
-    weights = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
-    groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
-    model.config["quantization_config"] = {
-        "quant_method": "compressed-tensors",
-        "format": "int-quantized",
-        "config_groups": groups,
-    }
+    for weight in [weight for weight in tensors if weight.endswith("_proj.weight")]:
+        layer, _ = format.layer(weight.removesuffix(".weight"), tensors.pop(weight))
+        tensors |= {weight.removesuffix("weight") + suffix: data for suffix, data in layer.items()}
+    settings: dict[str, Any] = {**format.config["quantization_config"], **BESIDES.get(name, {})}
+    model.config["quantization_config"] = settings
     return model.write_tensors(directory, tensors, n_shards=2)
 
 
@@ -112,12 +122,14 @@ def run(folder: Path, rounds: int, seed: int) -> tuple[Counter[str], list[str]]:
     """Damages and imports; returns how often what came of it, and what should never have."""
     found: Counter[str] = Counter()
     failures = []
-    good = make(folder / "good"), make_quantized(folder / "quantized")
+    quantized = [make_quantized(folder / name, name) for name in BESIDES]
+    plain = make(folder / "good")
+    good = [directory for each in quantized for directory in (plain, each)]
     work = folder / "work"
     work.mkdir()
     for i in range(rounds):
         random = np.random.default_rng([seed, i])
-        directory = Path(shutil.copytree(good[i % 2], work / "hf"))
+        directory = Path(shutil.copytree(good[i % len(good)], work / "hf"))
         how = f"seed {seed}, round {i}, {damage(directory, random)}"
         start = time.perf_counter()
         try:

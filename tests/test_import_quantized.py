@@ -214,6 +214,12 @@ def test_4_bits_with_zero_points_keep_their_accuracy_or_their_size(tmp_path: Pat
             np.testing.assert_array_equal(found, llama.weights[f"model.layers.{i}.mlp.down_proj.weight"])
 
 
+def test_the_growth_of_zero_points_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    written(tmp_path / "hf", FORMATS["awq"])
+    with pyggml.load(tmp_path / "hf", n_ctx=64, n_threads=1):
+        assert "14 tensors of integers with zero points take" in caplog.text
+
+
 def test_scales_too_small_for_float16_keep_their_weights_as_floats(tmp_path: Path) -> None:
     def tiny(weight: Any) -> Layer:
         tensors, means = int_quantized(weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -188,3 +189,13 @@ def test_a_configuration_that_contradicts_the_tensors_is_refused(tmp_path: Path,
         pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf")
     assert len(str(raised.value)) < 1000
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["gptq of floats", "ignored", "zero points", "left out"])
+def test_inspect_says_so_too(tmp_path: Path, name: str) -> None:
+    """Although it reads only one of the modules that are stored alike."""
+    format, config, message = WRONG[name]
+    written(tmp_path / "hf", replace(format, config=config))
+    report = pyggml.inspect(tmp_path / "hf")
+    assert not report.plan.loads
+    assert any(re.search(message, problem.message) for problem in report.problems)

@@ -33,6 +33,7 @@ from pyggml.importer.convert import (
     write_model,
 )
 from pyggml.importer.encoding import require_outtype
+from pyggml.importer.notes import warnings_about
 from pyggml.importer.plan import place_name, read_config
 from pyggml.model import Progress
 
@@ -96,7 +97,7 @@ def _claim(path: Path, waiting: Callable[[], None]) -> PartialFile | None:
 
 
 def _make(file: PartialFile, contents: GGUFContents, path: Path, progress: Progress | None) -> None:
-    for note in contents.plan.notes:
+    for note in warnings_about(contents.plan, contents.types):
         logger.warning("%s: %s", contents.plan.config.path.parent, note)
     try:
         write_model(contents, path, progress, file=file)

@@ -24,13 +24,13 @@ from pyggml.gguf import GGUFWriter, ValueType
 from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml.importer import encoding
 from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
+from pyggml.importer.notes import notes_on
 from pyggml.importer.plan import ImportPlan, read_plan
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
 from pyggml.model import TOKENIZER_JSON, Model, Progress
 from pyggml.quant import GGMLType
 from pyggml.source import locate
 from pyggml.tokenizer.hugging_face import tokenizer_for, tokenizer_of_json
-from pyggml.units import bytes_text
 
 #: Checks a GGUF file and raises if it is not acceptable.
 Accept = Callable[[Path], None]
@@ -261,7 +261,7 @@ def _write_tensors(writer: GGUFWriter, contents: GGUFContents, threads: int | No
 
 
 def _report(target: Path, contents: GGUFContents) -> Conversion:
-    plan, vocabulary = contents.plan, contents.vocabulary
+    plan = contents.plan
     names = [type.name for type in contents.types]
     return Conversion(
         path=target,
@@ -269,50 +269,5 @@ def _report(target: Path, contents: GGUFContents) -> Conversion:
         types={name: names.count(name) for name in sorted(set(names))},
         n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors),
         n_bytes=target.stat().st_size,
-        notes=(
-            *plan.notes,
-            *_losses(plan, contents.types),
-            *_growth(plan, contents.types),
-            *_differences(vocabulary),
-            *vocabulary.notes,
-        ),
-    )
-
-
-def _losses(plan: ImportPlan, types: list[GGMLType]) -> tuple[str, ...]:
-    """A note on quantised weights that no type holds exactly."""
-    exact = (tensor.weight.in_type(type) for tensor, type in zip(plan.tensors, types, strict=True))
-    errors = [weight.error for weight in exact if weight is not None and weight.error]
-    if not errors:
-        return ()
-    return (
-        f"{len(errors)} quantised tensors are not exact: the largest relative error of a weight is {max(errors):.1e}",
-    )
-
-
-def _growth(plan: ImportPlan, types: list[GGMLType]) -> tuple[str, ...]:
-    """A note on weights that are floats for the sake of accuracy, and what they would be otherwise."""
-    grown = [
-        (quant.nbytes(type, tensor.shape), tensor.weight.compact, tensor.shape)
-        for tensor, type in zip(plan.tensors, types, strict=True)
-        if type == tensor.weight.type
-    ]
-    smaller = [(n, compact.type, shape) for n, compact, shape in grown if compact is not None]
-    if not smaller:
-        return ()
-    type = smaller[0][1].name.lower()
-    now, then = sum(n for n, _, _ in smaller), sum(quant.nbytes(compact, shape) for _, compact, shape in smaller)
-    return (
-        f"{len(smaller)} tensors of integers with zero points take {bytes_text(now)} as floats, which keep the "
-        f"checkpoint's accuracy; outtype {type!r} keeps the same integers in {bytes_text(then)}, but the engine then "
-        "rounds activations to 8 bits, and all other matrices are quantised as well",
-    )
-
-
-def _differences(vocabulary: Vocabulary) -> tuple[str, ...]:
-    if vocabulary.difference is None:
-        return ()
-    return (
-        f"the file carries the model's own tokenizer ({TOKENIZER_JSON}), which encodes texts when pyggml loads it; "
-        f"programs that ignore it will encode some texts differently: {vocabulary.difference}",
+        notes=notes_on(plan, contents.types, contents.vocabulary),
     )

@@ -7,12 +7,12 @@ counts, wherever it stands.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.files.config import Config
-from pyggml.importer.schemes.module import Module
+from pyggml.importer.schemes.module import Module, pattern
 
 _PATTERN = "re:"
 
@@ -85,58 +85,50 @@ class ConfigGroups:
             ModelLoadError: something in it is invalid.
             UnsupportedArchitectureError: pyggml does not support a format, or a kind of number.
         """
-        self._ignore = _targets(config, "ignore")
-        self._groups: dict[_Target, Group | None] = {}
+        self._ignored = _Targets(dict.fromkeys(_targets(config, "ignore")), config)
+        groups: dict[str, Group | None] = {}
         sections = config.section("config_groups") or Config(config.path, {})
         for name in sections.values:
             section = sections.section(name) or Config(config.path, {})
-            self._groups |= dict.fromkeys(_targets(section, "targets"), _group(section, name))
-        _require_format(config, is_quantized=any(self._groups.values()))
+            groups |= dict.fromkeys(_targets(section, "targets"), _group(section, name))
+        self._groups, self._targets = groups, _Targets(groups, config)
+        _require_format(config, is_quantized=any(groups.values()))
 
     def group_of(self, module: Module) -> Group | None:
         """Returns the group that a module belongs to; None if it is not quantised."""
-        if self.is_ignored(module):
-            return None
-        ranks = {target: rank for target in self._groups if (rank := target.rank(module)) is not None}
-        return self._groups[min(ranks, key=lambda target: (ranks[target], target.text))] if ranks else None
+        target = None if self.is_ignored(module) else self._targets.matching(module)
+        return None if target is None else self._groups[target]
 
     def is_ignored(self, module: Module) -> bool:
         """Whether the list of modules to leave alone has it."""
-        return any(target.rank(module) is not None for target in self._ignore)
+        return self._ignored.matching(module) is not None
 
 
-@dataclass(frozen=True)
-class _Target:
-    """What modules are called: the name of one, a pattern of names, or their class.
+class _Targets:
+    """What modules are called: names, classes, and patterns of names."""
 
-    Attributes:
-        text: as it stands in the configuration.
-        pattern: for names; None: it is a name or a class.
-    """
+    def __init__(self, texts: Collection[str], config: Config) -> None:
+        self._texts = texts
+        patterns = sorted(text for text in texts if text.startswith(_PATTERN))
+        self._patterns = {text: pattern(config, "config_groups", text.removeprefix(_PATTERN)) for text in patterns}
 
-    text: str
-    pattern: re.Pattern[str] | None
+    def matching(self, module: Module) -> str | None:
+        """The most specific target of a module: its name, the first pattern in alphabetical order, its class."""
+        for name in module.names:
+            if name in self._texts:
+                return name
+        for text, names in self._patterns.items():
+            if any(map(names.match, module.names)):
+                return text
+        kind = "Embedding" if module.role == "embedding" else "Linear"
+        return kind if kind in self._texts else None
 
-    def rank(self, module: Module) -> int | None:
-        """How specific it is for a module that it matches: 0 for its name, 1 for a pattern, 2 for its class."""
-        if self.pattern is not None:
-            return 1 if any(map(self.pattern.match, module.names)) else None
-        if self.text in module.names:
-            return 0
-        return 2 if self.text == ("Embedding" if module.role == "embedding" else "Linear") else None
 
-
-def _targets(config: Config, key: str) -> tuple[_Target, ...]:
+def _targets(config: Config, key: str) -> list[str]:
     listed = config.get(key) or []
     if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
         raise config.error(key, "a list of texts")
-    try:
-        return tuple(
-            _Target(text, re.compile(text.removeprefix(_PATTERN)) if text.startswith(_PATTERN) else None)
-            for text in listed
-        )
-    except re.error as error:
-        raise config.error(key, f"regular expressions after {_PATTERN!r} ({error})") from None
+    return listed
 
 
 def _require_format(config: Config, *, is_quantized: bool) -> None:
@@ -154,7 +146,7 @@ def _group(section: Config, name: str) -> Group | None:
     if weights is None:
         return None
     format = section.get("format")
-    if format is not None and format not in FORMATS:
+    if format is not None and format not in tuple(FORMATS):
         raise UnsupportedArchitectureError(
             f"{section.path}: the weights of {name} are stored as {format!r:.80}; pyggml imports {', '.join(FORMATS)}"
         )
