@@ -59,6 +59,8 @@ from pyggml.errors import (
     UnsupportedArchitectureError,
 )
 from pyggml.families import Family
+from pyggml.generation.engine import Engine
+from pyggml.generation.request import Request
 from pyggml.generation.stream import Stream
 from pyggml.imatrix import ImportanceMatrix
 from pyggml.importer import Conversion, convert
@@ -119,6 +121,7 @@ __all__ = [
     "DiskFullError",
     "DownloadError",
     "EmptyPromptError",
+    "Engine",
     "EngineError",
     "EngineStats",
     "Family",
@@ -144,6 +147,7 @@ __all__ = [
     "QuantizationReport",
     "QueueFullError",
     "ReportSection",
+    "Request",
     "RequestTimeout",
     "RopeReport",
     "Sampler",

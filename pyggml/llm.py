@@ -24,7 +24,8 @@ from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
 from pyggml.families import Family
 from pyggml.generation import bulk
 from pyggml.generation.engine import Engine
-from pyggml.generation.job import Job, Prompt, merge, prompt_ids, without_schema
+from pyggml.generation.job import Job, Prompt, prompt_ids
+from pyggml.generation.params import merge, without_schema
 from pyggml.generation.stream import Stream
 from pyggml.importer.convert import Accept
 from pyggml.memory.llm_context import checked_n_ctx, context_options, generates
@@ -95,6 +96,7 @@ class LLM(Owner, Chatting):
                 prefix_cache=options.prefix_cache,
                 max_queue=options.max_queue,
                 adapt_threads=options.n_threads is None and not reproducible,
+                stop_token_ids=self.stop_tokens,
             )
         except BaseException:
             context.close()
@@ -517,9 +519,7 @@ class LLM(Owner, Chatting):
 
     def _job(self, prompt: Prompt, params: SamplingParams, parse_special: bool, *, waits: bool | None = None) -> Job:
         waits = self._waits if waits is None else waits
-        return Job(
-            self._engine, self.tokenizer, self.stop_tokens, prompt, params, parse_special=parse_special, waits=waits
-        )
+        return Job(self._engine, self.tokenizer, prompt, params, parse_special=parse_special, waits=waits)
 
     def _same_jobs(self, prompt: Prompt, n: int, params: SamplingParams, parse_special: bool) -> list[Job]:
         token_ids, params = prompt_ids(prompt, self.tokenizer, parse_special), without_schema(params)

@@ -21,7 +21,7 @@ import questions
 
 import pyggml
 from pyggml import lib
-from pyggml.generation.engine import READ_TOKENS
+from pyggml.generation.request import READ_TOKENS
 from pyggml.schema import grammar as schema_grammar
 
 T = TypeVar("T")

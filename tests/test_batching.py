@@ -17,7 +17,7 @@ import questions
 
 import pyggml
 from pyggml import SamplingParams, lib
-from pyggml.generation.engine import READ_TOKENS
+from pyggml.generation.request import READ_TOKENS
 
 STORY = "Once upon a time"
 LONG = "There was a little dog who lived in a red house with a big garden. " * 12

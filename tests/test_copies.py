@@ -12,7 +12,6 @@ import pytest
 
 import pyggml
 from pyggml.backend import Backend
-from pyggml.generation.engine import Engine
 from pyggml.gguf import GGUFReader, GGUFWriter
 
 COPIES: tuple[Callable[[object], object], ...] = (copy.copy, copy.deepcopy, pickle.dumps)
@@ -48,7 +47,7 @@ def test_contexts_samplers_and_engines(llm: pyggml.LLM) -> None:
         assert sampler.clone().names == sampler.names
     context = pyggml.Context(llm.model, n_ctx=64)
     _refuses(context, "make another one")
-    engine = Engine(context)
+    engine = pyggml.Engine(context)
     _refuses(engine, "share this one")
     engine.close()
 

@@ -17,7 +17,7 @@ import pyggml
 from pyggml import _context_options, _pyggml, lib
 from pyggml._fields import CACHE_TYPES, Field, fields_of, shared
 from pyggml.chat.chatting import Chatting
-from pyggml.generation import engine
+from pyggml.generation import native_options
 from pyggml.memory.estimate import estimate
 from pyggml.options import EstimateOptions, LoadOptions, MemoryOptions
 from pyggml.sampling import Grammar, SamplingParams
@@ -184,8 +184,8 @@ def test_defaults_in_c_are_the_same() -> None:
     assert requests.timeout_s < 0
     assert pyggml.ffi.string(requests.sampling.grammar_root).decode() == Grammar("x").root
     assert requests.sampling.adaptive_target < 0
-    assert len(engine._SAMPLING_NUMBERS) > 20
-    for name in {*engine._SAMPLING_NUMBERS} - {"seed", "adaptive_target"}:
+    assert len(native_options._SAMPLING_NUMBERS) > 20
+    for name in {*native_options._SAMPLING_NUMBERS} - {"seed", "adaptive_target"}:
         assert getattr(requests.sampling, name) == pytest.approx(getattr(params, name)), name
     contexts = lib.pyg_context_default_options()
     ours = _context_options.native_options(_context_options.ContextOptions())

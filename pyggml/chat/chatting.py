@@ -20,7 +20,7 @@ from pyggml.chat.tools import checked as checked_tools
 from pyggml.chat.types import ChatCompletion
 from pyggml.errors import InvalidParameterError
 from pyggml.generation.engine import Engine
-from pyggml.generation.job import merge
+from pyggml.generation.params import merge
 from pyggml.tokenizer import Tokenizer
 from pyggml.types import SamplingParams
 
@@ -103,7 +103,6 @@ class Chatting(ABC):
             lambda: self._special_texts,
             engine=self._engine,
             tokenizer=self.tokenizer,
-            stop_tokens=self.stop_tokens,
             params=merge(params, overrides),
             waits=self._waits,
         )

@@ -12,8 +12,9 @@ from pyggml.chat.quoting import SpecialTexts
 from pyggml.chat.tools import Tool
 from pyggml.chat.types import ChatChunk, ChatCompletion, ChatMessage, ToolCall, json_object
 from pyggml.errors import InvalidParameterError
-from pyggml.generation.engine import Request, TokenIds
+from pyggml.generation.engine import TokenIds
 from pyggml.generation.job import TOKENS_PER_LOOK, Job
+from pyggml.generation.request import Request
 from pyggml.generation.stream import Assembly, BaseStream
 from pyggml.schema import schema_of
 from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer

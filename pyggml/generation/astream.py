@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, cast
 
 from pyggml._owner import Owner
 from pyggml.errors import InvalidParameterError, QueueFullError
-from pyggml.generation.engine import READ_TOKENS, Request, time_left
+from pyggml.generation.engine import time_left
 from pyggml.generation.job import Job
 from pyggml.generation.loops import Line
+from pyggml.generation.request import Request
 from pyggml.generation.stream import Assembly, C, D
 from pyggml.types import Chunk, Completion
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-
-_AFTER_DEADLINE_S = 0.001  # the engine starts counting a moment after us
 
 
 class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
@@ -35,7 +32,6 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
         self._assembly = assembly
         self._request: Request | None = None
         self._line: Line | None = None
-        self._deadline: float | None = None
         self._is_awaited = False
         self._is_cancelled = False
 
@@ -97,14 +93,14 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
     async def _next(self) -> C:
         line = self._line = self._line or Line()
         request = self._request or await self._submit(line)
-        token_ids = [] if request is None else await self._read(request, line)
+        token_ids = [] if request is None else await request.aread(self._job.min_tokens)
         if self._assembly.ended:  # closed during the await
             raise StopAsyncIteration
         return cast("C", self._assembly.abandon() if request is None else self._assembly.add(request, token_ids))
 
     async def _submit(self, line: Line) -> Request | None:
         """Queues the request, waiting for room if the job says so. None if it was cancelled or closed meanwhile."""
-        deadline = self._deadline = self._job.deadline()
+        deadline = self._job.deadline()
         while not self._is_over:
             try:
                 await self._try_to_submit(line, deadline)
@@ -122,7 +118,7 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
         return self._request
 
     async def _try_to_submit(self, line: Line, deadline: float | None) -> None:
-        attempt = functools.partial(self._job.submit, line.waker, line.tag, deadline)
+        attempt = functools.partial(self._job.submit, deadline, line=line)
         if self._job.is_slow:
             self._request = await asyncio.to_thread(attempt)
             return
@@ -131,25 +127,6 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
             if not self._is_over:
                 self._request = attempt()
                 await asyncio.sleep(0)
-
-    async def _read(self, request: Request, line: Line) -> list[int]:
-        while not self._assembly.ended:
-            token_ids = request.read_now(self._job.min_tokens)
-            if len(token_ids) == READ_TOKENS:
-                await asyncio.sleep(
-                    0
-                )  # decoding this many tokens takes time, and more may follow: let others run first
-            if token_ids or request.finish_reason is not None:
-                return token_ids
-            await line.news(self._until_deadline())
-        return []
-
-    def _until_deadline(self) -> float | None:
-        """Seconds to wait before checking whether a queued request has timed out; a running one ends by itself."""
-        if self._deadline is None:
-            return None
-        left = self._deadline + _AFTER_DEADLINE_S - time.monotonic()
-        return left if left > 0 else None
 
     @property
     def _is_over(self) -> bool:

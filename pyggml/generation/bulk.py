@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from pyggml.errors import QueueFullError
-from pyggml.generation.engine import Engine, Request
+from pyggml.generation.engine import Engine
 from pyggml.generation.job import Job
+from pyggml.generation.request import Request
 from pyggml.generation.stream import Stream
 from pyggml.generation.waker import SIGNAL_CHECK_S, Waker
 from pyggml.types import Completion
@@ -124,7 +125,7 @@ class _Window:
     def _queue(self, index: int, job: Job) -> Request:
         while True:
             with contextlib.suppress(QueueFullError):
-                return job.submit(self._waker, index)
+                return job.submit(waker=self._waker, tag=index)
             self._engine.ask_for_room(self._waker, _ROOM)
             while _ROOM not in self._take_news():
                 pass

@@ -56,6 +56,20 @@ class Line:
             if timer is not None:
                 timer.cancel()
 
+    async def turn(self) -> None:
+        """Lets everything else in the loop that is ready run once."""
+        await asyncio.sleep(0)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether news may still come."""
+        return self._shared is not None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the running event loop is the line's own."""
+        return asyncio.get_running_loop() is self._loop
+
     def nudge(self) -> None:
         """Wakes the waiting reader, if any. Any thread may call it."""
         shared = self._shared

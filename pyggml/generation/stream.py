@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from pyggml._owner import Owner
 from pyggml.errors import InvalidParameterError
-from pyggml.generation.engine import Request
 from pyggml.generation.job import Job
+from pyggml.generation.request import Request
 from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer
 from pyggml.types import Chunk, Completion, Timings, TokenLogprobs
 

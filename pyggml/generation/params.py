@@ -1,0 +1,67 @@
+"""Sampling parameters on their way to the engine: merged with overrides, and put in terms of token ids."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyggml.errors import InvalidParameterError
+from pyggml.schema import grammar as schema_grammar
+from pyggml.types import SamplingParams
+from pyggml.vocab import Vocab
+
+
+def merge(params: SamplingParams | None, overrides: Mapping[str, Any]) -> SamplingParams:
+    """``params``, or the defaults, with fields replaced.
+
+    Raises:
+        InvalidParameterError: ``params`` is not SamplingParams, or an override is unknown or invalid.
+    """
+    if params is not None and not isinstance(params, SamplingParams):
+        raise InvalidParameterError(f"params must be SamplingParams, not {type(params).__name__}")
+    known = SamplingParams.__dataclass_fields__.keys()
+    unknown = overrides.keys() - known
+    if unknown:
+        raise InvalidParameterError(
+            f"unknown sampling parameter {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}"
+        )
+    params = params or SamplingParams()
+    return dataclasses.replace(params, **overrides) if overrides else params
+
+
+def without_schema(params: SamplingParams) -> SamplingParams:
+    """The parameters with the JSON schema, if any, replaced by a grammar.
+
+    Raises:
+        GrammarError, InvalidParameterError: as :func:`pyggml.schema.grammar.grammar_of`.
+    """
+    if params.json_schema is None:
+        return params
+    return dataclasses.replace(params, json_schema=None, grammar=schema_grammar.grammar_of(params.json_schema))
+
+
+def in_token_ids(params: SamplingParams, ends: Iterable[int], vocab: Vocab) -> tuple[SamplingParams, list[int]]:
+    """The parameters as the engine takes them: a grammar instead of a schema, a bias instead of ``ignore_eos``.
+
+    Args:
+        params: the caller's parameters.
+        ends: the tokens that end every generation of the model.
+        vocab: its vocabulary.
+
+    Returns:
+        The parameters, and all the tokens that end this generation.
+
+    Raises:
+        GrammarError, InvalidParameterError: as :func:`without_schema`.
+    """
+    params, stop = without_schema(params), set(params.stop_token_ids)
+    if params.ignore_eos:
+        bias = dict(params.logit_bias or {}) | dict.fromkeys(ends, float("-inf"))
+        params = dataclasses.replace(params, logit_bias=bias)
+    else:
+        stop.update(ends)
+    if params.grammar is not None:
+        # Once the grammar is complete, the engine allows only end-of-generation tokens, whichever it knows.
+        stop.update(vocab.eog_ids)
+    return params, sorted(stop)

@@ -1,0 +1,290 @@
+"""A generation in flight: token ids, for a thread or a task to read as the engine's thread makes them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml import errors
+from pyggml._ffi import ffi, lib
+from pyggml._owner import Owner
+from pyggml.generation import logprobs
+from pyggml.generation.waker import SIGNAL_CHECK_S
+from pyggml.types import FinishReason, SamplingParams, Timings, TokenLogprobs
+
+if TYPE_CHECKING:
+    from pyggml._ffi import CData
+    from pyggml.generation.engine import Engine
+    from pyggml.generation.loops import Line
+
+#: Maximum number of tokens that one read returns.
+READ_TOKENS = 512
+#: Where nobody looks before the end, tokens are read in chunks this large: no noticeable time in an event loop.
+TOKENS_PER_READ = 256
+
+_AFTER_DEADLINE_S = 0.001  # the engine starts counting a moment after us
+
+_FINISH_REASONS: dict[int, FinishReason] = {
+    lib.PYG_FINISH_STOP: "stop",
+    lib.PYG_FINISH_LENGTH: "length",
+    lib.PYG_FINISH_CANCELLED: "cancelled",
+    lib.PYG_FINISH_TIMEOUT: "timeout",
+}
+
+
+class Request(Owner):
+    """One generation in flight, which :meth:`Engine.submit <pyggml.Engine.submit>` returns: an iterable of new tokens.
+
+    A thread reads it (``for token_ids in request``, :meth:`read`, :meth:`read_all`), or a task in the event loop in
+    which it was submitted (``async for``, :meth:`aread`, :meth:`aread_all`); only one at a time. Any thread may cancel
+    it, and dropping it cancels it too.
+
+    Attributes:
+        logprobs: log probabilities of the tokens of the last read; None unless requested.
+    """
+
+    _instead_of_a_copy = "take its tokens, which are plain numbers"
+
+    def __init__(
+        self,
+        handle: CData,
+        engine: Engine,
+        prompt: npt.NDArray[np.int32] | None = None,
+        params: SamplingParams | None = None,
+        timeout_s: float | None = None,
+        line: Line | None = None,
+    ) -> None:
+        """Takes ownership of a native request; for the engine.
+
+        Args:
+            handle: the native request.
+            engine: the engine that runs it, which is kept alive.
+            prompt: the prompt; needed only for its logprobs.
+            params: its sampling parameters; needed only for logprobs.
+            timeout_s: its time limit, counted from now; None: no limit.
+            line: the line to an event loop whose waker the request notifies, if any.
+        """
+        params = params or SamplingParams()
+        self._handle = handle
+        self._engine = engine
+        self._prompt = prompt.copy() if prompt is not None and params.prompt_logprobs else None
+        self._n_logprobs = min(params.logprobs, engine.n_vocab)
+        self._n_prompt_logprobs = min(params.prompt_logprobs, engine.n_vocab)
+        self.logprobs: list[TokenLogprobs] | None = [] if params.logprobs else None
+        self._line = line
+        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s + _AFTER_DEADLINE_S
+        self._reader = threading.Lock()
+        self._buffer = ffi.new("int32_t[]", READ_TOKENS)
+        self._state = ffi.new("pyg_request_state *")
+        self._n_out = ffi.new("int32_t *")
+
+    # --- in a thread ----------------------------------------------------------------------------------------
+
+    def read(self, min_tokens: int = 1) -> list[int]:
+        """Waits for new tokens or the end, and returns the available tokens (at most 512).
+
+        With ``min_tokens`` it lets that many gather first, for at most a twentieth of a second. Releases the GIL while
+        waiting. After the end it returns any remaining tokens, then ``[]``, and :attr:`finish_reason` is set.
+
+        Raises:
+            InvalidParameterError: another thread or task is reading it now.
+            ClosedError: the engine was closed while the request was running.
+            EngineError: the engine failed.
+            KeyboardInterrupt: Ctrl-C, within a twentieth of a second.
+        """
+        with self._alone():
+            while True:
+                token_ids = self._take(min_tokens, SIGNAL_CHECK_S)
+                if token_ids or self._has_ended:
+                    return token_ids
+
+    def read_now(self, min_tokens: int = 1) -> list[int]:
+        """Returns the available tokens without waiting; there may be none.
+
+        If there are fewer than ``min_tokens``, the request's waker is notified once there are that many, or at the end.
+
+        Raises:
+            As :meth:`read`.
+        """
+        with self._alone():
+            return self._take(min_tokens, 0.0)
+
+    def read_all(self) -> list[int]:
+        """Runs to the end and returns all tokens that have not been read before. Wakes up rarely.
+
+        Raises:
+            As :meth:`read`.
+        """
+        everything = _Everything(self)
+        while token_ids := self.read(TOKENS_PER_READ):
+            everything.add(token_ids)
+        return everything.token_ids()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yields what each :meth:`read` returns, until the end."""
+        while token_ids := self.read():
+            yield token_ids
+
+    # --- in an event loop -----------------------------------------------------------------------------------
+
+    async def aread(self, min_tokens: int = 1) -> list[int]:
+        """As :meth:`read`, for tasks in the event loop in which the request was submitted.
+
+        The engine wakes the loop through one descriptor for all its requests: there is no helper thread and no polling.
+        Cancelling the task leaves the generation running and loses no tokens.
+
+        Raises:
+            InvalidParameterError: another thread or task is reading it now, or it was submitted elsewhere.
+            ClosedError, EngineError: as :meth:`read`.
+        """
+        with self._alone():
+            line = self._line
+            if line is not None and self._n_out[0] == READ_TOKENS:
+                await line.turn()  # handling so many tokens took time, and more may follow: let others run first
+            while True:
+                token_ids = self._take(min_tokens, 0.0)
+                if token_ids or self._has_ended:
+                    return token_ids
+                if line is None or not line.is_here:
+                    raise errors.InvalidParameterError(
+                        "this request was not submitted in this event loop: call submit() in the coroutine that reads, "
+                        "or read it in a thread"
+                    )
+                if not line.is_open:
+                    return []
+                await line.news(self._until_deadline())
+
+    async def aread_all(self) -> list[int]:
+        """As :meth:`read_all`, for tasks in the event loop in which the request was submitted.
+
+        Raises:
+            As :meth:`aread`.
+        """
+        everything = _Everything(self)
+        while token_ids := await self.aread(TOKENS_PER_READ):
+            everything.add(token_ids)
+        return everything.token_ids()
+
+    async def __aiter__(self) -> AsyncIterator[list[int]]:
+        """Yields what each :meth:`aread` returns, until the end."""
+        while token_ids := await self.aread():
+            yield token_ids
+
+    # --- about ----------------------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """Ends the request at the engine's next opportunity, even during prefill. Does not wait; any thread may call.
+
+        What was generated by then can still be read; :attr:`finish_reason` is then "cancelled".
+        """
+        lib.pyg_request_cancel(self._handle)
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """None until the request has ended and all its tokens have been read."""
+        return _FINISH_REASONS.get(self._state.finish)
+
+    @property
+    def stop_token_id(self) -> int | None:
+        """The stop token that ended the request, if one did."""
+        return self._state.stop_token_id if self._state.stop_token_id >= 0 else None
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt in tokens, as of the last read."""
+        return int(self._state.n_prompt)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Number of prompt tokens taken from the cache, as of the last read."""
+        return int(self._state.n_cached)
+
+    @property
+    def prompt_logprobs(self) -> list[TokenLogprobs | None] | None:
+        """Logprobs of the prompt tokens computed by the time of the last read; None unless requested."""
+        if self._prompt is None:
+            return None
+        token_ids = self._prompt[1 : 1 + self._state.n_prompt_logprobs].tolist()
+        return [None, *logprobs.read(self._handle, token_ids, 0, self._n_prompt_logprobs, of_prompt=True)]
+
+    @property
+    def timings(self) -> Timings:
+        """How long each phase took, as of the last read."""
+        state = self._state
+        return Timings(
+            queue_s=state.queue_s,
+            prefill_s=state.prefill_s,
+            decode_s=state.decode_s,
+            prompt_tokens=state.n_prefilled,
+            generated_tokens=state.n_generated,
+            n_preemptions=state.n_preemptions,
+        )
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keeps a second reader out, who would take part of the tokens."""
+        if not self._reader.acquire(blocking=False):
+            raise errors.InvalidParameterError("another thread or task is reading this request: one reader at a time")
+        try:
+            yield
+        finally:
+            self._reader.release()
+
+    def _take(self, min_tokens: int, timeout_s: float) -> list[int]:
+        errors.call(
+            lib.pyg_request_wait,
+            self._handle,
+            min_tokens,
+            timeout_s,
+            self._buffer,
+            READ_TOKENS,
+            self._n_out,
+            self._state,
+        )
+        if self._has_ended:
+            self._line = None
+        if self._state.finish == lib.PYG_FINISH_CLOSED:
+            raise errors.ClosedError("the engine was closed while this request was running")
+        token_ids = list(self._buffer[0 : self._n_out[0]])
+        if self.logprobs is not None:
+            first = self._state.n_read - len(token_ids)
+            self.logprobs = logprobs.read(self._handle, token_ids, first, self._n_logprobs)
+        return token_ids
+
+    @property
+    def _has_ended(self) -> bool:
+        return bool(self._state.finish != lib.PYG_FINISH_NONE)
+
+    def _until_deadline(self) -> float | None:
+        """Seconds to wait before checking whether a queued request has timed out; a running one ends by itself."""
+        if self._deadline is None:
+            return None
+        left = self._deadline - time.monotonic()
+        return left if left > 0 else None
+
+
+class _Everything:
+    """The tokens of many reads, and their logprobs."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
+
+    def add(self, token_ids: list[int]) -> None:
+        self._token_ids += token_ids
+        self._logprobs += self._request.logprobs or []
+
+    def token_ids(self) -> list[int]:
+        """All tokens; the request's logprobs are now theirs."""
+        if self._request.logprobs is not None:
+            self._request.logprobs = self._logprobs
+        return self._token_ids
