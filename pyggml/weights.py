@@ -205,6 +205,21 @@ class PlusOne(Weight):
         return np.add(self._source.floats(rows), 1, dtype=np.float32)
 
 
+class MinusExp(Weight):
+    """The exponential of a matrix, with a minus sign, for decays that are stored as logarithms."""
+
+    type = GGMLType.F32
+
+    def __init__(self, source: Weight) -> None:
+        """Takes the matrix of logarithms."""
+        self._source = source
+        self.n_rows, self.n_cols = source.n_rows, source.n_cols
+
+    def floats(self, rows: Rows) -> Floats:
+        """See :class:`Weight`."""
+        return -np.exp(self._source.floats(rows))
+
+
 def widen(array: npt.NDArray[Any], type: GGMLType) -> Floats:
     """Converts numbers of an unquantised type to float32: exact except for F64 and large integers."""
     if type == GGMLType.BF16:

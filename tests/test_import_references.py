@@ -133,6 +133,15 @@ REFUSED = (
     ("qwen3 moe", {"norm_topk_prob": None}, "norm_topk_prob is False"),
     ("qwen3 moe", {"decoder_sparse_step": 2}, "decoder_sparse_step is 2"),
     ("llama 4", {"num_hidden_layers": 3, "moe_layers": None, "no_rope_layers": None}, "num_hidden_layers is 3"),
+    (
+        "qwen3-next",
+        {"linear_value_head_dim": 32},
+        "linear attention has 2 key heads of 16 columns and 4 value heads of 32",
+    ),
+    ("qwen3-next", {"linear_num_value_heads": 3}, "linear attention has 2 key heads of 16 columns and 3 value heads"),
+    ("qwen3-next", {"layer_types": ["sliding_attention"] * 5}, "layer_types has 'sliding_attention'"),
+    ("qwen3-next", {"norm_topk_prob": False}, "norm_topk_prob is False"),
+    ("qwen3-next", {"mlp_only_layers": [1]}, r"mlp_only_layers is \[1\]"),
     ("llama 4", {"moe_layers": [1, 3]}, r"moe_layers is \[1, 3\]"),
     ("llama 4", {"no_rope_layers": [1, 1, 1, 1, 0]}, "no_rope_layers is"),
     ("llama 4", {"layer_types": ["full_attention"] * 5}, "layer_types is"),
@@ -197,6 +206,8 @@ def as_version_4(config: dict[str, Any]) -> dict[str, Any]:
     if "text_config" in config:
         return {**config, "text_config": as_version_4({"dtype": config["dtype"], **config["text_config"]})}
     old = {key: value for key, value in config.items() if key not in ("rope_parameters", "dtype", "layer_types")}
+    if "linear_attention" in (config.get("layer_types") or ()):  # which is not older than the key
+        old["layer_types"] = config["layer_types"]
     old["torch_dtype"] = config["dtype"]
     rope = dict(config["rope_parameters"])
     if "full_attention" in rope:

@@ -155,7 +155,36 @@ LLAMA4_SEEING = {
     "projector_output_dim": 16,
 }
 
+NEXT = {
+    **SHARED,
+    "num_hidden_layers": 5,
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}
+
 MIXTURES = (
+    Case("qwen3-next", "Qwen3Next", NEXT),
+    Case(
+        "qwen3-next, tied, other layers",
+        "Qwen3Next",
+        {
+            **NEXT,
+            "tie_word_embeddings": True,
+            "linear_num_value_heads": 2,
+            "linear_conv_kernel_dim": 3,
+            "layer_types": [
+                "full_attention",
+                "linear_attention",
+                "linear_attention",
+                "full_attention",
+                "linear_attention",
+            ],
+        },
+        is_stacked=True,
+    ),
     Case("mixtral, stacked", "Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}, is_stacked=True),
     Case("qwen2 moe", "Qwen2Moe", SHARED),
     Case("qwen2 moe, tied, no biases", "Qwen2Moe", {**SHARED, "tie_word_embeddings": True, "qkv_bias": False}),

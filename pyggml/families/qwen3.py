@@ -1,4 +1,4 @@
-"""Qwen3, dense and mixture of experts."""
+"""Qwen3, dense and mixture of experts, and Qwen3-Next."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,6 +7,7 @@ from typing import Any
 from pyggml.families import _parts, qwen2
 from pyggml.families._family import Family, Variant
 from pyggml.families._layout import Sizes, Tensor
+from pyggml.families._qwen3_next import QWEN3_NEXT
 from pyggml.files.config import Config
 
 _ATTENTION = (
@@ -75,10 +76,11 @@ FAMILY = Family(
     name="qwen3",
     title="Qwen3",
     stop_tokens=("<|im_end|>", "<|endoftext|>"),
-    builds=(QWEN3, QWEN3_MOE),
+    builds=(QWEN3, QWEN3_MOE, QWEN3_NEXT),
     required_tokens=("<|im_end|>", "<|endoftext|>"),
     classes=("Qwen3",),
     variants=(
+        Variant("Qwen3-Next", ("qwen3 next",), {"architecture": ("qwen3next",)}),
         Variant("Qwen3 mixture of experts", ("qwen3 30b", "qwen3 235b"), {"architecture": ("qwen3moe",)}),
         Variant("Qwen3", ("qwen3", "qwen 3"), {"architecture": ("qwen3",)}),
     ),

@@ -1,0 +1,160 @@
+"""Qwen3-Next: most layers have linear attention (a gated delta net) instead of attention with keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pyggml.errors import UnsupportedArchitectureError
+from pyggml.families import _parts, qwen2
+from pyggml.families._layout import Layout, Sizes, Tensor
+from pyggml.files.config import Config
+from pyggml.weights import MinusExp, Reordered, Weight
+
+_BLOCK = "model.layers.{i}."
+
+
+def _is_linear(config: Config, n_layer: int) -> Sequence[bool]:
+    types = config.get("layer_types")
+    if types is None:
+        every = config.integer("full_attention_interval", 4)
+        return [bool((i + 1) % every) for i in range(n_layer)]
+    if not isinstance(types, list) or len(types) != n_layer:
+        raise config.error("layer_types", f"a list of {n_layer}")
+    config.require_each("layer_types", ("full_attention", "linear_attention"))
+    return [each == "linear_attention" for each in types]
+
+
+def _sizes(config: Config) -> Mapping[str, int]:
+    n_key_head, n_value_head = config.integer("linear_num_key_heads"), config.integer("linear_num_value_heads")
+    key_dim, value_dim = config.integer("linear_key_head_dim"), config.integer("linear_value_head_dim")
+    if key_dim != value_dim or n_value_head % n_key_head:
+        raise UnsupportedArchitectureError(
+            f"{config.path}: linear attention has {n_key_head} key heads of {key_dim} columns and {n_value_head} value "
+            f"heads of {value_dim}; the engine only supports equal widths, and the same number of value heads for each "
+            "key head"
+        )
+    n_key, n_value = n_key_head * key_dim, n_value_head * value_dim
+    return {
+        **qwen2.expert_sizes(config),
+        "n_key_head": n_key_head,
+        "n_value_head": n_value_head,
+        "linear_head_dim": key_dim,
+        "n_linear_v": n_value,
+        "n_linear_qkv": 2 * n_key + n_value,
+        "n_linear_qkvz": 2 * (n_key + n_value),
+        "n_kernel": config.integer("linear_conv_kernel_dim"),
+    }
+
+
+def _metadata(config: Config, sizes: Sizes) -> Mapping[str, Any]:
+    return {
+        **qwen2.shared_expert_metadata(config, sizes),
+        "ssm.conv_kernel": sizes.of("n_kernel"),
+        "ssm.state_size": sizes.of("linear_head_dim"),
+        "ssm.group_count": sizes.of("n_key_head"),
+        "ssm.time_step_rank": sizes.of("n_value_head"),
+        "ssm.inner_size": sizes.of("n_linear_v"),
+        "attention.recurrent_layers": list(sizes.blocks["linear"]),
+    }
+
+
+def _by_key_head(sizes: Sizes) -> list[np.ndarray[Any, np.dtype[np.intp]]]:
+    """Rows of queries, keys, values and gates, each (n_key_head, n): the checkpoint has them key head by key head."""
+    width, n_key_head = sizes.of("linear_head_dim"), sizes.of("n_key_head")
+    n_values = sizes.of("n_linear_v") // n_key_head
+    rows = np.arange(sizes.of("n_linear_qkvz")).reshape(n_key_head, -1)
+    return np.split(rows, np.cumsum([width, width, n_values]), axis=1)
+
+
+def _queries_keys_values(weight: Weight, sizes: Sizes) -> Weight:
+    return Reordered(weight, np.concatenate([rows.reshape(-1) for rows in _by_key_head(sizes)[:3]]))
+
+
+def _gates(weight: Weight, sizes: Sizes) -> Weight:
+    return Reordered(weight, _by_key_head(sizes)[3].reshape(-1))
+
+
+def _minus_exp(weight: Weight, _sizes: Sizes) -> Weight:
+    return MinusExp(weight)
+
+
+def _norm(target: str, source: str, width: str = "n_embd", when: str | None = None) -> Tensor:
+    return Tensor(target, source, (width,), _parts.plus_one, when=when)
+
+
+_FULL = "no linear"
+_ATTENTION = f"{_BLOCK}self_attn."
+_LINEAR = f"{_BLOCK}linear_attn."
+_QKVZ = ("n_linear_qkvz", "n_embd")
+
+QWEN3_NEXT = Layout(
+    "qwen3next",
+    model_types=("qwen3_next",),
+    hf_architectures=("Qwen3NextForCausalLM",),
+    name="Qwen3-Next",
+    tensors=(
+        _parts.EMBEDDING,
+        _parts.OUTPUT,
+        _norm("output_norm.weight", "model.norm.weight"),
+        _norm("blk.{i}.attn_norm.weight", f"{_BLOCK}input_layernorm.weight"),
+        _norm("blk.{i}.post_attention_norm.weight", f"{_BLOCK}post_attention_layernorm.weight"),
+        # queries and their gates, head by head
+        Tensor("blk.{i}.attn_q.weight", f"{_ATTENTION}q_proj.weight", ("2*n_q", "n_embd"), when=_FULL),
+        Tensor("blk.{i}.attn_k.weight", f"{_ATTENTION}k_proj.weight", ("n_kv", "n_embd"), when=_FULL),
+        Tensor("blk.{i}.attn_v.weight", f"{_ATTENTION}v_proj.weight", ("n_kv", "n_embd"), when=_FULL),
+        Tensor("blk.{i}.attn_output.weight", f"{_ATTENTION}o_proj.weight", ("n_embd", "n_q"), when=_FULL),
+        _norm("blk.{i}.attn_q_norm.weight", f"{_ATTENTION}q_norm.weight", "head_dim", _FULL),
+        _norm("blk.{i}.attn_k_norm.weight", f"{_ATTENTION}k_norm.weight", "head_dim", _FULL),
+        *_parts.only_when(
+            "linear",
+            (
+                Tensor("blk.{i}.attn_qkv.weight", f"{_LINEAR}in_proj_qkvz.weight", _QKVZ, _queries_keys_values),
+                Tensor("blk.{i}.attn_gate.weight", f"{_LINEAR}in_proj_qkvz.weight", _QKVZ, _gates),
+                Tensor("blk.{i}.ssm_ba.weight", f"{_LINEAR}in_proj_ba.weight", ("2*n_value_head", "n_embd")),
+                Tensor(
+                    "blk.{i}.ssm_conv1d.weight",
+                    f"{_LINEAR}conv1d.weight",
+                    ("n_linear_qkv", 1, "n_kernel"),
+                    is_float=True,
+                ),
+                Tensor("blk.{i}.ssm_a", f"{_LINEAR}A_log", ("n_value_head",), _minus_exp),
+                Tensor("blk.{i}.ssm_dt.bias", f"{_LINEAR}dt_bias", ("n_value_head",)),
+                Tensor("blk.{i}.ssm_norm.weight", f"{_LINEAR}norm.weight", ("linear_head_dim",)),
+                Tensor("blk.{i}.ssm_out.weight", f"{_LINEAR}out_proj.weight", ("n_embd", "n_linear_v")),
+            ),
+        ),
+        *qwen2.EXPERTS,
+        *qwen2.SHARED_EXPERT,
+    ),
+    ignored=(*_parts.SAVED_TABLES, r"mtp\..*"),  # a draft of the token after the next
+    required={
+        "hidden_act": ("silu",),
+        "attention_bias": (False,),
+        "norm_topk_prob": (True,),
+        **qwen2.EVERY_BLOCK,
+    },
+    defaults={
+        "head_dim": 256,
+        "num_key_value_heads": 2,
+        "partial_rotary_factor": 0.25,
+        "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32,
+        "moe_intermediate_size": 512,
+        "shared_expert_intermediate_size": 512,
+        "num_experts": 512,
+        "num_experts_per_tok": 10,
+    },
+    spell=qwen2.spell_mixture,
+    switches={"tie_word_embeddings": False},
+    blocks={"linear": _is_linear},
+    forms=qwen2.EXPERT_FORMS,
+    n_expert="num_experts",
+    sizes=_sizes,
+    extra=_metadata,
+)
