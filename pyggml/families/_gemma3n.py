@@ -167,7 +167,7 @@ GEMMA3N = Layout(
     switches={"tie_word_embeddings": True},
     blocks={_SHARED: _shares},
     rope=frozenset({"local"}),
-    window="layers",
+    window="needed",
     text_config="text_config",
     prefixes={
         "model.language_model.": "model.",

@@ -158,7 +158,8 @@ class Layout(Architecture):
             ("unscaled"), queries that grow with their position ("temperature"); and yarn with bounds that the engine
             rounds although the model does not ("rounded").
         window: handling of a sliding window: "none" (there is no such key), "limit" (the engine ignores it, so that the
-            context must not exceed it) or "layers" (it is converted).
+            context must not exceed it), "layers" (it is converted) or "needed" (the same, and the engine supports no
+            model without a layer that has one).
         inert: keys without effect in checkpoints that came with code of their own, whose model types transformers does
             not have. Any other key of these must be understood.
         text_config: key of the object that describes the language model in a multimodal one.
@@ -181,7 +182,7 @@ class Layout(Architecture):
     sizes: Callable[[Config], Mapping[str, int]] | None = None
     is_head_dim_fixed: bool = False
     rope: frozenset[str] = frozenset()
-    window: Literal["none", "limit", "layers"] = "none"
+    window: Literal["none", "limit", "layers", "needed"] = "none"
     inert: frozenset[str] = frozenset()
     text_config: str | None = None
     prefixes: Mapping[str, str] = field(default_factory=dict)

@@ -46,7 +46,7 @@ COHERE2 = Layout(
     norm_eps="layer_norm_eps",
     required={"hidden_act": ("silu",), "attention_bias": (False,), "tie_word_embeddings": (True,)},
     is_head_dim_fixed=True,
-    window="layers",
+    window="needed",
     extra=_cohere2,
 )
 

@@ -93,7 +93,7 @@ GEMMA2 = replace(
         "tie_word_embeddings": (True,),
     },
     defaults={"sliding_window_pattern": 2},
-    window="layers",
+    window="needed",
     extra=_gemma2,
 )
 
@@ -119,6 +119,7 @@ GEMMA3 = replace(
     defaults={},
     switches={"tie_word_embeddings": True},
     rope=frozenset({"local"}),
+    window="layers",
     text_config="text_config",
     prefixes={
         "language_model.model.": "model.",

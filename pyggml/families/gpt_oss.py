@@ -73,7 +73,7 @@ GPT_OSS = Layout(
     },
     switches={"tie_word_embeddings": False},
     rope=frozenset({"rounded"}),
-    window="layers",
+    window="needed",
     n_expert="num_local_experts",
     extra=_metadata,
 )

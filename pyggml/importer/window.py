@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import Layout, Sizes
 from pyggml.files.config import Config
 
@@ -38,6 +39,11 @@ def read_window(config: Config, layout: Layout, sizes: Sizes) -> Window:
     has_window = _layers_with_window(config, sizes)
     if not any(has_window):
         config.get("sliding_window")
+        if layout.window == "needed":
+            raise UnsupportedArchitectureError(
+                f"{config.path}: no layer has a sliding window (sliding_window, layer_types); the engine only supports "
+                f"{layout.name} models in which some have one"
+            )
         return Window({})
     width = config.integer("sliding_window")
     if layout.window == "limit":
