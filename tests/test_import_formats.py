@@ -24,6 +24,8 @@ PROMPT = np.random.default_rng(1).integers(0, 256, 24).tolist()
 #: bits, and where it does not. The median of the tokens counts: rounding makes a mixture choose other experts for some
 #: if they are nearly equal.
 LIMIT_OF_BLOCKS, LIMIT_OF_FLOATS = 0.08, 0.02
+#: Layout -> how much larger its error may be. Linear attention passes the errors of a token on to all that follow.
+SENSITIVITY = {"Qwen3-Next": 2.5}
 
 
 def cells() -> Iterator[Any]:
@@ -59,7 +61,7 @@ def test_computes_what_its_weights_mean(tmp_path: Path, layout: str, format: str
     has_blocks = any(GGMLType[name].is_quantized for name in report.types)
     require_same_weights(tmp_path / "model.gguf", tmp_path / "meant.gguf", column.error)
     rms = np.median(np.sqrt(((found - expected) ** 2).mean(-1))) / expected.std()
-    assert rms < (LIMIT_OF_BLOCKS if has_blocks else LIMIT_OF_FLOATS)
+    assert rms < (LIMIT_OF_BLOCKS if has_blocks else LIMIT_OF_FLOATS) * SENSITIVITY.get(layout, 1)
     assert column.type in ("", *report.types)
 
 
