@@ -22,6 +22,7 @@ __all__ = [
     "GENERIC",
     "KINDS",
     "LAYOUTS",
+    "REFUSED",
     "STOP_TOKEN_IDS",
     "Architecture",
     "Family",
@@ -55,6 +56,11 @@ FAMILIES: tuple[Family, ...] = tuple(sorted(_declared(), key=lambda family: (-fa
 #: The layouts of checkpoints that can be imported.
 LAYOUTS: tuple[Layout, ...] = tuple(
     dict.fromkeys(build for family in FAMILIES for build in family.builds if isinstance(build, Layout))
+)
+
+#: Architectures that the engine has, but computes otherwise than transformers.
+REFUSED: tuple[Architecture, ...] = tuple(
+    dict.fromkeys(build for family in FAMILIES for build in family.builds if build.refusal)
 )
 
 

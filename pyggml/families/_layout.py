@@ -113,11 +113,13 @@ class Architecture:
         architecture: ``general.architecture`` of the GGUF files.
         model_types: ``model_type`` of the ``config.json`` files.
         hf_architectures: ``architectures`` in these files, for those without a known ``model_type``.
+        refusal: why it is not imported, if the engine computes it otherwise than transformers: what the engine does.
     """
 
     architecture: str
     model_types: tuple[str, ...] = ()
     hf_architectures: tuple[str, ...] = ()
+    refusal: str = ""
 
     def model_type(self, name: object) -> str | None:
         """The one of its model types that a ``config.json`` means, whatever its case and punctuation; None: none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyggml.errors import UnsupportedArchitectureError
-from pyggml.families import LAYOUTS, Layout
+from pyggml.families import LAYOUTS, REFUSED, Layout
 from pyggml.files.config import Config
 
 
@@ -22,6 +22,12 @@ def layout_of(config: Config) -> Layout:
         for layout in LAYOUTS:
             if any(map(layout.is_hf_architecture, architectures)):
                 return layout
+    for architecture in REFUSED:
+        if architecture.model_type(model_type) is not None:
+            raise UnsupportedArchitectureError(
+                f"{config.path}: model_type is {model_type!r}, which the engine computes otherwise than transformers: "
+                f"{architecture.refusal}"
+            )
     own_code = config.get("auto_map")
     if own_code:
         raise UnsupportedArchitectureError(
