@@ -165,6 +165,20 @@ def test_is_refused_by_name(tmp_path: Path, name: str, change: dict[str, Any], m
         pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
 
 
+@pytest.mark.parametrize("name", ["gemma 1", "gemma 2", "command-r", "command-r7b"])
+def test_output_weights_that_say_the_embedding_again(tmp_path: Path, name: str) -> None:
+    """Tools write them to checkpoints whose architecture has none in the engine."""
+    model = write(tmp_path / "hf", name)
+    tensors = {each: checkpoints.drawn(each, tuple(shape)) for each, shape in model["shapes"].items()}
+    embedding = "model.embed_tokens.weight"
+    checkpoints.write_shards(tmp_path / "hf", {**tensors, "lm_head.weight": tensors[embedding]}, 2)
+    pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
+    other = checkpoints.drawn("lm_head.weight", tuple(model["shapes"][embedding]))
+    checkpoints.write_shards(tmp_path / "hf", {**tensors, "lm_head.weight": other}, 2)
+    with pytest.raises(UnsupportedArchitectureError, match=r"'lm_head\.weight'"):
+        pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
+
+
 def test_a_gemma_3n_as_published(tmp_path: Path) -> None:
     """It also sees and hears, and holds keys and values that nothing is computed with."""
     model = write(tmp_path / "text", "gemma 3n")

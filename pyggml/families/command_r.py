@@ -45,6 +45,7 @@ COHERE2 = Layout(
     norm="layer",
     norm_eps="layer_norm_eps",
     required={"hidden_act": ("silu",), "attention_bias": (False,), "tie_word_embeddings": (True,)},
+    switches={"tie_word_embeddings": True},
     is_head_dim_fixed=True,
     window="needed",
     extra=_cohere2,
@@ -69,7 +70,7 @@ COHERE = replace(
             for letter, n_heads in (("q", "n_head"), ("k", "n_head_kv"))
         ),
     ),
-    switches={"use_qk_norm": False},
+    switches={"tie_word_embeddings": True, "use_qk_norm": False},
     window="none",
     extra=_cohere,
 )

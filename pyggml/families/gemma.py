@@ -67,6 +67,7 @@ GEMMA1 = Layout(
         "use_bidirectional_attention": (False,),
         "tie_word_embeddings": (True,),
     },
+    switches={"tie_word_embeddings": True},
 )
 
 GEMMA2 = replace(
