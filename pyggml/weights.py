@@ -33,6 +33,8 @@ class Weight(ABC):
         error: the largest relative error of that type.
         compact: the same matrix in a smaller type that holds it as well, but that the engine multiplies with rounded
             activations; None if there is none.
+        factored: the same matrix in a smaller type, but for :attr:`factors`; None if there is none.
+        factors: what the engine has to multiply with, (n_matrices,), because the type lacks it; None: nothing.
     """
 
     n_rows: int
@@ -40,6 +42,8 @@ class Weight(ABC):
     type: GGMLType
     error: float = 0.0
     compact: Weight | None = None
+    factored: Weight | None = None
+    factors: Floats | None = None
 
     @abstractmethod
     def floats(self, rows: Rows) -> Floats:
@@ -100,8 +104,9 @@ class Reordered(Weight):
         """Takes the index in ``source`` of each row."""
         self._source, self._order = source, order
         self.n_rows, self.n_cols, self.type = len(order), source.n_cols, source.type
-        self.error = source.error
+        self.error, self.factors = source.error, source.factors
         self.compact = None if source.compact is None else Reordered(source.compact, order)
+        self.factored = None if source.factored is None else Reordered(source.factored, order)
 
     def floats(self, rows: Rows) -> Floats:
         """See :class:`Weight`."""
@@ -124,6 +129,10 @@ class Stacked(Weight):
         self.error = max(part.error for part in parts)
         compact = [part.compact for part in parts if part.compact is not None]
         self.compact = Stacked(compact) if len(compact) == len(parts) else None
+        factored = [part.factored for part in parts if part.factored is not None]
+        self.factored = Stacked(factored) if len(factored) == len(parts) else None
+        factors = [part.factors for part in parts if part.factors is not None]
+        self.factors = np.concatenate(factors) if factors else None
 
     def floats(self, rows: Rows) -> Floats:
         """See :class:`Weight`."""

@@ -47,6 +47,14 @@ class Format:
         return make(weight)
 
 
+def with_factor(reader: Any, name: str) -> Any:
+    """A weight with the factor that the engine multiplies its products with, one for each stacked matrix."""
+    weight, factor = reader.dequantized(name), f"{name.removesuffix('.weight')}.scale"
+    if factor not in reader.tensors:
+        return weight
+    return weight * reader.dequantized(factor).reshape(-1, *[1] * (weight.ndim - 1))
+
+
 # --- integers -----------------------------------------------------------------------------------------------------
 
 
@@ -314,8 +322,8 @@ FORMATS: dict[str, Format] = {
         "NVFP4",
         of_linear("nvfp4-pack-quantized", bits=4, kind="float", strategy="tensor_group", group_size=16),
         nvfp4,
-        "F16",
-        F16,
+        "NVFP4",
+        F16,  # where the engine has no place for the scale of a tensor
     ),
     "mixed": Format(
         "mixed",

@@ -23,7 +23,9 @@ from checkpoint_formats import (
     gptq,
     group_of,
     int_quantized,
+    nvfp4,
     other,
+    with_factor,
 )
 from hf_llama import HFLlama
 from test_convert import PROMPT, computed, require_close, types_of
@@ -61,9 +63,9 @@ def test_quantised_weights_are_carried(tmp_path: Path, name: str) -> None:
     assert types["output.weight"].name == "BF16"
     with GGUFReader(tmp_path / "model.gguf") as reader:
         for ours, theirs in (("ffn_up", "mlp.up_proj"), ("ffn_down", "mlp.down_proj"), ("attn_v", "self_attn.v_proj")):
-            found = reader.dequantized(f"blk.1.{ours}.weight")
+            found = with_factor(reader, f"blk.1.{ours}.weight")
             expected = llama.weights[f"model.layers.1.{theirs}.weight"]
-            assert (np.abs(found - expected) <= format.error * np.abs(expected)).all()
+            assert (np.abs(found - expected) <= (format.error + 1e-7) * np.abs(expected)).all()
     assert any("not exact" in note for note in report.notes) == (format.error > 0)
 
 
@@ -212,6 +214,20 @@ def test_4_bits_with_zero_points_keep_their_accuracy_or_their_size(tmp_path: Pat
         for i in range(llama.n_layer):
             found = reader.dequantized(f"blk.{i}.ffn_down.weight")
             np.testing.assert_array_equal(found, llama.weights[f"model.layers.{i}.mlp.down_proj.weight"])
+
+
+@pytest.mark.parametrize("divisor", [1.0, 256.0, 300.0])
+def test_nvfp4_keeps_its_type_where_the_engine_has_a_place_for_its_scales(tmp_path: Path, divisor: float) -> None:
+    """In the scales of groups if they are exact there, or in a tensor that the engine multiplies with."""
+    format = replace(FORMATS["nvfp4"], make=lambda weight: nvfp4(weight, divisor=divisor))
+    llama, _ = written(tmp_path / "hf", format)
+    pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")
+    types = types_of(tmp_path / "model.gguf")
+    assert types["blk.0.ffn_gate.weight"].name == "NVFP4"
+    assert types["blk.0.ffn_down.weight"].name == "F16"  # 96 columns are not whole blocks
+    assert ("blk.0.ffn_gate.scale" in types) == (divisor == 300)
+    rms = (computed(tmp_path / "model.gguf") - llama.logits(PROMPT)).std() / llama.logits(PROMPT).std()
+    assert rms < 0.03
 
 
 def test_the_growth_of_zero_points_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

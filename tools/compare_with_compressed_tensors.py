@@ -171,6 +171,8 @@ def calibrate(module: Any) -> None:
 
 def compare(directory: Path) -> tuple[float, float, str]:
     """The largest error of a weight relative to its size, and the logits' rms error, as "auto" has them; the types."""
+    from checkpoint_formats import with_factor
+
     import pyggml
     from pyggml.gguf import GGUFReader
 
@@ -182,7 +184,7 @@ def compare(directory: Path) -> tuple[float, float, str]:
             meant = expected[f"model.layers.0.{theirs}.weight"]
             if ours in ("attn_q", "attn_k"):  # rows that rotate together are neighbours
                 meant = meant.reshape(-1, 2, 8, meant.shape[1]).swapaxes(1, 2).reshape(meant.shape)
-            found = reader.dequantized(f"blk.0.{ours}.weight")
+            found = with_factor(reader, f"blk.0.{ours}.weight")
             worst = max(worst, float((abs(found - meant) / np.maximum(abs(meant), 1e-6)).max()))
     with (
         pyggml.Model(directory / "auto.gguf", device="cpu") as model,

@@ -21,7 +21,7 @@ from pyggml.files.config import Config
 from pyggml.files.model_files import ModelFiles
 from pyggml.importer.encoding import choose_types
 from pyggml.importer.layouts import layout_of
-from pyggml.importer.plan import ImportPlan, read_config, read_plan
+from pyggml.importer.plan import ImportPlan, as_stored, read_config, read_plan
 from pyggml.importer.safetensors import Checkpoint, CutShortError
 from pyggml.importer.schemes import scheme_of
 from pyggml.importer.tensors import WrongShapeError
@@ -121,7 +121,7 @@ def _plan(files: ModelFiles, problems: Problems) -> ImportPlan | None:
     """What the import would make of it; None if it would not even begin."""
     found = _Found()
     try:
-        plan = read_plan(files, found, HeaderTensors)
+        plan = as_stored(read_plan(files, found, HeaderTensors))
     except InferError as error:
         if not found.n_errors:
             found("setting", error)

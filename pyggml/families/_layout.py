@@ -159,6 +159,8 @@ class Layout(Architecture):
             them ("longrope"), different ones for sliding-window layers ("local"), or the same ones, but unscaled
             ("unscaled"), queries that grow with their position ("temperature"); and yarn with bounds that the engine
             rounds although the model does not ("rounded").
+        factors: tensors of a block whose products the engine multiplies with a tensor of the same name that ends in
+            ".scale", as NVFP4 needs it.
         window: handling of a sliding window: "none" (there is no such key), "limit" (the engine ignores it, so that the
             context must not exceed it), "layers" (it is converted) or "needed" (the same, and the engine supports no
             model without a layer that has one).
@@ -184,6 +186,7 @@ class Layout(Architecture):
     sizes: Callable[[Config], Mapping[str, int]] | None = None
     is_head_dim_fixed: bool = False
     rope: frozenset[str] = frozenset()
+    factors: frozenset[str] = frozenset()
     window: Literal["none", "limit", "layers", "needed"] = "none"
     inert: frozenset[str] = frozenset()
     text_config: str | None = None

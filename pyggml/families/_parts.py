@@ -19,6 +19,12 @@ SAVED_TABLES = (r"(.*\.)?rotary_emb\.(inv_freq|cos_cached|sin_cached)", r"(.*\.)
 LLAMA_ROPE = frozenset({"factors", "longrope"})
 
 
+#: Products that the engine's graphs multiply with a factor: for some architectures all of them.
+ATTENTION_FACTORS = frozenset({"attn_q", "attn_k", "attn_v", "attn_output"})
+DENSE_FACTORS = ATTENTION_FACTORS | {"ffn_gate", "ffn_up", "ffn_down"}
+EXPERT_FACTORS = ATTENTION_FACTORS | {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"}
+
+
 def paired_queries(weight: Weight, sizes: Sizes) -> Weight:
     """Puts query rows into the order of the engine's rotation for Llama; see :func:`_paired`."""
     return _paired(weight, sizes.n_head, sizes.head_dim)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyggml.families import llama2
+from pyggml.families import _parts, llama2
 from pyggml.families._family import Family, Variant
 from pyggml.families._layout import Sizes
 from pyggml.files.config import Config
@@ -25,6 +25,7 @@ GRANITE = replace(
     model_types=("granite",),
     hf_architectures=("GraniteForCausalLM",),
     name="Granite",
+    factors=_parts.ATTENTION_FACTORS,
     extra=_multipliers,
 )
 

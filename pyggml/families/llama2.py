@@ -27,6 +27,7 @@ LLAMA = Layout(
     required={"hidden_act": ("silu",)},
     switches={"tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False},
     rope=_parts.LLAMA_ROPE,
+    factors=_parts.DENSE_FACTORS,
 )
 
 FAMILY = Family(

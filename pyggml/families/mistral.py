@@ -76,6 +76,7 @@ MIXTRAL = replace(
     switches={"tie_word_embeddings": False},
     forms={_parts.STACKED: f"{_BLOCK}.mlp.experts.gate_up_proj"},
     n_expert="num_local_experts",
+    factors=_parts.EXPERT_FACTORS,
 )
 
 FAMILY = Family(

@@ -32,6 +32,7 @@ QWEN3 = replace(
     required={"hidden_act": ("silu",), "attention_bias": (False,)},
     defaults={**qwen2.QWEN2.defaults, "head_dim": 128},
     is_head_dim_fixed=False,
+    factors=_parts.DENSE_FACTORS,
 )
 
 
@@ -68,6 +69,7 @@ QWEN3_MOE = replace(
     spell=qwen2.spell_mixture,
     forms=qwen2.EXPERT_FORMS,
     n_expert="num_experts",
+    factors=_parts.EXPERT_FACTORS,
     sizes=_expert_sizes,
     extra=_expert_metadata,
 )

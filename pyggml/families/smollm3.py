@@ -21,6 +21,7 @@ SMOLLM3 = replace(
     model_types=("smollm3",),
     hf_architectures=("SmolLM3ForCausalLM",),
     name="SmolLM3",
+    factors=_parts.ATTENTION_FACTORS,
     tensors=(
         _parts.EMBEDDING,
         _parts.OUTPUT,

@@ -25,7 +25,7 @@ from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml.importer import encoding
 from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
 from pyggml.importer.notes import notes_on
-from pyggml.importer.plan import ImportPlan, read_plan
+from pyggml.importer.plan import ImportPlan, as_stored, read_plan
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
 from pyggml.model import TOKENIZER_JSON, Model, Progress
 from pyggml.quant import GGMLType
@@ -135,7 +135,7 @@ def read_contents(files: ModelFiles, outtype: str, imatrix: ImportanceMatrix | N
     Raises:
         InferError: as :func:`convert`.
     """
-    plan = read_plan(files)
+    plan = as_stored(read_plan(files)) if outtype == "auto" else read_plan(files)
     _tell_ignored(plan)
     vocabulary = read_vocabulary(files.path, {**plan.config.values, "vocab_size": plan.sizes.n_vocab})
     types, file_type = choose_types(outtype, plan.layout, plan.sizes, plan.tensors, imatrix)

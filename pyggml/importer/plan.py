@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,20 @@ def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Te
     source = tensors.checkpoint
     ignored = tuple(config.ignored)
     return ImportPlan(layout, config, sizes, metadata, planned, source, rope.notes, ignored, has_own_code)
+
+
+def as_stored(plan: ImportPlan) -> ImportPlan:
+    """The plan for weights as the checkpoint stores them: with tensors for the factors that their types lack."""
+    tensors: list[PlannedTensor] = []
+    for tensor in plan.tensors:
+        stem, factored = tensor.name.removesuffix(".weight"), tensor.weight.factored
+        if factored is None or factored.factors is None or stem.rpartition(".")[2] not in plan.layout.factors:
+            tensors.append(tensor)
+            continue
+        factors = Plain(factored.factors, GGMLType.F32)
+        tensors.append(replace(tensor, weight=factored))
+        tensors.append(PlannedTensor(f"{stem}.scale", factored.factors.shape, factors, True))
+    return replace(plan, tensors=tensors)
 
 
 @contextlib.contextmanager

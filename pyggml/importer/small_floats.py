@@ -1,10 +1,12 @@
 """Quantised weights of a checkpoint: floats of 4 and 8 bits with scales.
 
-MXFP4 is copied into the GGUF type of that name, NVFP4 only if the scale of the whole tensor can be made part of those
-of its groups. The others become F16 or BF16.
+MXFP4 is copied into the GGUF type of that name. So is NVFP4, where the engine multiplies with the scale of the whole
+tensor, or where that can be made part of the scales of its groups. The others become F16 or BF16.
 """
 
 from __future__ import annotations
+
+import copy
 
 import numpy as np
 import numpy.typing as npt
@@ -98,22 +100,39 @@ class MXFloat4(Float4):
 
 
 class NVFloat4(Float4):
-    """NVFP4: groups of 16 with 8-bit floats (E4M3) as scales, and a scale for the tensor."""
+    """NVFP4: groups of 16 with 8-bit floats (E4M3) as scales, and a scale for the tensor.
+
+    As with MXFP4, the scales as floats are not kept.
+    """
 
     def __init__(self, packed: Bytes, scales: Bytes, divisor: float) -> None:
         """Takes the codes as :class:`Float4`, the scales, (n_rows, n_cols / 16), and what they are divided by."""
-        products = np.divide(E4M3[scales], np.float32(divisor), dtype=np.float32)
-        super().__init__(packed, products)
-        codes = np.searchsorted(_UE4M3, products).clip(max=len(_UE4M3) - 1).astype(np.uint8)
-        if self.n_cols % 64 == 0 and np.array_equal(_UE4M3[codes], products):
-            self._codes = codes
+        self._packed, self._codes, self._divisor = packed, scales, np.float32(divisor)
+        self.n_rows, self.n_cols = packed.shape[0], packed.shape[1] * 2
+        products = self._scales_of(slice(None))
+        fits = self.n_cols % 64 == 0 and not (scales & 128).any()  # the engine's scales have no sign
+        if fits and np.isin(products, _UE4M3).all():
             self.type, self.error = GGMLType.NVFP4, 0.0
+            return
+        self.type = float_type(products, float(_E2M1.max()))
+        self.error = ROUNDING[self.type]
+        if fits:
+            self.factored = copy.copy(self)
+            self.factored.type, self.factored.error = GGMLType.NVFP4, 0.0
+            self.factored.factors = np.array([1 / self._divisor], np.float32)
 
     def stored(self, rows: Rows) -> npt.NDArray[np.generic]:
         """See :class:`Weight`."""
         if self.type != GGMLType.NVFP4:
             return super().stored(rows)
-        return self._blocks(rows, self._codes[rows].reshape(-1, self.n_cols // 64, 4), 8)
+        codes = self._codes[rows]
+        if self.factors is None:
+            codes = np.searchsorted(_UE4M3, self._scales_of(rows)).astype(np.uint8)
+        return self._blocks(rows, codes.reshape(-1, self.n_cols // 64, 4), 8)
+
+    def _scales_of(self, rows: Rows) -> Floats:
+        scales: Floats = np.divide(E4M3[self._codes[rows]], self._divisor, dtype=np.float32)
+        return scales
 
 
 def _e4m3_table() -> Floats:

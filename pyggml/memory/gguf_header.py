@@ -13,7 +13,7 @@ from pyggml import mixture
 from pyggml.files.model_files import ModelFiles
 from pyggml.gguf import GGUFReader, GGUFWriter
 from pyggml.importer.encoding import choose_types, require_outtype
-from pyggml.importer.plan import read_plan
+from pyggml.importer.plan import as_stored, read_plan
 from pyggml.mixture import FILE_TYPES, Mixable
 from pyggml.quant import GGMLType
 
@@ -59,7 +59,7 @@ def header_of(files: ModelFiles, outtype: str) -> GGUFHeader:
 
 
 def _of_directory(files: ModelFiles, outtype: str) -> GGUFHeader:
-    plan = read_plan(files)
+    plan = as_stored(read_plan(files)) if outtype == "auto" else read_plan(files)
     types, file_type = choose_types(require_outtype(outtype), plan.layout, plan.sizes, plan.tensors)
     metadata = {**plan.metadata, "general.file_type": file_type}
     tensors = [Tensor(tensor.name, tensor.shape, type) for tensor, type in zip(plan.tensors, types, strict=True)]
