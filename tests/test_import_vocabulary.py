@@ -732,6 +732,12 @@ def test_broken_files_beside_the_tokenizer(tmp_path: Path, files: Json, message:
         read_vocabulary(write(tmp_path, small.byte_level(_GPT2), **files), CONFIG)
 
 
+def test_a_carried_tokenizer_with_half_a_character(tmp_path: Path) -> None:
+    tokenizer = small.byte_level(_GPT2) | {"pre_tokenizer": small.words("\ud800|.")}
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json cannot be written into the GGUF file: .*surrogates"):
+        read_vocabulary(write(tmp_path, tokenizer), CONFIG)
+
+
 @pytest.mark.parametrize(
     ("size", "message"), [(0, "1 to"), (2**40, "1 to"), (True, "1 to"), ("7", "1 to"), (300, "300 tok")]
 )

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pyggml.errors import TokenizerError
 from pyggml.importer.vocabulary.added_tokens import WHITESPACE_RULES, AddedToken
 from pyggml.importer.vocabulary.token_table import Token, TokenTable
 from pyggml.tokenizer.files import TokenizerDirectory
@@ -31,7 +32,7 @@ def tokenizer_json(files: TokenizerDirectory, tokens: TokenTable, added: Sequenc
         added: the added tokens that are in it.
 
     Raises:
-        TokenizerError: a SentencePiece model that has no such form.
+        TokenizerError: a SentencePiece model that has no such form, or text that is not UTF-8.
     """
     if files.sentencepiece is None:
         content = dict(files.tokenizer_json)
@@ -45,7 +46,12 @@ def tokenizer_json(files: TokenizerDirectory, tokens: TokenTable, added: Sequenc
         if token.type in _SPECIAL and token.text not in known:
             others.setdefault(token.text, _special(token_id, token))
     content["added_tokens"] = [*listed, *sorted(others.values(), key=lambda token: int(token["id"]))]
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    try:
+        whole = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        whole.encode()
+    except (RecursionError, UnicodeEncodeError) as error:  # a lone surrogate
+        raise TokenizerError(f"{files.tokenizer_file} cannot be written into the GGUF file: {error}") from None
+    return whole
 
 
 def _with_all_pieces(model: SentencePieceModel, tokens: TokenTable) -> SentencePieceModel:
