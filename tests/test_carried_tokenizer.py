@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import made_tokenizers
 import models
 import numpy as np
 import pytest
 import quantizer
 import tokenizer_files
+from hf_llama import HFLlama
 from tokenizers import Tokenizer as Engine
 
 import pyggml
@@ -109,6 +111,35 @@ def test_a_report_says_where_the_tokenizer_is(path: Path, tiny_path: Path) -> No
     plain = pyggml.inspect(tiny_path).vocabulary
     assert plain is not None
     assert plain.tokenizer == "engine"
+
+
+# --- names from which the engine guesses which tokens swallow blanks -----------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["my-phi-3-qwen", "Phi3"])
+def test_a_name_does_not_keep_a_model_from_loading(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine looks for Phi-3's tokens in every model of such a name, and gives up without them."""
+    monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "cache"))
+    directory = HFLlama().write(tmp_path / name)
+    assert pyggml.inspect(directory).problems == ()
+    with pyggml.load(directory, n_threads=1) as llm:
+        ids = llm.tokenize("a<|im_end|>  b", add_special=False)
+        assert ids == [97, models.EOT, 32, 32, 98]
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+def test_the_tokenizer_says_which_tokens_swallow_blanks(swallows: bool, tmp_path: Path) -> None:
+    made = made_tokenizers.made("Phi-3")
+    for token in made.reference["added_tokens"]:
+        token["rstrip"] = swallows and token["content"] == "<|user|>"
+    checkpoint = HFLlama(n_vocab=made.n_tokens)
+    checkpoint.config.pop("eos_token_id")
+    pyggml.convert(made.write(checkpoint.write(tmp_path / "Phi-3-mini")), tmp_path / "model.gguf")
+    reference = made.opened()
+    with pyggml.load(tmp_path / "model.gguf", n_threads=1) as llm:
+        assert llm.metadata["general.name"] == ("Phi-3-mini" if swallows else "Phi 3-mini")
+        for text in ("<|user|>  \n a", "<|end|>  a", "</s>  a", "<s>  a"):
+            assert llm.tokenize(text, add_special=False) == reference.encode(text, add_special_tokens=False).ids
 
 
 # --- what is wrong with one -------------------------------------------------------------------------------------

@@ -65,7 +65,9 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
     values = config.values if plan is None else {**plan.config.values, "vocab_size": plan.sizes.n_vocab}
     vocabulary = read_vocabulary(files.path, values, problems)
     metadata = _sizes(config) if plan is None else dict(plan.metadata)
-    surveyed = survey([gguf_of({**metadata, **({} if vocabulary is None else vocabulary.metadata)})], config.path)
+    shown = {**metadata, **({} if vocabulary is None else vocabulary.metadata)}
+    shown.pop("general.name", None)  # the import spells it so that the engine draws no conclusions from it
+    surveyed = survey([gguf_of(shown)], config.path)
     match = _match(config, plan, metadata, vocabulary)
     if plan is not None and vocabulary is not None and surveyed.failed:
         problems.error("engine-refuses", f"the engine cannot read the model's {surveyed.failed}: {surveyed.words}")

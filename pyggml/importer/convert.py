@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,7 @@ from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
 from pyggml.model import TOKENIZER_JSON, Model, Progress
 from pyggml.quant import GGMLType
 from pyggml.source import locate
-from pyggml.tokenizer.hugging_face import tokenizer_for, tokenizer_of_json
+from pyggml.tokenizer.hugging_face import carried_tokenizer, tokenizer_for
 
 #: Checks a GGUF file and raises if it is not acceptable.
 Accept = Callable[[Path], None]
@@ -210,7 +211,7 @@ def check_vocabulary(contents: GGUFContents, name: str, tokenizer: object = None
             if tokenizer is not None:
                 tokenizer_for(model, tokenizer)
             elif own is not None:
-                tokenizer_of_json(str(own).encode(), model, str(contents.vocabulary.tokenizer_file))
+                carried_tokenizer(str(own).encode(), model, str(contents.vocabulary.tokenizer_file))
 
 
 def checked_threads(n_threads: int | None) -> int | None:
@@ -234,10 +235,23 @@ def _set(writer: GGUFWriter, contents: GGUFContents) -> None:
         "general.file_type": contents.file_type,
         **contents.vocabulary.metadata,
     }
+    metadata["general.name"] = name_for_engine(str(metadata["general.name"]), contents.vocabulary)
     for key, value in metadata.items():
         writer.set(key, value, _value_type(value))
     for key, (value, type) in ({} if contents.imatrix is None else quantizer_metadata(contents.imatrix)).items():
         writer.set(key, value, type)
+
+
+def name_for_engine(name: str, vocabulary: Vocabulary) -> str:
+    """A model's name, spelled so that the engine draws no wrong conclusions from it.
+
+    Where a name has "phi-3", the engine lets special tokens swallow the blanks behind them, and refuses vocabularies
+    without Phi-3's. That suits tokenizers with such tokens, for programs that ignore the carried one.
+    """
+    texts: Any = vocabulary.metadata["tokenizer.ggml.tokens"]
+    if vocabulary.swallows_blanks and {"</s>", "<unk>", "<s>", "<|endoftext|>"} <= set(texts):
+        return name
+    return re.sub("(phi)-?(3)", r"\1 \2", name, flags=re.IGNORECASE)
 
 
 def _value_type(value: Any) -> ValueType | None:

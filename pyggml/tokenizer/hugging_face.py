@@ -59,23 +59,23 @@ def _own_tokenizer(model: Model) -> Tokenizer:
     if data is None:
         return Tokenizer(model.vocab)
     try:
-        return tokenizer_of_json(data, model, f"{model.path}: {TOKENIZER_JSON}")
+        return carried_tokenizer(data, model, f"{model.path}: {TOKENIZER_JSON}")
     except TokenizerError as error:
         raise TokenizerError(f"{error}; {_WAY_AROUND}") from error
 
 
-def tokenizer_of_json(data: bytes, model: Model, name: str) -> Tokenizer:
-    """Opens a tokenizer from the content of a ``tokenizer.json``.
+def carried_tokenizer(data: bytes, model: Model, name: str) -> Tokenizer:
+    """Opens the tokenizer that a model's file carries or will carry.
 
     Args:
-        data: the content.
+        data: the content of a ``tokenizer.json``.
         model: the model that will read the ids.
         name: its name in messages.
 
     Raises:
         TokenizerError: as :func:`open_tokenizer`.
     """
-    return HuggingFaceTokenizer(files.parse_json(data, name), model.vocab, name)
+    return HuggingFaceTokenizer(files.parse_json(data, name), model.vocab, name, is_models_own=True)
 
 
 def tokenizer_for(model: Model, tokenizer: object) -> Tokenizer:
@@ -105,20 +105,22 @@ class HuggingFaceTokenizer(Tokenizer):
     It encodes and decodes; the model decides which tokens go around a text and which are never shown.
     """
 
-    def __init__(self, content: Mapping[str, Any], vocab: Vocab, name: str) -> None:
+    def __init__(self, content: Mapping[str, Any], vocab: Vocab, name: str, *, is_models_own: bool = False) -> None:
         """Creates it from the content of a ``tokenizer.json``.
 
         Args:
             content: the file's content.
             vocab: the model's vocabulary, which the caller keeps open.
             name: its name in messages.
+            is_models_own: whether the model's file carries it. Then it says which tokens swallow blanks: the engine
+                only guesses that from the model's name.
 
         Raises:
             TokenizerError: ``tokenizers`` cannot read it, or it belongs to another model.
         """
         super().__init__(vocab)
         self._name = name
-        self._as_tokens, self._as_text = self._guarded(lambda: _build(_adapted(content, vocab)))
+        self._as_tokens, self._as_text = self._guarded(lambda: _build(_adapted(content, vocab, is_models_own)))
         self._spelled = self._guarded(lambda: bytes_of_tokens(content.get("decoder")))
         self._separates_words = content.get("decoder") is None
         self._require_same_vocabulary()
@@ -202,16 +204,17 @@ class HuggingFaceTokenizer(Tokenizer):
         return TokenizerError(f"{self._name} is not this model's tokenizer: it {difference}; {_WAY_OUT}")
 
 
-def _adapted(content: Mapping[str, Any], vocab: Vocab) -> dict[str, Any]:
+def _adapted(content: Mapping[str, Any], vocab: Vocab, is_models_own: bool) -> dict[str, Any]:
     """Adapts a tokenizer's content to pyggml's needs.
 
-    Tokens around a text are added by pyggml, and nothing is truncated or padded. Tokens that are special or swallow
-    spaces in the model do so here too, so that both read a text the same way.
+    Tokens around a text are added by pyggml, and nothing is truncated or padded. Tokens that are special or, unless
+    this is the model's own tokenizer, swallow spaces in the model do so here too, so that both read a text alike.
     """
+    properties = {"special": _SPECIAL} if is_models_own else _PROPERTIES
     added = [dict(token) for token in content.get("added_tokens") or ()]
     for token in added:
         attr = vocab.attr(token["id"]) if 0 <= token["id"] < vocab.n_tokens else 0
-        for property, bits in _PROPERTIES.items():
+        for property, bits in properties.items():
             token[property] = bool(token.get(property) or attr & bits)
     return {**content, "added_tokens": added, "post_processor": None, "truncation": None, "padding": None}
 

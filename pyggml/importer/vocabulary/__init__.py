@@ -44,6 +44,7 @@ class Vocabulary:
         end_ids: the tokens that the directory's files name as ends of a text, ascending.
         difference: why the engine would cut some texts differently, so that the metadata have the checkpoint's own
             tokenizer too, which encodes; None: it cuts every text the same.
+        swallows_blanks: whether there are tokens that swallow the blanks behind them.
         tokenizer_file: the file that the tokenizer was read from.
         notes: for the report: tokens that were dropped or made up.
     """
@@ -52,6 +53,7 @@ class Vocabulary:
     n_tokens: int
     end_ids: tuple[int, ...]
     difference: str | None
+    swallows_blanks: bool
     tokenizer_file: Path
     notes: tuple[str, ...]
 
@@ -94,6 +96,7 @@ def read_vocabulary(directory: Path, config: Mapping[str, Any]) -> Vocabulary:
         n_tokens=len(tokens),
         end_ids=roles.special.ends,
         difference=_shown("; ".join(differences)) or None,
+        swallows_blanks=any("rstrip" in token.rules for token in kept),
         tokenizer_file=files.tokenizer_file,
         notes=tuple(_notes(roles.dropped, tokens)),
     )
