@@ -49,6 +49,19 @@ def test_every_model_type_has_its_keys(model_type: str) -> None:
         assert shared | rotations <= set(entry["computes"])
 
 
+@pytest.mark.parametrize("model_type", [name for name in MODEL_TYPES if name not in OWN_CODE])
+def test_what_the_data_says_no_layout_repeats(model_type: str) -> None:
+    layout = next(layout for layout in LAYOUTS if model_type in layout.model_types)
+    entry = KEYS["model_types"][model_type]
+    entry = KEYS["model_types"][entry.get("text", model_type)]
+    said = {key: value for key, value in entry["computes"].items() if value is not None}
+    for key, value in layout.switches.items():
+        assert value == said.get(entry["aliases"].get(key, key), value), key
+    if not set(layout.model_types) & set(OWN_CODE):  # for which the layout has to say everything
+        repeated = {key for key, value in layout.defaults.items() if said.get(entry["aliases"].get(key, key)) == value}
+        assert not repeated
+
+
 def test_what_was_read_is_what_the_sources_say() -> None:
     """Samples of every way in which a key is read."""
     types = KEYS["model_types"]

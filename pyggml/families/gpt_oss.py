@@ -54,12 +54,6 @@ GPT_OSS = Layout(
         "swiglu_limit": (7.0,),
     },
     defaults={
-        "head_dim": 64,
-        "num_key_value_heads": 8,
-        "num_local_experts": 128,
-        "num_experts_per_tok": 4,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 150_000.0,
         "rope_parameters": {
             "rope_type": "yarn",
             "factor": 32.0,
@@ -68,7 +62,6 @@ GPT_OSS = Layout(
             "truncate": False,
             "original_max_position_embeddings": 4096,
         },
-        "sliding_window": 128,
         "sliding_window_pattern": 2,
     },
     switches={"tie_word_embeddings": False},

@@ -62,7 +62,6 @@ MIXTRAL = replace(
     model_types=("mixtral",),
     hf_architectures=("MixtralForCausalLM",),
     name="Mixtral",
-    defaults={"rope_theta": 1e6, "num_local_experts": 8, "num_experts_per_tok": 2},
     tensors=(
         _parts.EMBEDDING,
         _parts.OUTPUT,

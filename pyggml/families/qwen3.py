@@ -30,7 +30,6 @@ QWEN3 = replace(
         *_parts.gated_feed_forward(),
     ),
     required={"hidden_act": ("silu",), "attention_bias": (False,)},
-    defaults={**qwen2.QWEN2.defaults, "head_dim": 128},
     is_head_dim_fixed=False,
     factors=_parts.DENSE_FACTORS,
 )
@@ -58,14 +57,6 @@ QWEN3_MOE = replace(
         *qwen2.EXPERTS,
     ),
     required={**QWEN3.required, "norm_topk_prob": (True,), **qwen2.EVERY_BLOCK},
-    defaults={
-        "use_sliding_window": False,
-        "sliding_window": 4096,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "moe_intermediate_size": 768,
-        "norm_topk_prob": False,
-    },
     spell=qwen2.spell_mixture,
     forms=qwen2.EXPERT_FORMS,
     n_expert="num_experts",

@@ -50,12 +50,13 @@ def reference_of(layout: Layout, model_type: object) -> Reference:
 
     Args:
         layout: the model's layout.
-        model_type: as its configuration spells it. If transformers does not have it, its checkpoints came with code of
-            their own, which may read any key.
+        model_type: as its configuration spells it; None: the layout's first. If transformers does not have it, its
+            checkpoints came with code of their own, which may read any key.
     """
     data = _data()
     common = frozenset(data["common"])
-    entry = data["model_types"].get(layout.model_type(model_type) or model_type)
+    name = layout.model_types[0] if model_type is None else layout.model_type(model_type) or model_type
+    entry = data["model_types"].get(name)
     if entry is None:
         unknown = Keys({}, common | layout.inert, is_complete=False)
         return Reference(unknown, Keys({}, frozenset(), is_complete=False), {}, {})
