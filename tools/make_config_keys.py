@@ -22,7 +22,7 @@ import subprocess
 import sys
 import textwrap
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +83,15 @@ class Reads:
 
     def add(self, tree: ast.AST, *, within_config: bool) -> None:
         """Adds what a piece of code reads."""
-        for key, default in _reads(tree, within_config):
-            self.keys.setdefault(key, default)
-        for key, default in _rope_reads(tree):
-            self.rope.setdefault(key, default)
+        _add(self.keys, _reads(tree, within_config))
+        _add(self.rope, _rope_reads(tree))
+
+
+def _add(known: dict[str, Any], reads: Iterable[tuple[str, Any]]) -> None:
+    """Adds keys; of several defaults, the first that the code says stays."""
+    for key, default in reads:
+        if known.get(key) is None:
+            known[key] = default
 
 
 def _reads(tree: ast.AST, within_config: bool) -> Iterator[tuple[str, Any]]:
@@ -177,10 +182,10 @@ def _model_reads(model_class: type) -> Reads:
         is_shared = thing.__module__ == "transformers.modeling_rope_utils"  # has keys by the kind of rotation
         part = Reads()
         part.add(tree, within_config=False)
-        reads.keys = {**part.keys, **reads.keys}
-        reads.rope = reads.rope if is_shared else {**part.rope, **reads.rope}
+        _add(reads.keys, part.keys.items())
+        _add(reads.rope, () if is_shared else part.rope.items())
         waiting += thing.__mro__[1:] if inspect.isclass(thing) else []
-        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        names = sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)})
         for value in (vars(sys.modules[thing.__module__]).get(name) for name in names):
             waiting += value.values() if type(value) is dict else [value]
     return reads
@@ -250,7 +255,9 @@ def _all_reads(config_class: type) -> Reads:
     kinds = (modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING, modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
     model = _model_reads(next(kind[config_class] for kind in kinds if config_class in kind))
     config = _config_reads(config_class)
-    return Reads({**config.keys, **model.keys}, {**config.rope, **model.rope})
+    _add(config.keys, model.keys.items())
+    _add(config.rope, model.rope.items())
+    return config
 
 
 def _plain_default(field: dataclasses.Field[Any]) -> Any:
