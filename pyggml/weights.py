@@ -178,7 +178,15 @@ class Transposed(Weight):
     def stored(self, rows: Rows) -> npt.NDArray[np.generic]:
         """See :class:`Weight`."""
         matrices, columns = np.divmod(np.arange(self.n_rows)[rows], self._n_each)
-        return self._array[matrices, :, columns]
+        found = np.empty((len(columns), self.n_cols), self._array.dtype)
+        for matrix in np.unique(matrices):
+            here = matrices == matrix
+            wanted = columns[here]
+            first = wanted.min()
+            # Copied in the order of the file first: two to three times as fast as picking numbers out of it one by one.
+            block = np.ascontiguousarray(self._array[matrix, :, first : wanted.max() + 1])
+            found[here] = block.T[wanted - first]
+        return found
 
 
 class Columns(Weight):

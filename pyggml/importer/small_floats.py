@@ -74,8 +74,9 @@ class Float4(Weight):
     def _blocks(self, rows: Rows, scales: Bytes, n_half: int) -> Bytes:
         """The engine's blocks: their scales, then codes, the first ``n_half`` of each group in the low halves."""
         n_scales = scales.shape[-1]
-        nibbles = self._nibbles(rows).reshape(-1, scales.shape[1], n_scales, 2, n_half)
-        packed = nibbles[..., 0, :] | nibbles[..., 1, :] << np.uint8(4)
+        pairs = self._packed[rows].reshape(-1, scales.shape[1], n_scales, 2, n_half // 2)
+        first, second = pairs[..., 0, :], pairs[..., 1, :]
+        packed = np.stack([first & 0x0F | second << np.uint8(4), first >> np.uint8(4) | second & 0xF0], axis=-1)
         return np.concatenate([scales, packed.reshape(*scales.shape[:2], -1)], axis=-1).reshape(len(scales), -1)
 
 
