@@ -74,6 +74,47 @@ def test_bounds_that_the_engine_rounds_are_noted(tmp_path: Path, caplog: pytest.
         assert any(note in record.getMessage() for record in caplog.records)
 
 
+def test_llama_4_as_it_was_published(tmp_path: Path) -> None:
+    """Its first configurations had a number for a switch, and a key for another program."""
+    config = references.write(tmp_path / "new", "llama 4 that sees")["config"]
+    text = {key: value for key, value in config["text_config"].items() if key != "layer_types"}
+    text |= {"attn_temperature_tuning": 4, "for_llm_compressor": False, "no_rope_layers": []}
+    references.write(tmp_path / "old", "llama 4 that sees")
+    change(tmp_path / "old", text_config=text)
+    for directory in ("new", "old"):
+        pyggml.convert(tmp_path / directory, tmp_path / f"{directory}.gguf")
+    new, old = (models.metadata_of(tmp_path / f"{directory}.gguf") for directory in ("new", "old"))
+    assert as_texts(new) == {**as_texts(old), "general.name": "new"}
+
+
+def test_experts_of_llama_4_may_be_stored_one_by_one(tmp_path: Path) -> None:
+    """As quantised checkpoints have them: each a matrix of its own, with rows for outputs."""
+    model = references.write(tmp_path / "stacked", "llama 4")
+    references.write(tmp_path / "single", "llama 4")
+    tensors: dict[str, Any] = {}
+    for name, shape in model["shapes"].items():
+        stored = checkpoints.drawn(name, tuple(shape))
+        if len(shape) == 2 or not name.endswith("_proj"):
+            tensors[name] = stored
+            continue
+        for expert, matrix in enumerate(np.swapaxes(stored.data, 1, 2)):
+            parts = {"gate_proj": matrix[: len(matrix) // 2], "up_proj": matrix[len(matrix) // 2 :]}
+            for part, rows in (parts if name.endswith("gate_up_proj") else {"down_proj": matrix}).items():
+                module = name.rpartition(".")[0]
+                tensors[f"{module}.{expert}.{part}.weight"] = checkpoints.Stored("BF16", np.ascontiguousarray(rows))
+    checkpoints.write_shards(tmp_path / "single", tensors, 2)
+    for form in ("stacked", "single"):
+        pyggml.convert(tmp_path / form, tmp_path / f"{form}.gguf")
+    with GGUFReader(tmp_path / "stacked.gguf") as stacked, GGUFReader(tmp_path / "single.gguf") as single:
+        assert list(stacked.tensors) == list(single.tensors)
+        for name in stacked.tensors:
+            np.testing.assert_array_equal(stacked.tensor(name), single.tensor(name))
+
+
+def as_texts(metadata: dict[str, object]) -> dict[str, str]:
+    return {key: str(value) for key, value in metadata.items()}
+
+
 def change(directory: Path, **keys: object) -> None:
     path = directory / "config.json"
     config: dict[str, Any] = json.loads(path.read_text())
