@@ -169,10 +169,6 @@ GEMMA3N = Layout(
     rope=frozenset({"local"}),
     window="needed",
     text_config="text_config",
-    prefixes={
-        "model.language_model.": "model.",
-        "language_model.model.": "model.",
-        "language_model.lm_head.": "lm_head.",
-    },
+    prefixes=_parts.LANGUAGE_MODEL,
     extra=_sharing_and_sparsity,
 )

@@ -15,6 +15,13 @@ from pyggml.weights import Columns, PlusOne, Reordered, Weight
 #: Tables of rotations and masks that older versions of transformers saved with the weights.
 SAVED_TABLES = (r"(.*\.)?rotary_emb\.(inv_freq|cos_cached|sin_cached)", r"(.*\.)?(attn|attention)\.(masked_bias|bias)")
 
+#: Prefixes of a language model's tensors in a multimodal one, by any version of transformers -> those on its own.
+LANGUAGE_MODEL = {
+    "language_model.model.": "model.",
+    "model.language_model.": "model.",
+    "language_model.lm_head.": "lm_head.",
+}
+
 #: The rotations that the engine supports for the architecture "llama".
 LLAMA_ROPE = frozenset({"factors", "longrope"})
 

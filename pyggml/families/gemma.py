@@ -46,6 +46,13 @@ def _gemma3(config: Config, sizes: Sizes) -> Mapping[str, Any]:
     return {"final_logit_softcapping": config.number("final_logit_softcapping")}
 
 
+_REQUIRED = {
+    "hidden_activation": ("gelu_pytorch_tanh",),
+    "hidden_act": ("gelu_pytorch_tanh", "gelu"),  # which transformers takes for the same, or does not read
+    "attention_bias": (False,),
+    "use_bidirectional_attention": (False,),
+}
+
 GEMMA1 = Layout(
     "gemma",
     model_types=("gemma",),
@@ -60,13 +67,7 @@ GEMMA1 = Layout(
         *_parts.gated_feed_forward(),
     ),
     ignored=_parts.SAVED_TABLES,
-    required={
-        "hidden_activation": ("gelu_pytorch_tanh",),
-        "hidden_act": ("gelu_pytorch_tanh", "gelu"),  # transformers takes "gelu" for the same here
-        "attention_bias": (False,),
-        "use_bidirectional_attention": (False,),
-        "tie_word_embeddings": (True,),
-    },
+    required={**_REQUIRED, "tie_word_embeddings": (True,)},
     switches={"tie_word_embeddings": True},
 )
 
@@ -86,13 +87,6 @@ GEMMA2 = replace(
         *_parts.attention(qkv_bias=None, out_bias=None),
         *_parts.gated_feed_forward(),
     ),
-    required={
-        "hidden_activation": ("gelu_pytorch_tanh",),
-        "hidden_act": ("gelu_pytorch_tanh", "gelu"),  # of no effect beside the other
-        "attention_bias": (False,),
-        "use_bidirectional_attention": (False,),
-        "tie_word_embeddings": (True,),
-    },
     defaults={"sliding_window_pattern": 2},
     window="needed",
     extra=_gemma2,
@@ -111,22 +105,13 @@ GEMMA3 = replace(
         _norm("blk.{i}.attn_k_norm.weight", "model.layers.{i}.self_attn.k_norm.weight", "head_dim"),
     ),
     ignored=(*_parts.SAVED_TABLES, r"(model\.)?(vision_tower|multi_modal_projector)\..*"),
-    required={
-        "hidden_activation": ("gelu_pytorch_tanh",),
-        "hidden_act": ("gelu_pytorch_tanh", "gelu"),  # of no effect beside the other
-        "attention_bias": (False,),
-        "use_bidirectional_attention": (False,),
-    },
+    required=_REQUIRED,
     defaults={},
     switches={"tie_word_embeddings": True},
     rope=frozenset({"local"}),
     window="layers",
     text_config="text_config",
-    prefixes={
-        "language_model.model.": "model.",
-        "model.language_model.": "model.",
-        "language_model.lm_head.": "lm_head.",
-    },
+    prefixes=_parts.LANGUAGE_MODEL,
     extra=_gemma3,
 )
 

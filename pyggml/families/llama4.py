@@ -89,11 +89,7 @@ LLAMA4 = Layout(
     sizes=_sizes,
     rope=frozenset({"factors"}),
     text_config="text_config",
-    prefixes={
-        "language_model.model.": "model.",
-        "model.language_model.": "model.",
-        "language_model.lm_head.": "lm_head.",
-    },
+    prefixes=_parts.LANGUAGE_MODEL,
     extra=_metadata,
 )
 

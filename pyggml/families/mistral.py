@@ -48,11 +48,7 @@ MISTRAL3 = replace(
     spell=_completed,
     rope=_parts.LLAMA_ROPE | {"temperature"},
     text_config="text_config",
-    prefixes={
-        "language_model.model.": "model.",
-        "model.language_model.": "model.",
-        "language_model.lm_head.": "lm_head.",
-    },
+    prefixes=_parts.LANGUAGE_MODEL,
 )
 
 _BLOCK = "model.layers.{i}"
