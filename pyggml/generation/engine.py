@@ -120,7 +120,8 @@ class Engine(Owner):
     ) -> Request:
         """Queues a generation and returns at once.
 
-        Submit it in the event loop in which it is read, or anywhere for threads.
+        Submit it in the event loop in which it is read, or anywhere for threads. A grammar or a JSON schema that the
+        model has not had before is compiled here; later requests share it.
 
         Args:
             token_ids: the prompt.

@@ -71,7 +71,8 @@ class Tokenizer(Owner):
         Raises:
             As :meth:`encode`.
         """
-        return self._surrounded([i for text, is_read in parts for i in self._encode(_checked(text), is_read)])
+        checked = ((_checked(text), flag("whether special tokens are read", is_read)) for text, is_read in parts)
+        return self._surrounded([i for text, is_read in checked for i in self._encode(text, is_read)])
 
     @cached_property
     def special_texts(self) -> Mapping[str, tuple[bool, bool]]:
@@ -137,7 +138,8 @@ class Tokenizer(Owner):
         ``</s>`` is one in Qwen 2: transformers reads it as text, whatever is around it.
         """
         vocab = self.vocab
-        found = {vocab.text(i): bool(vocab.attr(i) & TokenAttr.NORMAL) for i in vocab.special_ids if i != vocab.eos}
+        named = (vocab.eos, vocab.eot)
+        found = {vocab.text(i): bool(vocab.attr(i) & TokenAttr.NORMAL) for i in vocab.special_ids if i not in named}
         return frozenset(text for text, typed_normal in found.items() if is_markup(text, typed_normal))
 
     @cached_property
