@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -34,13 +35,20 @@ from test_safetensors import require_quick_error
 import pyggml
 from pyggml.errors import InferError, ModelLoadError, ModelNotFoundError, UnsupportedArchitectureError
 from pyggml.files.config import Config
+from pyggml.files.model_files import checkpoint_at
 from pyggml.gguf import GGUFReader
+from pyggml.importer.plan import read_plan
 from pyggml.importer.schemes.config_groups import ConfigGroups
 
 
 def written(directory: Path, format: Format) -> tuple[HFLlama, dict[str, Any]]:
     """A Llama whose linear layers are quantised, and its tensors."""
     llama = HFLlama()
+    return llama, write_quantized(directory, format, llama)
+
+
+def write_quantized(directory: Path, format: Format, llama: HFLlama) -> dict[str, Any]:
+    """Writes a Llama with quantised linear layers, which become what they mean; returns the tensors."""
     tensors: dict[str, Any] = {}
     for name, weight in llama.weights.items():
         if "_proj" in name:
@@ -50,7 +58,7 @@ def written(directory: Path, format: Format) -> tuple[HFLlama, dict[str, Any]]:
             tensors[name] = checkpoints.bf16(weight)
     llama.config |= format.config
     llama.write_tensors(directory, tensors)
-    return llama, tensors
+    return tensors
 
 
 @pytest.mark.parametrize("name", [name for name in IMPORTED if FORMATS[name].type])
@@ -318,3 +326,19 @@ def test_broken_quantised_tensors_are_named(tmp_path: Path, name: str) -> None:
     change(tensors)
     llama.write_tensors(tmp_path / "hf", tensors)
     require_quick_error(lambda: pyggml.convert(tmp_path / "hf", tmp_path / "out.gguf"), kind, message, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["packed 4 bits", "gptq", "nvfp4"])
+def test_a_plan_does_not_keep_the_scales_in_memory(tmp_path: Path, name: str) -> None:
+    """Of a large model in small groups they would be gigabytes."""
+    llama = HFLlama(n_embd=512, n_head=8, n_head_kv=8, head_dim=64, n_ff=512, n_layer=2)
+    n_weights = sum(weight.size for key, weight in llama.weights.items() if "_proj" in key)
+    write_quantized(tmp_path / "hf", FORMATS[name], llama)
+    files = checkpoint_at(tmp_path / "hf")
+    read_plan(files)
+    tracemalloc.start()
+    plan = read_plan(files)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(plan.tensors) > 14
+    assert kept < n_weights / 32 * 4 / 2

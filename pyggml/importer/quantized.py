@@ -40,7 +40,7 @@ class Affine(Weight):
         n_rows: int,
         n_cols: int,
         bits: int,
-        scales: Floats,
+        scales: Weight,
         zeros: Codes | None,
         group_of_column: npt.NDArray[np.intp] | None = None,
     ) -> None:
@@ -50,7 +50,7 @@ class Affine(Weight):
             n_rows: number of rows.
             n_cols: number of columns.
             bits: bits per code, 4 or 8.
-            scales: (n_rows, n_groups), finite.
+            scales: (n_rows, n_groups), finite. As floats they are not kept: there can be gigabytes of them.
             zeros: zero points, the same shape; None if all are 0.
             group_of_column: (n_cols,); None: groups are runs of equal length.
         """
@@ -58,9 +58,10 @@ class Affine(Weight):
         self._bits, self._scales = bits, scales
         self._zeros = None if zeros is None or not zeros.any() else zeros
         self._group_of_column = group_of_column
-        self._scale_error = _scale_error(scales)
+        values = scales.floats(slice(None))
+        self._scale_error = _scale_error(values)
         block_type = self._block_type()
-        self._set_type(block_type if block_type and self._zeros is None else float_type(scales, 2.0**bits))
+        self._set_type(block_type if block_type and self._zeros is None else float_type(values, 2.0**bits))
         if self._zeros is not None and block_type is not None:
             self.compact = copy.copy(self)
             self.compact._set_type(block_type)
@@ -71,14 +72,14 @@ class Affine(Weight):
 
     def floats(self, rows: Rows) -> Floats:
         """See :class:`Weight`."""
-        return np.multiply(self._without_zeros(rows), self._scales[rows][:, self._groups()], dtype=np.float32)
+        return np.multiply(self._without_zeros(rows), self._scales.floats(rows)[:, self._groups()], dtype=np.float32)
 
     def stored(self, rows: Rows) -> npt.NDArray[np.generic]:
         """See :class:`Weight`."""
         if not self.type.is_quantized:
             return super().stored(rows)
         codes = self._without_zeros(rows).reshape(-1, self.n_cols // _BLOCK, _BLOCK)
-        scales = _as_bytes(self._scales_of_blocks(self._scales[rows]))
+        scales = _as_bytes(self._scales_of_blocks(self._scales.floats(rows)))
         if self.type == GGMLType.Q8_0:
             parts = [scales, codes.astype(np.int8).view(np.uint8)]
         elif self.type == GGMLType.Q4_0:
@@ -102,13 +103,13 @@ class Affine(Weight):
     def _groups(self) -> npt.NDArray[np.intp]:
         if self._group_of_column is not None:
             return self._group_of_column
-        return np.repeat(np.arange(self._scales.shape[1]), self.n_cols // self._scales.shape[1])
+        return np.repeat(np.arange(self._scales.n_cols), self.n_cols // self._scales.n_cols)
 
     def _scales_of_blocks(self, scales: Floats) -> Floats:
-        return np.repeat(scales, self.n_cols // self._scales.shape[1] // _BLOCK, axis=1)
+        return np.repeat(scales, self.n_cols // self._scales.n_cols // _BLOCK, axis=1)
 
     def _block_type(self) -> GGMLType | None:
-        n_per_group = self.n_cols // self._scales.shape[1]
+        n_per_group = self.n_cols // self._scales.n_cols
         if self._group_of_column is not None or n_per_group % _BLOCK or self._scale_error > _ROUNDING:
             return None
         if self._zeros is None:
@@ -119,7 +120,7 @@ class Affine(Weight):
 class Bytes(Affine):
     """Codes of 8 bits, each a byte."""
 
-    def __init__(self, array: npt.NDArray[np.int8], scales: Floats, zeros: Codes | None) -> None:
+    def __init__(self, array: npt.NDArray[np.int8], scales: Weight, zeros: Codes | None) -> None:
         """Takes (n_rows, n_cols) codes."""
         self._array = array
         super().__init__(array.shape[0], array.shape[1], 8, scales, zeros)
@@ -137,7 +138,7 @@ class PackedAlongColumns(Affine):
         words: npt.NDArray[np.int32],
         n_cols: int,
         bits: int,
-        scales: Floats,
+        scales: Weight,
         zeros: Codes | None,
         group_of_column: npt.NDArray[np.intp] | None,
     ) -> None:
@@ -157,7 +158,7 @@ class PackedAlongRows(Affine):
         self,
         words: npt.NDArray[np.int32],
         bits: int,
-        scales: Floats,
+        scales: Weight,
         zeros: Codes | None,
         group_of_column: npt.NDArray[np.intp] | None,
     ) -> None:
@@ -174,7 +175,7 @@ class PackedAlongRows(Affine):
 class Interleaved(Affine):
     """The transposed matrix, with the codes of 8 neighbouring rows in each word, even rows first (AWQ)."""
 
-    def __init__(self, words: npt.NDArray[np.int32], scales: Floats, zeros: Codes | None) -> None:
+    def __init__(self, words: npt.NDArray[np.int32], scales: Weight, zeros: Codes | None) -> None:
         """Takes (n_cols, n_rows / 8) words."""
         self._words = words
         super().__init__(words.shape[1] * 8, words.shape[0], 4, scales, zeros)

@@ -28,6 +28,9 @@ from pyggml.weights import Weight
 
 Shape = tuple[int, ...]
 
+#: Of the scales of NVFP4: the largest weights divided by it are still float32.
+_SMALLEST_DIVISOR = 2.0**-100
+
 
 class CompressedTensors(Scheme):
     """Modules in groups, each with its own kind of codes."""
@@ -129,7 +132,7 @@ def _integers(module: Module, shape: Shape, group: Group, stored: str) -> Weight
     if tuple(stated.tolist()) != shape:
         raise module.error(f"weight_shape is {tuple(stated.tolist())}; by config.json it must be {shape}")
     words = module.array("weight_packed", (n_rows, -(-n_cols * group.bits // 32)), ("I32",))
-    groups = group_of_column(module, "weight_g_idx", n_cols, scales.shape[1])
+    groups = group_of_column(module, "weight_g_idx", n_cols, scales.n_cols)
     return PackedAlongColumns(words, n_cols, group.bits, scales, _zeros(module, shape, group), groups)
 
 
@@ -188,6 +191,6 @@ def _float4(module: Module, shape: Shape, group: Group) -> Weight:
     divisor = float(
         finite(module, "weight_global_scale", scale_shape(module, "weight_global_scale", shape, (1,), ())).item()
     )
-    if divisor == 0 or not np.isfinite(E4M3[scales]).all():
-        raise module.error("weight_scale holds NaN, or weight_global_scale is 0")
+    if abs(divisor) < _SMALLEST_DIVISOR or not np.isfinite(E4M3[scales]).all():
+        raise module.error("weight_scale holds NaN, or weight_global_scale is as good as 0")
     return NVFloat4(packed, scales, divisor)

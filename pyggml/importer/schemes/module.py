@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pyggml.errors import ModelLoadError
 from pyggml.files.config import Config
 from pyggml.quant import GGMLType
-from pyggml.weights import Floats, Weight, widen
+from pyggml.weights import Floats, Plain, Weight, widen
 
 FLOATS = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
 
@@ -106,7 +106,7 @@ def not_quantized(module: Module, said: str) -> ModelLoadError:
     )
 
 
-def scales_of(module: Module, suffix: str, shape: tuple[int, ...], *allowed: tuple[int, ...]) -> Floats:
+def scales_of(module: Module, suffix: str, shape: tuple[int, ...], *allowed: tuple[int, ...]) -> Weight:
     """Reads scales as a matrix, (n_rows, n_groups).
 
     Args:
@@ -120,7 +120,9 @@ def scales_of(module: Module, suffix: str, shape: tuple[int, ...], *allowed: tup
     """
     found = scale_shape(module, suffix, shape, *allowed)
     n_groups = found[1] if len(found) == 2 else 1
-    return np.broadcast_to(finite(module, suffix, found).reshape(-1, n_groups), (shape[0], n_groups))
+    finite(module, suffix, found)
+    stored = module.array(suffix, found, tuple(FLOATS)).reshape(-1, n_groups)
+    return Plain(np.broadcast_to(stored, (shape[0], n_groups)), FLOATS[module.dtype(suffix)])
 
 
 def scale_shape(module: Module, suffix: str, shape: tuple[int, ...], *allowed: tuple[int, ...]) -> tuple[int, ...]:

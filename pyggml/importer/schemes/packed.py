@@ -13,8 +13,17 @@ from pyggml.errors import UnsupportedArchitectureError
 from pyggml.files.config import Config
 from pyggml.importer import quantized
 from pyggml.importer.quantized import Codes, Interleaved, PackedAlongRows
-from pyggml.importer.schemes.module import Module, Scheme, exceptions, finite, group_of_column, not_quantized, pattern
-from pyggml.weights import Floats, Weight
+from pyggml.importer.schemes.module import (
+    FLOATS,
+    Module,
+    Scheme,
+    exceptions,
+    finite,
+    group_of_column,
+    not_quantized,
+    pattern,
+)
+from pyggml.weights import Transposed, Weight
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,7 @@ class Gptq(Packed):
         """See :class:`Packed`."""
         n_rows, n_cols = shape
         bits, scales = packing.bits, _scales(module, shape, packing)
-        n_groups = scales.shape[1]
+        n_groups = scales.n_cols
         words = module.array("qweight", (n_cols * bits // 32, n_rows), ("I32",))
         raw = module.array("qzeros", (n_groups, n_rows * bits // 32), ("I32",))
         zeros: Codes = np.ascontiguousarray(quantized.unpack(raw, bits, n_rows).T) + np.int16(self._minus)
@@ -95,7 +104,7 @@ class Awq(Packed):
         n_rows, n_cols = shape
         scales = _scales(module, shape, packing)
         words = module.array("qweight", (n_cols, n_rows // 8), ("I32",))
-        raw = module.array("qzeros", (scales.shape[1], n_rows // 8), ("I32",))
+        raw = module.array("qzeros", (scales.n_cols, n_rows // 8), ("I32",))
         return Interleaved(words, scales, np.ascontiguousarray(quantized.unpack_awq(raw).T))
 
 
@@ -190,7 +199,7 @@ def _extra_rules(config: Config, usual: Packing) -> Rules:
     return rules
 
 
-def _scales(module: Module, shape: tuple[int, ...], packing: Packing) -> Floats:
+def _scales(module: Module, shape: tuple[int, ...], packing: Packing) -> Weight:
     n_rows, n_cols = shape
     n_groups = -(-n_cols // (packing.group_size or n_cols))
     found = module.shape("scales")
@@ -199,4 +208,5 @@ def _scales(module: Module, shape: tuple[int, ...], packing: Packing) -> Floats:
             f"scales have shape {found}; by config.json there are {packing.bits}-bit codes in groups of "
             f"{packing.group_size or n_cols}, so for a weight of shape {shape} it must be {(n_groups, n_rows)}"
         )
-    return np.ascontiguousarray(finite(module, "scales", found).T)
+    finite(module, "scales", found)
+    return Transposed(module.array("scales", found, tuple(FLOATS))[None], FLOATS[module.dtype("scales")])
