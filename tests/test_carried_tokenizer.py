@@ -113,6 +113,33 @@ def test_a_report_says_where_the_tokenizer_is(path: Path, tiny_path: Path) -> No
     assert plain.tokenizer == "engine"
 
 
+# --- what is written --------------------------------------------------------------------------------------------
+
+
+def test_tokens_beyond_the_embedding_are_left_out(tmp_path: Path) -> None:
+    made = made_tokenizers.made("NFC")
+    n = made.n_tokens
+    made.reference["added_tokens"].append({**made.reference["added_tokens"][0], "id": n, "content": "<|beyond|>"})
+    checkpoint = HFLlama(n_vocab=n)
+    checkpoint.config.pop("eos_token_id")
+    report = pyggml.convert(made.write(checkpoint.write(tmp_path / "hf")), tmp_path / "model.gguf")
+    assert any("'<|beyond|>'" in note for note in report.notes)
+    with pyggml.load(tmp_path / "model.gguf", n_threads=1) as llm:
+        assert max(llm.tokenize("a<|beyond|>b")) < n
+        assert llm.tokenize("e\u0301", add_special=False) == llm.tokenize("\u00e9", add_special=False)
+
+
+def test_one_that_will_not_open_is_noticed_before_the_weights_are_converted(tmp_path: Path) -> None:
+    made = made_tokenizers.made("NFC")
+    made.reference["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Unheard-of"}]}
+    checkpoint = HFLlama(n_vocab=900)
+    checkpoint.config.pop("eos_token_id")
+    directory = made.write(checkpoint.write(tmp_path / "hf"))
+    with pytest.raises(TokenizerError, match=r"hf/tokenizer\.json: "):
+        pyggml.convert(directory, tmp_path / "model.gguf", progress=lambda _: pytest.fail("began to convert"))
+    assert not (tmp_path / "model.gguf").exists()
+
+
 # --- names from which the engine guesses which tokens swallow blanks -----------------------------------------------
 
 
