@@ -436,7 +436,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], type[InferError]]] = {
     "no tokenizer": (lambda d: (d / "tokenizer.json").unlink(), TokenizerError),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), ModelNotFoundError),
     "weights cut": (lambda d: (d / "model.safetensors").write_bytes(b"\x80" + bytes(7)), ModelLoadError),
-    "directory is a loop": (replace_by_link_to_itself, ModelNotFoundError),
+    "directory is a loop": (replace_by_link_to_itself, ModelLoadError),
     "weights are a loop": (lambda d: link_to_itself(d / "model.safetensors"), ModelLoadError),
     "index is a loop": (write_looping_index, ModelLoadError),
     "tokenizer is a loop": (lambda d: link_to_itself(d / "tokenizer.json"), TokenizerError),
