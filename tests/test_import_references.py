@@ -205,6 +205,19 @@ def test_a_gemma_3n_as_published(tmp_path: Path) -> None:
             np.testing.assert_array_equal(text.dequantized(name), whole.dequantized(name))
 
 
+def test_bases_of_rotations_that_are_left_out(tmp_path: Path) -> None:
+    """The sliding-window layers of a Gemma 3 have a base of their own, those of an OLMo 3 the others'."""
+    for name, bases in (("gemma 3", (1e6, 1e4)), ("olmo 3", (5e5, 5e5))):
+        config = write(tmp_path / name, name)["config"]
+        plain = {"full_attention": {"rope_type": "default"}, "sliding_attention": {"rope_type": "default"}}
+        (tmp_path / name / "config.json").write_text(json.dumps({**config, "rope_parameters": plain}))
+        pyggml.convert(tmp_path / name, tmp_path / "model.gguf")
+        metadata = models.metadata_of(tmp_path / "model.gguf")
+        architecture = metadata["general.architecture"]
+        found = [metadata[f"{architecture}.rope.{key}"] for key in ("freq_base", "freq_base_swa")]
+        assert tuple(found) == bases
+
+
 def test_what_a_ministral_3_leaves_out(tmp_path: Path) -> None:
     """The rotations that transformers then assumes."""
     config = dict(write(tmp_path / "hf", "ministral 3")["config"])

@@ -88,23 +88,22 @@ class _Parameters:
 
     @classmethod
     def read(cls, config: Config, layout: Layout) -> _Parameters:
-        theta = layout.defaults.get("rope_theta", 10_000.0)
-        nested = config.section("rope_parameters")
+        theta = config.number("rope_theta", layout.defaults.get("rope_theta", 10_000.0))
+        nested, local = config.section("rope_parameters"), None
         if nested is not None and isinstance(nested.get("full_attention"), dict):
             main = cls._of(config, nested.section("full_attention"), theta)
-            if layout.rope & {"local", "unscaled"}:
-                main.local = cls._of(config, nested.section("sliding_attention"), 10_000.0)
-            return main
-        section = config.section("rope_scaling")
-        main = cls._of(config, section if section is not None and section.values else nested, theta)
+            local = nested.section("sliding_attention")
+        else:
+            section = config.section("rope_scaling")
+            main = cls._of(config, section if section is not None and section.values else nested, theta)
         if "local" in layout.rope:
-            main.local = cls._of(config, None, config.number("rope_local_base_freq", 10_000.0), is_local=True)
+            main.local = cls._of(config, local, config.number("rope_local_base_freq", 10_000.0))
         elif "unscaled" in layout.rope:
-            main.local = cls._of(config, None, main.theta, is_local=True)
+            main.local = cls._of(config, local, theta)
         return main
 
     @classmethod
-    def _of(cls, config: Config, section: Config | None, theta: float, *, is_local: bool = False) -> _Parameters:
+    def _of(cls, config: Config, section: Config | None, theta: float) -> _Parameters:
         section = section or Config(config.path, {})
         kind = section.get("rope_type") or section.get("type") or "default"
         section.get("type")
@@ -116,7 +115,7 @@ class _Parameters:
         return cls(
             section,
             str(kind),
-            theta if is_local else section.number("rope_theta", config.number("rope_theta", theta)),
+            section.number("rope_theta", theta),
             section.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0)),
             n_ctx,
             inner if outer_original is None else config.integer("original_max_position_embeddings"),
