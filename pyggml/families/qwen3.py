@@ -73,6 +73,7 @@ FAMILY = Family(
     required_tokens=("<|im_end|>", "<|endoftext|>"),
     classes=("Qwen3",),
     variants=(
+        Variant("Qwen3-Coder", ("qwen3 coder",)),
         Variant("Qwen3-Next", ("qwen3 next",), {"architecture": ("qwen3next",)}),
         Variant("Qwen3 mixture of experts", ("qwen3 30b", "qwen3 235b"), {"architecture": ("qwen3moe",)}),
         Variant("Qwen3", ("qwen3", "qwen 3"), {"architecture": ("qwen3",)}),
