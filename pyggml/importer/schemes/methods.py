@@ -58,9 +58,9 @@ def scheme_of(config: Config) -> Scheme | None:
     section = config.section("quantization_config") or config.section("compression_config")
     if section is not None:
         method = _method(section)
-    elif config.get("quantization"):
+    elif isinstance(config.values.get("quantization"), dict):  # as MLX writes it
         section, method = config.section("quantization") or config, "mlx"
-    elif config.get("quantization_args") is not None:
+    elif isinstance(config.values.get("quantization_args"), dict):
         section, method = config.section("quantization_args") or config, "meta"
     else:
         return None
