@@ -81,9 +81,10 @@ void with_stack_for(size_t text_bytes, const std::function<void()> & body) {
     on_stack_for(text_bytes, body);
 }
 
-void on_stack_for(size_t text_bytes, const std::function<void()> & body) {
-    const Stack stack(BASE + text_bytes * BYTES_PER_CHAR);
-    Call        call = {body, static_cast<const char *>(stack.low()) + stack.size() / 2, {}};
+void on_stack_for(size_t text_bytes, const std::function<void()> & body, size_t spare) {
+    const size_t needed = BASE + text_bytes * BYTES_PER_CHAR;
+    const Stack  stack(needed + spare);
+    Call         call = {body, static_cast<const char *>(stack.low()) + spare + needed / 2, {}};
     run_on(stack, call);
     if (call.error.code != PYG_OK) {
         throw Failure{static_cast<pyg_code>(call.error.code), call.error.message, call.error.required_bytes,

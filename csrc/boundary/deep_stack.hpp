@@ -12,8 +12,9 @@ namespace pyg {
 // is no room for such a stack.
 void with_stack_for(size_t text_bytes, const std::function<void()> & body);
 
-// The same, always on a stack of its own.
-void on_stack_for(size_t text_bytes, const std::function<void()> & body);
+// The same, always on a stack of its own, with `spare` bytes below its end for what must not be stopped: nested lists
+// that are freed recurse once for each level.
+void on_stack_for(size_t text_bytes, const std::function<void()> & body, size_t spare = 0);
 
 // Whether this thread runs on such a stack and has used half of it.
 bool deep_in_stack() noexcept;

@@ -5,6 +5,7 @@
 #include "boundary/handles.hpp"
 #include "chat.h"
 #include "chat/jinja_limits.hpp"
+#include "chat/template_memory.hpp"
 
 #include <algorithm>
 
@@ -14,21 +15,31 @@ namespace pyg {
 char * owned_copy(const std::string & text);
 
 // Upstream's parsers recurse over their text, with a few kilobytes of stack per byte in the worst case, and templates
-// may recurse too, so they run on a large enough stack. What they throw becomes a failure with `code`.
+// may recurse too, so they run on a large enough stack, and with limited memory. What they throw becomes a failure with
+// `code`.
 template <class Body>
 void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Body && body) {
     constexpr size_t STACKS_OF_A_REGEX = 4;
     constexpr size_t SHORT_TEXT        = 512;
-    on_stack_for(STACKS_OF_A_REGEX * std::max(text_bytes, SHORT_TEXT), [&] {
+    constexpr size_t MEMORY            = 256 << 20;
+    constexpr size_t MEMORY_PER_BYTE   = 256;  // measured: 120, for many short messages
+    const size_t     memory            = MEMORY + text_bytes * MEMORY_PER_BYTE;
+    const auto       limited           = [&] {
         start_jinja_clock();
+        const TemplateMemory limit(memory);
         try {
             body();
         } catch (const std::bad_alloc &) {
+            if (TemplateMemory::refusal()) {
+                throw fail(code, "%s: %s", what, TemplateMemory::refusal());
+            }
             throw;
         } catch (const std::exception & e) {
             throw fail(code, "%s: %s", what, e.what());
         }
-    });
+    };
+    // A level of a nested list takes more memory than stack to free it.
+    on_stack_for(STACKS_OF_A_REGEX * std::max(text_bytes, SHORT_TEXT), limited, memory);
 }
 
 // The format of the answers to one prompt. Immutable.

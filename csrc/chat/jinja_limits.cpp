@@ -1,6 +1,7 @@
 #include "chat/jinja_limits.hpp"
 
 #include "boundary/deep_stack.hpp"
+#include "chat/template_memory.hpp"
 #include "jinja/runtime.h"
 
 #include <cmath>
@@ -10,7 +11,7 @@
 namespace {
 
 constexpr time_t   MAX_CPU_S           = 3;  // the longest conversations take milliseconds
-constexpr uint32_t STEPS_BETWEEN_LOOKS = 4;
+constexpr uint32_t STEPS_BETWEEN_LOOKS = 16;
 constexpr int      MAX_RANGE           = 100000;  // the limit of jinja2's sandbox
 constexpr double   MAX_NUMBER          = 1e18;    // upstream counts one step past the end of a range
 
@@ -75,8 +76,10 @@ const jinja::func_builtins & pyg_jinja_builtins() {
 }
 
 void pyg_jinja_step() {
-    if (pyg::deep_in_stack()) {
-        t_stopped = "the template calls itself too many times";
+    if (pyg::TemplateMemory::refusal()) {
+        t_stopped = pyg::TemplateMemory::refusal();
+    } else if (pyg::deep_in_stack()) {
+        t_stopped = pyg::TOO_DEEP;
     } else if (++t_steps % STEPS_BETWEEN_LOOKS == 0 && cpu_time().tv_sec - t_start.tv_sec > MAX_CPU_S) {
         t_stopped = "the template does not end";
     }

@@ -1,0 +1,140 @@
+"""Chat templates that take all the memory they get, or nest without end: refused, and the process lives on."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import models
+import pytest
+
+import pyggml
+from pyggml import system
+
+
+def grown(start: str, step: str, n: int = 100, end: str = "") -> str:
+    """A template that repeats a step with ``ns.x``."""
+    loop = f"{{% for i in range({n}) %}}{step}{{% endfor %}}"
+    return f"{{% set ns = namespace(x={start}) %}}{loop}{end}"
+
+
+TOO_LARGE = {
+    "doubled": grown("'ab'", "{% set ns.x = ns.x ~ ns.x %}"),
+    "added": grown("'ab'", "{% set ns.x = ns.x + ns.x %}"),
+    "listed": grown("[1]", "{% set ns.x = ns.x + ns.x %}"),
+    "replaced": grown("'ab'", "{% set ns.x = ns.x|replace('a', ns.x)|replace('b', ns.x) %}"),
+    "repeated": "{{ 'a' * 1000000000000 }}",
+    "joined": "{{ range(100000)|join('a' * 100000) }}",
+    "indented": "{{ 'a\\nb'|indent(100000000000) }}",
+    "as JSON": "{{ [1, [2]]|tojson(indent=100000000000) }}",
+    "printed": grown("'a' * 100000000", "{{ ns.x }}"),
+    "shared": grown("[1]", "{% set ns.x = [ns.x, ns.x] %}", 60, "{{ ns.x }}"),
+    "passed on": "{% macro f(x) %}{{ f(x ~ x) }}{% endmacro %}{{ f('a') }}",
+}
+TOO_DEEP = {
+    "in itself": "{% set l = [] %}{% set _ = l.append(l) %}{{ l }}",
+    "in itself as JSON": "{% set l = [] %}{% set _ = l.append(l) %}{{ l|tojson }}",
+    "nested": grown("[]", "{% set ns.x = [ns.x] %}", 8000, "{{ ns.x }}"),
+}
+ENDLESS_TEXT = {
+    "shared as JSON": grown("[1]", "{% set ns.x = [ns.x, ns.x] %}", 60, "{{ ns.x|tojson }}"),
+    "shared as text": grown("[1]", "{% set ns.x = [ns.x, ns.x] %}", 60, "{{ ns.x|string|length }}"),
+}
+RENDER = """
+import resource, sys, pyggml
+def most_mib():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+with pyggml.Model(pyggml.SHIPPED_MODEL) as model:
+    with pyggml.ChatTemplates(model) as templates:
+        templates.render([{"role": "user", "content": "hi"}])
+    before = most_mib()
+    try:
+        with pyggml.ChatTemplates(model, sys.argv[1]) as templates:
+            print(len(templates.render([{"role": "user", "content": "hi"}]).text))
+    except pyggml.InvalidParameterError as error:
+        print(error)
+    with pyggml.ChatTemplates(model) as templates:  # the process is as good as before
+        assert templates.render([{"role": "user", "content": "hi"}]).text
+    print(most_mib() - before)
+"""
+counts_memory = pytest.mark.skipif(
+    sys.platform != "linux" or bool(system.build_info().sanitize), reason="only Linux builds without sanitizers count"
+)
+
+
+def rendered_alone(template: str) -> tuple[str, int]:
+    """What a process of its own says about a template, and the memory in MiB that it took."""
+    done = subprocess.run([sys.executable, "-c", RENDER, template], capture_output=True, text=True, check=True)
+    text, _, mib = done.stdout.strip().rpartition("\n")
+    return text, int(mib)
+
+
+@counts_memory
+@pytest.mark.parametrize("template", TOO_LARGE.values(), ids=TOO_LARGE.keys())
+def test_templates_that_take_memory_without_end(template: str) -> None:
+    text, mib = rendered_alone(template)
+    assert "the template takes too much memory" in text
+    assert mib < 600
+
+
+@counts_memory
+@pytest.mark.parametrize("template", TOO_DEEP.values(), ids=TOO_DEEP.keys())
+def test_templates_that_nest_without_end(template: str) -> None:
+    text, mib = rendered_alone(template)
+    assert "calls itself, or nests lists, too many times" in text
+    assert mib < 600
+
+
+@pytest.mark.slow  # until the time is over
+@counts_memory
+@pytest.mark.parametrize("template", ENDLESS_TEXT.values(), ids=ENDLESS_TEXT.keys())
+def test_texts_without_end(template: str) -> None:
+    text, mib = rendered_alone(template)
+    assert "the template does not end" in text
+    assert mib < 600
+
+
+@pytest.mark.slow  # upstream walks the whole list at every step
+@counts_memory
+def test_deep_lists_are_freed() -> None:
+    """By a recursion that nothing may stop."""
+    assert rendered_alone(grown("[]", "{% set ns.x = [ns.x] %}", 20000, "fine"))[0] == "4"
+
+
+STEPS = (
+    "{% set ns.x = ns.x ~ ns.x %}",
+    "{% set ns.x = ns.x ~ 'some text' %}",
+    "{% set ns.x = ns.x|string * 3 %}",
+    "{% set ns.x = [ns.x, ns.x] %}",
+    "{% set ns.x = [ns.x] %}",
+    "{% set ns.x = ns.x|tojson %}",
+    "{% set ns.x = ns.x|string|replace('a', ns.x|string) %}",
+    "{% set ns.x = ns.x|string|upper|trim %}",
+    "{% set ns.x = range(1000)|join(ns.x|string) %}",
+    "{% set ns.x = {'a': ns.x, 'b': ns.x} %}",
+    "{% set ns.x = (ns.x|string).split('a') %}",
+    "{% set ns.x = ns.x|list %}",
+    "{{ ns.x }}",
+    "{% if ns.x == [ns.x] %}{{ ns.x }}{% endif %}",
+)
+
+
+@counts_memory
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 40))])
+def test_random_templates_that_grow(seed: int) -> None:
+    """Whatever they do, they are rendered or refused, and take no more than the limit and what freeing it needs."""
+    draw = random.Random(seed)
+    step = "".join(draw.sample(STEPS, draw.randint(1, 4)))
+    text, mib = rendered_alone(grown(draw.choice(["'a'", "[1, 'a']"]), step, draw.choice([20, 200]), "{{ ns.x }}"))
+    assert text
+    assert mib < 900
+
+
+@counts_memory
+def test_long_conversations_have_room() -> None:
+    text = (models.VOCABULARIES / "templates" / "Qwen-Qwen3-0.6B.jinja").read_text("utf-8")
+    with pyggml.Model(pyggml.SHIPPED_MODEL) as model, pyggml.ChatTemplates(model, text) as templates:
+        many = [{"role": ("user", "assistant")[i % 2], "content": "hi"} for i in range(501)]
+        assert len(templates.render(many).text) > 501 * 20
+        assert len(templates.render([{"role": "user", "content": "x" * 10**7}]).text) > 10**7
