@@ -196,6 +196,16 @@ def test_in_the_language_model_of_another_they_are_named_with_it(tmp_path: Path)
     assert plan.ignored == ("is_seeing", "text_config.neftune_noise_alpha")
 
 
+@pytest.mark.parametrize("model_type", [None, [], {}, 3, "llama", "gemma3"])
+def test_a_language_model_inside_is_what_the_whole_says(tmp_path: Path, model_type: Any) -> None:
+    config = write(tmp_path / "hf", "gemma 3 that sees")["config"]
+    text = {**config["text_config"], "model_type": model_type}
+    plan = plan_of(tmp_path / "hf", config, text_config=text)
+    assert plan.metadata["gemma3.context_length"] == config["text_config"]["max_position_embeddings"]
+    with pytest.raises(UnsupportedArchitectureError, match="attn_logit_softcapping"):  # which Llama does not know
+        plan_of(tmp_path / "hf", config, text_config={**text, "attn_logit_softcapping": 50.0})
+
+
 # --- model types --------------------------------------------------------------------------------------------------
 
 

@@ -221,6 +221,7 @@ def _config_reads(config_class: type) -> Reads:
 
 def entry_of(model_type: str) -> dict[str, Any] | None:
     """What transformers does with the keys of a model type; None if it does not have it."""
+    from transformers import PreTrainedConfig
     from transformers.models.auto import configuration_auto
 
     if model_type not in configuration_auto.CONFIG_MAPPING:
@@ -246,7 +247,10 @@ def entry_of(model_type: str) -> dict[str, Any] | None:
         "computes": dict(sorted(computes.items())),
         "defines": sorted({aliases.get(name, name) for name in fields} - set(computes) - common_keys()),
     }
-    return {**entry, "text": section.model_type} if section else {**entry, "rope": dict(sorted(reads.rope.items()))}
+    if section is None:
+        return {**entry, "rope": dict(sorted(reads.rope.items()))}
+    is_fixed = issubclass(section.config_class, PreTrainedConfig)  # or the section's own model_type decides
+    return {**entry, "text": section.model_type, "is_text_fixed": is_fixed}
 
 
 def _all_reads(config_class: type) -> Reads:

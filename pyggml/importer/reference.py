@@ -25,7 +25,8 @@ class Reference:
         rope: those of every description of rotations in it.
         rope_kinds: by kind of rotation, the keys that are read besides.
         aliases: other names of keys.
-        text: in a multimodal model, the ``model_type`` of the language model, if the configuration does not say it.
+        text: in a multimodal model, the ``model_type`` of the language model.
+        is_text_fixed: whether it has that even if the configuration says another.
     """
 
     keys: Keys
@@ -33,6 +34,7 @@ class Reference:
     rope_kinds: Mapping[str, Mapping[str, Any]]
     aliases: Mapping[str, str]
     text: str | None = None
+    is_text_fixed: bool = True
 
     @property
     def is_of_text(self) -> bool:
@@ -56,7 +58,7 @@ def reference_of(layout: Layout, model_type: object) -> Reference:
     data = _data()
     common = frozenset(data["common"])
     name = layout.model_types[0] if model_type is None else layout.model_type(model_type) or model_type
-    entry = data["model_types"].get(name)
+    entry = data["model_types"].get(name) if isinstance(name, str) else None
     if entry is None:
         unknown = Keys({}, common | layout.inert, is_complete=False)
         return Reference(unknown, Keys({}, frozenset(), is_complete=False), {}, {})
@@ -66,6 +68,7 @@ def reference_of(layout: Layout, model_type: object) -> Reference:
         data["rope"],
         entry["aliases"],
         entry.get("text"),
+        entry.get("is_text_fixed", True),
     )
 
 
@@ -87,11 +90,12 @@ def language_model_of(config: Config, layout: Layout) -> tuple[Config, Reference
         config.require_all_known(reference.keys)
         config = section
     if reference.text is not None:
-        inner = reference_of(layout, config.values.get("model_type"))
+        given = None if reference.is_text_fixed else config.values.get("model_type")
+        inner = reference_of(layout, given)
         reference = inner if inner.is_of_text else reference_of(layout, reference.text)
     values = {key: value for key, value in reference.keys.computes.items() if value is not None and key not in _SAID}
-    given = {reference.aliases.get(key, key): value for key, value in config.values.items()}
-    values |= {key: value for key, value in given.items() if value is not None or type(values.get(key)) is not bool}
+    renamed = {reference.aliases.get(key, key): value for key, value in config.values.items()}
+    values |= {key: value for key, value in renamed.items() if value is not None or type(values.get(key)) is not bool}
     spelled = values if layout.spell is None else layout.spell(values)
     return config.with_values({**layout.defaults, **spelled, **around}), reference
 
