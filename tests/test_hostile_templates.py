@@ -35,7 +35,7 @@ TOO_LARGE = {
 TOO_DEEP = {
     "in itself": "{% set l = [] %}{% set _ = l.append(l) %}{{ l }}",
     "in itself as JSON": "{% set l = [] %}{% set _ = l.append(l) %}{{ l|tojson }}",
-    "nested": grown("[]", "{% set ns.x = [ns.x] %}", 8000, "{{ ns.x }}"),
+    "nested": grown("[]", "{% set ns.x = [ns.x] %}", 16000, "{{ ns.x }}"),
 }
 ENDLESS_TEXT = {
     "shared as JSON": grown("[1]", "{% set ns.x = [ns.x, ns.x] %}", 60, "{{ ns.x|tojson }}"),
