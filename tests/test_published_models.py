@@ -1,0 +1,106 @@
+"""Real models, of which there are none here: each GGUF file and directory under ``$PYGGML_TEST_MODELS`` is loaded.
+
+Tests take no files from the network, so whoever has models names their folder. Whatever is in it has to load, to write
+the same text twice, to end its turn by itself, and to come from its family's own method.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pyggml
+
+FOLDER = os.environ.get("PYGGML_TEST_MODELS", "")
+PROMPT = "The capital of France is"
+QUESTION = [{"role": "user", "content": "What is the capital of France? Answer with one word."}]
+
+
+def found(folder: Path) -> list[Path]:
+    """The models in a folder and below: GGUF files, split sets by their first part, and Hugging Face directories."""
+    if not folder.is_dir():
+        raise NotADirectoryError(f"PYGGML_TEST_MODELS is {folder}, which is not a directory")
+    files = [path for path in folder.rglob("*.gguf") if not path.name.startswith(("mmproj", "ggml-vocab"))]
+    whole = [path for path in files if "-of-" not in path.name or "-00001-of-" in path.name]
+    directories = [path.parent for path in folder.rglob("config.json") if any(path.parent.glob("*.safetensors"))]
+    return sorted([*whole, *directories])
+
+
+PUBLISHED = found(Path(FOLDER)) if FOLDER else []
+GPU = any(device.type in ("gpu", "igpu") for device in pyggml.devices())
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PUBLISHED, reason="PYGGML_TEST_MODELS names no folder with models"),
+]
+
+
+@pytest.fixture(scope="module", params=PUBLISHED or [Path("none")], ids=lambda path: path.name)
+def path(request: pytest.FixtureRequest) -> Path:
+    found: Path = request.param
+    return found
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "cpu",
+        pytest.param(
+            "gpu",
+            marks=[pytest.mark.gpu, pytest.mark.skipif(not GPU, reason="needs a GPU that the build supports")],
+        ),
+    ],
+)
+def device(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def llm(path: Path, device: str) -> Iterator[pyggml.LLM]:
+    with pyggml.load(path, device=device, n_ctx=2048, n_parallel=1, prefix_cache=False) as llm:
+        yield llm
+
+
+def test_greedy_text_is_there_and_stable(llm: pyggml.LLM) -> None:
+    first, second = (llm.generate(PROMPT, max_tokens=48) for _ in range(2))
+    assert first.text.strip()
+    assert (second.text, second.token_ids, second.finish_reason) == (first.text, first.token_ids, first.finish_reason)
+    assert "�" not in first.text or first.finish_reason == "length"  # the last character may be cut
+    print(f"{llm!r}: {first.text!r}")
+
+
+def test_a_stream_gives_the_same_text(llm: pyggml.LLM) -> None:
+    whole = llm.generate(PROMPT, max_tokens=24).text
+    assert "".join(chunk.text for chunk in llm.stream(PROMPT, max_tokens=24)) == whole
+
+
+def test_text_survives_the_tokenizer(llm: pyggml.LLM) -> None:
+    text = "Hello, world! 12,345 + 1 = ? Größe, 日本語, 🙂\n\tdef f(x): return x"
+    assert llm.detokenize(llm.tokenize(text)) == text
+
+
+def test_a_chat_ends_by_itself(llm: pyggml.LLM) -> None:
+    if "tokenizer.chat_template" not in llm.metadata:
+        pytest.skip(f"{llm.model.path} has no chat template")
+    answer = llm.chat(QUESTION, max_tokens=1500)
+    assert answer.finish_reason == "stop"
+    assert isinstance(answer.stop_reason, int)
+    assert answer.stop_reason in llm.stop_tokens
+    assert (answer.message.content or answer.message.reasoning_content or "").strip()
+    print(f"{llm!r}: {answer.message.content!r}")
+
+
+def test_its_familys_method_loads_it(path: Path, llm: pyggml.LLM, device: str) -> None:
+    expected = llm.generate(PROMPT, max_tokens=16)
+    plan = pyggml.inspect(path).plan
+    assert plan is not None
+    use = getattr(pyggml.Inference(device), plan.factory)
+    with use(path, n_ctx=2048, n_parallel=1, prefix_cache=False) as model:
+        assert type(model).__name__ == plan.python_class
+        completion = asyncio.run(model.forward(PROMPT, 16, completion=True))
+    assert (completion.text, completion.token_ids) == (expected.text, expected.token_ids)
