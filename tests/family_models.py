@@ -5,24 +5,37 @@ Tensor names and shapes are those that the engine asks for (`vendor/llama.cpp/sr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import models
 import numpy as np
 
-N_EMBD = 32
-N_LAYER = 2
 N_HEAD = 2
-N_HEAD_KV = 1
-HEAD_DIM = N_EMBD // N_HEAD
-N_KV = N_HEAD_KV * HEAD_DIM
-N_FF = 48
 N_EXPERT = 4
 N_CTX_TRAIN = 256
 
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a model is, with one key head for all."""
+
+    n_layer: int = 2
+    n_embd: int = 32
+    n_ff: int = 48
+    n_head: int = N_HEAD
+    n_expert: int = N_EXPERT
+
+    @property
+    def head_dim(self) -> int:
+        return self.n_embd // self.n_head
+
+    def of(self, names: Sequence[str]) -> tuple[int, ...]:
+        """The sizes of these names."""
+        return tuple(getattr(self, name) for name in names)
 
 
 @dataclass(frozen=True)
@@ -43,8 +56,8 @@ class Layout:
         ffn_norm: what feed-forward takes has a norm of its own.
         output_bias: so have the logits.
         output: "optional", and the embedding where it is left out; "required"; or "tied", always.
-        others: further tensors of a block, by shape.
-        n_layer: number of blocks.
+        others: further tensors of a block, by shape, as names of sizes.
+        min_layers: the fewest blocks that the engine accepts.
     """
 
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -60,9 +73,11 @@ class Layout:
     ffn_norm: bool = True
     output_bias: bool = False
     output: str = "optional"
-    others: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    n_layer: int = N_LAYER
+    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    min_layers: int = 1
 
+
+SMALL = Size()
 
 LAYOUTS = {
     "llama": Layout(),
@@ -95,12 +110,12 @@ LAYOUTS = {
     "cohere2": Layout(facts={"logit_scale": 0.0625, "attention.sliding_window": 32}, ffn_norm=False, output="tied"),
     "llama4": Layout(
         ffn="experts",
-        facts={"expert_feed_forward_length": N_FF, "interleave_moe_layer_step": 1},
-        n_layer=4,  # the engine needs one of those without rotations
+        facts={"interleave_moe_layer_step": 1},
+        min_layers=4,  # the engine needs one of those without rotations
         others={
-            "ffn_gate_shexp.weight": (N_FF, N_EMBD),
-            "ffn_up_shexp.weight": (N_FF, N_EMBD),
-            "ffn_down_shexp.weight": (N_EMBD, N_FF),
+            "ffn_gate_shexp.weight": ("n_ff", "n_embd"),
+            "ffn_up_shexp.weight": ("n_ff", "n_embd"),
+            "ffn_down_shexp.weight": ("n_embd", "n_ff"),
         },
     ),
     "gpt-oss": Layout(
@@ -109,14 +124,14 @@ LAYOUTS = {
         ffn="experts",
         ffn_norm=False,
         output="required",
-        facts={"expert_feed_forward_length": N_FF, "attention.sliding_window": 32},
+        facts={"attention.sliding_window": 32},
         others={
-            "post_attention_norm.weight": (N_EMBD,),
-            "attn_sinks.weight": (N_HEAD,),
-            "ffn_gate_inp.bias": (N_EXPERT,),
-            "ffn_gate_exps.bias": (N_EXPERT, N_FF),
-            "ffn_up_exps.bias": (N_EXPERT, N_FF),
-            "ffn_down_exps.bias": (N_EXPERT, N_EMBD),
+            "post_attention_norm.weight": ("n_embd",),
+            "attn_sinks.weight": ("n_head",),
+            "ffn_gate_inp.bias": ("n_expert",),
+            "ffn_gate_exps.bias": ("n_expert", "n_ff"),
+            "ffn_up_exps.bias": ("n_expert", "n_ff"),
+            "ffn_down_exps.bias": ("n_expert", "n_embd"),
         },
     ),
     "starcoder2": Layout(norm_bias=True, qkv_bias=True, out_bias=True, ffn="plain", ffn_bias=True),
@@ -335,15 +350,16 @@ def write(
     layout: str | None = None,
     name: str = "a model",
     tied: bool = True,
+    size: Size = SMALL,
 ) -> Path:
     """A model of an architecture; without ``tied``, with output weights that are the embedding's all the same."""
     shape = LAYOUTS[layout or architecture]
     tokens = vocabulary["tokenizer.ggml.tokens"]
     assert isinstance(tokens, list)
-    weights = _weights(shape, len(tokens))
+    weights = _weights(shape, size, len(tokens))
     if shape.output == "required" or (shape.output == "optional" and not tied):
         weights["output.weight"] = weights["token_embd.weight"]
-    facts = {"general.architecture": architecture, "general.name": name, **_hyper_parameters(architecture, shape)}
+    facts = {"general.architecture": architecture, "general.name": name, **_hyper_parameters(architecture, shape, size)}
     return models.write(path, {**facts, **vocabulary}, weights)
 
 
@@ -402,72 +418,76 @@ def _floats(value: object) -> list[float]:
     return [float(number) for number in value]
 
 
-def _hyper_parameters(architecture: str, layout: Layout) -> dict[str, object]:
+def _hyper_parameters(architecture: str, layout: Layout, size: Size) -> dict[str, object]:
     facts: dict[str, object] = {
         "context_length": N_CTX_TRAIN,
-        "embedding_length": N_EMBD,
-        "block_count": layout.n_layer,
-        "feed_forward_length": N_FF,
-        "attention.head_count": N_HEAD,
-        "attention.head_count_kv": N_HEAD_KV,
-        "attention.key_length": HEAD_DIM,
-        "attention.value_length": HEAD_DIM,
+        "embedding_length": size.n_embd,
+        "block_count": max(size.n_layer, layout.min_layers),
+        "feed_forward_length": size.n_ff,
+        "attention.head_count": size.n_head,
+        "attention.head_count_kv": 1,
+        "attention.key_length": size.head_dim,
+        "attention.value_length": size.head_dim,
         "attention.layer_norm_rms_epsilon": 1e-5,
         "attention.layer_norm_epsilon": 1e-5,
-        "rope.dimension_count": HEAD_DIM,
+        "rope.dimension_count": size.head_dim,
         "rope.freq_base": 10_000.0,
     }
     if layout.ffn == "experts":
-        facts |= {"expert_count": N_EXPERT, "expert_used_count": 2}
+        facts |= {"expert_count": size.n_expert, "expert_used_count": 2, "expert_feed_forward_length": size.n_ff}
     return {f"{architecture}.{key}": value for key, value in {**facts, **layout.facts}.items()}
 
 
-def _weights(layout: Layout, n_vocab: int) -> models.Weights:
+def _weights(layout: Layout, size: Size, n_vocab: int) -> models.Weights:
     draw = models.Draw(0)
     weights = {
-        "token_embd.weight": draw(n_vocab, N_EMBD, scale=1.0),
-        **_norm(draw, "output_norm", layout),
+        "token_embd.weight": draw(n_vocab, size.n_embd, scale=1.0),
+        **_norm(draw, "output_norm", layout, size),
     }
     if layout.output_bias:
         weights["output.bias"] = draw(n_vocab, scale=0.1)
-    for i in range(layout.n_layer):
-        weights |= {f"blk.{i}.{name}": data for name, data in _layer(draw, layout).items()}
+    for i in range(max(size.n_layer, layout.min_layers)):
+        weights |= {f"blk.{i}.{name}": data for name, data in _layer(draw, layout, size).items()}
     return weights
 
 
-def _layer(draw: models.Draw, layout: Layout) -> models.Weights:
-    weights = _norm(draw, "attn_norm", layout) if layout.pre_norms else {}
+def _layer(draw: models.Draw, layout: Layout, size: Size) -> models.Weights:
+    weights = _norm(draw, "attn_norm", layout, size) if layout.pre_norms else {}
     if layout.fused_qkv:
-        weights |= _linear(draw, "attn_qkv", N_EMBD + 2 * N_KV, N_EMBD, bias=layout.qkv_bias)
+        weights |= _linear(draw, "attn_qkv", size.n_embd + 2 * size.head_dim, size.n_embd, bias=layout.qkv_bias)
     else:
-        for name, n_out in (("attn_q", N_EMBD), ("attn_k", N_KV), ("attn_v", N_KV)):
-            weights |= _linear(draw, name, n_out, N_EMBD, bias=layout.qkv_bias)
-    weights |= _linear(draw, "attn_output", N_EMBD, N_EMBD, bias=layout.out_bias)
+        for name, n_out in (("attn_q", size.n_embd), ("attn_k", size.head_dim), ("attn_v", size.head_dim)):
+            weights |= _linear(draw, name, n_out, size.n_embd, bias=layout.qkv_bias)
+    weights |= _linear(draw, "attn_output", size.n_embd, size.n_embd, bias=layout.out_bias)
     if layout.qk_norm:
-        widths = {"q": N_EMBD, "k": N_KV} if layout.qk_norm == "all" else {"q": HEAD_DIM, "k": HEAD_DIM}
+        widths = (
+            {"q": size.n_embd, "k": size.head_dim}
+            if layout.qk_norm == "all"
+            else {"q": size.head_dim, "k": size.head_dim}
+        )
         weights |= {f"attn_{which}_norm.weight": draw.near_1(width) for which, width in widths.items()}
     if layout.post_norms:
-        weights |= {f"post_{which}_norm.weight": draw.near_1(N_EMBD) for which in ("attention", "ffw")}
+        weights |= {f"post_{which}_norm.weight": draw.near_1(size.n_embd) for which in ("attention", "ffw")}
     if layout.pre_norms and layout.ffn_norm:
-        weights |= _norm(draw, "ffn_norm", layout)
-    weights |= {name: draw(*shape, scale=0.1) for name, shape in layout.others.items()}
-    return weights | _feed_forward(draw, layout)
+        weights |= _norm(draw, "ffn_norm", layout, size)
+    weights |= {name: draw(*size.of(shape), scale=0.1) for name, shape in layout.others.items()}
+    return weights | _feed_forward(draw, layout, size)
 
 
-def _feed_forward(draw: models.Draw, layout: Layout) -> models.Weights:
+def _feed_forward(draw: models.Draw, layout: Layout, size: Size) -> models.Weights:
     if layout.ffn == "experts":
         return {
-            "ffn_gate_inp.weight": draw(N_EXPERT, N_EMBD),
-            "ffn_gate_exps.weight": draw(N_EXPERT, N_FF, N_EMBD),
-            "ffn_up_exps.weight": draw(N_EXPERT, N_FF, N_EMBD),
-            "ffn_down_exps.weight": draw(N_EXPERT, N_EMBD, N_FF),
+            "ffn_gate_inp.weight": draw(size.n_expert, size.n_embd),
+            "ffn_gate_exps.weight": draw(size.n_expert, size.n_ff, size.n_embd),
+            "ffn_up_exps.weight": draw(size.n_expert, size.n_ff, size.n_embd),
+            "ffn_down_exps.weight": draw(size.n_expert, size.n_embd, size.n_ff),
         }
-    n_up = 2 * N_FF if layout.ffn == "fused" else N_FF
-    gate = {"ffn_gate.weight": draw(N_FF, N_EMBD)} if layout.ffn == "gated" else {}
+    n_up = 2 * size.n_ff if layout.ffn == "fused" else size.n_ff
+    gate = {"ffn_gate.weight": draw(size.n_ff, size.n_embd)} if layout.ffn == "gated" else {}
     return {
         **gate,
-        **_linear(draw, "ffn_up", n_up, N_EMBD, bias=layout.ffn_bias),
-        **_linear(draw, "ffn_down", N_EMBD, N_FF, bias=layout.ffn_bias),
+        **_linear(draw, "ffn_up", n_up, size.n_embd, bias=layout.ffn_bias),
+        **_linear(draw, "ffn_down", size.n_embd, size.n_ff, bias=layout.ffn_bias),
     }
 
 
@@ -476,6 +496,6 @@ def _linear(draw: models.Draw, name: str, n_out: int, n_in: int, *, bias: bool) 
     return weights | ({f"{name}.bias": draw(n_out, scale=0.1)} if bias else {})
 
 
-def _norm(draw: models.Draw, name: str, layout: Layout) -> models.Weights:
-    weights = {f"{name}.weight": draw.near_1(N_EMBD)}
-    return weights | ({f"{name}.bias": draw(N_EMBD, scale=0.1)} if layout.norm_bias else {})
+def _norm(draw: models.Draw, name: str, layout: Layout, size: Size) -> models.Weights:
+    weights = {f"{name}.weight": draw.near_1(size.n_embd)}
+    return weights | ({f"{name}.bias": draw(size.n_embd, scale=0.1)} if layout.norm_bias else {})

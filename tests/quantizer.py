@@ -10,7 +10,6 @@ import family_models
 import models
 import numpy as np
 import numpy.typing as npt
-import pytest
 
 from pyggml import ffi, lib
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter
@@ -38,23 +37,19 @@ def upstream(src: Path, dst: Path, ftype: str, imatrix: ImportanceMatrix | None 
     return lib.llama_model_quantize(str(src).encode(), str(dst).encode(), params) == 0
 
 
-def write_rows(monkeypatch: pytest.MonkeyPatch, path: Path, layout: str, *, n_layer: int = 8, **facts: object) -> Path:
+def write_rows(path: Path, layout: str, *, n_layer: int = 8, **facts: object) -> Path:
     """A model of one of the layouts, as wide as blocks want it, but with a few rows of each matrix only.
 
     Args:
-        monkeypatch: the test's.
         path: the file to write.
         layout: of family_models.
         n_layer: blocks.
         facts: hyper-parameters in place of the usual ones, with ``__`` for dots.
     """
-    with monkeypatch.context() as patch:
-        patch.setattr(family_models, "N_EMBD", N_EMBD)
-        patch.setattr(family_models, "HEAD_DIM", N_EMBD // family_models.N_HEAD)
-        patch.setattr(family_models, "N_FF", N_EMBD)
-        patch.setattr(family_models, "N_LAYER", n_layer)
-        architecture = "llama" if layout == "mixtral" else layout
-        whole = family_models.write(path, architecture, family_models.small_vocabulary("<end>"), layout=layout)
+    architecture = "llama" if layout == "mixtral" else layout
+    size = family_models.Size(n_layer=n_layer, n_embd=N_EMBD, n_ff=N_EMBD)
+    vocabulary = family_models.small_vocabulary("<end>")
+    whole = family_models.write(path, architecture, vocabulary, layout=layout, size=size)
     metadata = models.metadata_of(whole) | {f"{architecture}.{k.replace('__', '.')}": v for k, v in facts.items()}
     with GGUFReader(whole) as reader:
         weights = {name: np.array(reader.dequantized(name)) for name in reader.tensors}

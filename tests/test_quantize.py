@@ -67,23 +67,21 @@ def compare(tmp_path: Path, src: Path, imatrix: ImportanceMatrix | None) -> list
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_mixture_is_upstreams(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, layout: str) -> None:
-    src = quantizer.write_rows(monkeypatch, tmp_path / "src.gguf", layout)
+def test_every_mixture_is_upstreams(tmp_path: Path, layout: str) -> None:
+    src = quantizer.write_rows(tmp_path / "src.gguf", layout)
     assert set(compare(tmp_path, src, None)) == NEED_IMPORTANCES
 
 
 @pytest.mark.slow  # upstream fills tables for the smallest types
 @pytest.mark.parametrize("layout", ["llama", "mixtral", "phi3", "gemma2", "falcon"])
-def test_every_mixture_with_importances_is_upstreams(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, layout: str
-) -> None:
-    src = quantizer.write_rows(monkeypatch, tmp_path / "src.gguf", layout)
+def test_every_mixture_with_importances_is_upstreams(tmp_path: Path, layout: str) -> None:
+    src = quantizer.write_rows(tmp_path / "src.gguf", layout)
     assert compare(tmp_path, src, quantizer.random_imatrix(src)) == []
 
 
-def test_importances_change_mixtures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_importances_change_mixtures(tmp_path: Path) -> None:
     """What the rules make of them is upstream's by the tests above; here, that these rules are asked."""
-    src = quantizer.write_rows(monkeypatch, tmp_path / "src.gguf", "llama")
+    src = quantizer.write_rows(tmp_path / "src.gguf", "llama")
     for ftype, without, with_them in (("q4_0", "Q4_0", "Q4_1"), ("iq4_xs", "Q5_K", "IQ4_XS")):
         for imatrix, type in ((None, without), (quantizer.random_imatrix(src), with_them)):
             pyggml.quantize(src, tmp_path / "dst.gguf", ftype, imatrix=imatrix)
@@ -91,17 +89,17 @@ def test_importances_change_mixtures(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 @pytest.mark.parametrize("layout", ["llama", "qwen2"])
-def test_the_70b_of_a_family_has_rules_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, layout: str) -> None:
+def test_the_70b_of_a_family_has_rules_of_its_own(tmp_path: Path, layout: str) -> None:
     """Upstream knows it by its 80 blocks, and gives its few value heads more bits."""
-    src = quantizer.write_rows(monkeypatch, tmp_path / "src.gguf", layout, n_layer=80)
+    src = quantizer.write_rows(tmp_path / "src.gguf", layout, n_layer=80)
     assert quantizer.upstream(src, tmp_path / "theirs.gguf", "q3_k_s")
     pyggml.quantize(src, tmp_path / "ours.gguf", "q3_k_s")
     assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
     assert quantizer.types_of(tmp_path / "ours.gguf")["blk.40.attn_v.weight"] == GGMLType.Q5_K
 
 
-def test_eight_experts_have_rules_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    src = quantizer.write_rows(monkeypatch, tmp_path / "src.gguf", "mixtral", expert_count=8)
+def test_eight_experts_have_rules_of_their_own(tmp_path: Path) -> None:
+    src = quantizer.write_rows(tmp_path / "src.gguf", "mixtral", expert_count=8)
     assert quantizer.upstream(src, tmp_path / "theirs.gguf", "q4_k_m")
     pyggml.quantize(src, tmp_path / "ours.gguf", "q4_k_m")
     assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
@@ -185,8 +183,8 @@ def test_threads_do_not_change_the_file(tmp_path: Path) -> None:
 # --- what it says about importances -----------------------------------------------------------------------------
 
 
-def test_the_matrix_is_named_in_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    src = quantizer.write_rows(monkeypatch, tmp_path / "src.gguf", "llama", n_layer=1)
+def test_the_matrix_is_named_in_the_file(tmp_path: Path) -> None:
+    src = quantizer.write_rows(tmp_path / "src.gguf", "llama", n_layer=1)
     imatrix = quantizer.random_imatrix(src)
     pyggml.quantize(src, tmp_path / "a.gguf", "q4_k_m", imatrix=imatrix)
     about = {key: value for key, value in metadata_of(tmp_path / "a.gguf").items() if key.startswith(IMATRIX_KEYS)}
@@ -201,8 +199,8 @@ def test_the_matrix_is_named_in_the_file(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert_same_tensors(tmp_path / "a.gguf", tmp_path / "b.gguf")
 
 
-def test_tensors_without_importances(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    src, dst = quantizer.write_rows(monkeypatch, tmp_path / "src.gguf", "llama", n_layer=1), tmp_path / "dst.gguf"
+def test_tensors_without_importances(tmp_path: Path) -> None:
+    src, dst = quantizer.write_rows(tmp_path / "src.gguf", "llama", n_layer=1), tmp_path / "dst.gguf"
     partial = quantizer.random_imatrix(src, without="ffn_up")
     report = pyggml.quantize(src, dst, "q4_k_m", imatrix=partial)
     assert report.notes == ("the importance matrix has no entry for 1 quantised tensors: blk.0.ffn_up.weight",)
@@ -216,8 +214,8 @@ def test_tensors_without_importances(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert not dst.exists()
 
 
-def test_importances_of_another_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    src, dst = quantizer.write_rows(monkeypatch, tmp_path / "src.gguf", "llama", n_layer=1), tmp_path / "dst.gguf"
+def test_importances_of_another_model(tmp_path: Path) -> None:
+    src, dst = quantizer.write_rows(tmp_path / "src.gguf", "llama", n_layer=1), tmp_path / "dst.gguf"
     one = Importance(np.ones((1, 64), np.float32), np.ones(1, np.int64))
     with pytest.raises(
         InvalidParameterError, match=r"belongs to another model.* 64 importances for .*attn_q.* needs 256"
@@ -228,8 +226,8 @@ def test_importances_of_another_model(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert not dst.exists()
 
 
-def test_importances_lower_the_error_that_matters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    src = quantizer.write_rows(monkeypatch, tmp_path / "src.gguf", "llama", n_layer=1)
+def test_importances_lower_the_error_that_matters(tmp_path: Path) -> None:
+    src = quantizer.write_rows(tmp_path / "src.gguf", "llama", n_layer=1)
     imatrix = quantizer.random_imatrix(src)
     pyggml.quantize(src, tmp_path / "without.gguf", "q2_k")
     pyggml.quantize(src, tmp_path / "with.gguf", "q2_k", imatrix=imatrix)
@@ -283,8 +281,8 @@ def test_types_that_do_not_fit_fall_back(tiny_path: Path, tmp_path: Path) -> Non
     assert quantizer.types_of(tmp_path / "dst.gguf")["blk.0.ffn_up.weight"] == GGMLType.Q5_0
 
 
-def test_kept_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    src = quantizer.write_rows(monkeypatch, tmp_path / "src.gguf", "stablelm")
+def test_kept_as_they_are(tmp_path: Path) -> None:
+    src = quantizer.write_rows(tmp_path / "src.gguf", "stablelm")
     assert quantizer.upstream(src, tmp_path / "theirs.gguf", "q4_k_m", quantize_output_tensor=False)
     pyggml.quantize(src, tmp_path / "ours.gguf", "q4_k_m", keep=[r"^output\.weight$"])
     assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
