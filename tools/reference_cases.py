@@ -265,7 +265,9 @@ CASES = (
         },
     ),
     Case("gemma 2", "Gemma2", {**GEMMA, "num_hidden_layers": 4}),
+    Case("gemma 2, other scale (2b jpn)", "Gemma2", {**GEMMA, "query_pre_attn_scalar": 14}),
     Case("gemma 3", "Gemma3", {**GEMMA, "num_hidden_layers": 7}, config_kind="Gemma3Text"),
+    Case("gemma 3, other scale", "Gemma3", {**GEMMA, "query_pre_attn_scalar": 24}, config_kind="Gemma3Text"),
     Case(
         "gemma 3, linear rope",
         "Gemma3",

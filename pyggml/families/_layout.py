@@ -159,6 +159,8 @@ class Layout(Architecture):
             them ("longrope"), different ones for sliding-window layers ("local"), or the same ones, but unscaled
             ("unscaled"), queries that grow with their position ("temperature"); and yarn with bounds that the engine
             rounds although the model does not ("rounded").
+        score_factor: by how much the model's attention scores are larger than what the engine makes of them without
+            being told; None: they are the same.
         factors: tensors of a block whose products the engine multiplies with a tensor of the same name that ends in
             ".scale", as NVFP4 needs it.
         window: handling of a sliding window: "none" (there is no such key), "limit" (the engine ignores it, so that the
@@ -186,6 +188,7 @@ class Layout(Architecture):
     sizes: Callable[[Config], Mapping[str, int]] | None = None
     is_head_dim_fixed: bool = False
     rope: frozenset[str] = frozenset()
+    score_factor: Callable[[Config, Sizes], float] | None = None
     factors: frozenset[str] = frozenset()
     window: Literal["none", "limit", "layers", "needed"] = "none"
     inert: frozenset[str] = frozenset()

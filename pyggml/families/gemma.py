@@ -3,44 +3,34 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import _parts
 from pyggml.families._family import Family, Variant
 from pyggml.families._gemma3n import GEMMA3N
 from pyggml.families._layout import Layout, Sizes, Tensor
 from pyggml.files.config import Config
 
-# The engine recognises the largest models by their number of blocks, and scales their attention differently.
-_N_LAYER_27B = {"gemma2": 46, "gemma3": 62}
-
 
 def _norm(target: str, source: str, width: str = "n_embd") -> Tensor:
     return Tensor(target, source, (width,), _parts.plus_one)
 
 
-def _attention_scale(config: Config, sizes: Sizes, architecture: str) -> None:
-    """Refuses models whose attention scale differs from the engine's."""
-    is_largest = sizes.n_layer == _N_LAYER_27B[architecture]
-    engine = sizes.n_embd // sizes.n_head if is_largest else sizes.head_dim
-    model = config.number("query_pre_attn_scalar", 256)
-    if not math.isclose(model, engine):
-        raise UnsupportedArchitectureError(
-            f"{config.path}: query_pre_attn_scalar is {model:g}; for this model, the engine only supports {engine}"
-        )
+def _score_factor(config: Config, sizes: Sizes, *, n_layer_27b: int) -> float:
+    # The engine recognises the largest models by their number of blocks, and scales their attention differently.
+    engine = sizes.n_embd // sizes.n_head if sizes.n_layer == n_layer_27b else sizes.head_dim
+    return math.sqrt(engine / config.number("query_pre_attn_scalar", 256))
 
 
-def _gemma2(config: Config, sizes: Sizes) -> Mapping[str, Any]:
-    _attention_scale(config, sizes, "gemma2")
+def _gemma2(config: Config, _sizes: Sizes) -> Mapping[str, Any]:
     return {
         "attn_logit_softcapping": config.number("attn_logit_softcapping"),
         "final_logit_softcapping": config.number("final_logit_softcapping"),
     }
 
 
-def _gemma3(config: Config, sizes: Sizes) -> Mapping[str, Any]:
-    _attention_scale(config, sizes, "gemma3")
+def _gemma3(config: Config, _sizes: Sizes) -> Mapping[str, Any]:
     if config.get("final_logit_softcapping") is None:
         return {}
     return {"final_logit_softcapping": config.number("final_logit_softcapping")}
@@ -89,6 +79,7 @@ GEMMA2 = replace(
     ),
     defaults={"sliding_window_pattern": 2},
     window="needed",
+    score_factor=partial(_score_factor, n_layer_27b=46),
     extra=_gemma2,
 )
 
@@ -112,6 +103,7 @@ GEMMA3 = replace(
     window="layers",
     text_config="text_config",
     prefixes=_parts.LANGUAGE_MODEL,
+    score_factor=partial(_score_factor, n_layer_27b=62),
     extra=_gemma3,
 )
 

@@ -23,6 +23,7 @@ from pyggml.importer.reference import Reference
 
 Factors = npt.NDArray[np.float64]
 
+_FACTOR = "rope.scaling.attn_factor"
 _LONG, _SHORT, _FACTORS = "rope_factors_long.weight", "rope_factors_short.weight", "rope_freqs.weight"
 
 
@@ -54,6 +55,8 @@ def read_rope(config: Config, layout: Layout, sizes: Sizes, reference: Reference
     parameters = _Parameters.read(config, layout)
     local = parameters.local
     rope = _scaled(parameters, layout, sizes)
+    if layout.score_factor is not None:
+        _scale_scores(rope, layout.score_factor(config, sizes))
     parameters.section.require_all_known(reference.rope_keys(parameters.kind))
     if local is not None:
         rope.metadata["rope.freq_base_swa"] = local.theta
@@ -156,6 +159,12 @@ def _scaled(parameters: _Parameters, layout: Layout, sizes: Sizes) -> Rope:
     return rope
 
 
+def _scale_scores(rope: Rope, factor: float) -> None:
+    """Multiplies attention scores, by way of the factor on rotated values, which queries and keys both have."""
+    if not math.isclose(factor, 1.0):
+        rope.metadata[_FACTOR] = rope.metadata.get(_FACTOR, 1.0) * math.sqrt(factor)
+
+
 def _grow_queries(rope: Rope, parameters: _Parameters, layout: Layout) -> None:
     """Queries grow with the logarithm of how often their position exceeds the original context."""
     if "temperature" not in layout.rope:
@@ -201,7 +210,7 @@ def _yarn(rope: Rope, parameters: _Parameters, layout: Layout, n_rot: int) -> No
         truncate = True
         rope.notes = (_ROUNDED,)
     if (fast, slow, truncate) != (32, 1, True):  # which the engine assumes
-        rope.metadata["rope.scaling.attn_factor"] = attention
+        rope.metadata[_FACTOR] = attention
         kept = _yarn_kept(parameters, n_rot, fast, slow, truncate)
         _divide_by(rope, 1 / (kept + (1 - kept) / factor), _FACTORS, parameters, layout)
         return
@@ -209,7 +218,7 @@ def _yarn(rope: Rope, parameters: _Parameters, layout: Layout, n_rot: int) -> No
         "rope.scaling.type": "yarn",
         "rope.scaling.factor": factor,
         "rope.scaling.original_context_length": parameters.n_ctx_original,
-        "rope.scaling.attn_factor": attention / _yarn_mscale(factor),
+        _FACTOR: attention / _yarn_mscale(factor),
     }
 
 
@@ -256,7 +265,7 @@ def _longrope(rope: Rope, parameters: _Parameters, layout: Layout, n_rot: int) -
     rope.metadata |= {
         "rope.scaling.type": "longrope",
         "rope.scaling.original_context_length": parameters.n_ctx_original,
-        "rope.scaling.attn_factor": section.number("attention_factor", default),
+        _FACTOR: section.number("attention_factor", default),
     }
     for key, tensor in (("long_factor", _LONG), ("short_factor", _SHORT)):
         values = section.get(key)
