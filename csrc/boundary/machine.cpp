@@ -171,17 +171,6 @@ uint64_t memory_of_machine(const std::string & root) {
     return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-// What `ulimit -v` leaves.
-uint64_t address_space_left(const std::string & root) {
-    rlimit limit{};
-    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-        return NO_LIMIT;
-    }
-    const uint64_t pages = first_number(root + "/proc/self/statm").value_or(0);
-    const uint64_t used  = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    return limit.rlim_cur - std::min<uint64_t>(limit.rlim_cur, used);
-}
-
 // Processors that share a core name the same siblings.
 int32_t physical_cores(const std::vector<int> & processors, const std::string & root) {
     std::set<std::string> cores;
@@ -225,6 +214,16 @@ namespace pyg {
 uint64_t memory_available(const std::string & root) {
     const pyg_memory_limits limits = memory_limits(root);
     return std::min({limits.machine, limits.groups, limits.address_space});
+}
+
+uint64_t address_space_left(const std::string & root) {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        return NO_LIMIT;
+    }
+    const uint64_t pages = first_number(root + "/proc/self/statm").value_or(0);
+    const uint64_t used  = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    return limit.rlim_cur - std::min<uint64_t>(limit.rlim_cur, used);
 }
 
 pyg_memory_limits memory_limits(const std::string & root) {

@@ -15,6 +15,9 @@ namespace pyg {
 // Bytes of main memory this process may still take: the least of the limits.
 uint64_t memory_available(const std::string & root = "");
 
+// What `ulimit -v` leaves, without reading a file if there is no such limit.
+uint64_t address_space_left(const std::string & root = "");
+
 pyg_memory_limits memory_limits(const std::string & root = "");
 
 // The processors this process may run on; empty if the system does not say.

@@ -3,6 +3,7 @@
 
 #include "boundary/deep_stack.hpp"
 #include "boundary/handles.hpp"
+#include "boundary/machine.hpp"
 #include "chat.h"
 #include "chat/jinja_limits.hpp"
 #include "chat/template_memory.hpp"
@@ -23,8 +24,9 @@ void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Bo
     constexpr size_t SHORT_TEXT        = 512;
     constexpr size_t MEMORY            = 256 << 20;
     constexpr size_t MEMORY_PER_BYTE   = 256;  // measured: 120, for many short messages
-    const size_t     memory            = MEMORY + text_bytes * MEMORY_PER_BYTE;
-    const auto       limited           = [&] {
+    // The stack below reserves as much again, which counts where address space is limited.
+    const size_t memory  = std::min<uint64_t>(MEMORY + text_bytes * MEMORY_PER_BYTE, address_space_left() / 3);
+    const auto   limited = [&] {
         start_jinja_clock();
         const TemplateMemory limit(memory);
         try {
