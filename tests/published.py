@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from pathlib import Path
+from typing import Any
 
+import checkpoints
 import numpy as np
 
 DATA = Path(__file__).parent / "data"
@@ -30,3 +33,16 @@ def prompt_of(name: str) -> list[int]:
     """A random prompt that depends on nothing but the configuration's name."""
     ids: list[int] = np.random.default_rng(zlib.crc32(name.encode())).integers(0, 256, N_POSITIONS).tolist()
     return ids
+
+
+def config_of(name: str) -> dict[str, Any]:
+    """The configuration."""
+    config: dict[str, Any] = json.loads((DATA / "published" / f"{name}.json").read_bytes())
+    return config
+
+
+def tensors_of(name: str) -> dict[str, Any]:
+    """Weights that depend on nothing but their names, under the names of the repository."""
+    with np.load(RECORD) as recorded:
+        shapes: dict[str, Any] = json.loads(str(recorded[f"{LATER.get(name, name)}/shapes"]))
+    return {tensor: checkpoints.drawn(tensor, tuple(shape)) for tensor, shape in shapes.items()}

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
 
-import checkpoints
-import models
 import numpy as np
+import published
+import published_checkpoints
 import pytest
-import tokenizer_files
-from published import FILES, LATER, N_KEPT, N_POSITIONS, N_VOCAB, RECORD, prompt_of
+from published import FILES, LATER, N_POSITIONS, RECORD, prompt_of
+from published_checkpoints import logits_of
 
 import pyggml
-from pyggml import Context, Model
 from pyggml.gguf import GGUFReader
 
 NAMES = [path.stem for path in FILES]
@@ -42,23 +40,9 @@ IGNORED = {
 
 def write(directory: Path, name: str) -> Path:
     """A checkpoint with this configuration, as it stands."""
-    shapes: dict[str, Any] = json.loads(str(RECORDED[f"{LATER.get(name, name)}/shapes"]))
-    directory.mkdir()
-    tensors = {tensor: checkpoints.drawn(tensor, tuple(shape)) for tensor, shape in shapes.items()}
-    checkpoints.write(directory / "model.safetensors", tensors)
-    config = next(path for path in FILES if path.stem == name)
-    (directory / "config.json").write_bytes(config.read_bytes())
-    (directory / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
-    return tokenizer_files.write_json(directory, models.byte_vocabulary("</s>", "<unk>")).parent
-
-
-def logits_of(path: Path, prompt: list[int]) -> Any:
-    with (
-        Model(path, device="cpu") as loaded,
-        Context(loaded, n_ctx=256, n_threads=1, flash_attn="off", cache_type="f32") as context,
-    ):
-        context.decode(prompt, output="all")
-        return context.logits()[-N_KEPT:, :N_VOCAB]
+    published_checkpoints.write(directory, {}, published.tensors_of(name))
+    (directory / "config.json").write_bytes((published.DATA / "published" / f"{name}.json").read_bytes())
+    return directory
 
 
 def test_there_are_many() -> None:

@@ -6,6 +6,7 @@ settings in ``config.json``. Anything else in a checkpoint is refused.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -170,6 +171,7 @@ class Layout(Architecture):
             not have. Any other key of these must be understood.
         text_config: key of the object that describes the language model in a multimodal one.
         prefixes: prefix of tensor names in a multimodal model -> prefix in the language model alone.
+        base: what tensor names lack in a checkpoint of the model without its output layer, such as one for embeddings.
         extra: reads further settings of this architecture; returns metadata without the architecture's prefix.
     """
 
@@ -194,7 +196,17 @@ class Layout(Architecture):
     inert: frozenset[str] = frozenset()
     text_config: str | None = None
     prefixes: Mapping[str, str] = field(default_factory=dict)
+    base: str = "model."
     extra: Callable[[Config, Sizes], Mapping[str, Any]] | None = None
+
+    @functools.cached_property
+    def renamed(self) -> Mapping[str, str]:
+        """Prefixes of tensor names in checkpoints -> those that ``tensors`` have."""
+        names = (
+            tensor.source.removeprefix(self.base) for tensor in self.tensors if tensor.source.startswith(self.base)
+        )
+        modules = dict.fromkeys(f"{name.partition('.')[0]}." for name in names)
+        return {**self.prefixes, **{module: self.base + module for module in modules}}
 
     def is_ignored(self, name: str) -> bool:
         """Whether the model does not compute with the tensor of this name."""

@@ -20,6 +20,7 @@ LANGUAGE_MODEL = {
     "language_model.model.": "model.",
     "model.language_model.": "model.",
     "language_model.lm_head.": "lm_head.",
+    "language_model.": "model.",
 }
 
 #: The rotations that the engine supports for the architecture "llama".

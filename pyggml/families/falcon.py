@@ -91,6 +91,7 @@ FALCON = Layout(
     defaults={"max_position_embeddings": 2048, "layer_norm_epsilon": 1e-5},
     switches={"tie_word_embeddings": True, "two_norms": False},
     is_head_dim_fixed=True,
+    base="transformer.",
     spell=_spell,
 )
 

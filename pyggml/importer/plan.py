@@ -100,9 +100,10 @@ def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Te
     config = read_config(files)
     layout = layout_of(config)
     has_own_code = bool(config.get("auto_map"))
-    scheme = scheme_of(config)  # in a multimodal model, quantization_config stands outside the text section
+    scheme = scheme_of(config)
     config, reference = language_model_of(config, layout)
-    tensors = tensors_of(Checkpoint(files), layout.prefixes, scheme)
+    # In a multimodal model, some tools write quantization_config around the language model's section, and some into it.
+    tensors = tensors_of(Checkpoint(files), layout.renamed, scheme or scheme_of(config))
     sizes = read_sizes(config, layout, tensors)
     rope = read_rope(config, layout, sizes, reference)
     metadata = _metadata(files.path, config, layout, sizes, rope)

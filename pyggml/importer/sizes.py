@@ -23,7 +23,10 @@ def read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
     n_layer = config.integer("num_hidden_layers")
     flags = {key for key, default in layout.switches.items() if config.flag(key, default)}
     flags |= {form for form, name in layout.forms.items() if _is_stored(name, tensors, n_layer)}
-    is_written = "tie_word_embeddings" in flags and "lm_head.weight" in tensors
+    is_tied = "tie_word_embeddings" in flags
+    if is_tied and _embedding(layout) not in tensors:  # tools that store shared weights once keep one name or the other
+        tensors.rename("lm_head.weight", _embedding(layout))
+    is_written = is_tied and "lm_head.weight" in tensors
     # As in transformers 5: if both weights are stored and differ, they are not tied, whatever the configuration says.
     if is_written and not tensors.is_same("lm_head.weight", _embedding(layout)):
         flags.remove("tie_word_embeddings")

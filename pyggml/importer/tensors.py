@@ -32,7 +32,11 @@ class Tensors:
         """Takes a checkpoint, prefixes of names -> their replacements, and how the weights are quantised."""
         self.checkpoint = checkpoint
         self._scheme = scheme
-        self._stored_names = {_renamed(name, prefixes): name for name in checkpoint}
+        self._stored_names: dict[str, str] = {}
+        for name in checkpoint:
+            renamed = _renamed(name, prefixes)
+            # Two tensors of one name are none of the model's: the second stays unused, so that it is reported.
+            self._stored_names[name if renamed in self._stored_names else renamed] = name
         self._stored_modules = {
             name.rpartition(".")[0]: stored.rpartition(".")[0] for name, stored in self._stored_names.items()
         }
@@ -40,6 +44,12 @@ class Tensors:
 
     def __contains__(self, name: str) -> bool:
         return name in self._stored_names
+
+    def rename(self, name: str, new: str) -> None:
+        """Lets a tensor have another name, if it is stored."""
+        if name in self._stored_names:
+            stored = self._stored_names[new] = self._stored_names.pop(name)
+            self._stored_modules[new.rpartition(".")[0]] = stored.rpartition(".")[0]
 
     def weight(
         self, name: str, shape: tuple[int, ...], role: Role = "linear", *, is_transposed: bool = False

@@ -18,7 +18,10 @@ from pyggml.weights import Floats, Plain, Weight, widen
 FLOATS = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
 
 #: Tensors for quantised activations and KV caches, which the engine does its own way.
-IGNORED = r".*\.(input_scale|input_zero_point|input_global_scale|output_scale|output_zero_point|k_scale|v_scale)"
+IGNORED = (
+    r".*\.((input|output|activation|act|prob_output|kv|q|k|v)_scale|(input|output|q|k|v)_zero_point"
+    r"|input_global_scale|input_scale_ub)"
+)
 
 #: Tensors by which methods of quantisation are known -> these methods.
 SIGNS = {

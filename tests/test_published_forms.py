@@ -1,0 +1,170 @@
+"""Tensors as repositories hold them: under other names, with others beside them, and in the forms of quantisers.
+
+Each form loads like the plain one, or is refused with what it is and the way out. Where a form is in use: FORMS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import checkpoint_formats
+import checkpoints
+import numpy as np
+import published
+import published_checkpoints
+import pytest
+
+import pyggml
+
+#: Changes a configuration and tensors in place, and returns the tensors of the plain form.
+Change = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
+
+LLAMA, TIED_LLAMA, QWEN3 = "llama-3.1-8b-instruct", "llama-3.2-1b-instruct", "qwen3-0.6b"
+MINISTRAL, MISTRAL_SMALL = "ministral-3-3b-reasoning-2512", "mistral-small-3.1-24b-instruct-2503"
+PROMPT = list(range(5, 45))
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of a published configuration's tensors.
+
+    Attributes:
+        name: the configuration.
+        change: makes the form.
+        refusal: what the message says; "" if it loads.
+    """
+
+    name: str
+    change: Change
+    refusal: str = ""
+
+
+def renamed(*pairs: tuple[str, str]) -> Change:
+    """Other prefixes of names, of which the first that fits counts."""
+
+    def change(_config: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
+        plain = dict(tensors)
+        tensors.clear()
+        for name, tensor in plain.items():
+            old, new = next((pair for pair in pairs if name.startswith(pair[0])), ("", ""))
+            tensors[new + name.removeprefix(old)] = tensor
+        return plain
+
+    return change
+
+
+def beside(*names: str, shape: tuple[int, ...] = (1,)) -> Change:
+    """Further tensors."""
+
+    def change(_config: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
+        plain = dict(tensors)
+        tensors.update({name: np.ones(shape, np.float32) for name in names})
+        return plain
+
+    return change
+
+
+def only_the_output(_config: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
+    """Weights that two layers share, under the second layer's name."""
+    plain = dict(tensors)
+    tensors["lm_head.weight"] = tensors.pop("model.embed_tokens.weight")
+    return plain
+
+
+def float8(
+    settings: dict[str, Any],
+    scale: str = "weight_scale_inv",
+    shape: tuple[int, ...] = (),
+    activations: str = "",
+    section: str = "",
+) -> Change:
+    """Projections as 8-bit floats.
+
+    Args:
+        settings: the ``quantization_config``.
+        scale: the tensor with a weight's scale.
+        shape: its shape.
+        activations: the tensor with the scale of activations.
+        section: the object in the configuration that gets the settings.
+    """
+
+    def change(config: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
+        (config[section] if section else config)["quantization_config"] = settings
+        plain = dict(tensors)
+        for name, tensor in plain.items():
+            if not name.endswith("_proj.weight") or "vision" in name:
+                continue
+            module = name.removesuffix("weight")
+            weight = checkpoints.widened(tensor)
+            layer, plain[name] = checkpoint_formats.float8(weight, block=weight.shape)
+            tensors[name] = layer["weight"]
+            tensors[module + scale] = np.reshape(layer["weight_scale"], shape)
+            if activations:
+                tensors[module + activations] = np.full(shape, 0.5, np.float32)
+        return plain
+
+    return change
+
+
+_INSIDE = "language_model.model."
+_MINISTRAL_FP8 = {
+    "activation_scheme": "static",
+    "dequantize": False,
+    "modules_to_not_convert": ["model.vision_tower", "model.multi_modal_projector", "lm_head"],
+    "quant_method": "fp8",
+    "weight_block_size": None,
+}
+_AUTO_FP8 = {"activation_scheme": "static", "ignored_layers": ["lm_head"], "quant_method": "fp8"}
+
+FORMS = {
+    # Qwen3-Embedding and whatever else sentence-transformers saved
+    "no output layer": Form(QWEN3, renamed(("model.", ""))),
+    "no prefix": Form(LLAMA, renamed(("model.", ""))),
+    "no prefix: Falcon": Form("falcon-7b-instruct", renamed(("transformer.", ""))),
+    # safetensors.torch.save_model keeps one of two names of a shared weight
+    "embedding as output": Form(TIED_LLAMA, only_the_output),
+    "multimodal, transformers 5": Form(
+        MISTRAL_SMALL, renamed((_INSIDE, "model.language_model."), ("language_model.", ""), ("", "model."))
+    ),
+    "multimodal, no prefix": Form(MISTRAL_SMALL, renamed((_INSIDE, "language_model."))),
+    "multimodal, text alone": Form("gemma-3-1b-it", renamed(("model.", _INSIDE))),
+    # mistralai/Ministral-3-*-Instruct-2512 and Devstral Small 2
+    "Ministral 3, FP8": Form(MINISTRAL, float8(_MINISTRAL_FP8, activations="activation_scale")),
+    "settings in the text section": Form(MINISTRAL, float8(_MINISTRAL_FP8, section="text_config")),
+    # neuralmagic's models before compressed-tensors
+    "AutoFP8": Form(LLAMA, float8(_AUTO_FP8, "weight_scale", (1,), "input_scale")),
+    "first AutoFP8": Form(LLAMA, float8(_AUTO_FP8, "weight_scale", (1,), "act_scale")),
+    "scales of the cache": Form(
+        LLAMA,
+        beside(
+            *(f"model.layers.0.self_attn.{name}_scale" for name in ("k", "v", "q", "kv", "k_proj.k", "k_proj.output")),
+            *(f"model.layers.0.self_attn.{name}_zero_point" for name in "kvq"),
+            "model.layers.0.self_attn.prob_output_scale",
+        ),
+    ),
+    "a draft of further tokens": Form("qwen3-next-80b-a3b-instruct", beside("mtp.fc.weight", "mtp.norm.weight")),
+    "tables of rotations": Form(LLAMA, beside("model.layers.0.self_attn.rotary_emb.inv_freq", shape=(8,))),
+    "a value head": Form(QWEN3, beside("v_head.summary.weight"), "do not have, such as 'v_head.summary.weight'"),
+    "the same twice": Form(LLAMA, beside("norm.weight", shape=(64,)), "do not have, such as 'norm.weight'"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_loads_like_the_plain_form_or_says_why_not(tmp_path: Path, form: Form) -> None:
+    config, tensors = published.config_of(form.name), published.tensors_of(form.name)
+    plain_config = published.config_of(form.name)
+    plain = form.change(config, tensors)
+    assert (config, list(tensors)) != (plain_config, list(plain))
+    hf = published_checkpoints.write(tmp_path / "form", config, tensors)
+    if form.refusal:
+        with pytest.raises(pyggml.InferError) as caught:
+            pyggml.convert(hf, tmp_path / "form.gguf", "f32")
+        assert form.refusal in str(caught.value)
+        return
+    pyggml.convert(hf, tmp_path / "form.gguf", "f32")
+    pyggml.convert(published_checkpoints.write(tmp_path / "plain", plain_config, plain), tmp_path / "plain.gguf", "f32")
+    found, expected = (published_checkpoints.logits_of(tmp_path / f"{each}.gguf", PROMPT) for each in ("form", "plain"))
+    assert (found == expected).all()
