@@ -189,7 +189,7 @@ class takes(Generic[_P, _Options]):  # noqa: N801
             try:
                 given = seen.bind(*args, **kwargs).arguments
             except TypeError as error:
-                raise TypeError(f"{error}{_own_names(options, kwargs)}") from None
+                raise TypeError(f"{function.__qualname__}(): {error}{own_names(options, kwargs)}") from None
             others = [given.pop(each.name) for each in first]
             return function(*others, options(**given))
 
@@ -197,7 +197,7 @@ class takes(Generic[_P, _Options]):  # noqa: N801
         return called
 
 
-def _own_names(options: object, given: Iterable[str]) -> str:
+def own_names(options: object, given: Iterable[str]) -> str:
     """What the parameters are called here that a caller spelled as another library does, for the end of a message."""
     own: Mapping[str, str] = getattr(options, "OTHER_NAMES", {})
     return "".join(f"; {name!r} is called {own[name]!r} here" for name in given if name in own)

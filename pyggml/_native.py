@@ -36,6 +36,8 @@ def int32_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:
     Raises:
         InvalidParameterError: an item is not an integer or does not fit in 32 bits; names index and value.
     """
+    if isinstance(values, (str, bytes)):
+        raise InvalidParameterError(f"{name} must be a flat sequence of integers, not {type(values).__name__}")
     array = _flat(name, values)
     if array.size == 0:
         return np.empty(0, np.int32)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pyggml._checks import INT32_MAX, UINT32_MAX, c_string, integer, real, refused
 from pyggml._fields import Field, check, fields_of, plain_signature
@@ -132,6 +132,14 @@ class SamplingParams:
         prompt_logprobs: the same for the tokens of the prompt. This computes the whole prompt, a few rows at a time,
             even if a prefix of it is cached.
     """
+
+    #: What other libraries call these parameters -> the field.
+    OTHER_NAMES: ClassVar[Mapping[str, str]] = {
+        "max_new_tokens": "max_tokens",
+        "n_predict": "max_tokens",
+        "repetition_penalty": "repeat_penalty",
+        "stop_strings": "stop",
+    }
 
     max_tokens: Annotated[int, _COUNT] = 256
     temperature: Annotated[float, _NOT_NEGATIVE] = 0.0

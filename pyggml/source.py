@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyggml import hub
 from pyggml._native import is_path
-from pyggml.errors import InvalidParameterError
+from pyggml.errors import InvalidParameterError, ModelNotFoundError
 from pyggml.files.model_files import ModelFiles, model_at
 from pyggml.model import Progress
 
@@ -38,6 +38,7 @@ def locate(source: Source, progress: Progress | None = None) -> Path:
 
     Raises:
         InvalidParameterError: ``source`` is neither a path nor a reference.
+        ModelNotFoundError: it looks like a reference without "hf:", and there is nothing at that path.
         DownloadError, DiskFullError, MissingPackageError: as :func:`pyggml.hub.fetch`.
     """
     if source is None:
@@ -47,4 +48,10 @@ def locate(source: Source, progress: Progress | None = None) -> Path:
     path = hub.fetch(os.fspath(source), progress) if hub.is_reference(source) else Path(source)
     if not is_path(path):
         raise InvalidParameterError("the path of the model holds a NUL character, or an unpaired surrogate")
+    meant = hub.reference_meant_by(source)
+    if meant is not None and not path.exists():
+        raise ModelNotFoundError(
+            f"there is no model file at {source}; if that is a repository of the Hugging Face hub, {meant!r} "
+            "downloads it"
+        )
     return path

@@ -318,6 +318,37 @@ def test_malformed_references(hub: HubServer, text: str, message: str) -> None:
     assert not hub.requests
 
 
+@pytest.mark.parametrize(
+    ("text", "reference"),
+    [
+        ("org/repo", "hf:org/repo"),
+        ("Qwen/Qwen3-0.6B", "hf:Qwen/Qwen3-0.6B"),
+        ("https://huggingface.co/org/repo", "hf:org/repo"),
+        ("https://huggingface.co/org/repo/tree/main", "hf:org/repo"),
+    ],
+)
+def test_what_lacks_only_the_scheme(hub: HubServer, tmp_path: Path, text: str, reference: str) -> None:
+    for use in (pyggml.load, pyggml.inspect, lambda source: pyggml.convert(source, tmp_path / "model.gguf")):
+        with pytest.raises(ModelNotFoundError, match="there is no model file at") as raised:
+            use(text)
+        assert f"{reference!r} downloads it" in str(raised.value)
+    assert not hub.requests
+
+
+@pytest.mark.parametrize("text", ["repo", "org/repo/more", "org/model.gguf", "./org/repo", "/org/repo", "org/re po"])
+def test_other_paths_are_only_paths(text: str) -> None:
+    with pytest.raises(ModelNotFoundError) as raised:
+        pyggml.load(text)
+    assert "hf:" not in str(raised.value)
+
+
+def test_a_directory_that_reads_like_an_id_is_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "org" / "repo").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelLoadError, match="org/repo is a directory"):
+        pyggml.load("org/repo")
+
+
 # --- progress, stopping, going on -------------------------------------------------------------------------------
 
 

@@ -277,7 +277,7 @@ def test_names_of_other_libraries_for_the_parameters(kind: Callable[..., object]
         kind(model_path="model.gguf")
     with pytest.raises(TypeError, match="'max_model_len'; 'max_model_len' is called 'n_ctx' here"):
         kind("model.gguf", max_model_len=100)
-    with pytest.raises(TypeError, match=r"unexpected keyword argument 'modle'$"):
+    with pytest.raises(TypeError, match=r"\(\): got an unexpected keyword argument 'modle'$"):
         kind(modle="model.gguf")
 
 

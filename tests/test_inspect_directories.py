@@ -269,7 +269,7 @@ def test_a_missing_shard(tmp_path: Path) -> None:
     (directory / "model-00002-of-00003.safetensors").unlink()
     report = pyggml.inspect(directory)
     assert codes(report) == ["missing-file"]
-    assert "model-00002-of-00003.safetensors" in report.problems[0].message
+    assert "model-00002-of-00003.safetensors, which model.safetensors.index.json lists" in report.problems[0].message
 
 
 def test_of_a_model_that_is_not_imported_its_sizes_are_told(tmp_path: Path) -> None:
@@ -280,6 +280,11 @@ def test_of_a_model_that_is_not_imported_its_sizes_are_told(tmp_path: Path) -> N
     assert report.n_params == sum(weight.size for weight in llama.weights.values())
     assert report.vocabulary is not None
     assert report.vocabulary.special["eos"].id == models.EOS
+    assert report.rope.type == ""
+    assert "positions" not in str(report)  # rather than that there are no rotations
+    assert not report.tied_embeddings
+    llama.config["tie_word_embeddings"] = True
+    assert pyggml.inspect(llama.write(tmp_path / "hf")).tied_embeddings
 
 
 @pytest.mark.parametrize("content", ["{", "[]"])

@@ -42,9 +42,20 @@ def test_missing_file(tmp_path: Path) -> None:
 def test_directory_names_what_it_holds(tmp_path: Path) -> None:
     with pytest.raises(pyggml.ModelLoadError, match="directory"):
         pyggml.load(tmp_path)
+    (tmp_path / "adapter_config.json").write_bytes(b"{}")
+    with pytest.raises(pyggml.ModelLoadError, match=r"is an adapter .* merge it into the model"):
+        pyggml.load(tmp_path)
     (tmp_path / "a.gguf").write_bytes(b"")
     with pytest.raises(pyggml.ModelLoadError, match=r"a\.gguf"):
         pyggml.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "model-00001-of-00002.safetensors"])
+def test_a_file_of_a_directory_leads_to_the_directory(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(pyggml.ModelLoadError, match="one file of a checkpoint; pass its directory") as raised:
+        pyggml.load(tmp_path / name)
+    assert str(raised.value).endswith(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +162,8 @@ def test_bad_load_options(options: dict[str, Any]) -> None:
         ({"logit_bias": {5: math.inf}}, "logit bias"),
         ({"timeout_s": -1}, "timeout_s"),
         ({"timeout_s": math.nan}, "timeout_s"),
-        ({"temprature": 1}, "temprature"),
+        ({"temprature": 1}, "temprature; known are adaptive_decay, "),
+        ({"max_new_tokens": 1}, "'max_new_tokens' is called 'max_tokens' here"),
         ({"temperature": "0.5"}, "temperature"),
         ({"ignore_eos": "off"}, "ignore_eos must be True or False"),
         ({"stop": None}, "stop"),
@@ -290,7 +302,24 @@ def test_bad_prompts(llm: pyggml.LLM) -> None:
         llm.logits([5] * (llm.n_ctx + 1))
     with pytest.raises(pyggml.InvalidParameterError):
         llm.detokenize([n_vocab])
+    with pytest.raises(pyggml.InvalidParameterError, match="not str"):
+        llm.detokenize("Once")  # type: ignore[arg-type]
     assert llm.generate(STORY, max_tokens=2).text
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (["Once", "Twice"], "list of texts: generate_batch takes several"),
+        ([{"role": "user", "content": "Once"}], "list of messages: chat takes those"),
+        (b"Once", "not bytes"),
+        ({"prompt": "Once"}, "not dict"),
+    ],
+)
+def test_what_other_libraries_take_for_a_prompt(llm: pyggml.LLM, prompt: Any, message: str) -> None:
+    for call in (llm.generate, llm.stream, llm.logits, lambda each: llm.generate_n(each, 2)):
+        with pytest.raises(pyggml.InvalidParameterError, match=message):
+            call(prompt)
 
 
 def test_bad_chats(llm: pyggml.LLM) -> None:

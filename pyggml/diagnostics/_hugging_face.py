@@ -87,7 +87,7 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
         survey=surveyed,
         vocabulary=_report_on(vocabulary, surveyed, match),
         storage=_storage(config, tensors),
-        is_tied=plan is not None and not any(tensor.name == "output.weight" for tensor in plan.tensors),
+        is_tied=_is_tied(config, plan),
         import_type=None if plan is None or not plan.tensors else _import_type(plan),
         ignored_keys=() if plan is None else plan.ignored,
         rope=_rope(config),
@@ -225,6 +225,12 @@ def _n_params(plan: ImportPlan | None, tensors: Sequence[StoredTensor]) -> int:
     if plan is None:
         return sum(tensor.n_params for tensor in tensors)
     return sum(math.prod(tensor.shape) for tensor in plan.tensors)
+
+
+def _is_tied(config: Config, plan: ImportPlan | None) -> bool:
+    if plan is None:  # the configuration may be wrong or silent, but nothing else says it
+        return config.values.get("tie_word_embeddings") is True
+    return not any(tensor.name == "output.weight" for tensor in plan.tensors)
 
 
 def _rope(config: Config) -> dict[str, Any]:

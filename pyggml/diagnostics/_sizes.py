@@ -53,7 +53,7 @@ def sizes_of(surveyed: Mapping[str, Any], metadata: Mapping[str, object], rope: 
     values |= {name: int(sizes.get(name, 0)) for name in ("n_layer", "n_embd", "n_ctx_train", "n_expert")}
     differing = {name: each for name, each in layers.items() if len(set(each)) > 1}
     found = _rope(sizes, values["n_ctx_train"])
-    return Sizes(values, differing, found if found.type == "none" else replace(found, **rope))
+    return Sizes(values, differing, found if found.type in ("", "none") else replace(found, **rope))
 
 
 def _of_metadata(metadata: Mapping[str, object]) -> dict[str, Any]:
@@ -68,8 +68,8 @@ def _rope(sizes: Mapping[str, Any], n_ctx: int) -> RopeReport:
     if scaling == "linear" and scale == 1.0:
         scaling = "none"
     original = int(sizes.get("n_ctx_original", n_ctx))
-    kind = ROPE_TYPES.get(sizes.get("rope_type", -1), "none")
-    if kind == "none":
+    kind = ROPE_TYPES.get(sizes["rope_type"], "none") if "rope_type" in sizes else ""
+    if kind in ("", "none"):
         return RopeReport(kind, 0.0, "none", 1.0, None, 0)
     return RopeReport(
         type=kind,

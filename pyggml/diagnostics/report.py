@@ -92,7 +92,8 @@ class RopeReport:
     """Rotary position embeddings.
 
     Attributes:
-        type: how columns are paired: "norm", "neox", "mrope" ...; "none": the model has no rotations.
+        type: how columns are paired: "norm", "neox", "mrope" ...; "none": the model has no rotations;
+            "": unknown, since the model cannot be loaded.
         base: base of the frequencies.
         scaling: "none", "linear", "yarn", "longrope"; "llama3" and others as "factors": one for each frequency.
         factor: factor by which positions are compressed; 1.0: they are not.

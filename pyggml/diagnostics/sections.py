@@ -96,6 +96,8 @@ def _attention(report: ModelReport) -> str:
 
 def _positions(report: ModelReport) -> str:
     rope = report.rope
+    if not rope.type:
+        return ""
     if rope.type == "none":
         return "no rotations"
     scaling = "" if rope.scaling == "none" else f"{rope.scaling} scaling"

@@ -22,6 +22,8 @@ Weights = Literal["gguf", "split", "safetensors", "sharded", "consolidated", "no
 CONFIG = "config.json"
 #: What Meta and Mistral publish instead.
 PARAMS = "params.json"
+#: What a LoRA or another adapter has in its place.
+ADAPTER = "adapter_config.json"
 SINGLE = "model.safetensors"
 #: Lists the shard of each tensor.
 INDEX = "model.safetensors.index.json"
@@ -79,6 +81,8 @@ def model_at(path: Path) -> ModelFiles:
     try:
         if not path.is_dir():
             path.stat()
+            if path.name in (CONFIG, INDEX) or path.suffix == ".safetensors":
+                raise ModelLoadError(f"{path} is one file of a checkpoint; pass its directory, {path.parent}")
             return gguf_at(path)
         names = [file.name for file in path.iterdir()]
     except FileNotFoundError:
@@ -90,6 +94,11 @@ def model_at(path: Path) -> ModelFiles:
     # A directory of GGUF files may have a config.json as well.
     if ggufs and (files.config is None or not any(".safetensors" in name for name in names)):
         raise ModelLoadError(f"{path} is a directory; pass the path of one of its files: {', '.join(ggufs)}")
+    if files.config is None and ADAPTER in names:
+        raise ModelLoadError(
+            f"{path} is an adapter ({ADAPTER}), not a model: merge it into the model that it was made for, with peft's "
+            "merge_and_unload, and save that"
+        )
     if files.config is None:
         raise ModelLoadError(f"{path} is a directory with neither a .gguf file nor a checkpoint with a {CONFIG}")
     return files

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyggml._checks import flag
-from pyggml.errors import EmptyPromptError
+from pyggml.errors import EmptyPromptError, InvalidParameterError
 from pyggml.generation.engine import Engine, Prepared, TokenIds
 from pyggml.generation.request import TOKENS_PER_READ, Request
 from pyggml.generation.waker import Waker
@@ -152,8 +153,16 @@ def prompt_ids(prompt: Prompt, tokenizer: Tokenizer, parse_special: bool) -> Tok
 
 
 def _require_text(prompt: Prompt) -> None:
+    """Refuses an empty text, and what other libraries take for a prompt."""
     if isinstance(prompt, str) and not prompt:
         raise EmptyPromptError("the prompt is empty: give some text or token ids")
+    if isinstance(prompt, (bytes, Mapping)):
+        raise InvalidParameterError(f"the prompt must be text or token ids, not {type(prompt).__name__}")
+    if isinstance(prompt, (list, tuple)) and prompt:
+        if isinstance(prompt[0], str):
+            raise InvalidParameterError("the prompt is a list of texts: generate_batch takes several prompts")
+        if isinstance(prompt[0], Mapping):
+            raise InvalidParameterError("the prompt is a list of messages: chat takes those")
 
 
 def _size(prompt: Prompt) -> int:

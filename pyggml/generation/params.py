@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pyggml._fields import fields_of, own_names
 from pyggml.errors import InvalidParameterError
 from pyggml.schema import grammar as schema_grammar
 from pyggml.types import SamplingParams
@@ -20,11 +21,12 @@ def merge(params: SamplingParams | None, overrides: Mapping[str, Any]) -> Sampli
     """
     if params is not None and not isinstance(params, SamplingParams):
         raise InvalidParameterError(f"params must be SamplingParams, not {type(params).__name__}")
-    known = SamplingParams.__dataclass_fields__.keys()
+    known = fields_of(SamplingParams).keys()
     unknown = overrides.keys() - known
     if unknown:
         raise InvalidParameterError(
-            f"unknown sampling parameter {', '.join(sorted(unknown))}; known are {', '.join(sorted(known))}"
+            f"unknown sampling parameter {', '.join(sorted(unknown))}{own_names(SamplingParams, sorted(unknown))}; "
+            f"known are {', '.join(sorted(known))}"
         )
     params = params or SamplingParams()
     return dataclasses.replace(params, **overrides) if overrides else params

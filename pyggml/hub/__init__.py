@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyggml.errors import MissingPackageError
-from pyggml.hub.reference import Reference, is_reference, parse_reference
+from pyggml.hub.reference import Reference, is_reference, parse_reference, reference_meant_by
 from pyggml.model import Progress
 
-__all__ = ["Reference", "fetch", "is_reference", "parse_reference"]
+__all__ = ["Reference", "fetch", "is_reference", "parse_reference", "reference_meant_by"]
 
 _OLDEST = (1, 24)  # earlier versions cannot stop a transfer over Xet
 _INSTALL = f"pip install 'huggingface_hub>={_OLDEST[0]}.{_OLDEST[1]}'"

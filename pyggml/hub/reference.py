@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pyggml.errors import InvalidParameterError
 
 _SCHEME = "hf:"
+_HUB = "https://huggingface.co/"
+#: How the names of files end, which no repository's does.
+_FILES = (".gguf", ".safetensors", ".json", ".bin")
 _GRAMMAR = "hf:ORG/REPO[@REVISION][:FILE]"
 
 # As the hub allows them: https://huggingface.co/docs/huggingface_hub/package_reference/utilities#validate_repo_id
@@ -44,6 +47,18 @@ class Reference:
 def is_reference(source: object) -> bool:
     """Whether a source is a reference, well-formed or not, rather than a path."""
     return isinstance(source, (str, os.PathLike)) and str(source).startswith(_SCHEME)
+
+
+def reference_meant_by(source: object) -> str | None:
+    """The reference that a source probably stands for: an id as transformers takes it, or an address on the hub.
+
+    None: it is nothing of that form.
+    """
+    if not isinstance(source, str) or source.endswith(_FILES):
+        return None
+    names = source.removeprefix(_HUB).removesuffix("/").split("/")
+    repo_id = "/".join(names[:2] if source.startswith(_HUB) else names)
+    return None if _flaw(Reference(repo_id)) else _SCHEME + repo_id
 
 
 def parse_reference(source: str) -> Reference:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import LAYOUTS, REFUSED, Layout
 from pyggml.files.config import Config
+from pyggml.files.model_files import PARAMS
 
 
 def layout_of(config: Config) -> Layout:
@@ -34,7 +35,7 @@ def layout_of(config: Config) -> Layout:
             f"{config.path}: model_type {model_type!r:.80} is computed by Python code that comes with the model "
             f"(auto_map: {own_code!r:.200}), which pyggml does not run. Look for a GGUF file of the model instead"
         )
-    known = sorted({name for layout in LAYOUTS for name in layout.model_types})
+    known = sorted({name for layout in LAYOUTS for name in layout.model_types if name != PARAMS}, key=str.lower)
     raise UnsupportedArchitectureError(
         f"{config.path}: model_type is {model_type!r:.80} and architectures are {architectures!r:.200}; pyggml imports "
         f"{', '.join(known)}. Look for a GGUF file of the model instead"

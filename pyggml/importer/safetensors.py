@@ -96,9 +96,9 @@ class Checkpoint(Mapping[str, StoredTensor]):
         self.files = model.files or tuple(model.path / name for name in sorted(wanted))
         self._tensors: dict[str, StoredTensor] = {}
         for file in self.files:
-            found = _tensors_of(file)
-            if model.index is not None:
-                _require_same_names(model.index, file, wanted[file.name], found)
+            found = (
+                _tensors_of(file) if model.index is None else _tensors_of_shard(file, model.index, wanted[file.name])
+            )
             self._tensors |= found
         self._maps: dict[Path, npt.NDArray[np.uint8]] = {}
 
@@ -144,6 +144,17 @@ def _tensors_of(path: Path) -> dict[str, StoredTensor]:
     tensors.sort(key=lambda tensor: (tensor.offset, tensor.nbytes))
     _require_gapless(path, tensors, data_offset, n_data)
     return {tensor.name: tensor for tensor in tensors}
+
+
+def _tensors_of_shard(path: Path, index: Path, wanted: set[str]) -> dict[str, StoredTensor]:
+    try:
+        found = _tensors_of(path)
+    except ModelNotFoundError as error:
+        raise ModelNotFoundError(
+            f"{error}, which {index.name} lists: the model was not downloaded completely"
+        ) from None
+    _require_same_names(index, path, wanted, found)
+    return found
 
 
 def _header(file: RegularFile) -> bytes:
