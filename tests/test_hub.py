@@ -259,7 +259,7 @@ def test_a_split_set_with_a_part_missing(hub: HubServer) -> None:
     [
         (["pytorch_model.bin", "config.json"], "weights in pytorch_model.bin, .* it can run code"),
         (["README.md"], "holds no model: it has no model.safetensors"),
-        (["adapter_model.safetensors"], "holds no model: it has no model.safetensors"),
+        (["adapter_model.safetensors"], "is an adapter"),
         ([], "holds no model: it has no model.safetensors"),
     ],
 )

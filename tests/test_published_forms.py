@@ -5,6 +5,7 @@ Each form loads like the plain one, or is refused with what it is and the way ou
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,3 +169,93 @@ def test_loads_like_the_plain_form_or_says_why_not(tmp_path: Path, form: Form) -
     pyggml.convert(published_checkpoints.write(tmp_path / "plain", plain_config, plain), tmp_path / "plain.gguf", "f32")
     found, expected = (published_checkpoints.logits_of(tmp_path / f"{each}.gguf", PROMPT) for each in ("form", "plain"))
     assert (found == expected).all()
+
+
+def _other(where: dict[str, str], name: str) -> str:
+    return next(file for file in where.values() if file != where[name])
+
+
+#: What an index says otherwise than its files -> what the message says, "" if it loads as in transformers.
+INDICES: dict[str, tuple[str, Callable[[dict[str, str]], object], str]] = {
+    "lacks a tensor": (LLAMA, lambda where: where.pop("model.norm.weight"), ""),
+    "has another file": (
+        LLAMA,
+        lambda where: where.update({"model.norm.weight": _other(where, "model.norm.weight")}),
+        "",
+    ),
+    "lists shared weights twice": (
+        TIED_LLAMA,
+        lambda where: where.update({"lm_head.weight": where["model.embed_tokens.weight"]}),
+        "",
+    ),
+    "lists what is needed and not there": (
+        LLAMA,
+        lambda where: where.update({"model.layers.0.input_layernorm.weight": where["model.norm.weight"]}),
+        r"lists tensor 'model.layers.0.input_layernorm.weight' in model-\d+-of-\d+.safetensors, which does not have it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_an_index_only_names_files(tmp_path: Path, name: str) -> None:
+    model, change, refusal = INDICES[name]
+    hf = published_checkpoints.write(tmp_path / "hf", published.config_of(model), published.tensors_of(model))
+    pyggml.convert(hf, tmp_path / "plain.gguf", "f32")
+    (hf / "model.safetensors").unlink()
+    tensors = published.tensors_of(model)
+    if refusal:
+        del tensors["model.layers.0.input_layernorm.weight"]
+    checkpoints.write_shards(hf, tensors, 2)
+    index = hf / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    change(content["weight_map"])
+    assert json.dumps(content) != index.read_text()
+    index.write_text(json.dumps(content))
+    if refusal:
+        with pytest.raises(pyggml.ModelNotFoundError, match=refusal):
+            pyggml.convert(hf, tmp_path / "sharded.gguf", "f32")
+        return
+    pyggml.convert(hf, tmp_path / "sharded.gguf", "f32")
+    found, expected = (
+        published_checkpoints.logits_of(tmp_path / f"{each}.gguf", PROMPT) for each in ("sharded", "plain")
+    )
+    assert (found == expected).all()
+
+
+LLAMA_FILES = ("config.json", "tokenizer.json")
+
+#: Files of repositories that cannot be loaded -> what the message says.
+FILES = {
+    "an adapter": (("adapter_config.json", "adapter_model.safetensors"), "is an adapter .* merge_and_unload"),
+    "an adapter with a configuration": (
+        (*LLAMA_FILES, "adapter_config.json", "adapter_model.safetensors"),
+        "is an adapter",
+    ),
+    "one shard": ((*LLAMA_FILES, "model-00001-of-00001.safetensors"), "rename it to model.safetensors"),
+    "AutoGPTQ's name": ((*LLAMA_FILES, "gptq_model-4bit-128g.safetensors"), "rename it to model.safetensors"),
+    "pickles": ((*LLAMA_FILES, "pytorch_model.bin"), "save them as safetensors"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_other_files_are_named_with_the_way_out(tmp_path: Path, name: str) -> None:
+    names, message = FILES[name]
+    published_checkpoints.write(tmp_path / "llama", published.config_of(LLAMA), published.tensors_of(LLAMA))
+    (tmp_path / "hf").mkdir()
+    for each in names:
+        source = tmp_path / "llama" / each
+        (tmp_path / "hf" / each).write_bytes(source.read_bytes() if source.exists() else b"{}")
+    for load in (pyggml.load, lambda path: pyggml.convert(path, tmp_path / "model.gguf")):
+        with pytest.raises(pyggml.InferError, match=message):
+            load(tmp_path / "hf")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("tekken.json", "use a version with a tokenizer.json"), ("tokenizer.model.v3", "rename it to tokenizer.model")],
+)
+def test_mistrals_tokenizers_are_named(tmp_path: Path, name: str, message: str) -> None:
+    hf = published_checkpoints.write(tmp_path / "hf", published.config_of(LLAMA), published.tensors_of(LLAMA))
+    (hf / "tokenizer.json").rename(hf / name)
+    with pytest.raises(pyggml.TokenizerNotFoundError, match=f"{name} is .*{message}"):
+        pyggml.load(hf)

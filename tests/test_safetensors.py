@@ -178,7 +178,6 @@ BROKEN_SHARDS: dict[str, tuple[Callable[[Path], object], type[InferError], str]]
         ModelLoadError,
         "not a file name in",
     ),
-    "too much": (lambda d: change_index(d, lambda i: i["weight_map"].pop("c")), ModelLoadError, "holds tensor 'c'"),
     "a loop": (lambda d: link_to_itself(d / "model-00002-of-00002.safetensors"), ModelLoadError, "cannot be read"),
     "cut": (lambda d: cut(d / "model-00002-of-00002.safetensors"), ModelLoadError, "is cut short"),
     "long": (
@@ -187,11 +186,6 @@ BROKEN_SHARDS: dict[str, tuple[Callable[[Path], object], type[InferError], str]]
         "not a file name in",
     ),
     "all of it": (lambda d: cut(d / "model-00002-of-00002.safetensors", 0), ModelLoadError, "too few"),
-    "too little": (
-        lambda d: change_index(d, lambda i: i["weight_map"].update(z="model-00001-of-00002.safetensors")),
-        ModelLoadError,
-        "lists tensor 'z' in model-00001-of-00002.safetensors, which does not have it",
-    ),
 }
 
 

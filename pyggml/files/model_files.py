@@ -22,14 +22,15 @@ Weights = Literal["gguf", "split", "safetensors", "sharded", "consolidated", "no
 CONFIG = "config.json"
 #: What Meta and Mistral publish instead.
 PARAMS = "params.json"
-#: What a LoRA or another adapter has in its place.
-ADAPTER = "adapter_config.json"
 SINGLE = "model.safetensors"
 #: Lists the shard of each tensor.
 INDEX = "model.safetensors.index.json"
 CONSOLIDATED = "consolidated.safetensors"
 #: The files that define a tokenizer, the preferred one first.
 TOKENIZERS = ("tokenizer.json", "tokenizer.model")
+
+# What a LoRA or another adapter has in place of a model.
+_ADAPTER = re.compile(r"adapter_(config\.json|model\..*)")
 
 _WEIGHTS: dict[str, Weights] = {SINGLE: "safetensors", INDEX: "sharded", CONSOLIDATED: "consolidated"}
 # What an import reads besides the weights.
@@ -94,11 +95,6 @@ def model_at(path: Path) -> ModelFiles:
     # A directory of GGUF files may have a config.json as well.
     if ggufs and (files.config is None or not any(".safetensors" in name for name in names)):
         raise ModelLoadError(f"{path} is a directory; pass the path of one of its files: {', '.join(ggufs)}")
-    if files.config is None and ADAPTER in names:
-        raise ModelLoadError(
-            f"{path} is an adapter ({ADAPTER}), not a model: merge it into the model that it was made for, with peft's "
-            "merge_and_unload, and save that"
-        )
     if files.config is None:
         raise ModelLoadError(f"{path} is a directory with neither a .gguf file nor a checkpoint with a {CONFIG}")
     return files
@@ -110,7 +106,7 @@ def checkpoint_at(directory: Path) -> ModelFiles:
     Raises:
         ModelNotFoundError: there is no such directory.
         InvalidParameterError: the path is not a directory.
-        ModelLoadError: the directory cannot be read.
+        ModelLoadError: the directory cannot be read, or holds an adapter for another model.
     """
     try:
         names = [file.name for file in directory.iterdir()]
@@ -171,6 +167,16 @@ def shards(index: Path) -> dict[str, set[str]]:
 
 def why_no_weights(place: str, names: Collection[str]) -> str | None:
     """Explains why :func:`main_weights` finds nothing among names; None if they give no clue."""
+    if any(map(_ADAPTER.fullmatch, names)):
+        return (
+            f"{place} is an adapter (adapter_config.json), not a model: merge it into the model that it was made for, "
+            "with peft's merge_and_unload(), and save that as safetensors"
+        )
+    strays = sorted(name for name in names if name.endswith(".safetensors") and "/" not in name)
+    if len(strays) == 1:
+        return f"{place} has its weights in {strays[0]}; if that is the whole model, rename it to {SINGLE}"
+    if strays:
+        return f"{place} holds {', '.join(strays[:3])} ..., but no {INDEX} to say which tensor is in which file"
     pickles = sorted(name for name in names if name.endswith(_PICKLES))
     if not pickles:
         return None
@@ -182,6 +188,8 @@ def why_no_weights(place: str, names: Collection[str]) -> str | None:
 
 def _checkpoint(directory: Path, names: Collection[str]) -> ModelFiles:
     main = main_weights(names)
+    if main is None and any(map(_ADAPTER.fullmatch, names)) and not any(name.endswith(".gguf") for name in names):
+        raise ModelLoadError(why_no_weights(str(directory), names))
     config = next((name for name in (CONFIG, PARAMS) if name in names), None)
     return ModelFiles(
         directory,

@@ -76,6 +76,9 @@ class StoredTensor:
 class Checkpoint(Mapping[str, StoredTensor]):
     """All tensors of a checkpoint by name. Thread-safe for reading.
 
+    An index is only asked for the names of files, as transformers does: published ones also list weights that were not
+    stored because they are shared, or lack tensors. If two files hold a tensor, it says which one counts.
+
     Do not truncate the files while arrays from them are in use: reading bytes that are no longer on disk kills the
     process.
 
@@ -91,15 +94,18 @@ class Checkpoint(Mapping[str, StoredTensor]):
             ModelLoadError: a file cannot be read, is not a safetensors file, or contradicts itself or the index.
         """
         if model.weights == "none":
-            raise ModelNotFoundError(_no_weights(model.path))
-        wanted = {} if model.index is None else shards(model.index)
-        self.files = model.files or tuple(model.path / name for name in sorted(wanted))
+            names = [file.name for file in model.path.iterdir()]
+            reason = why_no_weights(str(model.path), names)
+            raise ModelNotFoundError(reason or f"{model.path} has neither {SINGLE} nor {INDEX}")
+        listed = {} if model.index is None else shards(model.index)
+        self.files = model.files or tuple(model.path / name for name in sorted(listed))
+        self._index = model.index
+        self._listed = {name: file for file, names in listed.items() for name in names}
         self._tensors: dict[str, StoredTensor] = {}
         for file in self.files:
-            found = (
-                _tensors_of(file) if model.index is None else _tensors_of_shard(file, model.index, wanted[file.name])
-            )
-            self._tensors |= found
+            for name, tensor in self._tensors_of(file).items():
+                if name not in self._tensors or self._listed.get(name) == file.name:
+                    self._tensors[name] = tensor
         self._maps: dict[Path, npt.NDArray[np.uint8]] = {}
 
     def array(self, name: str) -> npt.NDArray[np.generic]:
@@ -117,10 +123,29 @@ class Checkpoint(Mapping[str, StoredTensor]):
             raise ModelLoadError(f"{tensor.path} has become shorter since its header was read")
         return raw.view(DTYPES[tensor.dtype]).reshape(tensor.shape)
 
+    def no_tensor(self, name: str) -> ModelNotFoundError:
+        """The error to raise for a tensor that is needed and not there."""
+        if name in self._listed:
+            where = f"{self._index} lists tensor {_short(name)} in {self._listed[name]}, which does not have it"
+            return ModelNotFoundError(where)
+        first, *others = self.files
+        where = f"none of the {len(self.files)} files of {first.parent}" if others else str(first)
+        return ModelNotFoundError(f"{where} has no tensor {_short(name)}")
+
     @cached_property
     def nbytes(self) -> int:
         """Size of all tensors' data."""
         return sum(tensor.nbytes for tensor in self._tensors.values())
+
+    def _tensors_of(self, file: Path) -> dict[str, StoredTensor]:
+        try:
+            return _tensors_of(file)
+        except ModelNotFoundError as error:
+            if self._index is None:
+                raise
+            raise ModelNotFoundError(
+                f"{error}, which {self._index.name} lists: the model was not downloaded completely"
+            ) from None
 
     def __getitem__(self, name: str) -> StoredTensor:
         return self._tensors[name]
@@ -144,17 +169,6 @@ def _tensors_of(path: Path) -> dict[str, StoredTensor]:
     tensors.sort(key=lambda tensor: (tensor.offset, tensor.nbytes))
     _require_gapless(path, tensors, data_offset, n_data)
     return {tensor.name: tensor for tensor in tensors}
-
-
-def _tensors_of_shard(path: Path, index: Path, wanted: set[str]) -> dict[str, StoredTensor]:
-    try:
-        found = _tensors_of(path)
-    except ModelNotFoundError as error:
-        raise ModelNotFoundError(
-            f"{error}, which {index.name} lists: the model was not downloaded completely"
-        ) from None
-    _require_same_names(index, path, wanted, found)
-    return found
 
 
 def _header(file: RegularFile) -> bytes:
@@ -208,22 +222,6 @@ def _require_gapless(path: Path, tensors: list[StoredTensor], data_offset: int, 
         is_cut = end > data_offset + n_data
         flaw, kind = ("is cut short", CutShortError) if is_cut else ("has bytes that no tensor uses", ModelLoadError)
         raise kind(f"{path} {flaw}: its tensors end at byte {end}, the file at {data_offset + n_data}")
-
-
-def _no_weights(directory: Path) -> str:
-    names = [file.name for file in directory.iterdir()]
-    stray = sorted(name for name in names if name.endswith(".safetensors"))
-    if stray:
-        return f"{directory} holds {', '.join(stray[:3])} ..., but no {INDEX} to say which tensor is in which file"
-    return why_no_weights(str(directory), names) or f"{directory} has neither {SINGLE} nor {INDEX}"
-
-
-def _require_same_names(index: Path, file: Path, wanted: set[str], found: Mapping[str, StoredTensor]) -> None:
-    missing, unknown = sorted(wanted - found.keys()), sorted(found.keys() - wanted)
-    if missing:
-        raise ModelLoadError(f"{index} lists tensor {_short(missing[0])} in {file.name}, which does not have it")
-    if unknown:
-        raise ModelLoadError(f"{file} holds tensor {_short(unknown[0])}, which {index.name} does not list")
 
 
 def _short(value: object) -> str:

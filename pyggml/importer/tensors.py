@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyggml.errors import ModelLoadError, ModelNotFoundError
+from pyggml.errors import ModelLoadError
 from pyggml.importer.safetensors import Checkpoint, StoredTensor
 from pyggml.importer.schemes import SIGNS, Module, Role, Scheme
 from pyggml.quant import GGMLType
@@ -112,7 +112,7 @@ class Tensors:
         """
         stored_name = self._stored_names.get(name)
         if stored_name is None:
-            raise ModelNotFoundError(f"{self._where()} has no tensor {name!r}")
+            raise self.checkpoint.no_tensor(name)
         self._used.add(name)
         return self.checkpoint[stored_name]
 
@@ -143,10 +143,6 @@ class Tensors:
     def _is_zero(self, name: str) -> bool:
         stored = self._stored_names[name]
         return self.checkpoint[stored].nbytes <= _MAX_BIAS_BYTES and not _bits(self.checkpoint.array(stored)).any()
-
-    def _where(self) -> str:
-        files = self.checkpoint.files
-        return str(files[0]) if len(files) == 1 else f"none of the {len(files)} files of {files[0].parent}"
 
 
 class _Module:

@@ -28,6 +28,7 @@ _UNREADABLE = {
     "vocab.json": f"a list of ids, which does not say how text is split into words: {_SAVE}",
     "merges.txt": f"a list of merges, which does not say how text is split into words: {_SAVE}",
     "vocab.txt": f"a list of WordPiece ids, which does not say how text is normalised: {_SAVE}",
+    "tokenizer.model.v*": "a SentencePiece model: rename it to tokenizer.model",
     "spiece.model": "a SentencePiece model: rename it to tokenizer.model",
 }
 
