@@ -28,6 +28,13 @@ def test_a_window_of_qwen_limits_the_context(tmp_path: Path) -> None:
     assert models.metadata_of(tmp_path / "model.gguf")["pyggml.context_limit"] == 100
 
 
+@pytest.mark.parametrize(("first", "limit"), [(0, 100), (1, 100), (48, None)])
+def test_a_window_of_dense_qwen_begins_at_a_layer(tmp_path: Path, first: int, limit: int | None) -> None:
+    references.write(tmp_path / "hf", "qwen2")
+    change(tmp_path / "hf", layer_types=None, use_sliding_window=True, sliding_window=100, max_window_layers=first)
+    assert pyggml.inspect(tmp_path / "hf").plan.n_ctx_limit == limit
+
+
 def test_mxfp4_stays_as_it_is(tmp_path: Path) -> None:
     model = references.write(tmp_path / "hf", "gpt-oss, mxfp4")
     report = pyggml.convert(tmp_path / "hf", tmp_path / "model.gguf")

@@ -362,6 +362,8 @@ def test_missing_and_broken_sources(tiny_path: Path, tmp_path: Path) -> None:
     bare = models.write(tmp_path / "bare.gguf", {"general.architecture": "llama"}, weights)
     with pytest.raises(ModelLoadError, match="context_length"):
         pyggml.quantize(bare, dst, "q8_0")
+    with pytest.raises(ModelLoadError, match=r"is a directory; .* convert takes directories"):
+        pyggml.quantize(tmp_path, dst, "q8_0")
     assert not dst.exists()
 
 

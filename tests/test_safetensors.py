@@ -93,6 +93,10 @@ BODY = checkpoints.data(TENSORS)
 BROKEN_FILES: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "too few"),
     "seven bytes": (b"\x00" * 7, "too few"),
+    "pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+        "run git lfs pull in its directory",
+    ),
     "absurd header": (b"\xff" * 8 + b"{}", "claims a header of 18446744073709551615 bytes"),
     "long header": (checkpoints.file({}, b"", n_header=2**30), "claims a header of 1073741824 bytes"),
     "cut in the header": (checkpoints.file({}, b"", n_header=100), "cut short"),

@@ -24,6 +24,8 @@ from pyggml.files.model_files import INDEX, SINGLE, ModelFiles, shards, why_no_w
 from pyggml.files.regular import RegularFile
 
 _MAX_DIMENSIONS = 8
+#: How the files begin that Git LFS leaves in a clone until it downloads the real ones.
+_LFS_POINTER = b"version "
 
 #: The format's types -> numpy dtypes for their bytes; BF16 as its bits, 8-bit floats as bytes.
 DTYPES: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
@@ -174,7 +176,13 @@ def _tensors_of(path: Path) -> dict[str, StoredTensor]:
 def _header(file: RegularFile) -> bytes:
     if file.size < 8:
         raise ModelLoadError(f"{file.path} has {file.size} bytes, too few for a safetensors file")
-    n = int.from_bytes(file.read(0, 8), "little")
+    start = file.read(0, 8)
+    if start == _LFS_POINTER:
+        raise ModelLoadError(
+            f"{file.path} only points to the weights, as a clone without Git LFS leaves it: run git lfs pull in its "
+            "directory, or download the file"
+        )
+    n = int.from_bytes(start, "little")
     if n > MAX_BYTES:
         raise ModelLoadError(
             f"{file.path} is not a safetensors file: it claims a header of {n} bytes, and pyggml reads at most "

@@ -63,4 +63,4 @@ def _layers_with_window(config: Config, sizes: Sizes) -> list[bool]:
     if pattern is not None:
         every = config.integer("sliding_window_pattern")
         return [is_on and bool((i + 1) % every) for i in range(sizes.n_layer)]
-    return [is_on and (first is None or i >= config.integer("max_window_layers")) for i in range(sizes.n_layer)]
+    return [is_on and (first in (None, 0) or i >= config.integer("max_window_layers")) for i in range(sizes.n_layer)]

@@ -74,7 +74,12 @@ def quantize(
     target = target_path("dst", dst)
     wishes = _Wishes(tensor_types or {}, keep)
     matrix = open_imatrix(imatrix)
-    with GGUFSource(gguf_at(locate(src, progress))) as source:
+    path = locate(src, progress)
+    if path.is_dir():
+        raise ModelLoadError(
+            f"{path} is a directory; a .gguf file was expected: convert takes directories, to any type"
+        )
+    with GGUFSource(gguf_at(path)) as source:
         _require_another(target, source)
         choices = _choose(source, name, wishes, matrix)
         types = [choice.type for choice in choices]
