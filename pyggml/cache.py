@@ -52,6 +52,12 @@ class CacheEntry:
         return match["outtype"] if match else ""
 
 
+def shown_name(path: Path) -> str:
+    """What messages call a model's file: one of the cache has the name of the directory that it was imported from."""
+    match = _NAME.fullmatch(path.name)
+    return match["model"] if match else path.name
+
+
 def cache_dir() -> Path:
     """Returns the folder for imported models, which may not exist yet.
 

@@ -16,6 +16,7 @@ from pyggml import families
 from pyggml._fields import fields_of
 from pyggml._native import INT32_MAX, integer
 from pyggml.backend import find_device
+from pyggml.cache import shown_name
 from pyggml.errors import ArchitectureMismatchError, InvalidParameterError, TokenizerError
 from pyggml.families import Family, Kind, Match
 from pyggml.gguf import GGUFReader
@@ -73,8 +74,8 @@ class FamilyModel(LLM):
             return family
         architectures = {name for family in cls.families for name in family.architectures}
         if match.family is families.GENERIC and match.architecture in architectures:
-            raise TokenizerError(_foreign_vocabulary(cls, match, path.name))
-        raise ArchitectureMismatchError(_mismatch(cls, match, path.name))
+            raise TokenizerError(_foreign_vocabulary(cls, match, shown_name(path)))
+        raise ArchitectureMismatchError(_mismatch(cls, match, shown_name(path)))
 
     @classmethod
     def accept(cls, path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyggml._fields import plain_signature, shared, takes
+from pyggml.cache import shown_name
 from pyggml.errors import OutOfMemoryError
 from pyggml.memory.llm_context import checked_n_ctx, generates
 from pyggml.memory.planner import Planner
@@ -196,7 +197,7 @@ def _out_of_memory(
     place = "" if memory.name == "CPU" else f" on {memory.name}"
     advice = _advice(suggest(settings, planner.memory_of, planner.limits(settings)))
     return OutOfMemoryError(
-        f"{planner.path.name} with n_ctx={settings.n_ctx} needs {bytes_text(required)}{place} {how}, but "
+        f"{shown_name(planner.path)} with n_ctx={settings.n_ctx} needs {bytes_text(required)}{place} {how}, but "
         f"{bytes_text(memory.available_bytes)} is available; {advice}",
         required,
         memory.available_bytes,
