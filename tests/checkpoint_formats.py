@@ -210,6 +210,20 @@ def nvfp4(weight: Any, *, divisor: float | None = None) -> Layer:
     return tensors, means.reshape(weight.shape).astype(np.float32)
 
 
+def of_modelopt(layer: Layer) -> Layer:
+    """The tensors that NVIDIA's ModelOpt makes: other names, one scale for a tensor, which is a factor."""
+    tensors, means = layer
+    if "weight_global_scale" not in tensors:
+        return {**tensors, "weight_scale": tensors["weight_scale"].reshape(()), "input_scale": np.float32(0.5)}, means
+    factor = np.float32(1 / tensors["weight_global_scale"][0])
+    scales = tensors["weight_scale"]
+    codes = tensors["weight_packed"]
+    signs = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1, 16)
+    numbers = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])[signs & 7] * np.where(signs & 8, -1, 1)
+    means = (numbers * (E4M3[scales.data] * factor)[..., None]).reshape(len(codes), -1).astype(np.float32)
+    return {"weight": codes, "weight_scale": scales, "weight_scale_2": factor, "input_scale": np.float32(0.5)}, means
+
+
 # --- what is not imported -----------------------------------------------------------------------------------------
 
 
@@ -342,6 +356,20 @@ FORMATS: dict[str, Format] = {
         lambda w: float8(w, block=(40, 48), suffix="weight_scale_inv"),
         "BF16",
         BF16,
+    ),
+    "modelopt, float8": Format(
+        "FP8",
+        other("modelopt", quant_algo="FP8", ignore=["lm_head"], producer={"name": "modelopt"}),
+        lambda w: of_modelopt(float8(w, block=w.shape)),
+        "BF16",
+        BF16,
+    ),
+    "modelopt, nvfp4": Format(
+        "NVFP4",
+        other("modelopt", quant_algo="NVFP4", group_size=16, ignore=["lm_head"], kv_cache_scheme=None),
+        lambda w: of_modelopt(nvfp4(w)),
+        "NVFP4",
+        F16,
     ),
     "gptq": Format("GPTQ", gptq_config(4), gptq, "Q4_0"),
     "gptq, asymmetric": Format("GPTQ, zero points", gptq_config(4), lambda w: gptq(w, symmetric=False), "F16", F16),

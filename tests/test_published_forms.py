@@ -119,6 +119,21 @@ _MINISTRAL_FP8 = {
     "weight_block_size": None,
 }
 _AUTO_FP8 = {"activation_scheme": "static", "ignored_layers": ["lm_head"], "quant_method": "fp8"}
+#: nvidia's models
+_MODELOPT = {
+    "quant_method": "modelopt",
+    "quant_algo": "FP8",
+    "config_groups": {
+        "group_0": {
+            "input_activations": {"dynamic": False, "num_bits": 8, "type": "float"},
+            "weights": {"dynamic": False, "num_bits": 8, "type": "float"},
+            "targets": ["Linear"],
+        }
+    },
+    "ignore": ["lm_head"],
+    "kv_cache_scheme": {"dynamic": False, "num_bits": 8, "type": "float"},
+    "producer": {"name": "modelopt", "version": "0.33.0"},
+}
 
 FORMS = {
     # Qwen3-Embedding and whatever else sentence-transformers saved
@@ -138,6 +153,12 @@ FORMS = {
     # neuralmagic's models before compressed-tensors
     "AutoFP8": Form(LLAMA, float8(_AUTO_FP8, "weight_scale", (1,), "input_scale")),
     "first AutoFP8": Form(LLAMA, float8(_AUTO_FP8, "weight_scale", (1,), "act_scale")),
+    "ModelOpt": Form(LLAMA, float8(_MODELOPT, "weight_scale", (), "input_scale")),
+    "ModelOpt of another kind": Form(
+        LLAMA,
+        float8({**_MODELOPT, "quant_algo": "W4A16_AWQ"}, "weight_scale"),
+        "quant_algo is 'W4A16_AWQ'; of ModelOpt's, pyggml imports FP8,",
+    ),
     "scales of the cache": Form(
         LLAMA,
         beside(
@@ -173,6 +194,23 @@ def test_loads_like_the_plain_form_or_says_why_not(tmp_path: Path, form: Form) -
 
 def _other(where: dict[str, str], name: str) -> str:
     return next(file for file in where.values() if file != where[name])
+
+
+def test_settings_in_a_file_of_their_own(tmp_path: Path) -> None:
+    config, tensors = published.config_of(LLAMA), published.tensors_of(LLAMA)
+    plain = float8(_MODELOPT, "weight_scale", (), "input_scale")(config, tensors)
+    del config["quantization_config"]
+    hf = published_checkpoints.write(tmp_path / "hf", config, tensors)
+    with pytest.raises(pyggml.ModelLoadError, match=r"config\.json does not say"):
+        pyggml.convert(hf, tmp_path / "form.gguf", "f32")
+    settings = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+    content = {"producer": {"name": "modelopt", "version": "0.15.0"}, "quantization": settings}
+    (hf / "hf_quant_config.json").write_text(json.dumps(content))
+    pyggml.convert(hf, tmp_path / "form.gguf", "f32")
+    published_checkpoints.write(tmp_path / "plain", published.config_of(LLAMA), plain)
+    pyggml.convert(tmp_path / "plain", tmp_path / "plain.gguf", "f32")
+    found, expected = (published_checkpoints.logits_of(tmp_path / f"{each}.gguf", PROMPT) for each in ("form", "plain"))
+    assert (found == expected).all()
 
 
 #: What an index says otherwise than its files -> what the message says, "" if it loads as in transformers.

@@ -32,11 +32,15 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 # What a LoRA or another adapter has in place of a model.
 _ADAPTER = re.compile(r"adapter_(config\.json|model\..*)")
 
+#: The ``quantization_config`` of older checkpoints of NVIDIA.
+QUANTIZATION = "hf_quant_config.json"
+
 _WEIGHTS: dict[str, Weights] = {SINGLE: "safetensors", INDEX: "sharded", CONSOLIDATED: "consolidated"}
 # What an import reads besides the weights.
 _BESIDE = frozenset(
     {
         CONFIG,
+        QUANTIZATION,
         *TOKENIZERS,
         "generation_config.json",
         "tokenizer_config.json",

@@ -19,7 +19,7 @@ from pyggml.errors import (
 from pyggml.families import Layout, Sizes, Tensor
 from pyggml.files.config import Config
 from pyggml.files.json_file import read_object
-from pyggml.files.model_files import CONFIG, PARAMS, ModelFiles
+from pyggml.files.model_files import CONFIG, PARAMS, QUANTIZATION, ModelFiles
 from pyggml.importer.layouts import layout_of
 from pyggml.importer.reference import language_model_of
 from pyggml.importer.rope import Rope, read_rope
@@ -144,6 +144,8 @@ def _found(what: str, found: Found | None) -> Iterator[None]:
 def read_config(files: ModelFiles) -> Config:
     """Reads a directory's ``config.json``, or its ``params.json``, whose file name then serves as the model type.
 
+    A ``quantization_config`` that stands in a file of its own is part of the result.
+
     Raises:
         ModelNotFoundError: the directory has neither.
         ModelLoadError: the file is broken.
@@ -151,7 +153,12 @@ def read_config(files: ModelFiles) -> Config:
     if files.config is None:
         raise ModelNotFoundError(f"{files.path} has no {CONFIG}")
     values = read_object(files.config)
-    return Config(files.config, {**values, "model_type": PARAMS} if files.config.name == PARAMS else values)
+    if files.config.name == PARAMS:
+        values["model_type"] = PARAMS
+    elsewhere = read_object(files.path / QUANTIZATION).get("quantization")
+    if isinstance(elsewhere, dict) and values.get("quantization_config") is None:
+        values["quantization_config"] = {"quant_method": "modelopt", **elsewhere}
+    return Config(files.config, values)
 
 
 def _metadata(directory: Path, config: Config, layout: Layout, sizes: Sizes, rope: Rope) -> dict[str, Any]:

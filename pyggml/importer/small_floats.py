@@ -106,9 +106,17 @@ class NVFloat4(Float4):
     As with MXFP4, the scales as floats are not kept.
     """
 
-    def __init__(self, packed: Bytes, scales: Bytes, divisor: float) -> None:
-        """Takes the codes as :class:`Float4`, the scales, (n_rows, n_cols / 16), and what they are divided by."""
-        self._packed, self._codes, self._divisor = packed, scales, np.float32(divisor)
+    def __init__(self, packed: Bytes, scales: Bytes, *, factor: float = 1.0, divisor: float = 1.0) -> None:
+        """Takes the codes as :class:`Float4`, and the scales.
+
+        Args:
+            packed: (n_rows, n_cols / 2).
+            scales: (n_rows, n_cols / 16).
+            factor: what the scales are multiplied with, in ModelOpt's form.
+            divisor: what they are divided by, in that of compressed-tensors.
+        """
+        self._packed, self._codes = packed, scales
+        self._factor, self._divisor = np.float32(factor), np.float32(divisor)
         self.n_rows, self.n_cols = packed.shape[0], packed.shape[1] * 2
         products = self._scales_of(slice(None))
         fits = self.n_cols % 64 == 0 and not (scales & 128).any()  # the engine's scales have no sign
@@ -120,7 +128,7 @@ class NVFloat4(Float4):
         if fits:
             self.factored = copy.copy(self)
             self.factored.type, self.factored.error = GGMLType.NVFP4, 0.0
-            self.factored.factors = np.array([1 / self._divisor], np.float32)
+            self.factored.factors = np.array([self._factor / self._divisor], np.float32)
 
     def stored(self, rows: Rows) -> npt.NDArray[np.generic]:
         """See :class:`Weight`."""
@@ -132,7 +140,7 @@ class NVFloat4(Float4):
         return self._blocks(rows, codes.reshape(-1, self.n_cols // 64, 4), 8)
 
     def _scales_of(self, rows: Rows) -> Floats:
-        scales: Floats = np.divide(E4M3[self._codes[rows]], self._divisor, dtype=np.float32)
+        scales: Floats = E4M3[self._codes[rows]] * self._factor / self._divisor
         return scales
 
 

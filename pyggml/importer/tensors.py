@@ -89,7 +89,7 @@ class Tensors:
         if sign is not None:
             raise module.error(
                 f"{sign} is stored, as {SIGNS[sign]} does it, but config.json does not say that this module is "
-                "quantised so. Download both again from one place"
+                "quantised so. Download both again from one place, or take the model that it was made from"
             )
         if name in self:
             stored = self.stored(name)

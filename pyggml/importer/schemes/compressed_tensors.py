@@ -193,4 +193,4 @@ def _float4(module: Module, shape: Shape, group: Group) -> Weight:
     )
     if abs(divisor) < _SMALLEST_DIVISOR or not np.isfinite(E4M3[scales]).all():
         raise module.error("weight_scale holds NaN, or weight_global_scale is as good as 0")
-    return NVFloat4(packed, scales, divisor)
+    return NVFloat4(packed, scales, divisor=divisor)

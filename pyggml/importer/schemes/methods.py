@@ -8,6 +8,7 @@ from pyggml.errors import UnsupportedArchitectureError
 from pyggml.files.config import Config
 from pyggml.importer.schemes.compressed_tensors import CompressedTensors
 from pyggml.importer.schemes.float8 import Fp8
+from pyggml.importer.schemes.modelopt import ModelOpt
 from pyggml.importer.schemes.module import Scheme
 from pyggml.importer.schemes.mxfp4 import Mxfp4
 from pyggml.importer.schemes.packed import auto_round, awq, gptq
@@ -16,6 +17,7 @@ _METHODS: Mapping[str, Callable[[Config], Scheme]] = {
     "compressed-tensors": CompressedTensors,
     "fp8": Fp8,
     "mxfp4": Mxfp4,
+    "modelopt": ModelOpt,
     "gptq": gptq,
     "awq": awq,
     "auto-round": auto_round,
@@ -36,7 +38,6 @@ _OTHERS = {
     "meta": "Meta's own method",
     "metal": "transformers' Metal kernels",
     "mlx": "MLX",
-    "modelopt": "NVIDIA's ModelOpt",
     "mxfp8": "MXFP8",
     "nvfp4": "NVFP4",
     "quanto": "Quanto",

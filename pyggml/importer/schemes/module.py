@@ -28,6 +28,7 @@ SIGNS = {
     "qweight": "GPTQ or AWQ",
     "weight_packed": "compressed-tensors",
     "weight_scale_inv": "FP8",
+    "weight_scale_2": "NVIDIA's ModelOpt",
     "weight.absmax": "bitsandbytes",
     "SCB": "bitsandbytes",
     "W_q": "HQQ",
