@@ -36,8 +36,6 @@ def int32_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:
     Raises:
         InvalidParameterError: an item is not an integer or does not fit in 32 bits; names index and value.
     """
-    if isinstance(values, (str, bytes)):
-        raise InvalidParameterError(f"{name} must be a flat sequence of integers, not {type(values).__name__}")
     array = _flat(name, values)
     if array.size == 0:
         return np.empty(0, np.int32)
@@ -82,6 +80,8 @@ def _flat(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
         array = np.asarray(values)
     except (ValueError, OverflowError) as error:
         raise InvalidParameterError(f"{name} cannot be converted to an array: {error}") from None
+    if array.ndim == 0:
+        raise InvalidParameterError(f"{name} must be a flat sequence, not {type(values).__name__}")
     if array.ndim != 1:
         raise InvalidParameterError(f"{name} must be a flat sequence, but has the shape {array.shape}")
     return array
@@ -89,6 +89,8 @@ def _flat(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
 
 def _what(array: npt.NDArray[Any]) -> str:
     """What an array contains, for a message; of Python objects, the first that is not a 32-bit integer."""
+    if array.dtype.kind in "US":
+        return "text"
     if array.dtype.kind != "O":
         return str(array.dtype)
     odd = next(((i, v) for i, v in enumerate(array) if not isinstance(v, int) or abs(v) > INT32_MAX), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import signal
@@ -304,6 +305,12 @@ def test_bad_prompts(llm: pyggml.LLM) -> None:
         llm.detokenize([n_vocab])
     with pytest.raises(pyggml.InvalidParameterError, match="not str"):
         llm.detokenize("Once")  # type: ignore[arg-type]
+    with pytest.raises(pyggml.InvalidParameterError, match="a flat sequence, not int"):
+        llm.generate(5)  # type: ignore[arg-type]
+    with pytest.raises(pyggml.InvalidParameterError, match="stop_token_ids must be integers, not text"):
+        llm.generate("Once", stop_token_ids=["</s>"])  # type: ignore[list-item]
+    with pytest.raises(pyggml.InvalidParameterError, match="completion must be True or False"):
+        asyncio.run(llm.forward("Once", 5, completion="yes"))  # type: ignore[call-overload]
     assert llm.generate(STORY, max_tokens=2).text
 
 

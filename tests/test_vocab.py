@@ -172,9 +172,9 @@ class TestByteVocabulary:
             ([2**70], r"1180591620717411303424 at index 0"),
             ([1.5], "float"),
             ([True], "bool"),
-            (["a"], "<U1"),
+            (["a"], "integers, not text"),
             ([[97]], "shape"),
-            (97, "shape"),
+            (97, "a flat sequence, not int"),
             ([None], "None at index 0"),
         ],
     )

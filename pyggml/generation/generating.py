@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._checks import flag
 from pyggml._native import INT32_MAX, UINT32_MAX, integer
 from pyggml.errors import InvalidParameterError
 from pyggml.generation import bulk
@@ -253,8 +254,9 @@ class Generating(ABC):
         Raises:
             As :meth:`generate`.
         """
+        is_whole = flag("completion", completion)
         result = await self.agenerate(prompt, parse_special=parse_special, max_tokens=sample_len)
-        return result if completion else result.text
+        return result if is_whole else result.text
 
     def logits(self, prompt: Prompt, *, parse_special: bool = True) -> npt.NDArray[np.float32]:
         """Logits after every position of a prompt: float32, (n_tokens, n_vocab), owned by the caller.
