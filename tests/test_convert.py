@@ -159,13 +159,13 @@ def test_what_meta_publishes(tmp_path: Path) -> None:
         tensors[name] = checkpoints.bf16(weight)
     hf = llama.write(tmp_path / "hf")
     (hf / "model.safetensors").unlink()
-    (hf / "config.json").unlink()
     checkpoints.write(hf / "consolidated.safetensors", tensors)
     params = {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "norm_eps": 1e-5, "vocab_size": -1}
     (hf / "params.json").write_text(json.dumps({**params, "multiple_of": 32, "ffn_dim_multiplier": 0.9}))
     (hf / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
     pyggml.convert(hf, tmp_path / "model.gguf", "f32")
     require_close(computed(tmp_path / "model.gguf"), llama.logits(PROMPT), 1e-3)
+    (hf / "config.json").unlink()  # goes with model.safetensors, and does not matter
     (hf / "params.json").write_text(json.dumps({**params, "multiple_of": 32, "use_scaled_rope": True}))
     with pytest.raises(ModelLoadError, match=r"no rope_scaling\.factor"):
         pyggml.convert(hf, tmp_path / "model.gguf", "f32")

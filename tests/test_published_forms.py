@@ -110,7 +110,40 @@ def float8(
     return change
 
 
+def of_mlx(module: str, new: str, names: dict[str, str]) -> Change:
+    """Experts as stacks, gate and up apart.
+
+    Args:
+        module: the list of experts.
+        new: its name in the form.
+        names: projection -> its name in the form.
+    """
+
+    def change(_config: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
+        plain = dict(tensors)
+        for name in plain:
+            block, _, expert = name.partition(f".{module}.")
+            number, _, projection = expert.removesuffix(".weight").partition(".")
+            if number != "0":
+                continue
+            each = [n for n in plain if n.startswith(f"{block}.{module}.") and n.endswith(f".{projection}.weight")]
+            stack = np.stack([tensors.pop(f"{block}.{module}.{i}.{projection}.weight").data for i in range(len(each))])
+            tensors[f"{block}.{new}.{names[projection]}.weight"] = checkpoints.Stored("BF16", stack)
+        return plain
+
+    return change
+
+
+def without_output(config: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
+    """A model for embeddings, whose plain form has the embedding as its output layer."""
+    plain = dict(tensors, **{"lm_head.weight": tensors["model.embed_tokens.weight"]})
+    renamed(("model.", ""))(config, tensors)
+    del tensors["lm_head.weight"]
+    return plain
+
+
 _INSIDE = "language_model.model."
+_SAME = {name: name for name in ("gate_proj", "up_proj", "down_proj")}
 _MINISTRAL_FP8 = {
     "activation_scheme": "static",
     "dequantize": False,
@@ -138,6 +171,7 @@ _MODELOPT = {
 FORMS = {
     # Qwen3-Embedding and whatever else sentence-transformers saved
     "no output layer": Form(QWEN3, renamed(("model.", ""))),
+    "no output layer, not tied": Form("qwen3-8b", without_output),
     "no prefix": Form(LLAMA, renamed(("model.", ""))),
     "no prefix: Falcon": Form("falcon-7b-instruct", renamed(("transformer.", ""))),
     # safetensors.torch.save_model keeps one of two names of a shared weight
@@ -147,6 +181,16 @@ FORMS = {
     ),
     "multimodal, no prefix": Form(MISTRAL_SMALL, renamed((_INSIDE, "language_model."))),
     "multimodal, text alone": Form("gemma-3-1b-it", renamed(("model.", _INSIDE))),
+    "MLX, Mixtral": Form(
+        "mixtral-8x7b-v0.1",
+        of_mlx(
+            "block_sparse_moe.experts",
+            "block_sparse_moe.switch_mlp",
+            {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"},
+        ),
+    ),
+    "MLX, Qwen3": Form("qwen3-30b-a3b", of_mlx("mlp.experts", "mlp.switch_mlp", _SAME)),
+    "MLX, Qwen1.5": Form("qwen1.5-moe-a2.7b-chat", of_mlx("mlp.experts", "mlp.switch_mlp", _SAME)),
     # mistralai/Ministral-3-*-Instruct-2512 and Devstral Small 2
     "Ministral 3, FP8": Form(MINISTRAL, float8(_MINISTRAL_FP8, activations="activation_scale")),
     "settings in the text section": Form(MINISTRAL, float8(_MINISTRAL_FP8, section="text_config")),
@@ -286,6 +330,16 @@ def test_other_files_are_named_with_the_way_out(tmp_path: Path, name: str) -> No
     for load in (pyggml.load, lambda path: pyggml.convert(path, tmp_path / "model.gguf")):
         with pytest.raises(pyggml.InferError, match=message):
             load(tmp_path / "hf")
+
+
+def test_a_model_for_embeddings_says_so(tmp_path: Path) -> None:
+    config, tensors = published.config_of("qwen3-8b"), published.tensors_of("qwen3-8b")
+    without_output(config, tensors)
+    hf = published_checkpoints.write(tmp_path / "hf", config, tensors)
+    notes = pyggml.convert(hf, tmp_path / "model.gguf").notes
+    assert any("ends before the output layer" in note for note in notes)
+    with pyggml.load(hf, device="cpu", n_ctx=64) as llm:
+        assert np.isfinite(llm.embed("a")).all()
 
 
 @pytest.mark.parametrize(

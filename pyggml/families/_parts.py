@@ -144,7 +144,7 @@ def router(source: str) -> Tensor:
 def experts(
     module: str, *, gate: str = "gate_proj", up: str = "up_proj", down: str = "down_proj", n_ff: str = "n_ff_exp"
 ) -> tuple[Tensor, ...]:
-    """Returns gate, up and down projections of experts that are stored one by one, unless the form "stacked" is on.
+    """Returns gate, up and down projections of experts that are stored one by one, unless another form is on.
 
     Args:
         module: name of the list of experts.
@@ -159,7 +159,7 @@ def experts(
             f"{module}.{{e}}.{source}.weight",
             shape,
             each="n_expert",
-            when=f"no {STACKED}",
+            when=f"no {STACKED} and no {SWITCHED}",
         )
         for target, source, shape in (
             ("gate", gate, (n_ff, "n_embd")),
@@ -180,6 +180,14 @@ def stacked_experts(module: str, *, n_ff: str = "n_ff_exp", is_transposed: bool 
     return tuple(replace(part, when=STACKED, is_transposed=is_transposed) for part in parts)
 
 
+def switched_experts(module: str, *, n_ff: str = "n_ff_exp") -> tuple[Tensor, ...]:
+    """Returns the same for experts that are stored together, but gate and up apart: as MLX has them."""
+    return tuple(
+        Tensor(f"blk.{{i}}.ffn_{name}_exps.weight", f"{module}.{name}_proj.weight", ("n_expert", *shape), when=SWITCHED)
+        for name, shape in (("gate", (n_ff, "n_embd")), ("up", (n_ff, "n_embd")), ("down", ("n_embd", n_ff)))
+    )
+
+
 def shared_expert(module: str, n_ff: str) -> tuple[Tensor, ...]:
     """Returns gate, up and down projections of the expert that every token takes."""
     return (
@@ -196,6 +204,8 @@ def only_when(switch: str, tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
 
 #: The form of checkpoints that stack the experts.
 STACKED = "stacked experts"
+#: That of checkpoints that MLX has converted.
+SWITCHED = "stacks of MLX"
 
 #: The embedding, and the output layer, which shares the embedding's weights in many models.
 EMBEDDING = Tensor("token_embd.weight", "model.embed_tokens.weight", ("n_vocab", "n_embd"))

@@ -65,11 +65,15 @@ MIXTRAL = replace(
         *_parts.attention(queries=_parts.paired_queries, keys=_parts.paired_keys, qkv_bias=None, out_bias=None),
         replace(_parts.router(f"{_BLOCK}.block_sparse_moe.gate.weight"), when=f"no {_parts.STACKED}"),
         *_parts.experts(f"{_BLOCK}.block_sparse_moe.experts", gate="w1", down="w2", up="w3", n_ff="n_ff"),
+        *_parts.switched_experts(f"{_BLOCK}.block_sparse_moe.switch_mlp", n_ff="n_ff"),
         replace(_parts.router(f"{_BLOCK}.mlp.gate.weight"), when=_parts.STACKED),
         *_parts.stacked_experts(f"{_BLOCK}.mlp.experts", n_ff="n_ff"),
     ),
     switches={"tie_word_embeddings": False},
-    forms={_parts.STACKED: f"{_BLOCK}.mlp.experts.gate_up_proj"},
+    forms={
+        _parts.STACKED: f"{_BLOCK}.mlp.experts.gate_up_proj",
+        _parts.SWITCHED: f"{_BLOCK}.block_sparse_moe.switch_mlp.gate_proj.weight",
+    },
     n_expert="num_local_experts",
     factors=_parts.EXPERT_FACTORS,
 )

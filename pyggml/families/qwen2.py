@@ -35,8 +35,12 @@ EXPERTS = (
     _parts.router(f"{_MIXTURE}.gate.weight"),
     *_parts.experts(f"{_MIXTURE}.experts"),
     *_parts.stacked_experts(f"{_MIXTURE}.experts"),
+    *_parts.switched_experts(f"{_MIXTURE}.switch_mlp"),
 )
-EXPERT_FORMS = {_parts.STACKED: f"{_MIXTURE}.experts.gate_up_proj"}
+EXPERT_FORMS = {
+    _parts.STACKED: f"{_MIXTURE}.experts.gate_up_proj",
+    _parts.SWITCHED: f"{_MIXTURE}.switch_mlp.gate_proj.weight",
+}
 
 #: An expert that computes every token, and how much of its result is taken.
 SHARED_EXPERT = (

@@ -194,7 +194,9 @@ def _checkpoint(directory: Path, names: Collection[str]) -> ModelFiles:
     main = main_weights(names)
     if main is None and any(map(_ADAPTER.fullmatch, names)) and not any(name.endswith(".gguf") for name in names):
         raise ModelLoadError(why_no_weights(str(directory), names))
-    config = next((name for name in (CONFIG, PARAMS) if name in names), None)
+    # Mistral's repositories have both, and each goes with its own names of tensors.
+    configs = (PARAMS, CONFIG) if main == CONSOLIDATED else (CONFIG, PARAMS)
+    config = next((name for name in configs if name in names), None)
     return ModelFiles(
         directory,
         "huggingface",

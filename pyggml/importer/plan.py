@@ -25,7 +25,7 @@ from pyggml.importer.reference import language_model_of
 from pyggml.importer.rope import Rope, read_rope
 from pyggml.importer.safetensors import Checkpoint
 from pyggml.importer.schemes import IGNORED, scheme_of
-from pyggml.importer.sizes import read_sizes
+from pyggml.importer.sizes import NO_OUTPUT, read_sizes
 from pyggml.importer.tensors import Tensors
 from pyggml.importer.window import read_window
 from pyggml.quant import GGMLType
@@ -79,6 +79,11 @@ class ImportPlan:
     has_own_code: bool = False
 
 
+_NO_OUTPUT = (
+    "the checkpoint ends before the output layer, as those of models for embeddings do: the model embeds texts, but "
+    "what it would generate means nothing"
+)
+
 #: Called with the kind of problem ("tensor", "leftover" for unused tensors, or "setting") and the error.
 Found = Callable[[str, InferError], None]
 
@@ -114,7 +119,8 @@ def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Te
         _require_all_used(tensors, layout)
     source = tensors.checkpoint
     ignored = tuple(config.ignored)
-    return ImportPlan(layout, config, sizes, metadata, planned, source, rope.notes, ignored, has_own_code)
+    notes = (*rope.notes, *([_NO_OUTPUT] if NO_OUTPUT in sizes.flags else []))
+    return ImportPlan(layout, config, sizes, metadata, planned, source, notes, ignored, has_own_code)
 
 
 def as_stored(plan: ImportPlan) -> ImportPlan:

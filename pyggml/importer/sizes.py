@@ -7,6 +7,9 @@ from pyggml.families import Layout, Sizes
 from pyggml.files.config import Config
 from pyggml.importer.tensors import Tensors
 
+#: The switch of models that have no output layer.
+NO_OUTPUT = "no output layer"
+
 
 def read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
     """Reads them from the configuration, as far as the tensors do not say it more reliably.
@@ -23,6 +26,8 @@ def read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
     n_layer = config.integer("num_hidden_layers")
     flags = {key for key, default in layout.switches.items() if config.flag(key, default)}
     flags |= {form for form, name in layout.forms.items() if _is_stored(name, tensors, n_layer)}
+    if "tie_word_embeddings" not in flags and _lacks_output(layout, tensors):
+        flags |= {"tie_word_embeddings", NO_OUTPUT}  # the engine needs something for an output layer
     is_tied = "tie_word_embeddings" in flags
     if is_tied and _embedding(layout) not in tensors:  # tools that store shared weights once keep one name or the other
         tensors.rename("lm_head.weight", _embedding(layout))
@@ -43,6 +48,15 @@ def read_sizes(config: Config, layout: Layout, tensors: Tensors) -> Sizes:
         blocks={switch: tuple(read(config, n_layer)) for switch, read in layout.blocks.items()},
         own={} if layout.sizes is None else layout.sizes(config),
     )
+
+
+def _lacks_output(layout: Layout, tensors: Tensors) -> bool:
+    """Whether a checkpoint ends before the output layer, as those of models for embeddings do.
+
+    Their names have no prefix: a whole model without the layer is damaged.
+    """
+    is_base = _embedding(layout).removeprefix(layout.base) in tensors.checkpoint
+    return is_base and "lm_head.weight" not in tensors and "tie_word_embeddings" in layout.switches
 
 
 def _is_stored(name: str, tensors: Tensors, n_layer: int) -> bool:
