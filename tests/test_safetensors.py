@@ -177,6 +177,11 @@ BROKEN_SHARDS: dict[str, tuple[Callable[[Path], object], type[InferError], str]]
         ModelLoadError,
         "not a file name in",
     ),
+    "half a character": (
+        lambda d: change_index(d, lambda i: i["weight_map"].update(a="\ud800.safetensors")),
+        ModelLoadError,
+        "not a file name in",
+    ),
     "itself": (
         lambda d: change_index(d, lambda i: i["weight_map"].update(a="..")),
         ModelLoadError,

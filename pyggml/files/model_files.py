@@ -208,4 +208,6 @@ def _checkpoint(directory: Path, names: Collection[str]) -> ModelFiles:
 
 
 def _is_plain_name(name: str) -> bool:
-    return name not in ("", ".", "..") and len(name) < 256 and not any(character in name for character in "/\\\0:")
+    n_bytes = len(name.encode(errors="replace"))
+    is_text = name.isprintable()  # and so without NUL, and without half a surrogate pair
+    return name not in ("", ".", "..") and n_bytes < 256 and is_text and not any(each in name for each in "/\\:")
