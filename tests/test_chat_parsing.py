@@ -220,6 +220,15 @@ def test_syntax_errors_tell_the_reason(tiny: Model, template: str, reason: str) 
         pyggml.ChatTemplates(tiny, template)
 
 
+def test_sort_keeps_the_order_of_equal_values(tiny: Model) -> None:
+    """As jinja2's does, which is Python's."""
+    items = [{"key": (i * 7) % 3, "number": i} for i in range(200)]
+    expected = " ".join(str(item["number"]) for item in sorted(items, key=lambda item: item["key"]))
+    template = "{% if items %}{{ items|sort(attribute='key')|map(attribute='number')|join(' ') }}{% endif %}"
+    with pyggml.ChatTemplates(tiny, template) as templates:
+        assert templates.render(USER, template_kwargs={"items": items}).text == expected
+
+
 @pytest.mark.parametrize(
     ("template", "match"),
     [

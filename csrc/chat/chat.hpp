@@ -6,7 +6,7 @@
 #include "boundary/machine.hpp"
 #include "chat.h"
 #include "chat/jinja_limits.hpp"
-#include "chat/template_memory.hpp"
+#include "chat/template_limits.hpp"
 
 #include <algorithm>
 
@@ -27,13 +27,13 @@ void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Bo
     // The stack below reserves as much again, which counts where address space is limited.
     const size_t memory  = std::min<uint64_t>(MEMORY + text_bytes * MEMORY_PER_BYTE, address_space_left() / 3);
     const auto   limited = [&] {
-        start_jinja_clock();
-        const TemplateMemory limit(memory);
+        const TemplateLimits limits(memory);
+        const JinjaValues    values;
         try {
             body();
         } catch (const std::bad_alloc &) {
-            if (TemplateMemory::refusal()) {
-                throw fail(code, "%s: %s", what, TemplateMemory::refusal());
+            if (TemplateLimits::exceeded()) {
+                throw fail(code, "%s: %s", what, TemplateLimits::exceeded());
             }
             throw;
         } catch (const std::exception & e) {

@@ -1,17 +1,57 @@
-// Included before upstream's jinja/runtime.cpp (see vendor/CMakeLists.txt). Templates come with models, and upstream's
-// interpreter lets them recurse and loop forever. Its debug macro, expanded before each statement and elsewhere,
-// becomes our limit check here, and its table of functions becomes ours.
+// Included before upstream's jinja/runtime.cpp and jinja/value.cpp (see vendor/CMakeLists.txt). Templates come with
+// models, and upstream's interpreter lets them loop and recurse forever, divide by zero and leave memory behind.
 #pragma once
 
 #include "jinja/runtime.h"
+#include "json.h"
+#include "unicode.h"
 
-// Throws std::runtime_error when the template on this thread has run too long or recursed too deeply.
+#include <algorithm>
+#include <optional>
+
+// Throws std::runtime_error when the template on this thread has run too long, recursed too deeply or taken too much
+// memory.
 void pyg_jinja_step();
 
-// Upstream's functions for templates, with limits on those that could take all memory.
-const jinja::func_builtins & pyg_jinja_builtins();
+// Remembers a list or an object that the template changes: it may come to hold itself, and then nothing frees it.
+void pyg_jinja_changes(const jinja::value & value);
 
-#define global_builtins pyg_jinja_builtins
+namespace jinja {
 
-#undef JJ_DEBUG
-#define JJ_DEBUG(...) pyg_jinja_step()
+// Each value that becomes a text is asked for its type, and a list may be in itself or many times in another.
+template <class T, class Value>
+bool pyg_is_val(const Value & value) {
+    pyg_jinja_step();
+    return is_val<T>(value);
+}
+
+// What is changed is cast first.
+template <class T, class Value>
+auto pyg_cast_val(Value && value) {
+    if constexpr (std::is_same_v<T, value_array> || std::is_same_v<T, value_object>) {
+        pyg_jinja_changes(value);
+    }
+    return cast_val<T>(value);
+}
+
+// What upstream's functions demand of their arguments, with what they would fail at: of `divisibleby`, `range`,
+// `replace` and the slices of texts and lists, the only ones that take such arguments.
+template <>
+void func_args::ensure_vals<value_int, value_int>(bool, bool) const;
+template <>
+void func_args::ensure_vals<value_int, value_int, value_int>(bool, bool, bool) const;
+template <>
+void func_args::ensure_vals<value_string, value_string, value_string, value_int>(bool, bool, bool, bool) const;
+template <>
+void func_args::ensure_vals<value_string, value_int, value_int, value_int>(bool, bool, bool, bool) const;
+template <>
+void func_args::ensure_vals<value_array, value_int, value_int, value_int>(bool, bool, bool, bool) const;
+
+}  // namespace jinja
+
+#define is_val pyg_is_val
+#define cast_val pyg_cast_val
+
+// Python's sort keeps the order of what is equal; and std::sort is undefined for values of several types, which are in
+// no order.
+#define sort stable_sort

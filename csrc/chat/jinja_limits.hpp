@@ -1,9 +1,16 @@
-// How long a chat template may run; see jinja_limits.h for how it is stopped.
+// What the interpreter of chat templates leaves behind; see jinja_limits.h for how it is limited.
 #pragma once
 
 namespace pyg {
 
-// Restarts the time limit for everything this thread renders until the next call.
-void start_jinja_clock() noexcept;
+// While it lives, this thread's templates may make lists that hold themselves: they are taken apart at its end, when
+// nothing may need them any more.
+class JinjaValues {
+  public:
+    JinjaValues() = default;
+    ~JinjaValues();
+    JinjaValues(const JinjaValues &)             = delete;
+    JinjaValues & operator=(const JinjaValues &) = delete;
+};
 
 }  // namespace pyg

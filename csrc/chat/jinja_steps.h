@@ -1,21 +1,8 @@
-// Included before upstream's jinja/value.cpp (see vendor/CMakeLists.txt). A list may be in itself or many times in
-// another, so turning it to text may never end. Each value that is turned is asked for its type first: that becomes a
-// step too.
+// Included before upstream's jinja/runtime.cpp, besides jinja_limits.h. Its debug macro, expanded before each statement
+// and elsewhere, becomes our limit check here.
 #pragma once
 
-#include "jinja/runtime.h"
+#include "jinja_limits.h"
 
-// Throws std::runtime_error when the template on this thread has run too long or recursed too deeply.
-void pyg_jinja_step();
-
-namespace jinja {
-
-template <class T, class Value>
-bool pyg_is_val(const Value & value) {
-    pyg_jinja_step();
-    return is_val<T>(value);
-}
-
-}  // namespace jinja
-
-#define is_val pyg_is_val
+#undef JJ_DEBUG
+#define JJ_DEBUG(...) pyg_jinja_step()

@@ -1,0 +1,198 @@
+#include "chat/template_limits.hpp"
+
+#include "boundary/deep_stack.hpp"
+
+#include <cstdint>
+#include <ctime>
+#include <istream>
+#include <new>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+// What is freed must be told with its size, and strings must be those that libraries compiled otherwise can free: the
+// older ones share one empty string, of which this module would have another.
+#if defined(PYGGML_WRAPS_NEW) && defined(__cpp_sized_deallocation) && defined(_GLIBCXX_RELEASE)
+#    if _GLIBCXX_RELEASE >= 9 && _GLIBCXX_USE_CXX11_ABI
+#        define PYG_COUNTS_MEMORY
+#    endif
+#endif
+
+namespace {
+
+constexpr time_t   MAX_CPU_S                = 3;    // the longest conversations take milliseconds
+constexpr uint32_t ALLOCATIONS_OF_A_STEP    = 4;    // as long as so many take
+constexpr uint32_t ALLOCATIONS_TO_NEXT_LOOK = 256;  // at the clock, which takes as long as ten
+constexpr size_t   OVERHEAD                 = 16;   // bytes of an allocation that malloc needs
+
+constexpr const char * TOO_LARGE = "the template takes too much memory";
+constexpr const char * TOO_DEEP  = "the template calls itself, or nests lists, too many times";
+constexpr const char * ENDLESS   = "the template does not end";
+
+thread_local bool         t_limited  = false;
+thread_local bool         t_counts   = false;  // limited, and nothing exceeded
+thread_local int64_t      t_left     = 0;      // bytes that this thread may still take
+thread_local uint32_t     t_work     = 0;      // since the last look at the clock
+thread_local timespec     t_start    = {};
+thread_local const char * t_exceeded = nullptr;
+
+timespec cpu_time() {
+    timespec now = {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now;
+}
+
+void exceed(const char * limit) noexcept {
+    t_counts   = false;
+    t_exceeded = limit;
+}
+
+void work(uint32_t n_allocations) noexcept {
+    t_work += n_allocations;
+    if (pyg::deep_in_stack()) {
+        exceed(TOO_DEEP);
+    } else if (t_work >= ALLOCATIONS_TO_NEXT_LOOK) {
+        t_work = 0;
+        if (cpu_time().tv_sec - t_start.tv_sec > MAX_CPU_S) {
+            exceed(ENDLESS);
+        }
+    }
+}
+
+}  // namespace
+
+namespace pyg {
+
+TemplateLimits::TemplateLimits(size_t max_bytes) noexcept {
+    t_left     = static_cast<int64_t>(max_bytes);
+    t_start    = cpu_time();
+    t_work     = 0;
+    t_exceeded = nullptr;
+    t_limited  = true;
+    t_counts   = true;
+}
+
+TemplateLimits::~TemplateLimits() {
+    t_limited = false;
+    t_counts  = false;
+}
+
+void TemplateLimits::step() {
+    if (t_counts) {
+        work(ALLOCATIONS_OF_A_STEP);
+    }
+    if (t_limited && t_exceeded) {
+        throw std::runtime_error(t_exceeded);
+    }
+}
+
+const char * TemplateLimits::exceeded() noexcept { return t_exceeded; }
+
+}  // namespace pyg
+
+#ifdef PYGGML_WRAPS_NEW
+
+namespace {
+
+#    ifdef PYG_COUNTS_MEMORY
+
+class Refused : public std::bad_alloc {
+  public:
+    const char * what() const noexcept override { return t_exceeded; }
+};
+
+// Whether this thread may take so much memory; if so, it has.
+bool take(size_t size) noexcept {
+    work(1);
+    if (t_counts && static_cast<int64_t>(size) > t_left) {
+        exceed(TOO_LARGE);
+    }
+    t_left -= static_cast<int64_t>(size + OVERHEAD);
+    return !t_exceeded;
+}
+
+void give_back(size_t size) noexcept { t_left += static_cast<int64_t>(size + OVERHEAD); }
+
+#    else
+
+using Refused = std::bad_alloc;
+
+bool take(size_t /*size*/) noexcept { return true; }
+void give_back(size_t /*size*/) noexcept {}
+
+#    endif
+
+}  // namespace
+
+// GNU's names of `operator new` and of the `operator delete` that is told the size, as the linker's option --wrap
+// changes them. Containers call no others but for objects that are aligned to more than 16 bytes.
+extern "C" {
+
+void * __real__Znwm(size_t size);
+void * __real__ZnwmRKSt9nothrow_t(size_t size, const std::nothrow_t & tag) noexcept;
+void   __real__ZdlPvm(void * memory, size_t size) noexcept;
+
+void * __wrap__Znwm(size_t size);
+void * __wrap__ZnwmRKSt9nothrow_t(size_t size, const std::nothrow_t & tag) noexcept;
+void   __wrap__ZdlPvm(void * memory, size_t size) noexcept;
+
+void * __wrap__Znwm(size_t size) {
+    if (t_counts && !take(size)) {
+        throw Refused();
+    }
+    return __real__Znwm(size);
+}
+
+void * __wrap__ZnwmRKSt9nothrow_t(size_t size, const std::nothrow_t & tag) noexcept {
+    if (t_counts && !take(size)) {
+        return nullptr;
+    }
+    return __real__ZnwmRKSt9nothrow_t(size, tag);
+}
+
+void __wrap__ZdlPvm(void * memory, size_t size) noexcept {
+    if (t_counts && memory) {
+        give_back(size);
+    }
+    __real__ZdlPvm(memory, size);
+}
+}
+
+#endif
+
+#ifdef PYG_COUNTS_MEMORY
+
+// What grows in the standard library's own file, compiled once more, here, where its memory is counted. Otherwise it
+// would only be counted when it is freed. Nothing of this is visible outside this module.
+template class std::basic_string<char>;
+template class std::basic_stringbuf<char>;
+template class std::basic_istringstream<char>;
+template class std::basic_ostringstream<char>;
+template class std::basic_stringstream<char>;
+template std::istream & std::getline(std::istream & in, std::string & line);
+
+template <>
+std::istream & std::getline(std::istream & in, std::string & line, char end) {
+    const std::istream::sentry ready(in, true);
+    if (!ready) {
+        return in;
+    }
+    line.clear();
+    std::ios_base::iostate state = std::ios_base::failbit;  // unless there is anything to read
+    while (true) {
+        const int c = in.rdbuf()->sbumpc();
+        if (c == std::char_traits<char>::eof()) {
+            state |= std::ios_base::eofbit;
+            break;
+        }
+        state = std::ios_base::goodbit;
+        if (std::char_traits<char>::to_char_type(c) == end) {
+            break;
+        }
+        line.push_back(static_cast<char>(c));
+    }
+    in.setstate(state);
+    return in;
+}
+
+#endif
