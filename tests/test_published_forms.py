@@ -25,6 +25,7 @@ Change = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 
 LLAMA, TIED_LLAMA, QWEN3 = "llama-3.1-8b-instruct", "llama-3.2-1b-instruct", "qwen3-0.6b"
 MINISTRAL, MISTRAL_SMALL = "ministral-3-3b-reasoning-2512", "mistral-small-3.1-24b-instruct-2503"
+GPT_OSS = "gpt-oss-20b-bf16"
 PROMPT = list(range(5, 45))
 
 
@@ -142,6 +143,22 @@ def without_output(config: dict[str, Any], tensors: dict[str, Any]) -> dict[str,
     return plain
 
 
+def stored_as(ends: tuple[str, ...], dtype: str, config: dict[str, Any] | None = None) -> Change:
+    """Stacks of experts in a form that is not imported: zeros under their names with other ends."""
+
+    def change(values: dict[str, Any], tensors: dict[str, Any]) -> dict[str, Any]:
+        plain = dict(tensors)
+        values.update(config or {})
+        for name, tensor in plain.items():
+            if name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+                del tensors[name]
+                zeros = np.zeros(tensor.data.shape, np.uint8)
+                tensors.update({name + end: checkpoints.Stored(dtype, zeros) for end in ends})
+        return plain
+
+    return change
+
+
 _INSIDE = "language_model.model."
 _SAME = {name: name for name in ("gate_proj", "up_proj", "down_proj")}
 _MINISTRAL_FP8 = {
@@ -167,6 +184,7 @@ _MODELOPT = {
     "kv_cache_scheme": {"dynamic": False, "num_bits": 8, "type": "float"},
     "producer": {"name": "modelopt", "version": "0.33.0"},
 }
+_STACKED_FP8 = {"quantization_config": {"quant_method": "fp8", "modules_to_not_convert": ["model.layers.*.self_attn"]}}
 
 FORMS = {
     # Qwen3-Embedding and whatever else sentence-transformers saved
@@ -202,6 +220,14 @@ FORMS = {
         LLAMA,
         float8({**_MODELOPT, "quant_algo": "W4A16_AWQ"}, "weight_scale"),
         "quant_algo is 'W4A16_AWQ'; of ModelOpt's, pyggml imports FP8,",
+    ),
+    "stacks of FP8": Form(
+        GPT_OSS,
+        stored_as(("", "_scale_inv"), "F8_E4M3", _STACKED_FP8),
+        "gate_up_proj_scale_inv is stored: experts stacked as 8-bit floats",
+    ),
+    "MXFP4 without its settings": Form(
+        GPT_OSS, stored_as(("_blocks", "_scales"), "U8"), "gate_up_proj_blocks is stored, as gpt-oss's MXFP4 does it"
     ),
     "scales of the cache": Form(
         LLAMA,

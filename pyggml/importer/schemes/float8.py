@@ -47,6 +47,11 @@ class Fp8(Scheme):
 
     def weight(self, module: Module, shape: tuple[int, ...]) -> Weight | None:
         """See :class:`Scheme`."""
+        if module.has("_scale_inv"):
+            raise module.error(
+                "_scale_inv is stored: experts stacked as 8-bit floats, which pyggml cannot read. Download a model "
+                "that stores them one by one, or the one that it was made from"
+            )
         if len(shape) != 2:
             return None
         suffix = next((each for each in ("weight_scale_inv", "weight_scale") if module.has(each)), None)

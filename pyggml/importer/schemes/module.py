@@ -29,6 +29,7 @@ SIGNS = {
     "weight_packed": "compressed-tensors",
     "weight_scale_inv": "FP8",
     "weight_scale_2": "NVIDIA's ModelOpt",
+    "_blocks": "gpt-oss's MXFP4",
     "weight.absmax": "bitsandbytes",
     "SCB": "bitsandbytes",
     "W_q": "HQQ",
