@@ -357,6 +357,9 @@ FORMATS: dict[str, Format] = {
         "BF16",
         BF16,
     ),
+    "fbgemm": Format(
+        "FP8", other("fbgemm_fp8", activation_scale_ub=1200.0, modules_to_not_convert=["lm_head"]), float8, "BF16", BF16
+    ),
     "modelopt, float8": Format(
         "FP8",
         other("modelopt", quant_algo="FP8", ignore=["lm_head"], producer={"name": "modelopt"}),

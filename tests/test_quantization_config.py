@@ -38,7 +38,6 @@ CONFIGURATIONS: dict[str, tuple[Mapping[str, Any], str]] = {
             "aqlm": "AQLM",
             "bitnet": "BitNet",
             "eetq": "EETQ",
-            "fbgemm_fp8": "FBGEMM FP8",
             "fp_quant": "FP-Quant",
             "higgs": "HIGGS",
             "hqq": "HQQ",

@@ -25,7 +25,7 @@ _EXPONENTS = ("U8", "F8_E8M0")
 
 
 class Fp8(Scheme):
-    """Weights as transformers' fine-grained FP8 and the older AutoFP8 store them."""
+    """Weights as transformers' fine-grained FP8, the older AutoFP8 and FBGEMM store them."""
 
     def __init__(self, config: Config) -> None:
         """Reads a ``quantization_config``.

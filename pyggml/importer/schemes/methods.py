@@ -16,6 +16,7 @@ from pyggml.importer.schemes.packed import auto_round, awq, gptq
 _METHODS: Mapping[str, Callable[[Config], Scheme]] = {
     "compressed-tensors": CompressedTensors,
     "fp8": Fp8,
+    "fbgemm_fp8": Fp8,
     "mxfp4": Mxfp4,
     "modelopt": ModelOpt,
     "gptq": gptq,
@@ -29,7 +30,6 @@ _OTHERS = {
     "bitnet": "BitNet",
     "bitsandbytes": "bitsandbytes",
     "eetq": "EETQ",
-    "fbgemm_fp8": "FBGEMM FP8",
     "fouroversix": "FourOverSix",
     "fp_quant": "FP-Quant",
     "gguf": "GGUF",
