@@ -3,7 +3,9 @@
 #include "pyggml.h"
 #include "testing.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -102,6 +104,36 @@ std::vector<int32_t> some_prompt(int32_t n, int32_t seed) {
     return prompt;
 }
 
+// Whether a token is as likely as another after these, but for rounding.
+bool is_near_tie(const Loaded & loaded, const std::vector<int32_t> & token_ids, int32_t one, int32_t other) {
+    constexpr float NEAR_TIE = 0.25F;  // as in tests/stress_world.py
+    pyg_error       err;
+    pyg_vocab_info  vocab;
+    CHECK_OK(pyg_vocab_get_info(loaded.model, &vocab, &err), err);
+    const size_t       n_vocab = static_cast<size_t>(vocab.n_tokens);
+    std::vector<float> logits(token_ids.size() * n_vocab);
+    pyg_request *      request = nullptr;
+    CHECK_OK(pyg_engine_submit_logits(loaded.engine, token_ids.data(), static_cast<int32_t>(token_ids.size()),
+                                      logits.data(), &request, &err),
+             err);
+    read_all(request);
+    pyg_request_free(request);
+    const float * last = &logits[logits.size() - n_vocab];
+    return std::abs(last[one] - last[other]) < NEAR_TIE;
+}
+
+// Whether two answers are the same up to where two tokens were as likely: the rounding depends on who shares a batch.
+bool is_same_answer(const Loaded & loaded, const std::vector<int32_t> & one, const std::vector<int32_t> & other) {
+    const size_t n    = std::min(one.size(), other.size());
+    const size_t same = std::mismatch(one.begin(), one.begin() + n, other.begin()).first - one.begin();
+    if (same == n) {
+        return one.size() == other.size();
+    }
+    std::vector<int32_t> before = PROMPT;
+    before.insert(before.end(), one.begin(), one.begin() + same);
+    return is_near_tie(loaded, before, one[same], other[same]);
+}
+
 void test_every_thread_gets_the_same_answer(const Loaded & loaded) {
     const Result             expected = generate(loaded, greedy(24));
     std::vector<std::thread> threads;
@@ -109,7 +141,7 @@ void test_every_thread_gets_the_same_answer(const Loaded & loaded) {
     for (int i = 0; i < 8; i++) {
         threads.emplace_back([&] {
             for (int turn = 0; turn < 4; turn++) {
-                n_wrong += generate(loaded, greedy(24)).token_ids != expected.token_ids;
+                n_wrong += !is_same_answer(loaded, generate(loaded, greedy(24)).token_ids, expected.token_ids);
             }
         });
     }
