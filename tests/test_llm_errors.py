@@ -51,6 +51,14 @@ def test_directory_names_what_it_holds(tmp_path: Path) -> None:
         pyggml.load(tmp_path)
 
 
+def test_a_pointer_of_git_lfs_says_how_to_get_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    for read in (pyggml.load, pyggml.Model, pyggml.inspect):
+        with pytest.raises(pyggml.ModelLoadError, match="git lfs pull"):
+            read(path)
+
+
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "model-00001-of-00002.safetensors"])
 def test_a_file_of_a_directory_leads_to_the_directory(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"{}")

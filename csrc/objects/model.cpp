@@ -40,8 +40,14 @@ void require_gguf_header(const char * path) {
         char     magic[4];
         uint32_t version;
     } header;
-    if (std::fread(&header, 1, sizeof(header), file.raw) != sizeof(header) ||
-        std::memcmp(header.magic, "GGUF", sizeof(header.magic)) != 0) {
+    const bool is_whole = std::fread(&header, 1, sizeof(header), file.raw) == sizeof(header);
+    if (is_whole && std::memcmp(&header, "version ", sizeof(header)) == 0) {
+        throw fail(PYG_ERR_MODEL_LOAD,
+                   "%s only points to the model, as a clone without Git LFS leaves it: run git lfs pull in its "
+                   "directory, or download the file",
+                   path);
+    }
+    if (!is_whole || std::memcmp(header.magic, "GGUF", sizeof(header.magic)) != 0) {
         throw fail(PYG_ERR_MODEL_LOAD, "%s is not a GGUF file: it does not begin with the GGUF header", path);
     }
     if (header.version < GGUF_OLDEST_VERSION || header.version > GGUF_VERSION) {
