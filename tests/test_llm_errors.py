@@ -54,7 +54,7 @@ def test_directory_names_what_it_holds(tmp_path: Path) -> None:
 def test_a_pointer_of_git_lfs_says_how_to_get_the_file(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
-    for read in (pyggml.load, pyggml.Model, pyggml.inspect):
+    for read in (pyggml.load, pyggml.Model):
         with pytest.raises(pyggml.ModelLoadError, match="git lfs pull"):
             read(path)
 
