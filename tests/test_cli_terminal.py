@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from command import called
 from terminal import Terminal
 
 from pyggml.source import SHIPPED_MODEL
@@ -287,6 +288,17 @@ def test_generate_in_a_terminal(columns: int, start: Start) -> None:
     assert run.shows("tokens/s")
     assert run.rows[0].startswith(",")  # the bar is gone
     assert "Loading" in run.raw
+
+
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_generated_text_is_broken_between_words(term: str, start: Start) -> None:
+    arguments = ["generate", "Once upon a time", "-m", SHIPPED_MODEL, "--max-tokens", 120, "--ignore-eos"]
+    text = called(*arguments).out
+    run = start(*arguments, columns=40, TERM=term)
+    assert run.wait_for_exit() == 0
+    words = " ".join(run.rows).split()
+    assert (words == text.split()) == (term != "dumb")  # which leaves that to the terminal
+    assert "".join(words) == "".join(text.split())
 
 
 def test_names_of_files_are_shown_as_they_are(start: Start, tmp_path: Path) -> None:

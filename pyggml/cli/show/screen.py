@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import textwrap
 from typing import TYPE_CHECKING, TextIO
@@ -12,7 +11,9 @@ import click
 
 if TYPE_CHECKING:
     from pyggml import Completion
+    from pyggml.cli.show.wrapping import WordWrap
 
+_USUAL_COLUMNS = 80
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 # What a model writes may contain control characters: they are shown, and not sent to the terminal.
@@ -33,43 +34,66 @@ class Screen:
 
     Attributes:
         is_terminal: whether a person reads it.
+        wraps: break its lines between words; never where the output is not a terminal that obeys escape sequences.
     """
 
     def __init__(self) -> None:
         """Writes to standard output."""
         self._file: TextIO = sys.stdout
         self.is_terminal = self._file.isatty()
-        self._has_dim = obeys_escapes(self._file) and not os.environ.get("NO_COLOR")
+        self.wraps = True
+        self._obeys = obeys_escapes(self._file)
         self._at_line_start = True
+        self._wrap = _word_wrap() if self._obeys else None
 
     def write(self, text: str, *, dim: bool = False) -> None:
-        """Shows more of it, at once."""
+        """Shows more of the generated text, at once."""
         if not text:
             return
         self._at_line_start = text.endswith("\n")
         if self.is_terminal:
             text = text.translate(_HARMLESS)
-        self._file.write(f"{_DIM}{text}{_PLAIN}" if dim and self._has_dim else text)
-        self._file.flush()
+        if self._wrap is not None and self.wraps:
+            text = self._wrap.shown(text, self._columns())
+        self._send(text, dim=dim)
 
     def end_line(self) -> None:
         """Ends the line, unless it has ended."""
         if not self._at_line_start:
-            self.write("\n")
+            self._send("\n")
+        self.forget_line()
 
     def forget_line(self) -> None:
         """Notes that something else has ended the line."""
         self._at_line_start = True
+        if self._wrap is not None:
+            self._wrap.end_line()
 
     def note(self, text: str) -> None:
         """Says something that is not generated. If the output is not a terminal, it goes to standard error."""
         self.end_line()
         if self.is_terminal:
-            width = shutil.get_terminal_size().columns
             for line in text.split("\n"):
-                self.write(textwrap.fill(line, width, subsequent_indent="  ") + "\n")
+                self._send(textwrap.fill(line, self._columns(), subsequent_indent="  ").translate(_HARMLESS) + "\n")
         else:
             click.echo(text, err=True)
+
+    def _send(self, text: str, *, dim: bool = False) -> None:
+        self._file.write(f"{_DIM}{text}{_PLAIN}" if dim and self._obeys and not os.environ.get("NO_COLOR") else text)
+        self._file.flush()
+
+    def _columns(self) -> int:
+        """How wide the terminal is now. COLUMNS does not count: it stays the same when somebody resizes it."""
+        try:
+            return os.get_terminal_size(self._file.fileno()).columns or _USUAL_COLUMNS
+        except OSError:  # a terminal that does not say
+            return _USUAL_COLUMNS
+
+
+def _word_wrap() -> WordWrap:
+    from pyggml.cli.show.wrapping import WordWrap  # imports rich, which nobody needs whose output goes to a program
+
+    return WordWrap()
 
 
 def stats_line(done: Completion) -> str:
