@@ -62,11 +62,14 @@ def real(name: str, value: float) -> float:
     """``value`` as a float; native code checks for ranges and NaN.
 
     Raises:
-        InvalidParameterError: the value is not a number.
+        InvalidParameterError: the value is not a number, or an integer beyond all floats.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise refused(f"{name} must be a number, not {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise refused(f"{name} must be a number that a float can hold") from None
 
 
 def finite(

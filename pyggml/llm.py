@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from pyggml import chat, families, loading
 from pyggml._fields import takes
+from pyggml._log import logger
 from pyggml._owner import Owner
 from pyggml.chat import ChatTemplates
 from pyggml.chat.chatting import ChatTemplate, Chatting, Messages, Tools
@@ -26,8 +27,9 @@ from pyggml.importer.convert import Accept
 from pyggml.memory.llm_context import checked_n_ctx, context_options, generates
 from pyggml.model import Model
 from pyggml.options import LoadOptions
+from pyggml.recommended import recommended
 from pyggml.tokenizer.hugging_face import tokenizer_for
-from pyggml.types import EngineStats
+from pyggml.types import EngineStats, SamplingParams
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,6 +47,8 @@ class LLM(Owner, Generating, Chatting):
         n_parallel: number of requests computed together.
         family: the model's :class:`~pyggml.families.Family`.
         stop_tokens: token id -> text of each token that ends a generation, the family's most common one first.
+        recommended_sampling: the SamplingParams that the model's makers recommend, from ``generation_config.json`` or
+            ``general.sampling.*``; None: they say nothing. Not used unless you pass it: the default is greedy.
     """
 
     _instead_of_a_copy = "share this one between threads and tasks; another process loads its own"
@@ -74,6 +78,7 @@ class LLM(Owner, Generating, Chatting):
         self._own_templates = _own_templates(model)
         self.n_ctx = checked_n_ctx(model, opened.n_ctx)
         self.n_parallel = options.n_parallel
+        self.recommended_sampling = self._recommended_sampling()
         self._waits = options.queue_full == "wait"
         self._embedder = Embedder(model, self.tokenizer, n_ctx=self.n_ctx, n_threads=options.n_threads)
         self._own_engine = self._new_engine(options) if generates(model) else None
@@ -269,6 +274,12 @@ class LLM(Owner, Generating, Chatting):
 
     def _family(self) -> Family:
         return families.of_model(self.model).family
+
+    def _recommended_sampling(self) -> SamplingParams | None:
+        found = recommended(self.metadata, self.n_ctx)
+        for note in found.notes:
+            logger.warning("%s: %s", self.model.path, note)
+        return found.params
 
     @property
     def _engine(self) -> Engine:

@@ -19,7 +19,8 @@ DEFAULT_SAMPLERS = (
     "xtc",
     "temperature",
 )
-_BESIDE_MIROSTAT = ("penalties", "dry", "temperature")
+#: The samplers that work together with Mirostat.
+BESIDE_MIROSTAT = ("penalties", "dry", "temperature")
 
 _MAX_BREAKER_BYTES = 40  # upstream truncates longer ones
 
@@ -212,7 +213,7 @@ class SamplingParams:
             raise refused("mirostat and adaptive_target were both given: choose one")
         on = self._samplers_on
         if self.mirostat:
-            idle = [name for name in on if name not in _BESIDE_MIROSTAT]
+            idle = [name for name in on if name not in BESIDE_MIROSTAT]
             if idle or self.samplers is not None:
                 raise refused(f"mirostat replaces {', '.join(idle) or 'samplers'}: use one or the other")
         if self.samplers is not None:

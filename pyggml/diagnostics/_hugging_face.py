@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from pyggml import families
 from pyggml.diagnostics import _vocabulary
 from pyggml.diagnostics._directory_vocabulary import DirectoryVocabulary, read_vocabulary
@@ -23,6 +25,7 @@ from pyggml.importer.encoding import choose_types
 from pyggml.importer.layouts import layout_of
 from pyggml.importer.plan import ImportPlan, as_stored, read_config, read_plan
 from pyggml.importer.safetensors import Checkpoint, CutShortError
+from pyggml.importer.sampling import read_sampling
 from pyggml.importer.schemes import scheme_of
 from pyggml.importer.tensors import WrongShapeError
 from pyggml.survey import Survey, gguf_of, survey
@@ -64,7 +67,9 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
     plan = None if problems else _plan(files, problems)
     values = config.values if plan is None else {**plan.config.values, "vocab_size": plan.sizes.n_vocab}
     vocabulary = read_vocabulary(files.path, values, problems)
-    metadata = _sizes(config) if plan is None else dict(plan.metadata)
+    metadata = _sizes(config) if plan is None else _plain(plan.metadata)
+    for note in read_sampling(files.path)[1]:
+        problems.warning("bad-sampling", note)
     shown = {**metadata, **({} if vocabulary is None else vocabulary.metadata)}
     shown.pop("general.name", None)  # the import spells it so that the engine draws no conclusions from it
     surveyed = survey([gguf_of(shown)], config.path)
@@ -172,6 +177,11 @@ def _files(checkpoint: Checkpoint | None) -> Sequence[FileReport]:
 
 
 # --- what the engine would be given -------------------------------------------------------------------------------
+
+
+def _plain(metadata: Mapping[str, object]) -> dict[str, object]:
+    """The metadata with Python's own numbers, as a file's header has them."""
+    return {key: value.item() if isinstance(value, np.generic) else value for key, value in metadata.items()}
 
 
 def _sizes(config: Config) -> dict[str, object]:

@@ -11,8 +11,10 @@ from pyggml.diagnostics._template import template_of
 from pyggml.diagnostics._weights import by_layer, by_part, by_type
 from pyggml.diagnostics.report import LoadPlan, ModelReport, Problem, QuantizationReport, TemplateReport
 from pyggml.memory.llm_context import default_n_ctx, generates, n_ctx_limit
-from pyggml.model import Progress
+from pyggml.model import Model, Progress
+from pyggml.recommended import recommended
 from pyggml.source import Source, identify
+from pyggml.types import SamplingParams
 
 # Errors with which a model still loads and generates, but does not chat, or stop, as it should.
 _LOADS_WITH = frozenset({"template-unreadable", "template-fails", "bad-token-id"})
@@ -50,6 +52,7 @@ def _report(facts: ModelFacts) -> ModelReport:
     template = None if model is None else template_of(model, problems)
     if model is not None and failed not in ("architecture", "sizes") and generates(model):
         _check_stop_tokens(facts, problems)
+    sampling = None if model is None else _sampling(model, problems)
     sizes = sizes_of(facts.survey.sizes, facts.metadata, facts.rope)
     n_bytes = sum(tensor.n_bytes for tensor in facts.tensors)
     architecture = str(facts.metadata.get("general.architecture", ""))
@@ -75,6 +78,7 @@ def _report(facts: ModelFacts) -> ModelReport:
         tied_embeddings=facts.is_tied,
         vocabulary=facts.vocabulary,
         chat_template=template,
+        recommended_sampling=sampling,
         problems=ordered,
         plan=_plan(facts, ordered),
         metadata=facts.metadata,
@@ -89,6 +93,13 @@ def _check_stop_tokens(facts: ModelFacts, problems: Problems) -> None:
             f"the vocabulary has no token to stop at, so generation would never end: neither {wanted} as a special "
             "token, nor eos_token_id in the metadata. Set that to the id of the token that ends a text",
         )
+
+
+def _sampling(model: Model, problems: Problems) -> SamplingParams | None:
+    found = recommended(model.metadata, default_n_ctx(model))
+    for note in found.notes:
+        problems.warning("bad-sampling", note)
+    return found.params
 
 
 def _variant(facts: ModelFacts, sizes: Sizes, template: TemplateReport | None) -> str:

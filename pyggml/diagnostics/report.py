@@ -12,6 +12,7 @@ from pyggml.chat.types import ChatAbilities
 from pyggml.diagnostics.sections import ReportSection, sections_of
 from pyggml.files.model_files import Format
 from pyggml.memory.estimate import MemoryEstimate, estimate
+from pyggml.types import SamplingParams
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -247,6 +248,7 @@ class ModelReport:
         tied_embeddings: whether the output shares the embedding's weights.
         vocabulary: the vocabulary; None if it cannot be read.
         chat_template: the chat template; None if there is none that can be read.
+        recommended_sampling: the sampling that the model's makers recommend; None: they say nothing.
         problems: what is wrong, errors first; empty for a good model.
         plan: what :func:`pyggml.load` would do with it.
         metadata: the file's metadata, without arrays and long texts.
@@ -282,6 +284,7 @@ class ModelReport:
     tied_embeddings: bool
     vocabulary: VocabularyReport | None
     chat_template: TemplateReport | None
+    recommended_sampling: SamplingParams | None
     problems: tuple[Problem, ...]
     plan: LoadPlan
     metadata: Mapping[str, object] = field(default_factory=dict, repr=False)

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyggml._fields import fields_of
+from pyggml.types import SamplingParams
 from pyggml.units import bytes_text, count_text, counted, percent_text, ranges
 
 if TYPE_CHECKING:
@@ -159,8 +161,20 @@ def _loading(report: ModelReport) -> Iterator[tuple[str, str]]:
     yield "family", plan.family
     limit = f"at most {plan.n_ctx_limit:,}" if plan.n_ctx_limit is not None else ""
     yield "context", _joined(f"{plan.n_ctx:,} tokens by default", limit)
+    yield "sampling", _sampling(report.recommended_sampling)
     yield "imported as", plan.import_type or "" if plan.imports else ""
     yield "ignored keys", ", ".join(plan.ignored_keys)
+
+
+def _sampling(params: SamplingParams | None) -> str:
+    """The recommended sampling by the parameters that say something."""
+    if params is None:
+        return ""
+    fields = fields_of(SamplingParams).values()
+    given = [(each.name, getattr(params, each.name)) for each in fields if getattr(params, each.name) != each.default]
+    shown = [f"{name} {value:g}" for name, value in given if isinstance(value, (int, float))]
+    greedy = ["greedy"] if params.temperature == 0 else []
+    return "recommended: " + ", ".join(greedy + shown)
 
 
 def _joined(*parts: object) -> str:

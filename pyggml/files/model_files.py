@@ -26,6 +26,8 @@ SINGLE = "model.safetensors"
 #: Lists the shard of each tensor.
 INDEX = "model.safetensors.index.json"
 CONSOLIDATED = "consolidated.safetensors"
+#: Ids of tokens, and how the model's makers sample.
+GENERATION_CONFIG = "generation_config.json"
 #: The files that define a tokenizer, the preferred one first.
 TOKENIZERS = ("tokenizer.json", "tokenizer.model")
 
@@ -42,7 +44,7 @@ _BESIDE = frozenset(
         CONFIG,
         QUANTIZATION,
         *TOKENIZERS,
-        "generation_config.json",
+        GENERATION_CONFIG,
         "tokenizer_config.json",
         "special_tokens_map.json",
         "added_tokens.json",

@@ -24,6 +24,7 @@ from pyggml.importer.layouts import layout_of
 from pyggml.importer.reference import language_model_of
 from pyggml.importer.rope import Rope, read_rope
 from pyggml.importer.safetensors import Checkpoint
+from pyggml.importer.sampling import read_sampling
 from pyggml.importer.schemes import IGNORED, scheme_of
 from pyggml.importer.sizes import NO_OUTPUT, read_sizes
 from pyggml.importer.tensors import Tensors
@@ -111,7 +112,8 @@ def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Te
     tensors = tensors_of(Checkpoint(files), layout.renamed, scheme or scheme_of(config))
     sizes = read_sizes(config, layout, tensors)
     rope = read_rope(config, layout, sizes, reference)
-    metadata = _metadata(files.path, config, layout, sizes, rope)
+    sampling, sampling_notes = read_sampling(files.path)
+    metadata = _metadata(files.path, config, layout, sizes, rope) | sampling
     planned = list(_planned(layout, sizes, tensors, rope, found))
     with _found("setting", found):
         config.require_all_known(reference.keys)
@@ -119,7 +121,7 @@ def read_plan(files: ModelFiles, found: Found | None = None, tensors_of: type[Te
         _require_all_used(tensors, layout)
     source = tensors.checkpoint
     ignored = tuple(config.ignored)
-    notes = (*rope.notes, *([_NO_OUTPUT] if NO_OUTPUT in sizes.flags else []))
+    notes = (*rope.notes, *([_NO_OUTPUT] if NO_OUTPUT in sizes.flags else []), *sampling_notes)
     return ImportPlan(layout, config, sizes, metadata, planned, source, notes, ignored, has_own_code)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyggml.errors import InvalidParameterError, TokenizerError, TokenizerNotFoundError
 from pyggml.files.json_file import MAX_BYTES, parse_object, read_bytes, read_object
-from pyggml.files.model_files import TOKENIZERS
+from pyggml.files.model_files import GENERATION_CONFIG, TOKENIZERS
 from pyggml.tokenizer import sentencepiece
 from pyggml.tokenizer.sentencepiece import Piece, SentencePieceModel
 from pyggml.tokenizer.tokenizer_json import from_sentencepiece
@@ -81,7 +81,7 @@ def read_directory(path: Path, config: Json) -> TokenizerDirectory:
         tokenizer_config=settings,
         special_tokens=read_object(path / "special_tokens_map.json", TokenizerError),
         added_tokens=read_object(path / "added_tokens.json", TokenizerError),
-        generation=read_object(path / "generation_config.json", TokenizerError),
+        generation=read_object(path / GENERATION_CONFIG, TokenizerError),
     )
 
 

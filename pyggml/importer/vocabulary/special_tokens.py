@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyggml.errors import TokenizerError
+from pyggml.files.model_files import GENERATION_CONFIG
 from pyggml.importer.vocabulary.added_tokens import text_of
 from pyggml.importer.vocabulary.token_table import TokenTable
 from pyggml.tokenizer.files import Json, TokenizerDirectory
@@ -141,7 +142,7 @@ def _listed(files: TokenizerDirectory, part: str, tokens: TokenTable) -> list[in
     ``generation_config.json`` can be relied on. ``config.json``, and files copied from it, may hold class defaults such
     as 1 and 2, which are plain text in many vocabularies, so only special tokens count there.
     """
-    chosen = [i for i in _ids(files.generation, part, files.path / "generation_config.json") if i in tokens.by_id]
+    chosen = [i for i in _ids(files.generation, part, files.path / GENERATION_CONFIG) if i in tokens.by_id]
     if chosen and not files.generation.get("_from_model_config"):
         return chosen
     ids = chosen or [i for i in _ids(files.config, part, files.path / "config.json") if i in tokens.by_id]
