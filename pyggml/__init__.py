@@ -37,11 +37,12 @@ def __getattr__(name: str) -> object:
     if name == "__all__":
         return api.__all__
     if name not in api.__all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        habits = importlib.import_module("pyggml._habits")
+        raise habits.no_attribute(f"module {__name__!r}", name, habits.PACKAGE)
     value = globals()[name] = getattr(api, name)
     return value
 
 
 def __dir__() -> list[str]:
     """The names that editors and ``help`` offer."""
-    return [*globals(), *importlib.import_module("pyggml._api").__all__]
+    return [*importlib.import_module("pyggml._api").__all__, "__doc__", "__file__", "__name__", "__path__"]

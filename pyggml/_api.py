@@ -56,6 +56,7 @@ from pyggml.errors import (
     RequestTimeout,
     TokenizerError,
     TokenizerNotFoundError,
+    UnknownParameterError,
     UnsupportedArchitectureError,
 )
 from pyggml.families import Family
@@ -165,6 +166,7 @@ __all__ = [
     "TokenizerNotFoundError",
     "ToolCall",
     "ToolCallDelta",
+    "UnknownParameterError",
     "UnsupportedArchitectureError",
     "Vocab",
     "VocabularyReport",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pyggml._collector import Collector
 from pyggml._ffi import ffi, lib
-from pyggml._fields import CACHE_TYPES, CacheType, Field, Size, Threads, check, plain_signature
+from pyggml._fields import CACHE_TYPES, CacheType, Field, Size, Threads, check, option_class
 from pyggml._native import UINT32_MAX
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _NUMBERS: dict[str, dict[str, int]] = {
 _FROM_MODEL = -1  # pooling, attention and rope scaling alike
 
 
-@plain_signature
+@option_class
 @dataclass(frozen=True, kw_only=True)
 class ContextOptions:
     """The parameters of :class:`pyggml.context.Context`, which describes them, except the model."""

@@ -17,7 +17,7 @@ import inspect
 import math
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import (
     Annotated,
@@ -33,6 +33,7 @@ from typing import (
     overload,
 )
 
+from pyggml import _habits
 from pyggml._checks import UINT32_MAX, choice, finite, flag, integer
 
 _P = ParamSpec("_P")
@@ -114,6 +115,12 @@ def fields_of(cls: type) -> dict[str, Field]:
     return found
 
 
+@functools.cache
+def parameters_of(cls: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a class of options by name, in their order."""
+    return inspect.signature(cls).parameters
+
+
 def check(options: Any) -> None:
     """Checks and converts the value of each field; for ``__post_init__``.
 
@@ -129,10 +136,62 @@ def shared(options: Any, cls: type) -> dict[str, Any]:
     return {name: getattr(options, name) for name in fields_of(options.__class__) if name in fields_of(cls)}
 
 
-def plain_signature(cls: type[_Options]) -> type[_Options]:
-    """Decorates a dataclass so that :func:`help` shows the plain types of its fields, without ``Annotated``."""
+def option_class(cls: type[_Options]) -> type[_Options]:
+    """Decorates a dataclass of options: :func:`help` shows plain types, and unknown names are answered.
+
+    The class may have ``HABITS``, what users of other libraries call its fields, as in :mod:`pyggml._habits`, and
+    ``LISTED_BY``, which says where all its fields are listed.
+    """
     cls.__init__.__annotations__ = {name: _plain(type) for name, type in cls.__init__.__annotations__.items()}
+    init = cls.__init__
+
+    @functools.wraps(init)
+    def answering(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except TypeError:
+            require_known(cls, kwargs)
+            raise
+
+    cls.__init__ = answering  # type: ignore[method-assign]
     return cls
+
+
+def require_known(
+    cls: Any, given: Iterable[str], *, known: Collection[str] | None = None, habits: Mapping[str, str] | None = None
+) -> None:
+    """Refuses names of parameters that do not exist, and says which ones were probably meant.
+
+    Args:
+        cls: the options' class.
+        given: the names.
+        known: the names that exist; None: the parameters of ``cls``.
+        habits: more of other libraries' names, and answers to them.
+
+    Raises:
+        UnknownParameterError: there is no such parameter.
+    """
+    names = parameters_of(cls) if known is None else known
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        from pyggml.errors import UnknownParameterError  # its module loads the compiled one
+
+        answers = {**getattr(cls, "HABITS", {}), **(habits or {})}
+        raise UnknownParameterError("; ".join(_unknown(cls, name, names, answers) for name in unknown))
+
+
+def _unknown(cls: Any, name: str, known: Collection[str], answers: Mapping[str, str]) -> str:
+    said = f"there is no parameter {name!r}"
+    meant = _habits.meant_by(name, known, answers)
+    if meant is None:
+        return f"{said}; {getattr(cls, 'LISTED_BY', f'help({cls.__name__})')} lists them"
+    answer = meant if meant in known else answers[meant]
+    is_exact = meant == name
+    if answer not in known:
+        return f"{said}: {answer}" if is_exact else f"{said}; if you mean {meant!r}: {answer}"
+    field = fields_of(cls).get(answer, Field())
+    meaning = f" ({field.help.partition('. ')[0].rstrip('.')})" if field.help else ""
+    return f"{said}: " + (f"it is {answer!r} here{meaning}" if is_exact else f"did you mean {answer!r}{meaning}?")
 
 
 def _plain(type: Any) -> Any:
@@ -181,7 +240,7 @@ class takes(Generic[_P, _Options]):  # noqa: N801
         signature = inspect.signature(function)
         options: Callable[..., _Options] = self._options
         first = [*signature.parameters.values()][:-1]
-        fields = inspect.signature(options).parameters.values()
+        fields = parameters_of(options).values()
         seen = signature.replace(parameters=[*first, *fields])
 
         @functools.wraps(function)
@@ -189,18 +248,13 @@ class takes(Generic[_P, _Options]):  # noqa: N801
             try:
                 given = seen.bind(*args, **kwargs).arguments
             except TypeError as error:
-                raise TypeError(f"{function.__qualname__}(): {error}{own_names(options, kwargs)}") from None
+                require_known(self._options, kwargs, known=seen.parameters)
+                raise TypeError(f"{function.__qualname__}(): {error}") from None
             others = [given.pop(each.name) for each in first]
             return function(*others, options(**given))
 
         called.__dict__["__signature__"] = seen
         return called
-
-
-def own_names(options: object, given: Iterable[str]) -> str:
-    """What the parameters are called here that a caller spelled as another library does, for the end of a message."""
-    own: Mapping[str, str] = getattr(options, "OTHER_NAMES", {})
-    return "".join(f"; {name!r} is called {own[name]!r} here" for name in given if name in own)
 
 
 # Field types that several classes share.

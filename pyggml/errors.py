@@ -48,6 +48,10 @@ class InvalidParameterError(InferError, ValueError):
     """An argument is out of range or of the wrong kind."""
 
 
+class UnknownParameterError(InvalidParameterError, TypeError):
+    """There is no parameter of that name; the message says which one was probably meant."""
+
+
 class CopyError(InferError, TypeError):
     """The object owns memory of the engine, so it cannot be copied or pickled; the message says what to do instead."""
 

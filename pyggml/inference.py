@@ -8,16 +8,16 @@ writes from the same declarations.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from pyggml import families
-from pyggml._fields import fields_of
+from pyggml._fields import fields_of, require_known
 from pyggml._native import INT32_MAX, integer
 from pyggml.backend import find_device
 from pyggml.cache import shown_name
-from pyggml.errors import ArchitectureMismatchError, InvalidParameterError, TokenizerError
+from pyggml.errors import ArchitectureMismatchError, TokenizerError
 from pyggml.families import Family, Kind, Match
 from pyggml.gguf import GGUFReader
 from pyggml.importer.convert import Accept
@@ -38,6 +38,12 @@ else:
 TokenizerPath = str | os.PathLike[str] | None
 
 _LOAD_KEYWORDS = [name for name in fields_of(LoadOptions) if name not in ("source", "tokenizer", "device")]
+# What load calls the arguments that these methods have in another place.
+_HABITS = {
+    "device": "Inference.cpu(), .gpu(), .cuda() and .auto() choose the device",
+    "source": "the model is the first argument, model_path",
+    "tokenizer": "the tokenizer is the second argument, tokenizer_path",
+}
 
 
 class FamilyModel(LLM):
@@ -184,9 +190,7 @@ class Inference(Factories):
 
 
 def _require_known(options: LoadKeywords) -> None:
-    unknown = options.keys() - _LOAD_KEYWORDS
-    if unknown:
-        raise InvalidParameterError(_unknown_options(unknown))
+    require_known(LoadOptions, options, known=_LOAD_KEYWORDS, habits=_HABITS)
 
 
 def _match(path: Path) -> Match:
@@ -217,13 +221,6 @@ def _foreign_vocabulary(kind: type[FamilyModel], match: Match, file: str) -> str
 def _called(kind: type[FamilyModel]) -> str:
     """Both ways to load a class, since either may have been taken."""
     return f"{kind.__name__} and {kind.factory}()"
-
-
-def _unknown_options(unknown: Collection[str]) -> str:
-    return (
-        f"unknown option {', '.join(sorted(unknown))}; known are {', '.join(_LOAD_KEYWORDS)}. Choose the device with "
-        "Inference.cpu(), Inference.gpu(), Inference.cuda() or Inference.auto()"
-    )
 
 
 def _class_of(kind: Kind) -> type[FamilyModel]:

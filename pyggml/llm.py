@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pyggml import chat, families, loading
+from pyggml import _habits, chat, families, loading
 from pyggml._fields import takes
+from pyggml._habits import Answered
 from pyggml._log import logger
 from pyggml._owner import Owner
 from pyggml.chat import ChatTemplates
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class LLM(Owner, Generating, Chatting):
+class LLM(Owner, Generating, Chatting, Answered):
     """A loaded model that generates text. Safe to call from any thread or task; requests are computed together.
 
     ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.
@@ -52,6 +53,7 @@ class LLM(Owner, Generating, Chatting):
     """
 
     _instead_of_a_copy = "share this one between threads and tasks; another process loads its own"
+    _answers = _habits.MODEL
 
     @takes(LoadOptions)
     def __init__(self, options: LoadOptions) -> None:

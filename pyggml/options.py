@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+from pyggml import _habits
 from pyggml._checks import INT32_MAX, UINT32_MAX, refused
-from pyggml._fields import CacheType, Field, Size, Threads, check, fields_of, plain_signature
+from pyggml._fields import CacheType, Field, Size, Threads, check, fields_of, option_class
 
 if TYPE_CHECKING:
     import os
@@ -28,7 +29,7 @@ Auto = Literal["auto"]
 QueueFull = Literal["raise", "wait"]
 
 
-@plain_signature
+@option_class
 @dataclass(frozen=True, kw_only=True)
 class MemoryOptions:
     """The options that affect how much memory a model takes.
@@ -42,6 +43,8 @@ class MemoryOptions:
         n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them.
         cache_type: element type of the key-value cache.
     """
+
+    HABITS: ClassVar[Mapping[str, str]] = _habits.LOADING
 
     device: str = "auto"
     n_ctx: Annotated[int | Auto | None, Field(1, UINT32_MAX, letter="c")] = None
@@ -60,7 +63,7 @@ class MemoryOptions:
             )
 
 
-@plain_signature
+@option_class
 @dataclass(frozen=True)
 class LoadOptions(MemoryOptions):
     """The parameters of :func:`pyggml.load`, which describes them in full.
@@ -75,19 +78,7 @@ class LoadOptions(MemoryOptions):
         progress: called with 0..1 while loading.
     """
 
-    #: What other libraries call these parameters -> the field.
-    OTHER_NAMES: ClassVar[Mapping[str, str]] = {
-        "model": "source",
-        "model_path": "source",
-        "model_id": "source",
-        "path": "source",
-        "tokenizer_path": "tokenizer",
-        "max_model_len": "n_ctx",
-        "max_num_seqs": "n_parallel",
-        "type_k": "cache_type",
-        "type_v": "cache_type",
-        "kv_cache_dtype": "cache_type",
-    }
+    LISTED_BY: ClassVar[str] = "help(pyggml.load)"
 
     source: "Source | Model" = None
     tokenizer: "str | os.PathLike[str] | Tokenizer | HuggingFace | None" = None
@@ -99,7 +90,7 @@ class LoadOptions(MemoryOptions):
     progress: Annotated["Progress | None", Field(hidden=True)] = None
 
 
-@plain_signature
+@option_class
 @dataclass(frozen=True)
 class EstimateOptions(MemoryOptions):
     """The parameters of :func:`pyggml.memory.estimate.estimate`.

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
+from pyggml import _habits
 from pyggml._checks import INT32_MAX, UINT32_MAX, c_string, integer, real, refused
-from pyggml._fields import Field, check, fields_of, plain_signature
+from pyggml._fields import Field, check, fields_of, option_class
 
 #: The samplers in their default order. Each does nothing until its parameter is set.
 DEFAULT_SAMPLERS = (
@@ -71,7 +72,7 @@ class Grammar:
             raise refused("lazy=True needs trigger_patterns or trigger_tokens, and triggers need lazy=True")
 
 
-@plain_signature
+@option_class
 @dataclass(frozen=True)
 class SamplingParams:
     """How to choose tokens and when to stop. The defaults are greedy.
@@ -134,13 +135,8 @@ class SamplingParams:
             even if a prefix of it is cached.
     """
 
-    #: What other libraries call these parameters -> the field.
-    OTHER_NAMES: ClassVar[Mapping[str, str]] = {
-        "max_new_tokens": "max_tokens",
-        "n_predict": "max_tokens",
-        "repetition_penalty": "repeat_penalty",
-        "stop_strings": "stop",
-    }
+    HABITS: ClassVar[Mapping[str, str]] = _habits.SAMPLING
+    LISTED_BY: ClassVar[str] = "help(pyggml.SamplingParams)"
 
     max_tokens: Annotated[int, _COUNT] = 256
     temperature: Annotated[float, _NOT_NEGATIVE] = 0.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from pyggml import _habits
+from pyggml._habits import Record
 from pyggml.sampling import DEFAULT_SAMPLERS as DEFAULT_SAMPLERS
 from pyggml.sampling import Grammar as Grammar
 from pyggml.sampling import SamplingParams as SamplingParams
@@ -70,7 +72,7 @@ class TokenLogprobs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Completion:
+class Completion(Record):
     """A finished generation.
 
     Attributes:
@@ -97,9 +99,11 @@ class Completion:
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
 
+    _answers = _habits.COMPLETION
+
 
 @dataclass(frozen=True)
-class Chunk:
+class Chunk(Record):
     """A piece of a running generation.
 
     The texts of all chunks add up to exactly the completion's text, and each is valid UTF-8 on its own.
@@ -117,6 +121,8 @@ class Chunk:
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
     logprobs: list[TokenLogprobs] | None = None
+
+    _answers = _habits.CHUNK
 
 
 @dataclass(frozen=True)

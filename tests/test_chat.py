@@ -472,10 +472,10 @@ def test_what_is_nested_too_deeply(llm: pyggml.LLM, depth: int) -> None:
 @pytest.mark.parametrize(
     ("messages", "message"),
     [
-        ("hello", "messages must be a sequence of messages, not str"),
+        ("hello", "messages is a text: chat"),
         (user("x"), "put a single one in a list"),
         ([], "messages is empty"),
-        ([user("x"), 3], r"messages\[1\] must be a ChatMessage or a mapping"),
+        ([user("x"), 3], r"messages\[1\] must be a ChatMessage or {'role'"),
         ([{"content": "x"}], r"messages\[0\] has no role"),
         ([{"role": "boss", "content": "x"}], r"messages\[0\] has the role 'boss'; roles are system"),
         ([{"role": "user"}], r"messages\[0\] has neither content"),
@@ -514,7 +514,7 @@ def test_bad_messages(llm: pyggml.LLM, messages: Any, message: str) -> None:
         ({"template_kwargs": {"x": object()}}, "JSON"),
         ({"chat_template": "{{ raise_exception('not you') }}"}, "not you"),
         ({"chat_template": "{% if %}"}, "could not be read"),
-        ({"temprature": 1}, "unknown sampling parameter temprature"),
+        ({"temprature": 1}, "no parameter 'temprature': did you mean 'temperature'"),
     ],
 )
 def test_bad_options(llm: pyggml.LLM, options: dict[str, Any], message: str) -> None:

@@ -395,7 +395,7 @@ class TestMisuse:
             ([1.5], {}, pyggml.InvalidParameterError, "integers"),
             ([5] * 5000, {}, pyggml.ContextOverflowError, "5000 tokens"),
             ([5], {"stop": ["x"]}, pyggml.InvalidParameterError, "no tokenizer.*stop_token_ids"),
-            ([5], {"temprature": 1}, pyggml.InvalidParameterError, "unknown sampling parameter temprature"),
+            ([5], {"temprature": 1}, pyggml.InvalidParameterError, "no parameter 'temprature'.*'temperature'"),
             ([5], {"params": 7}, pyggml.InvalidParameterError, "params must be SamplingParams"),
             ([5], {"grammar": "root ::= missing"}, pyggml.GrammarError, "grammar"),
         ],

@@ -171,8 +171,8 @@ def test_bad_load_options(options: dict[str, Any]) -> None:
         ({"logit_bias": {5: math.inf}}, "logit bias"),
         ({"timeout_s": -1}, "timeout_s"),
         ({"timeout_s": math.nan}, "timeout_s"),
-        ({"temprature": 1}, "temprature; known are adaptive_decay, "),
-        ({"max_new_tokens": 1}, "'max_new_tokens' is called 'max_tokens' here"),
+        ({"temprature": 1}, "no parameter 'temprature': did you mean 'temperature' .0 always picks"),
+        ({"max_new_tokens": 1}, "no parameter 'max_new_tokens': it is 'max_tokens' here"),
         ({"temperature": "0.5"}, "temperature"),
         ({"ignore_eos": "off"}, "ignore_eos must be True or False"),
         ({"stop": None}, "stop"),
@@ -313,7 +313,7 @@ def test_bad_prompts(llm: pyggml.LLM) -> None:
         llm.detokenize([n_vocab])
     with pytest.raises(pyggml.InvalidParameterError, match="not str"):
         llm.detokenize("Once")  # type: ignore[arg-type]
-    with pytest.raises(pyggml.InvalidParameterError, match="a flat sequence, not int"):
+    with pytest.raises(pyggml.InvalidParameterError, match="text or token ids, not int"):
         llm.generate(5)  # type: ignore[arg-type]
     with pytest.raises(pyggml.InvalidParameterError, match="stop_token_ids must be integers, not text"):
         llm.generate("Once", stop_token_ids=["</s>"])  # type: ignore[list-item]
@@ -325,7 +325,7 @@ def test_bad_prompts(llm: pyggml.LLM) -> None:
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
-        (["Once", "Twice"], "list of texts: generate_batch takes several"),
+        (["Once", "Twice"], "list of prompts: generate_batch takes those"),
         ([{"role": "user", "content": "Once"}], "list of messages: chat takes those"),
         (b"Once", "not bytes"),
         ({"prompt": "Once"}, "not dict"),

@@ -86,6 +86,8 @@ class Chatting(ABC):
         **overrides: Unpack[SamplingOverrides],
     ) -> ChatJob:
         """The job for an answer. All chat methods have these parameters; :meth:`chat` documents them."""
+        if isinstance(tools, SamplingParams):
+            raise InvalidParameterError("tools is SamplingParams: pass them by name, chat(messages, params=...)")
         if not isinstance(template_kwargs, (Mapping, type(None))):
             raise InvalidParameterError(f"template_kwargs must be a mapping, not {type(template_kwargs).__name__}")
         conversation = Conversation(
@@ -103,7 +105,7 @@ class Chatting(ABC):
             lambda: self._special_texts,
             engine=self._engine,
             tokenizer=self.tokenizer,
-            params=merge(params, overrides),
+            params=merge(params, overrides, _OWN_NAMES),
             waits=self._waits,
         )
 
@@ -174,3 +176,7 @@ class Chatting(ABC):
     @cached_property
     def _special_texts(self) -> SpecialTexts:
         return SpecialTexts(self.tokenizer)
+
+
+#: The parameters of the chat methods that are not sampling parameters.
+_OWN_NAMES = tuple(inspect.signature(Chatting._asked).parameters)[1:-1]

@@ -31,7 +31,11 @@ def checked_messages(messages: Sequence[Message]) -> list[JSONMessage]:
     Raises:
         InvalidParameterError: a message is malformed; names the message and the field.
     """
-    if isinstance(messages, (str, bytes, Mapping, ChatMessage)) or not isinstance(messages, Sequence):
+    if isinstance(messages, str):
+        raise InvalidParameterError(
+            "messages is a text: chat([{'role': 'user', 'content': text}]) asks it, generate(text) continues it"
+        )
+    if isinstance(messages, (bytes, Mapping, ChatMessage)) or not isinstance(messages, Sequence):
         raise InvalidParameterError(
             f"messages must be a sequence of messages, not {type(messages).__name__}: put a single one in a list"
         )
@@ -45,7 +49,7 @@ def _message(place: str, message: Message) -> JSONMessage:
         message = vars(message)
     if not isinstance(message, Mapping):
         raise InvalidParameterError(
-            f"{place} must be a ChatMessage or a mapping with role and content, not {type(message).__name__}"
+            f"{place} must be a ChatMessage or {{'role': ..., 'content': ...}}, not {type(message).__name__}"
         )
     found: JSONMessage = {"role": _role(place, message.get("role"))}
     calls = _tool_calls(f"{place}.tool_calls", message.get("tool_calls"))
@@ -80,7 +84,9 @@ def _part(place: str, part: object) -> JSONMessage:
         return {"type": "text", "text": _text(place, part)}
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
     if kind != "text" or not isinstance(part, Mapping):
-        raise InvalidParameterError(f"{place} must be a text part, {{'type': 'text', 'text': ...}}, not {kind!r}")
+        raise InvalidParameterError(
+            f"{place} must be a text part, {{'type': 'text', 'text': ...}}, not {kind!r}: models only read text here"
+        )
     return {"type": "text", "text": _text(f"{place}.text", part.get("text"))}
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyggml import _habits
+from pyggml._habits import Record
 from pyggml.chat.typed import as_type
 from pyggml.errors import InvalidParameterError
 from pyggml.types import Chunk, Completion
@@ -78,7 +80,7 @@ class ToolCallDelta:
 
 
 @dataclass(frozen=True)
-class ChatMessage:
+class ChatMessage(Record):
     """One message of a conversation. You can pass back the message that a chat returned.
 
     Attributes:
@@ -96,6 +98,8 @@ class ChatMessage:
     tool_calls: Sequence[ToolCall] = ()
     tool_call_id: str = ""
     name: str = ""
+
+    _answers = _habits.MESSAGE
 
     def to_dict(self) -> dict[str, Any]:
         """The message in the form that chat templates and OpenAI's API use."""
@@ -160,6 +164,8 @@ class ChatCompletion(Completion):
 
     message: ChatMessage = field(kw_only=True)
 
+    _answers = _habits.CHAT_COMPLETION
+
 
 @dataclass(frozen=True)
 class ChatChunk(Chunk):
@@ -176,6 +182,8 @@ class ChatChunk(Chunk):
     content: str = ""
     reasoning_content: str = ""
     tool_calls: Sequence[ToolCallDelta] = ()
+
+    _answers = _habits.CHAT_CHUNK
 
 
 def json_object(what: str, text: str) -> dict[str, Any]:

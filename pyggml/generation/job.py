@@ -156,13 +156,20 @@ def _require_text(prompt: Prompt) -> None:
     """Refuses an empty text, and what other libraries take for a prompt."""
     if isinstance(prompt, str) and not prompt:
         raise EmptyPromptError("the prompt is empty: give some text or token ids")
-    if isinstance(prompt, (bytes, Mapping)):
-        raise InvalidParameterError(f"the prompt must be text or token ids, not {type(prompt).__name__}")
+    if _is_message(prompt):
+        raise InvalidParameterError("the prompt is a message: chat([message]) answers it")
+    if isinstance(prompt, (bytes, Mapping)) or not hasattr(prompt, "__len__"):
+        what = "None" if prompt is None else type(prompt).__name__
+        raise InvalidParameterError(f"the prompt must be text or token ids, not {what}")
     if isinstance(prompt, (list, tuple)) and prompt:
-        if isinstance(prompt[0], str):
-            raise InvalidParameterError("the prompt is a list of texts: generate_batch takes several prompts")
-        if isinstance(prompt[0], Mapping):
+        if _is_message(prompt[0]):
             raise InvalidParameterError("the prompt is a list of messages: chat takes those")
+        if isinstance(prompt[0], (str, list, tuple)):
+            raise InvalidParameterError("the prompt is a list of prompts: generate_batch takes those")
+
+
+def _is_message(value: object) -> bool:
+    return (isinstance(value, Mapping) and "role" in value) or hasattr(value, "role")
 
 
 def _size(prompt: Prompt) -> int:

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from pyggml._fields import fields_of, own_names
+from pyggml._fields import parameters_of, require_known
 from pyggml.errors import InvalidParameterError
 from pyggml.schema import grammar as schema_grammar
 from pyggml.types import SamplingParams
 from pyggml.vocab import Vocab
 
 
-def merge(params: SamplingParams | None, overrides: Mapping[str, Any]) -> SamplingParams:
+def merge(params: SamplingParams | None, overrides: Mapping[str, Any], beside: Collection[str] = ()) -> SamplingParams:
     """``params``, or the defaults, with fields replaced.
 
+    Args:
+        params: the parameters.
+        overrides: field -> value.
+        beside: other parameters of the method that took them, one of which may have been meant.
+
     Raises:
-        InvalidParameterError: ``params`` is not SamplingParams, or an override is unknown or invalid.
+        InvalidParameterError: ``params`` is not SamplingParams, or an override is invalid.
+        UnknownParameterError: there is no such parameter.
     """
-    if params is not None and not isinstance(params, SamplingParams):
-        raise InvalidParameterError(f"params must be SamplingParams, not {type(params).__name__}")
-    known = fields_of(SamplingParams).keys()
-    unknown = overrides.keys() - known
-    if unknown:
-        raise InvalidParameterError(
-            f"unknown sampling parameter {', '.join(sorted(unknown))}{own_names(SamplingParams, sorted(unknown))}; "
-            f"known are {', '.join(sorted(known))}"
-        )
-    params = params or SamplingParams()
+    require_known(SamplingParams, overrides, known=[*parameters_of(SamplingParams), *beside])
+    if params is None:
+        return SamplingParams(**overrides)
+    if not isinstance(params, SamplingParams):
+        way_out = "write ** before it" if isinstance(params, Mapping) else "name parameters, as in max_tokens=100"
+        raise InvalidParameterError(f"params must be SamplingParams, not {type(params).__name__}: {way_out}")
     return dataclasses.replace(params, **overrides) if overrides else params
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyggml._fields import plain_signature, shared, takes
+from pyggml._fields import option_class, shared, takes
 from pyggml.cache import shown_name
 from pyggml.errors import OutOfMemoryError
 from pyggml.memory.llm_context import checked_n_ctx, generates
@@ -36,7 +36,7 @@ __all__ = [
 _ALL = -1  # layers
 
 
-@plain_signature
+@option_class
 @dataclass(frozen=True, kw_only=True)
 class MemoryEstimate(Settings):
     """How much memory a model and its context would take, as planned by the engine without loading the weights.

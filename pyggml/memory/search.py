@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pyggml._fields import plain_signature
+from pyggml._fields import option_class
 from pyggml.errors import InvalidParameterError
 from pyggml.options import MemoryOptions
 
@@ -63,7 +63,7 @@ class DeviceMemory:
         return self.total_bytes <= (1 - HEADROOM) * self.available_bytes
 
 
-@plain_signature
+@option_class
 @dataclass(frozen=True, kw_only=True)
 class Settings(MemoryOptions):
     """How a model would be loaded, with "auto" and defaults resolved.

@@ -1,0 +1,269 @@
+"""What users of other libraries type, and what to type here: the ends of messages, and nothing else.
+
+A table's value is the name of the thing here, or a sentence that says how it is done. Names that are only misspelled
+are not listed: the nearest one is found.
+"""
+
+from __future__ import annotations
+
+import difflib
+from abc import ABCMeta
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+Answers = Mapping[str, str]
+
+
+def _each(names: str, answer: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), answer)
+
+
+_SET_BY_LOAD = "it is chosen when the model is loaded, by pyggml.load"
+_STREAM = "stream(prompt) and stream_chat(messages) yield an answer while it is generated"
+_SEVERAL = "generate_n(prompt, n) makes several completions of one prompt"
+
+#: Sampling parameters and what else is passed with them: llama-cpp-python, vLLM, transformers, ollama, mlx_lm, OpenAI.
+SAMPLING: Answers = {
+    **_each("max_new_tokens max_completion_tokens max_gen_len max_length n_predict num_predict", "max_tokens"),
+    **_each("temp", "temperature"),
+    **_each("repetition_penalty", "repeat_penalty"),
+    **_each("repeat_last_n last_n_tokens last_n_tokens_size repetition_context_size", "penalty_last_n"),
+    **_each("typical", "typical_p"),
+    **_each("mirostat_mode", "mirostat"),
+    **_each("min_tokens_to_keep", "min_keep"),
+    **_each("random_seed", "seed"),
+    **_each("stop_strings stop_sequences stop_words", "stop"),
+    **_each("eos_token_id", "stop_token_ids"),
+    **_each("format guided_json schema", "json_schema"),
+    **_each("guided_grammar", "grammar"),
+    **_each("top_logprobs n_probs", "logprobs"),
+    **_each("max_time timeout", "timeout_s"),
+    **_each("stream streamer", _STREAM),
+    **_each("callback", f"there is no callback: {_STREAM}"),
+    **_each("n num_return_sequences best_of", _SEVERAL),
+    **_each("prompts", "generate_batch(prompts) takes several prompts"),
+    **_each("messages", "chat(messages) answers messages"),
+    **_each("sampling_params generation_config", "SamplingParams are passed as 'params'"),
+    **_each("do_sample", "temperature decides: 0 picks the likeliest token, more than 0 draws one"),
+    **_each("num_beams", "there is no beam search; a temperature of 0 picks the likeliest token at each step"),
+    **_each("top_a tfs_z", "there is no such sampler; min_p and top_p cut off unlikely tokens"),
+    **_each(
+        "logits_processor logits_processors",
+        "Python is not called for each token; logit_bias, grammar and json_schema shape the choice, and Context.decode "
+        "with Sampler leaves it to you",
+    ),
+    **_each(
+        "stopping_criteria", "stop and stop_token_ids end a generation, and so does leaving the loop over stream()"
+    ),
+    **_each("echo return_full_text", "the prompt is not repeated: prompt + completion.text is the whole text"),
+    **_each("suffix", "there is no filling in; write the model's own tokens for it into the prompt"),
+    **_each("skip_special_tokens", "the text has no special tokens; detokenize(completion.token_ids) shows them"),
+    **_each("functions", "chat(messages, tools=[...]) takes functions"),
+    **_each("function_call", "chat(messages, tools=[...], tool_choice=...) chooses one"),
+    **_each("tools tool_choice", "chat(messages, tools=[...]) calls tools"),
+    **_each("chat_template chat_format", "chat(messages, chat_template=...) takes a template; generate uses none"),
+    **_each("chat_template_kwargs", "chat(messages, template_kwargs={...}) passes them to the template"),
+    **_each("enable_thinking think", "chat(messages, thinking=False) answers without reasoning"),
+    **_each("reasoning_effort", "chat(messages, template_kwargs={'reasoning_effort': ...}) passes it to the template"),
+    **_each("system system_prompt", "it is a message: chat([{'role': 'system', 'content': ...}, ...])"),
+    **_each("images image audio", "models only read text here"),
+    **_each("keep_alive", "the model stays loaded until llm.close()"),
+    **_each("model", "the model is the one that was loaded"),
+    **_each("num_ctx n_ctx n_threads num_thread n_gpu_layers num_gpu n_batch num_batch device", _SET_BY_LOAD),
+    **_each(
+        "use_cache cache_prompt", "beginnings that prompts share are reused; load(prefix_cache=False) turns that off"
+    ),
+}
+
+_GENERATES = "it is an argument of generate and chat, or a field of SamplingParams"
+_REFERENCE = "a model on the hub is one text: source='hf:org/repo' or 'hf:org/repo:file.gguf'"
+_AS_STORED = "weights are used as the file has them; pyggml.quantize and pyggml.convert make others"
+
+#: Options for loading a model, from the same libraries and ctransformers.
+LOADING: Answers = {
+    **_each("model model_path model_id model_name model_name_or_path pretrained_model_name_or_path path", "source"),
+    **_each("tokenizer_path tokenizer_name", "tokenizer"),
+    **_each("max_model_len max_context max_context_length context_length ctx_size num_ctx max_seq_len", "n_ctx"),
+    **_each("max_seq_length", "n_ctx"),
+    **_each("max_num_seqs n_seq_max num_parallel parallel", "n_parallel"),
+    **_each("batch_size max_num_batched_tokens num_batch", "n_batch"),
+    **_each("type_k type_v kv_cache_dtype cache_type_k cache_type_v", "cache_type"),
+    **_each("gpu_layers num_gpu ngl", "n_gpu_layers"),
+    **_each("threads num_threads num_thread", "n_threads"),
+    **_each("device_map", "device"),
+    **_each("enable_prefix_caching", "prefix_cache"),
+    **_each("repo_id filename model_file hf hf_repo hf_file revision", f"{_REFERENCE}, with '@' before a revision"),
+    **_each(
+        "token hf_token use_auth_token", "the token is read from HF_TOKEN, or from where the hub's own login put it"
+    ),
+    **_each("cache_dir local_dir download_dir", "downloads go to the hub's own cache; set HF_HOME to move it"),
+    **_each("n_threads_batch threads_batch", "n_threads is for prompts too; None lets the engine choose for each"),
+    **_each("main_gpu", "device='cuda:1' chooses the GPU"),
+    **_each("tensor_split tensor_parallel_size split_mode", "device='auto' uses all GPUs, layer by layer"),
+    **_each("gpu_memory_utilization", "n_ctx='auto' and n_gpu_layers='auto' take what is free, less a tenth"),
+    **_each("verbose", "the engine says nothing; its messages go to logging.getLogger('pyggml')"),
+    **_each("chat_format chat_template", "chat(messages, chat_template=...) replaces the model's own template"),
+    **_each("chat_handler clip_model_path mmproj", "models only read text here"),
+    **_each(
+        "use_mmap use_mlock", "weights are mapped; pyggml.Model(path, use_mlock=True) can be loaded in place of a path"
+    ),
+    **_each("vocab_only", "pyggml.Model(path, vocab_only=True) reads only the vocabulary"),
+    **_each("embedding embeddings task runner", "embed(texts) works with any model; there is nothing to turn on"),
+    **_each("logits_all", "logits(prompt), logprobs and prompt_logprobs need no preparation"),
+    **_each("seed temp temperature top_k top_p min_p max_tokens stop grammar json_schema", _GENERATES),
+    **_each("dtype torch_dtype quantization quantization_config load_in_4bit load_in_8bit", _AS_STORED),
+    **_each("trust_remote_code", "no code of a checkpoint is run, so there is nothing to trust"),
+    **_each("model_type", "the file says what it is; pyggml.Qwen3(source) and the like accept one family only"),
+    **_each("lora_path lora_base lora enable_lora", "adapters are not applied; merge them into the model first"),
+    **_each("draft_model speculative_model speculative_config", "there is no speculative decoding"),
+    **_each(
+        "rope_freq_base rope_freq_scale rope_scaling rope_scaling_type",
+        "the file's own scaling is used; Context(model, rope_freq_base=...) replaces it",
+    ),
+    **_each("flash_attn", "the engine turns it on by itself; Context(model, flash_attn='off') turns it off"),
+}
+
+_GENERATE = "llm.generate(prompt) returns a completion, llm.stream(prompt) yields it while it is generated"
+_CHAT = "llm.chat(messages) returns an answer, llm.stream_chat(messages) yields it while it is generated"
+_LOAD = "pyggml.load(source) loads a .gguf file, a Hugging Face directory, or 'hf:org/repo'"
+
+#: Methods and attributes of a model.
+MODEL: Answers = {
+    **_each("__call__", _GENERATE),
+    **_each("create_completion complete completion generate_text predict invoke run prompt", _GENERATE),
+    **_each("create_chat_completion create_chat_completion_openai_v1 respond", _CHAT),
+    **_each("stream_generate generate_stream", _STREAM),
+    **_each("chat_stream astream_generate", "stream_chat(messages), or astream_chat(messages) in a coroutine"),
+    **_each("ainvoke acomplete generate_async", "await llm.agenerate(prompt), or await llm.achat(messages)"),
+    **_each("batch batch_generate", "llm.generate_batch(prompts)"),
+    **_each("encode", "llm.tokenize(text) makes token ids, llm.embed(texts) vectors"),
+    **_each("decode", "llm.detokenize(token_ids) makes text"),
+    **_each("create_embedding embeddings get_embeddings embed_query embed_documents", "llm.embed(texts)"),
+    **_each("score", "llm.rerank(query, documents), or logprobs and prompt_logprobs of llm.generate"),
+    **_each("get_tokenizer", "llm.tokenizer"),
+    **_each("chat_template", "llm.chat_templates() has it, llm.apply_chat_template(messages) applies it"),
+    **_each("from_pretrained", _LOAD),
+    **_each("to cuda cpu", "a model stays where it was loaded: pyggml.load(source, device='cuda')"),
+    **_each("config", "llm.metadata has the file's, llm.model the sizes"),
+    **_each("n_vocab", "llm.model.vocab.n_tokens"),
+    **_each("token_bos token_eos token_nl", "llm.model.vocab.bos, .eos and .nl"),
+    **_each("n_embd", "llm.model.n_embd"),
+    **_each("context_length", "llm.n_ctx"),
+    **_each("save_state load_state", "beginnings of prompts are kept by themselves; Context.state_save keeps one"),
+    **_each("set_cache", "beginnings of prompts are kept by themselves; pyggml.load(prefix_cache=...)"),
+    **_each("set_seed", "llm.generate(prompt, seed=...)"),
+    **_each("eval sample", "pyggml.Context.decode and pyggml.Sampler go step by step"),
+    **_each("unload", "llm.close()"),
+}
+
+#: Names of the package.
+PACKAGE: Answers = {
+    **_each("load_model from_pretrained from_file get_model pipeline", _LOAD),
+    **_each("AutoModel AutoModelForCausalLM LlamaCpp LLMEngine AsyncLLMEngine AsyncLLM", _LOAD),
+    **_each("Client AsyncClient OpenAI", f"there is no server to ask; {_LOAD}"),
+    **_each("complete completion", f"load a model first: {_GENERATE}"),
+    **_each("generate stream stream_generate", f"load a model first: {_GENERATE}"),
+    **_each("embed embeddings", "load a model first: llm.embed(texts)"),
+    **_each("tokenize encode", "load a model first: llm.tokenize(text)"),
+    **_each("AutoTokenizer LlamaTokenizer", "pyggml.open_tokenizer(path), or llm.tokenizer"),
+    **_each("AutoConfig show", "pyggml.inspect(source) tells what a model is"),
+    **_each("GenerationConfig GenerateConfig", "pyggml.SamplingParams"),
+    **_each("LlamaGrammar", "pyggml.Grammar"),
+    **_each("BitsAndBytesConfig", "pyggml.quantize(source, path, 'q4_k_m') makes a smaller file"),
+    **_each("TextStreamer TextIteratorStreamer", _STREAM),
+    **_each("LogitsProcessor LogitsProcessorList", SAMPLING["logits_processor"]),
+    **_each("set_seed", "llm.generate(prompt, seed=...)"),
+    **_each("pull snapshot_download", "pyggml.load('hf:org/repo') downloads a model and loads it"),
+    **_each("llama_cpp ggml", "pyggml.lib and pyggml.ffi are the raw C API"),
+}
+
+_OPENAI = "to_dict('openai') has the form of OpenAI's API"
+
+#: Keys and attributes of a completion, and of what a chat returns.
+COMPLETION: Answers = {
+    **_each("choices outputs", f".text is the text; {_OPENAI}"),
+    **_each("content response generated_text output_text", ".text is the text"),
+    **_each("message", f".text is the text, and llm.chat(messages) returns a message; {_OPENAI}"),
+    **_each("usage", f".prompt_tokens, .cached_tokens and len(completion.token_ids) count tokens; {_OPENAI}"),
+    **_each("completion_tokens generated_tokens eval_count", "len(completion.token_ids)"),
+    **_each("id object created model", _OPENAI),
+}
+CHAT_COMPLETION: Answers = {
+    **COMPLETION,
+    **_each("choices outputs", f".message is the answer, .message.content its text; {_OPENAI}"),
+    **_each("content response generated_text output_text role", ".message.content is the text"),
+    **_each("tool_calls", ".message.tool_calls"),
+    **_each("reasoning_content thinking", ".message.reasoning_content"),
+}
+MESSAGE: Answers = {
+    **_each("text", ".content is the text"),
+    **_each("function_call", ".tool_calls has the calls"),
+}
+CHUNK: Answers = {
+    **_each("choices delta content response", f".text is the new text; {_OPENAI}"),
+    **_each("message", f".text is the new text, and llm.stream_chat(messages) yields pieces of a message; {_OPENAI}"),
+    **_each("usage", "stream.completion has the counts after the last chunk"),
+    **_each("id object created model", _OPENAI),
+}
+CHAT_CHUNK: Answers = {
+    **CHUNK,
+    **_each("choices delta message response", f".content is the new text of the message; {_OPENAI}"),
+}
+
+
+def meant_by(name: str, known: Iterable[str], answers: Answers) -> str | None:
+    """The key of ``answers``, or the known name, that somebody probably meant; None: nothing is near."""
+    if name in answers:
+        return name
+    near = difflib.get_close_matches(name, [*known, *answers], n=1, cutoff=0.7)
+    return near[0] if near else None
+
+
+def no_attribute(owner: str, name: str, answers: Answers) -> AttributeError:
+    """The error for an attribute that does not exist; ``owner`` is whose it would be, as Python writes it."""
+    answer = f": {answers[name]}" if name in answers else ""
+    return AttributeError(f"{owner} has no attribute {name!r}{answer}")
+
+
+class Answering(ABCMeta):
+    """Metaclass of classes that answer habits, with a table for attributes that they do not have."""
+
+    _answers: ClassVar[Answers] = {}
+
+    if not TYPE_CHECKING:  # a type checker would take every name for an attribute
+
+        def __getattr__(cls, name: str) -> NoReturn:
+            raise no_attribute(f"type object {cls.__name__!r}", name, cls._answers)
+
+
+class Answered(metaclass=Answering):
+    """An object that answers habits: an attribute, or a call, that another library's object has."""
+
+    _answers: ClassVar[Answers] = {}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute(f"{type(self).__name__!r} object", name, self._answers)
+
+        def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+            raise TypeError(f"{type(self).__name__!r} object is not callable: {self._answers['__call__']}")
+
+
+class Record:
+    """A result with attributes, which answers those who take it for a dict."""
+
+    _answers: ClassVar[Answers] = {}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute(f"{type(self).__name__!r} object", name, self._answers)
+
+        def __getitem__(self, key: Any) -> NoReturn:
+            answer = self._answers.get(key) if isinstance(key, str) else None
+            if isinstance(key, str) and key in self.__dict__:
+                answer = f".{key} is an attribute"
+            raise TypeError(f"a {type(self).__name__} is not a dict: {answer or 'it has attributes, and to_dict()'}")
+
+        __iter__ = None  # Python would iterate with __getitem__

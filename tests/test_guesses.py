@@ -1,0 +1,298 @@
+"""What people guess, because another library has it, is answered with what to type here."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+import pyggml
+from pyggml import _habits
+from pyggml.options import LoadOptions
+from pyggml.sampling import SamplingParams
+
+MESSAGE = {"role": "user", "content": "Hello!"}
+IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]}
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[pyggml.LLM]:
+    with pyggml.load(n_ctx=256, n_parallel=2) as llm:
+        yield llm
+
+
+# --- parameters ------------------------------------------------------------------------------------------------
+
+PARAMETERS = [
+    ("temp", "it is 'temperature' here (0 always picks the likeliest token; higher values vary more)"),
+    ("temprature", "did you mean 'temperature' (0 always"),
+    ("max_new_tokens", "it is 'max_tokens' here (maximum number of tokens to generate)"),
+    ("max_token", "did you mean 'max_tokens'"),
+    ("max_length", "'max_tokens'"),
+    ("num_predict", "'max_tokens'"),
+    ("repetition_penalty", "'repeat_penalty'"),
+    ("stream", "stream(prompt) and stream_chat(messages)"),
+    ("streamer", "stream(prompt)"),
+    ("n", "generate_n(prompt, n)"),
+    ("num_return_sequences", "generate_n(prompt, n)"),
+    ("best_of", "generate_n(prompt, n)"),
+    ("echo", "prompt + completion.text"),
+    ("do_sample", "temperature decides"),
+    ("num_ctx", "when the model is loaded"),
+    ("top_a", "min_p"),
+    ("logits_processor", "logit_bias"),
+    ("stopping_criteria", "stop_token_ids"),
+    ("functions", "tools=[...]"),
+    ("sampling_params", "'params'"),
+    ("nonsense", "; help(pyggml.SamplingParams) lists them"),
+]
+
+
+def test_every_way_to_generate_answers_unknown_parameters(llm: Any) -> None:
+    def awaited(method: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **options: asyncio.run(method(*args, **options))
+
+    ways: list[Callable[..., Any]] = [
+        SamplingParams,
+        lambda **options: llm.generate("a", **options),
+        lambda **options: llm.generate("a", SamplingParams(), **options),
+        lambda **options: llm.stream("a", **options),
+        lambda **options: llm.astream("a", **options),
+        lambda **options: awaited(llm.agenerate)("a", **options),
+        lambda **options: llm.generate_batch(["a"], **options),
+        lambda **options: llm.generate_n("a", 2, **options),
+        lambda **options: llm.chat([MESSAGE], **options),
+        lambda **options: awaited(llm.achat)([MESSAGE], **options),
+    ]
+    for way in ways:
+        with pytest.raises(pyggml.UnknownParameterError, match="no parameter 'temp': it is 'temperature' here"):
+            way(temp=1)
+
+
+@pytest.mark.parametrize(("name", "answer"), PARAMETERS, ids=lambda value: value if value.isidentifier() else "")
+def test_sampling_parameters_of_others(name: str, answer: str) -> None:
+    with pytest.raises(pyggml.UnknownParameterError, match=re.escape(answer)) as caught:
+        SamplingParams(**{name: 1})  # type: ignore[arg-type]
+    assert str(caught.value).startswith(f"there is no parameter {name!r}")
+    assert isinstance(caught.value, pyggml.InvalidParameterError)
+    assert isinstance(caught.value, TypeError)
+    assert len(str(caught.value)) < 250
+
+
+def test_all_unknown_parameters_are_answered(llm: Any) -> None:
+    with pytest.raises(pyggml.UnknownParameterError, match=r"'max_tokens' here.*no parameter 'stream'"):
+        llm.generate("a", max_new_tokens=1, top_k=3, stream=True)
+
+
+def test_chats_own_parameters_are_near_too(llm: Any) -> None:
+    with pytest.raises(pyggml.UnknownParameterError, match="did you mean 'tool_choice'"):
+        llm.chat([MESSAGE], tool_choise="none")
+    with pytest.raises(pyggml.InvalidParameterError, match=re.escape("chat(messages, params=...)")):
+        llm.chat([MESSAGE], SamplingParams())
+
+
+@pytest.mark.parametrize(
+    ("params", "answer"), [(20, "max_tokens=100"), ({"top_k": 1}, r"write \*\* before it"), ("a", "not str")]
+)
+def test_what_is_no_params(llm: Any, params: Any, answer: str) -> None:
+    with pytest.raises(pyggml.InvalidParameterError, match=f"params must be SamplingParams, .*{answer}"):
+        llm.generate("a", params)
+
+
+@pytest.mark.parametrize("kind", [pyggml.load, pyggml.LLM, pyggml.Qwen3, LoadOptions])
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("model_path", "it is 'source' here (a model's file"),
+        ("modle", "did you mean 'source'"),
+        ("max_model_len", "it is 'n_ctx' here"),
+        ("n_gpu_layer", "did you mean 'n_gpu_layers' (number of layers on the GPU"),
+        ("gpu_layers", "it is 'n_gpu_layers' here"),
+        ("verbose", "logging"),
+        ("chat_format", "chat_template"),
+        ("embedding", "embed(texts)"),
+        ("seed", "generate"),
+        ("torch_dtype", "pyggml.quantize"),
+        ("repo_id", "hf:org/repo"),
+        ("trust_remote_code", "nothing to trust"),
+        ("nonsense", "; help(pyggml.load) lists them"),
+    ],
+)
+def test_options_of_others_for_loading(kind: Callable[..., object], name: str, answer: str) -> None:
+    with pytest.raises(pyggml.UnknownParameterError, match=re.escape(answer)) as caught:
+        kind(**{name: "model.gguf"})
+    assert str(caught.value).startswith(f"there is no parameter {name!r}")
+
+
+# --- prompts and messages ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer"),
+    [
+        (["a", "b"], "generate_batch"),
+        ([[1, 2], [3]], "generate_batch"),
+        ([MESSAGE], "chat"),
+        (MESSAGE, "chat"),
+        (pyggml.ChatMessage("user", "a"), "chat"),
+        (b"a", "text or token ids, not bytes"),
+        (None, "text or token ids, not None"),
+        (3, "text or token ids, not int"),
+        (0.5, "text or token ids, not float"),
+        ({"input_ids": [1]}, "text or token ids, not dict"),
+        ((word for word in "abc"), "text or token ids, not generator"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_prompts_of_another_kind(llm: Any, prompt: Any, answer: str) -> None:
+    ways: list[Callable[..., Any]] = [
+        llm.generate,
+        llm.stream,
+        llm.astream,
+        lambda prompt: asyncio.run(llm.agenerate(prompt)),
+        lambda prompt: llm.generate_n(prompt, 2),
+        lambda prompt: llm.generate_batch([prompt]),
+    ]
+    for way in ways:
+        with pytest.raises(pyggml.InvalidParameterError, match=f"the prompt .*{answer}"):
+            way(prompt)
+
+
+@pytest.mark.parametrize(
+    ("messages", "answer"),
+    [
+        ("Hello!", "chat([{'role': 'user', 'content': text}])"),
+        (MESSAGE, "put a single one in a list"),
+        (["Hello!"], "messages[0] must be a ChatMessage or {'role': ..., 'content': ...}, not str"),
+        ([IMAGE], "messages[0].content[0] must be a text part, {'type': 'text', 'text': ...}, not 'image_url': models"),
+        ([{"role": "human", "content": "a"}], "roles are system, developer, user"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_messages_of_another_kind(llm: Any, messages: Any, answer: str) -> None:
+    for way in (llm.chat, llm.stream_chat, llm.astream_chat, llm.apply_chat_template):
+        with pytest.raises(pyggml.InvalidParameterError, match=re.escape(answer)):
+            way(messages)
+
+
+# --- names -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("create_completion", "llm.generate(prompt)"),
+        ("create_chat_completion", "llm.chat(messages)"),
+        ("complete", "llm.generate(prompt)"),
+        ("invoke", "llm.generate(prompt)"),
+        ("encode", "llm.tokenize(text)"),
+        ("decode", "llm.detokenize(token_ids)"),
+        ("from_pretrained", "pyggml.load(source)"),
+    ],
+)
+def test_attributes_of_models_elsewhere(llm: Any, name: str, answer: str) -> None:
+    with pytest.raises(AttributeError, match=f"'LLM' object has no attribute '{name}': .*{re.escape(answer)}"):
+        getattr(llm, name)
+    with pytest.raises(AttributeError, match=f"type object 'Qwen3' has no attribute '{name}': .*{re.escape(answer)}"):
+        getattr(pyggml.Qwen3, name)
+
+
+@pytest.mark.parametrize("name", ["AutoModelForCausalLM", "pipeline", "load_model", "generate", "LlamaGrammar"])
+def test_names_of_other_packages(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"module 'pyggml' has no attribute '{name}': .*(pyggml|llm)\\."):
+        getattr(pyggml, name)
+
+
+def test_a_model_is_not_called(llm: Any) -> None:
+    with pytest.raises(TypeError, match=re.escape("'LLM' object is not callable: llm.generate(prompt)")):
+        llm("Once")
+
+
+def test_results_are_not_dicts(llm: Any) -> None:
+    done, answer = llm.generate("a", max_tokens=2), llm.chat([MESSAGE], max_tokens=2)
+    chunk, piece = next(llm.stream("a", max_tokens=2)), next(llm.stream_chat([MESSAGE], max_tokens=2))
+    for result, name, said in (
+        (done, "choices", ".text is the text"),
+        (done, "message", "llm.chat(messages) returns a message"),
+        (answer, "choices", ".message.content its text"),
+        (answer, "content", ".message.content is the text"),
+        (chunk, "choices", ".text is the new text"),
+        (piece, "choices", ".content is the new text"),
+    ):
+        with pytest.raises(AttributeError, match=re.escape(said)):
+            getattr(result, name)
+        with pytest.raises(TypeError, match="is not a dict: .*" + re.escape(said)):
+            result[name]
+    for result, key in ((done, "text"), (answer, "message"), (answer.message, "content"), (chunk, "token_ids")):
+        with pytest.raises(TypeError, match=f"a {type(result).__name__} is not a dict: .{key} is an attribute"):
+            result[key]
+    with pytest.raises(TypeError, match="not iterable"):
+        list(done)
+    with pytest.raises(TypeError, match="it has attributes"):
+        done[0]
+
+
+def test_other_names_are_missing_as_ever(llm: Any) -> None:
+    done = llm.generate("a", max_tokens=2)
+    for owner in (llm, pyggml.LLM, pyggml, done, done.timings):
+        for name in ("nonsense", "_repr_html_", "__array__"):
+            assert not hasattr(owner, name)
+            with pytest.raises(AttributeError, match=f"has no attribute '{name}'$"):
+                getattr(owner, name)
+    assert pickle.loads(pickle.dumps(done)) == done
+
+
+def test_dir_lists_public_names() -> None:
+    names = [name for name in dir(pyggml) if not name.startswith("__")]
+    assert sorted(names) == sorted(name for name in pyggml.__all__ if name != "__version__")
+    assert "importlib" not in names
+
+
+# --- the tables ---------------------------------------------------------------------------------------------------
+
+TABLES: Mapping[str, Mapping[str, str]] = {
+    name: table for name, table in vars(_habits).items() if name.isupper() and isinstance(table, dict)
+}
+#: Who would have the attribute that a table answers for.
+OWNERS = {"MODEL": pyggml.LLM, "PACKAGE": pyggml, "COMPLETION": pyggml.Completion, "CHUNK": pyggml.Chunk}
+
+
+@pytest.mark.parametrize(
+    ("habits", "parameters"),
+    [(_habits.SAMPLING, inspect.signature(SamplingParams)), (_habits.LOADING, inspect.signature(pyggml.load))],
+    ids=["sampling", "loading"],
+)
+def test_habits_lead_to_parameters(habits: Mapping[str, str], parameters: inspect.Signature) -> None:
+    for habit, answer in habits.items():
+        assert habit not in parameters.parameters
+        assert answer in parameters.parameters or " " in answer, habit
+
+
+@pytest.mark.parametrize("name", OWNERS)
+def test_habits_are_not_attributes(name: str) -> None:
+    for habit in TABLES[name]:
+        assert habit.startswith("__") or not hasattr(OWNERS[name], habit)
+
+
+def names_in(answer: str) -> Iterator[tuple[object, str]]:
+    """The names that an answer mentions, and what has them."""
+    for owner, name in re.findall(r"\b(pyggml|llm|Context)\.(\w+)", answer):
+        yield {"pyggml": pyggml, "llm": pyggml.LLM, "Context": pyggml.Context}[owner], name
+    for method in re.findall(r"(?<![.\w])(?!len\b)(\w+)\(", answer):
+        yield (pyggml if method[0].isupper() or method == "load" else pyggml.LLM), method
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_answers_name_what_exists(name: str) -> None:
+    set_when_loaded = {"tokenizer", "model", "n_ctx", "metadata", "chat"}
+    for habit, answer in TABLES[name].items():
+        for owner, mentioned in names_in(answer):
+            assert hasattr(owner, mentioned) or mentioned in set_when_loaded or mentioned == "to_dict", (
+                habit,
+                mentioned,
+            )
