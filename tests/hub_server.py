@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
+
+import huggingface_hub
+import pytest
+from huggingface_hub import constants
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -150,6 +154,30 @@ class HubServer:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+@contextmanager
+def hub_at(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """The hub that references mean, in this process and in those that it starts, with empty caches in a folder."""
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        patch.delenv(name, raising=False)
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        patch.delenv(name, raising=False)
+    patch.setenv("HF_HOME", str(folder / "home"))
+    patch.setenv("PYGGML_CACHE", str(folder / "imported"))
+    # What huggingface_hub has read from the environment long ago, among it leave to look up on the real hub which tool
+    # is calling.
+    patch.setattr(constants, "HF_TOKEN_PATH", str(folder / "home" / "token"))
+    patch.setattr(constants, "HF_HUB_CACHE", str(folder / "home" / "hub"))
+    patch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+    patch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with HubServer() as server:
+        patch.setenv("HF_ENDPOINT", server.url)
+        template = server.url + constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
+        patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        patch.setattr(constants, "ENDPOINT", server.url)
+        yield server
+        huggingface_hub.close_session()
 
 
 class _Handler(BaseHTTPRequestHandler):

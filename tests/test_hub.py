@@ -17,7 +17,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 from hf_llama import HFLlama
-from hub_server import HubServer
+from hub_server import HubServer, hub_at
 from huggingface_hub import constants, file_download
 from huggingface_hub.utils import _http
 
@@ -46,28 +46,11 @@ CHUNK = 100_000  # that huggingface_hub reads and tells of at once, in place of 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     """The hub that references mean, and empty caches."""
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "imported"))
-    # What huggingface_hub has read from the environment long ago, among it leave to look up on the real hub which tool
-    # is calling.
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "home" / "token"))
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "home" / "hub"))
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", CHUNK)
     monkeypatch.setattr(file_download, "time", SimpleNamespace(sleep=lambda _seconds: None))
     monkeypatch.setattr(_http, "time", SimpleNamespace(sleep=lambda _seconds: None, time=time.time))
-    with HubServer() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        template = server.url + constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    with hub_at(tmp_path, monkeypatch) as server:
         yield server
-        huggingface_hub.close_session()
 
 
 @pytest.fixture
