@@ -276,8 +276,9 @@ def test_references(text: str, reference: Reference) -> None:
     [
         ("hf:", "does not name an organisation and a repository"),
         ("hf:repo", "does not name an organisation"),
-        ("hf:org/repo/file.gguf", "does not name an organisation"),
-        ("hf://org/repo", "slashes after hf:"),
+        ("hf:org/repo/file.gguf", "does not name an organisation.* here probably hf:org/repo:file.gguf$"),
+        ("hf://org/repo", "slashes after hf:.* here probably hf:org/repo$"),
+        ("hf://org/repo@v1/a/b.gguf", "slashes after hf:.* here probably hf:org/repo@v1:a/b.gguf$"),
         ("hf:org/", "does not allow the name ''"),
         ("hf:../repo", "does not allow the name '..'"),
         ("hf:org/re po", "does not allow the name 're po'"),
@@ -307,7 +308,16 @@ def test_malformed_references(hub: HubServer, text: str, message: str) -> None:
         ("org/repo", "hf:org/repo"),
         ("Qwen/Qwen3-0.6B", "hf:Qwen/Qwen3-0.6B"),
         ("https://huggingface.co/org/repo", "hf:org/repo"),
+        ("https://huggingface.co/org/repo/", "hf:org/repo"),
         ("https://huggingface.co/org/repo/tree/main", "hf:org/repo"),
+        ("https://huggingface.co/org/repo/tree/refs%2Fpr%2F7", "hf:org/repo@refs/pr/7"),
+        ("https://huggingface.co/org/repo?library=gguf", "hf:org/repo"),
+        ("https://huggingface.co/org/repo/resolve/main/a%20b.gguf?download=true", "hf:org/repo:a b.gguf"),
+        ("https://huggingface.co/org/repo/blob/v1/a/b.gguf", "hf:org/repo@v1:a/b.gguf"),
+        ("huggingface.co/org/repo/blob/main/model.safetensors", "hf:org/repo"),
+        ("hf.co/org/repo:Q4_K_M", "hf:org/repo:Q4_K_M"),
+        ("org/repo:Q4_K_M", "hf:org/repo:Q4_K_M"),
+        ("org/repo@v1", "hf:org/repo@v1"),
     ],
 )
 def test_what_lacks_only_the_scheme(hub: HubServer, tmp_path: Path, text: str, reference: str) -> None:
@@ -318,7 +328,21 @@ def test_what_lacks_only_the_scheme(hub: HubServer, tmp_path: Path, text: str, r
     assert not hub.requests
 
 
-@pytest.mark.parametrize("text", ["repo", "org/repo/more", "org/model.gguf", "./org/repo", "/org/repo", "org/re po"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "repo",
+            "org/repo/more",
+            "org/model.gguf",
+            "./org/repo",
+            "/org/repo",
+            "org/re po",
+            "https://there.org/a/b.gguf",
+        ),
+        *("https://huggingface.co/org", "https://huggingface.co/datasets/org/repo", "huggingface.co/org"),
+    ],
+)
 def test_other_paths_are_only_paths(text: str) -> None:
     with pytest.raises(ModelNotFoundError) as raised:
         pyggml.load(text)

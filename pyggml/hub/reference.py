@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from urllib.parse import unquote
 
 from pyggml.errors import InvalidParameterError
 
 _SCHEME = "hf:"
-_HUB = "https://huggingface.co/"
+_GRAMMAR = "hf:ORG/REPO[@REVISION][:FILE]"
+# An id, or an address as browsers show it, as ollama takes it ("hf.co/org/repo") or as huggingface_hub writes it.
+_MEANT = re.compile(
+    r"(?P<address>(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/|hf://)?"
+    r"(?!datasets/|spaces/|huggingface\.co/|hf\.co/)(?P<reference>[^/?#]+/[^/?#]+)"
+    r"(?:/(?:blob|resolve|raw|tree)/(?P<revision>[^/?#]+))?"
+    r"(?:/(?P<path>[^?#]*))?(?:[?#].*)?"
+)
 #: How the names of files end, which no repository's does.
 _FILES = (".gguf", ".safetensors", ".json", ".bin")
-_GRAMMAR = "hf:ORG/REPO[@REVISION][:FILE]"
 
 # As the hub allows them: https://huggingface.co/docs/huggingface_hub/package_reference/utilities#validate_repo_id
 _NAME = re.compile(r"(?![-.])[A-Za-z0-9._-]+(?<![-.])")
@@ -54,11 +61,15 @@ def reference_meant_by(source: object) -> str | None:
 
     None: it is nothing of that form.
     """
-    if not isinstance(source, str) or source.endswith(_FILES):
+    found = _MEANT.fullmatch(source) if isinstance(source, str) else None
+    if found is None or not (found["address"] or (found["revision"] is None and not found["path"])):
         return None
-    names = source.removeprefix(_HUB).removesuffix("/").split("/")
-    repo_id = "/".join(names[:2] if source.startswith(_HUB) else names)
-    return None if _flaw(Reference(repo_id)) else _SCHEME + repo_id
+    meant, revision, path = _parsed(found["reference"]), unquote(found["revision"] or ""), unquote(found["path"] or "")
+    if revision not in ("", "main"):
+        meant = replace(meant, revision=revision)
+    if path.endswith(".gguf"):
+        meant = replace(meant, file=path)
+    return None if meant.repo_id.endswith(_FILES) or _flaw(meant) else str(meant)
 
 
 def parse_reference(source: str) -> Reference:
@@ -67,15 +78,20 @@ def parse_reference(source: str) -> Reference:
     Raises:
         InvalidParameterError: it is malformed; the message says how.
     """
-    if source.startswith(f"{_SCHEME}//"):
-        raise InvalidParameterError(f"{source!r} has slashes after {_SCHEME}; a reference is {_GRAMMAR}")
-    location, has_file, file = source.removeprefix(_SCHEME).partition(":")
-    repo_id, has_revision, revision = location.partition("@")
-    reference = Reference(repo_id, revision if has_revision else None, file if has_file else None)
-    flaw = _flaw(reference)
+    rest = source.removeprefix(_SCHEME)
+    reference = _parsed(rest)
+    flaw = f"there are slashes after {_SCHEME}" if rest.startswith("//") else _flaw(reference)
     if flaw:
-        raise InvalidParameterError(f"{source!r} is not a valid reference: {flaw}; the form is {_GRAMMAR}")
+        meant = reference_meant_by("hf://" + rest.lstrip("/"))
+        form = f"{_GRAMMAR}, here probably {meant}" if meant else _GRAMMAR
+        raise InvalidParameterError(f"{source!r} is not a valid reference: {flaw}; the form is {form}")
     return reference
+
+
+def _parsed(text: str) -> Reference:
+    location, has_file, file = text.partition(":")
+    repo_id, has_revision, revision = location.partition("@")
+    return Reference(repo_id, revision if has_revision else None, file if has_file else None)
 
 
 def _flaw(reference: Reference) -> str | None:
