@@ -6,12 +6,15 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import event_loops
 import filelock
 import models
 import pytest
 import tokenizer_files
 
+import pyggml
 from pyggml.model import Model
 
 # A shell that runs this in the background has it ignore Ctrl-C, and nohup has it ignore the end of the terminal. What
@@ -26,6 +29,21 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 @pytest.fixture(autouse=True)
 def no_handle_leaks(pyggml_no_leaks: None) -> None:
     """No test leaves native objects behind."""
+
+
+@pytest.fixture(params=event_loops.LOOPS)
+def run(request: pytest.FixtureRequest) -> event_loops.Run[Any]:
+    """Runs a coroutine in a new loop of each kind."""
+    if not event_loops.is_installed(request.param):
+        pytest.skip(f"{request.param} is not installed")
+    return lambda main: event_loops.run_in(request.param, main)
+
+
+@pytest.fixture
+def narrow() -> Iterator[pyggml.LLM]:
+    """The shipped model with one request at a time, one that waits, and no more."""
+    with pyggml.load(n_ctx=16384, n_parallel=1, max_queue=1, n_threads=1) as llm:
+        yield llm
 
 
 @pytest.fixture(scope="session")

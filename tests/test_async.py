@@ -4,57 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib.util
 import os
 import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
 import questions
+from event_loops import LOOPS, Run, fill, is_idle, is_installed, n_wakers, new_loop, run_in, until, until_async
 
 import pyggml
-from pyggml import lib
-from pyggml.generation.request import READ_TOKENS
 from pyggml.schema import grammar as schema_grammar
 
-T = TypeVar("T")
-Run = Callable[[Coroutine[Any, Any, T]], T]
-
 STORY = "Once upon a time"
-LOOPS = ["asyncio", "uvloop"]
-
-
-def new_loop(kind: str) -> asyncio.AbstractEventLoop:
-    if kind == "asyncio":
-        return asyncio.new_event_loop()
-    uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
-
-
-def run_in(kind: str, main: Coroutine[Any, Any, T]) -> T:
-    loop = new_loop(kind)
-    try:
-        return loop.run_until_complete(main)
-    finally:
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
-
-
-@pytest.fixture(params=LOOPS)
-def run(request: pytest.FixtureRequest) -> Run[Any]:
-    """Runs a coroutine in a new loop of each kind."""
-    if request.param == "uvloop" and importlib.util.find_spec("uvloop") is None:
-        pytest.skip("uvloop is not installed")
-    return lambda main: run_in(request.param, main)
 
 
 @pytest.fixture(scope="module")
@@ -71,45 +38,6 @@ def own_llm() -> Iterator[pyggml.LLM]:
         yield llm
 
 
-@pytest.fixture
-def narrow() -> Iterator[pyggml.LLM]:
-    """One request at a time, one that waits, and no more."""
-    with pyggml.load(n_ctx=16384, n_parallel=1, max_queue=1, n_threads=1) as llm:
-        yield llm
-
-
-def n_wakers() -> int:
-    gc.collect()
-    return lib.pyg_live_handles(lib.PYG_HANDLE_WAKER)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Waits for what the engine's thread does in its own time."""
-    end = time.monotonic() + 100  # on a machine whose cores others want, too
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
-async def until_async(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 100  # on a machine whose cores others want, too
-    while not condition():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.002)
-
-
-def is_idle(llm: pyggml.LLM) -> bool:
-    stats = llm.stats()
-    return (stats.n_running, stats.n_queued) == (0, 0)
-
-
-def fill(llm: pyggml.LLM) -> list[pyggml.Stream]:
-    """Takes the only sequence and the only place in the queue of ``narrow``."""
-    running = llm.stream(STORY, max_tokens=16_000, ignore_eos=True)
-    next(running)
-    return [running, llm.stream(STORY, max_tokens=16_000, ignore_eos=True)]
-
-
 def test_agenerate_is_generate(llm: pyggml.LLM, run: Run[pyggml.Completion]) -> None:
     for prompt, answer in zip(questions.prompts(llm, 6), questions.answers(6), strict=True):
         expected = llm.generate(prompt)
@@ -122,39 +50,6 @@ def test_agenerate_is_generate(llm: pyggml.LLM, run: Run[pyggml.Completion]) -> 
             len(prompt),
         )
         assert done.timings.generated_tokens == len(done.token_ids)
-
-
-def test_astream_joins_to_the_whole(llm: pyggml.LLM, run: Run[None]) -> None:
-    async def main() -> None:
-        stream = llm.astream(STORY, max_tokens=60)
-        chunks = [chunk async for chunk in stream]
-        whole = stream.completion
-        assert whole.text == "".join(chunk.text for chunk in chunks) == llm.detokenize(whole.token_ids)
-        assert whole.token_ids == [token for chunk in chunks for token in chunk.token_ids]
-        assert len(whole.token_ids) == 60
-        assert all(chunk.finish_reason is None for chunk in chunks[:-1])
-        assert chunks[-1].finish_reason == whole.finish_reason == "length"
-        assert [chunk async for chunk in stream] == []
-
-    run(main())
-
-
-@pytest.mark.parametrize("stop", ["only", " a small demo", "."])
-def test_stop_strings_never_leak(llm: pyggml.LLM, run: Run[None], stop: str) -> None:
-    prompt, full = questions.prompts(llm, 6)[5], questions.answers(6)[5]
-    cut = full[: full.index(stop)]
-
-    async def main() -> None:
-        shown = ""
-        async with llm.astream(prompt, stop=stop) as stream:
-            async for chunk in stream:
-                shown += chunk.text
-                assert cut.startswith(shown)
-        assert shown == cut == stream.completion.text
-        assert stream.completion.stop_reason == stop
-        assert (await llm.agenerate(prompt, stop=stop)).text == cut
-
-    run(main())
 
 
 def test_sixty_four_tasks_answer_as_if_alone(llm: pyggml.LLM, run: Run[Any]) -> None:
@@ -221,50 +116,6 @@ def test_cancelled_in_the_queue(own_llm: pyggml.LLM, run: Run[None]) -> None:
     run(main())
 
 
-@pytest.mark.parametrize("how", ["aclose", "async with", "dropped", "cancel", "wait_for"])
-def test_ways_to_end_early(llm: pyggml.LLM, run: Run[None], how: str) -> None:
-    async def main() -> None:
-        stream: pyggml.AsyncStream | None = llm.astream(STORY, max_tokens=16_000, ignore_eos=True)
-        assert stream is not None
-        assert (await stream.__anext__()).finish_reason is None
-        if how == "aclose":
-            await stream.aclose()
-            await stream.aclose()
-            assert [chunk async for chunk in stream] == []
-        elif how == "async with":
-            async with stream:
-                await stream.__anext__()
-            assert [chunk async for chunk in stream] == []
-        elif how == "dropped":
-            stream = None
-        elif how == "cancel":
-            threading.Thread(target=stream.cancel).start()
-            assert [chunk async for chunk in stream][-1].finish_reason == "cancelled"
-            assert stream.completion.finish_reason == "cancelled"
-        else:
-            while True:  # a chunk may be there in time
-                try:
-                    await asyncio.wait_for(stream.__anext__(), 1e-6)
-                except asyncio.TimeoutError:
-                    break
-            assert [chunk async for chunk in stream] == []
-        await until_async(lambda: is_idle(llm))
-
-    run(main())
-
-
-def test_dropped_in_another_thread(llm: pyggml.LLM, run: Run[None]) -> None:
-    async def main() -> None:
-        streams = [llm.astream(STORY, max_tokens=16_000, ignore_eos=True)]
-        await streams[0].__anext__()
-        assert n_wakers() == 1
-        await asyncio.to_thread(streams.clear)
-        await until_async(lambda: n_wakers() == 0 and is_idle(llm))
-        assert (await llm.agenerate(STORY, max_tokens=2)).text
-
-    run(main())
-
-
 def test_many_that_begin_at_once_let_others_run(llm: pyggml.LLM, run: Run[None]) -> None:
     """One of them begins in each round of the loop, so another task gets as many turns meanwhile."""
 
@@ -277,44 +128,6 @@ def test_many_that_begin_at_once_let_others_run(llm: pyggml.LLM, run: Run[None])
             n_turns += 1
         assert n_turns >= 50
         await asyncio.gather(*tasks)
-
-    run(main())
-
-
-def test_closing_wakes_who_awaits(own_llm: pyggml.LLM, run: Run[None]) -> None:
-    async def main() -> None:
-        blockers = [own_llm.astream(STORY, max_tokens=16_000, ignore_eos=True) for _ in range(2)]
-        for blocker in blockers:
-            await blocker.__anext__()
-        waiting = own_llm.astream(STORY)
-        task = asyncio.create_task(anext_or_none(waiting))
-        await asyncio.sleep(0)
-        with pytest.raises(pyggml.InvalidParameterError, match="one task"):
-            await waiting.__anext__()
-        await waiting.aclose()
-        assert await task is None
-        for blocker in blockers:
-            await blocker.aclose()
-
-    run(main())
-
-
-async def anext_or_none(stream: pyggml.AsyncStream) -> pyggml.Chunk | None:
-    try:
-        return await stream.__anext__()
-    except StopAsyncIteration:
-        return None
-
-
-def test_a_stream_that_is_not_awaited_asks_for_nothing(llm: pyggml.LLM, run: Run[None]) -> None:
-    async def main() -> None:
-        before = llm.stats().n_requests
-        stream = llm.astream(STORY)
-        with pytest.raises(pyggml.InvalidParameterError, match="not ended"):
-            _ = stream.completion
-        await stream.aclose()
-        assert [chunk async for chunk in stream] == []
-        assert llm.stats().n_requests == before
 
     run(main())
 
@@ -408,29 +221,13 @@ def test_schemas_become_grammars_outside_the_loop(
     assert threading.get_ident() not in threads
 
 
-def test_more_tokens_than_one_read_takes(llm: pyggml.LLM, run: Run[None]) -> None:
-    async def main() -> None:
-        n = READ_TOKENS + 50
-        stream = llm.astream(STORY, max_tokens=n, ignore_eos=True)
-        first = await stream.__anext__()
-        await until_async(lambda: is_idle(llm))
-        second = await stream.__anext__()
-        assert len(second.token_ids) <= READ_TOKENS
-        done = await stream.finish()
-        assert len(done.token_ids) == n
-        assert done.text == llm.detokenize(done.token_ids)
-        assert done.text.startswith(first.text + second.text)
-
-    run(main())
-
-
 def test_timeout_ends_with_what_there_is(llm: pyggml.LLM, run: Run[pyggml.Completion]) -> None:
     done = run(llm.agenerate(STORY, max_tokens=10**6, ignore_eos=True, timeout_s=0.05))
     assert done.finish_reason == "timeout"
 
 
 def test_two_loops_and_threads_share_a_model(llm: pyggml.LLM) -> None:
-    kinds = [kind for kind in LOOPS if kind == "asyncio" or importlib.util.find_spec("uvloop") is not None]
+    kinds = [kind for kind in LOOPS if is_installed(kind)]
     prompts = questions.prompts(llm, 18)
 
     async def main() -> list[pyggml.Completion]:

@@ -8,12 +8,13 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import questions
+from event_loops import is_idle, until
 
 import pyggml
 from pyggml import SamplingParams, lib
@@ -42,19 +43,6 @@ def narrow() -> Iterator[pyggml.LLM]:
     """One request at a time, two that wait, and no more."""
     with pyggml.load(n_ctx=16384, n_parallel=1, max_queue=2, n_threads=1) as llm:
         yield llm
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Waits for what the engine's thread does in its own time."""
-    end = time.monotonic() + 100  # on a machine whose cores others want, too
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
-def is_idle(llm: pyggml.LLM) -> bool:
-    stats = llm.stats()
-    return (stats.n_running, stats.n_queued) == (0, 0)
 
 
 def endless(llm: pyggml.LLM, **params: Any) -> pyggml.Stream:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import importlib.util
 import json
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,11 @@ import models
 import numpy as np
 import pytest
 import questions
+from event_loops import is_idle, until
 
 import pyggml
 from pyggml import Context, Engine, Model, lib
 
-LOOPS = ["asyncio", "uvloop"]
 LONG: dict[str, Any] = {"max_tokens": 100_000, "ignore_eos": True}
 
 
@@ -64,31 +63,6 @@ def own_engine(model: Model) -> Iterator[Engine]:
     """An engine that the test may close."""
     with new_engine(model, n_seq_max=2) as engine:
         yield engine
-
-
-@pytest.fixture(params=LOOPS)
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """Runs a coroutine in a new loop of each kind."""
-    if request.param == "asyncio":
-        return asyncio.run
-    if importlib.util.find_spec("uvloop") is None:
-        pytest.skip("uvloop is not installed")
-    import uvloop
-
-    return lambda main: uvloop.run(main)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Waits for what the engine's thread does in its own time."""
-    end = time.monotonic() + 100
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
-def is_idle(engine: Engine) -> bool:
-    stats = engine.stats()
-    return (stats.n_running, stats.n_queued) == (0, 0)
 
 
 class TestInThreads:

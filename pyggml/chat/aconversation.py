@@ -11,5 +11,5 @@ class AsyncChatStream(BaseAsyncStream[ChatChunk, ChatCompletion]):
     """A running answer, as an asynchronous iterator of ChatChunks; otherwise as any :class:`~pyggml.AsyncStream`."""
 
     def __init__(self, job: ChatJob) -> None:
-        """Keeps the job, which is submitted when the first chunk is awaited."""
+        """Keeps the job, which is submitted when the stream is entered or iterated."""
         super().__init__(job, ChatAssembly(job))

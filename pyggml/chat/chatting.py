@@ -157,13 +157,13 @@ class Chatting(ABC):
 
     @_takes_what(_asked)
     def astream_chat(self, job: ChatJob) -> AsyncChatStream:
-        """As :meth:`stream_chat`, for coroutines; the conversation is rendered when the first chunk is awaited.
+        """As :meth:`stream_chat`, for coroutines; ``async with`` renders and submits, or else the first chunk does.
 
-        Invalid messages, tools and parameters raise here, other errors at the first chunk.
+        Invalid messages, tools and parameters raise here, what else is wrong with a request where it is submitted.
 
         Returns:
-            An asynchronous iterator of ChatChunks, and an asynchronous context manager. Closing or dropping it, or
-            cancelling the task that iterates, cancels the generation.
+            An asynchronous context manager, and an asynchronous iterator of ChatChunks. Leaving, closing or dropping
+            it, or cancelling the task that awaits it, cancels the generation.
         """
         from pyggml.chat.aconversation import AsyncChatStream
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, cast
 
@@ -27,29 +28,20 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
     _instead_of_a_copy = "await finish() returns a completion, which can be"
 
     def __init__(self, job: Job, assembly: Assembly) -> None:
-        """Keeps the job, which is submitted when the first chunk is awaited, and the assembly that makes its chunks."""
+        """Keeps the job, which is submitted when the stream is entered or iterated, and what makes its chunks."""
         self._job = job
         self._assembly = assembly
         self._request: Request | None = None
         self._line: Line | None = None
         self._is_awaited = False
         self._is_cancelled = False
+        self._is_closed = False
 
     async def __anext__(self) -> C:
         if self._assembly.ended:
             raise StopAsyncIteration
-        if self._is_awaited:
-            raise InvalidParameterError("another task is already iterating over this stream: use one task per stream")
-        self._is_awaited = True
-        try:
+        with self._awaited():
             return await self._next()
-        except BaseException:
-            self._close()
-            raise
-        finally:
-            self._is_awaited = False
-            if self._assembly.ended:
-                self._hang_up()
 
     async def finish(self) -> D:
         """Runs to the end and returns everything generated, including chunks already taken.
@@ -83,6 +75,16 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
         self._close()
 
     async def __aenter__(self) -> Self:
+        """Submits the request, unless that is done already, and waits for room first if ``queue_full="wait"``.
+
+        Raises:
+            InvalidParameterError: the stream was closed, or failed.
+            InferError: as :meth:`LLM.generate`, except what fails later than the submission.
+        """
+        if self._is_closed:
+            raise InvalidParameterError("this stream is closed: ask for another one with astream() or astream_chat()")
+        with self._awaited():
+            await self._started()
         return self
 
     async def __aexit__(
@@ -90,16 +92,38 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
     ) -> None:
         self._close()
 
+    @contextlib.contextmanager
+    def _awaited(self) -> Iterator[None]:
+        """Keeps other tasks out during an await, and closes the stream if the await fails or is cancelled."""
+        if self._is_awaited:
+            raise InvalidParameterError("another task is already awaiting this stream: use one task per stream")
+        self._is_awaited = True
+        try:
+            yield
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            self._is_awaited = False
+            if self._assembly.ended:
+                self._hang_up()
+
     async def _next(self) -> C:
-        line = self._line = self._line or Line()
-        request = self._request or await self._submit(line)
+        request = await self._started()
         token_ids = [] if request is None else await request.aread(self._job.min_tokens)
         if self._assembly.ended:  # closed during the await
             raise StopAsyncIteration
         return cast("C", self._assembly.abandon() if request is None else self._assembly.add(request, token_ids))
 
-    async def _submit(self, line: Line) -> Request | None:
-        """Queues the request, waiting for room if the job says so. None if it was cancelled or closed meanwhile."""
+    async def _started(self) -> Request | None:
+        """The request, submitted now unless that is done already. None if the stream was cancelled or closed before."""
+        if self._request is None:
+            self._line = self._line or Line()
+            await self._submit(self._line)
+        return self._request
+
+    async def _submit(self, line: Line) -> None:
+        """Queues the request, waiting for room if the job says so, unless it is cancelled or closed meanwhile."""
         deadline = self._job.deadline()
         while not self._is_over:
             try:
@@ -115,7 +139,6 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
             await line.news(time_left(deadline))
         if self._request is not None and self._is_over:
             self._request.cancel()
-        return self._request
 
     async def _try_to_submit(self, line: Line, deadline: float | None) -> None:
         attempt = functools.partial(self._job.submit, deadline, line=line)
@@ -133,6 +156,7 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
         return self._is_cancelled or self._assembly.ended
 
     def _close(self) -> None:
+        self._is_closed = True
         self._assembly.abandon()
         if self._request is not None:
             self._request.cancel()
@@ -145,13 +169,14 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
 
 
 class AsyncStream(BaseAsyncStream[Chunk, Completion]):
-    """A generation as an asynchronous iterator of chunks; it starts when the first chunk is awaited.
+    """A generation as an asynchronous iterator of chunks.
 
-    Only one task may iterate, in one event loop; any thread may call :meth:`cancel`. Closing or dropping the stream,
-    leaving its ``async with`` block, or cancelling the task that awaits a chunk cancels the generation. After an
-    exception the stream has ended.
+    It starts where ``async with`` enters it, and every error of the submission raises there; without ``async with``,
+    both happen at the first chunk. Only one task may await it at a time, in one event loop; any thread may call
+    :meth:`cancel`. Closing or dropping the stream, leaving its ``async with`` block, or cancelling the task that awaits
+    it cancels the generation. After an exception the stream has ended.
     """
 
     def __init__(self, job: Job) -> None:
-        """Keeps the job, which is submitted when the first chunk is awaited."""
+        """Keeps the job, which is submitted when the stream is entered or iterated."""
         super().__init__(job, Assembly(job.tokenizer, job.stop))

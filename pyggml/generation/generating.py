@@ -107,13 +107,14 @@ class Generating(ABC):
         parse_special: bool = True,
         **overrides: Unpack[SamplingOverrides],
     ) -> AsyncStream:
-        """As :meth:`stream`, for coroutines; the request is submitted when the first chunk is awaited.
+        """As :meth:`stream`, for coroutines; ``async with`` submits the request, or else the first chunk does.
 
-        Unknown or invalid parameters and an empty prompt raise here, other errors at the first chunk.
+        Unknown or invalid parameters and an empty prompt raise here, what else is wrong with a request where it is
+        submitted.
 
         Returns:
-            An asynchronous iterator of Chunks, and an asynchronous context manager. Closing or dropping it, or
-            cancelling the task that iterates, cancels the generation.
+            An asynchronous context manager, and an asynchronous iterator of Chunks. Leaving, closing or dropping it, or
+            cancelling the task that awaits it, cancels the generation.
         """
         from pyggml.generation.astream import AsyncStream
 
