@@ -1,12 +1,12 @@
-"""Inputs and results of a generation: frozen dataclasses without behaviour, except that they check themselves."""
+"""Inputs and results of a generation: frozen dataclasses, which check themselves and know their JSON forms."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pyggml import _habits
-from pyggml._habits import Record
+from pyggml import _habits, _json_forms
+from pyggml._json_forms import JSONReady, NamesTokens, Result
 from pyggml.sampling import DEFAULT_SAMPLERS as DEFAULT_SAMPLERS
 from pyggml.sampling import Grammar as Grammar
 from pyggml.sampling import SamplingParams as SamplingParams
@@ -15,14 +15,15 @@ FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "timeout"]
 
 
 @dataclass(frozen=True)
-class Timings:
+class Timings(JSONReady):
     """How long each phase of a request took, by the engine's clock.
 
     Attributes:
         queue_s: from submission until the engine started on the request.
         prefill_s: from then until the first token.
         decode_s: from the first token until the last.
-        prompt_tokens: prompt tokens computed, not counting reused ones; counted again after each preemption.
+        prompt_tokens: length of the prompt in tokens.
+        computed_tokens: prompt tokens computed, without those from the cache; counted again after each preemption.
         generated_tokens: tokens generated; with a stop string, a few more than were needed to complete it.
         n_preemptions: how often the request had to give up its room to others and was computed again.
     """
@@ -31,8 +32,11 @@ class Timings:
     prefill_s: float = 0.0
     decode_s: float = 0.0
     prompt_tokens: int = 0
+    computed_tokens: int = 0
     generated_tokens: int = 0
     n_preemptions: int = 0
+
+    _derived = ("ttft_s", "itl_s", "tokens_per_s")
 
     @property
     def ttft_s(self) -> float:
@@ -72,7 +76,7 @@ class TokenLogprobs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Completion(Record):
+class Completion(Result):
     """A finished generation.
 
     Attributes:
@@ -100,10 +104,25 @@ class Completion(Record):
     prompt_logprobs: list[TokenLogprobs | None] | None = None
 
     _answers = _habits.COMPLETION
+    _openai = ("text_completion", "cmpl")
+
+    def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
+        return _text_choice(self, tokenizer)
+
+    def _usage(self) -> dict[str, Any]:
+        n_generated = len(self.token_ids)
+        return {
+            "usage": {
+                "prompt_tokens": self.prompt_tokens,
+                "completion_tokens": n_generated,
+                "total_tokens": self.prompt_tokens + n_generated,
+                "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+            }
+        }
 
 
 @dataclass(frozen=True)
-class Chunk(Record):
+class Chunk(Result):
     """A piece of a running generation.
 
     The texts of all chunks add up to exactly the completion's text, and each is valid UTF-8 on its own.
@@ -123,10 +142,22 @@ class Chunk(Record):
     logprobs: list[TokenLogprobs] | None = None
 
     _answers = _habits.CHUNK
+    _openai = ("text_completion", "cmpl")
+
+    def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
+        return _text_choice(self, tokenizer)
+
+
+def _text_choice(result: Completion | Chunk, tokenizer: NamesTokens | None) -> dict[str, Any]:
+    return {
+        "text": result.text,
+        "logprobs": _json_forms.text_logprobs(result.logprobs, tokenizer),
+        "finish_reason": _json_forms.finish_reason(result.finish_reason),
+    }
 
 
 @dataclass(frozen=True)
-class EngineStats:
+class EngineStats(JSONReady):
     """An engine's current state and its counters since it started.
 
     Attributes:
@@ -170,6 +201,8 @@ class EngineStats:
     prefill_s: float
     decode_s: float
     sample_s: float
+
+    _derived = ("tokens_per_step", "cached_fraction")
 
     @property
     def tokens_per_step(self) -> float:

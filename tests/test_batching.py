@@ -137,7 +137,7 @@ class TestPrefixes:
         assert first.cached_tokens == 0
         assert second.cached_tokens >= 0.9 * second.prompt_tokens
         assert second.cached_tokens < second.prompt_tokens  # the last one is computed for its logits
-        assert second.timings.prompt_tokens == second.prompt_tokens - second.cached_tokens
+        assert second.timings.computed_tokens == second.prompt_tokens - second.cached_tokens
         stats = own_llm.stats()
         assert stats.n_cached_tokens == second.cached_tokens
         assert 0 < stats.cached_fraction < 1

@@ -65,7 +65,8 @@ def test_completion_says_what_happened(llm: pyggml.LLM) -> None:
     assert len(completion.token_ids) == 5
     assert completion.prompt_tokens == len(llm.tokenize(STORY))
     assert completion.timings.generated_tokens == 5
-    assert completion.timings.prompt_tokens == completion.prompt_tokens - completion.cached_tokens
+    assert completion.timings.prompt_tokens == completion.prompt_tokens
+    assert completion.timings.computed_tokens == completion.prompt_tokens - completion.cached_tokens
     assert completion.timings.prefill_s > 0
     assert completion.timings.decode_s > 0
 

@@ -165,7 +165,7 @@ class TestOfPrompts:
     def test_the_generation_goes_on_from_them(self, llm: pyggml.LLM) -> None:
         llm.reset()
         with_them = llm.generate(PROMPT, max_tokens=30, prompt_logprobs=1)
-        assert (with_them.cached_tokens, with_them.timings.prompt_tokens) == (0, with_them.prompt_tokens)
+        assert (with_them.cached_tokens, with_them.timings.computed_tokens) == (0, with_them.prompt_tokens)
         without = llm.generate(PROMPT, max_tokens=30)
         assert without.cached_tokens == without.prompt_tokens - 1
         prompt = questions.prompts(llm, 1)[0]

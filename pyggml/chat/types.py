@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyggml import _habits
+from pyggml import _habits, _json_forms
 from pyggml._habits import Record
+from pyggml._json_forms import NamesTokens
 from pyggml.chat.typed import as_type
 from pyggml.errors import InvalidParameterError
 from pyggml.types import Chunk, Completion
@@ -77,6 +78,12 @@ class ToolCallDelta:
     id: str = ""
     name: str = ""
     arguments_text: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The piece in the form that OpenAI's API streams."""
+        begins = {"id": self.id, "type": "function"} if self.id else {}
+        name = {"name": self.name} if self.name else {}
+        return {"index": self.index, **begins, "function": {**name, "arguments": self.arguments_text}}
 
 
 @dataclass(frozen=True)
@@ -165,6 +172,13 @@ class ChatCompletion(Completion):
     message: ChatMessage = field(kw_only=True)
 
     _answers = _habits.CHAT_COMPLETION
+    _openai = ("chat.completion", "chatcmpl")
+
+    def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
+        message = self.message.to_dict()
+        if self.message.tool_calls:
+            message["content"] = message["content"] or None
+        return _choice("message", message, self, tokenizer)
 
 
 @dataclass(frozen=True)
@@ -184,6 +198,24 @@ class ChatChunk(Chunk):
     tool_calls: Sequence[ToolCallDelta] = ()
 
     _answers = _habits.CHAT_CHUNK
+    _openai = ("chat.completion.chunk", "chatcmpl")
+
+    def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
+        texts = {"content": self.content, "reasoning_content": self.reasoning_content}
+        delta: dict[str, Any] = {name: text for name, text in texts.items() if text}
+        if self.tool_calls:
+            delta["tool_calls"] = [call.to_dict() for call in self.tool_calls]
+        return _choice("delta", delta, self, tokenizer)
+
+
+def _choice(
+    name: str, news: dict[str, Any], result: Completion | Chunk, tokenizer: NamesTokens | None
+) -> dict[str, Any]:
+    return {
+        name: news,
+        "logprobs": _json_forms.chat_logprobs(result.logprobs, tokenizer),
+        "finish_reason": _json_forms.finish_reason(result.finish_reason),
+    }
 
 
 def json_object(what: str, text: str) -> dict[str, Any]:

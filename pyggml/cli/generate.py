@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -112,17 +111,6 @@ def _decoded(where: str, data: bytes) -> str:
 
 
 def _as_json(done: Completion) -> dict[str, Any]:
-    timings = dataclasses.asdict(done.timings)
-    timings |= {"ttft_s": done.timings.ttft_s, "tokens_per_s": done.timings.tokens_per_s}
-    return {
-        "text": done.text,
-        "finish_reason": done.finish_reason,
-        "stop_reason": done.stop_reason,
-        "tokens": {
-            "prompt": done.prompt_tokens,
-            "cached": done.cached_tokens,
-            "generated": len(done.token_ids),
-        },
-        "token_ids": done.token_ids,
-        "timings": timings,
-    }
+    values = done.to_dict()
+    tokens = {"prompt": values.pop("prompt_tokens"), "cached": values.pop("cached_tokens")}
+    return values | {"tokens": {**tokens, "generated": len(done.token_ids)}}

@@ -42,17 +42,10 @@ def command(
     outtypes = outtype or ("auto",) if is_asked and report.plan.loads else ()
     estimates = [report.estimate(outtype=each, **settings) for each in outtypes]
     if as_json:
-        print_json(report.to_dict() | ({"estimates": [_plain(each) for each in estimates]} if is_asked else {}))
+        print_json(report.to_dict() | ({"estimates": [each.to_dict() for each in estimates]} if is_asked else {}))
     else:
         _show(report, estimates)
     ctx.exit(0 if report.ok and report.plan.loads else 1)
-
-
-def _plain(estimate: MemoryEstimate) -> dict[str, Any]:
-    import dataclasses
-
-    totals = ("weights_bytes", "cache_bytes", "compute_bytes", "total_bytes", "available_bytes", "fits")
-    return dataclasses.asdict(estimate) | {name: getattr(estimate, name) for name in totals}
 
 
 def _show(report: ModelReport, estimates: list[MemoryEstimate]) -> None:

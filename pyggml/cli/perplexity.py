@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 
 import click
@@ -42,7 +41,7 @@ def command(
             model, source, n_ctx=n_ctx, n_chunks=n_chunks, device=device, n_threads=n_threads, progress=report
         )
     if as_json:
-        print_json(dataclasses.asdict(found))
+        print_json(found.to_dict())
     else:
         read = f"{counted(found.n_tokens, 'token')} in {counted(found.n_chunks, 'chunk')} of {found.n_ctx}"
         click.echo(f"{found.value:.4f} ± {found.stderr:.4f}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
+from pyggml._json_forms import JSONReady
 from pyggml.chat.types import ChatAbilities
 from pyggml.diagnostics.sections import ReportSection, sections_of
 from pyggml.files.model_files import Format
@@ -213,7 +213,7 @@ class LoadPlan:
 
 
 @dataclass(frozen=True)
-class ModelReport:
+class ModelReport(JSONReady):
     """What a model's metadata says about it; see :func:`pyggml.inspect`. Unknown numbers are 0.
 
     Attributes:
@@ -289,6 +289,8 @@ class ModelReport:
     plan: LoadPlan
     metadata: Mapping[str, object] = field(default_factory=dict, repr=False)
 
+    _derived = ("ok", "layers_differ")
+
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong that keeps it from working."""
@@ -313,19 +315,3 @@ class ModelReport:
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.sections()))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole report as JSON values; ids become keys, as text."""
-        values = {each.name: _plain(getattr(self, each.name)) for each in dataclasses.fields(self)}
-        return values | {"ok": self.ok, "layers_differ": self.layers_differ}
-
-
-def _plain(value: object) -> Any:
-    """The value as JSON."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(each) for each in value]
-    return str(value) if isinstance(value, Path) else value

@@ -221,7 +221,8 @@ class Request(Owner):
             queue_s=state.queue_s,
             prefill_s=state.prefill_s,
             decode_s=state.decode_s,
-            prompt_tokens=state.n_prefilled,
+            prompt_tokens=state.n_prompt,
+            computed_tokens=state.n_prefilled,
             generated_tokens=state.n_generated,
             n_preemptions=state.n_preemptions,
         )

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pyggml import quant
+from pyggml._json_forms import JSONReady
 from pyggml._log import logger
 from pyggml._native import integer
 from pyggml.errors import ModelLoadError
@@ -44,7 +45,7 @@ class StoppedError(ModelLoadError):
 
 
 @dataclass(frozen=True)
-class Conversion:
+class Conversion(JSONReady):
     """The result of a conversion.
 
     Attributes:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyggml._fields import option_class, shared, takes
+from pyggml._json_forms import JSONReady
 from pyggml.cache import shown_name
 from pyggml.errors import OutOfMemoryError
 from pyggml.memory.llm_context import checked_n_ctx, generates
@@ -38,7 +39,7 @@ _ALL = -1  # layers
 
 @option_class
 @dataclass(frozen=True, kw_only=True)
-class MemoryEstimate(Settings):
+class MemoryEstimate(Settings, JSONReady):
     """How much memory a model and its context would take, as planned by the engine without loading the weights.
 
     Attributes:
@@ -56,6 +57,8 @@ class MemoryEstimate(Settings):
 
     devices: tuple[DeviceMemory, ...]
     suggestions: Suggestions
+
+    _derived = ("weights_bytes", "cache_bytes", "compute_bytes", "total_bytes", "available_bytes", "fits")
 
     @property
     def weights_bytes(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._json_forms import JSONReady
 from pyggml.context import Context
 from pyggml.llm import LLM
 from pyggml.model import Progress
@@ -16,7 +17,7 @@ from pyggml.source import Source
 
 
 @dataclass(frozen=True)
-class Perplexity:
+class Perplexity(JSONReady):
     """How well a model predicts a text; lower is better.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -31,7 +30,7 @@ def write_and_show(what: str, n_bytes: int | None, write: Callable[[_Report], Co
     with progress(what, n_bytes) as report:
         done = write(report)
     if as_json:
-        print_json(dataclasses.asdict(done))
+        print_json(done.to_dict())
     else:
         _print(done, time.monotonic() - began)
 
