@@ -26,8 +26,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as running:
 
         def begin(*arguments: object, columns: int = 80, **env: str) -> Terminal:
+            greedy = ["--temperature", 0] if arguments[0] == "chat" else []
             return running.enter_context(
-                Terminal(*arguments, columns=columns, env={"XDG_STATE_HOME": str(tmp_path), **env})
+                Terminal(*arguments, *greedy, columns=columns, env={"XDG_STATE_HOME": str(tmp_path), **env})
             )
 
         yield begin

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,8 +18,8 @@ from pyggml.sampling import SamplingParams
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: A chat's ``max_tokens``: an answer may run until the context is full.
-TO_THE_END = 2**31 - 1
+#: What ``max_tokens`` is where it has no limit but the end of the context.
+NO_LIMIT = 2**31 - 1
 
 
 class _List(ParamType):
@@ -32,6 +32,16 @@ class _List(ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The values as a tuple."""
         return tuple(self._item.convert(item.strip(), param, ctx) for item in value.split(","))
+
+
+class _TokenLimit(ParamType):
+    """A number of tokens; -1, as other tools have it, for no limit."""
+
+    name = "n"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        return NO_LIMIT if str(value).strip() == "-1" else click.IntRange(0, NO_LIMIT).convert(value, param, ctx)
 
 
 class _Bias(ParamType):
@@ -80,26 +90,35 @@ class SamplingOption:
         return self.value_of((value,) if self.many else value)
 
 
-def sampling_options(*, max_tokens: int | None = None) -> Callable[[_Function], _Function]:
+def sampling_options(defaults: Mapping[str, str] | None = None) -> Callable[[_Function], _Function]:
     """Adds the sampling options to a command, which gets those that were given as its argument ``sampling``.
 
     Args:
-        max_tokens: replaces the default.
+        defaults: what the help says of the defaults that are the command's own.
     """
-    defaults = {} if max_tokens is None else {"max_tokens": max_tokens}
+    defaults = defaults or {}
 
     def add(function: _Function) -> _Function:
         @functools.wraps(function)
         def command(*args: Any, **options: Any) -> Any:
             values = {name: options.pop(name) for name in OPTIONS}
             given = {name: value for name, value in values.items() if value not in (None, ())}
-            return function(*args, sampling=defaults | given, **options)
+            return function(*args, sampling=given, **options)
 
         for name, option in reversed(OPTIONS.items()):
-            command = option.option("the context's end" if name in defaults else None)(command)
+            command = option.option(defaults.get(name))(command)
         return command  # type: ignore[return-value]
 
     return add
+
+
+def sampling_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of SamplingParams that the options stand for.
+
+    Raises:
+        click.ClickException: a file cannot be read or is invalid.
+    """
+    return {name: OPTIONS[name].value_of(value) for name, value in given.items()}
 
 
 def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
@@ -109,36 +128,11 @@ def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
         click.UsageError: the options contradict each other.
         click.ClickException: a file cannot be read or is invalid.
     """
-    values = {name: OPTIONS[name].value_of(value) for name, value in given.items()}
+    values = sampling_values(given)
     try:
         return pyggml.SamplingParams(**values)
     except pyggml.InvalidParameterError as error:
         raise click.UsageError(str(error)) from None
-
-
-def changed(params: SamplingParams, name: str, text: str) -> SamplingParams:
-    """The parameters with one field set from text; "default" resets it.
-
-    Raises:
-        click.ClickException: there is no such field, or the value is invalid.
-        InvalidParameterError: the value contradicts the other parameters.
-    """
-    name = name.replace("-", "_")
-    if name not in OPTIONS:
-        raise click.ClickException(f"unknown sampling parameter {name}; known are {', '.join(OPTIONS)}")
-    option = OPTIONS[name]
-    try:
-        value: Any = option.field.default if text == "default" else option.parsed(text)
-        return replace(params, **{name: value})
-    except click.UsageError as error:
-        raise click.ClickException(f"{name}: {error.message}") from None
-
-
-def differing(params: SamplingParams) -> dict[str, object]:
-    """The fields that differ from their defaults."""
-    defaults = pyggml.SamplingParams()
-    names = [field.name for field in fields(params)]
-    return {name: getattr(params, name) for name in names if getattr(params, name) != getattr(defaults, name)}
 
 
 def _text_of(path: str) -> str:
@@ -164,6 +158,10 @@ _FILE = click.Path(exists=True, dir_okay=False)
 
 # What cannot be derived from the fields: files, lists and pairs.
 _SPECIAL: dict[str, dict[str, Any]] = {
+    "max_tokens": {
+        "type": _TokenLimit(),
+        "help": "Maximum number of tokens to generate; -1: until the context is full.",
+    },
     "stop": {"type": click.STRING, "many": True, "help": "Text that ends the generation; may be repeated."},
     "json_schema": {
         "type": _FILE,

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
 
 import pyggml
 from pyggml.cli.chat import commands
+from pyggml.cli.chat.model import ChatModel
+from pyggml.cli.chat.repetition import RepetitionGuard, said_once
 from pyggml.cli.chat.session import Session
 from pyggml.cli.interrupts import Interrupts
 from pyggml.cli.program import one_line
 from pyggml.cli.show.screen import Screen, stats_line
 
 if TYPE_CHECKING:
-    from pyggml import LLM, ChatCompletion, ChatStream
+    from pyggml import ChatCompletion, ChatStream
+
+_MORE_ROOM = "/reset starts over, /undo forgets the last question, --n-ctx makes more room"
 
 
 @dataclass
@@ -24,22 +29,21 @@ class Chat:
     """A conversation with a model, and where it is shown.
 
     Attributes:
-        llm: answers.
+        model: answers.
         session: what was said.
         screen: where answers go.
         interrupts: what Ctrl-C stops.
-        thinking: whether the model thinks before it answers; None: its template decides.
-        stats: show what each answer took.
         is_interactive: somebody is there who can try again after a mistake.
     """
 
-    llm: LLM
+    model: ChatModel
     session: Session
     screen: Screen
     interrupts: Interrupts
-    thinking: bool | None
-    stats: bool
     is_interactive: bool
+
+    def __post_init__(self) -> None:
+        self.session.talk_to(self.model.facts)
 
     def hold(self, inputs: Iterable[str]) -> None:
         """Takes inputs until there are no more, or one of them is the command to leave.
@@ -58,45 +62,89 @@ class Chat:
                     raise
                 self.screen.note(one_line(error))
 
+    def answer(self, question: str) -> ChatCompletion:
+        """Asks the model, shows its answer, and adds both to the conversation.
+
+        Raises:
+            click.ClickException, InferError: it cannot be asked.
+        """
+        self.interrupts.forget()
+        self.screen.wraps = self.session.settings.wrap
+        done, is_repeating = self._streamed(question)
+        if is_repeating:
+            message = replace(done.message, content=said_once(done.message.content))
+            done = replace(done, message=message)
+        self.session.answered(done)
+        self.screen.end_line()
+        if remark := self._repetition if is_repeating else self._remark(done):
+            self.screen.note(remark)
+        if self.session.settings.stats:
+            click.echo(stats_line(done), err=True)
+        return done
+
     def _handle(self, text: str) -> bool:
         """Runs a command or answers a question, and returns whether that was the command to leave."""
         outcome = commands.understood(self.session, text)
         if outcome.say:
             self.screen.note(outcome.say)
+        if outcome.model:
+            self._change_model(outcome.model)
         if outcome.ask is not None:
-            self._answer(outcome.ask)
+            self.answer(outcome.ask)
         return outcome.leave
 
-    def _answer(self, question: str) -> None:
-        self.interrupts.forget()
-        done = self._streamed(question)
-        self.session.answered(done)
-        self.screen.end_line()
-        if remark := self._remark(done):
-            self.screen.note(remark)
-        if self.stats:
-            click.echo(stats_line(done), err=True)
-
-    def _streamed(self, question: str) -> ChatCompletion:
+    def _change_model(self, source: str) -> None:
         try:
-            stream = self.llm.stream_chat(
-                self.session.ask(question), params=self.session.params, thinking=self.thinking
+            with self.interrupts.raising() if self.is_interactive else nullcontext():
+                self.model.change(source)
+        except KeyboardInterrupt:
+            if not self.is_interactive:
+                raise
+            self.screen.note(f"[stopped: {self.model.facts.name} stays]")
+            return
+        self.session.talk_to(self.model.facts)
+        self.screen.note(f"{self.model.facts.name} goes on with the conversation.")
+
+    def _streamed(self, question: str) -> tuple[ChatCompletion, bool]:
+        """The answer, and whether it was stopped because it repeated itself."""
+        try:
+            stream = self.model.llm.stream_chat(
+                self.session.ask(question),
+                params=self.session.parameters.effective,
+                thinking=self.session.settings.thinking,
+                chat_template=self.model.templates,
             )
         except pyggml.ContextOverflowError as error:
-            raise click.ClickException(
-                f"{error}. /reset starts over, /undo forgets the last question, --n-ctx makes more room"
-            ) from None
+            raise click.ClickException(f"{error}. {_MORE_ROOM}") from None
         with self.interrupts.stopping(stream.cancel):
-            self._show(stream)
-        return stream.completion
+            is_repeating = self._show(stream)
+        return stream.completion, is_repeating
 
-    def _show(self, stream: ChatStream) -> None:
-        """Only people see the reasoning: a program gets the answer alone."""
+    def _show(self, stream: ChatStream) -> bool:
+        """Shows an answer as it comes, and returns whether it was stopped because it repeated itself.
+
+        Only people see the reasoning: a program gets the answer alone.
+        """
         thinking, answer = _Part(self.screen, dim=True), _Part(self.screen)
+        guard = None if self._may_repeat else RepetitionGuard()
+        is_repeating = False
         for chunk in stream:
             if self.screen.is_terminal:
                 thinking.show(chunk.reasoning_content, "[thinking]\n")
             answer.show(chunk.content, "[answer]\n" if thinking.has_begun else "")
+            if guard is not None and not is_repeating and guard.repeats(chunk.text):
+                is_repeating = True
+                stream.cancel()
+        return is_repeating
+
+    @property
+    def _may_repeat(self) -> bool:
+        return self.session.settings.repetition or self.session.parameters.effective.ignore_eos
+
+    @property
+    def _repetition(self) -> str:
+        way_out = "/set repetition on" if self.is_interactive else "--repetition"
+        return f"[stopped: the answer repeats itself. The conversation keeps it once; {way_out} lets it go on]"
 
     def _remark(self, done: ChatCompletion) -> str:
         """What to say about how it ended; "" if it just stopped."""
@@ -108,9 +156,11 @@ class Chat:
             return "[an empty answer, which is left out of the conversation]"
         if done.finish_reason != "length":
             return ""
-        if len(done.token_ids) >= self.session.params.max_tokens:
-            return f"[cut at max_tokens {self.session.params.max_tokens}]"
-        return "[the context is full: /reset starts over, /undo forgets the last question, --n-ctx makes more room]"
+        limit = self.session.parameters.effective.max_tokens
+        if len(done.token_ids) >= limit:
+            way_out = "/set max_tokens -1" if self.is_interactive else "--max-tokens -1"
+            return f"[cut at max_tokens {limit}: {way_out} sets no limit]"
+        return f"[the context is full: {_MORE_ROOM}]"
 
 
 @dataclass

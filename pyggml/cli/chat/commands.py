@@ -10,12 +10,13 @@ from pathlib import Path
 import click
 
 import pyggml
-from pyggml.cli.arguments import sampling
+from pyggml.cli.arguments.sampling import OPTIONS
 from pyggml.cli.chat.session import Session, conversation_in
+from pyggml.cli.chat.setting import set_or_show, set_parameter
 from pyggml.cli.show.screen import stats_line
 
 # A word, and whatever follows: "/usr/bin" and "/* text */" do not match.
-_COMMAND = re.compile(r"\s*/([A-Za-z?]+)(?:\s+(.*))?$", re.DOTALL)
+_COMMAND = re.compile(r"\s*/([A-Za-z?][A-Za-z_-]*)(?:\s+(.*))?$", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,13 @@ class Outcome:
     Attributes:
         say: this to the user.
         ask: the model this; None: nothing.
+        model: go on with this model; "": with the same.
         leave: the chat ends.
     """
 
     say: str = ""
     ask: str | None = None
+    model: str = ""
     leave: bool = False
 
 
@@ -59,12 +62,20 @@ def understood(session: Session, line: str) -> Outcome:
         return Outcome(ask=line)
     name, argument = match.group(1).lower(), (match.group(2) or "").strip()
     command = COMMANDS.get(_ALIASES.get(name, name))
-    if command is None:
-        raise click.ClickException(f"there is no command /{name}; /help lists them")
-    return command.run(session, argument)
+    if command is not None:
+        return command.run(session, argument)
+    if (parameter := name.replace("-", "_")) in OPTIONS:
+        return Outcome(set_parameter(session, parameter, argument))
+    raise click.ClickException(_ELSEWHERE.get(name, f"there is no command /{name}; /help lists them"))
 
 
 def _help(session: Session, argument: str) -> Outcome:  # noqa: ARG001
+    name = argument.removeprefix("/").lower()
+    name = _ALIASES.get(name, name)
+    if name in COMMANDS:
+        return Outcome(f"/{name} {COMMANDS[name].argument}".rstrip() + f"\n{COMMANDS[name].help}")
+    if name in ("shortcut", "shortcuts", "keys"):
+        return Outcome("\n".join(_KEYS))
     rows = {f"/{name} {command.argument}".strip(): command.help for name, command in COMMANDS.items()}
     width = max(map(len, rows))
     return Outcome("\n".join([f"{usage:{width}}  {text}" for usage, text in rows.items()] + _KEYS))
@@ -86,8 +97,7 @@ def _again(session: Session, argument: str) -> Outcome:  # noqa: ARG001
     question = session.again()
     if question is None:
         raise click.ClickException("nothing has been asked yet")
-    is_greedy = session.params.temperature == 0
-    return Outcome("At temperature 0 the answer stays the same: /set temperature 0.8" if is_greedy else "", question)
+    return Outcome(session.parameters.reason_to_stay_the_same, question)
 
 
 def _undo(session: Session, argument: str) -> Outcome:  # noqa: ARG001
@@ -106,15 +116,36 @@ def _save(session: Session, argument: str) -> Outcome:
 
 
 def _load(session: Session, argument: str) -> Outcome:
+    if argument.startswith("hf:") or argument.endswith(".gguf"):
+        raise click.ClickException(f"{argument} is a model, not a conversation: /model {argument}")
     path = _path(argument)
     try:
-        session.load(path.read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+        source = session.load(_text_of(path))
     except pyggml.InvalidParameterError as error:
         raise click.ClickException(f"{path}: {error}") from None
     last = f", the last one: {_cut(session.messages[-1]['content'])}" if session.messages else ""
-    return Outcome(f"{len(session.messages)} messages loaded{last}")
+    other = (
+        f"\nThey were exchanged with another model: /model {source}" if source not in ("", session.model.source) else ""
+    )
+    return Outcome(f"{len(session.messages)} messages loaded{last}{other}")
+
+
+def _model(session: Session, argument: str) -> Outcome:
+    return Outcome(model=argument) if argument else Outcome(session.model.about)
+
+
+def _show(session: Session, argument: str) -> Outcome:
+    what = argument.lower() or "info"
+    if what not in SHOWN:
+        raise click.ClickException(f"there is nothing called {argument} to show; there are {', '.join(SHOWN)}")
+    return Outcome(SHOWN[what](session))
+
+
+def _read(session: Session, argument: str) -> Outcome:
+    path = _path(argument)
+    text = _text_of(path)
+    session.attached.append(f"--- File: {path} ---\n{text}")
+    return Outcome(f"{path}, {len(text):,} characters, goes before the next question. /reset forgets it.")
 
 
 def _stats(session: Session, argument: str) -> Outcome:  # noqa: ARG001
@@ -124,14 +155,11 @@ def _stats(session: Session, argument: str) -> Outcome:  # noqa: ARG001
 
 
 def _set(session: Session, argument: str) -> Outcome:
-    if not argument:
-        given = sampling.differing(session.params)
-        return Outcome("\n".join(f"{name} {value}" for name, value in given.items()) or "No parameters are set.")
-    name, _, value = argument.partition(" ")
-    if not value.strip():
-        raise click.ClickException("/set needs a name and a value, such as /set temperature 0.8")
-    session.params = sampling.changed(session.params, name, value.strip())
-    return Outcome(f"{name} {value.strip()}")
+    return Outcome(set_or_show(session, argument))
+
+
+def _temperature(session: Session, argument: str) -> Outcome:
+    return Outcome(set_parameter(session, "temperature", argument))
 
 
 def _exit(session: Session, argument: str) -> Outcome:  # noqa: ARG001
@@ -145,6 +173,13 @@ def _path(argument: str) -> Path:
         return Path(argument).expanduser()
     except RuntimeError as error:  # nobody's home
         raise click.ClickException(f"{argument}: {error}") from None
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
 def _is_conversation(path: Path) -> bool:
@@ -165,14 +200,40 @@ COMMANDS = {
     "retry": SlashCommand(_again, "", "Answer the last question again."),
     "undo": SlashCommand(_undo, "", "Forget the last question and its answer."),
     "system": SlashCommand(_system, "TEXT", "Set the system message; /system none removes it."),
-    "set": SlashCommand(_set, "NAME VALUE", "Set a sampling parameter; without one, show those that are set."),
-    "save": SlashCommand(_save, "FILE", "Save the conversation."),
+    "set": SlashCommand(_set, "NAME VALUE", "Set how answers are sampled; without a value or a name, show it."),
+    "temperature": SlashCommand(_temperature, "X", "Set the temperature, as /set temperature X."),
+    "model": SlashCommand(_model, "MODEL", "Go on with another model; without one, show which it is."),
+    "show": SlashCommand(_show, "WHAT", "Show info, parameters, system, template or license."),
+    "read": SlashCommand(_read, "FILE", "Put a text file before the next question."),
+    "save": SlashCommand(_save, "FILE", "Save the conversation and what you have set."),
     "load": SlashCommand(_load, "FILE", "Load a saved conversation and go on with it."),
     "stats": SlashCommand(_stats, "", "Show how many tokens the last answer took, and how long."),
     "help": SlashCommand(_help, "", "Show this help."),
     "exit": SlashCommand(_exit, "", "Leave the chat."),
 }
-_ALIASES = {"clear": "reset", "new": "reset", "regenerate": "retry", "quit": "exit", "bye": "exit", "?": "help"}
+_ALIASES = {
+    **dict.fromkeys(("clear", "new"), "reset"),
+    **dict.fromkeys(("regen", "regenerate"), "retry"),
+    **dict.fromkeys(("quit", "bye", "q"), "exit"),
+    "temp": "temperature",
+    "?": "help",
+}
+# Commands of other tools, and what to do instead.
+_ELSEWHERE = {
+    "list": "pyggml cache list, outside of a chat, shows the models on this machine; /model MODEL changes to one",
+    "image": "pyggml reads text only",
+    "audio": "pyggml reads text only",
+    "multi": '""" begins a message of several lines, and ends it',
+}
+#: What /show shows -> its text.
+SHOWN: dict[str, Callable[[Session], str]] = {
+    "info": lambda session: session.model.about,
+    "parameters": lambda session: session.parameters.listed(),
+    "system": lambda session: session.system or "There is no system message.",
+    "template": lambda session: session.model.template,
+    "license": lambda session: session.model.license or "The model does not name its license.",
+    "modelfile": lambda session: f"pyggml has no Modelfiles: the model is {session.model.source or 'the shipped one'}.",
+}
 _KEYS = [
     "Ctrl-C stops an answer or clears the line; pressed twice it leaves, as Ctrl-D does.",
     'Alt-Enter or Ctrl-J begins a new line, and so does Enter after """ until the next """.',

@@ -21,8 +21,9 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.shortcuts import CompleteStyle
 
 from pyggml.cli.arguments.sampling import OPTIONS
-from pyggml.cli.chat.commands import COMMANDS
+from pyggml.cli.chat.commands import COMMANDS, SHOWN
 from pyggml.cli.chat.inputs import PROMPT, is_open
+from pyggml.cli.chat.setting import SETTINGS
 
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyPressEvent
@@ -136,7 +137,7 @@ def _new_line_keys() -> KeyBindings:
 
 
 class _Completer(Completer):
-    """Names of commands, of sampling parameters, and of files."""
+    """Names of commands, of what can be set and shown, and of files."""
 
     def __init__(self) -> None:
         self._files = PathCompleter(expanduser=True)
@@ -149,8 +150,10 @@ class _Completer(Completer):
         if not space:
             yield from _beginning_with(command, [f"/{name}" for name in COMMANDS])
         elif command == "/set" and " " not in argument:
-            yield from _beginning_with(argument, OPTIONS)
-        elif command in ("/save", "/load"):
+            yield from _beginning_with(argument, [*SETTINGS, *OPTIONS])
+        elif command == "/show":
+            yield from _beginning_with(argument, SHOWN)
+        elif command in ("/save", "/load", "/read", "/model"):
             yield from self._files.get_completions(Document(argument), complete_event)
 
 

@@ -1,0 +1,50 @@
+"""What the command line asks: which model, and perhaps a question to answer once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from pyggml.cli.arguments.model import looks_like_model
+
+
+def model_and_question(words: Sequence[str], model: str | None, prompt: str | None) -> tuple[str | None, str | None]:
+    """Tells the model from the question.
+
+    Args:
+        words: the arguments: a model, a question, or both in this order. A question may be several words.
+        model: the value of the option ``--model``.
+        prompt: the value of the option ``--prompt``.
+
+    Returns:
+        The model, None for the one that ships with pyggml; and the question, None for a chat.
+
+    Raises:
+        click.UsageError: there are two models or two questions.
+    """
+    if words and looks_like_model(words[0]):
+        if model is None:
+            model, *words = words
+        elif words[0].endswith(".gguf"):
+            raise click.UsageError(f"{words[0]} and --model {model} were both given: choose one")
+    if words and prompt is not None:
+        raise click.UsageError("a question and --prompt were both given: choose one")
+    return model, " ".join(words) if words else prompt
+
+
+def with_standard_input(question: str) -> str:
+    """The question, after the text that was piped to the command.
+
+    Raises:
+        click.ClickException: that is not UTF-8.
+    """
+    if sys.stdin.isatty():
+        return question
+    try:
+        piped = sys.stdin.buffer.read().decode().strip("\r\n")
+    except UnicodeDecodeError as error:
+        where = f"{error.reason} at byte {error.start}"
+        raise click.ClickException(f"standard input is not UTF-8 text: {where}") from None
+    return f"{piped}\n\n{question}" if piped else question
