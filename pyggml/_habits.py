@@ -7,11 +7,16 @@ are not listed: the nearest one is found.
 from __future__ import annotations
 
 import difflib
+import functools
 from abc import ABCMeta
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 Answers = Mapping[str, str]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def _each(names: str, answer: str) -> dict[str, str]:
@@ -34,8 +39,10 @@ SAMPLING: Answers = {
     **_each("random_seed", "seed"),
     **_each("stop_strings stop_sequences stop_words", "stop"),
     **_each("eos_token_id", "stop_token_ids"),
-    **_each("format guided_json schema", "json_schema"),
+    **_each("format guided_json guided_decoding structured_outputs schema", "json_schema"),
     **_each("guided_grammar", "grammar"),
+    **_each("options", "options are arguments of their own: chat(messages, temperature=0.8, max_tokens=100)"),
+    **_each("sampler", "there is no object for it: temperature, top_k, top_p and the others are arguments"),
     **_each("top_logprobs n_probs", "logprobs"),
     **_each("max_time timeout", "timeout_s"),
     **_each("stream streamer", _STREAM),
@@ -74,6 +81,9 @@ SAMPLING: Answers = {
         "use_cache cache_prompt", "beginnings that prompts share are reused; load(prefix_cache=False) turns that off"
     ),
 }
+
+#: Other arguments for a prompt.
+PROMPTS: Answers = _each("input_ids prompt_token_ids inputs", "token ids are a prompt too: llm.generate(token_ids)")
 
 _GENERATES = "it is an argument of generate and chat, or a field of SamplingParams"
 _REFERENCE = "a model on the hub is one text: source='hf:org/repo' or 'hf:org/repo:file.gguf'"
@@ -130,8 +140,9 @@ _LOAD = "pyggml.load(source) loads a .gguf file, a Hugging Face directory, or 'h
 #: Methods and attributes of a model.
 MODEL: Answers = {
     **_each("__call__", _GENERATE),
-    **_each("create_completion complete completion generate_text predict invoke run prompt", _GENERATE),
-    **_each("create_chat_completion create_chat_completion_openai_v1 respond", _CHAT),
+    **_each("__iter__", "it is one object, and llm.tokenizer is its tokenizer"),
+    **_each("create_completion complete completion completions generate_text predict invoke run prompt", _GENERATE),
+    **_each("create_chat_completion create_chat_completion_openai_v1 respond responses conversation", _CHAT),
     **_each("stream_generate generate_stream", _STREAM),
     **_each("chat_stream astream_generate", "stream_chat(messages), or astream_chat(messages) in a coroutine"),
     **_each("ainvoke acomplete generate_async", "await llm.agenerate(prompt), or await llm.achat(messages)"),
@@ -145,7 +156,8 @@ MODEL: Answers = {
     **_each("from_pretrained", _LOAD),
     **_each("to cuda cpu", "a model stays where it was loaded: pyggml.load(source, device='cuda')"),
     **_each("config", "llm.metadata has the file's, llm.model the sizes"),
-    **_each("n_vocab", "llm.model.vocab.n_tokens"),
+    **_each("n_vocab vocab_size", "llm.model.vocab.n_tokens"),
+    **_each("eos_token_id is_eos_token", "llm.stop_tokens has the tokens that end an answer"),
     **_each("token_bos token_eos token_nl", "llm.model.vocab.bos, .eos and .nl"),
     **_each("n_embd", "llm.model.n_embd"),
     **_each("context_length", "llm.n_ctx"),
@@ -156,23 +168,70 @@ MODEL: Answers = {
     **_each("unload", "llm.close()"),
 }
 
+_ENCODE = "llm.tokenizer.encode(text) makes token ids"
+_TEXT_OF = "llm.tokenizer.vocab.text(token_id) is the text of one of vocab.bos, vocab.eos and the like"
+
+#: Methods and attributes of a tokenizer.
+TOKENIZER: Answers = {
+    **_each("__call__ tokenize encode_plus batch_encode_plus", _ENCODE),
+    **_each("batch_decode", "llm.tokenizer.decode(token_ids) takes those of one text"),
+    **_each("apply_chat_template", "llm.apply_chat_template(messages)"),
+    **_each("bos_token_id", "llm.tokenizer.vocab.bos"),
+    **_each("eos_token_id", "llm.tokenizer.vocab.eos; llm.stop_tokens has all that end an answer"),
+    **_each("pad_token_id", "llm.tokenizer.vocab.pad"),
+    **_each("bos_token eos_token pad_token unk_token", _TEXT_OF),
+    **_each("vocab_size", "llm.tokenizer.vocab.n_tokens"),
+    **_each("get_vocab", "llm.tokenizer.vocab.texts"),
+    **_each("all_special_ids", "llm.tokenizer.vocab.special_ids"),
+    **_each("convert_tokens_to_ids token_to_id", "llm.tokenizer.vocab.find(text)"),
+    **_each("convert_ids_to_tokens id_to_token", "llm.tokenizer.piece(token_id)"),
+    **_each("chat_template", "llm.chat_templates() has it, llm.apply_chat_template(messages) applies it"),
+    **_each("from_pretrained from_file", "pyggml.open_tokenizer(path, model)"),
+}
+
+_NO_TENSORS = "token ids are a list of integers: no tensors, padding or mask"
+
+#: Arguments of methods that make token ids of texts, and texts of token ids.
+ENCODING: Answers = {
+    **_each("add_bos add_special_tokens", "it is 'add_special' here"),
+    **_each("special", "it is 'parse_special' here"),
+    **_each("return_tensors padding truncation max_length return_attention_mask", _NO_TENSORS),
+}
+DECODING: Answers = {
+    **_each("skip_special_tokens", "unparse_special=False leaves them out"),
+    **_each("special", "it is 'unparse_special' here"),
+    **_each("clean_up_tokenization_spaces", "the text comes back as it was, so nothing has to be cleaned"),
+}
+
+#: Arguments of the function that converts a checkpoint.
+CONVERTING: Answers = {
+    **_each("quantize q_bits dtype quantization", "outtype='q4_k_m' and the like choose the type of the weights"),
+    **_each("hf_path model model_path model_name", "it is 'hf_dir' here"),
+    **_each("mlx_path outfile output output_dir", "it is 'out' here"),
+}
+
+#: What OpenAI's client has below ``chat.completions``.
+OPENAI: Answers = _each("create parse stream", _CHAT)
+
 #: Names of the package.
 PACKAGE: Answers = {
     **_each("load_model from_pretrained from_file get_model pipeline", _LOAD),
     **_each("AutoModel AutoModelForCausalLM LlamaCpp LLMEngine AsyncLLMEngine AsyncLLM", _LOAD),
     **_each("Client AsyncClient OpenAI", f"there is no server to ask; {_LOAD}"),
+    **_each("chat", f"load a model first: {_CHAT}"),
     **_each("complete completion", f"load a model first: {_GENERATE}"),
     **_each("generate stream stream_generate", f"load a model first: {_GENERATE}"),
     **_each("embed embeddings", "load a model first: llm.embed(texts)"),
     **_each("tokenize encode", "load a model first: llm.tokenize(text)"),
-    **_each("AutoTokenizer LlamaTokenizer", "pyggml.open_tokenizer(path), or llm.tokenizer"),
+    **_each("AutoTokenizer LlamaTokenizer", "llm.tokenizer, or pyggml.open_tokenizer(path, model)"),
     **_each("AutoConfig show", "pyggml.inspect(source) tells what a model is"),
-    **_each("GenerationConfig GenerateConfig", "pyggml.SamplingParams"),
+    **_each("GenerationConfig GenerateConfig make_sampler", "pyggml.SamplingParams"),
     **_each("LlamaGrammar", "pyggml.Grammar"),
     **_each("BitsAndBytesConfig", "pyggml.quantize(source, path, 'q4_k_m') makes a smaller file"),
     **_each("TextStreamer TextIteratorStreamer", _STREAM),
     **_each("LogitsProcessor LogitsProcessorList", SAMPLING["logits_processor"]),
     **_each("set_seed", "llm.generate(prompt, seed=...)"),
+    **_each("list ps", "pyggml.cache.cache_entries() are the models that were imported"),
     **_each("pull snapshot_download", "pyggml.load('hf:org/repo') downloads a model and loads it"),
     **_each("llama_cpp ggml", "pyggml.lib and pyggml.ffi are the raw C API"),
 }
@@ -181,6 +240,7 @@ _OPENAI = "to_dict('openai') has the form of OpenAI's API"
 
 #: Keys and attributes of a completion, and of what a chat returns.
 COMPLETION: Answers = {
+    **_each("0 __iter__", "it is one answer, and .text is the text; llm.stream(prompt) yields it in pieces"),
     **_each("choices outputs", f".text is the text; {_OPENAI}"),
     **_each("content response generated_text output_text", ".text is the text"),
     **_each("message", f".text is the text, and llm.chat(messages) returns a message; {_OPENAI}"),
@@ -190,6 +250,7 @@ COMPLETION: Answers = {
 }
 CHAT_COMPLETION: Answers = {
     **COMPLETION,
+    **_each("0 __iter__", "it is one answer, .message is the message; llm.stream_chat(messages) yields it in pieces"),
     **_each("choices outputs", f".message is the answer, .message.content its text; {_OPENAI}"),
     **_each("content response generated_text output_text role", ".message.content is the text"),
     **_each("tool_calls", ".message.tool_calls"),
@@ -217,6 +278,30 @@ def meant_by(name: str, known: Iterable[str], answers: Answers) -> str | None:
         return name
     near = difflib.get_close_matches(name, [*known, *answers], n=1, cutoff=0.7)
     return near[0] if near else None
+
+
+def answers(table: Answers) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Decorates a function: keywords in the table, none of which it has, are refused with their answers.
+
+    Raises:
+        UnknownParameterError: one was passed.
+    """
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def answering(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            others = [name for name in kwargs if name in table]
+            if others:
+                from pyggml.errors import UnknownParameterError  # its module loads the compiled one
+
+                raise UnknownParameterError(
+                    "; ".join(f"there is no parameter {name!r}: {table[name]}" for name in others)
+                )
+            return function(*args, **kwargs)
+
+        return answering
+
+    return decorate
 
 
 def no_attribute(owner: str, name: str, answers: Answers) -> AttributeError:
@@ -249,6 +334,25 @@ class Answered(metaclass=Answering):
         def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
             raise TypeError(f"{type(self).__name__!r} object is not callable: {self._answers['__call__']}")
 
+        def __iter__(self) -> NoReturn:
+            answer = f": {self._answers['__iter__']}" if "__iter__" in self._answers else ""
+            raise TypeError(f"{type(self).__name__!r} object is not iterable{answer}")
+
+
+class Completions(Answered):
+    """What OpenAI's client has as ``chat.completions``."""
+
+    _answers = OPENAI
+
+
+class AnsweredPackage(ModuleType):
+    """A package with the name of another library's function, which answers a call."""
+
+    def __call__(self, *_args: object, **_kwargs: object) -> NoReturn:
+        """Raises TypeError, always."""
+        name = self.__name__.rpartition(".")[2]
+        raise TypeError(f"{self.__name__} is a package: {PACKAGE[name]}")
+
 
 class Record:
     """A result with attributes, which answers those who take it for a dict."""
@@ -261,9 +365,11 @@ class Record:
             raise no_attribute(f"{type(self).__name__!r} object", name, self._answers)
 
         def __getitem__(self, key: Any) -> NoReturn:
-            answer = self._answers.get(key) if isinstance(key, str) else None
+            answer = self._answers.get(str(key))
             if isinstance(key, str) and key in self.__dict__:
                 answer = f".{key} is an attribute"
             raise TypeError(f"a {type(self).__name__} is not a dict: {answer or 'it has attributes, and to_dict()'}")
 
-        __iter__ = None  # Python would iterate with __getitem__
+        def __iter__(self) -> NoReturn:  # Python would iterate with __getitem__
+            answer = self._answers.get("__iter__", "it has attributes, and to_dict()")
+            raise TypeError(f"a {type(self).__name__} is not iterable: {answer}")

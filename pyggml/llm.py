@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pyggml import _habits, chat, families, loading
 from pyggml._fields import takes
-from pyggml._habits import Answered
+from pyggml._habits import Answered, answers
 from pyggml._log import logger
 from pyggml._owner import Owner
 from pyggml.chat import ChatTemplates
@@ -187,10 +187,12 @@ class LLM(Owner, Generating, Chatting, Answered):
 
     # --- text ---------------------------------------------------------------------------------------------
 
+    @answers(_habits.ENCODING)
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Converts text to token ids; see :meth:`Tokenizer.encode <pyggml.tokenizer.Tokenizer.encode>`."""
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
+    @answers(_habits.DECODING)
     def detokenize(self, token_ids: Sequence[int], *, remove_special: bool = True, unparse_special: bool = True) -> str:
         """Converts token ids to text; see :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>`."""
         return self.tokenizer.decode(token_ids, remove_special=remove_special, unparse_special=unparse_special)
@@ -229,11 +231,16 @@ class LLM(Owner, Generating, Chatting, Answered):
             tools: as for :meth:`chat`.
             add_generation_prompt: end with the start of the assistant's turn.
             chat_template: replaces the model's own; as for :meth:`chat_templates`.
-            **kwargs: variables for the template, such as ``enable_thinking=False``.
+            **kwargs: variables for the template, such as ``enable_thinking=False``. ``tokenize=False``, which
+                transformers needs for a text, changes nothing.
 
         Raises:
             InvalidParameterError: there is no template, the messages are malformed, or the template rejects them.
         """
+        if kwargs.pop("tokenize", False) or kwargs.keys() & {"return_tensors", "return_dict"}:
+            raise InvalidParameterError(
+                "the result is a text: llm.tokenize(llm.apply_chat_template(messages)) makes a list of token ids"
+            )
         templates = self.chat_templates(chat_template)
         return templates.render(
             checked_messages(messages),

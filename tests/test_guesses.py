@@ -233,7 +233,7 @@ def test_results_are_not_dicts(llm: Any) -> None:
             result[key]
     with pytest.raises(TypeError, match="not iterable"):
         list(done)
-    with pytest.raises(TypeError, match="it has attributes"):
+    with pytest.raises(TypeError, match=r"it is one answer, and \.text is the text"):
         done[0]
 
 
@@ -259,7 +259,13 @@ TABLES: Mapping[str, Mapping[str, str]] = {
     name: table for name, table in vars(_habits).items() if name.isupper() and isinstance(table, dict)
 }
 #: Who would have the attribute that a table answers for.
-OWNERS = {"MODEL": pyggml.LLM, "PACKAGE": pyggml, "COMPLETION": pyggml.Completion, "CHUNK": pyggml.Chunk}
+OWNERS = {
+    "MODEL": pyggml.LLM,
+    "PACKAGE": pyggml,
+    "COMPLETION": pyggml.Completion,
+    "CHUNK": pyggml.Chunk,
+    "TOKENIZER": pyggml.Tokenizer,
+}
 
 
 @pytest.mark.parametrize(
@@ -276,7 +282,8 @@ def test_habits_lead_to_parameters(habits: Mapping[str, str], parameters: inspec
 @pytest.mark.parametrize("name", OWNERS)
 def test_habits_are_not_attributes(name: str) -> None:
     for habit in TABLES[name]:
-        assert habit.startswith("__") or not hasattr(OWNERS[name], habit)
+        is_called = isinstance(getattr(OWNERS[name], habit, None), _habits.AnsweredPackage)
+        assert habit.startswith("__") or is_called or not hasattr(OWNERS[name], habit)
 
 
 def names_in(answer: str) -> Iterator[tuple[object, str]]:
@@ -289,7 +296,7 @@ def names_in(answer: str) -> Iterator[tuple[object, str]]:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_answers_name_what_exists(name: str) -> None:
-    set_when_loaded = {"tokenizer", "model", "n_ctx", "metadata", "chat"}
+    set_when_loaded = {"tokenizer", "model", "n_ctx", "metadata", "chat", "stop_tokens"}
     for habit, answer in TABLES[name].items():
         for owner, mentioned in names_in(answer):
             assert hasattr(owner, mentioned) or mentioned in set_when_loaded or mentioned == "to_dict", (

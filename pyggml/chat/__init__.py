@@ -6,6 +6,11 @@
 :mod:`~pyggml.chat.conversation`: generates an answer; :mod:`~pyggml.chat.chatting`: the chat methods of LLM.
 """
 
+import sys
+
+from pyggml._habits import AnsweredPackage
 from pyggml.chat.templates import ChatParser, ChatPrompt, ChatTemplates, template_text
 
 __all__ = ["ChatParser", "ChatPrompt", "ChatTemplates", "template_text"]
+
+sys.modules[__name__].__class__ = AnsweredPackage  # "ollama.chat(...)" is a function

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from pyggml._checks import flag
+from pyggml._habits import Completions
 from pyggml.chat import ChatTemplates
 from pyggml.chat.conversation import ChatJob, ChatStream, Conversation
 from pyggml.chat.messages import Message, checked_messages
@@ -180,3 +181,6 @@ class Chatting(ABC):
 
 #: The parameters of the chat methods that are not sampling parameters.
 _OWN_NAMES = tuple(inspect.signature(Chatting._asked).parameters)[1:-1]
+
+# Where OpenAI's client has "create".
+Chatting.chat.completions = Completions()  # type: ignore[attr-defined]

@@ -37,7 +37,8 @@ def checked_messages(messages: Sequence[Message]) -> list[JSONMessage]:
         )
     if isinstance(messages, (bytes, Mapping, ChatMessage)) or not isinstance(messages, Sequence):
         raise InvalidParameterError(
-            f"messages must be a sequence of messages, not {type(messages).__name__}: put a single one in a list"
+            f"messages must be a sequence of messages, not {type(messages).__name__}: put a single one in a list, "
+            "as in chat([message])"
         )
     if not messages:
         raise InvalidParameterError("messages is empty: a chat needs at least one message")

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
+from pyggml import _habits
 from pyggml._checks import flag
+from pyggml._habits import answers
 from pyggml._native import INT32_MAX, UINT32_MAX, integer
 from pyggml.errors import InvalidParameterError
 from pyggml.generation import bulk
@@ -39,6 +41,7 @@ class Generating(ABC):
     @abstractmethod
     def _engine(self) -> Engine: ...
 
+    @answers(_habits.PROMPTS)
     def generate(
         self,
         prompt: Prompt,

@@ -160,7 +160,8 @@ def _require_text(prompt: Prompt) -> None:
         raise InvalidParameterError("the prompt is a message: chat([message]) answers it")
     if isinstance(prompt, (bytes, Mapping)) or not hasattr(prompt, "__len__"):
         what = "None" if prompt is None else type(prompt).__name__
-        raise InvalidParameterError(f"the prompt must be text or token ids, not {what}")
+        way_out = ": llm.generate(text) takes it directly" if isinstance(prompt, Mapping) else ""
+        raise InvalidParameterError(f"the prompt must be text or token ids, not {what}{way_out}")
     if isinstance(prompt, (list, tuple)) and prompt:
         if _is_message(prompt[0]):
             raise InvalidParameterError("the prompt is a list of messages: chat takes those")

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pyggml import quant
+from pyggml import _habits, quant
+from pyggml._habits import answers
 from pyggml._json_forms import JSONReady
 from pyggml._log import logger
 from pyggml._native import integer
@@ -65,6 +66,7 @@ class Conversion(JSONReady):
     notes: tuple[str, ...]
 
 
+@answers(_habits.CONVERTING)
 def convert(
     hf_dir: str | os.PathLike[str],
     out: str | os.PathLike[str],

@@ -12,7 +12,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+from pyggml import _habits
 from pyggml._checks import flag
+from pyggml._habits import Answered, answers
 from pyggml._native import int32_array, utf8
 from pyggml._owner import Owner
 from pyggml.errors import InvalidParameterError
@@ -25,7 +27,7 @@ _BLANKS = r"[ \t\n\v\f\r]*"
 _CUT_OUT = TokenAttr.CONTROL | TokenAttr.UNKNOWN | TokenAttr.USER_DEFINED
 
 
-class Tokenizer(Owner):
+class Tokenizer(Owner, Answered):
     """The model's own vocabulary as a tokenizer of text. Safe to share between threads.
 
     Other tokenizers derive from it and define how text is cut and which bytes a token stands for. The model always
@@ -36,6 +38,7 @@ class Tokenizer(Owner):
     """
 
     _instead_of_a_copy = "share this one between threads; another process takes that of the model it loads"
+    _answers = _habits.TOKENIZER
 
     def __init__(self, vocab: Vocab) -> None:
         """Wraps a vocabulary, which the caller keeps open."""
@@ -43,6 +46,7 @@ class Tokenizer(Owner):
         self._pieces: dict[int, bytes] = {}
         self._begins: dict[int, bool] = {}
 
+    @answers(_habits.ENCODING)
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Converts text to token ids.
 
@@ -84,6 +88,7 @@ class Tokenizer(Owner):
             if text not in self._mistaken
         }
 
+    @answers(_habits.DECODING)
     def decode(self, token_ids: Sequence[int], *, remove_special: bool = True, unparse_special: bool = True) -> str:
         """Converts token ids to text, the inverse of :meth:`encode`.
 
@@ -190,7 +195,8 @@ class Tokenizer(Owner):
 
 def _checked(text: str) -> str:
     if not isinstance(text, str):
-        raise InvalidParameterError(f"the text must be a string, not {type(text).__name__}")
+        way_out = ": text.decode() makes one" if isinstance(text, (bytes, bytearray)) else ""
+        raise InvalidParameterError(f"the text must be a string, not {type(text).__name__}{way_out}")
     if "\0" in text:
         raise InvalidParameterError(f"the text holds a NUL character at index {text.index(chr(0))}: remove it")
     utf8("the text", text)
