@@ -1,4 +1,7 @@
-"""Every Python block of the README and the docs runs, in order, as one program per file."""
+"""Every Python block of the README and the docs runs, in order, as one program per file.
+
+Recipes have tests of their own, test_recipe_*.py: their blocks are files of programs that need servers and clients.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from hf_llama import HFLlama
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+RECIPES = [page for page in PAGES if page.name.startswith("recipe-")]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # Pages whose console blocks are run as well, line by line, and must show what the commands then print.
 SHOWN_IN_A_SHELL = [ROOT / "docs" / "command.md"]
@@ -21,13 +25,21 @@ NUMBER = re.compile(r"\d[\d.,]* m?s|\d[\d.,]* tokens/s")  # which are not the sa
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda page: page.name)
+WITH_PYTHON = [page for page in PAGES if BLOCK.search(page.read_text()) and page not in RECIPES]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = "\n".join(BLOCK.findall(page.read_text()))
     monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "cache"))
     HFLlama().write(tmp_path / "my-model")
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, f"{program}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", RECIPES, ids=lambda page: page.name)
+def test_a_recipe_has_tests(page: Path) -> None:
+    assert (ROOT / "tests" / f"test_{page.stem.replace('-', '_')}.py").exists()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
