@@ -113,6 +113,17 @@ def c_string(name: str, text: str | bytes) -> bytes:
     return data
 
 
+def device_name(device: str) -> bytes:
+    """The name of a device as UTF-8 for a C string.
+
+    Raises:
+        InvalidParameterError: it is empty, which the engine would take for "auto"; or as :func:`c_string`.
+    """
+    if device == "":
+        raise refused('device is empty: "auto" lets pyggml choose; "cpu", "gpu", "cuda:1" ... name one')
+    return c_string("device", device)
+
+
 def utf8(name: str, text: str | bytes) -> bytes:
     """Text as UTF-8; bytes are returned unchanged.
 

@@ -16,6 +16,9 @@ class Owner:
     #: What to do instead of a copy, as the end of the message.
     _instead_of_a_copy: ClassVar[str]
 
+    #: Whether ``close`` was called, for :func:`repr`; the native side keeps its own account.
+    _is_closed: bool = False
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refuses :func:`copy.copy`, :func:`copy.deepcopy` and :mod:`pickle`, which all start here.
 

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyggml import errors
+from pyggml._checks import device_name
 from pyggml._ffi import ffi, lib
-from pyggml._native import c_string
 from pyggml._owner import Owner
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def device_advice(name: str) -> str:
 
 
 def _name(device: str) -> CData:
-    return ffi.new("char[]", c_string("device", device))
+    return ffi.new("char[]", device_name(device))
 
 
 def _device(index: int) -> Device:

@@ -362,6 +362,7 @@ class Context(Owner):
     def close(self) -> None:
         """Frees the context once a running call ends. Can be called repeatedly."""
         errors.call(lib.pyg_context_close, self._handle)
+        self._is_closed = True
         _open_contexts.discard(self)
 
     def _info(self) -> CData:
@@ -400,7 +401,7 @@ class Context(Owner):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Context(n_ctx={self.n_ctx}, n_seq_max={self.n_seq_max}, {self.model!r})"
+        return f"Context(n_ctx={self.n_ctx}, n_seq_max={self.n_seq_max}, {self.model!r}{', closed' * self._is_closed})"
 
 
 def _every_or(seq_id: SupportsIndex | None) -> int:

@@ -100,7 +100,8 @@ class Embedder:
                 tokens = self._tokens.of_tokens([rows[index] for index in indices])
             for index, matrix in zip(indices, tokens, strict=True):
                 vectors[index] = pool(matrix)
-        return _unit(vectors) if normalize else vectors
+        found = _unit(vectors) if normalize else vectors
+        return found[0] if isinstance(texts, str) else found
 
     def rerank(
         self, query: str, documents: Sequence[str], *, normalize: bool, given_up: threading.Event | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from pyggml.chat.messages import checked_messages
 from pyggml.chat.tools import checked as checked_tools
 from pyggml.context import Context
 from pyggml.embedding import Embedder, Pooling, Text
-from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
+from pyggml.errors import InvalidParameterError, UnknownParameterError, UnsupportedArchitectureError
 from pyggml.families import Family
 from pyggml.generation.engine import Engine
 from pyggml.generation.generating import Generating
@@ -29,6 +30,7 @@ from pyggml.memory.llm_context import checked_n_ctx, context_options, generates
 from pyggml.model import Model
 from pyggml.options import LoadOptions
 from pyggml.recommended import recommended
+from pyggml.source import Source
 from pyggml.tokenizer.hugging_face import tokenizer_for
 from pyggml.types import EngineStats, SamplingParams
 
@@ -42,7 +44,9 @@ class LLM(Owner, Generating, Chatting, Answered):
     ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.
 
     Attributes:
-        model: the :class:`~pyggml.model.Model`.
+        source: what it was loaded from: a path, also that of a Hugging Face directory, or a reference.
+        model: the :class:`~pyggml.model.Model`. Its ``path`` is the GGUF file in use, which for an imported directory
+            is the one in the cache.
         tokenizer: converts text to token ids and back; the model's own vocabulary, unless another was given.
         n_ctx: context size in tokens, shared by all running requests.
         n_parallel: number of requests computed together.
@@ -74,6 +78,7 @@ class LLM(Owner, Generating, Chatting, Answered):
 
     def _start(self, opened: loading.Opened, options: LoadOptions) -> None:
         self.model = model = opened.model
+        self.source = _shown(options.source, model)
         self.family: Family = self._family()
         self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family) if generates(model) else {}
         self.tokenizer = tokenizer_for(model, opened.tokenizer)
@@ -127,7 +132,8 @@ class LLM(Owner, Generating, Chatting, Answered):
             parse_special: as for :meth:`generate`.
 
         Returns:
-            float32, (n_texts, model.n_embd_out), in the order of ``texts``; a single text gives one row.
+            float32, (n_texts, model.n_embd_out), in the order of ``texts``; for a str, which is one text, its vector:
+            (model.n_embd_out,).
 
         Raises:
             EmptyPromptError: a text has no tokens.
@@ -236,6 +242,7 @@ class LLM(Owner, Generating, Chatting, Answered):
 
         Raises:
             InvalidParameterError: there is no template, the messages are malformed, or the template rejects them.
+            UnknownParameterError: a variable is a parameter of transformers' method of this name.
         """
         if kwargs.pop("tokenize", False) or kwargs.keys() & {"return_tensors", "return_dict"}:
             raise InvalidParameterError(
@@ -246,7 +253,7 @@ class LLM(Owner, Generating, Chatting, Answered):
             checked_messages(messages),
             tools=[tool.as_json() for tool in checked_tools(tools).values()],
             add_generation_prompt=add_generation_prompt,
-            template_kwargs=kwargs,
+            template_kwargs=_variables(kwargs),
         ).text
 
     # --- about --------------------------------------------------------------------------------------------
@@ -276,8 +283,8 @@ class LLM(Owner, Generating, Chatting, Answered):
         self.close()
 
     def __repr__(self) -> str:
-        shape = f"n_ctx={self.n_ctx}, n_parallel={self.n_parallel}"
-        return f"{type(self).__name__}({self.family.name}, {shape}, {self.model!r})"
+        about = f"{self.model.desc}, {self.family.name}, n_ctx={self.n_ctx}, n_parallel={self.n_parallel}"
+        return f"{type(self).__name__}({self.source!r}: {about}{', closed' * self.model._is_closed})"
 
     # --- inside -------------------------------------------------------------------------------------------
 
@@ -298,6 +305,19 @@ class LLM(Owner, Generating, Chatting, Answered):
                 "with an encoder, or Context with any model"
             )
         return self._own_engine
+
+
+def _variables(given: dict[str, Any]) -> dict[str, Any]:
+    """A template's variables, without the parameters of transformers' method that are turned off."""
+    for name, answer in _habits.TEMPLATE.items():
+        if given.get(name):
+            raise UnknownParameterError(f"apply_chat_template has no {name!r}: {answer}")
+    return {name: value for name, value in given.items() if name not in _habits.TEMPLATE}
+
+
+def _shown(source: Source | Model, model: Model) -> str:
+    """The source as text; the model's file if none was named."""
+    return model.path if source is None or isinstance(source, Model) else os.fspath(source)
 
 
 def _own_templates(model: Model) -> ChatTemplates | None:

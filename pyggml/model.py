@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyggml import _log, errors
+from pyggml._checks import device_name
 from pyggml._ffi import ffi, lib
 from pyggml._native import INT32_MAX, c_string, integer
 from pyggml._owner import Owner
@@ -102,7 +103,7 @@ class Model(Owner):
         self._handle = _load(
             self.path,
             progress,
-            device=ffi.new("char[]", c_string("device", device)),
+            device=ffi.new("char[]", device_name(device)),
             n_gpu_layers=integer("n_gpu_layers", n_gpu_layers, -1, INT32_MAX),
             use_mmap=bool(use_mmap),
             use_mlock=bool(use_mlock),
@@ -193,6 +194,7 @@ class Model(Owner):
     def close(self) -> None:
         """Frees the weights once running calls end; existing contexts keep working. Can be called repeatedly."""
         errors.call(lib.pyg_model_close, self._handle)
+        self._is_closed = True
 
     def _metadata_pairs(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
         """The pairs whose keys are wanted; the others' values, which may be large, are not copied."""
@@ -233,7 +235,8 @@ class Model(Owner):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Model({self.path!r}: {self.desc or self.arch})"  # without the weights' shapes there is no description
+        desc = self.desc or self.arch  # without the weights' shapes there is no description
+        return f"Model({self.path!r}: {desc}{', closed' * self._is_closed})"
 
 
 def _with_size(desc: str, n_params: int) -> str:

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pyggml import _habits
-from pyggml._checks import INT32_MAX, UINT32_MAX, refused
+from pyggml._checks import INT32_MAX, UINT32_MAX, device_name, refused
 from pyggml._fields import CacheType, Field, Size, Threads, check, fields_of, option_class
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class MemoryOptions:
 
     def __post_init__(self) -> None:
         check(self)
+        device_name(self.device)
         if self.n_batch < self.n_parallel:
             raise refused(
                 f"n_batch is {self.n_batch} and n_parallel is {self.n_parallel}: n_batch must be at least n_parallel, "

@@ -102,10 +102,10 @@ def test_special_tokens_in_texts(decoder: pyggml.LLM) -> None:
     text = "<|im_start|>user\nHello<|im_end|>"
     markup, plain = decoder.tokenize(text), decoder.tokenize(text, parse_special=False)
     assert len(markup) < len(plain)
-    np.testing.assert_allclose(decoder.embed(text), decoder.embed([markup]), atol=1e-5)
-    np.testing.assert_allclose(decoder.embed(text, parse_special=False), decoder.embed([plain]), atol=1e-5)
+    np.testing.assert_allclose(decoder.embed(text), decoder.embed([markup])[0], atol=1e-5)
+    np.testing.assert_allclose(decoder.embed(text, parse_special=False), decoder.embed([plain])[0], atol=1e-5)
     awaited = asyncio.run(decoder.aembed(text, parse_special=False))
-    np.testing.assert_allclose(awaited, decoder.embed([plain]), atol=1e-5)
+    np.testing.assert_allclose(awaited, decoder.embed([plain])[0], atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -154,13 +154,13 @@ class TestEncoders:
         path = models.write_bert(tmp_path / "bert.gguf", pooling_type=number)
         with pyggml.load(path, n_threads=1) as llm:
             expected = POOL[name](NumpyBert(path).tokens(llm.tokenize("hello world")))
-            np.testing.assert_allclose(llm.embed("hello world")[0], expected, **CLOSE)
+            np.testing.assert_allclose(llm.embed("hello world"), expected, **CLOSE)
 
     def test_many_texts_in_their_order(self, encoder: pyggml.LLM) -> None:
         texts = [f"{'word ' * (n * 7 % 60)}number {n}" for n in range(150)]
         vectors = encoder.embed(texts)
         for n in (0, 1, 17, 77, 149):
-            np.testing.assert_allclose(vectors[n], encoder.embed(texts[n])[0], **CLOSE)
+            np.testing.assert_allclose(vectors[n], encoder.embed(texts[n]), **CLOSE)
         assert len({vector.tobytes() for vector in vectors}) == len(texts)
 
     def test_as_long_as_it_can_read(self, encoder: pyggml.LLM, bert_path: Path) -> None:
@@ -248,12 +248,13 @@ class TestEncodersOfT5:
 
 
 class TestEmbed:
-    def test_one_text_makes_one_row(self, encoder: pyggml.LLM) -> None:
+    def test_a_str_makes_a_vector(self, encoder: pyggml.LLM) -> None:
         one = encoder.embed("hello world")
-        assert one.shape == (1, models.N_EMBD)
-        np.testing.assert_array_equal(one, encoder.embed(["hello world"]))
-        np.testing.assert_array_equal(one, encoder.embed([encoder.tokenize("hello world")]))
-        np.testing.assert_array_equal(one, encoder.embed([np.array(encoder.tokenize("hello world"))]))
+        assert one.shape == (models.N_EMBD,)
+        np.testing.assert_array_equal(one, asyncio.run(encoder.aembed("hello world")))
+        token_ids = encoder.tokenize("hello world")
+        for texts in (["hello world"], [token_ids], [np.array(token_ids)]):
+            np.testing.assert_array_equal(one[np.newaxis], encoder.embed(texts))
 
     def test_no_texts_make_no_rows(self, encoder: pyggml.LLM) -> None:
         assert encoder.embed([]).shape == (0, models.N_EMBD)
@@ -269,7 +270,7 @@ class TestEmbed:
             return await asyncio.gather(*(encoder.aembed(text, normalize=True) for text in TEXTS * 3))
 
         for row, expected in zip(asyncio.run(main()), encoder.embed(TEXTS, normalize=True).tolist() * 3, strict=True):
-            np.testing.assert_allclose(row[0], expected, rtol=0, atol=2e-3)
+            np.testing.assert_allclose(row, expected, rtol=0, atol=2e-3)
 
     def test_a_cancelled_task_gives_it_up(self, encoder: pyggml.LLM) -> None:
         async def main() -> None:
@@ -438,7 +439,7 @@ class TestRerank:
 
     def test_it_embeds_too(self, ranker: pyggml.LLM, ranker_path: Path) -> None:
         expected = NumpyBert(ranker_path).tokens(ranker.tokenize("hello world"))[0]
-        np.testing.assert_allclose(ranker.embed("hello world", pooling="cls")[0], expected, **CLOSE)
+        np.testing.assert_allclose(ranker.embed("hello world", pooling="cls"), expected, **CLOSE)
 
 
 def _cosine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:

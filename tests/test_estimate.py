@@ -221,7 +221,7 @@ def test_an_encoder(bert_path: Path) -> None:
     planned = estimate(bert_path)
     with pyggml.load(bert_path) as llm:
         assert llm.n_ctx == planned.n_ctx
-        assert llm.embed("hello").shape == (1, llm.model.n_embd_out)
+        assert llm.embed("hello").shape == (llm.model.n_embd_out,)
     assert planned.fits
     assert planned.weights_bytes > 0 < planned.compute_bytes
     assert planned.cache_bytes == 0  # it remembers nothing

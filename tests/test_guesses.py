@@ -180,6 +180,43 @@ def test_messages_of_another_kind(llm: Any, messages: Any, answer: str) -> None:
             way(messages)
 
 
+def test_transformers_way_to_apply_a_template(llm: Any) -> None:
+    with pytest.raises(pyggml.UnknownParameterError, match=re.escape("'tokenize': it returns text, and llm.tokenize")):
+        llm.apply_chat_template([MESSAGE], tokenize=True)
+    plain = llm.apply_chat_template([MESSAGE])
+    assert plain == llm.apply_chat_template([MESSAGE], tokenize=False, continue_final_message=False)
+    assert llm.apply_chat_template([MESSAGE], chat_template="{{ mood }}", mood="calm") == "calm"
+
+
+@pytest.mark.parametrize("use", [pyggml.load, pyggml.Model, pyggml.find_device, pyggml.Backend])
+def test_a_device_without_a_name(use: Callable[..., object]) -> None:
+    arguments = [pyggml.SHIPPED_MODEL] if use in (pyggml.load, pyggml.Model) else []
+    with pytest.raises(pyggml.InvalidParameterError, match='device is empty: "auto" lets pyggml choose'):
+        use(*arguments, **{"name" if use is pyggml.find_device else "device": ""})
+
+
+def test_what_is_shown_says_what_is_closed() -> None:
+    llm = pyggml.load(n_ctx=256, n_parallel=1)
+    engine = llm._engine
+    request = engine.submit([5, 6], max_tokens=3, ignore_eos=True)
+    assert repr(request) == "Request(running, 0 tokens read)"
+    request.read_all()
+    assert repr(request) == "Request(length, 3 tokens read)"
+    left, stream = engine.submit([5, 6], max_tokens=200, ignore_eos=True), llm.stream("a", max_tokens=3)
+    assert repr(stream) == "Stream(running, 0 tokens read)"
+    stream.finish()
+    assert repr(stream) == "Stream(length, 3 tokens read)"
+    assert repr(llm.astream("a")) == "AsyncStream(not started)"
+    for each in (llm, llm.model, engine):
+        assert "closed" not in repr(each)
+    llm.close()
+    for each in (llm, llm.model, engine):
+        assert repr(each).endswith(", closed)")
+    with pytest.raises(pyggml.ClosedError):
+        left.read_all()
+    assert repr(left).startswith("Request(closed, ")
+
+
 # --- names -------------------------------------------------------------------------------------------------------
 
 

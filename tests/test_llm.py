@@ -54,8 +54,9 @@ def test_greedy_is_the_same_in_a_new_process(llm: pyggml.LLM) -> None:
 
 
 def test_repr_says_which_model(llm: pyggml.LLM) -> None:
-    assert repr(llm) == f"LLM({llm.family.name}, n_ctx={llm.n_ctx}, n_parallel={llm.n_parallel}, {llm.model!r})"
-    assert llm.model.path in repr(llm)
+    about = f"{llm.model.desc}, {llm.family.name}, n_ctx={llm.n_ctx}, n_parallel={llm.n_parallel}"
+    assert repr(llm) == f"LLM({llm.source!r}: {about})"
+    assert llm.source == llm.model.path
 
 
 def test_completion_says_what_happened(llm: pyggml.LLM) -> None:

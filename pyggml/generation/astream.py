@@ -62,6 +62,10 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
         """
         return cast("D", self._assembly.completion(self._request))
 
+    def __repr__(self) -> str:
+        state = "not started" if self._request is None and not self._assembly.ended else repr(self._assembly)
+        return f"{type(self).__name__}({state})"
+
     def cancel(self) -> None:
         """Ends the generation soon; the last chunk then has ``finish_reason="cancelled"``."""
         self._is_cancelled = True

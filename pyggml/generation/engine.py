@@ -228,6 +228,7 @@ class Engine(Owner):
         Waits for the thread to end, which takes at most one step of a forward pass. Safe to call again.
         """
         errors.call(lib.pyg_engine_close, self._handle)
+        self._is_closed = True
         _open_engines.discard(self)
 
     def __enter__(self) -> Self:
@@ -237,7 +238,7 @@ class Engine(Owner):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Engine(n_ctx={self.n_ctx}, n_parallel={self.n_parallel}, {self.model!r})"
+        return f"Engine(n_ctx={self.n_ctx}, n_parallel={self.n_parallel}, {self.model!r}{', closed' * self._is_closed})"
 
     # --- for the rest of this package -----------------------------------------------------------------------
 

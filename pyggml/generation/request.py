@@ -227,6 +227,10 @@ class Request(Owner):
             n_preemptions=state.n_preemptions,
         )
 
+    def __repr__(self) -> str:
+        end = self.finish_reason or ("closed" if self._has_ended else "running")
+        return f"Request({end}, {self._state.n_read} tokens read)"
+
     # --- inside ---------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager

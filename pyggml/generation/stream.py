@@ -33,6 +33,10 @@ class Assembly:
         self._logprobs: list[TokenLogprobs] = []
         self._last: Chunk | None = None
 
+    def __repr__(self) -> str:
+        end = "running" if self._last is None else self._last.finish_reason
+        return f"{end}, {len(self._token_ids)} tokens read"
+
     @property
     def ended(self) -> bool:
         """Whether the last chunk has been made."""
@@ -156,6 +160,9 @@ class BaseStream(Owner, Iterator[C], Generic[C, D]):
         """Cancels the generation and ends the iterator."""
         self._request.cancel()
         self._assembly.abandon()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._assembly!r})"
 
     def __enter__(self) -> Self:
         return self
