@@ -53,7 +53,7 @@ class Terminal:
         self._screen = _Screen(columns, lambda answer: os.write(self._keyboard, answer.encode()))
         self._stream = pyte.ByteStream(self._screen)
         self._keyboard, line = os.openpty()
-        fcntl.ioctl(line, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))
+        _set_size(line, columns)
         inherited = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
         self._process = subprocess.Popen(
             [sys.executable, "-c", _ENTER, "-m", "pyggml", *map(str, arguments)],
@@ -73,6 +73,12 @@ class Terminal:
             self._process.kill()
             self._process.wait()
         os.close(self._keyboard)
+
+    def resize(self, columns: int) -> None:
+        """Makes it narrower or wider, as somebody who drags the window's edge."""
+        self.columns = columns
+        self._screen.resize(LINES, columns)
+        _set_size(self._keyboard, columns)
 
     def send(self, keys: str) -> None:
         """Types, or pastes."""
@@ -177,3 +183,7 @@ class Terminal:
         self.raw += data.decode(errors="replace")
         self._stream.feed(data)
         return bool(data)
+
+
+def _set_size(terminal: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, columns, 0, 0))

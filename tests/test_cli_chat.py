@@ -161,6 +161,10 @@ def test_undo_and_retry(session: Session) -> None:
 def test_retry_says_when_the_answer_stays_the_same(session: Session, lines: list[str], remark: str) -> None:
     for line in lines:
         understood(session, line)
+    outcome = understood(session, "/retry")
+    assert (outcome.say, outcome.ask) == (remark if not lines else "", GRASS)  # this is not how it was answered
+    session.ask(GRASS)
+    session.answered(answer(GREEN))
     assert understood(session, "/retry").say == remark
 
 

@@ -130,7 +130,7 @@ def test_zero_is_a_value() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--max-tokens", -1], "--max-tokens"),
+        (["--max-tokens", -2], "--max-tokens"),
         (["--temperature", "hot"], "--temperature"),
         (["--temperature", "nan"], "temperature"),
         (["--top-p", 1.5], "--top-p"),

@@ -302,6 +302,44 @@ def test_generated_text_is_broken_between_words(term: str, start: Start) -> None
     assert "".join(words) == "".join(text.split())
 
 
+def test_lines_follow_the_width_of_the_terminal(start: Start) -> None:
+    chat = start("chat", SHIPPED_MODEL, columns=60)
+    chat.wait_for_prompt()
+    chat.say("/set temperature")
+    chat.resize(24)
+    chat.say("/set")
+    assert chat.shows("The defaults of a chat:")
+    n_before = len(chat.rows)
+    chat.say("Tell me a story")
+    rows = chat.rows[n_before:-1]
+    assert len(rows) > 5
+    assert all(len(row) < 24 for row in rows)
+    chat.say("/set wrap off")
+    n_before = len(chat.rows)
+    chat.say("/retry")
+    assert max(map(len, chat.rows[n_before:-1])) == 24
+    leave(chat)
+
+
+def test_another_model_in_the_same_conversation(start: Start, tmp_path: Path) -> None:
+    other = tmp_path / "other.gguf"
+    other.symlink_to(SHIPPED_MODEL)
+    chat = start("chat", SHIPPED_MODEL, columns=200)
+    chat.wait_for_prompt()
+    chat.say(SKY)
+    chat.say("/model missing.gguf")
+    assert chat.rows[-2] == "there is no model file at missing.gguf"
+    chat.say("/undo")
+    assert chat.rows[-2] == f"Forgotten: {SKY}"
+    chat.say(f"/model {other}")
+    assert chat.rows[-2].endswith("goes on with the conversation.")
+    chat.say("/model")
+    assert f"file: {other}" in chat.rows
+    chat.say(SKY)
+    assert chat.rows[-2] == BLUE
+    leave(chat)
+
+
 def test_names_of_files_are_shown_as_they_are(start: Start, tmp_path: Path) -> None:
     model = tmp_path / "[bold]m.gguf"
     model.symlink_to(SHIPPED_MODEL)

@@ -38,6 +38,8 @@ _WORDS = {
     "give an importance matrix": "give an importance matrix (--imatrix FILE)",
     "a chunk of n_ctx=": "a chunk of --n-ctx ",
     "a smaller n_ctx": "a smaller --n-ctx",
+    "chat_template=": "--chat-template ",
+    "use generate()": "use pyggml generate",
     "is not a valid integer range.": "is not an integer.",
     "is not a valid float range.": "is not a number.",
 }

@@ -41,7 +41,7 @@ class _TokenLimit(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number."""
-        return NO_LIMIT if str(value).strip() == "-1" else click.IntRange(0, NO_LIMIT).convert(value, param, ctx)
+        return NO_LIMIT if str(value).strip() == "-1" else click.IntRange(0).convert(value, param, ctx)
 
 
 class _Bias(ParamType):

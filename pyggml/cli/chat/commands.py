@@ -94,10 +94,11 @@ def _system(session: Session, argument: str) -> Outcome:
 
 
 def _again(session: Session, argument: str) -> Outcome:  # noqa: ARG001
+    reason = session.reason_to_stay_the_same
     question = session.again()
     if question is None:
         raise click.ClickException("nothing has been asked yet")
-    return Outcome(session.parameters.reason_to_stay_the_same, question)
+    return Outcome(reason, question)
 
 
 def _undo(session: Session, argument: str) -> Outcome:  # noqa: ARG001

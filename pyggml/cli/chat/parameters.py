@@ -87,7 +87,7 @@ class Parameters:
 
     @property
     def reason_to_stay_the_same(self) -> str:
-        """What to change for another answer to the same question; "" if the next will be another anyway."""
+        """What to change where every answer to a question is the same; "" where they vary."""
         params = self.effective
         if params.temperature == 0 or params.top_k == 1:
             what = "temperature 0" if params.temperature == 0 else "top_k 1"

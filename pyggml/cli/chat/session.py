@@ -59,6 +59,7 @@ class Session:
         self.last: ChatCompletion | None = None
         self.attached: list[str] = []
         self._unanswered: str | None = None
+        self._last_way: object = None
 
     def talk_to(self, model: Facts) -> None:
         """Goes on with a model, and its makers' sampling."""
@@ -74,6 +75,7 @@ class Session:
     def answered(self, done: ChatCompletion) -> None:
         """Adds the question and its answer, unless that was stopped before it said anything."""
         self.last = done
+        self._last_way = self._way
         message = done.message.to_dict()
         if self._unanswered is not None and any(value for key, value in message.items() if key != "role"):
             self.messages += [{"role": "user", "content": self._unanswered}, message]
@@ -90,6 +92,12 @@ class Session:
     def again(self) -> str | None:
         """Takes the last answer back and returns the question; None if there is none."""
         return self.take_back() if self._unanswered is None else self._unanswered
+
+    @property
+    def reason_to_stay_the_same(self) -> str:
+        """What to change for another answer to the last question; "" if the next will be another anyway."""
+        same = self._unanswered is None and self._last_way == self._way
+        return self.parameters.reason_to_stay_the_same if same else ""
 
     def undo(self) -> str | None:
         """Forgets the last question and its answer, and returns the question; None if there is none."""
@@ -129,6 +137,11 @@ class Session:
         if self.messages and self.messages[-1]["role"] == "user":
             self._unanswered = self.take_back()
         return str(saved.get("model") or "")
+
+    @property
+    def _way(self) -> object:
+        """All that the next answer depends on but what was said."""
+        return self.model.source, self.system, self.settings.thinking, self.parameters.effective
 
     def _all(self) -> list[Message]:
         system = [{"role": "system", "content": self.system}] if self.system else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 from typing import TYPE_CHECKING, TextIO
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from pyggml.cli.show.wrapping import WordWrap
 
 _USUAL_COLUMNS = 80
+_FIRST_COLUMN = re.compile(r" *\S+(?: \S+)* {2,}(?=\S)")
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
 # What a model writes may contain control characters: they are shown, and not sent to the terminal.
@@ -74,7 +76,7 @@ class Screen:
         self.end_line()
         if self.is_terminal:
             for line in text.split("\n"):
-                self._send(textwrap.fill(line, self._columns(), subsequent_indent="  ").translate(_HARMLESS) + "\n")
+                self._send(_filled(line.translate(_HARMLESS), self._columns()) + "\n")
         else:
             click.echo(text, err=True)
 
@@ -88,6 +90,13 @@ class Screen:
             return os.get_terminal_size(self._file.fileno()).columns or _USUAL_COLUMNS
         except OSError:  # a terminal that does not say
             return _USUAL_COLUMNS
+
+
+def _filled(line: str, columns: int) -> str:
+    """A line broken between words. What continues a row of two columns stands below the second."""
+    first = _FIRST_COLUMN.match(line)
+    n_indent = len(first[0]) if first and len(first[0]) <= columns // 2 else 2
+    return textwrap.fill(line, columns, subsequent_indent=" " * n_indent)
 
 
 def _word_wrap() -> WordWrap:
