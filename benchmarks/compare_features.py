@@ -1,0 +1,114 @@
+"""Asks pyggml and its peers the same small questions, and writes down what each did: results/features.json.
+
+    python benchmarks/compare_features.py [--side NAME ...] [--probe NAME ...]
+
+Each probe of features/probes.py runs in a process of its own, in the side's own environment (peers.py makes them).
+tools/make_comparison.py makes the README's table of it. What is not asked anew keeps its last result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import peers
+from results import machine, read, write
+from shapes import SHAPES, checkpoint_settings, model_file
+
+from pyggml.source import SHIPPED_MODEL
+
+HERE = Path(__file__).resolve().parent
+FEATURES = HERE / "features"
+sys.path.insert(0, str(FEATURES))
+
+from inputs import as_checkpoint, broken_files
+from probes import PROBES
+
+NAME = "features"
+SLOW_MODEL = "smollm2-135m"
+SECONDS = 300
+
+
+def itself() -> Path:
+    return Path(sys.executable)
+
+
+SIDES: dict[str, Callable[[], Path]] = {
+    "pyggml": itself,
+    "llama_cpp_python": peers.llama_cpp_python,
+    "xllamacpp": peers.xllamacpp,
+    "vllm": peers.vllm,
+}
+
+
+def inputs(folder: Path) -> dict[str, dict[str, Any]]:
+    """What each side is given: GGUF files, or the same models as directories."""
+    shipped = SHIPPED_MODEL
+    checkpoint = as_checkpoint(shipped, folder / "checkpoint")
+    slow = folder / "slow"
+    slow.mkdir()
+    (slow / "config.json").write_text(json.dumps(checkpoint_settings(SHAPES[SLOW_MODEL])))
+    bad = [str(path) for path in broken_files(shipped, folder / "broken")]
+    as_files = {"model": str(shipped), "slow model": str(model_file(SLOW_MODEL)), "checkpoint": str(checkpoint)}
+    as_directories = {"model": str(checkpoint), "slow model": str(slow), "checkpoint": str(checkpoint)}
+    files = {side: {"files": as_files, "bad": bad} for side in SIDES}
+    return files | {"vllm": {"files": as_directories, "bad": []}}
+
+
+def asked(python: Path, side: str, probe: str, files: dict[str, str]) -> dict[str, Any]:
+    """Runs one probe in its own process: its result, or how the process ended without one."""
+    command = [str(python), str(FEATURES / "probes.py"), side, probe, json.dumps(files)]
+    with tempfile.TemporaryDirectory() as folder:
+        output, errors = Path(folder, "output"), Path(folder, "errors")
+        # Into files and a group of its own: processes that a side leaves behind would keep a pipe open.
+        with output.open("w") as out, errors.open("w") as err:
+            environment = os.environ | {"PYGGML_CACHE": folder}
+            process = subprocess.Popen(command, stdout=out, stderr=err, env=environment, start_new_session=True)
+        try:
+            code = process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            return {"hung_s": SECONDS}
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        if code < 0:
+            return {"died": signal.Signals(-code).name}
+        if code:
+            return {"failed": (errors.read_text().strip().splitlines() or [str(code)])[-1][:300]}
+        result: dict[str, Any] = json.loads(output.read_text().strip().splitlines()[-1])
+        return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--side", nargs="+", default=list(SIDES), choices=SIDES)
+    parser.add_argument("--probe", nargs="+", default=list(PROBES), choices=PROBES)
+    chosen = parser.parse_args()
+    kept = read(NAME) or {"sides": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        given = inputs(Path(folder))
+        for side in chosen.side:
+            python = SIDES[side]()
+            seen = kept["sides"].setdefault(side, {})
+            seen["version"] = peers.version(python, side)
+            for probe in chosen.probe:
+                if probe == "bad_file":
+                    bad = given[side]["bad"]
+                    seen[probe] = {Path(path).stem: asked(python, side, probe, {"bad": path}) for path in bad}
+                else:
+                    seen[probe] = asked(python, side, probe, given[side]["files"])
+                print(f"{side:18} {probe:18} {json.dumps(seen[probe])}", flush=True)
+    write(NAME, {"machine": machine(), "sides": kept["sides"]})
+
+
+if __name__ == "__main__":
+    main()

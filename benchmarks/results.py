@@ -1,0 +1,37 @@
+"""Results that are kept: JSON files in results/, which README and docs are made from."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent / "results"
+
+
+def read(name: str) -> Any:
+    """A kept result; None if there is none."""
+    path = FOLDER / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def write(name: str, value: Any) -> None:
+    FOLDER.mkdir(exist_ok=True)
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    (FOLDER / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on, and when."""
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        "unknown",
+    )
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "date": datetime.date.today().isoformat(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }

@@ -1,0 +1,98 @@
+"""Writes under the examples of README and docs what they print, as a run of today prints it.
+
+    python tools/update_outputs.py [PAGE ...]       after a change to the shipped model or to what an example does
+
+A block of Python whose next block is ``text`` shows its output there: the page's Python blocks run as one program, in
+order. On the pages in SHOWN_IN_A_SHELL the lines of console blocks that begin with "$ " run as well, and what follows
+each is what it printed. A test compares all of it with the pages in the repository.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RECIPES = sorted((ROOT / "docs").glob("recipe-*.md"))  # are programs that need servers and clients
+PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {*RECIPES})]
+SHOWN_IN_A_SHELL = [ROOT / "docs" / "command.md"]
+
+PYTHON = re.compile(r"^```python\n(.*?)^```\n(?P<shown>\n*```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+
+_END_OF_BLOCK = "\x1e\n"
+
+
+def refreshed(page: Path, folder: Path) -> str:
+    """A page's text with the outputs of today.
+
+    Args:
+        page: which one.
+        folder: where its code runs; it may bring files that the examples read.
+
+    Raises:
+        RuntimeError: the page's Python program failed.
+    """
+    text = page.read_text(encoding="utf-8")
+    if PYTHON.search(text):
+        text = _with_python_outputs(text, folder)
+    if page in SHOWN_IN_A_SHELL:
+        text = _with_console_outputs(text, folder)
+    return text
+
+
+def _with_python_outputs(text: str, folder: Path) -> str:
+    printed = iter(_run_blocks([found[1] for found in PYTHON.finditer(text)], folder))
+
+    def block(found: re.Match[str]) -> str:
+        output = next(printed).rstrip()
+        return f"```python\n{found[1]}```\n" + (f"\n```text\n{output}\n```\n" if found["shown"] else "")
+
+    return PYTHON.sub(block, text)
+
+
+def _run_blocks(blocks: list[str], folder: Path) -> list[str]:
+    """Runs the blocks as one program and returns what each printed."""
+    program = "".join(f"{block}\nprint({_END_OF_BLOCK[:-1]!r}, flush=True)\n" for block in blocks)
+    environment = os.environ | {"PYGGML_CACHE": str(folder / "cache"), "PYTHONIOENCODING": "utf-8"}
+    run = [sys.executable, "-c", program]
+    done = subprocess.run(run, cwd=folder, env=environment, capture_output=True, text=True, encoding="utf-8")
+    if done.returncode != 0:
+        raise RuntimeError(f"{program}\n{done.stderr}")
+    return done.stdout.split(_END_OF_BLOCK)[:-1]
+
+
+def _with_console_outputs(text: str, folder: Path) -> str:
+    def block(found: re.Match[str]) -> str:
+        return f"```console\n{COMMAND.sub(lambda command: _typed(command[1], folder), found[1])}```"
+
+    return CONSOLE.sub(block, text)
+
+
+def _typed(command: str, folder: Path) -> str:
+    """A command line and what it prints."""
+    run = ["sh", "-c", f'pyggml() {{ "{sys.executable}" -m pyggml "$@"; }}\n{command}']
+    done = subprocess.run(run, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return f"$ {command}\n{done.stdout}"
+
+
+def main() -> None:
+    sys.path.insert(0, str(ROOT / "tests"))
+    from hf_llama import HFLlama
+
+    for page in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
+        with tempfile.TemporaryDirectory() as folder:
+            HFLlama().write(Path(folder) / "my-model")
+            text = refreshed(page, Path(folder))
+        if text != page.read_text(encoding="utf-8"):
+            page.write_text(text, encoding="utf-8")
+            print(f"{page.relative_to(ROOT)}: other outputs")
+
+
+if __name__ == "__main__":
+    main()
