@@ -21,18 +21,17 @@ from pathlib import Path
 from typing import Any
 
 import peers
-from results import machine, read, write
+from kept import machine, read, write
 from shapes import SHAPES, checkpoint_settings, model_file
 
 from pyggml.source import SHIPPED_MODEL
 
-HERE = Path(__file__).resolve().parent
-FEATURES = HERE / "features"
-sys.path.insert(0, str(FEATURES))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "features"))
 
 from inputs import as_checkpoint, broken_files
 from probes import PROBES
 
+FEATURES = Path(__file__).resolve().parent / "features"
 NAME = "features"
 SLOW_MODEL = "smollm2-135m"
 SECONDS = 300

@@ -73,26 +73,37 @@ def batched_bench(model: Path) -> Iterator[Side]:
 @contextlib.contextmanager
 def http_clients(model: Path) -> Iterator[Side]:
     """llama-server with eight slots and eight clients that are already connected."""
+    with served(model, N_CTX, N_CALLERS) as connect:
+
+        def run(prompts: Prompts) -> float:
+            # New connections in each round: the server closes those that idle while the others are measured.
+            connections = [connect() for _ in prompts]
+            seconds = measure.together(lambda i: completion(connections[i], prompts[i], N_TOKENS), N_CALLERS)
+            for connection in connections:
+                connection.close()
+            return seconds
+
+        yield run
+
+
+@contextlib.contextmanager
+def served(model: Path, n_ctx: int, n_parallel: int) -> Iterator[Callable[[], http.client.HTTPConnection]]:
+    """llama-server with a model; yields what connects to it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [upstream.llama_server(), "-m", model, "-c", N_CTX, "-np", N_CALLERS, "-t", measure.n_cpus()]
+    command = [upstream.llama_server(), "-m", model, "-c", n_ctx, "-np", n_parallel, "-t", measure.n_cpus()]
     command += ["--host", "127.0.0.1", "--port", port]
     log = upstream.SCRATCH / "llama-server.log"
     with log.open("w") as file, subprocess.Popen(list(map(str, command)), stdout=file, stderr=file) as server:
+
+        def connect() -> http.client.HTTPConnection:
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            connection.connect()
+            return connection
+
         try:
             _wait_until_ready(port, server, log)
-
-            def run(prompts: Prompts) -> float:
-                # New connections in each round: the server closes those that idle while the others are measured.
-                connections = [http.client.HTTPConnection("127.0.0.1", port) for _ in prompts]
-                for connection in connections:
-                    connection.connect()
-                seconds = measure.together(lambda index: _post(connections[index], prompts[index]), N_CALLERS)
-                for connection in connections:
-                    connection.close()
-                return seconds
-
-            yield run
+            yield connect
         finally:
             server.terminate()
 
@@ -111,11 +122,12 @@ def _wait_until_ready(port: int, server: subprocess.Popen[bytes], log: Path) -> 
     raise RuntimeError(f"llama-server did not start; its output is in {log}")
 
 
-def _post(connection: http.client.HTTPConnection, prompt: list[int]) -> None:
-    body = {"prompt": prompt, "n_predict": N_TOKENS, "temperature": 0, "ignore_eos": True, "cache_prompt": False}
+def completion(connection: http.client.HTTPConnection, prompt: list[int], n_tokens: int) -> None:
+    """Asks llama-server for so many tokens and waits for them."""
+    body = {"prompt": prompt, "n_predict": n_tokens, "temperature": 0, "ignore_eos": True, "cache_prompt": False}
     connection.request("POST", "/completion", json.dumps(body), {"Content-Type": "application/json"})
     answer = json.load(connection.getresponse())
-    assert answer["tokens_predicted"] == N_TOKENS, answer
+    assert answer["tokens_predicted"] == n_tokens, answer
 
 
 @contextlib.contextmanager
@@ -129,12 +141,13 @@ def llama_cpp_python_lock(model: Path) -> Iterator[Side]:
         stdin, stdout = worker.stdin, worker.stdout
 
         def run(prompts: Prompts) -> float:
-            stdin.write(json.dumps({"prompts": prompts, "max_tokens": N_TOKENS}) + "\n")
+            asked = {"prompts": prompts, "max_tokens": N_TOKENS, "n_callers": N_CALLERS}
+            stdin.write(json.dumps(asked) + "\n")
             stdin.flush()
-            seconds = stdout.readline()
-            if not seconds:
+            line = stdout.readline()
+            if not line:
                 raise RuntimeError("the worker that runs llama-cpp-python died; its output is above")
-            return float(seconds)
+            return float(line.split()[1])
 
         yield run
 

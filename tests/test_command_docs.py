@@ -11,13 +11,15 @@ from pathlib import Path
 import click
 import pytest
 from hf_llama import HFLlama
-from test_docs import SHOWN_IN_A_SHELL
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+
+from update_outputs import CONSOLE, SHOWN_IN_A_SHELL
 
 from pyggml.cli.program import COMMANDS, program
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").glob("*.md")} - {*SHOWN_IN_A_SHELL})  # the others are run
-CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 OPERATORS = re.compile(r"[|&;<>]+")
 
 

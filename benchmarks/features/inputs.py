@@ -67,7 +67,8 @@ def _config(metadata: dict[str, Any]) -> dict[str, Any]:
 def _rotation_halves(weights: Floats, n_head: int) -> Floats:
     """GGUF keeps the two halves of a rotation side by side, checkpoints one after the other; (rows, columns)."""
     n_rows, n_columns = weights.shape
-    return weights.reshape(n_head, n_rows // n_head // 2, 2, n_columns).swapaxes(1, 2).reshape(n_rows, n_columns)
+    halves: Floats = weights.reshape(n_head, n_rows // n_head // 2, 2, n_columns).swapaxes(1, 2)
+    return halves.reshape(n_rows, n_columns)
 
 
 def _published_name(name: str) -> str:

@@ -39,7 +39,7 @@ class Answer:
     finish_reason: str | None
 
 
-class NotOffered(Exception):  # noqa: N818
+class NotOffered(Exception):
     """The side has nothing of the kind; the message says what it has instead."""
 
 

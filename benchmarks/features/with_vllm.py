@@ -38,7 +38,7 @@ class Library:
     def generate(self, prompt: str | list[int], max_tokens: int) -> Answer:
         given = {"prompt_token_ids": prompt} if isinstance(prompt, list) else prompt
         if not self.is_plain:
-            return self._in_loop(self._one(given, max_tokens))
+            return asyncio.run_coroutine_threadsafe(self._one(given, max_tokens), self._loop()).result()
         sampling = SamplingParams(max_tokens=max_tokens, temperature=0.0)
         return _answer(self.llm.generate([given], sampling, use_tqdm=False)[0])
 
@@ -57,16 +57,16 @@ class Library:
     async def _one(self, given: Any, max_tokens: int) -> Answer:
         sampling = SamplingParams(max_tokens=max_tokens, temperature=0.0, detokenize=False, ignore_eos=True)
         self.n = getattr(self, "n", 0) + 1
-        async for done in self.engine.generate(given, sampling, str(self.n)):
-            last = done
-        return _answer(last)
+        answers = [done async for done in self.engine.generate(given, sampling, str(self.n))]
+        return _answer(answers[-1])
 
     def start(self, prompt: list[int], max_tokens: int) -> Callable[[], None]:
         running = asyncio.run_coroutine_threadsafe(self._one({"prompt_token_ids": prompt}, max_tokens), self._loop())
-        return running.cancel
 
-    def _in_loop(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop()).result()
+        def cancel() -> None:
+            running.cancel()
+
+        return cancel
 
     def _loop(self) -> asyncio.AbstractEventLoop:
         """An event loop in a thread of its own, with the engine in it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import os
 from pathlib import Path
@@ -32,6 +32,6 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
-        "date": datetime.date.today().isoformat(),
+        "date": dt.date.today().isoformat(),
         "load_before": round(os.getloadavg()[0], 2),
     }
