@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = re.compile(r"^```python\n# (\S+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CELL = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 _TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}assistant: "
@@ -39,6 +40,11 @@ def write_programs(name: str, directory: Path) -> Path:
     for file, program in PROGRAM.findall(page(name)):
         (directory / file).write_text(program)
     return directory
+
+
+def cells(name: str) -> list[str]:
+    """The Python blocks of a page that shows a notebook."""
+    return CELL.findall(page(name))
 
 
 def command(name: str, start: str) -> list[str]:
