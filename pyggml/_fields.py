@@ -52,10 +52,11 @@ class Field:
         high: largest allowed number.
         above_low: ``low`` itself is not allowed.
         choices: the allowed strings, in addition to those of a Literal type.
-        letter: short name of the command's option, as in ``-c``.
+        letter: short name of the command's option, as in ``-c`` or ``-ngl``: that of llama-cli.
         hidden: commands that generate have no option for it.
         sampler: the sampler that any value but the default turns on.
         name: the field's name.
+        other_names: what users of other libraries call it (in the class's ``HABITS``).
         types: the field's type, or the members of a union.
         default: the field's default.
         help: the field's line in the docstring.
@@ -69,6 +70,7 @@ class Field:
     hidden: bool = False
     sampler: str = ""
     name: str = ""
+    other_names: tuple[str, ...] = ()
     types: tuple[Any, ...] = ()
     default: Any = None
     help: str = ""
@@ -102,12 +104,14 @@ class Field:
 def fields_of(cls: type) -> dict[str, Field]:
     """The fields of a dataclass by name, in their order."""
     texts = _help_texts(cls)
+    others: Mapping[str, str] = getattr(cls, "HABITS", {})
     found = {}
     for field in dataclasses.fields(cls):
         declared = next((each for each in get_args(field.type) if isinstance(each, Field)), Field())
         found[field.name] = dataclasses.replace(
             declared,
             name=field.name,
+            other_names=tuple(other for other, own in others.items() if own == field.name),
             types=_members(_plain(field.type)),
             default=field.default,
             help=texts.get(field.name, ""),

@@ -1,4 +1,4 @@
-"""What users of other libraries type, and what to type here: the ends of messages, and nothing else.
+"""What users of other libraries type, and what to type here: the ends of messages, and names of the command's options.
 
 A table's value is the name of the thing here, or a sentence that says how it is done. Names that are only misspelled
 are not listed: the nearest one is found.
@@ -29,15 +29,20 @@ _SEVERAL = "generate_n(prompt, n) makes several completions of one prompt"
 
 #: Sampling parameters and what else is passed with them: llama-cpp-python, vLLM, transformers, ollama, mlx_lm, OpenAI.
 SAMPLING: Answers = {
-    **_each("max_new_tokens max_completion_tokens max_gen_len max_length n_predict num_predict", "max_tokens"),
+    **_each("max_new_tokens max_completion_tokens max_gen_len max_length n_predict num_predict predict", "max_tokens"),
     **_each("temp", "temperature"),
     **_each("repetition_penalty", "repeat_penalty"),
     **_each("repeat_last_n last_n_tokens last_n_tokens_size repetition_context_size", "penalty_last_n"),
-    **_each("typical", "typical_p"),
+    **_each("typical typ_p", "typical_p"),
+    **_each("top_nsigma", "top_n_sigma"),
+    **_each("dynatemp_exp", "dynatemp_exponent"),
+    **_each("dry_sequence_breaker", "dry_sequence_breakers"),
+    **_each("mirostat_ent", "mirostat_tau"),
+    **_each("mirostat_lr", "mirostat_eta"),
     **_each("mirostat_mode", "mirostat"),
     **_each("min_tokens_to_keep", "min_keep"),
     **_each("random_seed", "seed"),
-    **_each("stop_strings stop_sequences stop_words", "stop"),
+    **_each("stop_strings stop_sequences stop_words reverse_prompt", "stop"),
     **_each("eos_token_id", "stop_token_ids"),
     **_each("format guided_json guided_decoding structured_outputs schema", "json_schema"),
     **_each("guided_grammar", "grammar"),
@@ -94,9 +99,10 @@ LOADING: Answers = {
     **_each("model model_path model_id model_name model_name_or_path pretrained_model_name_or_path path", "source"),
     **_each("tokenizer_path tokenizer_name", "tokenizer"),
     **_each("max_model_len max_context max_context_length context_length ctx_size num_ctx max_seq_len", "n_ctx"),
-    **_each("max_seq_length", "n_ctx"),
+    **_each("max_seq_length max_kv_size context_size", "n_ctx"),
     **_each("max_num_seqs n_seq_max num_parallel parallel", "n_parallel"),
     **_each("batch_size max_num_batched_tokens num_batch", "n_batch"),
+    **_each("ubatch_size", "n_ubatch"),
     **_each("type_k type_v kv_cache_dtype cache_type_k cache_type_v", "cache_type"),
     **_each("gpu_layers num_gpu ngl", "n_gpu_layers"),
     **_each("threads num_threads num_thread", "n_threads"),

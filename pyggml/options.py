@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pyggml import _habits
 from pyggml._checks import INT32_MAX, UINT32_MAX, device_name, refused
-from pyggml._fields import CacheType, Field, Size, Threads, check, fields_of, option_class
+from pyggml._fields import CacheType, Field, Threads, check, fields_of, option_class
 
 if TYPE_CHECKING:
     import os
@@ -46,12 +46,12 @@ class MemoryOptions:
 
     HABITS: ClassVar[Mapping[str, str]] = _habits.LOADING
 
-    device: str = "auto"
+    device: Annotated[str, Field(letter="dev")] = "auto"
     n_ctx: Annotated[int | Auto | None, Field(1, UINT32_MAX, letter="c")] = None
-    n_parallel: Annotated[int, Field(1, 256, hidden=True)] = 4  # upstream's LLAMA_MAX_SEQ
-    n_batch: Size = 2048
-    n_ubatch: Size = 512
-    n_gpu_layers: Annotated[int | Auto | None, Field(-1, INT32_MAX)] = None
+    n_parallel: Annotated[int, Field(1, 256, letter="np", hidden=True)] = 4  # upstream's LLAMA_MAX_SEQ
+    n_batch: Annotated[int, Field(1, UINT32_MAX, letter="b")] = 2048
+    n_ubatch: Annotated[int, Field(1, UINT32_MAX, letter="ub")] = 512
+    n_gpu_layers: Annotated[int | Auto | None, Field(-1, INT32_MAX, letter="ngl")] = None
     cache_type: CacheType = "f16"
 
     def __post_init__(self) -> None:

@@ -138,7 +138,7 @@ class SamplingParams:
     HABITS: ClassVar[Mapping[str, str]] = _habits.SAMPLING
     LISTED_BY: ClassVar[str] = "help(pyggml.SamplingParams)"
 
-    max_tokens: Annotated[int, _COUNT] = 256
+    max_tokens: Annotated[int, Field(0, INT32_MAX, letter="n")] = 256
     temperature: Annotated[float, _NOT_NEGATIVE] = 0.0
     top_k: Annotated[int, Field(0, INT32_MAX, sampler="top_k")] = 0
     top_p: Annotated[float, Field(0, 1, sampler="top_p")] = 1.0
@@ -165,13 +165,15 @@ class SamplingParams:
     adaptive_decay: Annotated[float, Field(0, 0.99)] = 0.9
     min_keep: Annotated[int, _COUNT] = 0
     samplers: Sequence[str] | None = None
-    seed: Annotated[int | None, Field(0, UINT32_MAX - 1)] = None  # the engine reads UINT32_MAX as "choose one"
+    seed: Annotated[int | None, Field(0, UINT32_MAX - 1, letter="s")] = (
+        None  # the engine reads UINT32_MAX as "choose one"
+    )
     stop: str | Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
-    logit_bias: Mapping[int, float] | None = None
+    logit_bias: Annotated[Mapping[int, float] | None, Field(letter="l")] = None
     grammar: str | Grammar | None = None
-    json_schema: Mapping[str, Any] | str | type | object | None = None
+    json_schema: Annotated[Mapping[str, Any] | str | type | object | None, Field(letter="j")] = None
     timeout_s: Annotated[float | None, _NOT_NEGATIVE] = None
     logprobs: Annotated[int, _LOGPROBS] = 0
     prompt_logprobs: Annotated[int, _LOGPROBS] = 0

@@ -16,7 +16,7 @@ from pyggml import cli
 from pyggml._version import __version__
 from pyggml.cli.program import COMMANDS
 
-PUBLIC_MODULES = {"cache", "system", "units"}
+PUBLIC_MODULES = {"cache", "hub", "system", "units"}
 
 
 def test_help_names_every_command() -> None:

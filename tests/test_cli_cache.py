@@ -6,21 +6,27 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command import called, fails, pyggml
 from hf_llama import HFLlama
+from hub_server import HubServer, hub_at
+from huggingface_hub import constants
 from terminal import Terminal
 
 from pyggml.files.model_files import checkpoint_at
 from pyggml.importer import CacheEntry, cache_entries, imported
-from pyggml.units import ago_text
+from pyggml.source import SHIPPED_MODEL
+from pyggml.units import ago_text, bytes_text
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With two models in it, and another of the first in the making that was stopped."""
+    """With two models in it, and another of the first in the making that was stopped; without downloads."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "cache"))
     first = HFLlama().write(tmp_path / "first-model", stored="BF16")
     second = HFLlama(seed=1).write(tmp_path / "second", stored="F32")
@@ -42,7 +48,7 @@ def test_it_is_listed(cache: Path) -> None:
     assert re.search(r"first-model, auto, 200 kB, used 2 hours ago\n  first-model-auto-[0-9a-f]{24}.gguf\n", done.out)
     assert "second, q8_0, " in done.out
     assert re.search(r"first-model, q4_k_m, .*, used just now, unfinished\n", done.out)
-    assert done.out.splitlines()[-1].startswith("3 models, ")
+    assert done.out.splitlines()[-1].startswith("3 imports, ")
     assert done.out.endswith(f" of at most 64.0 GB, in {cache}\n")
 
 
@@ -57,9 +63,10 @@ def test_it_is_listed_as_json(cache: Path) -> None:
     assert models["first-model auto"]["used"] == pytest.approx(time.time() - 7300, abs=200)
 
 
-def test_an_empty_one_is_no_error(tmp_path: Path) -> None:
+def test_an_empty_one_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     env = {"PYGGML_CACHE": str(tmp_path / "nothing")}
-    assert called("cache", env=env).out == f"0 models, 0 B of at most 64.0 GB, in {tmp_path / 'nothing'}\n"
+    assert called("cache", env=env).out == f"0 imports, 0 B of at most 64.0 GB, in {tmp_path / 'nothing'}\n"
     assert called("cache", "clear", env=env).out == "0 B freed\n"
     assert not (tmp_path / "nothing").exists()
 
@@ -96,9 +103,10 @@ def test_it_asks_before_it_is_cleared(answer: str, code: int, n_left: int) -> No
     assert len(sizes()) == n_left
 
 
-def test_it_refuses_in_one_line(cache: Path) -> None:
-    assert f"nothing called x is in {cache}" in fails(1, "cache", "remove", "x")
-    assert "Missing argument 'NAME'" in fails(2, "cache", "remove")
+@pytest.mark.usefixtures("cache")
+def test_it_refuses_in_one_line() -> None:
+    assert "nothing called x is there" in fails(1, "cache", "remove", "x")
+    assert "Missing argument 'NAME...'" in fails(2, "cache", "remove")
     assert "No such command 'empty'" in fails(2, "cache", "empty")
     assert "--json" in fails(2, "cache", "--json", "clear", "--yes")
     for limit in ("many", "inf", "nan", "-1"):
@@ -117,3 +125,72 @@ def test_times_are_short() -> None:
     assert [ago_text(s) for s in (-5, 59, 61, 7300, 86400 * 9)] == [
         *("just now", "just now", "1 minute ago", "2 hours ago", "9 days ago")
     ]
+
+
+# --- downloads --------------------------------------------------------------------------------------------------
+
+MODEL = SHIPPED_MODEL.read_bytes()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """With a repository of two GGUF files, and one of a checkpoint."""
+    with hub_at(tmp_path, monkeypatch) as server:
+        server.add("tiny/stories", {"a-Q8_0.gguf": MODEL, "a-Q4_0.gguf": MODEL[:-1], "README.md": b"# Stories"})
+        server.add("tiny/checkpoint", HFLlama().write(tmp_path / "hf", stored="BF16"))
+        yield server
+
+
+def listed() -> dict[str, int]:
+    """Reference -> bytes."""
+    found = json.loads(called("cache", "list", "--json").out)["downloads"]
+    return {model["reference"]: model["n_bytes"] for model in found["models"]}
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_download_is_got_listed_and_removed(tmp_path: Path) -> None:
+    done = pyggml("cache", "get", "hf:tiny/stories:q8_0")
+    assert (done.code, done.err) == (0, "")
+    path = Path(done.out.removesuffix("\n"))
+    assert path.read_bytes() == MODEL
+    shown = pyggml("cache", "list").out
+    size = bytes_text(len(MODEL))
+    assert shown.startswith(f"hf:tiny/stories:a-Q8_0.gguf, {size}, used just now\n  {path}\n1 download, {size}, in ")
+    assert shown.endswith(f"\n\n0 imports, 0 B of at most 64.0 GB, in {tmp_path / 'imported'}\n")
+    assert called("cache").out == shown
+    assert called("inspect", "-hf", "tiny/stories:q8_0").code == 0
+    assert called("cache", "rm", "hf:tiny/stories:q8_0").out == f"{size} freed\n"
+    assert not path.exists()
+    assert listed() == {}
+
+
+@pytest.mark.usefixtures("hub")
+def test_each_model_of_a_repository_is_one_of_its_own(tmp_path: Path) -> None:
+    for reference in ("hf:tiny/stories:q8_0", "tiny/stories:a-Q4_0.gguf", "https://huggingface.co/tiny/checkpoint"):
+        assert called("cache", "get", reference).code == 0
+    size = len(MODEL)
+    assert listed().keys() == {"hf:tiny/stories:a-Q8_0.gguf", "hf:tiny/stories:a-Q4_0.gguf", "hf:tiny/checkpoint"}
+    assert called("cache", "rm", "a-Q4_0.gguf", "tiny/checkpoint").code == 0
+    assert listed() == {"hf:tiny/stories:a-Q8_0.gguf": size}
+    assert "hf:tiny/stories:q4_0 is there" in fails(1, "cache", "rm", "hf:tiny/stories:q4_0")
+    assert called("cache", "get", "hf:tiny/stories:q4_0").code == 0
+    assert called("cache", "remove", "hf:tiny/stories").out == f"{bytes_text(2 * size)} freed\n"
+    assert listed() == {}
+    left = [path for path in (tmp_path / "home" / "hub").rglob("*") if path.is_file() and path.stat().st_size > 1000]
+    assert left == []
+
+
+def test_data_that_revisions_share_stays(hub: HubServer) -> None:
+    hub.add("tiny/stories", {"a-Q8_0.gguf": MODEL, "new.txt": b""}, revision="next")
+    for reference in ("hf:tiny/stories:q8_0", "hf:tiny/stories@next:q8_0"):
+        assert called("cache", "get", reference).code == 0
+    assert called("cache", "rm", "hf:tiny/stories@next:q8_0").out == "0 B freed\n"
+    assert listed() == {"hf:tiny/stories:a-Q8_0.gguf": len(MODEL)}
+    assert called("inspect", "hf:tiny/stories:q8_0").code == 0
+
+
+@pytest.mark.usefixtures("hub")
+def test_what_cannot_be_got() -> None:
+    assert "choose one, such as 'hf:tiny/stories:a-Q4_0.gguf'" in fails(1, "cache", "get", "hf:tiny/stories")
+    assert "those are called hf:org/repo[:file]" in fails(2, "cache", "get", "llama3.2")
+    assert "HF:ORG/REPO[:FILE]" in fails(2, "cache", "get")

@@ -148,8 +148,9 @@ def test_zero_is_a_value() -> None:
         (["--grammar", "."], "directory"),
         (["-f", "missing.txt"], "missing.txt"),
         (["-f", "."], "directory"),
-        (["-f", "-"], "both given"),
-        (["too", "many"], "unexpected"),
+        (["too", "many"], "as one they are: pyggml generate 'Once upon a time too many'"),
+        (["-p", "again"], "there are 2 prompts"),
+        (["-s", "Be brief."], "--system TEXT"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )

@@ -165,7 +165,7 @@ def test_inspect_refuses_in_one_line(tmp_path: Path) -> None:
     assert "'q99' is not one of" in fails(2, "inspect", "--outtype", "q99")
     assert "'q99' is not one of" in fails(2, "inspect", "--cache-type", "q99")
     assert "0 is not in the range" in fails(2, "inspect", "--n-ctx", 0)
-    assert "-1 is not in the range" in fails(2, "inspect", "--n-gpu-layers", -1)
+    assert "-2 is not in the range" in fails(2, "inspect", "--n-gpu-layers", -2)
 
 
 def test_numbers_in_a_row_are_a_range() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from pyggml.cli.program import Command, program
+from pyggml.cli.command import Command
+from pyggml.cli.program import program
 
 
 @click.command("completion", cls=Command)

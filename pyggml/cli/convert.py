@@ -9,7 +9,7 @@ import click
 import pyggml
 from pyggml.cli.arguments.file_types import OUTTYPES, TYPES_EPILOG, imatrix_option, threads_option, type_choice
 from pyggml.cli.arguments.output_file import force_option, output_file
-from pyggml.cli.program import Command
+from pyggml.cli.command import Command
 from pyggml.cli.show.conversion import write_and_show
 from pyggml.cli.show.terminal import json_option
 

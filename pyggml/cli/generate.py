@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pyggml.cli.arguments.model import opened
-from pyggml.cli.arguments.options import load_options, model_option
+from pyggml.cli.arguments.options import is_model, load_options, model_option, one_model
+from pyggml.cli.arguments.prompt import joined_prompt
 from pyggml.cli.arguments.sampling import sampling_options, sampling_params
+from pyggml.cli.command import Command
 from pyggml.cli.interrupts import Interrupts
-from pyggml.cli.program import INTERRUPTED, Command
+from pyggml.cli.program import INTERRUPTED
 from pyggml.cli.show.screen import Screen, stats_line
 from pyggml.cli.show.terminal import json_option, print_json
 
@@ -20,14 +23,16 @@ if TYPE_CHECKING:
 
 
 @click.command("generate", cls=Command)
-@click.argument("prompt", required=False)
+@click.argument("words", metavar="[PROMPT]", nargs=-1)
+@click.option("-p", "--prompt", metavar="TEXT", help="The same as PROMPT.")
 @click.option(
     "-f",
     "--file",
     "path",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    help="Read the prompt from this file.",
+    help="Read the prompt, or its beginning, from this file.",
 )
+@click.option("-e", "--escape", is_flag=True, help=r"Read \n, \t and the like in PROMPT as llama-cli does.")
 @model_option
 @click.option(
     "--parse-special/--no-parse-special",
@@ -39,8 +44,10 @@ if TYPE_CHECKING:
 @sampling_options()
 @load_options
 def command(
+    words: tuple[str, ...],
     prompt: str | None,
     path: str | None,
+    escape: bool,
     model: str | None,
     parse_special: bool,
     stats: bool,
@@ -50,15 +57,17 @@ def command(
 ) -> None:
     r"""Continue a text, and show it as it is generated.
 
-    The model gets PROMPT as it is, without a chat template; to ask questions, use "pyggml chat". Without PROMPT, or
-    if it is "-", the text is read from standard input. One newline at the end of a file or of standard input is
-    dropped. Ctrl-C stops the generation.
+    The model gets PROMPT as it is, without a chat template; to ask questions, use "pyggml chat". A file, a text that
+    is piped into the command and PROMPT are joined in this order, a line each. One newline at the end of a file or of
+    standard input is dropped. Ctrl-C stops the generation.
 
     \b
-    pyggml generate "Once upon a time" --temperature 0.8 --stats
+    pyggml generate -m model.gguf -p "Once upon a time" -n 64 --temp 0.8 -ngl 99 -c 4096
     pyggml generate -f story.txt --max-tokens 500 > more.txt
+    cat story.txt | pyggml generate "The end of the story:"
     """
-    text = _prompt(prompt, path)
+    model, typed = _model_and_prompt(words, model, prompt)
+    text = joined_prompt(typed, path, escape=escape)
     params = sampling_params(sampling)
     with opened(model, n_parallel=1, **load) as llm, Interrupts() as interrupts:
         stream = llm.stream(text, params, parse_special=parse_special)
@@ -81,33 +90,18 @@ def _show(stream: Stream, *, quiet: bool) -> None:
     screen.end_line()
 
 
-def _prompt(prompt: str | None, path: str | None) -> str:
-    """The prompt, from wherever it is given."""
-    if prompt is not None and path is not None:
-        raise click.UsageError("PROMPT and --file were both given: choose one")
-    if prompt is not None and prompt != "-":
-        text = prompt
-    elif path is not None and path != "-":
-        with click.open_file(path, "rb") as file:
-            text = _decoded(path, file.read())
-    else:
-        text = _standard_input(asked_for="-" in (prompt, path))
-    if not text:
-        raise click.UsageError("the prompt is empty")
-    return text
-
-
-def _standard_input(*, asked_for: bool) -> str:
-    if sys.stdin.isatty() and not asked_for:
-        raise click.UsageError('give a PROMPT, --file FILE, or text on standard input (try "pyggml generate --help")')
-    return _decoded("standard input", sys.stdin.buffer.read())
-
-
-def _decoded(where: str, data: bytes) -> str:
-    try:
-        return data.decode().removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"{where} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+def _model_and_prompt(words: Sequence[str], model: str | None, prompt: str | None) -> tuple[str | None, str | None]:
+    """The model and the prompt. Both may be arguments, as other tools have them: MODEL PROMPT."""
+    texts = [*words] if prompt is None else [*words, prompt]
+    if not texts:
+        return model, None
+    *models, text = texts
+    if len(models) > 1 or not all(map(is_model, models)):
+        quoted = shlex.join([" ".join(texts)])
+        raise click.UsageError(f"there are {len(texts)} prompts; as one they are: pyggml generate {quoted}")
+    if prompt is None and not models and is_model(text):
+        raise click.UsageError(f"{text} is a model, and the prompt is missing: pyggml generate -m {text} -p PROMPT")
+    return one_model(model, *models), text
 
 
 def _as_json(done: Completion) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pyggml
 from pyggml.cli.arguments.options import model_option, say_which
 from pyggml.cli.arguments.output_file import force_option, output_file
 from pyggml.cli.arguments.text_file import amount, chunk_options, text_argument, text_or_file
-from pyggml.cli.program import Command
+from pyggml.cli.command import Command
 from pyggml.cli.show.terminal import json_option, print_json, progress
 from pyggml.units import counted, seconds_text
 

@@ -9,8 +9,8 @@ import click
 
 import pyggml
 from pyggml.cli.arguments.file_types import TYPES_EPILOG
-from pyggml.cli.arguments.options import estimate_options, say_which
-from pyggml.cli.program import Command
+from pyggml.cli.arguments.options import estimate_options, model_option, one_model, say_which
+from pyggml.cli.command import Command
 from pyggml.cli.show.terminal import console, json_option, print_json, progress
 
 if TYPE_CHECKING:
@@ -18,15 +18,21 @@ if TYPE_CHECKING:
 
 
 @click.command("inspect", cls=Command, epilog=TYPES_EPILOG)
-@click.argument("model", required=False, type=click.Path())
-@click.option(
-    "-e", "--estimate", is_flag=True, help="Also show how much memory it takes; implied by the options below."
-)
+@click.argument("source", metavar="[MODEL]", required=False, type=click.Path())
+@model_option
+@click.option("--estimate", is_flag=True, help="Also show how much memory it takes; implied by the options below.")
 @estimate_options
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, /, model: str | None, estimate: bool, outtype: tuple[str, ...], as_json: bool, **settings: Any
+    ctx: click.Context,
+    /,
+    source: str | None,
+    model: str | None,
+    estimate: bool,
+    outtype: tuple[str, ...],
+    as_json: bool,
+    **settings: Any,
 ) -> None:
     """Show what MODEL is, where its bytes are, what is wrong with it, and whether it fits.
 
@@ -35,6 +41,7 @@ def command(
     1 if the model cannot be used.
     """
     settings = {name: value for name, value in settings.items() if value is not None}
+    model = one_model(source, model)
     say_which(model, "MODEL")
     with progress("downloading") if str(model).startswith("hf:") else nullcontext() as show:
         report = pyggml.inspect(model, show)

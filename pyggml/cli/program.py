@@ -6,16 +6,19 @@ import difflib
 import importlib
 import io
 import os
+import shlex
 import signal
 import sys
 import traceback
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import click
 
 from pyggml import __version__
+from pyggml.cli.command import Command, CommandGroup
+from pyggml.cli.elsewhere import ALIASES, command_answer
 
 #: Subcommand -> what it does. The module of the same name in this package defines it as ``command``.
 COMMANDS = {
@@ -26,7 +29,7 @@ COMMANDS = {
     "quantize": "Make a GGUF file smaller.",
     "imatrix": "Find out which weights of a model matter most, for quantize.",
     "perplexity": "Measure how well a model predicts a text.",
-    "cache": "Show or clear the folder of imported models.",
+    "cache": "Show, download or remove models on this machine.",
     "bench": "Measure how fast models are, side by side.",
     "doctor": "Show what this installation and this machine can do, and what is wrong.",
     "completion": "Print the script that makes a shell complete this command.",
@@ -48,7 +51,12 @@ _WORDS = {
 INTERRUPTED = 130
 
 
-class Program(click.Group):
+# Options that say which model or text: whoever begins with one has left out the command.
+_BEGINNINGS = {"-m", "--model", "-hf", "--hf-repo", "-p", "--prompt", "-f", "--file"}
+_OF_A_TEXT = {"-p", "--prompt", "-f", "--file"}
+
+
+class Program(CommandGroup):
     """A group that imports a subcommand only when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -57,25 +65,50 @@ class Program(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """The subcommand of that name."""
-        if cmd_name not in COMMANDS:
+        if cmd_name in _SMALL_COMMANDS:
+            return _SMALL_COMMANDS[cmd_name]
+        name = ALIASES["pyggml"].get(cmd_name, cmd_name)
+        if name not in COMMANDS:
             return None
-        command = importlib.import_module(f"pyggml.cli.{cmd_name}").command
+        command = importlib.import_module(f"pyggml.cli.{name}").command
         assert isinstance(command, click.Command)
         return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses what stands before the subcommand; where there is none, says which was probably meant."""
+        if args and args[0] in _BEGINNINGS:
+            command = "generate" if _OF_A_TEXT & {*args} else "chat"
+            ctx.fail(f"The command is missing: type 'pyggml {shlex.join([command, *args])}'")
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The subcommand; where there is none of that name, suggests the one that was probably meant."""
-        close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-        if args[0] not in COMMANDS and close:
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        """The subcommand; where there is none of that name, says what to type instead."""
+        name, *rest = args
+        if name not in {*COMMANDS, *ALIASES["pyggml"], *_SMALL_COMMANDS}:
+            ctx.fail(_unknown(name, rest))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The list of subcommands in the help, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def _unknown(name: str, rest: list[str]) -> str:
+    """What to say of a word that is no command."""
+    from pyggml.cli.arguments.options import is_model
+
+    if is_model(name):
+        return f"{name} is a model, not a command: type 'pyggml {shlex.join(['chat', '-m', name, *rest])}'"
+    if " " in name.strip():
+        return f"A question needs a command: type 'pyggml {shlex.join(['chat', name, *rest])}'"
+    message, answer = f"No such command {name!r}", command_answer(name.lower(), rest)
+    if answer is not None:
+        return f"{message}: {answer}"
+    close = difflib.get_close_matches(name.lower(), COMMANDS, n=1)
+    return f"{message}. " + (f"Did you mean {close[0]!r}?" if close else "'pyggml --help' lists them.")
 
 
 def run() -> NoReturn:
@@ -140,32 +173,16 @@ def _in_words(text: str) -> str:
     return text
 
 
-class Command(click.Command):
-    """A subcommand, with the option ``--debug`` that all of them have."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.help is not None:
-            self.help = self.help.replace("\\b", "\b")  # docstrings are raw: click's mark for "do not rewrap"
-        self.params.append(_debug_option())
-
-
-class CommandGroup(Command, click.Group):
-    """A subcommand with subcommands of its own."""
-
-
-def _debug_option() -> click.Option:
-    # :func:`run` looks for it in the arguments itself, since parsing them may be what fails.
-    return click.Option(
-        ["--debug"], is_flag=True, expose_value=False, help="Show where in the code an error came from."
-    )
-
-
 @click.group(cls=Program, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", message="pyggml %(version)s")
 @click.pass_context
 def program(ctx: click.Context) -> None:
-    """Run, inspect, convert and measure local language models.
+    r"""Run, inspect, convert and measure local language models.
+
+    \b
+    pyggml chat -m model.gguf
+    pyggml generate -m model.gguf -p "Once upon a time" -n 64
+    pyggml inspect hf:org/repo
 
     Commands that are given no model use the small one that ships with pyggml. PYGGML_CACHE names the folder in which
     imported models are kept.
@@ -174,4 +191,20 @@ def program(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-program.params.append(_debug_option())
+@click.command("help", cls=Command)
+@click.argument("words", metavar="[COMMAND]...", nargs=-1)
+@click.pass_context
+def _help(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Show the help of a command."""
+    assert ctx.parent is not None
+    program.main([*words, "--help"], ctx.parent.command_path, standalone_mode=False)
+
+
+@click.command("version", cls=Command)
+def _version() -> None:
+    """Show the version."""
+    click.echo(f"pyggml {__version__}")
+
+
+# What others say as commands and we as options.
+_SMALL_COMMANDS = {"help": _help, "version": _version}

@@ -6,13 +6,25 @@ transfers files; pyggml parses references, chooses files and words the messages.
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 from pyggml.errors import MissingPackageError
+from pyggml.hub.download import Download
 from pyggml.hub.reference import Reference, is_reference, parse_reference, reference_meant_by
 from pyggml.model import Progress
 
-__all__ = ["Reference", "fetch", "is_reference", "parse_reference", "reference_meant_by"]
+__all__ = [
+    "Download",
+    "Reference",
+    "downloads",
+    "downloads_dir",
+    "fetch",
+    "is_reference",
+    "parse_reference",
+    "reference_meant_by",
+    "remove_download",
+]
 
 _OLDEST = (1, 24)  # earlier versions cannot stop a transfer over Xet
 _INSTALL = f"pip install 'huggingface_hub>={_OLDEST[0]}.{_OLDEST[1]}'"
@@ -42,6 +54,41 @@ def fetch(source: str, progress: Progress | None = None) -> Path:
     from pyggml.hub.repository import fetch_model
 
     return fetch_model(reference, progress)
+
+
+def downloads() -> list[Download]:
+    """Returns the models in the cache of huggingface_hub that pyggml can load, the last used first.
+
+    Tools share that cache: other tools may have downloaded them, or use them. Without huggingface_hub there are none.
+    """
+    if not _has_package():
+        return []
+    from pyggml.hub.cached import cached_models
+
+    return cached_models()
+
+
+def downloads_dir() -> Path | None:
+    """Returns the cache's folder, which may not exist yet; None without huggingface_hub."""
+    if not _has_package():
+        return None
+    from pyggml.hub.cached import cache_folder
+
+    return cache_folder()
+
+
+def remove_download(download: Download) -> int:
+    """Removes one of :func:`downloads` from the cache, and returns the number of bytes freed.
+
+    Data that another revision shares with it stays.
+    """
+    from pyggml.hub.cached import remove_model
+
+    return remove_model(download)
+
+
+def _has_package() -> bool:
+    return importlib.util.find_spec("huggingface_hub") is not None
 
 
 def _require_package(reference: Reference) -> None:

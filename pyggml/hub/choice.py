@@ -73,6 +73,11 @@ def _shards(reference: Reference, files: Files) -> list[str]:
     return names
 
 
+def models_among(names: Collection[str]) -> list[list[str]]:
+    """The GGUF models among files, each with its files in order; incomplete ones, too, but no companions of models."""
+    return [files for files in _models(names).values() if not _is_companion(files[0])]
+
+
 def _models(names: Collection[str]) -> dict[str, list[str]]:
     """The GGUF models: name of the first file, even if missing -> the files that exist, in order."""
     models: dict[str, list[str]] = {}
@@ -83,7 +88,7 @@ def _models(names: Collection[str]) -> dict[str, list[str]]:
 
 
 def _only(reference: Reference, names: Collection[str]) -> list[str]:
-    models = [files for files in _models(names).values() if not _is_companion(files[0])]
+    models = models_among(names)
     if not models:
         raise ModelLoadError(_no_model(reference, names))
     if len(models) > 1:
@@ -98,17 +103,17 @@ def _named(reference: Reference, file: str, names: Collection[str]) -> list[str]
             return model
     if file in names:
         raise ModelLoadError(f"{reference} is not a GGUF file; {reference.repository} is the whole repository")
-    found = [model for model in models.values() if not _is_companion(model[0]) and _has_type(model[0], file)]
+    found = [model for model in models.values() if not _is_companion(model[0]) and has_type(model[0], file)]
     if len(found) > 1:
         raise ModelLoadError(_several(reference, found))
     if not found:
-        others = [model for model in models.values() if not _is_companion(model[0])]
+        others = models_among(names)
         listed = f"it has {_listed(others)}" if others else "it has no GGUF files"
         raise ModelNotFoundError(f"{reference.repository} has no GGUF file or quantisation called {file!r}: {listed}")
     return found[0]
 
 
-def _has_type(name: str, quantisation: str) -> bool:
+def has_type(name: str, quantisation: str) -> bool:
     """Whether a name has the quantisation, as in ``model-Q4_K_M.gguf`` or ``q4_k_m/model-00001-of-00002.gguf``."""
     return re.search(rf"(?:^|[-._/]){re.escape(quantisation)}(?=[-./]|$)", name, re.IGNORECASE) is not None
 

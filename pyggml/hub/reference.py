@@ -64,7 +64,7 @@ def reference_meant_by(source: object) -> str | None:
     found = _MEANT.fullmatch(source) if isinstance(source, str) else None
     if found is None or not (found["address"] or (found["revision"] is None and not found["path"])):
         return None
-    meant, revision, path = _parsed(found["reference"]), unquote(found["revision"] or ""), unquote(found["path"] or "")
+    meant, revision, path = parsed(found["reference"]), unquote(found["revision"] or ""), unquote(found["path"] or "")
     if revision not in ("", "main"):
         meant = replace(meant, revision=revision)
     if path.endswith(".gguf"):
@@ -79,7 +79,7 @@ def parse_reference(source: str) -> Reference:
         InvalidParameterError: it is malformed; the message says how.
     """
     rest = source.removeprefix(_SCHEME)
-    reference = _parsed(rest)
+    reference = parsed(rest)
     flaw = f"there are slashes after {_SCHEME}" if rest.startswith("//") else _flaw(reference)
     if flaw:
         meant = reference_meant_by("hf://" + rest.lstrip("/"))
@@ -88,7 +88,8 @@ def parse_reference(source: str) -> Reference:
     return reference
 
 
-def _parsed(text: str) -> Reference:
+def parsed(text: str) -> Reference:
+    """The parts of a reference without "hf:", which may be wrong."""
     location, has_file, file = text.partition(":")
     repo_id, has_revision, revision = location.partition("@")
     return Reference(repo_id, revision if has_revision else None, file if has_file else None)

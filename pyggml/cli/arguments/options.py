@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from pyggml.cli.arguments.file_types import OUTTYPES, type_choice
+from pyggml.cli.command import Option
 from pyggml.options import EstimateOptions, Field, LoadOptions, fields_of
 
 if TYPE_CHECKING:
@@ -21,13 +24,65 @@ else:
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-model_option = click.option(
+
+def names_of(field: Field) -> list[str]:
+    """The names of the field's option, as they are typed."""
+    return [*([f"-{field.letter}"] if field.letter else []), f"--{field.name.replace('_', '-')}"]
+
+
+def other_names_of(field: Field) -> list[str]:
+    """What other tools call the field's option, as it is typed."""
+    return [f"--{name.replace('_', '-')}" for name in field.other_names]
+
+
+def model_option(function: _Function) -> _Function:
+    """Adds the options for the model, ``--model`` and ``--hf-repo``; the command gets ``model``."""
+
+    @functools.wraps(function)
+    def command(*args: Any, model: str | None, hf_repo: str | None, **options: Any) -> Any:
+        return function(*args, model=one_model(model, of_the_hub(hf_repo)), **options)
+
+    for option in (_HF_REPO_OPTION, _MODEL_OPTION):
+        command = option(command)
+    return command  # type: ignore[return-value]
+
+
+def one_model(*models: str | None) -> str | None:
+    """The model that one of several options and arguments names; None: none does.
+
+    Raises:
+        click.UsageError: several do.
+    """
+    given = [model for model in models if model is not None]
+    if len(given) > 1:
+        raise click.UsageError(f"several models were given, {' and '.join(given)}: choose one")
+    return given[0] if given else None
+
+
+def is_model(word: str) -> bool:
+    """Whether an argument that may be a text names a model: a GGUF file, a directory that exists, or a reference."""
+    if word.endswith(".gguf") or word.startswith("hf:"):
+        return " " not in word
+    return os.sep in word and os.path.exists(word)  # noqa: PTH110 - of a text, pathlib would say that it is too long
+
+
+def of_the_hub(repository: str | None) -> str | None:
+    """The reference that the value of ``--hf-repo`` stands for."""
+    return None if repository is None else f"hf:{repository.removeprefix('hf:')}"
+
+
+_MODEL_OPTION = click.option(
     "-m",
     "--model",
+    cls=Option,
+    other_names=other_names_of(fields_of(LoadOptions)["source"]),
     metavar="MODEL",
     type=click.Path(),  # only so that shells complete file names; loading checks that it exists
     help="A .gguf file, a Hugging Face directory, or a reference to the hub: hf:org/repo[@revision][:file]. "
     "Default: the small model that ships with pyggml.",
+)
+_HF_REPO_OPTION = click.option(
+    "-hf", "--hf-repo", metavar="ORG/REPO", help="A model of the hub: -hf org/repo:q4_k_m is -m hf:org/repo:q4_k_m."
 )
 
 
@@ -41,6 +96,19 @@ def estimate_options(function: _Function) -> _Function:
     """Adds the options of a model's ``estimate``, with any number of output types."""
     fields = fields_of(EstimateOptions).values()
     return _with_options(function, [field for field in fields if field.name != "source"])
+
+
+def named_like(name: str, *, own: str = "", **settings: Any) -> Callable[[_Function], _Function]:
+    """A decorator that adds an option with the names of a loading option, and everything else its own.
+
+    Args:
+        name: of the loading option.
+        own: replaces its long name, which then works too.
+        **settings: for click's option.
+    """
+    field = fields_of(LoadOptions)[name]
+    *letters, long = names_of(field)
+    return click.option(*letters, own or long, name, cls=Option, other_names=[long, *other_names_of(field)], **settings)
 
 
 def _with_options(function: _Function, fields: Sequence[Field]) -> _Function:
@@ -60,16 +128,16 @@ def field_option(
         default: the default shown in the help; None: the field's.
         **settings: for click's option; they override those derived from the field.
     """
-    name = field.name.replace("_", "-")
+    *letters, name = names_of(field)
     if bool in field.types:
         settings = {"is_flag": True, "default": None, **settings}
-        name = f"{name}/--no-{name}" if field.default else name
-    elif "type" not in settings:
-        settings |= {"type": field_type(field), "metavar": _metavar(field)}
+        name = f"{name}/--no-{name[2:]}" if field.default else name
+    else:
+        settings = {"metavar": _metavar(field), "type": field_type(field), **settings}
     shown = default_text(field.default if default is None else default)
     text = (help or sentence(field.help)) + (f"  [default: {shown}]" if shown else "")
-    letters = [f"-{field.letter}"] if field.letter else []
-    return click.option(*letters, f"--{name}", field.name, help=text, **settings)
+    settings = {"cls": Option, "other_names": other_names_of(field), **settings}
+    return click.option(*letters, name, field.name, help=text, **settings)
 
 
 def field_type(field: Field) -> ParamType:
@@ -135,7 +203,7 @@ class _CountOrAuto(ParamType):
 # What cannot be derived from the fields: files, repeated values, ranges that differ.
 _SPECIAL: dict[str, dict[str, Any]] = {
     "tokenizer": {"type": click.Path(), "metavar": "PATH"},
-    "n_gpu_layers": {"type": _CountOrAuto(0, None), "metavar": "N|auto"},  # -1 is for programs
+    "n_gpu_layers": {"type": _CountOrAuto(-1, None), "metavar": "N|auto"},
     "device": {
         "shell_complete": lambda _ctx, _param, begun: [
             name for name in ("auto", "cpu", "gpu", "cuda", "metal", "vulkan") if name.startswith(begun)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 #: Allows a command to replace an existing file.
-force_option = click.option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
+force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 
 
 def output_file(out: str, *sources: str | None, force: bool) -> Path:

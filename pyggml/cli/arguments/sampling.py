@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 import pyggml
-from pyggml.cli.arguments.options import ParamType, field_option, field_type
+from pyggml.cli.arguments.options import ParamType, field_option, field_type, other_names_of
 from pyggml.options import Field, fields_of
 from pyggml.sampling import SamplingParams
 
@@ -51,10 +53,43 @@ class _Bias(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The pair."""
-        token_id, equals, bias = value.partition("=")
-        if not equals:
+        parts = re.fullmatch(r"(\d+)(?:=|(?=[+-]))(.+)", value)  # 42=1.5, or 42+1.5 as in llama-cli
+        if parts is None:
             self.fail(f"{value!r} is not TOKEN_ID=NUMBER, such as 42=-inf.", param, ctx)
-        return click.INT.convert(token_id, param, ctx), click.FLOAT.convert(bias, param, ctx)
+        number: Any = parts[2]
+        return int(parts[1]), click.FLOAT.convert(number, param, ctx)
+
+
+class _Seed(click.IntRange):
+    """A seed. The tool ``llm`` has the system message behind the same letter."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number."""
+        if not re.fullmatch(r"-?\d+", str(value)):
+            self.fail(
+                f"{value!r} is not an integer. (A system message is --system TEXT, for 'pyggml chat'.)", param, ctx
+            )
+        return super().convert(value, param, ctx)
+
+
+class _TextOrFile(ParamType):
+    """A text that has a certain form, or the name of a file with one. Gives what messages call it, and the text."""
+
+    name = "text|file"
+
+    def __init__(self, form: str) -> None:
+        self._form = re.compile(form)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Where the text was, and the text."""
+        if self._form.search(value):
+            return "the text given", value
+        _FILE.convert(value, param, ctx)
+        return value, _text_of(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Completes names of files."""
+        return _FILE.shell_complete(ctx, param, incomplete)
 
 
 @dataclass(frozen=True)
@@ -67,6 +102,7 @@ class SamplingOption:
         many: whether the option may be repeated.
         value_of: turns what was given into the field's value.
         help: replaces the field's help.
+        other_names: what other tools call the option, besides the names of the field.
     """
 
     field: Field
@@ -74,11 +110,13 @@ class SamplingOption:
     many: bool = False
     value_of: Callable[[Any], Any] = lambda value: value
     help: str | None = None
+    other_names: tuple[str, ...] = ()
 
     def option(self, default: object) -> Callable[[_Function], _Function]:
         """A decorator that adds the option; see :func:`field_option`."""
         own = {"type": self.type, "multiple": self.many} if self.field.name in _SPECIAL else {}
-        return field_option(self.field, help=self.help, default=default, **own)
+        others = [*other_names_of(self.field), *self.other_names]
+        return field_option(self.field, help=self.help, default=default, other_names=others, **own)
 
     def parsed(self, text: str) -> Any:
         """The field's value, read from text.
@@ -142,15 +180,16 @@ def _text_of(path: str) -> str:
         raise click.ClickException(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
-def _schema_of(path: str) -> Any:
-    """The schema in a file, checked before a model is loaded for it."""
+def _schema_of(given: tuple[str, str]) -> Any:
+    """A schema, checked before a model is loaded for it."""
+    where, text = given
     try:
-        schema = json.loads(_text_of(path))
+        schema = json.loads(text)
         pyggml.grammar_of(schema)
     except json.JSONDecodeError as error:
-        raise click.ClickException(f"{path} is not valid JSON: {error}") from None
+        raise click.ClickException(f"{where} is not valid JSON: {error}") from None
     except (pyggml.InvalidParameterError, pyggml.GrammarError) as error:
-        raise click.ClickException(f"{path}: {error}") from None
+        raise click.ClickException(f"{where}: {error}") from None
     return schema
 
 
@@ -163,12 +202,23 @@ _SPECIAL: dict[str, dict[str, Any]] = {
         "help": "Maximum number of tokens to generate; -1: until the context is full.",
     },
     "stop": {"type": click.STRING, "many": True, "help": "Text that ends the generation; may be repeated."},
-    "json_schema": {
-        "type": _FILE,
-        "value_of": _schema_of,
-        "help": "File with a JSON schema that the text must match.",
+    "seed": {
+        "type": _Seed(-1, 2**32 - 2),
+        "value_of": lambda n: None if n == -1 else n,
+        "help": "Seed for random numbers. Default: a new one each time, as with -1.",
     },
-    "grammar": {"type": _FILE, "value_of": _text_of, "help": "File with a GBNF grammar that the text must match."},
+    "json_schema": {
+        "type": _TextOrFile(r"^\s*[{\[\"]|^\s*(true|false)\s*$"),
+        "value_of": _schema_of,
+        "other_names": ("-jf", "--json-schema-file"),
+        "help": "JSON schema that the text must match, or a file with one.",
+    },
+    "grammar": {
+        "type": _TextOrFile("::="),
+        "value_of": lambda given: given[1],
+        "other_names": ("--grammar-file",),
+        "help": "GBNF grammar that the text must match, or a file with one.",
+    },
     "stop_token_ids": {
         "type": _List("ids", click.INT),
         "help": "Token ids that end the generation, separated by commas.",

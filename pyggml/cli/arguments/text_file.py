@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from pyggml.cli.arguments.options import named_like
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 text_argument = click.argument("text", type=click.Path(allow_dash=True))
@@ -22,10 +24,10 @@ def chunk_options(function: _Function) -> _Function:
 
 
 _CHUNK_OPTIONS = [
-    click.option("-c", "--n-ctx", type=click.IntRange(16), default=512, show_default=True, help="Tokens in a chunk."),
+    named_like("n_ctx", type=click.IntRange(16), default=512, show_default=True, help="Tokens in a chunk."),
     click.option("--n-chunks", type=click.IntRange(1), help="Number of chunks to read. Default: all."),
-    click.option("--device", default="auto", show_default=True, help="auto, cpu, gpu, cuda, cuda:1, metal ..."),
-    click.option("-t", "--n-threads", type=click.IntRange(1, 512), help="Compute threads. Default: one per core."),
+    named_like("device", default="auto", show_default=True, help="auto, cpu, gpu, cuda, cuda:1, metal ..."),
+    named_like("n_threads", type=click.IntRange(1, 512), help="Compute threads. Default: one per core."),
 ]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyggml.cli.program import Command
+from pyggml.cli.arguments.options import named_like, of_the_hub
+from pyggml.cli.command import Command
 from pyggml.cli.show.terminal import json_option, print_json, progress
 from pyggml.options import LoadOptions, fields_of
 
@@ -19,24 +20,15 @@ if TYPE_CHECKING:
 
 
 _MOST = 1_000_000  # the largest number that any list may contain
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+_NONE: dict[str, Any] = {"none": None}
 
 
 def _list(
-    *names: str,
-    default: str,
-    help: str,
-    least: int | None = None,
-    words: dict[str, Any] | None = None,
-    choices: Sequence[str] = (),
-) -> Callable[[_Function], _Function]:
-    """An option that takes values separated by commas; repeated ones count once.
+    *, least: int | None = None, words: dict[str, Any] | None = None, choices: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Settings of an option that takes values separated by commas; repeated ones count once.
 
     Args:
-        *names: of the option.
-        default: its value if it is not given.
-        help: its help.
         least: the smallest integer allowed; None: the values are texts.
         words: other values, and what they stand for.
         choices: the texts allowed; none: any.
@@ -49,7 +41,7 @@ def _list(
         except ValueError as error:
             raise click.BadParameter(str(error), ctx, param) from None
 
-    return click.option(*names, default=default, metavar="LIST", callback=convert, help=help)
+    return {"metavar": "LIST", "callback": convert}
 
 
 def _value(word: str, least: int | None, words: dict[str, Any], choices: Sequence[str]) -> Any:
@@ -74,21 +66,24 @@ def _value(word: str, least: int | None, words: dict[str, Any], choices: Sequenc
     help="A .gguf file, a Hugging Face directory or a reference to the hub (hf:org/repo). May be repeated. The default "
     "is the model that ships with pyggml.",
 )
-@_list("-p", "--prompt", default="512", least=1, words={"none": None}, help="Prompt tokens to compute.")
-@_list("-n", "--generate", default="128", least=1, words={"none": None}, help="Tokens to generate.")
-@_list("-d", "--depth", default="0", least=0, help="Tokens already in the context at the start.")
-@_list("--parallel", default="1", least=1, help="Concurrent requests.")
-@_list("-t", "--n-threads", default="auto", least=1, words={"auto": None}, help="Compute threads.")
-@_list(
-    "--cache-type",
+@click.option(
+    "-hf", "--hf-repo", "hf_repos", multiple=True, metavar="ORG/REPO", help="A model of the hub: org/repo:q4_k_m."
+)
+@click.option("-p", "--prompt", **_list(least=1, words=_NONE), default="512", help="Prompt tokens to compute.")
+@click.option("-n", "--generate", **_list(least=1, words=_NONE), default="128", help="Tokens to generate.")
+@click.option("-d", "--depth", **_list(least=0), default="0", help="Tokens already in the context at the start.")
+@named_like("n_parallel", own="--parallel", **_list(least=1), default="1", help="Concurrent requests.")
+@named_like("n_threads", **_list(least=1, words={"auto": None}), default="auto", help="Compute threads.")
+@named_like(
+    "cache_type",
+    **_list(choices=fields_of(LoadOptions)["cache_type"].words),
     default="f16",
-    choices=fields_of(LoadOptions)["cache_type"].words,
     help="Element types of the key-value cache.",
 )
-@_list("-b", "--n-batch", default="2048", least=1, help="Maximum number of tokens in a forward pass.")
-@_list("--n-ubatch", default="512", least=1, help="Maximum number of tokens computed at once.")
-@_list("--device", default="auto", help="auto, cpu, gpu, cuda, cuda:1, metal ...")
-@_list("--n-gpu-layers", default="all", least=0, words={"all": None}, help="Layers on the GPU.")
+@named_like("n_batch", **_list(least=1), default="2048", help="Maximum number of tokens in a forward pass.")
+@named_like("n_ubatch", **_list(least=1), default="512", help="Maximum number of tokens computed at once.")
+@named_like("device", **_list(), default="auto", help="auto, cpu, gpu, cuda, cuda:1, metal ...")
+@named_like("n_gpu_layers", **_list(least=0, words={"all": None}), default="all", help="Layers on the GPU.")
 @click.option("-r", "--repetitions", default=5, type=click.IntRange(1), help="How often to measure each combination.")
 @click.option("--no-warm-up", is_flag=True, help="Count the first round too.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
@@ -96,6 +91,7 @@ def _value(word: str, least: int | None, words: dict[str, Any], choices: Sequenc
 @json_option
 def command(
     models: tuple[str, ...],
+    hf_repos: tuple[str, ...],
     repetitions: int,
     no_warm_up: bool,
     as_csv: bool,
@@ -118,7 +114,7 @@ def command(
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv cannot be combined: choose one.")
-    cases, sides = _cases(lists), _sides(models, lists)
+    cases, sides = _cases(lists), _sides([*models, *map(of_the_hub, hf_repos)], lists)
     drawing = _plot(plot)
     from pyggml.cli.bench import report
     from pyggml.cli.bench.measure import Bench
@@ -162,14 +158,14 @@ def _cases(lists: dict[str, list[Any]]) -> list[Case]:
         for n_tokens in lists[kind]
         if n_tokens is not None
         for n_depth in lists["depth"]
-        for n_parallel in lists["parallel"]
+        for n_parallel in lists["n_parallel"]
     ]
     if not found:
         raise click.UsageError("--prompt and --generate are both 'none': there is nothing to measure.")
     return found
 
 
-def _sides(models: tuple[str, ...], lists: dict[str, list[Any]]) -> list[Side]:
+def _sides(models: Sequence[str | None], lists: dict[str, list[Any]]) -> list[Side]:
     from pyggml.cli.bench.measure import Side
 
     names = ("device", "n_gpu_layers", "n_threads", "cache_type", "n_batch", "n_ubatch")

@@ -18,8 +18,9 @@ from pyggml.cli.chat.inputs import PlainReader, Reader, inputs_of, typed_inputs
 from pyggml.cli.chat.model import ChatModel
 from pyggml.cli.chat.parameters import DEFAULTS, MAX_TOKENS, MAX_TOKENS_THINKING, Parameters
 from pyggml.cli.chat.session import Session, Settings
+from pyggml.cli.command import Command
 from pyggml.cli.interrupts import Interrupts
-from pyggml.cli.program import INTERRUPTED, Command
+from pyggml.cli.program import INTERRUPTED
 from pyggml.cli.show.screen import Screen, obeys_escapes
 
 _SHOWN_DEFAULTS = {
@@ -32,7 +33,7 @@ _SHOWN_DEFAULTS = {
 @click.argument("words", metavar="[MODEL] [QUESTION]", nargs=-1)
 @model_option
 @click.option("-p", "--prompt", metavar="TEXT", help="The question, as QUESTION.")
-@click.option("-s", "--system", metavar="TEXT", default="", help="The system message.")
+@click.option("-sys", "--system", "--system-prompt", metavar="TEXT", default="", help="The system message.")
 @click.option(
     "--chat-template",
     metavar="TEMPLATE",

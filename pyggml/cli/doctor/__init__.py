@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyggml.cli.program import Command
+from pyggml.cli.command import Command
 from pyggml.cli.show.terminal import ENDLESS, console, json_option, print_json
 from pyggml.units import bytes_text
 

@@ -1,0 +1,86 @@
+"""The prompt of a command: from the command line, a file, and standard input."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import stat
+import sys
+
+import click
+
+_PATIENCE_S = 2.0  # how long standard input may be silent before the user is told what the command waits for
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def joined_prompt(typed: str | None, path: str | None, *, escape: bool) -> str:
+    r"""The texts of a file, of standard input and of the command line, in this order, a line each.
+
+    Standard input is read if a text is piped into it, as by ``llm`` and ollama, or if there is no other.
+
+    Args:
+        typed: on the command line; "-" stands for standard input.
+        path: of a file; "-" stands for standard input.
+        escape: read ``\n`` and the like in what was typed as llama-cli does.
+
+    Raises:
+        click.ClickException: there is no text, or it is not UTF-8.
+    """
+    texts = []
+    if path is not None and path != "-":
+        with click.open_file(path, "rb") as file:
+            texts.append(_decoded(path, file.read()))
+    if "-" in (typed, path):
+        texts.append(_standard_input())
+    elif typed is None and path is None:
+        if sys.stdin.isatty():
+            raise click.UsageError(
+                'give a PROMPT, --file FILE, or text on standard input (try "pyggml generate --help")'
+            )
+        texts.append(_standard_input())
+    elif _is_piped():
+        _say_if_silent()
+        texts.append(_standard_input())
+    if typed is not None and typed != "-":
+        texts.append(_unescaped(typed) if escape else typed)
+    text = "\n".join(filter(None, texts))
+    if not text:
+        raise click.UsageError("the prompt is empty")
+    return text
+
+
+def _is_piped() -> bool:
+    """Whether somebody chose standard input: a pipe, a socket or a file, not a terminal or ``/dev/null``."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except OSError:  # it is closed
+        return False
+    return not stat.S_ISCHR(mode)
+
+
+def _say_if_silent() -> None:
+    try:
+        is_ready = select.select([sys.stdin], [], [], _PATIENCE_S)[0]
+    except OSError:  # Windows asks only sockets
+        return
+    if not is_ready:
+        click.echo("pyggml: waiting for standard input, which goes before PROMPT (< /dev/null leaves it out)", err=True)
+
+
+def _standard_input() -> str:
+    return _decoded("standard input", sys.stdin.buffer.read())
+
+
+def _decoded(where: str, data: bytes) -> str:
+    try:
+        return data.decode().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{where} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+
+
+def _unescaped(text: str) -> str:
+    def character(escape: re.Match[str]) -> str:
+        return chr(int(escape[1][1:], 16)) if len(escape[1]) > 1 else _ESCAPES.get(escape[1], escape[1])
+
+    return re.sub(r"""\\(x[0-9a-fA-F]{2}|[nrt'"\\])""", character, text)
