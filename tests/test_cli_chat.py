@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import signal
@@ -599,6 +600,49 @@ def test_another_model_goes_on_with_the_conversation(tmp_path: Path) -> None:
     value = json.loads(saved.read_text())
     assert [message["content"] for message in value["messages"]] == [SKY, BLUE, GRASS, GREEN]
     assert (value["model"], value["sampling"]) == (str(other), {"temperature": 0.0})
+
+
+# Another model, where there is no room for two; and one without a template, after which the other comes back.
+NO_ROOM_FOR_TWO = """
+import resource, sys
+import pyggml
+from pyggml.cli.chat.model import ChatModel
+
+first, second, base, question = sys.argv[1:]
+with ChatModel(first, None, {"n_ctx": 100_000, "n_threads": 1}) as model:
+    def ask():
+        return model.llm.chat([{"role": "user", "content": question}], chat_template=model.templates).message.content
+    answer = ask()
+    with open("/proc/self/status") as status:
+        size = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmSize"))
+    resource.setrlimit(resource.RLIMIT_AS, (size + 110_000_000, resource.RLIM_INFINITY))
+    try:
+        pyggml.load(second, n_ctx=100_000, n_parallel=1, n_threads=1)
+        raise SystemExit("there is room for two")
+    except pyggml.OutOfMemoryError:
+        pass
+    model.change(second)
+    assert (model.facts.source, ask()) == (second, answer)
+    try:
+        model.change(base)
+        raise SystemExit("it has a template")
+    except pyggml.InvalidParameterError as error:
+        assert "chat template" in str(error), error
+    assert (model.facts.source, ask()) == (second, answer)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads how much memory is used from /proc")
+def test_another_model_where_there_is_no_room_for_two(tmp_path: Path) -> None:
+    other = tmp_path / "other.gguf"
+    other.symlink_to(SHIPPED_MODEL)
+    vocabulary = models.byte_vocabulary()
+    del vocabulary["tokenizer.chat_template"]
+    base = models.write_llama(tmp_path / "base.gguf", vocabulary)
+    command = [sys.executable, "-c", NO_ROOM_FOR_TWO, SHIPPED_MODEL, other, base, SKY]
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -302,6 +302,18 @@ def test_generated_text_is_broken_between_words(term: str, start: Start) -> None
     assert "".join(words) == "".join(text.split())
 
 
+def test_one_question_in_a_terminal(start: Start) -> None:
+    run = start("chat", SHIPPED_MODEL, SKY)
+    assert run.wait_for_exit() == 0
+    assert run.rows == [BLUE]
+    run = start("chat", *ENDLESS, "Tell me a story", columns=40)
+    run.wait_until(lambda: len(run.text) > 500, "an answer")
+    run.send("\x03")
+    assert run.wait_for_exit() == 130
+    assert run.rows[-1] == "[stopped]"
+    assert [row for row in run.rows if len(row.replace("^C", "")) >= 40] == []  # which the terminal shows
+
+
 def test_lines_follow_the_width_of_the_terminal(start: Start) -> None:
     chat = start("chat", SHIPPED_MODEL, columns=60)
     chat.wait_for_prompt()
