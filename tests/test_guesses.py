@@ -202,19 +202,20 @@ def test_what_is_shown_says_what_is_closed() -> None:
     assert repr(request) == "Request(running, 0 tokens read)"
     request.read_all()
     assert repr(request) == "Request(length, 3 tokens read)"
-    left, stream = engine.submit([5, 6], max_tokens=200, ignore_eos=True), llm.stream("a", max_tokens=3)
+    stream = llm.stream("a", max_tokens=3)
     assert repr(stream) == "Stream(running, 0 tokens read)"
     stream.finish()
     assert repr(stream) == "Stream(length, 3 tokens read)"
     assert repr(llm.astream("a")) == "AsyncStream(not started)"
     for each in (llm, llm.model, engine):
         assert "closed" not in repr(each)
+    waiting = [engine.submit([5, 6], max_tokens=200, ignore_eos=True) for _ in range(50)]
     llm.close()
     for each in (llm, llm.model, engine):
         assert repr(each).endswith(", closed)")
     with pytest.raises(pyggml.ClosedError):
-        left.read_all()
-    assert repr(left).startswith("Request(closed, ")
+        waiting[-1].read_all()
+    assert repr(waiting[-1]).startswith("Request(closed, ")
 
 
 # --- names -------------------------------------------------------------------------------------------------------
