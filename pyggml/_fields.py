@@ -199,6 +199,8 @@ def _unknown(cls: Any, name: str, known: Collection[str], answers: Mapping[str, 
 
 
 def _plain(type: Any) -> Any:
+    if isinstance(type, dataclasses.InitVar):
+        return type.type
     return get_args(type)[0] if get_origin(type) is Annotated else type
 
 

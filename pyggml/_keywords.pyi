@@ -68,3 +68,4 @@ class SamplingOverrides(TypedDict, total=False):
     timeout_s: float | None
     logprobs: int
     prompt_logprobs: int
+    response_format: Mapping[str, Any] | type | None

@@ -1,7 +1,7 @@
 """Sampling parameters, each declared once with its type, default, range and meaning."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Annotated, Any, ClassVar
 
 from pyggml import _habits
@@ -77,7 +77,9 @@ class Grammar:
 class SamplingParams:
     """How to choose tokens and when to stop. The defaults are greedy.
 
-    The constructor raises InvalidParameterError naming any bad field.
+    The constructor raises InvalidParameterError naming any bad field. It also takes ``response_format``, OpenAI's way
+    to set ``json_schema``: ``{"type": "json_object"}`` is any object, ``{"type": "json_schema", "json_schema":
+    {"schema": ...}}`` what matches the schema, ``{"type": "text"}`` any text; a Python type stands for its schema.
 
     Attributes:
         max_tokens: maximum number of tokens to generate.
@@ -177,9 +179,13 @@ class SamplingParams:
     timeout_s: Annotated[float | None, _NOT_NEGATIVE] = None
     logprobs: Annotated[int, _LOGPROBS] = 0
     prompt_logprobs: Annotated[int, _LOGPROBS] = 0
+    response_format: InitVar[Mapping[str, Any] | type | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, response_format: Mapping[str, Any] | type | None) -> None:
         check(self)
+        if response_format is not None:
+            self._require_no_form()
+            self._set(json_schema=_schema_of(response_format))
         self._set(dry_sequence_breakers=_breakers(self.dry_sequence_breakers))
         if self.samplers is not None:
             self._set(samplers=_sampler_names(self.samplers))
@@ -193,6 +199,12 @@ class SamplingParams:
     def _set(self, **fields: object) -> None:
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+
+    def _require_no_form(self) -> None:
+        """Refuses a grammar or a JSON schema beside ``response_format``."""
+        if self.grammar is not None or self.json_schema is not None:
+            other = "json_schema" if self.grammar is None else "grammar"
+            raise refused(f"response_format and {other} were both given: choose one")
 
     def _require_one_form(self) -> None:
         """Accepts a grammar or a JSON schema, not both, and neither with ``ignore_eos``."""
@@ -231,6 +243,24 @@ class SamplingParams:
 
 
 _SWITCHES = [field for field in fields_of(SamplingParams).values() if field.sampler]
+
+
+def _schema_of(response_format: Mapping[str, Any] | type) -> Any:
+    """The JSON schema that a response format stands for; None: any text."""
+    if not isinstance(response_format, Mapping):
+        return response_format
+    kind = response_format.get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return response_format.get("schema", {"type": "object"})  # with a schema, as llama-cpp-python takes it
+    form = response_format.get("json_schema", response_format)
+    if kind == "json_schema" and isinstance(form, Mapping) and form.get("schema") is not None:
+        return form["schema"]
+    raise refused(
+        "response_format must be {'type': 'text'}, {'type': 'json_object'} or {'type': 'json_schema', 'json_schema': "
+        f"{{'schema': ...}}}}, not {response_format!r}"
+    )
 
 
 def _require_text(name: str, text: object) -> None:

@@ -123,6 +123,21 @@ def test_what_cannot_be_kept_is_refused_before_reasoning(thinker: pyggml.LLM, na
         thinker.chat(ASKED, json_schema=schema, chat_template=template(name), max_tokens=1)
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [False, 5, "{", '{"type": "strin"}', {"a": 1j}, {"properties": {"a": {"not": {}}}}, "\0", {"$ref": "#/x"}],
+    ids=repr,
+)
+def test_errors_read_the_same_as_without_a_chat(thinker: pyggml.LLM, schema: Any) -> None:
+    with pytest.raises(pyggml.InferError) as caught:
+        thinker.generate("a", json_schema=schema, max_tokens=1)
+    for name in (None, THINKING[0]):
+        with pytest.raises(pyggml.InferError) as in_a_chat:
+            thinker.chat(ASKED, json_schema=schema, chat_template=name and template(name), max_tokens=1)
+        assert type(in_a_chat.value) is type(caught.value)
+        assert str(in_a_chat.value) == str(caught.value)
+
+
 @pytest.mark.parametrize("keyword", REFUSED)
 @pytest.mark.parametrize("name", [AS_ONE[0], ONE_BY_ONE[0], OWN_FORMAT[0]])
 @pytest.mark.parametrize("choice", ["auto", "required"])

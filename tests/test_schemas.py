@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import datetime as dt
 import enum
 import json
 import random
+import re
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Optional, TypedDict, Union
@@ -319,3 +321,91 @@ def test_types_as_schemas(llm: pyggml.LLM, annotation: Any) -> None:
 def test_an_argument_that_is_no_schema(llm: pyggml.LLM) -> None:
     with pytest.raises(pyggml.InvalidParameterError, match="cannot be expressed as a JSON schema"):
         llm.generate(STORY, json_schema=5)
+
+
+# --- any value -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schema", [{}, True, {"type": "object"}, {"properties": {"a": True}, "required": ["a"]}])
+def test_values_that_a_schema_leaves_open_end(llm: pyggml.LLM, schema: Any) -> None:
+    for seed in range(8):
+        done = llm.generate(STORY, json_schema=schema, temperature=1.0, seed=seed, max_tokens=2000)
+        if done.finish_reason == "stop":
+            validate(done.text, schema)
+            break
+    else:
+        pytest.fail("none of them ended")
+    assert llm.chat([{"role": "user", "content": "a"}], json_schema=schema, max_tokens=1).finish_reason == "length"
+
+
+def likely(llm: pyggml.LLM, *texts: str) -> dict[int, float]:
+    """A bias for tokens that are these texts, the first one strongest."""
+    ids = [llm.model.vocab.tokenize(text, add_special=False)[-1] for text in texts]
+    return {token_id: 900.0 - 100 * i for i, token_id in enumerate(ids)}
+
+
+def test_open_values_are_bounded(llm: pyggml.LLM) -> None:
+    nested = llm.generate("a", json_schema={}, logit_bias=likely(llm, "["), max_tokens=20).text
+    assert nested.startswith("[" * 5)
+    assert not nested.startswith("[" * 6)
+    items = llm.generate("a", json_schema={}, logit_bias=likely(llm, ",", "[", "0"), max_tokens=300).text
+    assert "".join(items.split()).startswith("[[[[[" + ",".join("0" * 100) + "]")
+    text = llm.generate("a", json_schema={}, logit_bias=likely(llm, "b", '"'), max_tokens=2000)
+    assert (json.loads(text.text), text.finish_reason) == ("b" * 1000, "stop")
+
+
+# --- OpenAI's way to say it ------------------------------------------------------------------------------------------
+
+
+def test_response_formats() -> None:
+    schema = {"type": "integer", "minimum": 3}
+    for given, expected in (
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, {"type": "object"}),
+        ({"type": "json_object", "schema": schema}, schema),  # llama-cpp-python
+        ({"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": schema}}, schema),
+        ({"type": "json_schema", "name": "n", "schema": schema}, schema),  # OpenAI's responses
+        (Person, Person),
+    ):
+        params = pyggml.SamplingParams(response_format=given)
+        assert params.json_schema == expected
+        assert dataclasses.replace(params, seed=3).json_schema == expected
+        assert params == pyggml.SamplingParams(json_schema=expected)
+
+
+def test_generating_in_a_response_format(llm: pyggml.LLM) -> None:
+    given = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": ["red", "blue"]}}}
+    messages = [{"role": "user", "content": "Which colour?"}]
+    for done in (
+        llm.generate(STORY, response_format=given),
+        llm.stream(STORY, pyggml.SamplingParams(seed=1), response_format=given).finish(),
+        *llm.generate_n(STORY, 2, response_format=given),
+        *llm.generate_batch([STORY], response_format=given),
+        llm.chat(messages, response_format=given),
+        asyncio.run(llm.achat(messages, response_format=given)),
+    ):
+        assert json.loads(done.text) in ("red", "blue")
+    plain = llm.generate(STORY, max_tokens=5, response_format={"type": "text"})
+    assert plain.text == llm.generate(STORY, max_tokens=5).text
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"type": "json"}, "response_format must be {'type': 'text'}, {'type': 'json_object'} or"),
+        ({"type": "json_schema"}, "'json_schema': {'schema': ...}}, not {'type': 'json_schema'}"),
+        ({"properties": {}}, "response_format must be"),
+        (5, "5 cannot be expressed as a JSON schema"),
+    ],
+    ids=repr,
+)
+def test_other_response_formats(llm: pyggml.LLM, given: Any, said: str) -> None:
+    with pytest.raises(pyggml.InvalidParameterError, match=re.escape(said)):
+        llm.generate(STORY, response_format=given)
+
+
+@pytest.mark.parametrize("other", [{"json_schema": {}}, {"grammar": 'root ::= "a"'}])
+def test_one_form_at_a_time(llm: pyggml.LLM, other: dict[str, Any]) -> None:
+    for call in (lambda **form: llm.generate(STORY, **form), lambda **form: pyggml.SamplingParams(**form)):
+        with pytest.raises(pyggml.InvalidParameterError, match=f"response_format and {next(iter(other))} were both"):
+            call(response_format={"type": "json_object"}, **other)

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Annotated, get_args, get_origin
 
 import pyggml
-from pyggml.options import EstimateOptions, LoadOptions, fields_of
+from pyggml._fields import parameters_of
+from pyggml.options import EstimateOptions, LoadOptions
 from pyggml.sampling import SamplingParams
 
 PAGE = Path(pyggml.__file__).parent / "_keywords.pyi"
@@ -46,7 +47,7 @@ def page() -> str:
 
 def _typed_dict(name: str, cls: type, without: set[str]) -> str:
     types = {field: type for each in reversed(cls.__mro__[:-1]) for field, type in _declared(each)}
-    lines = [f"    {field}: {types[field]}\n" for field in fields_of(cls) if field not in without]
+    lines = [f"    {field}: {types[field]}\n" for field in parameters_of(cls) if field not in without]
     return f"class {name}(TypedDict, total=False):\n{''.join(lines)}"
 
 
@@ -60,7 +61,9 @@ def _declared(cls: type) -> Iterator[tuple[str, str]]:
 
 
 def _plain(annotation: ast.expr, names: dict[str, object]) -> str:
-    """The bare type of an annotation that is, or is an alias of, `Annotated`."""
+    """The bare type of an annotation that is, or is an alias of, `Annotated`, or that is an `InitVar`."""
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "InitVar":
+        return ast.unparse(annotation.slice)
     if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Annotated":
         assert isinstance(annotation.slice, ast.Tuple)
         annotation = annotation.slice.elts[0]

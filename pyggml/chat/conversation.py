@@ -16,7 +16,7 @@ from pyggml.generation.engine import TokenIds
 from pyggml.generation.job import TOKENS_PER_LOOK, Job
 from pyggml.generation.request import Request
 from pyggml.generation.stream import Assembly, BaseStream
-from pyggml.schema import schema_of
+from pyggml.schema.grammar import as_text
 from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer
 from pyggml.types import Grammar, SamplingParams
 
@@ -246,7 +246,7 @@ def _form(params: SamplingParams) -> dict[str, Any]:
     """The required form of the answer, as arguments for :meth:`ChatTemplates.render`."""
     schema, grammar = params.json_schema, params.grammar
     if schema is not None:
-        return {"json_schema": schema if isinstance(schema, (str, Mapping)) else schema_of(schema)}
+        return {"json_schema": as_text(schema)}
     if grammar is not None:
         return {"grammar": grammar.text if isinstance(grammar, Grammar) else grammar}
     return {}

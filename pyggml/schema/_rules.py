@@ -31,10 +31,6 @@ _COMMON = {
     "number": 'integer ("." [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?',
     "boolean": '"true" | "false"',
     "null": '"null"',
-    "value": "string | number | boolean | null | array | object",
-    "array": '"[" space (value ("," space value)*)? space "]"',
-    "object": '"{" space (member ("," space member)*)? space "}"',
-    "member": 'key ":" space value',
 }
 
 _FORMATS = {
@@ -59,6 +55,12 @@ _INTEGER_FORMATS = {"int32": 2**31, "int64": 2**63}
 _FREE_FORMATS = ("password", "float", "double", "textarea")  # do not restrict the text
 
 _MAX_MULTIPLES = 2_000
+
+# Bounds of values that a schema says nothing about, so that a model cannot generate one endlessly. They are ours, and
+# wide enough for what is usually written as JSON.
+_FREE_DEPTH = 5
+_FREE_ITEMS = 100
+_FREE_CHARS = 1_000
 
 # Keywords that a grammar cannot express; refused wherever they would matter.
 _REFUSED = (
@@ -120,7 +122,7 @@ class Converter:
     def _visit(self, schema: Any, place: str) -> str:
         """A grammar expression for one schema."""
         if schema is True or schema == {}:
-            return self._common("value")
+            return self._free_value(_FREE_DEPTH)
         if schema is False:
             raise self._refuse(place, "no value can match")
         if not isinstance(schema, dict):
@@ -185,6 +187,22 @@ class Converter:
             return method(schema, place)
         finally:
             self._open = around
+
+    # --- any value ----------------------------------------------------------------------------------------
+
+    def _free_value(self, depth: int) -> str:
+        """Any value with at most ``depth`` arrays and objects inside each other."""
+        text = f'"\\"" {_gbnf.repeated(self._common("char"), 0, _FREE_CHARS, self._add)} "\\""'
+        kinds = [self._add(text), *map(self._common, ("number", "boolean", "null"))]
+        if depth > 0:
+            array = f'"[" space {self._list(self._free_value(depth - 1), 0, _FREE_ITEMS)} space "]"'
+            kinds += [self._add(array), self._free_object(depth)]
+        return self._add(" | ".join(kinds))
+
+    def _free_object(self, depth: int) -> str:
+        self._common("space")
+        member = self._add(f'{self._common("key")} ":" space {self._free_value(depth - 1)}')
+        return self._add(f'"{{" space {self._list(member, 0, _FREE_ITEMS)} space "}}"')
 
     # --- numbers ------------------------------------------------------------------------------------------
 
@@ -338,7 +356,7 @@ class Converter:
         least, most = self._counts(schema, "minProperties", "maxProperties", place)
         properties, required, additional = _merge.members_of(schema, place)
         if not properties and additional is True and least == 0 and most is None:
-            return self._common("object")
+            return self._free_object(_FREE_DEPTH)
         members: list[tuple[str, bool]] = []
         for name, (each, where) in properties.items():
             if each is False and name not in required:

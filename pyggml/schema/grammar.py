@@ -1,8 +1,9 @@
 """Converts JSON schemas to grammars. Every text that such a grammar allows is valid JSON and matches the schema.
 
 A grammar may allow less than its schema: members come in the schema's order, an object with named members has no others
-unless ``additionalProperties`` allows them, free names have at most 40 characters, and there is no 29th of February. It
-never allows more: a keyword that a grammar cannot express is refused by name.
+unless ``additionalProperties`` allows them, free names have at most 40 characters, values that the schema says nothing
+about are bounded, and there is no 29th of February. It never allows more: a keyword that a grammar cannot express is
+refused by name.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def grammar_of(schema: Mapping[str, Any] | str | object) -> str:
             the place as a JSON pointer.
         InvalidParameterError: as :func:`as_text`.
     """
-    return _converted(schema if isinstance(schema, str) else as_text(schema))
+    return _converted(as_text(schema))
 
 
 def with_prefix(grammar: str, prefix: str) -> str:
@@ -58,11 +59,13 @@ def parsed(schema: str) -> Any:
 
 
 def as_text(schema: object) -> str:
-    """Converts a JSON schema, or a type with a schema, to JSON text.
+    """Converts a JSON schema, or a type with a schema, to JSON text. Text is returned unchanged.
 
     Raises:
         InvalidParameterError: the mapping does not consist of JSON values, or the type cannot be expressed as a schema.
     """
+    if isinstance(schema, str):
+        return schema
     if not isinstance(schema, (Mapping, bool)):
         schema = schema_of(schema)
     try:
