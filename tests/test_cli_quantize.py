@@ -82,6 +82,35 @@ def test_quantize_shows_how_far_it_is_and_stops_at_ctrl_c(floats: Path, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("q4", "q4_k_m, q4_k_s, q4_1 or q4_0"),
+        ("Q4_K", "q4_k_m or q4_k_s"),
+        ("int4", "q4_k_m, q4_k_s or q4_0"),
+        ("4bit", "q4_k_m, q4_k_s or q4_0"),
+        ("int8", "q8_0"),
+        ("fp16", "f16 or bf16"),
+        ("float32", "f32"),
+        ("bf-16", "bf16"),
+    ],
+)
+def test_types_by_other_names(typed: str, meant: str, tmp_path: Path) -> None:
+    expected = rf"did you mean {meant}( or f16)?\?"
+    assert re.search(expected, fails(2, "quantize", SHIPPED_MODEL, tmp_path / "out.gguf", typed))
+    for call in (library.quantize, library.convert):
+        with pytest.raises(library.InvalidParameterError, match=expected):
+            call(SHIPPED_MODEL, tmp_path / "out.gguf", typed)
+
+
+def test_quantize_with_its_arguments_as_other_tools_have_them() -> None:
+    expected = "type 'pyggml quantize model.gguf model-q4_k_m.gguf q4_k_m'"
+    assert f"OUT is missing: {expected}" in fails(2, "quantize", "model.gguf", "q4_k_m")
+    expected = "type 'pyggml quantize model.gguf out.gguf q4_k_m'"
+    assert f"the type comes last: {expected}" in fails(2, "quantize", "model.gguf", "q4_k_m", "out.gguf")
+    assert "Missing argument 'OUT'" in fails(2, "quantize", "model.gguf")
+
+
 def test_quantize_refuses_in_one_line(floats: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.gguf"
     assert "Missing argument 'TYPE'" in fails(2, "quantize", floats, out)

@@ -8,13 +8,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from command import fails, interrupted, pyggml
+from command import called, fails, interrupted, pyggml
 from hf_llama import HFLlama
 from terminal import Terminal
 
-from pyggml.cli.arguments.file_types import FILE_TYPES, OUTTYPES
+from pyggml import mixture
+from pyggml.file_types import FILE_TYPES
 from pyggml.gguf import GGUFReader
-from pyggml.importer import encoding
 from pyggml.units import bytes_text, count_text, seconds_text
 
 
@@ -34,9 +34,8 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- in common --------------------------------------------------------------------------------------------------
 
 
-def test_the_types_in_the_help_are_those_of_the_library() -> None:
-    assert sorted(OUTTYPES) == sorted(encoding.OUTTYPES)
-    assert set(FILE_TYPES) == {*OUTTYPES} - {"auto"}
+def test_the_types_are_those_of_the_engine() -> None:
+    assert sorted(FILE_TYPES) == sorted(mixture.FILE_TYPES)
 
 
 def test_numbers_are_short() -> None:
@@ -69,6 +68,12 @@ def test_convert_as_json(tiny: Path, tmp_path: Path) -> None:
     assert done["types"] == {"F32": 5, "Q8_0": 16}
     assert done["n_bytes"] == out.stat().st_size
     assert len(done["notes"]) == 1
+
+
+def test_convert_takes_the_type_as_the_library_does(tiny: Path, tmp_path: Path) -> None:
+    assert json.loads(called("convert", tiny, tmp_path / "a.gguf", "q8_0", "--json").out)["types"]["Q8_0"] == 16
+    assert "choose one" in fails(2, "convert", tiny, tmp_path / "b.gguf", "q8_0", "--outtype", "q4_0")
+    assert "did you mean q4_k_m or q4_k_s?" in fails(2, "convert", tiny, tmp_path / "b.gguf", "--outtype", "Q4_K")
 
 
 def test_convert_shows_how_far_it_is_on_a_terminal(long: Path, tmp_path: Path) -> None:

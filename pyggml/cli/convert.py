@@ -7,41 +7,51 @@ from pathlib import Path
 import click
 
 import pyggml
-from pyggml.cli.arguments.file_types import OUTTYPES, TYPES_EPILOG, imatrix_option, threads_option, type_choice
+from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option, threads_option
 from pyggml.cli.arguments.output_file import force_option, output_file
 from pyggml.cli.command import Command
 from pyggml.cli.show.conversion import write_and_show
 from pyggml.cli.show.terminal import json_option
+from pyggml.file_types import OUTTYPES
 
 
 @click.command("convert", cls=Command, epilog=TYPES_EPILOG)
 @click.argument("directory", type=click.Path())
 @click.argument("out", type=click.Path())
+@click.argument("type", type=FileType(OUTTYPES), metavar="[TYPE]", required=False)
 @click.option(
     "--outtype",
-    type=type_choice(OUTTYPES),
+    type=FileType(OUTTYPES),
     metavar="TYPE",
-    default="auto",
-    show_default=True,
-    help="Type of the weights in OUT; auto keeps their precision.",
+    help="The same as TYPE: type of the weights in OUT; auto keeps their precision.  [default: auto]",
 )
 @imatrix_option
 @threads_option
 @force_option
 @json_option
 def command(
-    directory: str, out: str, outtype: str, imatrix: str | None, n_threads: int | None, force: bool, as_json: bool
+    directory: str,
+    out: str,
+    type: str | None,
+    outtype: str | None,
+    imatrix: str | None,
+    n_threads: int | None,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Convert the model in a Hugging Face DIRECTORY to the GGUF file OUT.
 
     DIRECTORY has config.json, safetensors and a tokenizer, or is a reference to the hub: hf:org/repo. OUT appears only
     when it is complete: if the command is interrupted, it leaves nothing behind.
     """
+    if type is not None and outtype is not None:
+        raise click.UsageError("TYPE and --outtype were both given: choose one")
+    name = type or outtype or "auto"
     target = output_file(out, directory, imatrix, force=force)
     write_and_show(
         "converting",
         _checkpoint_bytes(Path(directory)),
-        lambda report: pyggml.convert(directory, target, outtype, report, imatrix=imatrix, n_threads=n_threads),
+        lambda report: pyggml.convert(directory, target, name, report, imatrix=imatrix, n_threads=n_threads),
         as_json=as_json,
     )
 

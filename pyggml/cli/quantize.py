@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import click
 
 import pyggml
-from pyggml.cli.arguments.file_types import FILE_TYPES, TYPES_EPILOG, imatrix_option, threads_option, type_choice
+from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option, threads_option
 from pyggml.cli.arguments.output_file import force_option, output_file
 from pyggml.cli.command import Command
 from pyggml.cli.show.conversion import write_and_show
 from pyggml.cli.show.terminal import json_option
+from pyggml.file_types import FILE_TYPES
+
+_TYPE = FileType(FILE_TYPES)
 
 
 @click.command("quantize", cls=Command, epilog=TYPES_EPILOG)
 @click.argument("source", type=click.Path())
-@click.argument("out", type=click.Path())
-@click.argument("type", type=type_choice(FILE_TYPES), metavar="TYPE")
+@click.argument("out", metavar="OUT", required=False, type=click.Path())
+@click.argument("type", metavar="TYPE", required=False, shell_complete=_TYPE.shell_complete)
 @imatrix_option
 @click.option(
     "--tensor-type",
@@ -39,8 +43,8 @@ from pyggml.cli.show.terminal import json_option
 @json_option
 def command(
     source: str,
-    out: str,
-    type: str,
+    out: str | None,
+    type: str | None,
     imatrix: str | None,
     tensor_types: tuple[str, ...],
     keep: tuple[str, ...],
@@ -54,6 +58,7 @@ def command(
     The weights of SOURCE should be floats, which `pyggml convert` keeps. OUT appears only when it is complete: if the
     command is interrupted, it leaves nothing behind.
     """
+    out, type = _out_and_type(source, out, type)
     types = dict(_pattern_and_type(each) for each in tensor_types)
     target = output_file(out, source, imatrix, force=force)
     write_and_show(
@@ -72,6 +77,20 @@ def command(
         ),
         as_json=as_json,
     )
+
+
+def _out_and_type(source: str, out: str | None, type: str | None) -> tuple[str, str]:
+    """The last two arguments. llama-quantize leaves OUT out, and other tools have the type before it."""
+    if out is not None and out.lower() in FILE_TYPES and (type is None or type.lower() not in FILE_TYPES):
+        file = type or f"{Path(source).stem}-{out.lower()}.gguf"
+        line = shlex.join(["pyggml", "quantize", source, file, out])
+        raise click.UsageError(f"{'OUT is missing' if type is None else 'the type comes last'}: type '{line}'")
+    if out is None or type is None:
+        context = click.get_current_context()
+        missing = "out" if out is None else "type"
+        param = next(each for each in context.command.params if each.name == missing)
+        raise click.MissingParameter(ctx=context, param=param)
+    return out, _TYPE.convert(type, None, click.get_current_context())
 
 
 def _pattern_and_type(given: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pyggml import mixture
 from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.families import Layout, Sizes
+from pyggml.file_types import OUTTYPES, file_type
 from pyggml.imatrix import ImportanceMatrix
 from pyggml.importer.plan import PlannedTensor
 from pyggml.mixture import FILE_TYPES, Choice, Mixable
@@ -21,9 +22,6 @@ from pyggml.quant import GGMLType
 from pyggml.weights import Floats, Weight, encode
 
 _PLAIN = {"f32": GGMLType.F32, "f16": GGMLType.F16, "bf16": GGMLType.BF16}
-
-#: Valid output types: "auto" keeps the checkpoint's types, the others are the engine's names.
-OUTTYPES: tuple[str, ...] = ("auto", *sorted(FILE_TYPES))
 
 # Element types whose file type has another name.
 _FILE_TYPE_OF = {GGMLType.MXFP4: "mxfp4_moe"}
@@ -39,10 +37,7 @@ def require_outtype(outtype: object) -> str:
     Raises:
         InvalidParameterError: there is no such output type.
     """
-    name = outtype.lower() if isinstance(outtype, str) else ""
-    if name not in OUTTYPES:
-        raise InvalidParameterError(f"outtype is {outtype!r}; choose one of {', '.join(OUTTYPES)}")
-    return name
+    return file_type("outtype", outtype, OUTTYPES)
 
 
 def choose_types(

@@ -14,6 +14,7 @@ import numpy as np
 
 from pyggml import mixture, quant
 from pyggml.errors import InvalidParameterError, ModelLoadError
+from pyggml.file_types import file_type
 from pyggml.files.disk import room_for, target_path
 from pyggml.files.model_files import gguf_at
 from pyggml.gguf import GGUFWriter, ValueType
@@ -69,7 +70,7 @@ def quantize(
         InvalidParameterError: an argument is invalid, the mixture needs importances that were not given, or the source
             is already quantised.
     """
-    name = _file_type(ftype)
+    name = file_type("ftype", ftype)
     threads = encodings.n_threads(checked_threads(n_threads))
     target = target_path("dst", dst)
     wishes = _Wishes(tensor_types or {}, keep)
@@ -144,13 +145,6 @@ def _element_type(name: object) -> GGMLType:
     if type is None:
         raise InvalidParameterError(f"{name!r} is not an element type; choose one of {', '.join(types)}")
     return type
-
-
-def _file_type(ftype: object) -> str:
-    name = ftype.lower() if isinstance(ftype, str) else ""
-    if name not in mixture.FILE_TYPES:
-        raise InvalidParameterError(f"ftype is {ftype!r}; choose one of {', '.join(sorted(mixture.FILE_TYPES))}")
-    return name
 
 
 def _require_another(target: Path, source: GGUFSource) -> None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from pyggml.cli.arguments.file_types import OUTTYPES, type_choice
+from pyggml.cli.arguments.file_types import FileType
 from pyggml.cli.command import Option
+from pyggml.file_types import OUTTYPES
 from pyggml.options import EstimateOptions, Field, LoadOptions, fields_of
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ _SPECIAL: dict[str, dict[str, Any]] = {
         ]
     },
     "outtype": {
-        "type": type_choice(OUTTYPES),
+        "type": FileType(OUTTYPES),
         "multiple": True,
         "metavar": "TYPE",
         "help": "Estimate for weights converted to this type. May be repeated.",
