@@ -39,15 +39,29 @@ def joined_prompt(typed: str | None, path: str | None, *, escape: bool) -> str:
                 'give a PROMPT, --file FILE, or text on standard input (try "pyggml generate --help")'
             )
         texts.append(_standard_input())
-    elif _is_piped():
-        _say_if_silent()
-        texts.append(_standard_input())
+    else:
+        texts.append(piped_text("PROMPT"))
     if typed is not None and typed != "-":
         texts.append(_unescaped(typed) if escape else typed)
     text = "\n".join(filter(None, texts))
     if not text:
         raise click.UsageError("the prompt is empty")
     return text
+
+
+def piped_text(before: str) -> str:
+    """The text that is piped to the command, without the newline at its end; "" if there is none.
+
+    Args:
+        before: what it goes before, for the user who waits without knowing for what.
+
+    Raises:
+        click.ClickException: it is not UTF-8.
+    """
+    if not _is_piped():
+        return ""
+    _say_if_silent(before)
+    return _standard_input()
 
 
 def _is_piped() -> bool:
@@ -59,13 +73,15 @@ def _is_piped() -> bool:
     return not stat.S_ISCHR(mode)
 
 
-def _say_if_silent() -> None:
+def _say_if_silent(before: str) -> None:
     try:
         is_ready = select.select([sys.stdin], [], [], _PATIENCE_S)[0]
     except OSError:  # Windows asks only sockets
         return
     if not is_ready:
-        click.echo("pyggml: waiting for standard input, which goes before PROMPT (< /dev/null leaves it out)", err=True)
+        click.echo(
+            f"pyggml: waiting for standard input, which goes before {before} (< /dev/null leaves it out)", err=True
+        )
 
 
 def _standard_input() -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import click
 
 from pyggml.cli.arguments.model import looks_like_model
+from pyggml.cli.arguments.prompt import piped_text
 
 
 def model_and_question(words: Sequence[str], model: str | None, prompt: str | None) -> tuple[str | None, str | None]:
@@ -40,11 +40,5 @@ def with_standard_input(question: str) -> str:
     Raises:
         click.ClickException: that is not UTF-8.
     """
-    if sys.stdin.isatty():
-        return question
-    try:
-        piped = sys.stdin.buffer.read().decode().strip("\r\n")
-    except UnicodeDecodeError as error:
-        where = f"{error.reason} at byte {error.start}"
-        raise click.ClickException(f"standard input is not UTF-8 text: {where}") from None
+    piped = piped_text("QUESTION")
     return f"{piped}\n\n{question}" if piped else question
