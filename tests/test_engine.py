@@ -20,6 +20,7 @@ from event_loops import is_idle, until
 
 import pyggml
 from pyggml import Context, Engine, Model, lib
+from pyggml.schema import grammar as schema_grammar
 
 LONG: dict[str, Any] = {"max_tokens": 100_000, "ignore_eos": True}
 
@@ -262,6 +263,41 @@ class TestInALoop:
                 await task
             del task
             gc.collect()
+
+        run(main())
+        until(lambda: is_idle(engine))
+
+    def test_new_grammars_are_compiled_outside_the_loop(
+        self, engine: Engine, prompts: list[list[int]], run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real, threads = schema_grammar.grammar_of, set()
+
+        def grammar_of(schema: object) -> str:
+            threads.add(threading.get_ident())
+            return real(schema)
+
+        async def main() -> list[int]:
+            with pytest.raises(pyggml.GrammarError):
+                await engine.asubmit(prompts[0], grammar="root ::= missing")
+            request = await engine.asubmit(prompts[0], json_schema={"type": "boolean"}, max_tokens=40)
+            return await request.aread_all()
+
+        monkeypatch.setattr(schema_grammar, "grammar_of", grammar_of)
+        answer = engine.model.vocab.detokenize(run(main()))
+        assert answer in ("true", "false")
+        assert threads
+        assert threading.get_ident() not in threads
+
+    def test_cancelled_while_it_is_submitted(
+        self, engine: Engine, prompts: list[list[int]], run: Callable[..., Any]
+    ) -> None:
+        async def main() -> None:
+            for _ in range(20):
+                task = asyncio.create_task(engine.asubmit(prompts[0], **LONG))
+                await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
 
         run(main())
         until(lambda: is_idle(engine))

@@ -121,7 +121,7 @@ class Engine(Owner):
         """Queues a generation and returns at once.
 
         Submit it in the event loop in which it is read, or anywhere for threads. A grammar or a JSON schema that the
-        model has not had before is compiled here; later requests share it.
+        model has not had before is compiled here, which :meth:`asubmit` does in a thread; later requests share it.
 
         Args:
             token_ids: the prompt.
@@ -138,15 +138,15 @@ class Engine(Owner):
             QueueFullError: ``max_queue`` requests are already waiting; see :meth:`when_there_is_room`.
             ClosedError: the engine was closed.
         """
-        if isinstance(token_ids, (str, bytes)):
-            raise errors.InvalidParameterError("an engine takes token ids, not text: tokenize it first, or use an LLM")
-        params = merge(params, overrides)
-        if params.stop:
-            raise errors.InvalidParameterError(
-                "an engine has no tokenizer to find stop strings with: pass stop_token_ids, or read the tokens and "
-                "cancel() the request"
-            )
-        return self.start(self.prepared(token_ids, params), params.timeout_s, line=_line_here())
+        return self._submit(token_ids, merge(params, overrides), _line_here())
+
+    async def asubmit(
+        self, token_ids: TokenIds, params: SamplingParams | None = None, **overrides: Unpack[SamplingOverrides]
+    ) -> Request:
+        """As :meth:`submit`, for new grammars and schemas in an event loop, which goes on while they are compiled."""
+        from asyncio import to_thread
+
+        return await to_thread(self._submit, token_ids, merge(params, overrides), _line_here())
 
     def when_there_is_room(self, attempt: Callable[[], T], deadline: float | None = None) -> T:
         """Retries ``attempt`` until the queue has room, and returns its result.
@@ -298,6 +298,16 @@ class Engine(Owner):
             ClosedError: the engine was closed. If it is closed later, the waker is notified too.
         """
         errors.call(lib.pyg_engine_ask_for_room, self._handle, waker.handle, tag)
+
+    def _submit(self, token_ids: TokenIds, params: SamplingParams, line: Line | None) -> Request:
+        if isinstance(token_ids, (str, bytes)):
+            raise errors.InvalidParameterError("an engine takes token ids, not text: tokenize it first, or use an LLM")
+        if params.stop:
+            raise errors.InvalidParameterError(
+                "an engine has no tokenizer to find stop strings with: pass stop_token_ids, or read the tokens and "
+                "cancel() the request"
+            )
+        return self.start(self.prepared(token_ids, params), params.timeout_s, line=line)
 
     def _ends(self, stop_token_ids: Iterable[int] | None) -> tuple[int, ...]:
         if stop_token_ids is None:
