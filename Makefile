@@ -18,7 +18,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 # know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all lint format stubs reference compare stress fuzz asan tsan wheel wheel-test portable portable-test bench clean
+.PHONY: help build demo test test-all lint format stubs reference outputs compare comparison stress fuzz asan tsan wheel wheel-test portable portable-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -87,6 +87,14 @@ portable-test: portable ## test that wheel, installed and then moved to another 
 compare: build ## compare imported models with transformers' and compressed-tensors' own; TRANSFORMERS_PYTHON has both
 	$(BIN)/python tools/compare_with_transformers.py --python $(TRANSFORMERS_PYTHON)
 	$(BIN)/python tools/compare_with_compressed_tensors.py --python $(TRANSFORMERS_PYTHON)
+
+outputs: build ## write what the examples of README and docs print, after a change to the shipped model
+	$(BIN)/python tools/update_outputs.py
+
+comparison: build ## measure the README's comparison with other libraries, and draw its plot; half an hour on two idle cores
+	$(BIN)/python benchmarks/compare_features.py
+	$(BIN)/python benchmarks/callers.py
+	$(BIN)/python tools/make_comparison.py
 
 bench: build ## measure every claim of docs/benchmarks.md, about half an hour on two idle cores
 	$(BIN)/python benchmarks/run_all.py

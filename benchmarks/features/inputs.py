@@ -147,10 +147,9 @@ def broken_files(model: Path, folder: Path) -> list[Path]:
         "a layer that is not there": whole[:block_count] + (9).to_bytes(4, "little") + whole[block_count + 4 :],
         "no heads": _with_number(whole, b"llama.attention.head_count", 0),
         "wrong width": _with_number(whole, b"llama.embedding_length", 255),
-        "first token outside the vocabulary": _with_number(whole, b"tokenizer.ggml.bos_token_id", 10**9),
         "heads that do not divide": _with_number(whole, b"llama.attention.head_count_kv", 3),
         "odd rotation": _with_number(whole, b"llama.rope.dimension_count", 63),
-        "no context": _with_number(whole, b"llama.context_length", 0),
+        "epsilon that is no number": _with_number(whole, b"llama.attention.layer_norm_rms_epsilon", 0x7FC00000),
     }
     paths = []
     for name, content in contents.items():

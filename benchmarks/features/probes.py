@@ -26,9 +26,18 @@ from typing import Any, Protocol
 Result = dict[str, Any]
 Files = dict[str, str]
 
-BEGINNINGS = [f"Once upon a time, there was a little {name}" for name in
-              ("dog", "cat", "owl", "fox", "bird", "frog", "boy", "girl")]  # fmt: skip
+BEGINNING = "Once upon a time"
 SKY = "What colour is the sky?"
+QUESTIONS = (
+    SKY,
+    "What colour is grass?",
+    "What colour is snow?",
+    "What does a cow say?",
+    "What does a dog say?",
+    "How many legs does a dog have?",
+    "How many legs does a bird have?",
+    "How many legs does a spider have?",
+)
 
 
 @dataclass
@@ -59,19 +68,19 @@ class Side(Protocol):
 
 
 def threads(side: Side, files: Files) -> Result:
-    """Eight threads on one model without a lock, beside the same prompts one after the other."""
+    """Eight threads ask one model without a lock; each has the answers of one thread to compare with."""
     side.load(files["model"], n_parallel=8, n_ctx=1024)
-    expected = [side.generate(prompt, 24).text for prompt in BEGINNINGS]
-    texts: list[str | None] = [None] * len(BEGINNINGS)
+    expected = [side.chat(question, 24).text for question in QUESTIONS]
+    texts: list[str | None] = [None] * len(QUESTIONS)
     errors: list[str] = []
 
     def call(i: int) -> None:
         try:
-            texts[i] = side.generate(BEGINNINGS[i], 24).text
+            texts[i] = side.chat(QUESTIONS[i], 24).text
         except Exception as error:
             errors.append(_named(error))
 
-    started = [threading.Thread(target=call, args=(i,)) for i in range(len(BEGINNINGS))]
+    started = [threading.Thread(target=call, args=(i,)) for i in range(len(QUESTIONS))]
     for thread in started:
         thread.start()
     for thread in started:
@@ -157,11 +166,11 @@ def event_loop(side: Side, files: Files) -> Result:
                 await asyncio.sleep(0.005)
                 longest = max(longest, time.perf_counter() - before - 0.005)
 
-        await side.agenerate(BEGINNINGS[1], 1)
+        await side.agenerate(BEGINNING, 1)
         ticking = asyncio.create_task(tick())
         await asyncio.sleep(0.05)
         start = time.perf_counter()
-        await side.agenerate(BEGINNINGS[0], 64)
+        await side.agenerate(BEGINNING, 64)
         seconds = time.perf_counter() - start
         stop = True
         await ticking
@@ -227,7 +236,7 @@ def _tried(side: Side | None, act: Callable[[], Answer | None]) -> Result:
         result = {"answered": answer.text[:80] if answer else ""}
     if side is not None:
         try:
-            result["works_after"] = bool(side.generate("Once upon a time", 8).text)
+            result["works_after"] = bool(side.generate(BEGINNING, 8).text)
         except Exception as error:
             result["works_after"] = False
             result["error_after"] = _named(error)
@@ -236,7 +245,7 @@ def _tried(side: Side | None, act: Callable[[], Answer | None]) -> Result:
 
 def _loaded(side: Side, path: str, **options: bool) -> Answer:
     side.load(path, **options)
-    return side.generate("Once upon a time", 8)
+    return side.generate(BEGINNING, 8)
 
 
 def _named(error: Exception) -> str:
