@@ -14,6 +14,8 @@ from probes import Answer, NotOffered
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# By itself it keeps one CPU free for its front end, which is half of a machine with two.
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", ",".join(map(str, sorted(os.sched_getaffinity(0)))))
 
 from vllm import LLM, AsyncEngineArgs, SamplingParams  # type: ignore[import-not-found]
 from vllm.sampling_params import StructuredOutputsParams  # type: ignore[import-not-found]
@@ -27,7 +29,9 @@ class Library:
     def load(self, path: str, *, n_ctx: int = 512, n_parallel: int = 1, gpu: bool = False) -> None:
         if gpu:
             raise NotOffered("the device is chosen by which package is installed")
-        self.options = {"model": path, "max_model_len": n_ctx, "max_num_seqs": n_parallel, "enforce_eager": True}
+        # Its limit is that of one request; n_ctx is the room of all.
+        self.options = {"model": path, "max_model_len": n_ctx // n_parallel, "max_num_seqs": n_parallel}
+        self.options["enforce_eager"] = True
         if not (Path(path) / "model.safetensors").exists() and Path(path).is_dir():
             self.options |= {"load_format": "dummy", "skip_tokenizer_init": True, "dtype": "bfloat16"}
         self.is_plain = "load_format" not in self.options
