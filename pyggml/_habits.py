@@ -118,7 +118,7 @@ LOADING: Answers = {
     **_each("tensor_split tensor_parallel_size split_mode", "device='auto' uses all GPUs, layer by layer"),
     **_each("gpu_memory_utilization", "n_ctx='auto' and n_gpu_layers='auto' take what is free, less a tenth"),
     **_each("verbose", "the engine says nothing; its messages go to logging.getLogger('pyggml')"),
-    **_each("chat_format chat_template", "chat(messages, chat_template=...) replaces the model's own template"),
+    **_each("chat_format", "chat_template"),
     **_each("chat_handler clip_model_path mmproj", "models only read text here"),
     **_each(
         "use_mmap use_mlock", "weights are mapped; pyggml.Model(path, use_mlock=True) can be loaded in place of a path"

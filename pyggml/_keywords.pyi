@@ -1,5 +1,6 @@
 # Keyword arguments that set fields of an options class. Written by tools/make_keywords.py.
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -19,6 +20,7 @@ class LoadKeywords(TypedDict, total=False):
     max_queue: int | None
     queue_full: QueueFull
     progress: Progress | None
+    chat_template: str | os.PathLike[str] | None
 
 class EstimateKeywords(TypedDict, total=False):
     device: str

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pyggml import _habits, chat, families, loading
+from pyggml import _habits, families, loading
 from pyggml._fields import takes
 from pyggml._habits import Answered, answers
 from pyggml._log import logger
@@ -82,7 +82,7 @@ class LLM(Owner, Generating, Chatting, Answered):
         self.family: Family = self._family()
         self.stop_tokens: dict[int, str] = families.stop_tokens(model, self.family) if generates(model) else {}
         self.tokenizer = tokenizer_for(model, opened.tokenizer)
-        self._own_templates = _own_templates(model)
+        self._own_templates = _own_templates(model, options.chat_template)
         self.n_ctx = checked_n_ctx(model, opened.n_ctx)
         self.n_parallel = options.n_parallel
         self.recommended_sampling = self._recommended_sampling()
@@ -204,11 +204,12 @@ class LLM(Owner, Generating, Chatting, Answered):
         return self.tokenizer.decode(token_ids, remove_special=remove_special, unparse_special=unparse_special)
 
     def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:
-        """Returns the model's own chat template, which was parsed at load time, or parses another one.
+        """Returns the model's chat template, which was parsed at load time, or parses another one.
 
         Args:
-            chat_template: Jinja text, the path of a file containing it, or the name of one of the model's additional
-                templates. A ChatTemplates is returned unchanged; pass one to avoid parsing a template repeatedly.
+            chat_template: Jinja text; a file with it; the name of one of the model's additional templates; or that of a
+                built-in one: "chatml", "llama3", "gemma", "mistral" ... A ChatTemplates is returned unchanged; pass one
+                to avoid parsing a template repeatedly. None: the template that the model was loaded with, or its own.
 
         Raises:
             InvalidParameterError: there is no such template, or it cannot be parsed.
@@ -218,7 +219,7 @@ class LLM(Owner, Generating, Chatting, Answered):
             return chat_template
         if chat_template is None:
             return self._own_templates or ChatTemplates(self.model)
-        return ChatTemplates(self.model, chat.template_text(chat_template))
+        return ChatTemplates(self.model, chat_template)
 
     def apply_chat_template(
         self,
@@ -236,7 +237,7 @@ class LLM(Owner, Generating, Chatting, Answered):
             messages: as for :meth:`chat`.
             tools: as for :meth:`chat`.
             add_generation_prompt: end with the start of the assistant's turn.
-            chat_template: replaces the model's own; as for :meth:`chat_templates`.
+            chat_template: replaces the model's; as for :meth:`chat_templates`.
             **kwargs: variables for the template, such as ``enable_thinking=False``. ``tokenize=False``, which
                 transformers needs for a text, changes nothing.
 
@@ -320,8 +321,10 @@ def _shown(source: Source | Model, model: Model) -> str:
     return model.path if source is None or isinstance(source, Model) else os.fspath(source)
 
 
-def _own_templates(model: Model) -> ChatTemplates | None:
-    """The model's template; None if it is missing or invalid, which is an error only once somebody chats."""
+def _own_templates(model: Model, wanted: str | os.PathLike[str] | None) -> ChatTemplates | None:
+    """The wanted template, or the model's; None if that is missing or invalid, an error only once somebody chats."""
+    if wanted is not None:
+        return ChatTemplates(model, wanted)
     try:
         return ChatTemplates(model)
     except InvalidParameterError:
@@ -364,6 +367,8 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             QueueFullError; a waiting one gives up after its ``timeout_s``.
         progress: called with 0..1 while loading: while files are downloaded, again while a directory is imported, and
             again while the weights load. Returning False stops it.
+        chat_template: chat template to use: a name such as chatml, a file, or Jinja text; see
+            :meth:`LLM.chat_templates`. A call may name another. None: the model's own.
 
     Raises:
         ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory cannot be loaded.

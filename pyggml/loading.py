@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyggml._fields import fields_of
+from pyggml.chat.choice import require_file
 from pyggml.errors import InvalidParameterError, TokenizerNotFoundError
 from pyggml.files.model_files import gguf_at
 from pyggml.hub import is_reference
@@ -51,6 +52,7 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     Raises:
         As :func:`pyggml.load`.
     """
+    require_file(options.chat_template)
     tokenizer = options.tokenizer
     if isinstance(tokenizer, (str, os.PathLike)):
         tokenizer = _found_tokenizer(tokenizer, source)

@@ -77,6 +77,7 @@ class LoadOptions(MemoryOptions):
         max_queue: maximum number of waiting requests. None: no limit.
         queue_full: "raise" refuses a request when the queue is full; "wait" waits for room.
         progress: called with 0..1 while loading.
+        chat_template: chat template to use: a name such as chatml, a file, or Jinja text. None: the model's own.
     """
 
     LISTED_BY: ClassVar[str] = "help(pyggml.load)"
@@ -89,6 +90,7 @@ class LoadOptions(MemoryOptions):
     max_queue: Annotated[int | None, Field(1, UINT32_MAX, hidden=True)] = None
     queue_full: Annotated[QueueFull, Field(hidden=True)] = "raise"
     progress: Annotated["Progress | None", Field(hidden=True)] = None
+    chat_template: Annotated["str | os.PathLike[str] | None", Field(hidden=True)] = None
 
 
 @option_class

@@ -14,6 +14,7 @@ from hf_llama import HFLlama
 from terminal import Terminal
 
 import pyggml as library
+from pyggml.cli.program import in_words
 from pyggml.diagnostics.sections import printable
 from pyggml.source import SHIPPED_MODEL
 from pyggml.units import ranges
@@ -50,6 +51,19 @@ def test_the_shipped_model(tmp_path: Path) -> None:
     assert "\x1b" not in done.out
 
 
+def test_a_model_without_a_template(tmp_path: Path) -> None:
+    """The remark, and the error of a chat, tell what to type."""
+    vocabulary = models.byte_vocabulary("<|im_start|>")
+    del vocabulary["tokenizer.chat_template"]
+    path = models.write_llama(tmp_path / "base.gguf", vocabulary)
+    remark = "\n".join(lines(called("inspect", path, env={"COLUMNS": "400"}).out, "1 remark"))
+    error = fails(1, "chat", "-m", path, stdin="Hi\n")
+    for text in (remark, error):
+        assert "--chat-template 'chatml' fits its vocabulary" in text
+        assert "use pyggml generate" in text
+    assert pyggml("chat", "-m", path, "--chat-template", "chatml", "--max-tokens", "3", stdin="Hi\n").code == 0
+
+
 def test_the_picture_shows_where_the_bytes_are() -> None:
     report = library.inspect()
     out = called("inspect", SHIPPED_MODEL, env={"COLUMNS": "100"}).out
@@ -69,10 +83,10 @@ def test_json_is_the_librarys_report(directory: Path) -> None:
 
 
 def test_it_shows_what_the_report_says_as_text(directory: Path, cut_file: Path) -> None:
-    """Bars aside: both are made of the same sections."""
+    """Bars and the command's own words aside: both are made of the same sections."""
     for source in (SHIPPED_MODEL, directory, cut_file):
         shown = re.sub("[█▏▎▍▌▋▊▉]", "", pyggml("inspect", source).out)
-        expected = str(library.inspect(source))
+        expected = in_words(str(library.inspect(source)))
         assert [line.split() for line in shown.splitlines()] == [line.split() for line in expected.splitlines()]
 
 

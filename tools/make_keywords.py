@@ -25,6 +25,7 @@ PAGE = Path(pyggml.__file__).parent / "_keywords.pyi"
 HEAD = """\
 # Keyword arguments that set fields of an options class. Written by tools/make_keywords.py.
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 

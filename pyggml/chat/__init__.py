@@ -1,6 +1,7 @@
 """Conversations: renders messages as a prompt, and parses the answer's text into a message.
 
-:mod:`~pyggml.chat.templates`: renders prompts and parses answers;
+:mod:`~pyggml.chat.templates`: renders prompts; :mod:`~pyggml.chat.prompts`: a prompt, and a parser of answers to it;
+:mod:`~pyggml.chat.choice`, :mod:`~pyggml.chat.builtin`: templates by name;
 :mod:`~pyggml.chat.messages`, :mod:`~pyggml.chat.tools`: check what callers pass in;
 :mod:`~pyggml.chat.quoting`: keeps special tokens in messages from ending a turn;
 :mod:`~pyggml.chat.conversation`: generates an answer; :mod:`~pyggml.chat.chatting`: the chat methods of LLM.
@@ -9,8 +10,9 @@
 import sys
 
 from pyggml._habits import AnsweredPackage
-from pyggml.chat.templates import ChatParser, ChatPrompt, ChatTemplates, template_text
+from pyggml.chat.prompts import ChatParser, ChatPrompt
+from pyggml.chat.templates import ChatTemplates
 
-__all__ = ["ChatParser", "ChatPrompt", "ChatTemplates", "template_text"]
+__all__ = ["ChatParser", "ChatPrompt", "ChatTemplates"]
 
 sys.modules[__name__].__class__ = AnsweredPackage  # "ollama.chat(...)" is a function

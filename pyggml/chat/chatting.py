@@ -123,7 +123,7 @@ class Chatting(ABC):
                 name of the tool to call.
             parallel_tool_calls: allow several calls in one answer.
             thinking: False asks a reasoning model to answer directly. None: the template's default.
-            chat_template: replaces the model's own; as for :meth:`LLM.chat_templates`.
+            chat_template: replaces the model's, by Jinja text, file or name; as for :meth:`LLM.chat_templates`.
             template_kwargs: additional variables for the template, such as ``{"reasoning_effort": "low"}``.
             parse_special: interpret special tokens in messages. If False, ``<|im_end|>`` in a message is plain text and
                 cannot end its turn: messages come from strangers, unlike the prompts of :meth:`LLM.generate`.

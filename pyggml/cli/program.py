@@ -158,16 +158,17 @@ def _report(error: Exception, debug: bool) -> int:
 def one_line(error: Exception) -> str:
     """The message of an error, in one line."""
     if isinstance(error, click.ClickException):
-        return _in_words(" ".join(error.format_message().split()))
+        return in_words(" ".join(error.format_message().split()))
     errors = sys.modules.get("pyggml.errors")  # not imported: then it is not one of them
     if (errors is not None and isinstance(error, errors.InferError)) or type(error) is ImportError:
-        return _in_words(" ".join(str(error).split()))
+        return in_words(" ".join(str(error).split()))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return f"this is a bug in pyggml; --debug shows where: {type(error).__name__}: {error}"
 
 
-def _in_words(text: str) -> str:
+def in_words(text: str) -> str:
+    """What the library says, in the words of the command."""
     for theirs, ours in _WORDS.items():
         text = text.replace(theirs, ours)
     return text

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyggml.chat import ChatTemplates
+from pyggml.chat.choice import without_template
 from pyggml.diagnostics._facts import Problems
 from pyggml.diagnostics.report import TemplateReport
 from pyggml.errors import InferError
@@ -46,6 +47,12 @@ def template_of(model: Model, problems: Problems) -> TemplateReport | None:
                 )
                 break
         return TemplateReport(templates.source, templates.names, templates.supports)
+
+
+def remarks_on(model: Model) -> Iterator[str]:
+    """What users should know about chatting with a model that generates; nothing is wrong with it."""
+    if model.chat_template() is None:
+        yield f"there is no chat template: {without_template(model)}"
 
 
 def _conversations(templates: ChatTemplates) -> Iterator[tuple[str, dict[str, Any]]]:

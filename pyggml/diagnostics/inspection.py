@@ -7,7 +7,7 @@ from pyggml.diagnostics._facts import ModelFacts, Problems
 from pyggml.diagnostics._gguf import read_gguf
 from pyggml.diagnostics._hugging_face import read_hugging_face
 from pyggml.diagnostics._sizes import Sizes, sizes_of
-from pyggml.diagnostics._template import template_of
+from pyggml.diagnostics._template import remarks_on, template_of
 from pyggml.diagnostics._weights import by_layer, by_part, by_type
 from pyggml.diagnostics.report import LoadPlan, ModelReport, Problem, QuantizationReport, TemplateReport
 from pyggml.memory.llm_context import default_n_ctx, generates, n_ctx_limit
@@ -50,8 +50,10 @@ def _report(facts: ModelFacts) -> ModelReport:
     problems = Problems(facts.problems)
     model, failed = facts.survey.model, facts.survey.failed
     template = None if model is None else template_of(model, problems)
+    remarks: list[str] = []
     if model is not None and failed not in ("architecture", "sizes") and generates(model):
         _check_stop_tokens(facts, problems)
+        remarks += remarks_on(model)
     sampling = None if model is None else _sampling(model, problems)
     sizes = sizes_of(facts.survey.sizes, facts.metadata, facts.rope)
     n_bytes = sum(tensor.n_bytes for tensor in facts.tensors)
@@ -80,6 +82,7 @@ def _report(facts: ModelFacts) -> ModelReport:
         chat_template=template,
         recommended_sampling=sampling,
         problems=ordered,
+        remarks=tuple(remarks),
         plan=_plan(facts, ordered),
         metadata=facts.metadata,
     )

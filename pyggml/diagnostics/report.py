@@ -250,6 +250,7 @@ class ModelReport(JSONReady):
         chat_template: the chat template; None if there is none that can be read.
         recommended_sampling: the sampling that the model's makers recommend; None: they say nothing.
         problems: what is wrong, errors first; empty for a good model.
+        remarks: what is not wrong, but worth knowing.
         plan: what :func:`pyggml.load` would do with it.
         metadata: the file's metadata, without arrays and long texts.
     """
@@ -286,6 +287,7 @@ class ModelReport(JSONReady):
     chat_template: TemplateReport | None
     recommended_sampling: SamplingParams | None
     problems: tuple[Problem, ...]
+    remarks: tuple[str, ...]
     plan: LoadPlan
     metadata: Mapping[str, object] = field(default_factory=dict, repr=False)
 

@@ -46,6 +46,9 @@ def sections_of(report: ModelReport) -> Iterator[ReportSection]:
     yield ReportSection("Where the bytes are", report.parts)
     yield ReportSection("Types", report.types, _facts(_layers(report)))
     yield ReportSection("With pyggml", facts=_facts(_loading(report)))
+    if report.remarks:
+        remarks = _facts(("remark", text) for text in report.remarks)
+        yield ReportSection(counted(len(remarks), "remark"), facts=remarks)
     problems = _facts((problem.severity, f"{problem.message} [{problem.code}]") for problem in report.problems)
     yield ReportSection(counted(len(problems), "problem") if problems else "No problems found.", facts=problems)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from pyggml.cli.program import in_words
 from pyggml.cli.show.tables import bars, facts, print_all
 
 if TYPE_CHECKING:
@@ -34,6 +35,6 @@ def _parts(section: ReportSection, colours: Iterator[str]) -> Iterator[Renderabl
 
 def _with_dim_code(text: str) -> Text:
     """The text; the code that ends the message of a problem does not stand out."""
-    shown = Text(text)
+    shown = Text(in_words(text))
     shown.highlight_regex(r" \[[a-z-]+\]$", "dim")
     return shown

@@ -1,0 +1,150 @@
+"""A rendered conversation, and the parser of answers to it."""
+
+from __future__ import annotations
+
+import json
+import random
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyggml import errors
+from pyggml._ffi import ffi, lib
+from pyggml._native import utf8
+from pyggml._owner import Owner
+from pyggml.chat.stand_ins import StandIns
+from pyggml.chat.types import ChatDelta, ChatMessage, ToolCall, ToolCallDelta
+
+if TYPE_CHECKING:
+    from pyggml._ffi import CData
+
+# Mistral's format: some templates reject ids with another length or alphabet.
+_ID_LENGTH = 9
+_ID_ALPHABET = string.ascii_letters + string.digits
+
+
+@dataclass(frozen=True)
+class ChatPrompt:
+    """A rendered conversation, and the format of answers to it.
+
+    Attributes:
+        text: the prompt. Encode it with ``tokenize(text)``; it omits the BOS and EOS that this adds.
+        grammar_lazy: whether the grammar applies only from a trigger on.
+        grammar_prefix: end of the prompt that the grammar consumes before the answer; usually "".
+        trigger_patterns: regular expressions that start a lazy grammar.
+        trigger_tokens: ids of tokens that start a lazy grammar.
+        preserved_tokens: special tokens whose text must be kept in the text fed to the parser.
+        stop: strings that end the answer, besides the model's stop tokens.
+        thinking_start: text that starts reasoning, such as "<think>"; "" if the template has no reasoning.
+        thinking_ends: texts that end reasoning.
+    """
+
+    text: str
+    grammar_lazy: bool
+    grammar_prefix: str
+    trigger_patterns: tuple[str, ...]
+    trigger_tokens: tuple[int, ...]
+    preserved_tokens: tuple[str, ...]
+    stop: tuple[str, ...]
+    thinking_start: str
+    thinking_ends: tuple[str, ...]
+    _grammar: str | None = field(repr=False)
+    _stand_ins: StandIns = field(repr=False, compare=False)
+    _format: CData = field(repr=False, compare=False)
+
+    @cached_property
+    def grammar(self) -> str | None:
+        """GBNF grammar that the answer must match, or None.
+
+        Raises:
+            GrammarError: the schema of the answer or of a tool's parameters has constraints that a grammar cannot
+                express; names the tool, and gives the place as a JSON pointer.
+        """
+        return None if self._grammar is None else self._stand_ins.replaced_in(self._grammar)
+
+    def parser(self) -> ChatParser:
+        """Creates a parser for one answer to this prompt."""
+        return ChatParser(self._format)
+
+
+class ChatParser(Owner):
+    """Parses one answer as it is generated; see :meth:`ChatPrompt.parser`. Use it from one thread at a time."""
+
+    _instead_of_a_copy = "make one for each answer"
+
+    def __init__(self, answer_format: CData) -> None:
+        self._handle = errors.create(
+            "pyg_chat_parser", lib.pyg_chat_parser_free, lib.pyg_chat_parser_clone, answer_format
+        )
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[_Call] = []
+
+    def feed(self, text: str, *, last: bool = False) -> ChatDelta:
+        """Parses the next piece of generated text.
+
+        Args:
+            text: the text, including the prompt's ``preserved_tokens``.
+            last: the answer ends here, or was cut off here: hold nothing back.
+
+        Returns:
+            What the piece adds to the message. Nothing is ever taken back: text that may become part of a tag or a tool
+            call is held back until that is clear. Text that fits no format counts as content.
+
+        Raises:
+            InvalidParameterError: the text contains an unpaired surrogate, or the answer has already ended.
+        """
+        data = utf8("the text", text)
+        news = json_from(lib.pyg_chat_parser_feed, self._handle, data, len(data), bool(last))
+        calls = tuple(map(self._grow_call, news["tool_calls"]))
+        self._content.append(news["content"])
+        self._reasoning.append(news["reasoning_content"])
+        return ChatDelta(news["content"], news["reasoning_content"], calls)
+
+    @property
+    def message(self) -> ChatMessage:
+        """The message so far: the sum of all deltas."""
+        calls = tuple(ToolCall(call.id, call.name, "".join(call.arguments)) for call in self._calls)
+        return ChatMessage("assistant", "".join(self._content), "".join(self._reasoning), calls)
+
+    def _grow_call(self, news: Mapping[str, Any]) -> ToolCallDelta:
+        index: int = news["index"]
+        if index == len(self._calls):
+            call = _Call(news["id"] or _new_id(), news["name"], [news["arguments"]])
+            self._calls.append(call)
+            return ToolCallDelta(index, call.id, call.name, news["arguments"])
+        self._calls[index].arguments.append(news["arguments"])
+        return ToolCallDelta(index, arguments_text=news["arguments"])
+
+
+@dataclass
+class _Call:
+    id: str
+    name: str
+    arguments: list[str]
+
+
+def _new_id() -> str:
+    return "".join(random.choices(_ID_ALPHABET, k=_ID_LENGTH))
+
+
+def json_from(function: Any, *args: object) -> Any:
+    """Calls a native function that returns JSON text through its last parameter but one, and parses the text."""
+    out = ffi.new("char **")
+    errors.call(function, *args, out)
+    return json.loads(_taken(out[0]))
+
+
+def _taken(owned: CData) -> str:
+    """Decodes and frees a string from native code. A template may have cut it within a character."""
+    try:
+        return decoded(owned)
+    finally:
+        lib.pyg_string_free(owned)
+
+
+def decoded(text: CData) -> str:
+    """Decodes a string from native code."""
+    return str(ffi.string(text).decode("utf-8", "replace"))
