@@ -270,7 +270,9 @@ def _require_text(name: str, text: object) -> None:
 
 
 def _token_ids(name: str, token_ids: Sequence[int]) -> tuple[int, ...]:
-    from pyggml._native import int32_array  # imports numpy, too slow for a command's --help
+    if token_ids == ():  # the default, for which numpy need not be imported: too slow for a command's --help
+        return ()
+    from pyggml._native import int32_array
 
     return tuple(int32_array(name, token_ids).tolist())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from pyggml import hub
@@ -13,6 +14,11 @@ from pyggml.model import Progress
 
 #: The model that ships with the package: a demonstration, not an assistant.
 SHIPPED_MODEL = Path(__file__).parent / "assets" / "pyggml-demo-q8_0.gguf"
+
+# "llama3.2", "qwen3:0.6b"
+_LIBRARY_NAME = re.compile(
+    r"(?!.*\.(?:gguf|bin|json|safetensors)$)[a-z][a-z-]*\d[a-z0-9._-]*(?::[\w.-]+)?|[a-z][\w.-]*:[\w.-]+"
+)
 
 Source = str | os.PathLike[str] | None
 
@@ -38,7 +44,8 @@ def locate(source: Source, progress: Progress | None = None) -> Path:
 
     Raises:
         InvalidParameterError: ``source`` is neither a path nor a reference.
-        ModelNotFoundError: it looks like a reference without "hf:", and there is nothing at that path.
+        ModelNotFoundError: it looks like a reference without "hf:", or a name of ollama's library, and there is nothing
+            at that path.
         DownloadError, DiskFullError, MissingPackageError: as :func:`pyggml.hub.fetch`.
     """
     if source is None:
@@ -53,5 +60,10 @@ def locate(source: Source, progress: Progress | None = None) -> Path:
         raise ModelNotFoundError(
             f"there is no model file at {source}; if that is a repository of the Hugging Face hub, {meant!r} "
             "downloads it"
+        )
+    if _LIBRARY_NAME.fullmatch(str(source)) and not path.exists():
+        raise ModelNotFoundError(
+            f"there is no model file at {source}; if that is a name of ollama's library, find the model on "
+            "huggingface.co: 'hf:org/repo:q4_k_m' downloads it"
         )
     return path

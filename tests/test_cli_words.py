@@ -205,6 +205,15 @@ def test_a_repository_of_the_hub(command: str, tmp_path: Path) -> None:
     assert "hf:tiny/stories:q8_0 is not in" in text
 
 
+@pytest.mark.parametrize("name", ["llama3.2", "qwen3:0.6b", "mistral:latest"])
+def test_a_name_of_ollamas_library(name: str) -> None:
+    expected = (
+        f"there is no model file at {name}; if that is a name of ollama's library, find the model on huggingface.co"
+    )
+    assert expected in fails(1, "generate", "-m", name, "x")
+    assert "ollama" not in fails(1, "generate", "-m", "model2.gguf", "x")
+
+
 # --- texts ------------------------------------------------------------------------------------------------------
 
 
