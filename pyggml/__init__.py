@@ -19,6 +19,17 @@ from typing import TYPE_CHECKING
 from pyggml._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    # Modules that are used as attributes, without an import of their own.
+    from pyggml import cache as cache
+    from pyggml import errors as errors
+    from pyggml import gguf as gguf
+    from pyggml import hub as hub
+    from pyggml import memory as memory
+    from pyggml import options as options
+    from pyggml import quant as quant
+    from pyggml import sampling as sampling
+    from pyggml import schema as schema
+    from pyggml import system as system
     from pyggml._api import *  # noqa: F403
     from pyggml._api import __all__ as __all__
     from pyggml._family_classes import *  # noqa: F403
@@ -27,20 +38,22 @@ if TYPE_CHECKING:
 _ASYNC = {"AsyncStream": "pyggml.generation.astream", "AsyncChatStream": "pyggml.chat.aconversation"}
 
 
-def __getattr__(name: str) -> object:
-    """Imports public names and modules on first use, so that a command's ``--help`` need not load them."""
-    if name in _ASYNC:
-        return getattr(importlib.import_module(_ASYNC[name]), name)
-    if name.isidentifier() and not name.startswith("__") and importlib.util.find_spec(f"{__name__}.{name}"):
-        return importlib.import_module(f"{__name__}.{name}")
-    api = importlib.import_module("pyggml._api")
-    if name == "__all__":
-        return api.__all__
-    if name not in api.__all__:
-        habits = importlib.import_module("pyggml._habits")
-        raise habits.no_attribute(f"module {__name__!r}", name, habits.PACKAGE)
-    value = globals()[name] = getattr(api, name)
-    return value
+if not TYPE_CHECKING:  # a type checker would take every name for one of these
+
+    def __getattr__(name: str) -> object:
+        """Imports public names and modules on first use, so that a command's ``--help`` need not load them."""
+        if name in _ASYNC:
+            return getattr(importlib.import_module(_ASYNC[name]), name)
+        if name.isidentifier() and not name.startswith("__") and importlib.util.find_spec(f"{__name__}.{name}"):
+            return importlib.import_module(f"{__name__}.{name}")
+        api = importlib.import_module("pyggml._api")
+        if name == "__all__":
+            return api.__all__
+        if name not in api.__all__:
+            habits = importlib.import_module("pyggml._habits")
+            raise habits.no_attribute(f"module {__name__!r}", name, habits.PACKAGE)
+        value = globals()[name] = getattr(api, name)
+        return value
 
 
 def __dir__() -> list[str]:
