@@ -67,7 +67,7 @@ def test_the_right_column_runs(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with hub_at(folder, monkeypatch) if "hf:" in ours else nullcontext() as hub:
+    with hub_at(folder, monkeypatch) if "hf" in ours else nullcontext() as hub:
         if hub is not None:
             for repository, file in REPOSITORIES.items():
                 hub.add(repository, {file: SHIPPED_MODEL.read_bytes()})
