@@ -315,6 +315,16 @@ class GGUFWriter(Owner):
             self._begun()
             return frozenset(self._missing)
 
+    @property
+    def n_bytes(self) -> int:
+        """Size of the finished file, with what has been declared so far.
+
+        Raises:
+            ClosedError: the writer is finished or closed.
+        """
+        with self._lock:
+            return len(_meta_data(self._open_handle())) + self._n_body
+
     def write_tensor(self, name: str, data: npt.NDArray[np.generic]) -> None:
         """Writes the data of a declared tensor unchanged.
 
@@ -428,11 +438,14 @@ class GGUFWriter(Owner):
         if self._file is None:
             self._file = PartialFile(self.path)
         if not self._has_begun:
-            n_body = max((_padded(info.offset + info.nbytes) for info in self._declared.values()), default=0)
-            there = self._file.begin(_meta_data(handle), n_body, len(self._declared))
+            there = self._file.begin(_meta_data(handle), self._n_body, len(self._declared))
             self._missing -= {name for name, number in self._numbers.items() if number in there}
             self._has_begun = True
         return self._file
+
+    @property
+    def _n_body(self) -> int:
+        return max((_padded(info.offset + info.nbytes) for info in self._declared.values()), default=0)
 
     def _open_handle(self) -> CData:
         if self._handle is None:

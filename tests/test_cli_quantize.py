@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from command import fails, pyggml
+from command import called, fails, pyggml
 from hf_llama import HFLlama
 from terminal import Terminal
 
@@ -109,6 +109,26 @@ def test_quantize_with_its_arguments_as_other_tools_have_them() -> None:
     expected = "type 'pyggml quantize model.gguf out.gguf q4_k_m'"
     assert f"the type comes last: {expected}" in fails(2, "quantize", "model.gguf", "q4_k_m", "out.gguf")
     assert "Missing argument 'OUT'" in fails(2, "quantize", "model.gguf")
+
+
+@pytest.mark.parametrize("type", ["q4_k_m", "f16"])
+def test_a_dry_run_says_what_a_run_writes(floats: Path, tmp_path: Path, type: str) -> None:
+    out = tmp_path / "out.gguf"
+    planned = json.loads(called("quantize", floats, out, type, "--dry-run", "--json").out)
+    assert not out.exists()
+    assert json.loads(called("quantize", floats, out, type, "--json").out) == planned
+    assert planned["n_bytes"] == out.stat().st_size
+    assert called("quantize", floats, out, type, "--dry-run").out.endswith(f"tensors: {counts(planned['types'])}\n")
+    shown = called("quantize", "--dry-run", floats, type.upper()).out
+    assert shown.startswith(f"floats-{type}.gguf: llama, 4.33 million weights")
+    assert "nothing was written" in shown
+    assert not Path(f"floats-{type}.gguf").exists()
+    planned = json.loads(called("convert", floats.parent / "hf", tmp_path / "b.gguf", type, "--dry-run", "--json").out)
+    assert json.loads(called("convert", floats.parent / "hf", tmp_path / "b.gguf", type, "--json").out) == planned
+
+
+def counts(types: dict[str, int]) -> str:
+    return ", ".join(f"{n} {name}" for name, n in types.items())
 
 
 def test_quantize_refuses_in_one_line(floats: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import click
 
 import pyggml
 from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option, threads_option
-from pyggml.cli.arguments.output_file import force_option, output_file
+from pyggml.cli.arguments.output_file import dry_run_option, force_option, output_file
 from pyggml.cli.command import Command
 from pyggml.cli.show.conversion import write_and_show
 from pyggml.cli.show.terminal import json_option
@@ -28,6 +28,7 @@ from pyggml.file_types import OUTTYPES
 @imatrix_option
 @threads_option
 @force_option
+@dry_run_option
 @json_option
 def command(
     directory: str,
@@ -37,6 +38,7 @@ def command(
     imatrix: str | None,
     n_threads: int | None,
     force: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Convert the model in a Hugging Face DIRECTORY to the GGUF file OUT.
@@ -47,12 +49,15 @@ def command(
     if type is not None and outtype is not None:
         raise click.UsageError("TYPE and --outtype were both given: choose one")
     name = type or outtype or "auto"
-    target = output_file(out, directory, imatrix, force=force)
+    target = output_file(out, directory, imatrix, force=force or dry_run)
     write_and_show(
         "converting",
         _checkpoint_bytes(Path(directory)),
-        lambda report: pyggml.convert(directory, target, name, report, imatrix=imatrix, n_threads=n_threads),
+        lambda report: pyggml.convert(
+            directory, target, name, report, imatrix=imatrix, n_threads=n_threads, dry_run=dry_run
+        ),
         as_json=as_json,
+        dry_run=dry_run,
     )
 
 

@@ -10,7 +10,7 @@ import click
 
 import pyggml
 from pyggml.cli.arguments.file_types import TYPES_EPILOG, FileType, imatrix_option, threads_option
-from pyggml.cli.arguments.output_file import force_option, output_file
+from pyggml.cli.arguments.output_file import dry_run_option, force_option, output_file
 from pyggml.cli.command import Command
 from pyggml.cli.show.conversion import write_and_show
 from pyggml.cli.show.terminal import json_option
@@ -40,6 +40,7 @@ _TYPE = FileType(FILE_TYPES)
 @click.option("--requantize", is_flag=True, help="Accept a source that is already quantised: the losses add up.")
 @threads_option
 @force_option
+@dry_run_option
 @json_option
 def command(
     source: str,
@@ -51,6 +52,7 @@ def command(
     requantize: bool,
     n_threads: int | None,
     force: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Copy the GGUF file SOURCE to OUT, with its weights in another TYPE.
@@ -58,9 +60,11 @@ def command(
     The weights of SOURCE should be floats, which `pyggml convert` keeps. OUT appears only when it is complete: if the
     command is interrupted, it leaves nothing behind.
     """
+    if dry_run and type is None and out is not None:  # OUT may be left out, since nothing is written
+        out, type = f"{Path(source).stem}-{out.lower()}.gguf", out
     out, type = _out_and_type(source, out, type)
     types = dict(_pattern_and_type(each) for each in tensor_types)
-    target = output_file(out, source, imatrix, force=force)
+    target = output_file(out, source, imatrix, force=force or dry_run)
     write_and_show(
         "quantising",
         _source_bytes(Path(source)),
@@ -74,8 +78,10 @@ def command(
             requantize=requantize,
             progress=report,
             n_threads=n_threads,
+            dry_run=dry_run,
         ),
         as_json=as_json,
+        dry_run=dry_run,
     )
 
 

@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ def convert(
     *,
     imatrix: ImportanceMatrix | str | os.PathLike[str] | None = None,
     n_threads: int | None = None,
+    dry_run: bool = False,
 ) -> Conversion:
     """Converts a Hugging Face directory to a GGUF file. PyTorch is not needed.
 
@@ -91,6 +93,7 @@ def convert(
             returning False stops.
         imatrix: importances of the weights, for mixtures: from :func:`pyggml.compute_imatrix`, or a file's path.
         n_threads: number of encoding threads; None: one per core.
+        dry_run: write nothing, and only return what would be written.
 
     Raises:
         ModelNotFoundError: the directory, a file or a tensor is missing.
@@ -106,6 +109,10 @@ def convert(
     target = target_path("out", out)
     contents = read_contents(checkpoint_at(locate(hf_dir, progress)), outtype, open_imatrix(imatrix))
     check_vocabulary(contents, target.name)
+    if dry_run:
+        with closing(GGUFWriter(target)) as writer:
+            _declare(writer, contents)
+            return _report(target, contents, writer.n_bytes)
     return write_model(contents, target, progress, threads)
 
 
@@ -182,11 +189,9 @@ def write_model(
     )
     with room_for(target, n_bytes, 0 if file is None else file.n_allocated):  # noqa: SIM117
         with GGUFWriter(target, file=file) as writer:
-            _set(writer, contents)
-            for tensor, type in zip(contents.plan.tensors, contents.types, strict=True):
-                writer.add_tensor(tensor.name, tensor.shape, type)
+            _declare(writer, contents)
             _write_tensors(writer, contents, n_threads, progress)
-    return _report(target, contents)
+    return _report(target, contents, target.stat().st_size)
 
 
 def check_vocabulary(contents: GGUFContents, name: str, tokenizer: object = None, accept: Accept | None = None) -> None:
@@ -230,6 +235,12 @@ def report_progress(progress: Progress | None, fraction: float, directory: Path)
     """
     if progress is not None and progress(fraction) is False:
         raise StoppedError(f"converting {directory} was stopped by its progress callback")
+
+
+def _declare(writer: GGUFWriter, contents: GGUFContents) -> None:
+    _set(writer, contents)
+    for tensor, type in zip(contents.plan.tensors, contents.types, strict=True):
+        writer.add_tensor(tensor.name, tensor.shape, type)
 
 
 def _set(writer: GGUFWriter, contents: GGUFContents) -> None:
@@ -277,7 +288,7 @@ def _write_tensors(writer: GGUFWriter, contents: GGUFContents, threads: int | No
             report_progress(progress, float(fraction), plan.config.path.parent)
 
 
-def _report(target: Path, contents: GGUFContents) -> Conversion:
+def _report(target: Path, contents: GGUFContents, n_bytes: int) -> Conversion:
     plan = contents.plan
     names = [type.name for type in contents.types]
     return Conversion(
@@ -285,6 +296,6 @@ def _report(target: Path, contents: GGUFContents) -> Conversion:
         architecture=plan.layout.architecture,
         types={name: names.count(name) for name in sorted(set(names))},
         n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in plan.tensors),
-        n_bytes=target.stat().st_size,
+        n_bytes=n_bytes,
         notes=notes_on(plan, contents.types, contents.vocabulary),
     )

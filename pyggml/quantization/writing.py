@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def quantize(
     requantize: bool = False,
     progress: Progress | None = None,
     n_threads: int | None = None,
+    dry_run: bool = False,
 ) -> Conversion:
     """Writes a GGUF file with its weights in another mixture of types, byte for byte as ``llama-quantize`` does.
 
@@ -60,6 +62,7 @@ def quantize(
         progress: called with the fraction done, 0 to 1, first while files are downloaded, then after each tensor;
             returning False stops.
         n_threads: number of encoding threads; None: one per core.
+        dry_run: write nothing, and only return what would be written.
 
     Raises:
         ModelNotFoundError: there is no such file, or one of a split set is missing.
@@ -87,11 +90,15 @@ def quantize(
         _require_related(matrix, source)
         encodings.require_importances(name, choices, source.tensors, matrix)
         _require_encodable(source, types, requantize)
+        if dry_run:
+            with closing(GGUFWriter(target)) as writer:
+                _declare(writer, source, types, name, matrix)
+                return _report(target, source, types, matrix, writer.n_bytes)
         n_bytes = sum(quant.nbytes(type, tensor.shape) for type, tensor in zip(types, source.tensors, strict=True))
         with room_for(target, n_bytes), GGUFWriter(target) as writer:
             _declare(writer, source, types, name, matrix)
             _write(writer, source, types, matrix, threads, progress)
-        return _report(target, source, types, matrix)
+        return _report(target, source, types, matrix, target.stat().st_size)
 
 
 @dataclass(frozen=True)
@@ -218,14 +225,16 @@ def _write(
                 raise ModelLoadError(f"quantising {source.path} was stopped by its progress callback")
 
 
-def _report(target: Path, source: GGUFSource, types: Sequence[GGMLType], matrix: ImportanceMatrix | None) -> Conversion:
+def _report(
+    target: Path, source: GGUFSource, types: Sequence[GGMLType], matrix: ImportanceMatrix | None, n_bytes: int
+) -> Conversion:
     names = Counter(type.name for type in types)
     return Conversion(
         path=target,
         architecture=source.architecture,
         types=dict(sorted(names.items())),
         n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in source.tensors),
-        n_bytes=target.stat().st_size,
+        n_bytes=n_bytes,
         notes=_without_importances(source, types, matrix),
     )
 

@@ -10,6 +10,9 @@ import click
 #: Allows a command to replace an existing file.
 force_option = click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 
+#: Makes a command only say what it would write.
+dry_run_option = click.option("--dry-run", is_flag=True, help="Write nothing, and show what would be written.")
+
 
 def output_file(out: str, *sources: str | None, force: bool) -> Path:
     """The path of the file to write, if the command may write it.

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 _Report = Callable[[float], None]
 
 
-def write_and_show(what: str, n_bytes: int | None, write: Callable[[_Report], Conversion], *, as_json: bool) -> None:
+def write_and_show(
+    what: str, n_bytes: int | None, write: Callable[[_Report], Conversion], *, as_json: bool, dry_run: bool = False
+) -> None:
     """Writes a file with a progress bar, and then shows what was written.
 
     Args:
@@ -25,6 +27,7 @@ def write_and_show(what: str, n_bytes: int | None, write: Callable[[_Report], Co
         n_bytes: that are read for it, if known.
         write: does it; is given a function to call with the part that is done.
         as_json: print JSON instead of words.
+        dry_run: it only says what it would write.
     """
     began = time.monotonic()
     with progress(what, n_bytes) as report:
@@ -32,13 +35,13 @@ def write_and_show(what: str, n_bytes: int | None, write: Callable[[_Report], Co
     if as_json:
         print_json(done.to_dict())
     else:
-        _print(done, time.monotonic() - began)
+        _print(done, "nothing was written" if dry_run else f"in {seconds_text(time.monotonic() - began)}")
 
 
-def _print(done: Conversion, seconds: float) -> None:
+def _print(done: Conversion, ending: str) -> None:
     bits = f"{8 * done.n_bytes / max(done.n_params, 1):.3g} bits each"
     weights = f"{count_text(done.n_params)} weights of {bits}"
-    click.echo(f"{done.path}: {done.architecture}, {weights}, {bytes_text(done.n_bytes)}, in {seconds_text(seconds)}")
+    click.echo(f"{done.path}: {done.architecture}, {weights}, {bytes_text(done.n_bytes)}, {ending}")
     click.echo(f"tensors: {', '.join(f'{n} {name}' for name, n in done.types.items())}")
     for note in done.notes:
         click.echo(f"note: {note}")
