@@ -242,11 +242,12 @@ PACKAGE: Answers = {
     **_each("llama_cpp ggml", "pyggml.lib and pyggml.ffi are the raw C API"),
 }
 
+_TEMPLATE_TEXT = "the result is a text: llm.tokenize(llm.apply_chat_template(messages)) makes a list of token ids"
+
 #: Parameters of transformers' ``apply_chat_template``.
 TEMPLATE: Answers = {
-    **_each("tokenize", "it returns text, and llm.tokenize(text) makes token ids of it"),
-    **_each("return_tensors return_dict return_assistant_tokens_mask", "it returns text"),
-    **_each("padding truncation max_length", "it returns text, and a prompt that is too long is refused"),
+    **_each("tokenize return_tensors return_dict return_assistant_tokens_mask", _TEMPLATE_TEXT),
+    **_each("padding truncation max_length", "the result is a text, and a prompt that is too long is refused"),
     **_each("continue_final_message", "there is no such option; add the beginning of the answer to the text"),
 }
 

@@ -245,10 +245,6 @@ class LLM(Owner, Generating, Chatting, Answered):
             InvalidParameterError: there is no template, the messages are malformed, or the template rejects them.
             UnknownParameterError: a variable is a parameter of transformers' method of this name.
         """
-        if kwargs.pop("tokenize", False) or kwargs.keys() & {"return_tensors", "return_dict"}:
-            raise InvalidParameterError(
-                "the result is a text: llm.tokenize(llm.apply_chat_template(messages)) makes a list of token ids"
-            )
         templates = self.chat_templates(chat_template)
         return templates.render(
             checked_messages(messages),

@@ -181,7 +181,7 @@ def test_messages_of_another_kind(llm: Any, messages: Any, answer: str) -> None:
 
 
 def test_transformers_way_to_apply_a_template(llm: Any) -> None:
-    with pytest.raises(pyggml.UnknownParameterError, match=re.escape("'tokenize': it returns text, and llm.tokenize")):
+    with pytest.raises(pyggml.UnknownParameterError, match=re.escape("'tokenize': the result is a text: llm.tokenize")):
         llm.apply_chat_template([MESSAGE], tokenize=True)
     plain = llm.apply_chat_template([MESSAGE])
     assert plain == llm.apply_chat_template([MESSAGE], tokenize=False, continue_final_message=False)
