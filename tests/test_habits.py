@@ -74,7 +74,9 @@ def run(line: str) -> Run:
     if piped:
         program, text = shlex.split(source)
         stdin = f"{text}\n" if program == "echo" else Path(text).read_text()
-    return called(*shlex.split(command.removeprefix("pyggml ")), stdin=stdin)
+    words = shlex.split(command.removeprefix("pyggml "))
+    draws = words[0] in ("chat", "run") and "--help" not in words  # differently each time
+    return called(words[0], *(["--seed", "7"] if draws else []), *words[1:], stdin=stdin)
 
 
 def _timeless(text: str) -> str:

@@ -53,6 +53,11 @@ class Command(click.Command):
             known = [name for option in options for name in (*option.opts, *option.secondary_opts)]
             near = difflib.get_close_matches(error.option_name, known)
             raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
+        except click.BadOptionUsage as error:  # "--think=false" gives a value to what is only answered
+            answer = option_answers(self.name or "").get(error.option_name)
+            if answer is None:
+                raise
+            raise _refusal(error.option_name, answer, ctx) from None
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The parameters, and hidden ones for the options that are answered instead of obeyed."""
@@ -84,7 +89,11 @@ class _Answered(click.Option):
         name = self.opts[0]
         if opts.get(self.name) != name:
             return None, args
-        raise click.UsageError(f"No such option: {name}: {self._answer}", ctx)
+        raise _refusal(name, self._answer, ctx)
+
+
+def _refusal(option: str, answer: str, ctx: click.Context) -> click.UsageError:
+    return click.UsageError(f"No such option: {option}: {answer}", ctx)
 
 
 def _debug_option() -> click.Option:

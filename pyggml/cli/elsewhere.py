@@ -88,6 +88,7 @@ _OPTIONS = {
     "-tb --threads-batch": "not needed: -t N sets the threads for prompts and tokens, and without it they adapt",
     "-C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll --numa": _NO_CPU_SETTINGS,
     "-sm --split-mode -ts --tensor-split -mg --main-gpu --tensor-parallel-size": _ALL_GPUS,
+    "--list-devices": "'pyggml doctor' shows the devices that this build can use",
     "--gpu-memory-utilization": "not needed: memory is planned before anything is read; --n-ctx auto takes what fits",
     "-ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe": "there is no such setting: --n-gpu-layers auto puts as "
     "many layers on the GPU as fit",
@@ -138,7 +139,9 @@ _CPU = "--device cpu computes without a GPU; otherwise all layers are on it"
 
 # The same for single commands, before those above.
 _OPTIONS_OF = {
+    "program": {"-v": "--version shows the version"},
     "chat": {
+        "-st --single-turn": "not needed: 'pyggml chat QUESTION' answers once",
         "-cnv --conversation -i --interactive --interactive-first -if -cml --chatml --jinja": "not needed: "
         "'pyggml chat' talks with the model, through its chat template",
         "-no-cnv --no-cnv --no-conversation --no-jinja --ignore-chat-template": "'pyggml generate' continues a text "

@@ -25,7 +25,7 @@ NO_LIMIT = 2**31 - 1
 
 
 class _List(ParamType):
-    """Comma-separated values."""
+    """Values separated by commas or, as in llama-cli, semicolons."""
 
     def __init__(self, name: str, item: ParamType) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class _List(ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The values as a tuple."""
-        return tuple(self._item.convert(item.strip(), param, ctx) for item in value.split(","))
+        return tuple(self._item.convert(item.strip(), param, ctx) for item in re.split("[,;]", value))
 
 
 class _TokenLimit(ParamType):
