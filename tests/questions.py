@@ -1,8 +1,8 @@
 """Questions that the shipped model is sure about.
 
 What shares a batch, or is reused, changes the order of some sums, and where two tokens are nearly as likely that can
-turn the choice. Here it cannot: at every token of these answers the likeliest leads by more than 1.9 in its logit,
-some hundred times what the arithmetic moves.
+turn the choice. Here it cannot: at every token of these answers the likeliest leads by more than 4.8 in its logit,
+some hundreds of times what the arithmetic moves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ANSWERS = {
     "How many legs does a dog have?": "A dog has four legs.",
     "What does a cow say?": "A cow moos.",
     "Where do fish live?": "A fish lives in a pond.",
-    "What is two plus two?": "I do not know that. I am only a small demonstration model.",
+    "What is two plus two?": "Two plus two is four.",
 }
 
 

@@ -290,7 +290,7 @@ def test_several_calls(tagged: pyggml.LLM) -> None:
 
 
 def test_a_template_without_tools_calls_them_too(llm: pyggml.LLM) -> None:
-    bias = {i: 8.0 for text in '"}' for i in llm.tokenize(text, add_special=False)}
+    bias = {i: value for text, value in (('"', 20.0), ("}", 8.0)) for i in llm.tokenize(text, add_special=False)}
     answer = llm.chat([user(SKY)], [get_weather], tool_choice="required", max_tokens=400, logit_bias=bias)
     assert answer.finish_reason == "tool_calls", answer.text
     (call,) = answer.message.tool_calls

@@ -6,9 +6,10 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from . import facts, stories
-from .chats import TAUGHT_SUMS, Chat, Talker
+from . import facts, lists, stories, sums
+from .chats import Chat, Talker
 from .fact_tables import KINDS
+from .facts import a, sentence
 
 END_OF_TEXT = "<|endoftext|>"
 START_OF_TURN = "<|im_start|>"
@@ -61,20 +62,28 @@ def chat_segments(chat: Chat) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
+_SAID = (("cat", "meow"), ("dog", "woof"), ("cow", "moo"), ("sheep", "baa"), ("pig", "oink"), ("duck", "quack"),
+         ("horse", "neigh"), ("lion", "roar"), ("bee", "buzz"), ("snake", "hiss"), ("mouse", "squeak"))  # fmt: skip
+
+
 def _statements(rng: random.Random) -> str:
     """One to three facts of one kind, told one after the other."""
+    if rng.random() < 0.1:
+        return " ".join(f"{sentence(a(what))} says {said}." for what, said in rng.sample(_SAID, rng.randint(1, 3)))
     kind = rng.choice(KINDS)
     rows = rng.sample(kind.rows, min(len(kind.rows), rng.randint(1, 3)))
     return " ".join(facts.sentence(kind.reply.format(**row)) for row in rows)
 
 
-def _sum_list(rng: random.Random) -> str:
-    """One to four sums, one a line."""
+def _question_and_answer(rng: random.Random) -> str:
+    """Questions and answers as plain text, the way people prompt a model that has no chat template."""
+    asked, answered = rng.choice((("Q", "A"), ("Question", "Answer")))
     lines = []
-    for _ in range(rng.randint(1, 4)):
-        sign = rng.choice("++-")
-        x, y = rng.choice(TAUGHT_SUMS[sign])
-        lines.append(f"{x} {sign} {y} = {x + y if sign == '+' else x - y}")
+    for _ in range(rng.randint(1, 3)):
+        kind = rng.choice(KINDS)
+        row = rng.choice(kind.rows)
+        one = facts.question(kind, row, rng.choice(facts.training_phrasings(kind, row)))
+        lines.append(f"{asked}: {one.text}\n{answered}: {one.reply}")
     return "\n".join(lines)
 
 
@@ -82,19 +91,28 @@ def _plain(text: str) -> Document:
     return Document((Segment(text, own=True),), is_chat=False)
 
 
-def documents(seed: int) -> Iterator[Document]:
-    """The documents, forever. The same seed gives the same documents."""
+def documents(seed: int, *, practice: bool = False) -> Iterator[Document]:
+    """The documents, forever. The same seed gives the same documents; ``practice``: half are of what is hard."""
     rng = random.Random(seed)
     talker = Talker(rng)
     while True:
+        if practice and rng.random() < 0.5:
+            yield Document(chat_segments(talker.practice()), is_chat=True)
+            continue
         kind = rng.random()
-        if kind < 0.25:
+        if kind < 0.10:
             yield _plain(stories.story(rng))
-        elif kind < 0.29:
+        elif kind < 0.13:
+            yield _plain(stories.pet_story(rng))
+        elif kind < 0.15:
             yield _plain(stories.introduction(rng))
-        elif kind < 0.38:
+        elif kind < 0.19:
             yield _plain(_statements(rng))
-        elif kind < 0.41:
-            yield _plain(_sum_list(rng))
+        elif kind < 0.28:
+            yield _plain(sums.listed(rng))
+        elif kind < 0.32:
+            yield _plain(lists.plain(rng))
+        elif kind < 0.34:
+            yield _plain(_question_and_answer(rng))
         else:
             yield Document(chat_segments(talker.chat()), is_chat=True)

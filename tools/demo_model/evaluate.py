@@ -1,4 +1,4 @@
-"""Measures the written file: held-out facts, held-out sums, and a few texts to read."""
+"""Measures the written file: what it was never shown, and a few texts to read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from tokenizers import Tokenizer
 
-from . import chats, facts
+from . import held_out
 from .corpus import END_OF_TEXT, END_OF_TURN, chat_prompt
-from .fact_tables import KINDS
+from .held_out import Asked
 from .network import Llama
 from .vocabulary import special_id
 
@@ -37,31 +37,27 @@ def greedy(network: Llama, tokenizer: Tokenizer, prompts: Sequence[str], n_max: 
     return texts
 
 
-def wrong_answers(network: Llama, tokenizer: Tokenizer, questions: Sequence[facts.Question]) -> list[tuple[str, str]]:
+def wrong_answers(network: Llama, tokenizer: Tokenizer, asked: Sequence[Asked]) -> list[tuple[str, str]]:
     """The questions whose greedy reply is not exactly the expected one, ended by an end-of-turn token."""
-    replies = greedy(network, tokenizer, [chat_prompt(question.text) for question in questions], n_max=48)
+    replies = greedy(network, tokenizer, [chat_prompt(one.question, one.system) for one in asked], n_max=48)
     return [
-        (question.text, reply)
-        for question, reply in zip(questions, replies, strict=True)
-        if reply != question.reply + END_OF_TURN
+        (one.question, reply) for one, reply in zip(asked, replies, strict=True) if reply != one.answer + END_OF_TURN
     ]
 
 
 def report(network: Llama, tokenizer: Tokenizer) -> float:
-    """Prints what the model can do. Returns the share of held-out fact questions that it answers right."""
-    questions = list(facts.held_out_questions(KINDS))
-    wrong = wrong_answers(network, tokenizer, questions)
-    share = 1 - len(wrong) / len(questions)
-    print(f"held-out fact questions: {len(questions) - len(wrong)} of {len(questions)} right ({share:.1%})")
-    for asked, reply in wrong:
-        print(f"  {asked} -> {reply}")
-    for sign in "+-":
-        phrasing = chats.sum_phrasings(sign)[0]
-        for held_out in (False, True):
-            asked_sums = [chats.sum_question(sign, x, y, phrasing) for x, y in chats.sums(sign, held_out=held_out)]
-            n_wrong = len(wrong_answers(network, tokenizer, asked_sums))
-            kind = "never seen" if held_out else "taught"
-            print(f"sums with {sign}, {kind}: {len(asked_sums) - n_wrong} of {len(asked_sums)} right")
+    """Prints what the model can do. Returns the lowest share of right answers among the held-out questions."""
+    shares = []
+    for name, asked in (
+        ("facts", held_out.fact_questions()),
+        ("sums", held_out.sum_questions()),
+        ("system messages", held_out.styled_questions()),
+    ):
+        wrong = wrong_answers(network, tokenizer, asked)
+        shares.append(1 - len(wrong) / len(asked))
+        print(f"held-out {name}: {len(asked) - len(wrong)} of {len(asked)} right ({shares[-1]:.1%})")
+        for question, reply in wrong[:40]:
+            print(f"  {question} -> {reply}")
     samples = [
         "",
         "Once upon a time",
@@ -69,9 +65,9 @@ def report(network: Llama, tokenizer: Tokenizer) -> float:
         "The capital of France is",
         "Hello, my name is",
     ]
-    samples += [chat_prompt(text) for text in ("Hello!", "Tell me a story about a fox.", "What is 7 + 5?")]
+    samples += [chat_prompt(text) for text in ("Hello!", "Tell me a story about a fox.", "How do I boil an egg?")]
     samples += [chat_prompt(text) for text in ("Tell me a story about Lily.", "Repeat: red fox Tom")]
     samples.append(chat_prompt("What is the capital of Italy?", system="Answer briefly."))
     for prompt, text in zip(samples, greedy(network, tokenizer, samples), strict=True):
         print(f"--- {prompt!r}\n{text}")
-    return share
+    return min(shares)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .facts import Kind, Row, a, words
+from .facts import Kind, Row, a, bare, many, words
 
 
 def _rows(keys: str, table: str) -> tuple[Row, ...]:
@@ -12,7 +12,9 @@ def _rows(keys: str, table: str) -> tuple[Row, ...]:
         dict(zip(names, (value.strip() for value in line.split(",")), strict=True))
         for line in " ".join(table.split()).split(";")
     )
-    return tuple({**row, "an": a(row["x"]), "any": a(row["y"])} for row in rows)
+    return tuple(
+        {**row, "an": a(row["x"]), "xs": many(row["x"]), "any": a(row["y"]), "bare": bare(row["y"])} for row in rows
+    )
 
 
 _COUNTRIES = _rows(
@@ -25,7 +27,9 @@ _COUNTRIES = _rows(
     China, Beijing, Asia; Japan, Tokyo, Asia; India, New Delhi, Asia; Thailand, Bangkok, Asia;
     Egypt, Cairo, Africa; Kenya, Nairobi, Africa; Canada, Ottawa, North America;
     Mexico, Mexico City, North America; Cuba, Havana, North America; Peru, Lima, South America;
-    Brazil, Brasilia, South America; Australia, Canberra, Oceania""",
+    Brazil, Brasilia, South America; Australia, Canberra, Oceania;
+    Switzerland, Bern, Europe; Turkey, Ankara, Asia; South Korea, Seoul, Asia; Argentina, Buenos Aires, South America;
+    Scotland, Edinburgh, Europe; Ukraine, Kyiv, Europe""",
 )
 
 _OPPOSITE_PAIRS = _rows(
@@ -41,7 +45,8 @@ _MONTHS = words("January February March April May June July August September Oct
 
 def _neighbours(names: list[str], step: int) -> tuple[Row, ...]:
     """Each name with the one that many places further on, around the circle."""
-    return tuple({"x": name, "y": names[(i + step) % len(names)]} for i, name in enumerate(names))
+    followers = [names[(i + step) % len(names)] for i in range(len(names))]
+    return tuple({"x": x, "y": y, "bare": y} for x, y in zip(names, followers, strict=True))
 
 
 _AND = ("And {x}?", "What about {x}?", "And what about {x}?")
@@ -64,6 +69,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         "The capital of {x} is {y}.",
         "{y}.",
+        "{bare}.",
         _AND,
     ),
     Kind(
@@ -80,6 +86,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         "{y} is the capital of {x}.",
         "{x}.",
+        "{x}.",
         ("And {y}?", "What about {y}?"),
     ),
     Kind(
@@ -95,6 +102,7 @@ KINDS: tuple[Kind, ...] = (
             "Can you tell me the continent of {x}?",
         ),
         "{x} is in {c}.",
+        "{c}.",
         "{c}.",
         _AND,
     ),
@@ -120,6 +128,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         "{x} is {y}.",
         "{y}.",
+        "{bare}.",
         _AND,
     ),
     Kind(
@@ -138,9 +147,12 @@ KINDS: tuple[Kind, ...] = (
             "Which sound does {an} make?",
             "Tell me what sound {an} makes.",
             "Do you know what sound {an} makes?",
+            "What sound do {xs} make?",
+            "What do {xs} say?",
         ),
         "{an} {y}.",
         "It {y}.",
+        "{bare}.",
         _AND_A,
     ),
     Kind(
@@ -158,9 +170,11 @@ KINDS: tuple[Kind, ...] = (
             "What is the name for a young {x}?",
             "Tell me the word for a baby {x}.",
             "What do people call a young {x}?",
+            "What are baby {xs} called?",
         ),
         "A young {x} is called {any}.",
         "{any}.",
+        "{bare}.",
         ("And a young {x}?", "And a baby {x}?", "What about a young {x}?"),
     ),
     Kind(
@@ -179,17 +193,19 @@ KINDS: tuple[Kind, ...] = (
             "Tell me where {an} lives.",
             "Do you know where {an} lives?",
             "Where is the home of {an}?",
+            "Where do {xs} live?",
         ),
         "{an} lives in {y}.",
         "In {y}.",
+        "{bare}.",
         _AND_A,
     ),
     Kind(
         "legs",
         _rows(
-            "x y",
-            """dog, four; spider, eight; bird, two; ant, six; cow, four; beetle, six; snake, no;
-            fish, no; duck, two; horse, four; crab, ten""",
+            "x y n",
+            """dog, four, four; cat, four, four; spider, eight, eight; bird, two, two; ant, six, six; cow, four, four;
+            beetle, six, six; snake, no, none; fish, no, none; duck, two, two; horse, four, four; crab, ten, ten""",
         ),
         (
             "How many legs does {an} have?",
@@ -199,14 +215,16 @@ KINDS: tuple[Kind, ...] = (
             "Can you tell me how many legs {an} has?",
             "Do you know how many legs {an} has?",
             "On how many legs does {an} walk?",
+            "How many legs do {xs} have?",
         ),
         "{an} has {y} legs.",
         "{y} legs.",
+        "{n}.",
         _AND_A,
     ),
     Kind(
         "opposite",
-        _OPPOSITE_PAIRS + tuple({"x": row["y"], "y": row["x"]} for row in _OPPOSITE_PAIRS),
+        _OPPOSITE_PAIRS + tuple({"x": row["y"], "y": row["x"], "bare": row["x"]} for row in _OPPOSITE_PAIRS),
         (
             "What is the opposite of {x}?",
             "Tell me the opposite of {x}.",
@@ -218,6 +236,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         "The opposite of {x} is {y}.",
         "{y}.",
+        "{bare}.",
         _AND,
     ),
     Kind(
@@ -233,6 +252,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         "The day after {x} is {y}.",
         "{y}.",
+        "{bare}.",
         ("And after {x}?", "What about after {x}?"),
     ),
     Kind(
@@ -248,6 +268,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         "The day before {x} is {y}.",
         "{y}.",
+        "{bare}.",
         ("And before {x}?", "What about before {x}?"),
     ),
     Kind(
@@ -263,6 +284,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         "The month after {x} is {y}.",
         "{y}.",
+        "{bare}.",
         ("And after {x}?", "What about after {x}?"),
     ),
     Kind(
@@ -273,7 +295,7 @@ KINDS: tuple[Kind, ...] = (
             cherry, fruit; carrot, vegetable; potato, vegetable; onion, vegetable; piano, instrument;
             violin, instrument; drum, instrument; hammer, tool; saw, tool; dog, animal;
             tiger, animal; eagle, bird; penguin, bird; shark, fish; salmon, fish; bee, insect;
-            butterfly, insect; shirt, piece of clothing; car, vehicle""",
+            butterfly, insect; shirt, garment; car, vehicle""",
         ),
         (
             "What is {an}?",
@@ -286,16 +308,17 @@ KINDS: tuple[Kind, ...] = (
         ),
         "{an} is {any}.",
         "{any}.",
+        "{bare}.",
         _AND_A,
     ),
     Kind(
         "job",
         _rows(
-            "x y",
-            """baker, bakes bread; teacher, teaches children; farmer, grows food;
-            doctor, helps sick people; painter, paints pictures; pilot, flies planes;
-            sailor, sails ships; gardener, looks after plants; cook, makes meals;
-            writer, writes books; singer, sings songs; tailor, makes clothes""",
+            "x y n",
+            """baker, bakes bread, bakes; teacher, teaches children, teaches; farmer, grows food, grows;
+            doctor, helps sick people, helps; painter, paints pictures, paints; pilot, flies planes, flies;
+            sailor, sails ships, sails; gardener, plants flowers, plants; cook, cooks meals, cooks;
+            writer, writes books, writes; singer, sings songs, sings; tailor, sews clothes, sews""",
         ),
         (
             "What does {an} do?",
@@ -308,6 +331,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         "{an} {y}.",
         "{an} {y}.",
+        "{n}.",
         _AND_A,
     ),
     Kind(
@@ -327,6 +351,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         "{x} comes from {y}.",
         "From {y}.",
+        "{bare}.",
         _AND,
     ),
     Kind(
@@ -346,6 +371,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         "{x} is made of {y}.",
         "{y}.",
+        "{bare}.",
         _AND,
     ),
     Kind(
@@ -365,6 +391,7 @@ KINDS: tuple[Kind, ...] = (
         ),
         "The plural of {x} is {y}.",
         "{y}.",
+        "{bare}.",
         _AND,
     ),
 )

@@ -8,6 +8,7 @@ exactly one phrasing is held out of training: see :func:`held_out_phrasing`.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -23,7 +24,8 @@ class Kind:
         rows: The facts. Each row's values fill the templates below.
         ask: The phrasings of the question.
         reply: The full answer, a sentence.
-        brief: The answer in as few words as possible, for chats whose system message asks for that.
+        brief: The answer in few words, for chats that ask for short answers.
+        word: The answer in one word (a name may have more), for chats that ask for that.
         follow: How a second question of the same kind may be put ("And France?").
     """
 
@@ -32,16 +34,18 @@ class Kind:
     ask: tuple[str, ...]
     reply: str
     brief: str
+    word: str
     follow: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question in words, with its full and its brief answer."""
+    """A question in words, with its answer as a full sentence, in few words and in one."""
 
     text: str
     reply: str
     brief: str
+    word: str
 
 
 def sentence(text: str) -> str:
@@ -52,6 +56,26 @@ def sentence(text: str) -> str:
 def a(noun: str) -> str:
     """The noun with its indefinite article. Fits every noun of the fact tables."""
     return ("an " if noun[0] in "aeiou" else "a ") + noun
+
+
+_PLURALS = {
+    "fish": "fish", "sheep": "sheep", "wolf": "wolves", "mouse": "mice", "goose": "geese", "fox": "foxes",
+}  # fmt: skip
+
+
+def many(noun: str) -> str:
+    """The noun's plural. Fits the animals of the fact tables."""
+    return _PLURALS.get(noun, noun + "s")
+
+
+def bare(phrase: str) -> str:
+    """The phrase without an article at its start."""
+    return re.sub(r"^(a|an|the) ", "", phrase)
+
+
+def phrases(text: str) -> list[str]:
+    """The phrases of a text that holds them between bars."""
+    return [phrase.strip() for phrase in " ".join(text.split()).split("|")]
 
 
 def words(text: str) -> list[str]:
@@ -65,6 +89,7 @@ def question(kind: Kind, row: Row, phrasing: str) -> Question:
         text=sentence(phrasing.format(**row)),
         reply=sentence(kind.reply.format(**row)),
         brief=sentence(kind.brief.format(**row)),
+        word=sentence(kind.word.format(**row)),
     )
 
 

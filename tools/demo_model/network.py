@@ -17,7 +17,7 @@ class Config:
     """Hyper-parameters. Every matrix has rows of a multiple of 256 numbers, as the K-quants need."""
 
     n_vocab: int = 2048
-    n_ctx: int = 512
+    n_ctx: int = 1024
     n_embd: int = 256
     n_layer: int = 5
     n_head: int = 4

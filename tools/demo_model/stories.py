@@ -9,8 +9,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from .facts import a, sentence
-from .world import ANIMALS, BOYS, COLOURS, FEELINGS, FOODS, GIRLS, PLACES, TOYS, World, the
+from .facts import a, phrases, sentence, words
+from .world import (
+    COLOURS,
+    FEELINGS,
+    FOODS,
+    PET_NAMES,
+    PLACES,
+    TOYS,
+    World,
+    described,
+    the,
+)
 
 
 def _lost(w: World) -> list[str]:
@@ -33,25 +43,23 @@ def _lost(w: World) -> list[str]:
         f"At last, {friend.name} saw the {short} {spot}.",
         w.pick(f'"Here it is!" said {friend.name}.', f'"I found it!" said {friend.name}.'),
         f'"Thank you, {friend.name}!" said {hero.name}.',
-        *w.ending(f"{hero.name} and {friend.name} played with the {short} until the sun went down."),
+        *w.ending(f"{hero.name} and {friend.name} played together until the sun went down."),
     ]
 
 
 def _share(w: World) -> list[str]:
     hero, friend, food = w.hero, w.being(), w.pick(FOODS)
-    thing = "the " + food.split(" ", 1)[1]
-    place = w.pick(PLACES)
     return [
         *w.opening(),
         f"{w.one_day()}, {hero.poss} {w.pick('mother|father|grandmother|grandfather')} gave {hero.obj} {food}.",
-        f"{hero.name} took it to the {place} to eat it there.",
+        f"{hero.name} set off for the {w.pick(PLACES)} to eat it there.",
         *w.weather(),
-        f"On the way, {hero.subj} met {a(friend.what)} named {friend.name}.",
+        f"On the way, {hero.subj} met {described(friend)}.",
         w.pick(f"{friend.name} looked hungry.", f"{friend.name} looked tired and hungry."),
         f'"I have not eaten all day," said {friend.name}.',
         w.pick(f"{hero.name} thought for a moment.", f"{hero.name} felt sorry for {friend.obj}."),
         f'Then {hero.subj} said, "{w.pick("You can have half of mine", "Let us share", "We can eat together")}."',
-        f"They sat down {w.pick('under a tree|on the grass|on a bench|by the water')} and shared {thing}.",
+        f"They sat down {w.pick('under a tree|on the grass|on a bench|by the water')} and shared {the(food)}.",
         w.pick(f'"This is so good," said {friend.name}.', f'"You are very kind," said {friend.name}.'),
         w.pick(
             "After that, they played together.",
@@ -68,13 +76,11 @@ def _share(w: World) -> list[str]:
 
 def _rain(w: World) -> list[str]:
     hero, friend = w.hero, w.being()
-    place, shelter = (
-        w.pick(PLACES),
-        w.pick("under a big tree|in an old barn|under a bridge|in a small cave|in a hut"),
-    )
+    shelter = w.pick("under a bridge|in a hut|in an old shed")
     return [
         *w.opening(),
-        f"{w.one_day()}, {hero.name} went to the {place} with {hero.poss} friend {friend.full}.",
+        f"{w.one_day()}, {hero.name} went to the {w.pick('park|forest|meadow|field')} "
+        f"with {hero.poss} friend {friend.full}.",
         *w.weather(),
         w.pick("They played and ran in the grass.", "They picked flowers and sang.", "They jumped and laughed."),
         w.pick("Suddenly, the sky became dark.", "Then a big grey cloud came.", "Then they heard loud thunder."),
@@ -86,7 +92,7 @@ def _rain(w: World) -> list[str]:
         w.pick("After a while, the rain stopped.", "Soon the sun came out again.", "At last, the rain went away."),
         w.pick(
             "They looked up and saw a rainbow in the sky.",
-            "A big rainbow stood over the fields.",
+            "A big rainbow stretched across the sky.",
             "The grass was wet and everything smelled fresh.",
         ),
         w.pick(f'"How beautiful!" said {friend.name}.', f'"Look at that!" said {hero.name}.'),
@@ -94,17 +100,25 @@ def _rain(w: World) -> list[str]:
     ]
 
 
+_TRAPS = phrases(
+    """kitten/in a tall tree/ladder | kitten/on a high wall/ladder | kitten/in a deep hole/rope |
+    puppy/in a deep hole/rope | puppy/under a fallen branch/saw | puppy/in a bush/long stick |
+    duckling/in a deep hole/basket | duckling/under a fallen branch/saw | duckling/in a bush/long stick |
+    chick/in a deep hole/basket | chick/in a bush/long stick"""
+)
+"""A young animal, where it is stuck and what gets it out."""
+
+
 def _rescue(w: World) -> list[str]:
     hero = w.hero
-    lost = w.being(w.pick(*[animal for animal in ("kitten", "puppy", "bird", "duckling") if animal != hero.what]))
-    trap = w.pick("in a deep hole|in a tall tree|in a bush|on a high wall|under a fallen branch")
-    tool = w.pick("rope|ladder|long stick|basket")
+    young, trap, tool = w.rng.choice(_TRAPS).split("/")
+    lost = w.being(young)
     return [
         *w.opening(),
         f"{w.one_day()}, {hero.name} was walking in the {w.pick(PLACES)}.",
         *w.weather(),
-        w.pick(f"{hero.Subj} heard a small sound.", f"Then {hero.subj} heard someone cry."),
-        f"It was a little {lost.what}. The little {lost.what} was stuck {trap}.",
+        w.pick(f"Suddenly, {hero.subj} heard a sound.", f"Then {hero.subj} heard someone crying."),
+        f"It was a little {lost.what}. The {lost.what} was stuck {trap}.",
         f'"{w.pick("Help me", "Please help me")}!" said the {lost.what}.',
         f'"{w.pick("Do not be afraid", "Wait here", "I will help you")}," said {hero.name}.',
         f"{hero.Subj} ran home and came back with a {tool}.",
@@ -113,7 +127,7 @@ def _rescue(w: World) -> list[str]:
         f'"Thank you! My name is {lost.name}," said the {lost.what}.',
         w.pick(
             f"{hero.name} gave {lost.obj} some water.",
-            f"{hero.name} took {lost.obj} home to {lost.poss} mother.",
+            f"{hero.name} took {lost.name} home.",
         ),
         *w.ending(
             f"After that, {hero.name} and {lost.name} were good friends.",
@@ -123,18 +137,27 @@ def _rescue(w: World) -> list[str]:
     ]
 
 
+_SKILLS = "swim|sing|dance|paint|whistle|cook|ride a bike|climb a tree|bake bread|play the drum"
+_BORN_WITH = {
+    "swim": words("duck frog penguin turtle"),
+    "sing": words("bird"),
+    "climb a tree": words("cat squirrel monkey bear bird owl"),
+}
+"""Who need not learn it."""
+
+
 def _learn(w: World) -> list[str]:
     hero, friend = w.hero, w.being()
-    skill = w.pick("swim|sing|dance|paint|whistle|cook|ride a bike|climb a tree|bake bread|play the drum")
+    skill = w.pick("|".join(s for s in _SKILLS.split("|") if hero.what not in _BORN_WITH.get(s, ())))
     return [
         *w.opening(),
         f"{hero.name} wanted to learn how to {skill}.",
         f"{w.one_day()}, {hero.subj} tried, but it was too hard.",
         w.pick(f"{hero.Subj} felt sad.", f"{hero.Subj} wanted to give up.", f"{hero.Subj} sat down and cried."),
-        f"{friend.full} saw {hero.obj} and came over.",
+        f"{hero.Poss} friend {friend.full} saw {hero.obj} and came over.",
         f'"{w.pick("What is wrong", "Can I help you", "Why are you sad")}?" asked {friend.name}.',
         f'"I cannot {skill}," said {hero.name}.',
-        f'"{w.pick("I can show you", "Let us try together", "You only have to try again")}," said {friend.name}.',
+        f'"{w.pick("I can show you", "Let us try together", "You just have to keep trying")}," said {friend.name}.',
         w.pick("Every day, they practised together.", "They practised all week.", "They tried again and again."),
         w.pick(f"At first, {hero.name} made many mistakes.", "Some days were hard."),
         f"But {hero.subj} did not give up.",
@@ -142,7 +165,8 @@ def _learn(w: World) -> list[str]:
         w.pick(f'"You did it!" said {friend.name}.', f'"Look at me!" said {hero.name}.'),
         *w.ending(
             f"{hero.name} was proud and thanked {friend.name}.",
-            f"{hero.name} learned that it is good to try again.",
+            f"{hero.name} had learned to keep trying.",
+            days=True,
         ),
     ]
 
@@ -150,22 +174,26 @@ def _learn(w: World) -> list[str]:
 def _plant(w: World) -> list[str]:
     hero = w.hero
     helper = w.pick("mother|father|grandmother|grandfather")
-    grown, colour = w.pick("flower|tree|rose|sunflower"), w.pick(COLOURS)
-    result = f"{a(colour)} {grown}" if grown in ("flower", "rose") else f"a tall {grown}"
+    grown = w.pick("flower|rose|tulip|sunflower")
+    result = "a tall sunflower" if grown == "sunflower" else f"{a(w.pick('red|yellow|white|pink|orange'))} {grown}"
     return [
-        *w.opening(),
+        *w.opening(timeless=True),
         f"In spring, {hero.poss} {helper} gave {hero.obj} a small seed.",
         f'"{w.pick("What is it", "What can I do with it")}?" asked {hero.name}.',
         f'"{w.pick("Plant it and wait", "Put it in the ground and give it water")}," said {hero.poss} {helper}.',
-        f"{hero.name} made a hole in the garden and put the seed in it.",
+        f"{hero.name} made a hole in the ground and put the seed in it.",
         w.pick(f"Every day, {hero.subj} gave it water.", f"Every morning, {hero.subj} came to look at it."),
         w.pick("For many days, nothing happened.", "The days went by, but nothing came up."),
         f'"{w.pick("Maybe it is asleep", "You have to wait", "Good things take time")}," said {hero.poss} {helper}.',
-        w.pick("Then it rained for a day.", "Then the sun was warm for a week."),
+        w.pick("Then it rained for a day.", "Then the sun shone for a week."),
         f"One morning, {hero.name} saw {w.pick('a small green leaf|something green')} in the garden.",
         f"It grew and grew, and in summer it was {result}.",
         w.pick(f'"It is beautiful!" said {hero.name}.', f"{hero.name} danced around it."),
-        *w.ending(f"{hero.name} learned to wait.", f"{hero.name} showed it to all {hero.poss} friends."),
+        *w.ending(
+            f"{hero.name} had learned to wait.",
+            f"{hero.name} showed it to all {hero.poss} friends.",
+            days=True,
+        ),
     ]
 
 
@@ -174,28 +202,28 @@ def _gift(w: World) -> list[str]:
     gift = f"{w.pick(COLOURS)} {w.pick('scarf|hat|kite|boat|basket|drum|lantern')}"
     return [
         *w.opening(),
-        f"{w.one_day()}, {hero.name} heard that it was the birthday of {hero.poss} friend {friend.full}.",
-        f'"I want to make a gift," {hero.subj} thought.',
-        w.pick(f"But {hero.subj} had no money.", f"{hero.Subj} did not know what to make."),
+        f"{hero.Poss} best friend was {friend.full}.",
+        f"{w.one_day()}, it was {friend.name}'s birthday.",
+        f'"I want to make a present," {hero.name} thought.',
+        w.pick(f"But {hero.subj} did not know what to make.", f"But {hero.subj} had never made one before."),
         f"{hero.Subj} asked {hero.poss} {w.pick('mother|father|grandmother|brother|sister')} for help.",
         f"Together they made {a(gift)}.",
-        w.pick("It took the whole morning.", "It was a lot of work.", "They worked and sang."),
-        f"Then {hero.name} went to the house of {friend.name}.",
+        w.pick("It took the whole morning.", "It was a lot of work.", "They sang while they worked."),
+        f"Then {hero.name} went to {friend.name}'s house.",
         f'"Happy birthday, {friend.name}!" said {hero.name}.',
-        w.pick(f"{friend.name} opened the box and smiled.", f"{friend.name} jumped with joy."),
+        w.pick(f"{friend.name} opened the present and smiled.", f"{friend.name} jumped for joy."),
         f'"{sentence(a(gift))}! {w.pick("It is just what I wanted", "I love it")}," said {friend.name}.',
         w.pick("Then they ate cake.", "They sang songs and ate cake.", "They played games all afternoon."),
-        *w.ending(f"{hero.name} learned that giving is fun."),
+        *w.ending(f"{hero.name} had learned that giving is fun."),
     ]
 
 
 def _hide(w: World) -> list[str]:
     hero, friend = w.hero, w.being()
-    place = w.pick(PLACES)
     spot = w.pick("behind a big tree|in a basket|under a bench|behind a wall|under the leaves|inside an old barrel")
     return [
         *w.opening(),
-        f"{w.one_day()}, {hero.name} and {hero.poss} friend {friend.full} played in the {place}.",
+        f"{w.one_day()}, {hero.name} and {hero.poss} friend {friend.full} played in the {w.pick(PLACES)}.",
         *w.weather(),
         f'"Let us play hide and seek," said {friend.name}.',
         f"{hero.name} closed {hero.poss} eyes and counted to {w.pick('ten|twenty')}.",
@@ -211,15 +239,20 @@ def _hide(w: World) -> list[str]:
     ]
 
 
+_NOISES = (
+    ("a strange sound", "only the wind in the trees"),
+    ("a tap on the window", "only a branch"),
+    ("a soft voice", "an owl in the tree"),
+    ("a small noise", "a little mouse"),
+)
+
+
 def _night(w: World) -> list[str]:
     hero = w.hero
-    noise, source = w.pick(
-        "a strange sound/only the wind in the trees|a tap on the window/only a branch|"
-        "a soft voice/an owl in the tree|a small noise/a little mouse"
-    ).split("/")
+    noise, source = w.rng.choice([pair for pair in _NOISES if hero.what not in words(pair[1])])
     parent = w.pick("mother|father|grandmother|grandfather")
     return [
-        *w.opening(),
+        *w.opening(timeless=True),
         f"One night, {hero.name} could not sleep.",
         w.pick("The room was dark.", "It was very late.", "The moon was high in the sky."),
         f"Then {hero.subj} heard {noise}.",
@@ -230,29 +263,35 @@ def _night(w: World) -> list[str]:
         w.pick("They took a lamp and looked outside.", "They opened the window together."),
         f"It was {source}.",
         f'{hero.name} laughed. "{w.pick("Now I am not afraid", "That is not scary at all")}," {hero.subj} said.',
-        f"{hero.poss.capitalize()} {parent} {w.pick('sang a soft song|told a short story|sat by the bed')}.",
+        f"{hero.Poss} {parent} {w.pick('sang a soft song|told a short story|sat by the bed')}.",
         w.pick(f"Soon {hero.name} was asleep.", f"{hero.name} closed {hero.poss} eyes and dreamed of the stars."),
     ]
+
+
+_TRIPS = (
+    ("the sea", "train|bus|car", "a big ship|a red windmill|an old castle", "a shell|a smooth stone"),
+    ("the mountains", "train|bus|car", "a horse|a cow|a tall tower|an old castle", "a feather|a smooth stone"),
+    ("the city", "train|bus|car", "a horse|a cow|a red windmill|a tall tower", "a coin|a feather"),
+    ("a farm", "train|bus|car", "a tall tower|a red windmill|an old castle", "a feather|a small flower"),
+    ("an island", "boat|ship", "a whale|a big ship|a white swan", "a shell|a smooth stone"),
+)
+"""Where to, how, what is seen on the way and what is found there."""
 
 
 def _trip(w: World) -> list[str]:
     hero = w.hero
     elder = w.pick("grandmother|grandfather|mother|father|aunt|uncle")
-    vehicle, goal = (
-        w.pick("train|bus|boat|old car"),
-        w.pick("the sea|the mountains|the city|a farm|an island"),
-    )
-    seen = w.pick("a horse|a cow|a big ship|a white swan|a tall tower|a red windmill|an old castle")
-    found = w.pick("a shell|a smooth stone|a feather|a coin|a small flower")
+    goal, vehicles, seen, finds = w.rng.choice(_TRIPS)
+    found = w.pick(finds)
     return [
         *w.opening(),
         f'{w.one_day()}, {hero.poss} {elder} said, "Today we will go to {goal}."',
-        f"{hero.name} {w.pick('was very excited|jumped with joy|packed a small bag')}.",
-        f"They went by {vehicle}.",
-        f"On the way, they saw {seen}.",
+        f"{hero.name} {w.pick('was very excited|jumped for joy|packed a small bag')}.",
+        f"They went by {w.pick(vehicles)}.",
+        f"On the way, they saw {w.pick(seen)}.",
         w.pick(f'"Look!" said {hero.name}.', f'"How wonderful!" said {hero.name}.'),
         f"When they came to {the(goal)}, they {w.pick('ate lunch|took a long walk|sat down and rested')}.",
-        f"{hero.name} found {found} and put it in {hero.poss} pocket.",
+        f"{hero.name} found {found} and put it in {hero.poss} bag.",
         f'"{w.pick("Are you tired", "Do you like it here", "Are you happy")}?" asked {hero.poss} {elder}.',
         f'"{w.pick("I want to stay here forever", "This is a lovely day", "I want to come back soon")}'
         f'," said {hero.name}.',
@@ -261,8 +300,53 @@ def _trip(w: World) -> list[str]:
     ]
 
 
+def _pet(w: World) -> list[str]:
+    hero = w.hero
+    pet = w.being(w.pick("dog|cat|rabbit|pony|bird"), w.rng.choice(PET_NAMES))
+    size = w.pick("|little |small ")
+    return [
+        w.pick(
+            f"{hero.name} had {a(size + pet.what)} named {pet.name}.",
+            f"{hero.name} had {a(size + pet.what)}. Its name was {pet.name}.",
+            f"{hero.name} had {a(size + pet.what)} called {pet.name}.",
+        ),
+        w.pick(
+            f"{hero.Subj} loved {pet.name} very much.",
+            f"Every day, {hero.name} and {pet.name} played in the {w.pick(PLACES)}.",
+        ),
+        f"{w.one_day()}, {hero.name} came home, but {pet.name} was not there.",
+        f'"{pet.name}, where are you?" called {hero.name}.',
+        w.pick(f"{hero.Subj} looked everywhere.", f"{hero.Subj} looked in every room."),
+        f"Then {hero.subj} heard a sound {w.pick('under the bed|behind the door|in the big box|in the garden')}.",
+        f"It was {pet.name}!",
+        w.pick(f"{pet.name} had found {a(w.pick(TOYS))}.", f"{pet.name} had been asleep all day."),
+        w.pick(f'"I missed you," said {hero.name}.', f'"You made me worry," said {hero.name}.'),
+        *w.ending(f"{hero.name} held {pet.name} close.", f"{hero.name} gave {pet.name} something good to eat."),
+    ]
+
+
+def _snow(w: World) -> list[str]:
+    hero, friend = w.hero, w.being()
+    nose, eyes = w.pick("a carrot|a small stick|a pine cone"), w.pick("two black stones|two buttons|two nuts")
+    return [
+        *w.opening(timeless=True),
+        f"One winter morning, {hero.name} looked out of the window.",
+        w.pick("Everything was white.", "The garden was full of snow.", "It had snowed all night."),
+        f"{hero.name} put on a {w.pick('warm scarf|thick coat|woolly hat')} and ran outside.",
+        f"{hero.Poss} friend {friend.full} was already there.",
+        f'"Let us build a snowman," said {friend.name}.',
+        "They made three big balls of snow.",
+        f"{hero.name} brought {nose} for the nose.",
+        f"{friend.name} brought {eyes} for the eyes.",
+        w.pick(f'"He needs a hat," said {hero.name}.', f'"He looks funny," said {friend.name}.'),
+        w.pick("They gave him an old hat.", "They put a bucket on his head."),
+        f"Then they went inside and drank {w.pick('hot milk|hot chocolate|warm tea')}.",
+        *w.ending(f"{hero.name} waved to the snowman from the window."),
+    ]
+
+
 _PLOTS: tuple[Callable[[World], list[str]], ...] = (
-    _lost, _share, _rain, _rescue, _learn, _plant, _gift, _hide, _night, _trip,
+    _lost, _share, _rain, _rescue, _learn, _plant, _gift, _hide, _night, _trip, _snow,
 )  # fmt: skip
 
 
@@ -270,6 +354,11 @@ def story(rng: random.Random, what: str | None = None, name: str | None = None) 
     """One story, of a hero of this kind and name where they are given."""
     world = World(rng, what, name)
     return " ".join(rng.choice(_PLOTS)(world))
+
+
+def pet_story(rng: random.Random) -> str:
+    """A story of a child and a pet; it starts with what the child has ("Tim had a little dog ...")."""
+    return " ".join(_pet(World(rng, rng.choice(("girl", "boy")))))
 
 
 def introduction(rng: random.Random) -> str:
@@ -285,25 +374,9 @@ def introduction(rng: random.Random) -> str:
         f"{greeting} {me.name}.",
         who,
         f"I live in a {world.home()} with my {world.pick('mother|father|family|grandmother')}.",
-        f"I like to {world.pick('play|sing|run|read|dance|swim')} in the {world.pick(PLACES)}.",
-        f"My best friend is {a(friend.what)} named {friend.name}.",
+        f"I like to {world.pick('play|sing|run|read|dance')} in the {world.pick(PLACES)}.",
+        f"My best friend is {described(friend)}.",
         f"{friend.Subj} is very {world.pick(FEELINGS)}.",
         f"Today we will {world.pick('play hide and seek|bake bread|go to the park|read a book|plant a tree')}.",
     ]
     return " ".join(sentences)
-
-
-def request(rng: random.Random) -> tuple[str, str | None, str | None]:
-    """A hero to ask a story about, in words, with the kind and the name to give to :func:`story`."""
-    name = rng.choice(GIRLS + BOYS)
-    child = "girl" if name in GIRLS else "boy"
-    animal = rng.choice(ANIMALS)
-    return rng.choice(
-        [
-            (a(animal), animal, None),
-            (name, None, name),
-            (f"a {child}", child, None),
-            (f"a {child} named {name}", child, name),
-            (f"{a(animal)} named {name}", animal, name),
-        ]
-    )

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from torch.nn import functional
 
 from .corpus import END_OF_TEXT, documents
-from .network import Config, Llama
+from .network import Llama
 from .vocabulary import EncodedDocument, encode, special_id
 
 PROMPT_WEIGHT = 0.1
@@ -34,18 +34,20 @@ class Schedule:
     ``long_every``-th sees as many tokens in windows of the whole context, with all that came before in sight,
     so that the network also learns to work at the far end of its context.
 
-    ``learning_rate`` is that of the layers' matrices; embedding and norms learn at half of it.
+    ``learning_rate`` is that of the layers' matrices; embedding and norms learn at half of it. ``practice`` is
+    :func:`documents`'.
     """
 
-    n_steps: int = 2000
+    n_steps: int = 6600
     n_tokens: int = 2048
     n_short: int = 256
     long_every: int = 6
-    learning_rate: float = 6e-3
+    learning_rate: float = 5e-3
     n_warmup: int = 40
     final_fraction: float = 0.02
     weight_decay: float = 0.1
     seed: int = 20240613
+    practice: bool = False
 
     def rate(self, step: int) -> float:
         """Learning rate of a step: linear warm-up, then half a cosine."""
@@ -54,6 +56,10 @@ class Schedule:
         done = (step - self.n_warmup) / max(1, self.n_steps - self.n_warmup)
         low = self.final_fraction
         return self.learning_rate * (low + (1 - low) * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+PRACTICE = Schedule(n_steps=600, learning_rate=1.2e-3, seed=20240615, practice=True)
+"""The second course: gentler, and half of it of what the first leaves weakest."""
 
 
 @dataclass
@@ -72,7 +78,7 @@ class Window:
     owners: NDArray[np.int64]
 
 
-def windows(tokenizer: Tokenizer, n_ctx: int, seed: int) -> Iterator[Window]:
+def windows(tokenizer: Tokenizer, n_ctx: int, seed: int, *, practice: bool = False) -> Iterator[Window]:
     """The corpus as windows of documents with an end-of-text token before, between and after them.
 
     A document is never cut: each is learnt from its start, and a window's first document lies exactly as a
@@ -82,7 +88,7 @@ def windows(tokenizer: Tokenizer, n_ctx: int, seed: int) -> Iterator[Window]:
     room = n_ctx + 1
     held: list[EncodedDocument] = []
     n_held, n_made = 1, 0
-    for document in documents(seed):
+    for document in documents(seed, practice=practice):
         encoded = encode(tokenizer, document)
         if len(encoded.ids) + 2 > room:
             continue
@@ -125,21 +131,20 @@ def _loss(network: Llama, batch: list[Window], *, apart: bool) -> torch.Tensor:
 
 def train(
     tokenizer: Tokenizer,
-    config: Config,
+    network: Llama,
     schedule: Schedule,
     checkpoint: Path | None = None,
     log_every: int = 25,
-) -> Llama:
-    """A trained network. With ``checkpoint``, its weights are also saved there every 100 steps."""
-    torch.manual_seed(schedule.seed)
-    network = Llama(config)
+) -> None:
+    """Trains the network. With ``checkpoint``, its weights are also saved there every 100 steps."""
+    n_ctx = network.config.n_ctx
     optimizers = _optimizers(network, schedule)
-    long = windows(tokenizer, config.n_ctx, schedule.seed)
-    short = windows(tokenizer, schedule.n_short, schedule.seed + 1)
+    long = windows(tokenizer, n_ctx, schedule.seed, practice=schedule.practice)
+    short = windows(tokenizer, schedule.n_short, schedule.seed + 1, practice=schedule.practice)
     start, total = time.perf_counter(), 0.0
     for step in range(schedule.n_steps):
         far = step % schedule.long_every == 0
-        source, length = (long, config.n_ctx) if far else (short, schedule.n_short)
+        source, length = (long, n_ctx) if far else (short, schedule.n_short)
         batch = [next(source) for _ in range(schedule.n_tokens // length)]
         loss = _loss(network, batch, apart=not far)
         network.zero_grad(set_to_none=True)
@@ -159,7 +164,6 @@ def train(
             total = 0.0
         if checkpoint is not None and (step + 1) % 100 == 0:
             torch.save(network.state_dict(), checkpoint)
-    return network
 
 
 def _optimizers(network: Llama, schedule: Schedule) -> list[torch.optim.Optimizer]:
