@@ -222,7 +222,7 @@ def test_threads_do_not_change_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("outtype", ["q9_0", "", None, 4, "guessed"])
 def test_unknown_types_are_refused(tmp_path: Path, outtype: Any) -> None:
-    with pytest.raises(InvalidParameterError, match="q4_k_m"):
+    with pytest.raises(InvalidParameterError, match="q4_"):
         pyggml.convert(HFLlama().write(tmp_path / "hf"), tmp_path / "model.gguf", outtype)
 
 

@@ -305,7 +305,7 @@ def test_kept_as_they_are(tmp_path: Path) -> None:
         ({"keep": "output.weight"}, "keep must be a list"),
         ({"keep": [3]}, "a regular expression was expected"),
         ({"keep": ["nothing"]}, "'nothing'"),
-        ({"ftype": "q4"}, "ftype is 'q4'; choose one of bf16, f16"),
+        ({"ftype": "q4"}, "ftype is 'q4'; did you mean q4_k_m"),
         ({"ftype": None}, "ftype is None"),
         ({"ftype": "auto"}, "ftype is 'auto'"),
         ({"ftype": "nvfp4"}, "cannot make files of type"),
