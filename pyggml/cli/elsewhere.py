@@ -211,5 +211,7 @@ def _filled(place: str, rest: Sequence[str]) -> str:
     if place.startswith("hf:") and rest:
         from pyggml.hub import is_reference, reference_meant_by
 
-        return rest[0] if is_reference(rest[0]) else reference_meant_by(rest[0]) or place
+        is_file = len(rest) > 1 and rest[1].endswith(".gguf")  # hf download org/repo model.gguf
+        source = ":".join(rest[: 1 + is_file])
+        return source if is_reference(source) else reference_meant_by(source) or place
     return shlex.join(rest) or place
