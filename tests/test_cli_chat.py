@@ -120,6 +120,12 @@ def test_what_is_no_command_is_a_question(session: Session) -> None:
         assert understood(session, text) == Outcome(ask=text)
 
 
+def test_the_words_that_leave_other_chats_leave_this_one(session: Session) -> None:
+    for line in ("exit", "quit", " exit ", "/exit", "/bye"):
+        assert understood(session, line) == Outcome(leave=True)
+    assert understood(session, "exit the room") == Outcome(ask="exit the room")
+
+
 def test_an_unknown_command(session: Session) -> None:
     with pytest.raises(click.ClickException, match="no command /nope"):
         understood(session, "/nope now")
@@ -650,7 +656,7 @@ def test_another_model_where_there_is_no_room_for_two(tmp_path: Path) -> None:
     [
         ("/model missing.gguf\n", [], "there is no model file at missing.gguf"),
         ("/nope\n", [], "no command /nope"),
-        ("/load missing.json\n", [], "missing.json: No such file"),
+        ("/load missing.json\n", [], "there is no file missing.json; /model NAME"),
         ("/set top_p 5\n", [], "top_p"),
         ("word " * 3000, [], "/reset starts over"),
         (f"{SKY}\n", ["--n-ctx", "5"], "n-ctx"),

@@ -192,7 +192,7 @@ def test_mistakes_do_not_end_it(start: Start) -> None:
     chat.wait_for_prompt()
     for line, says in {
         "/nope": "there is no command /nope",
-        "/load missing.json": "missing.json: No such file or directory",
+        "/load missing.json": "there is no file missing.json; /model NAME goes on with another model",
         "/set top_p 5": "top_p: 5",
         "/set mirostat 1": "mirostat 1",
         "/set top_k 5": "mirostat replaces top_k",

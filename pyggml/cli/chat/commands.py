@@ -59,7 +59,8 @@ def understood(session: Session, line: str) -> Outcome:
     """
     match = _COMMAND.match(line)
     if match is None:
-        return Outcome(ask=line)
+        # In llm and Python these words alone leave.
+        return Outcome(leave=True) if line.strip() in ("exit", "quit") else Outcome(ask=line)
     name, argument = match.group(1).lower(), (match.group(2) or "").strip()
     command = COMMANDS.get(_ALIASES.get(name, name))
     if command is not None:
@@ -120,6 +121,8 @@ def _load(session: Session, argument: str) -> Outcome:
     if argument.startswith("hf:") or argument.endswith(".gguf"):
         raise click.ClickException(f"{argument} is a model, not a conversation: /model {argument}")
     path = _path(argument)
+    if not path.exists():
+        raise click.ClickException(f"there is no file {path}; /model NAME goes on with another model")
     try:
         source = session.load(_text_of(path))
     except pyggml.InvalidParameterError as error:
