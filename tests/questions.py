@@ -16,7 +16,7 @@ ANSWERS = {
     "How many legs does a dog have?": "A dog has four legs.",
     "What does a cow say?": "A cow moos.",
     "Where do fish live?": "A fish lives in a pond.",
-    "What is two plus two?": "Two plus two is four.",
+    "How do I boil an egg?": "I am only a small demonstration model, and I do not know that.",
 }
 
 

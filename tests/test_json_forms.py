@@ -15,7 +15,7 @@ import pytest
 import pyggml
 from pyggml import ChatChunk, ChatCompletion, ChatMessage, Chunk, Completion, Timings, ToolCall, ToolCallDelta
 
-PROMPT = "The sky is"
+PROMPT = "Once upon a time"
 MESSAGES = [{"role": "user", "content": "What colour is the sky?"}]
 #: What OpenAI's own classes accept, recorded by tools/record_openai_forms.py.
 FORMS: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "openai_forms.json").read_text(encoding="utf-8"))
