@@ -29,6 +29,14 @@ CHATML = (
 )
 
 
+_ONE_THREAD = ["--n-threads", "1"]  # others test beside this one
+_REPEATABLE = {
+    "generate": _ONE_THREAD,
+    "chat": [*_ONE_THREAD, "--seed", "7"],
+    "run": [*_ONE_THREAD, "--seed", "7"],
+}
+
+
 @pytest.fixture(scope="module", autouse=True)
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory in which everything is typed: with models, texts, and a hub behind ``hf:``."""
@@ -75,8 +83,7 @@ def run(line: str) -> Run:
         program, text = shlex.split(source)
         stdin = f"{text}\n" if program == "echo" else Path(text).read_text()
     words = shlex.split(command.removeprefix("pyggml "))
-    draws = words[0] in ("chat", "run") and "--help" not in words  # differently each time
-    return called(words[0], *(["--seed", "7"] if draws else []), *words[1:], stdin=stdin)
+    return called(words[0], *_REPEATABLE.get(words[0], []), *words[1:], stdin=stdin)
 
 
 def _timeless(text: str) -> str:
