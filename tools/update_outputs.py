@@ -24,12 +24,13 @@ SHOWN_IN_A_SHELL = [ROOT / "docs" / "command.md"]
 PYTHON = re.compile(r"^```python\n(.*?)^```\n(?P<shown>\n*```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+NUMBER = re.compile(r"\d[\d.,]* m?s|\d[\d.,]* tokens/s")  # which are not the same each time
 
 _END_OF_BLOCK = "\x1e\n"
 
 
 def refreshed(page: Path, folder: Path) -> str:
-    """A page's text with the outputs of today.
+    """A page's text with the outputs of today; one that differs in times and speeds only stays as it is.
 
     Args:
         page: which one.
@@ -50,8 +51,9 @@ def _with_python_outputs(text: str, folder: Path) -> str:
     printed = iter(_run_blocks([found[1] for found in PYTHON.finditer(text)], folder))
 
     def block(found: re.Match[str]) -> str:
-        output = next(printed).rstrip()
-        return f"```python\n{found[1]}```\n" + (f"\n```text\n{output}\n```\n" if found["shown"] else "")
+        output = f"{next(printed).rstrip()}\n"
+        shown = f"\n```text\n{_newer(found[3], output)}```\n" if found["shown"] else ""
+        return f"```python\n{found[1]}```\n{shown}"
 
     return PYTHON.sub(block, text)
 
@@ -69,16 +71,23 @@ def _run_blocks(blocks: list[str], folder: Path) -> list[str]:
 
 def _with_console_outputs(text: str, folder: Path) -> str:
     def block(found: re.Match[str]) -> str:
-        return f"```console\n{COMMAND.sub(lambda command: _typed(command[1], folder), found[1])}```"
+        return f"```console\n{COMMAND.sub(command, found[1])}```"
+
+    def command(found: re.Match[str]) -> str:
+        return f"$ {found[1]}\n{_newer(found[2], _typed(found[1], folder))}"
 
     return CONSOLE.sub(block, text)
 
 
+def _newer(shown: str, printed: str) -> str:
+    return shown if NUMBER.sub("#", shown) == NUMBER.sub("#", printed) else printed
+
+
 def _typed(command: str, folder: Path) -> str:
-    """A command line and what it prints."""
+    """What a command line prints."""
     run = ["sh", "-c", f'pyggml() {{ "{sys.executable}" -m pyggml "$@"; }}\n{command}']
     done = subprocess.run(run, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    return f"$ {command}\n{done.stdout}"
+    return done.stdout
 
 
 def main() -> None:
