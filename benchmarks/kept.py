@@ -8,6 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+#: AMD's processors in virtual machines are named by their family only.
+GENERATIONS = {"26": "Zen 5"}
+
 FOLDER = Path(__file__).resolve().parent / "results"
 
 
@@ -25,12 +28,11 @@ def write(name: str, value: Any) -> None:
 
 def machine() -> dict[str, Any]:
     """What the figures were measured on, and when."""
-    model = next(
-        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
-        "unknown",
-    )
+    pairs = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
+    processor = {key.strip(): value.strip() for key, _, value in pairs}
+    name, generation = processor.get("model name", "unknown"), GENERATIONS.get(processor.get("cpu family", ""))
     return {
-        "cpu": model,
+        "cpu": f"{name} ({generation})" if generation and "AMD" in name else name,
         "cores": len(os.sched_getaffinity(0)),
         "date": dt.date.today().isoformat(),
         "load_before": round(os.getloadavg()[0], 2),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 WIDTH, HEIGHT = 720, 340
-LEFT, RIGHT, TOP, BOTTOM = 56, 214, 16, 44
+LEFT, RIGHT, TOP, BOTTOM = 56, 236, 16, 44
 COLOURS = ("#e4572e", "#2e86ab", "#3fa34d", "#9a6fd0", "#c9961a")
 
 STYLE = """<style>

@@ -27,7 +27,9 @@ Result = Mapping[str, Any]
 
 SIDES = {"pyggml": "pyggml", "llama_cpp_python": "llama-cpp-python", "xllamacpp": "xllamacpp", "vllm": "vLLM"}
 
-NOT_MEASURED = (
+NOTES = (
+    "vLLM's `LLM` is for one thread; its `AsyncLLM`, which the plot uses, is for many callers. Its answers under a "
+    "schema were cut off within white space, which `disable_any_whitespace` would forbid. "
     "ollama is not in the table: it is built from Go modules, which the machine of these measurements cannot fetch. "
     "Its [documentation](https://github.com/ollama/ollama/blob/main/docs/faq.mdx) says that each model processes one "
     "request at a time unless `OLLAMA_NUM_PARALLEL` is set."
@@ -92,7 +94,8 @@ def _gpu(result: Result) -> str:
 
 
 def _schema(result: Result) -> str:
-    return f"{result['valid']} of {result['of']} valid"
+    cut_off = f", {result['cut_off']} cut off" if result["cut_off"] else ""
+    return f"{result['valid']} of {result['of']} valid{cut_off}"
 
 
 def _impossible(result: Result) -> str:
@@ -105,7 +108,8 @@ def _end_of_turn(result: Result) -> str:
 
 
 def _install(result: Result) -> str:
-    return f"{result['distributions']} packages, {result['mb']:,} MB"
+    n = result["distributions"]
+    return f"{n} package{'s' * (n != 1)}, {result['mb']:,} MB"
 
 
 def _cell(result: Any, words: Callable[[Any], str]) -> str:
@@ -119,7 +123,7 @@ ROWS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("a token id outside the vocabulary", "bad_token", _attempt),
     ("{n_bad} broken GGUF files", "bad_file", _bad_files),
     ("a Hugging Face directory", "checkpoint", _checkpoint),
-    ("answers under a JSON schema", "schema", _schema),
+    ("answers under a JSON schema, of at most 200 tokens", "schema", _schema),
     ("a schema that nothing can match", "impossible_schema", _impossible),
     ("an answer ends where the turn ends", "end_of_turn", _end_of_turn),
     ("cancelled within a prompt of 3,000 tokens: the next answer comes after", "cancel", lambda r: f"{r['ms']:,} ms"),
@@ -143,7 +147,7 @@ def table(features: Mapping[str, Any], callers: Mapping[str, Any]) -> str:
         f"Each cell is what a probe of [benchmarks/features](benchmarks/features/probes.py) saw on {machine['date']}, "
         f"with {_on(machine)}; the table is made of [its results](benchmarks/results/features.json). xllamacpp is the "
         "published wheel with the engine that is vendored here; vLLM is its build for CPUs, with the same models as "
-        f"directories. {NOT_MEASURED}"
+        f"directories. {NOTES}"
     )
     plotted = f"![Requests per second against callers]({PLOT.relative_to(ROOT).as_posix()})"
     return "\n".join([*lines, "", measured, "", plotted, "", _about_the_plot(callers), ""])
@@ -152,16 +156,13 @@ def table(features: Mapping[str, Any], callers: Mapping[str, Any]) -> str:
 def _about_the_plot(callers: Mapping[str, Any]) -> str:
     machine, asked = callers["machine"], callers["asked"]
     speeds = {side: medians(values) for side, values in callers["requests_per_s"].items()}
-    own = speeds["pyggml"]
-    most = max(own)
-    others = ", ".join(
-        f"{own[most] / values[most]:.2f} times as many as {side}" for side, values in speeds.items() if side != "pyggml"
-    )
+    counts = [1, 8, max(speeds["pyggml"])]
+    figures = "; ".join(f"{side} {', '.join(f'{values[n]:.1f}' for n in counts)}" for side, values in speeds.items())
     return (
         f"Requests of {asked['n_prompt']} tokens that get {asked['n_tokens']}, to a model in the shape of "
         f"{asked['model']}, with {_on(machine)}: medians of {asked['rounds']} rounds, in which the sides take turns "
-        f"([benchmarks/callers.py](benchmarks/callers.py)). With {most} callers pyggml answers {others}. The others "
-        "compute Q4_K_M as pyggml does, vLLM bfloat16."
+        f"([benchmarks/callers.py](benchmarks/callers.py)). Requests per second with {counts[0]}, {counts[1]} and "
+        f"{counts[2]} callers: {figures}. vLLM computes in bfloat16, the others in Q4_K_M."
     )
 
 

@@ -19,9 +19,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+from side import Answer, NotOffered, Side
 
 Result = dict[str, Any]
 Files = dict[str, str]
@@ -38,33 +39,6 @@ QUESTIONS = (
     "How many legs does a bird have?",
     "How many legs does a spider have?",
 )
-
-
-@dataclass
-class Answer:
-    """A text and why it ended, in the side's own word."""
-
-    text: str
-    finish_reason: str | None
-
-
-class NotOffered(Exception):
-    """The side has nothing of the kind; the message says what it has instead."""
-
-
-class Side(Protocol):
-    """A library as its own documentation uses it."""
-
-    distribution: str
-    public: type  # the class whose methods users call
-
-    def load(self, path: str, *, n_ctx: int = 512, n_parallel: int = 1, gpu: bool = False) -> None: ...
-    def generate(self, prompt: str | list[int], max_tokens: int) -> Answer: ...
-    def chat(self, question: str, max_tokens: int, schema: Result | None = None) -> Answer: ...
-    async def agenerate(self, prompt: str, max_tokens: int) -> Answer: ...
-    def start(self, prompt: list[int], max_tokens: int) -> Callable[[], None]:
-        """Starts a generation and returns what cancels it, and then returns when it has ended."""
-        ...
 
 
 def threads(side: Side, files: Files) -> Result:
@@ -134,7 +108,8 @@ def schema(side: Side, files: Files) -> Result:
     }
     animals = ("dog", "cat", "bird", "fish", "spider", "cow", "frog", "hen", "horse", "bee")
     answers = [side.chat(f"What is a {name}?", 200, asked) for name in animals]
-    return {"valid": sum(_is_valid(answer.text) for answer in answers), "of": len(answers)}
+    cut_off = sum(answer.finish_reason == "length" for answer in answers)
+    return {"valid": sum(_is_valid(answer.text) for answer in answers), "of": len(answers), "cut_off": cut_off}
 
 
 def impossible_schema(side: Side, files: Files) -> Result:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llama_cpp import Llama, StoppingCriteriaList  # type: ignore[import-not-found]
-from probes import Answer
+from side import Answer
 
 
 class Library:

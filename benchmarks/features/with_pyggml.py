@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from probes import Answer
+from side import Answer
 
 import pyggml
 

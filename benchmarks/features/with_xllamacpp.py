@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import xllamacpp  # type: ignore[import-not-found]
-from probes import Answer
+from side import Answer
 
 
 class ServerError(Exception):
@@ -24,7 +25,7 @@ class Library:
         params.n_ctx = n_ctx
         params.n_parallel = n_parallel
         params.n_gpu_layers = 99 if gpu else 0
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 2
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = len(os.sched_getaffinity(0))
         params.warmup = False
         self.server = xllamacpp.Server(params)
 
