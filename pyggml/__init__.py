@@ -50,8 +50,9 @@ if not TYPE_CHECKING:  # a type checker would take every name for one of these
         if name == "__all__":
             return api.__all__
         if name not in api.__all__:
-            habits = importlib.import_module("pyggml._habits")
-            raise habits.no_attribute(f"module {__name__!r}", name, habits.PACKAGE)
+            from pyggml import _answering, _habits
+
+            raise _answering.no_attribute(f"module {__name__!r}", name, _habits.PACKAGE)
         value = globals()[name] = getattr(api, name)
         return value
 

@@ -33,7 +33,7 @@ from typing import (
     overload,
 )
 
-from pyggml import _habits
+from pyggml._answering import meant_by
 from pyggml._checks import UINT32_MAX, choice, finite, flag, integer
 
 _P = ParamSpec("_P")
@@ -186,7 +186,7 @@ def require_known(
 
 def _unknown(cls: Any, name: str, known: Collection[str], answers: Mapping[str, str]) -> str:
     said = f"there is no parameter {name!r}"
-    meant = _habits.meant_by(name, known, answers)
+    meant = meant_by(name, known, answers)
     if meant is None:
         return f"{said}; {getattr(cls, 'LISTED_BY', f'help({cls.__name__})')} lists them"
     answer = meant if meant in known else answers[meant]

@@ -6,17 +6,9 @@ are not listed: the nearest one is found.
 
 from __future__ import annotations
 
-import difflib
-import functools
-from abc import ABCMeta
-from collections.abc import Callable, Iterable, Mapping
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
+from collections.abc import Mapping
 
 Answers = Mapping[str, str]
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 
 def _each(names: str, answer: str) -> dict[str, str]:
@@ -285,106 +277,3 @@ CHAT_CHUNK: Answers = {
     **CHUNK,
     **_each("choices delta message response", f".content is the new text of the message; {_OPENAI}"),
 }
-
-
-def meant_by(name: str, known: Iterable[str], answers: Answers) -> str | None:
-    """The key of ``answers``, or the known name, that somebody probably meant; None: nothing is near."""
-    if name in answers:
-        return name
-    near = difflib.get_close_matches(name, [*known, *answers], n=1, cutoff=0.7)
-    return near[0] if near else None
-
-
-def answers(table: Answers) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Decorates a function: keywords in the table, none of which it has, are refused with their answers.
-
-    Raises:
-        UnknownParameterError: one was passed.
-    """
-
-    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
-        @functools.wraps(function)
-        def answering(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            others = [name for name in kwargs if name in table]
-            if others:
-                from pyggml.errors import UnknownParameterError  # its module loads the compiled one
-
-                raise UnknownParameterError(
-                    "; ".join(f"there is no parameter {name!r}: {table[name]}" for name in others)
-                )
-            return function(*args, **kwargs)
-
-        return answering
-
-    return decorate
-
-
-def no_attribute(owner: str, name: str, answers: Answers) -> AttributeError:
-    """The error for an attribute that does not exist; ``owner`` is whose it would be, as Python writes it."""
-    answer = f": {answers[name]}" if name in answers else ""
-    return AttributeError(f"{owner} has no attribute {name!r}{answer}")
-
-
-class Answering(ABCMeta):
-    """Metaclass of classes that answer habits, with a table for attributes that they do not have."""
-
-    _answers: ClassVar[Answers] = {}
-
-    if not TYPE_CHECKING:  # a type checker would take every name for an attribute
-
-        def __getattr__(cls, name: str) -> NoReturn:
-            raise no_attribute(f"type object {cls.__name__!r}", name, cls._answers)
-
-
-class Answered(metaclass=Answering):
-    """An object that answers habits: an attribute, or a call, that another library's object has."""
-
-    _answers: ClassVar[Answers] = {}
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise no_attribute(f"{type(self).__name__!r} object", name, self._answers)
-
-        def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-            raise TypeError(f"{type(self).__name__!r} object is not callable: {self._answers['__call__']}")
-
-        def __iter__(self) -> NoReturn:
-            answer = f": {self._answers['__iter__']}" if "__iter__" in self._answers else ""
-            raise TypeError(f"{type(self).__name__!r} object is not iterable{answer}")
-
-
-class Completions(Answered):
-    """What OpenAI's client has as ``chat.completions``."""
-
-    _answers = OPENAI
-
-
-class AnsweredPackage(ModuleType):
-    """A package with the name of another library's function, which answers a call."""
-
-    def __call__(self, *_args: object, **_kwargs: object) -> NoReturn:
-        """Raises TypeError, always."""
-        name = self.__name__.rpartition(".")[2]
-        raise TypeError(f"{self.__name__} is a package: {PACKAGE[name]}")
-
-
-class Record:
-    """A result with attributes, which answers those who take it for a dict."""
-
-    _answers: ClassVar[Answers] = {}
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise no_attribute(f"{type(self).__name__!r} object", name, self._answers)
-
-        def __getitem__(self, key: Any) -> NoReturn:
-            answer = self._answers.get(str(key))
-            if isinstance(key, str) and key in self.__dict__:
-                answer = f".{key} is an attribute"
-            raise TypeError(f"a {type(self).__name__} is not a dict: {answer or 'it has attributes, and to_dict()'}")
-
-        def __iter__(self) -> NoReturn:  # Python would iterate with __getitem__
-            answer = self._answers.get("__iter__", "it has attributes, and to_dict()")
-            raise TypeError(f"a {type(self).__name__} is not iterable: {answer}")

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, overload
 
+from pyggml._answering import Record
 from pyggml._checks import refused
-from pyggml._habits import Record
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

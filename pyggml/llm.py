@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import _habits, families, loading
+from pyggml._answering import Answered, answers, refuse
 from pyggml._fields import takes
-from pyggml._habits import Answered, answers
 from pyggml._log import logger
 from pyggml._owner import Owner
 from pyggml.chat import ChatTemplates
@@ -21,7 +21,7 @@ from pyggml.chat.messages import checked_messages
 from pyggml.chat.tools import checked as checked_tools
 from pyggml.context import Context
 from pyggml.embedding import Embedder, Pooling, Text
-from pyggml.errors import InvalidParameterError, UnknownParameterError, UnsupportedArchitectureError
+from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
 from pyggml.families import Family
 from pyggml.generation.engine import Engine
 from pyggml.generation.generating import Generating
@@ -306,9 +306,7 @@ class LLM(Owner, Generating, Chatting, Answered):
 
 def _variables(given: dict[str, Any]) -> dict[str, Any]:
     """A template's variables, without the parameters of transformers' method that are turned off."""
-    for name, answer in _habits.TEMPLATE.items():
-        if given.get(name):
-            raise UnknownParameterError(f"apply_chat_template has no {name!r}: {answer}")
+    refuse((name for name, value in given.items() if value), _habits.TEMPLATE)
     return {name: value for name, value in given.items() if name not in _habits.TEMPLATE}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pyggml
-from pyggml import _habits
+from pyggml import _answering, _habits
 from pyggml.options import LoadOptions
 from pyggml.sampling import SamplingParams
 
@@ -249,6 +249,8 @@ def test_names_of_other_packages(name: str) -> None:
 def test_a_model_is_not_called(llm: Any) -> None:
     with pytest.raises(TypeError, match=re.escape("'LLM' object is not callable: llm.generate(prompt)")):
         llm("Once")
+    with pytest.raises(TypeError, match=r"'Completions' object is not callable$"):
+        llm.chat.completions("Once")
 
 
 def test_results_are_not_dicts(llm: Any) -> None:
@@ -267,7 +269,7 @@ def test_results_are_not_dicts(llm: Any) -> None:
         with pytest.raises(TypeError, match="is not a dict: .*" + re.escape(said)):
             result[name]
     for result, key in ((done, "text"), (answer, "message"), (answer.message, "content"), (chunk, "token_ids")):
-        with pytest.raises(TypeError, match=f"a {type(result).__name__} is not a dict: .{key} is an attribute"):
+        with pytest.raises(TypeError, match=f"'{type(result).__name__}' object is not a dict: .{key} is an attribute"):
             result[key]
     with pytest.raises(TypeError, match="not iterable"):
         list(done)
@@ -283,6 +285,16 @@ def test_other_names_are_missing_as_ever(llm: Any) -> None:
             with pytest.raises(AttributeError, match=f"has no attribute '{name}'$"):
                 getattr(owner, name)
     assert pickle.loads(pickle.dumps(done)) == done
+
+
+def test_a_property_says_itself_what_went_wrong() -> None:
+    class Scored(pyggml.ChatMessage):
+        @property
+        def score(self) -> int:
+            return len(self.nothing)  # type: ignore[attr-defined]
+
+    with pytest.raises(AttributeError, match="'Scored' object has no attribute 'nothing'"):
+        Scored().score  # noqa: B018
 
 
 def test_dir_lists_public_names() -> None:
@@ -320,7 +332,7 @@ def test_habits_lead_to_parameters(habits: Mapping[str, str], parameters: inspec
 @pytest.mark.parametrize("name", OWNERS)
 def test_habits_are_not_attributes(name: str) -> None:
     for habit in TABLES[name]:
-        is_called = isinstance(getattr(OWNERS[name], habit, None), _habits.AnsweredPackage)
+        is_called = isinstance(getattr(OWNERS[name], habit, None), _answering.AnsweredPackage)
         assert habit.startswith("__") or is_called or not hasattr(OWNERS[name], habit)
 
 

@@ -9,7 +9,7 @@
 
 import sys
 
-from pyggml._habits import AnsweredPackage
+from pyggml._answering import AnsweredPackage
 from pyggml.chat.prompts import ChatParser, ChatPrompt
 from pyggml.chat.templates import ChatTemplates
 

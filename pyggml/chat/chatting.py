@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
+from pyggml._answering import Completions
 from pyggml._checks import flag
-from pyggml._habits import Completions
 from pyggml.chat import ChatTemplates
 from pyggml.chat.conversation import ChatJob, ChatStream, Conversation
 from pyggml.chat.messages import Message, checked_messages

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyggml import _habits, _json_forms
-from pyggml._habits import Record
+from pyggml._answering import Record
 from pyggml._json_forms import NamesTokens
 from pyggml.chat.typed import as_type
 from pyggml.errors import InvalidParameterError

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import _habits
+from pyggml._answering import answers
 from pyggml._checks import flag
-from pyggml._habits import answers
 from pyggml._native import INT32_MAX, UINT32_MAX, integer
 from pyggml.errors import InvalidParameterError
 from pyggml.generation import bulk

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from pyggml import _habits, quant
-from pyggml._habits import answers
+from pyggml._answering import answers
 from pyggml._json_forms import JSONReady
 from pyggml._log import logger
 from pyggml._native import integer

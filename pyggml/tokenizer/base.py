@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from pyggml import _habits
+from pyggml._answering import Answered, answers
 from pyggml._checks import flag
-from pyggml._habits import Answered, answers
 from pyggml._native import int32_array, utf8
 from pyggml._owner import Owner
 from pyggml.errors import InvalidParameterError
