@@ -219,6 +219,7 @@ def test_set(session: Session) -> None:
         ("/set max_tokens -2", "max_tokens"),
         ("/set thinking much", "thinking is on or off"),
         ("/set num_ctx 4096", "pyggml chat --n-ctx"),
+        ("/set n_ctx 4096", "pyggml chat --n-ctx"),
         ("/set format yaml", "the format may be json"),
         ("/set nohistory", "history"),
         ("/set think high", "/set thinking on"),
@@ -675,7 +676,7 @@ def test_a_model_without_a_template(tmp_path: Path) -> None:
 
 def test_what_cannot_be_asked() -> None:
     assert "--top-p" in fails(2, "chat", "--top-p", 2)
-    assert "were both given" in fails(2, "chat", "a.gguf", "-m", "b.gguf")
+    assert "several models" in fails(2, "chat", "a.gguf", "-m", "b.gguf")
     assert "were both given" in fails(2, "chat", "Who?", "-p", "Why?")
     assert "there is no model file" in fails(1, "chat", "-m", "missing.gguf")
     command = [sys.executable, "-m", "pyggml", "chat", "-m", str(SHIPPED_MODEL)]

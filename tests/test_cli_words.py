@@ -60,6 +60,8 @@ def text_of(*arguments: object, stdin: str = "") -> str:
         ("nope", "'pyggml --help' lists them"),
         ("model.gguf", "model.gguf is a model, not a command: type 'pyggml chat -m model.gguf'"),
         ("hf:org/repo hello", "type 'pyggml chat -m hf:org/repo hello'"),
+        ("org/repo:Q4_K_M", "type 'pyggml chat -m org/repo:Q4_K_M'"),
+        ("llama3.2:1b hello", "type 'pyggml chat -m llama3.2:1b hello'"),
         ("'What is red?'", "type 'pyggml chat 'What is red?''"),
         ("-m model.gguf -p hi", "type 'pyggml generate -m model.gguf -p hi'"),
         ("-hf org/repo", "type 'pyggml chat -hf org/repo'"),
@@ -95,7 +97,7 @@ def test_what_answers_name_exists(answer: str) -> None:
         group = importlib.import_module(f"pyggml.cli.{command}").command
         if isinstance(group, click.Group):
             assert rest.split()[0] in group.commands, answer
-    own = {name for command in COMMANDS for name in names_of(command)} | {"--help"}
+    own = {name for command in COMMANDS for name in names_of(command)} | {"--help", "--version"}
     for option in re.findall(r"(?<![\w-])--?[a-z][a-z-]*", answer):
         assert option in own, answer
 
@@ -194,6 +196,7 @@ def test_a_model_may_be_an_argument() -> None:
     assert called("generate", MODEL, "Once upon a time", "-n", 4).out == text_of("-p", "Once upon a time", "-n", 4)
     assert "the prompt is missing: pyggml generate -m x.gguf -p PROMPT" in fails(2, "generate", "x.gguf")
     assert "several models" in fails(2, "generate", "-m", MODEL, MODEL, "Once")
+    assert "hf:org/repo" in fails(1, "generate", "org/repo", "Once upon a time")
     assert called("inspect", "-m", MODEL).out == called("inspect", MODEL).out
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyggml.cli.arguments.model import opened
-from pyggml.cli.arguments.options import is_model, load_options, model_option, one_model
+from pyggml.cli.arguments.model import is_model, looks_like_model, model_option, one_model, opened
+from pyggml.cli.arguments.options import load_options
 from pyggml.cli.arguments.prompt import joined_prompt
 from pyggml.cli.arguments.sampling import sampling_options, sampling_params
 from pyggml.cli.command import Command
@@ -91,12 +91,16 @@ def _show(stream: Stream, *, quiet: bool) -> None:
 
 
 def _model_and_prompt(words: Sequence[str], model: str | None, prompt: str | None) -> tuple[str | None, str | None]:
-    """The model and the prompt. Both may be arguments, as other tools have them: MODEL PROMPT."""
+    """The model and the prompt. Both may be arguments, as other tools have them: MODEL PROMPT.
+
+    Raises:
+        click.UsageError: there are several of either, or only a model.
+    """
     texts = [*words] if prompt is None else [*words, prompt]
     if not texts:
         return model, None
     *models, text = texts
-    if len(models) > 1 or not all(map(is_model, models)):
+    if len(models) > 1 or not all(map(looks_like_model, models)):
         quoted = shlex.join([" ".join(texts)])
         raise click.UsageError(f"there are {len(texts)} prompts; as one they are: pyggml generate {quoted}")
     if prompt is None and not models and is_model(text):

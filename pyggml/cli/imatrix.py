@@ -7,7 +7,7 @@ import time
 import click
 
 import pyggml
-from pyggml.cli.arguments.options import model_option, say_which
+from pyggml.cli.arguments.model import model_option, say_which
 from pyggml.cli.arguments.output_file import force_option, output_file
 from pyggml.cli.arguments.text_file import amount, chunk_options, text_argument, text_or_file
 from pyggml.cli.command import Command

@@ -9,7 +9,8 @@ import click
 
 import pyggml
 from pyggml.cli.arguments.file_types import TYPES_EPILOG
-from pyggml.cli.arguments.options import estimate_options, model_option, one_model, say_which
+from pyggml.cli.arguments.model import model_option, one_model, say_which
+from pyggml.cli.arguments.options import estimate_options
 from pyggml.cli.command import Command
 from pyggml.cli.show.terminal import console, json_option, print_json, progress
 

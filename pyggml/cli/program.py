@@ -98,15 +98,15 @@ class Program(CommandGroup):
 
 def _unknown(name: str, rest: list[str]) -> str:
     """What to say of a word that is no command."""
-    from pyggml.cli.arguments.options import is_model
+    from pyggml.cli.arguments.model import looks_like_model
 
-    if is_model(name):
-        return f"{name} is a model, not a command: type 'pyggml {shlex.join(['chat', '-m', name, *rest])}'"
-    if " " in name.strip():
-        return f"A question needs a command: type 'pyggml {shlex.join(['chat', name, *rest])}'"
     message, answer = f"No such command {name!r}", command_answer(name.lower(), rest)
     if answer is not None:
         return f"{message}: {answer}"
+    if looks_like_model(name):
+        return f"{name} is a model, not a command: type 'pyggml {shlex.join(['chat', '-m', name, *rest])}'"
+    if " " in name.strip():
+        return f"A question needs a command: type 'pyggml {shlex.join(['chat', name, *rest])}'"
     close = difflib.get_close_matches(name.lower(), COMMANDS, n=1)
     return f"{message}. " + (f"Did you mean {close[0]!r}?" if close else "'pyggml --help' lists them.")
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +24,10 @@ else:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+#: The options of :func:`pyggml.load` that commands have under their own names; the model is named in many ways.
+LOADING = {name: field for name, field in fields_of(LoadOptions).items() if name != "source" and not field.hidden}
+
+
 def names_of(field: Field) -> list[str]:
     """The names of the field's option, as they are typed."""
     return [*([f"-{field.letter}"] if field.letter else []), f"--{field.name.replace('_', '-')}"]
@@ -36,61 +38,9 @@ def other_names_of(field: Field) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in field.other_names]
 
 
-def model_option(function: _Function) -> _Function:
-    """Adds the options for the model, ``--model`` and ``--hf-repo``; the command gets ``model``."""
-
-    @functools.wraps(function)
-    def command(*args: Any, model: str | None, hf_repo: str | None, **options: Any) -> Any:
-        return function(*args, model=one_model(model, of_the_hub(hf_repo)), **options)
-
-    for option in (_HF_REPO_OPTION, _MODEL_OPTION):
-        command = option(command)
-    return command  # type: ignore[return-value]
-
-
-def one_model(*models: str | None) -> str | None:
-    """The model that one of several options and arguments names; None: none does.
-
-    Raises:
-        click.UsageError: several do.
-    """
-    given = [model for model in models if model is not None]
-    if len(given) > 1:
-        raise click.UsageError(f"several models were given, {' and '.join(given)}: choose one")
-    return given[0] if given else None
-
-
-def is_model(word: str) -> bool:
-    """Whether an argument that may be a text names a model: a GGUF file, a directory that exists, or a reference."""
-    if word.endswith(".gguf") or word.startswith("hf:"):
-        return " " not in word
-    return os.sep in word and os.path.exists(word)  # noqa: PTH110 - of a text, pathlib would say that it is too long
-
-
-def of_the_hub(repository: str | None) -> str | None:
-    """The reference that the value of ``--hf-repo`` stands for."""
-    return None if repository is None else f"hf:{repository.removeprefix('hf:')}"
-
-
-_MODEL_OPTION = click.option(
-    "-m",
-    "--model",
-    cls=Option,
-    other_names=other_names_of(fields_of(LoadOptions)["source"]),
-    metavar="MODEL",
-    type=click.Path(),  # only so that shells complete file names; loading checks that it exists
-    help="A .gguf file, a Hugging Face directory, or a reference to the hub: hf:org/repo[@revision][:file]. "
-    "Default: the small model that ships with pyggml.",
-)
-_HF_REPO_OPTION = click.option(
-    "-hf", "--hf-repo", metavar="ORG/REPO", help="A model of the hub: -hf org/repo:q4_k_m is -m hf:org/repo:q4_k_m."
-)
-
-
 def load_options(function: _Function) -> _Function:
     """Adds the options of :func:`pyggml.load`; the command gets None for those not given."""
-    fields = fields_of(LoadOptions).values()
-    return _with_options(function, [field for field in fields if field.name != "source" and not field.hidden])
+    return _with_options(function, [*LOADING.values()])
 
 
 def estimate_options(function: _Function) -> _Function:
@@ -217,11 +167,3 @@ _SPECIAL: dict[str, dict[str, Any]] = {
         "help": "Estimate for weights converted to this type. May be repeated.",
     },
 }
-
-
-def say_which(model: str | None, parameter: str = "--model") -> None:
-    """Says on standard error that the shipped model is used, if that parameter names none."""
-    if model is None:
-        click.echo(
-            f"pyggml: no {parameter} given: this is the small demonstration model that ships with pyggml", err=True
-        )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyggml.cli.arguments.options import named_like, of_the_hub
+from pyggml.cli.arguments.model import of_the_hub
+from pyggml.cli.arguments.options import named_like
 from pyggml.cli.command import Command
 from pyggml.cli.show.terminal import json_option, print_json, progress
 from pyggml.options import LoadOptions, fields_of

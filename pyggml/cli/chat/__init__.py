@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 import pyggml
-from pyggml.cli.arguments.options import load_options, model_option
+from pyggml.cli.arguments.model import model_option
+from pyggml.cli.arguments.options import load_options
 from pyggml.cli.arguments.sampling import sampling_options, sampling_values
 from pyggml.cli.chat.answering import Chat
 from pyggml.cli.chat.asked import model_and_question, with_standard_input

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from pyggml.cli.arguments.model import looks_like_model
+from pyggml.cli.arguments.model import is_model, looks_like_model, one_model
 from pyggml.cli.arguments.prompt import piped_text
 
 
@@ -24,18 +24,16 @@ def model_and_question(words: Sequence[str], model: str | None, prompt: str | No
     Raises:
         click.UsageError: there are two models or two questions.
     """
-    if words and looks_like_model(words[0]):
-        if model is None:
-            model, *words = words
-        elif words[0].endswith(".gguf"):
-            raise click.UsageError(f"{words[0]} and --model {model} were both given: choose one")
+    if words and (looks_like_model if model is None else is_model)(words[0]):
+        named, *words = words
+        model = one_model(model, named)
     if words and prompt is not None:
         raise click.UsageError("a question and --prompt were both given: choose one")
     return model, " ".join(words) if words else prompt
 
 
 def with_standard_input(question: str) -> str:
-    """The question, after the text that was piped to the command.
+    """The question, after the text that was piped to the command, as a paragraph of its own.
 
     Raises:
         click.ClickException: that is not UTF-8.

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyggml
-from pyggml.cli.arguments.model import loaded
-from pyggml.cli.arguments.options import say_which
+from pyggml.cli.arguments.model import loaded, say_which
 from pyggml.units import bytes_text, count_text
 
 if TYPE_CHECKING:

@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 import click
 
+from pyggml.cli.arguments.options import LOADING, names_of
 from pyggml.cli.arguments.sampling import OPTIONS
 from pyggml.cli.chat.parameters import in_words
 from pyggml.cli.chat.session import Session
+from pyggml.options import LoadOptions
 from pyggml.sampling import SamplingParams
 
 #: Setting -> what it does.
@@ -21,13 +23,6 @@ SETTINGS = {
 }
 
 _SWITCHES = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False, "0": False}
-# What ollama sets here, and pyggml when a chat begins.
-_FROM_THE_START = {
-    "num_ctx": "--n-ctx",
-    "num_gpu": "--n-gpu-layers",
-    "num_thread": "--n-threads",
-    "num_batch": "--n-batch",
-}
 
 
 def set_or_show(session: Session, argument: str) -> str:
@@ -74,12 +69,10 @@ def _switch(value: bool | None) -> str:
 
 
 def _parameter(session: Session, name: str, value: str) -> str:
-    elsewhere = SamplingParams.HABITS.get(name, "")
-    name = elsewhere if elsewhere in OPTIONS else name
-    if name in _FROM_THE_START:
-        raise click.ClickException(f"{name} is set when a chat begins: pyggml chat {_FROM_THE_START[name]} N")
+    meant = SamplingParams.HABITS.get(name, "")
+    name = meant if meant in OPTIONS else name
     if name not in OPTIONS:
-        raise click.ClickException(_unknown(name))
+        raise click.ClickException(_elsewhere(name))
     if not value:
         return session.parameters.explained(name)
     if value == "default":
@@ -89,7 +82,11 @@ def _parameter(session: Session, name: str, value: str) -> str:
     return f"{name} {in_words(OPTIONS[name].field, getattr(session.parameters.effective, name))}"
 
 
-def _unknown(name: str) -> str:
+def _elsewhere(name: str) -> str:
+    """What to say of something that is not set here."""
+    field = LOADING.get(LoadOptions.HABITS.get(name, name))
+    if field is not None:  # in ollama these are set like the others
+        return f"{name} is set when a chat begins: pyggml chat {names_of(field)[-1]}"
     known = [*SETTINGS, "system", *OPTIONS]
     close = difflib.get_close_matches(name, known, n=1)
     return f"there is nothing called {name} to set; " + (
