@@ -7,8 +7,11 @@ import re
 import select
 import stat
 import sys
+from pathlib import Path
 
 import click
+
+from pyggml.cli.arguments.utf8 import decoded
 
 _PATIENCE_S = 2.0  # how long standard input may be silent before the user is told what the command waits for
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
@@ -27,26 +30,20 @@ def joined_prompt(typed: str | None, path: str | None, *, escape: bool) -> str:
     Raises:
         click.ClickException: there is no text, or it is not UTF-8.
     """
-    texts = []
-    if path is not None and path != "-":
-        with click.open_file(path, "rb") as file:
-            texts.append(_decoded(path, file.read()))
-    if "-" in (typed, path):
-        texts.append(_standard_input())
-    elif typed is None and path is None:
-        if sys.stdin.isatty():
-            raise click.UsageError(
-                'give a PROMPT, --file FILE, or text on standard input (try "pyggml generate --help")'
-            )
-        texts.append(_standard_input())
-    else:
-        texts.append(piped_text("PROMPT"))
-    if typed is not None and typed != "-":
-        texts.append(_unescaped(typed) if escape else typed)
-    text = "\n".join(filter(None, texts))
+    in_file = "" if path is None or path == "-" else decoded(path, Path(path).read_bytes()).removesuffix("\n")
+    on_line = "" if typed is None or typed == "-" else _unescaped(typed) if escape else typed
+    text = "\n".join(filter(None, [in_file, _from_standard_input(typed, path), on_line]))
     if not text:
         raise click.UsageError("the prompt is empty")
     return text
+
+
+def _from_standard_input(typed: str | None, path: str | None) -> str:
+    if typed is not None or path is not None:
+        return _standard_input() if "-" in (typed, path) else piped_text("PROMPT")
+    if sys.stdin.isatty():
+        raise click.UsageError('give a PROMPT, --file FILE, or text on standard input (try "pyggml generate --help")')
+    return _standard_input()
 
 
 def piped_text(before: str) -> str:
@@ -85,14 +82,7 @@ def _say_if_silent(before: str) -> None:
 
 
 def _standard_input() -> str:
-    return _decoded("standard input", sys.stdin.buffer.read())
-
-
-def _decoded(where: str, data: bytes) -> str:
-    try:
-        return data.decode().removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"{where} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    return decoded("standard input", sys.stdin.buffer.read()).removesuffix("\n")
 
 
 def _unescaped(text: str) -> str:

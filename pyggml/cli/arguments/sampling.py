@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -15,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 import pyggml
 from pyggml.cli.arguments.options import ParamType, field_option, field_type, other_names_of
+from pyggml.cli.arguments.utf8 import text_of
 from pyggml.options import Field, fields_of
 from pyggml.sampling import SamplingParams
 
@@ -85,7 +85,7 @@ class _TextOrFile(ParamType):
         if self._form.search(value):
             return "the text given", value
         _FILE.convert(value, param, ctx)
-        return value, _text_of(value)
+        return value, text_of(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Completes names of files."""
@@ -171,13 +171,6 @@ def sampling_params(given: Mapping[str, Any]) -> SamplingParams:
         return pyggml.SamplingParams(**values)
     except pyggml.InvalidParameterError as error:
         raise click.UsageError(str(error)) from None
-
-
-def _text_of(path: str) -> str:
-    try:
-        return Path(path).read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
 def _schema_of(given: tuple[str, str]) -> Any:

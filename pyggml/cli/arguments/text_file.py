@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from pyggml.cli.arguments.options import named_like
+from pyggml.cli.arguments.utf8 import decoded
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -38,11 +39,7 @@ def text_or_file(text: str) -> str | Path:
         click.ClickException: there is no such file, or standard input is not UTF-8.
     """
     if text == "-":
-        try:
-            return sys.stdin.buffer.read().decode()
-        except UnicodeDecodeError as error:
-            where = f"{error.reason} at byte {error.start}"
-            raise click.ClickException(f"standard input is not UTF-8 text: {where}") from None
+        return decoded("standard input", sys.stdin.buffer.read())
     path = Path(text)
     if not path.is_file():
         raise click.ClickException(f"there is no text file at {path}")

@@ -13,6 +13,7 @@ import pyggml
 from pyggml.cli.arguments.model import model_option
 from pyggml.cli.arguments.options import load_options
 from pyggml.cli.arguments.sampling import sampling_options, sampling_values
+from pyggml.cli.arguments.utf8 import decoded
 from pyggml.cli.chat.answering import Chat
 from pyggml.cli.chat.asked import model_and_question, with_standard_input
 from pyggml.cli.chat.inputs import PlainReader, Reader, inputs_of, typed_inputs
@@ -122,9 +123,4 @@ def _reader(screen: Screen, interrupts: Interrupts) -> AbstractContextManager[Re
 def _lines() -> Iterator[str]:
     """The lines of standard input as they come."""
     for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            yield line.decode()
-        except UnicodeDecodeError as error:
-            raise click.ClickException(
-                f"line {number} of standard input is not UTF-8 text: {error.reason} at byte {error.start}"
-            ) from None
+        yield decoded(f"line {number} of standard input", line)

@@ -11,6 +11,7 @@ import click
 
 import pyggml
 from pyggml.cli.arguments.sampling import OPTIONS
+from pyggml.cli.arguments.utf8 import text_of
 from pyggml.cli.chat.session import Session, conversation_in
 from pyggml.cli.chat.setting import set_or_show, set_parameter
 from pyggml.cli.show.screen import stats_line
@@ -124,7 +125,7 @@ def _load(session: Session, argument: str) -> Outcome:
     if not path.exists():
         raise click.ClickException(f"there is no file {path}; /model NAME goes on with another model")
     try:
-        source = session.load(_text_of(path))
+        source = session.load(text_of(path))
     except pyggml.InvalidParameterError as error:
         raise click.ClickException(f"{path}: {error}") from None
     last = f", the last one: {_cut(session.messages[-1]['content'])}" if session.messages else ""
@@ -147,7 +148,7 @@ def _show(session: Session, argument: str) -> Outcome:
 
 def _read(session: Session, argument: str) -> Outcome:
     path = _path(argument)
-    text = _text_of(path)
+    text = text_of(path)
     session.attached.append(f"--- File: {path} ---\n{text}")
     return Outcome(f"{path}, {len(text):,} characters, goes before the next question. /reset forgets it.")
 
@@ -177,13 +178,6 @@ def _path(argument: str) -> Path:
         return Path(argument).expanduser()
     except RuntimeError as error:  # nobody's home
         raise click.ClickException(f"{argument}: {error}") from None
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
 
 
 def _is_conversation(path: Path) -> bool:
