@@ -121,7 +121,7 @@ _ATTRIBUTES = "it has attributes, and to_dict()"
 class Completions(Answered):
     """What OpenAI's client has as ``chat.completions``."""
 
-    _answers = OPENAI
+    _answers: ClassVar[Answers] = {**OPENAI, "__call__": OPENAI["create"]}
 
 
 class AnsweredPackage(ModuleType):

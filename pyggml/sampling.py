@@ -247,14 +247,15 @@ _SWITCHES = [field for field in fields_of(SamplingParams).values() if field.samp
 
 def _schema_of(response_format: Mapping[str, Any] | type) -> Any:
     """The JSON schema that a response format stands for; None: any text."""
-    if not isinstance(response_format, Mapping):
+    if not isinstance(response_format, (Mapping, str)):
         return response_format
-    kind = response_format.get("type")
+    form = {} if isinstance(response_format, str) else response_format
+    kind = form.get("type")
     if kind == "text":
         return None
-    if kind == "json_object":
-        return response_format.get("schema", {"type": "object"})  # with a schema, as llama-cpp-python takes it
-    form = response_format.get("json_schema", response_format)
+    if kind == "json_object":  # with a schema, as llama-cpp-python takes it
+        return {"type": "object"} if form.get("schema") is None else form["schema"]
+    form = form.get("json_schema", form)
     if kind == "json_schema" and isinstance(form, Mapping) and form.get("schema") is not None:
         return form["schema"]
     raise refused(

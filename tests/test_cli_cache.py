@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,6 +188,20 @@ def test_data_that_revisions_share_stays(hub: HubServer) -> None:
     assert called("cache", "rm", "hf:tiny/stories@next:q8_0").out == "0 B freed\n"
     assert listed() == {"hf:tiny/stories:a-Q8_0.gguf": len(MODEL)}
     assert called("inspect", "hf:tiny/stories:q8_0").code == 0
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs symbolic links")
+def test_files_elsewhere_that_the_cache_links_to_stay(tmp_path: Path) -> None:
+    path = Path(called("cache", "get", "hf:tiny/stories:q8_0").out.removesuffix("\n"))
+    for name in ("mine.gguf", "notes.md"):
+        (tmp_path / name).write_bytes(MODEL)
+        (path.parent / name).symlink_to(tmp_path / name)
+    assert called("cache", "rm", "mine.gguf").out == "0 B freed\n"
+    assert listed() == {"hf:tiny/stories:a-Q8_0.gguf": len(MODEL)}
+    assert called("cache", "rm", "hf:tiny/stories").out == f"{bytes_text(len(MODEL))} freed\n"
+    assert listed() == {}
+    assert [(tmp_path / name).read_bytes() == MODEL for name in ("mine.gguf", "notes.md")] == [True, True]
 
 
 @pytest.mark.usefixtures("hub")

@@ -253,6 +253,11 @@ def test_a_model_is_not_called(llm: Any) -> None:
         llm.chat.completions("Once")
 
 
+def test_openais_path_is_not_called(llm: Any) -> None:
+    with pytest.raises(TypeError, match=re.escape("'Completions' object is not callable: llm.chat(messages)")):
+        llm.chat.completions(messages=[])
+
+
 def test_results_are_not_dicts(llm: Any) -> None:
     done, answer = llm.generate("a", max_tokens=2), llm.chat([MESSAGE], max_tokens=2)
     chunk, piece = next(llm.stream("a", max_tokens=2)), next(llm.stream_chat([MESSAGE], max_tokens=2))

@@ -362,6 +362,7 @@ def test_response_formats() -> None:
     for given, expected in (
         ({"type": "text"}, None),
         ({"type": "json_object"}, {"type": "object"}),
+        ({"type": "json_object", "schema": None}, {"type": "object"}),
         ({"type": "json_object", "schema": schema}, schema),  # llama-cpp-python
         ({"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": schema}}, schema),
         ({"type": "json_schema", "name": "n", "schema": schema}, schema),  # OpenAI's responses
@@ -395,6 +396,7 @@ def test_generating_in_a_response_format(llm: pyggml.LLM) -> None:
         ({"type": "json"}, "response_format must be {'type': 'text'}, {'type': 'json_object'} or"),
         ({"type": "json_schema"}, "'json_schema': {'schema': ...}}, not {'type': 'json_schema'}"),
         ({"properties": {}}, "response_format must be"),
+        ("json_object", "{'schema': ...}}, not 'json_object'"),
         (5, "5 cannot be expressed as a JSON schema"),
     ],
     ids=repr,

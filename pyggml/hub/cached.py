@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from huggingface_hub import CachedRepoInfo, CachedRevisionInfo, constants, scan_cache_dir
+from huggingface_hub import CachedFileInfo, CachedRepoInfo, CachedRevisionInfo, constants, scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
 from pyggml.files.model_files import main_weights
@@ -48,10 +48,18 @@ def _remove_remains(download: Download) -> int:
         for revision in repository.revisions:
             is_it = revision.snapshot_path in (download.path, *download.path.parents)
             if is_it and not list(_models_in(repository, revision)):
+                _remove_strays(repository, revision)
                 strategy = scan_cache_dir(cache_folder()).delete_revisions(revision.commit_hash)
                 strategy.execute()
                 return strategy.expected_freed_size
     return 0
+
+
+def _remove_strays(repository: CachedRepoInfo, revision: CachedRevisionInfo) -> None:
+    """Removes links to files elsewhere: huggingface_hub would remove those files with the revision."""
+    for file in revision.files:
+        if _data(repository, file) == file.file_path:
+            file.file_path.unlink(missing_ok=True)
 
 
 def _repositories() -> list[CachedRepoInfo]:
@@ -73,8 +81,14 @@ def _models_in(repository: CachedRepoInfo, revision: CachedRevisionInfo) -> Iter
             revision.snapshot_path / (main or ""),
             sum(file.size_on_disk for file in mine),
             max(file.blob_last_accessed for file in mine),
-            tuple((file.file_path, file.blob_path) for file in mine),
+            tuple((file.file_path, _data(repository, file)) for file in mine),
         )
+
+
+def _data(repository: CachedRepoInfo, file: CachedFileInfo) -> Path:
+    """What to remove of a file besides its name: nothing else if somebody linked to a file of their own."""
+    is_ours = file.blob_path.is_relative_to(repository.repo_path.resolve())
+    return file.blob_path if is_ours else file.file_path
 
 
 def _name_of(revision: CachedRevisionInfo) -> str | None:
