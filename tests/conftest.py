@@ -39,6 +39,20 @@ def run(request: pytest.FixtureRequest) -> event_loops.Run[Any]:
     return lambda main: event_loops.run_in(request.param, main)
 
 
+@pytest.fixture(scope="module")
+def llm() -> Iterator[pyggml.LLM]:
+    """The shipped model with eight sequences, shared by the tests of a file; many files need another, and have it."""
+    with pyggml.load(n_ctx=16384, n_parallel=8, n_threads=1) as llm:
+        yield llm
+
+
+@pytest.fixture
+def own_llm() -> Iterator[pyggml.LLM]:
+    """A shipped model that the test may close."""
+    with pyggml.load(n_ctx=16384, n_parallel=2, n_threads=1) as llm:
+        yield llm
+
+
 @pytest.fixture
 def narrow() -> Iterator[pyggml.LLM]:
     """The shipped model with one request at a time, one that waits, and no more."""

@@ -61,6 +61,15 @@ def write_talker(path: Path) -> Path:
     return models.write_llama(path, vocabulary, context_length=32768)
 
 
+def chat(content: str = "Hello", **fields: object) -> dict[str, Any]:
+    """What the pages' servers are asked."""
+    return {"messages": [{"role": "user", "content": content}], **fields}
+
+
+#: A request that is still being answered when the test has done what it wants.
+LONG = chat(max_tokens=4096)
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])

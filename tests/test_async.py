@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Awaitable, Coroutine, Iterator
+from collections.abc import Awaitable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,20 +22,6 @@ import pyggml
 from pyggml.schema import grammar as schema_grammar
 
 STORY = "Once upon a time"
-
-
-@pytest.fixture(scope="module")
-def llm() -> Iterator[pyggml.LLM]:
-    """The shipped model with eight sequences, shared by the tests of this file."""
-    with pyggml.load(n_ctx=16384, n_parallel=8, n_threads=1) as llm:
-        yield llm
-
-
-@pytest.fixture
-def own_llm() -> Iterator[pyggml.LLM]:
-    """A shipped model that the test may close."""
-    with pyggml.load(n_ctx=16384, n_parallel=2, n_threads=1) as llm:
-        yield llm
 
 
 def test_agenerate_is_generate(llm: pyggml.LLM, run: Run[pyggml.Completion]) -> None:

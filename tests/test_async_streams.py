@@ -25,20 +25,6 @@ AnyStream = pyggml.AsyncStream | pyggml.AsyncChatStream
 Ask = Callable[[pyggml.LLM], AnyStream]
 
 
-@pytest.fixture(scope="module")
-def llm() -> Iterator[pyggml.LLM]:
-    """The shipped model with eight sequences, shared by the tests of this file."""
-    with pyggml.load(n_ctx=16384, n_parallel=8, n_threads=1) as llm:
-        yield llm
-
-
-@pytest.fixture
-def own_llm() -> Iterator[pyggml.LLM]:
-    """A shipped model that the test may close."""
-    with pyggml.load(n_ctx=16384, n_parallel=2, n_threads=1) as llm:
-        yield llm
-
-
 @pytest.fixture
 def patient() -> Iterator[pyggml.LLM]:
     """One request at a time, one that waits, and who comes then waits for room."""

@@ -24,13 +24,6 @@ STORY = "Once upon a time"
 LONG = "There was a little dog who lived in a red house with a big garden. " * 12
 
 
-@pytest.fixture(scope="module")
-def llm() -> Iterator[pyggml.LLM]:
-    """The shipped model with eight sequences, shared by the tests of this file."""
-    with pyggml.load(n_ctx=16384, n_parallel=8, n_threads=1) as llm:
-        yield llm
-
-
 @pytest.fixture
 def own_llm() -> Iterator[pyggml.LLM]:
     """A shipped model whose counters start at 0, and which the test may close."""

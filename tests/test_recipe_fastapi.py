@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import recipes
 from event_loops import until
-from recipes import Server
+from recipes import LONG, Server, chat
 
 N_PARALLEL, MAX_QUEUE = 8, 16  # as the page has them
 
@@ -28,13 +28,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
         assert not server.complaints()
     assert "Application shutdown complete" in server.log.read_text()
-
-
-def chat(content: str = "Hello", **fields: object) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": content}], **fields}
-
-
-LONG = chat(max_tokens=4096)
 
 
 def test_it_streams_events(server: Server) -> None:

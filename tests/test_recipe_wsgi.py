@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import recipes
 from event_loops import until
-from recipes import Server
+from recipes import LONG, Server, chat
 
 N_PARALLEL, MAX_QUEUE = 8, 16  # as the page has them
 
@@ -48,13 +48,6 @@ def serve(programs: Path, kind: str, *options: str) -> Iterator[Server]:
 def server(request: pytest.FixtureRequest, programs: Path) -> Iterator[Server]:
     with serve(programs, request.param) as server:
         yield server
-
-
-def chat(content: str = "Hello", **fields: object) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": content}], **fields}
-
-
-LONG = chat(max_tokens=4096)
 
 
 def test_it_streams_events(server: Server) -> None:
