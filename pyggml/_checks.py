@@ -30,8 +30,15 @@ def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
         return False
 
 
-def integer(name: str, value: SupportsIndex, low: float, high: float) -> int:
+def integer(name: str, value: SupportsIndex, low: float, high: float, way_out: str = "") -> int:
     """``value`` as an int within ``low`` to ``high``.
+
+    Args:
+        name: what the value is, for messages.
+        value: the value.
+        low: the smallest allowed.
+        high: the largest allowed.
+        way_out: the end of messages.
 
     Raises:
         InvalidParameterError: the value is not an integer (a bool does not count as one), or out of range.
@@ -41,9 +48,9 @@ def integer(name: str, value: SupportsIndex, low: float, high: float) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise refused(f"{name} must be an integer, not {value!r}") from None
+        raise refused(f"{name} must be an integer, not {value!r}{way_out}") from None
     if not low <= number <= high:
-        raise refused(f"{name} must be between {low} and {high}, not {number}")
+        raise refused(f"{name} must be between {low} and {high}, not {number}{way_out}")
     return number
 
 

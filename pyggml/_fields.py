@@ -55,6 +55,7 @@ class Field:
         letter: short name of the command's option, as in ``-c`` or ``-ngl``: that of llama-cli.
         hidden: commands that generate have no option for it.
         sampler: the sampler that any value but the default turns on.
+        without: what says here what -1, 0 or None says in other libraries, such as "no limit": for messages.
         name: the field's name.
         other_names: what users of other libraries call it (in the class's ``HABITS``).
         types: the field's type, or the members of a union.
@@ -69,6 +70,7 @@ class Field:
     letter: str = ""
     hidden: bool = False
     sampler: str = ""
+    without: str = ""
     name: str = ""
     other_names: tuple[str, ...] = ()
     types: tuple[Any, ...] = ()
@@ -90,7 +92,7 @@ class Field:
         if (value is None and types.NoneType in self.types) or (isinstance(value, str) and value in self.words):
             return value
         if int in self.types:
-            return integer(self.name, value, self.low, self.high)
+            return integer(self.name, value, self.low, self.high, self.without and f"; {self.without}")
         if float in self.types:
             return finite(self.name, value, self.low, self.high, above_low=self.above_low)
         if bool in self.types:
@@ -194,7 +196,7 @@ def _unknown(cls: Any, name: str, known: Collection[str], answers: Mapping[str, 
     if answer not in known:
         return f"{said}: {answer}" if is_exact else f"{said}; if you mean {meant!r}: {answer}"
     field = fields_of(cls).get(answer, Field())
-    meaning = f" ({field.help.partition('. ')[0].rstrip('.')})" if field.help else ""
+    meaning = f" ({field.help.partition('. ')[0].rstrip('.').replace('`', '')})" if field.help else ""
     return f"{said}: " + (f"it is {answer!r} here{meaning}" if is_exact else f"did you mean {answer!r}{meaning}?")
 
 

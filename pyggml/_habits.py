@@ -22,6 +22,8 @@ _SEVERAL = "generate_n(prompt, n) makes several completions of one prompt"
 #: Sampling parameters and what else is passed with them: llama-cpp-python, vLLM, transformers, ollama, mlx_lm, OpenAI.
 SAMPLING: Answers = {
     **_each("max_new_tokens max_completion_tokens max_gen_len max_length n_predict num_predict predict", "max_tokens"),
+    **_each("max_output_tokens limit", "max_tokens"),
+    **_each("min_tokens min_new_tokens min_length", "there is no minimum; ignore_eos=True goes on to max_tokens"),
     **_each("temp", "temperature"),
     **_each("repetition_penalty", "repeat_penalty"),
     **_each("repeat_last_n last_n_tokens last_n_tokens_size repetition_context_size", "penalty_last_n"),
@@ -38,12 +40,15 @@ SAMPLING: Answers = {
     **_each("eos_token_id", "stop_token_ids"),
     **_each("format guided_json guided_decoding structured_outputs schema", "json_schema"),
     **_each("guided_grammar", "grammar"),
+    **_each("guided_choice choices", "json_schema={'enum': ['yes', 'no']} chooses one, and so does a grammar"),
+    **_each("guided_regex regex", "a grammar, or a schema with a 'pattern', says what the text looks like"),
     **_each("options", "options are arguments of their own: chat(messages, temperature=0.8, max_tokens=100)"),
     **_each("sampler", "there is no object for it: temperature, top_k, top_p and the others are arguments"),
     **_each("top_logprobs n_probs", "logprobs"),
     **_each("max_time timeout", "timeout_s"),
     **_each("stream streamer", _STREAM),
-    **_each("callback", f"there is no callback: {_STREAM}"),
+    **_each("callback callbacks on_token", f"there is no callback: {_STREAM}"),
+    **_each("raw", "generate sends the prompt as it is, chat applies the model's template"),
     **_each("n num_return_sequences best_of", _SEVERAL),
     **_each("prompts", "generate_batch(prompts) takes several prompts"),
     **_each("messages", "chat(messages) answers messages"),
@@ -84,6 +89,7 @@ PROMPTS: Answers = _each("input_ids prompt_token_ids inputs", "token ids are a p
 
 _GENERATES = "it is an argument of generate and chat, or a field of SamplingParams"
 _REFERENCE = "a model on the hub is one text: source='hf:org/repo' or 'hf:org/repo:file.gguf'"
+_SILENT = "the engine says nothing; its messages go to logging.getLogger('pyggml')"
 _AS_STORED = "weights are used as the file has them; pyggml.quantize and pyggml.convert make others"
 
 #: Options for loading a model, from the same libraries and ctransformers.
@@ -99,17 +105,19 @@ LOADING: Answers = {
     **_each("gpu_layers num_gpu ngl", "n_gpu_layers"),
     **_each("threads num_threads num_thread", "n_threads"),
     **_each("device_map", "device"),
+    **_each("gpu use_gpu cuda", "device='auto', the default, uses the GPUs that this build can; 'gpu' insists on one"),
     **_each("enable_prefix_caching", "prefix_cache"),
     **_each("repo_id filename model_file hf hf_repo hf_file revision", f"{_REFERENCE}, with '@' before a revision"),
     **_each(
         "token hf_token use_auth_token", "the token is read from HF_TOKEN, or from where the hub's own login put it"
     ),
     **_each("cache_dir local_dir download_dir", "downloads go to the hub's own cache; set HF_HOME to move it"),
+    **_each("local_files_only offline", "set HF_HUB_OFFLINE=1"),
     **_each("n_threads_batch threads_batch", "n_threads is for prompts too; None lets the engine choose for each"),
     **_each("main_gpu", "device='cuda:1' chooses the GPU"),
     **_each("tensor_split tensor_parallel_size split_mode", "device='auto' uses all GPUs, layer by layer"),
     **_each("gpu_memory_utilization", "n_ctx='auto' and n_gpu_layers='auto' take what is free, less a tenth"),
-    **_each("verbose", "the engine says nothing; its messages go to logging.getLogger('pyggml')"),
+    **_each("verbose verbosity log_level", _SILENT),
     **_each("chat_format", "chat_template"),
     **_each("chat_handler clip_model_path mmproj", "models only read text here"),
     **_each(
@@ -119,6 +127,7 @@ LOADING: Answers = {
     **_each("embedding embeddings task runner", "embed(texts) works with any model; there is nothing to turn on"),
     **_each("logits_all", "logits(prompt), logprobs and prompt_logprobs need no preparation"),
     **_each("seed temp temperature top_k top_p min_p max_tokens stop grammar json_schema", _GENERATES),
+    **_each("system system_prompt", SAMPLING["system"]),
     **_each("dtype torch_dtype quantization quantization_config load_in_4bit load_in_8bit", _AS_STORED),
     **_each("trust_remote_code", "no code of a checkpoint is run, so there is nothing to trust"),
     **_each("model_type", "the file says what it is; pyggml.Qwen3(source) and the like accept one family only"),
@@ -140,18 +149,21 @@ MODEL: Answers = {
     **_each("__call__", _GENERATE),
     **_each("__iter__", "it is one object, and llm.tokenizer is its tokenizer"),
     **_each("create_completion complete completion completions generate_text predict invoke run prompt", _GENERATE),
-    **_each("create_chat_completion create_chat_completion_openai_v1 respond responses conversation", _CHAT),
+    **_each("create_chat_completion create_chat_completion_openai_v1 chat_completion ask respond responses", _CHAT),
+    **_each("conversation chat_session start_chat history", f"a conversation is a list that you keep: {_CHAT}"),
     **_each("stream_generate generate_stream", _STREAM),
     **_each("chat_stream astream_generate", "stream_chat(messages), or astream_chat(messages) in a coroutine"),
     **_each("ainvoke acomplete generate_async", "await llm.agenerate(prompt), or await llm.achat(messages)"),
-    **_each("batch batch_generate", "llm.generate_batch(prompts)"),
+    **_each("batch batch_generate generate_many", "llm.generate_batch(prompts)"),
+    **_each("count_tokens token_count get_num_tokens", "len(llm.tokenize(text))"),
+    **_each("system_prompt", SAMPLING["system"]),
     **_each("encode", "llm.tokenize(text) makes token ids, llm.embed(texts) vectors"),
     **_each("decode", "llm.detokenize(token_ids) makes text"),
     **_each("create_embedding embeddings get_embeddings embed_query embed_documents", "llm.embed(texts)"),
     **_each("score", "llm.rerank(query, documents), or logprobs and prompt_logprobs of llm.generate"),
     **_each("get_tokenizer", "llm.tokenizer"),
     **_each("chat_template", "llm.chat_templates() has it, llm.apply_chat_template(messages) applies it"),
-    **_each("from_pretrained", _LOAD),
+    **_each("from_pretrained load", _LOAD),
     **_each("to cuda cpu", "a model stays where it was loaded: pyggml.load(source, device='cuda')"),
     **_each("config", "llm.metadata has the file's, llm.model the sizes"),
     **_each("n_vocab vocab_size", "llm.model.vocab.n_tokens"),
@@ -163,7 +175,7 @@ MODEL: Answers = {
     **_each("set_cache", "beginnings of prompts are kept by themselves; pyggml.load(prefix_cache=...)"),
     **_each("set_seed", "llm.generate(prompt, seed=...)"),
     **_each("eval sample", "pyggml.Context.decode and pyggml.Sampler go step by step"),
-    **_each("unload", "llm.close()"),
+    **_each("unload free", "llm.close()"),
 }
 
 _ENCODE = "llm.tokenizer.encode(text) makes token ids"
@@ -229,8 +241,11 @@ PACKAGE: Answers = {
     **_each("TextStreamer TextIteratorStreamer", _STREAM),
     **_each("LogitsProcessor LogitsProcessorList", SAMPLING["logits_processor"]),
     **_each("set_seed", "llm.generate(prompt, seed=...)"),
-    **_each("list ps", "pyggml.cache.cache_entries() are the models that were imported"),
-    **_each("pull snapshot_download", "pyggml.load('hf:org/repo') downloads a model and loads it"),
+    **_each("list list_models ps", "pyggml.cache.cache_entries() has imports, pyggml.hub.downloads() downloads"),
+    **_each("pull download snapshot_download", "pyggml.load('hf:org/repo') downloads a model and loads it"),
+    **_each("cuda is_gpu_available gpu_available", "pyggml.devices() lists what this build can use"),
+    **_each("set_verbose set_log_level", _SILENT),
+    **_each("version", "pyggml.__version__"),
     **_each("llama_cpp ggml", "pyggml.lib and pyggml.ffi are the raw C API"),
 }
 
@@ -253,6 +268,7 @@ COMPLETION: Answers = {
     **_each("message", f".text is the text, and llm.chat(messages) returns a message; {_OPENAI}"),
     **_each("usage", f".prompt_tokens, .cached_tokens and len(completion.token_ids) count tokens; {_OPENAI}"),
     **_each("completion_tokens generated_tokens eval_count", "len(completion.token_ids)"),
+    **_each("tokens", ".token_ids"),
     **_each("id object created model", _OPENAI),
 }
 CHAT_COMPLETION: Answers = {

@@ -61,7 +61,7 @@ class SamplingOverrides(TypedDict, total=False):
     min_keep: int
     samplers: Sequence[str] | None
     seed: int | None
-    stop: str | Sequence[str]
+    stop: str | Sequence[str] | None
     stop_token_ids: Sequence[int]
     ignore_eos: bool
     logit_bias: Mapping[int, float] | None

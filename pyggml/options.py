@@ -47,7 +47,7 @@ class MemoryOptions:
     HABITS: ClassVar[Mapping[str, str]] = _habits.LOADING
 
     device: Annotated[str, Field(letter="dev")] = "auto"
-    n_ctx: Annotated[int | Auto | None, Field(1, UINT32_MAX, letter="c")] = None
+    n_ctx: Annotated[int | Auto | None, Field(1, UINT32_MAX, letter="c", without="None is the model's own")] = None
     n_parallel: Annotated[int, Field(1, 256, letter="np", hidden=True)] = 4  # upstream's LLAMA_MAX_SEQ
     n_batch: Annotated[int, Field(1, UINT32_MAX, letter="b")] = 2048
     n_ubatch: Annotated[int, Field(1, UINT32_MAX, letter="ub")] = 512

@@ -127,7 +127,7 @@ class SamplingParams:
         logit_bias: token id -> number added to its logit. ``-inf`` forbids the token.
         grammar: grammar that the output must match: GBNF text with a rule ``root``, or a Grammar.
         json_schema: JSON schema that the output must match: a dict, its JSON text, or a Python type (a pydantic model,
-            a dataclass, ``list[int]`` ...; see :func:`schema_of`). Not with ``grammar``.
+            a dataclass, ``list[int]`` ...). Not with ``grammar``. See :func:`schema_of`.
         timeout_s: seconds after which the generation stops and returns what it has. None: no limit. Counted from
             submission, including any wait for room in a full queue (``queue_full="wait"``).
         logprobs: return the log probability of each generated token and of this many likeliest alternatives; 0: off.
@@ -140,16 +140,16 @@ class SamplingParams:
     HABITS: ClassVar[Mapping[str, str]] = _habits.SAMPLING
     LISTED_BY: ClassVar[str] = "help(pyggml.SamplingParams)"
 
-    max_tokens: Annotated[int, Field(0, INT32_MAX, letter="n")] = 256
+    max_tokens: Annotated[int, Field(0, INT32_MAX, letter="n", without="llm.n_ctx is no limit")] = 256
     temperature: Annotated[float, _NOT_NEGATIVE] = 0.0
-    top_k: Annotated[int, Field(0, INT32_MAX, sampler="top_k")] = 0
+    top_k: Annotated[int, Field(0, INT32_MAX, sampler="top_k", without="0 turns it off")] = 0
     top_p: Annotated[float, Field(0, 1, sampler="top_p")] = 1.0
     min_p: Annotated[float, Field(0, 1, sampler="min_p")] = 0.0
     typical_p: Annotated[float, Field(0, 1, sampler="typical_p")] = 1.0
     repeat_penalty: Annotated[float, Field(0, above_low=True, sampler="penalties")] = 1.0
     frequency_penalty: Annotated[float, Field(sampler="penalties")] = 0.0
     presence_penalty: Annotated[float, Field(sampler="penalties")] = 0.0
-    penalty_last_n: Annotated[int, _COUNT] = 64
+    penalty_last_n: Annotated[int, Field(0, INT32_MAX, without="llm.n_ctx is the whole context")] = 64
     dynatemp_range: Annotated[float, Field(0, sampler="temperature")] = 0.0
     dynatemp_exponent: Annotated[float, _NOT_NEGATIVE] = 1.0
     top_n_sigma: Annotated[float, Field(0, sampler="top_n_sigma")] = 0.0
@@ -167,10 +167,11 @@ class SamplingParams:
     adaptive_decay: Annotated[float, Field(0, 0.99)] = 0.9
     min_keep: Annotated[int, _COUNT] = 0
     samplers: Sequence[str] | None = None
-    seed: Annotated[int | None, Field(0, UINT32_MAX - 1, letter="s")] = (
-        None  # the engine reads UINT32_MAX as "choose one"
-    )
-    stop: str | Sequence[str] = ()
+    seed: Annotated[
+        int | None,
+        Field(0, UINT32_MAX - 1, letter="s", without="None is a new one each time"),  # to the engine, UINT32_MAX is
+    ] = None
+    stop: str | Sequence[str] | None = ()
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
     logit_bias: Annotated[Mapping[int, float] | None, Field(letter="l")] = None
@@ -278,7 +279,9 @@ def _token_ids(name: str, token_ids: Sequence[int]) -> tuple[int, ...]:
     return tuple(int32_array(name, token_ids).tolist())
 
 
-def _stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
+def _stop_strings(stop: str | Sequence[str] | None) -> tuple[str, ...]:
+    if stop is None:
+        return ()
     if isinstance(stop, str):
         stop = (stop,)
     if not isinstance(stop, Sequence) or not all(isinstance(string, str) and string for string in stop):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from pathlib import Path
@@ -44,8 +45,8 @@ def locate(source: Source, progress: Progress | None = None) -> Path:
 
     Raises:
         InvalidParameterError: ``source`` is neither a path nor a reference.
-        ModelNotFoundError: it looks like a reference without "hf:", or a name of ollama's library, and there is nothing
-            at that path.
+        ModelNotFoundError: there is nothing at that path, and it looks like something else: a reference without "hf:",
+            a name that is misspelled, a name of ollama's library.
         DownloadError, DiskFullError, MissingPackageError: as :func:`pyggml.hub.fetch`.
     """
     if source is None:
@@ -55,15 +56,32 @@ def locate(source: Source, progress: Progress | None = None) -> Path:
     path = hub.fetch(os.fspath(source), progress) if hub.is_reference(source) else Path(source)
     if not is_path(path):
         raise InvalidParameterError("the path of the model holds a NUL character, or an unpaired surrogate")
-    meant = hub.reference_meant_by(source)
-    if meant is not None and not path.exists():
-        raise ModelNotFoundError(
-            f"there is no model file at {source}; if that is a repository of the Hugging Face hub, {meant!r} "
-            "downloads it"
-        )
-    if _LIBRARY_NAME.fullmatch(str(source)) and not path.exists():
-        raise ModelNotFoundError(
-            f"there is no model file at {source}; if that is a name of ollama's library, find the model on "
-            "huggingface.co: 'hf:org/repo:q4_k_m' downloads it"
-        )
+    answer = "" if os.path.lexists(path) else _answer(source, path)
+    if answer:
+        raise ModelNotFoundError(f"there is no model file at {source}; {answer}")
     return path
+
+
+def _answer(source: str | os.PathLike[str], path: Path) -> str:
+    """What somebody probably meant by a path at which there is nothing; "" if nothing is near."""
+    meant = hub.reference_meant_by(source)
+    if meant is not None:
+        return f"if that is a repository of the Hugging Face hub, {meant!r} downloads it"
+    if path.parts[:1] == ("~",):
+        return f"only shells read ~ as the home directory: {os.path.expanduser(path)!r}"  # noqa: PTH111 - never raises
+    near = difflib.get_close_matches(path.name, _names_in(path.parent), n=1)
+    if near:
+        return f"did you mean {str(path.with_name(near[0]))!r}?"
+    if _LIBRARY_NAME.fullmatch(str(source)):
+        return (
+            "if that is a name of ollama's library, find the model on huggingface.co: 'hf:org/repo:q4_k_m' downloads it"
+        )
+    return ""
+
+
+def _names_in(folder: Path) -> list[str]:
+    """The names of GGUF files and directories in a folder; none if it cannot be read."""
+    try:
+        return [each.name for each in folder.iterdir() if each.suffix == ".gguf" or each.is_dir()]
+    except OSError:
+        return []

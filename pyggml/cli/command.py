@@ -50,8 +50,8 @@ class Command(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             options = [param for param in super().get_params(ctx) if isinstance(param, click.Option)]
-            known = [name for option in options for name in (*option.opts, *option.secondary_opts)]
-            near = difflib.get_close_matches(error.option_name, known)
+            known = {name.lstrip("-"): name for option in options for name in (*option.opts, *option.secondary_opts)}
+            near = [known[word] for word in difflib.get_close_matches(error.option_name.lstrip("-"), known)]
             raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
         except click.BadOptionUsage as error:  # "--think=false" gives a value to what is only answered
             answer = option_answers(self.name or "").get(error.option_name)

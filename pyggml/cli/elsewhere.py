@@ -36,7 +36,8 @@ _COMMANDS = {
     "ps stop": f"{_NOTHING_RUNS}; {_LIST}",
     "rm remove delete": _REMOVE,
     "pull download get add install": _GET,
-    "serve server llama-server": _NO_SERVER,
+    "serve server llama-server api start ui webui": _NO_SERVER,
+    "search find browse": "huggingface.co has models: 'pyggml chat -m hf:org/repo' downloads one and talks with it",
     "prompt complete completions simple test llama-simple llama-completion": "'pyggml generate {PROMPT}' continues "
     "a text; 'pyggml chat QUESTION' answers a question; 'pyggml completion SHELL' is for shells",
     "repl ask talk interactive": "'pyggml chat {-m MODEL}' talks with a model",
@@ -102,6 +103,8 @@ _OPTIONS = {
     "--offline": "set HF_HUB_OFFLINE=1",
     "--trust-remote-code": "not needed: no code of a model is ever run",
     "--dtype --torch-dtype": "not needed: weights keep their type; 'pyggml convert --outtype TYPE' changes it",
+    "--gpu --use-gpu --cuda --metal": "not needed: what this build can use is used, and --device gpu insists on a GPU",
+    "--cpu": "--device cpu",
     "-q --quantize --quantization --load-in-4bit --load-in-8bit": "'pyggml quantize SOURCE OUT TYPE' makes a file with "
     "smaller weights, or name one of the hub: -m hf:org/repo:q4_k_m",
     "-cnv --conversation -no-cnv --no-cnv --no-conversation": _NO_TEMPLATE,
@@ -116,6 +119,8 @@ _OPTIONS = {
     "is set, and anything else plain text",
     "--display-prompt --no-display-prompt --echo --no-echo": "not needed: only the new text is printed",
     "--stream --no-stream --streaming": _STREAMS,
+    "--quiet --silent": "not needed: standard output has only the text; '2> /dev/null' drops the rest",
+    "--output --out --output-file": "not needed: '> FILE' behind the command keeps the output in a file",
     "--warmup --no-warmup --check-tensors --no-host --repack --no-repack": "not needed",
     "--keep --context-shift --no-context-shift": "a text that no longer fits ends: --n-ctx makes room",
     "--keepalive": "not needed: a model is in memory while its command runs",
@@ -130,7 +135,7 @@ _OPTIONS = {
     "--sampling-seq --sampler-seq": "--samplers top_k,top_p,temperature says which samplers run, in that order",
     "--logprobs --n-probs": "llm.generate(prompt, logprobs=5) in Python returns them",
     "--format": "--json prints a JSON object; --json-schema makes the model write JSON",
-    "-o --option": "options have names of their own, such as --temperature 0.8",
+    "-o --option": "options have names of their own, such as --temperature 0.8; '> FILE' keeps the output in a file",
     "--host --port --api-key": "there is no server yet",
 }
 

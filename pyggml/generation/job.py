@@ -83,7 +83,7 @@ class Job:
     @property
     def stop(self) -> tuple[str, ...]:
         """The stop strings."""
-        return tuple(self.params.stop)
+        return tuple(self.params.stop or ())
 
     @property
     def is_slow(self) -> bool:

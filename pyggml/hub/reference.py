@@ -11,9 +11,10 @@ from pyggml.errors import InvalidParameterError
 
 _SCHEME = "hf:"
 _GRAMMAR = "hf:ORG/REPO[@REVISION][:FILE]"
-# An id, or an address as browsers show it, as ollama takes it ("hf.co/org/repo") or as huggingface_hub writes it.
+# An id, or an address as browsers show it, as ollama takes it ("hf.co/org/repo") or as huggingface_hub writes it;
+# and a reference in capitals.
 _MEANT = re.compile(
-    r"(?P<address>(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/|hf://)?"
+    r"(?P<address>(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/|(?i:hf):(?://)?)?"
     r"(?!datasets/|spaces/|huggingface\.co/|hf\.co/)(?P<reference>[^/?#]+/[^/?#]+)"
     r"(?:/(?:blob|resolve|raw|tree)/(?P<revision>[^/?#]+))?"
     r"(?:/(?P<path>[^?#]*))?(?:[?#].*)?"

@@ -98,7 +98,7 @@ def looks_like_model(text: str) -> bool:
 
 
 def _is_address(text: str) -> bool:
-    return text.startswith(_ADDRESSES) or text.lower().endswith(_SUFFIXES)
+    return text.lower().startswith(_ADDRESSES) or text.lower().endswith(_SUFFIXES)
 
 
 # --- loading ------------------------------------------------------------------------------------------------------

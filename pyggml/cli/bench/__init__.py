@@ -58,6 +58,7 @@ def _value(word: str, least: int | None, words: dict[str, Any], choices: Sequenc
 
 
 @click.command("bench", cls=Command, context_settings={"show_default": True})
+@click.argument("arguments", nargs=-1, metavar="[MODEL]...")
 @click.option(
     "-m",
     "--model",
@@ -91,6 +92,7 @@ def _value(word: str, least: int | None, words: dict[str, Any], choices: Sequenc
 @click.option("--plot", metavar="FILE", type=click.Path(dir_okay=False), help="Also draw a chart: .png, .svg or .pdf.")
 @json_option
 def command(
+    arguments: tuple[str, ...],
     models: tuple[str, ...],
     hf_repos: tuple[str, ...],
     repetitions: int,
@@ -106,8 +108,8 @@ def command(
     measured, and "none" leaves one of them out; the other options say how.
 
     \b
-    pyggml bench -m model.gguf -p 128,512 -n 64 --parallel 1,4,8
-    pyggml bench -m a.gguf -m b.gguf --cache-type f16,q8_0 --plot speed.png
+    pyggml bench model.gguf -p 128,512 -n 64 --parallel 1,4,8
+    pyggml bench a.gguf b.gguf --cache-type f16,q8_0 --plot speed.png
 
     Requests go through the same interface that programs use, with random prompts, so that nothing is cached, and a
     fixed number of tokens to generate. Each round measures every combination once, and the median counts. Ctrl-C shows
@@ -115,7 +117,7 @@ def command(
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv cannot be combined: choose one.")
-    cases, sides = _cases(lists), _sides([*models, *map(of_the_hub, hf_repos)], lists)
+    cases, sides = _cases(lists), _sides([*arguments, *models, *map(of_the_hub, hf_repos)], lists)
     drawing = _plot(plot)
     from pyggml.cli.bench import report
     from pyggml.cli.bench.measure import Bench
