@@ -98,7 +98,7 @@ class Answered(Answering, metaclass=AnsweringType):
     if not TYPE_CHECKING:
 
         def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-            raise self._is_not("callable", self._answers.get("__call__", ""))
+            raise self._is_not("callable", self._answers["__call__"])
 
 
 class Record(Answering):
@@ -121,7 +121,7 @@ _ATTRIBUTES = "it has attributes, and to_dict()"
 class Completions(Answered):
     """What OpenAI's client has as ``chat.completions``."""
 
-    _answers: ClassVar[Answers] = {**OPENAI, "__call__": OPENAI["create"]}
+    _answers = OPENAI
 
 
 class AnsweredPackage(ModuleType):

@@ -220,8 +220,8 @@ CONVERTING: Answers = {
     **_each("mlx_path outfile output output_dir", "it is 'out' here"),
 }
 
-#: What OpenAI's client has below ``chat.completions``.
-OPENAI: Answers = _each("create parse stream", _CHAT)
+#: What OpenAI's client has below ``chat.completions``, and a call of that itself.
+OPENAI: Answers = _each("__call__ create parse stream", _CHAT)
 
 #: Names of the package.
 PACKAGE: Answers = {

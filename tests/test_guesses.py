@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import dataclasses
 import inspect
 import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
@@ -249,8 +252,6 @@ def test_names_of_other_packages(name: str) -> None:
 def test_a_model_is_not_called(llm: Any) -> None:
     with pytest.raises(TypeError, match=re.escape("'LLM' object is not callable: llm.generate(prompt)")):
         llm("Once")
-    with pytest.raises(TypeError, match=r"'Completions' object is not callable$"):
-        llm.chat.completions("Once")
 
 
 def test_openais_path_is_not_called(llm: Any) -> None:
@@ -290,6 +291,17 @@ def test_other_names_are_missing_as_ever(llm: Any) -> None:
             with pytest.raises(AttributeError, match=f"has no attribute '{name}'$"):
                 getattr(owner, name)
     assert pickle.loads(pickle.dumps(done)) == done
+
+
+def test_results_are_dataclasses_like_others(llm: Any) -> None:
+    """What looks an object up by name finds only what is there."""
+    done, answer = llm.generate("a", max_tokens=2), llm.chat([MESSAGE], max_tokens=2)
+    for result in (done, answer, answer.message, next(llm.stream("a", max_tokens=2))):
+        assert copy.copy(result) == copy.deepcopy(result) == dataclasses.replace(result) == result
+        assert dataclasses.asdict(result).keys() == vars(result).keys()
+        assert not hasattr(create_autospec(result), "choices")
+        assert not isinstance(result, Mapping)
+    assert not hasattr(create_autospec(llm), "create_completion")
 
 
 def test_a_property_says_itself_what_went_wrong() -> None:
