@@ -192,6 +192,8 @@ def test_mistakes_do_not_end_it(start: Start) -> None:
     chat.wait_for_prompt()
     for line, says in {
         "/nope": "there is no command /nope",
+        "/hlep": "there is no command /hlep; did you mean /help?",
+        "/temprature 1": "did you mean /temperature?",
         "/load missing.json": "there is no file missing.json; /model NAME goes on with another model",
         "/set top_p 5": "top_p: 5",
         "/set mirostat 1": "mirostat 1",

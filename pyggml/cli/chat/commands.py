@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -68,7 +69,9 @@ def understood(session: Session, line: str) -> Outcome:
         return command.run(session, argument)
     if (parameter := name.replace("-", "_")) in OPTIONS:
         return Outcome(set_parameter(session, parameter, argument))
-    raise click.ClickException(_ELSEWHERE.get(name, f"there is no command /{name}; /help lists them"))
+    near = difflib.get_close_matches(name, [*COMMANDS, *OPTIONS], n=1)
+    way_out = f"did you mean /{near[0]}?" if near else "/help lists them"
+    raise click.ClickException(_ELSEWHERE.get(name, f"there is no command /{name}; {way_out}"))
 
 
 def _help(session: Session, argument: str) -> Outcome:  # noqa: ARG001
