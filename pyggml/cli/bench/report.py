@@ -66,7 +66,7 @@ def show(results: Sequence[Result], load_average: float | None, *, interrupted: 
         terminal.print("Nothing was measured.")
         return
     repetitions = {len(result.seconds) for result in results}
-    times = f"{min(repetitions)} to {max(repetitions)}" if len(repetitions) > 1 else f"{max(repetitions)}"
+    times = (f"{min(repetitions)} to " if len(repetitions) > 1 else "") + counted(max(repetitions), "repetition")
     lines = [f"pyggml {pyggml.__version__}, engine {_engine()}, {_cpu()}, {system.cpu_limits().n_usable} cores"]
     for label, about in _models(results).items():
         size = bytes_text(about.size_bytes)
@@ -74,7 +74,7 @@ def show(results: Sequence[Result], load_average: float | None, *, interrupted: 
     lines += [", ".join(_constant(results)), ""]
     terminal.print("\n".join(lines), soft_wrap=True, markup=False)
     _show_figures(results, terminal)
-    lines = ["", f"Median, least and most of {times} repetitions, of the tokens of all requests together."]
+    lines = ["", f"Median, least and most of {times}, of the tokens of all requests together."]
     if load_average is not None and load_average > _BUSY * system.cpu_limits().n_usable:
         lines.append(f"Other programs were busy (load average {load_average:.1f}), which changes the figures.")
     if interrupted:
