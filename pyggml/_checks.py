@@ -22,6 +22,14 @@ def refused(message: str) -> Exception:
     return InvalidParameterError(message)
 
 
+def shown(value: object) -> str:
+    """A bad value, for a message: its beginning, however much a file or a program gave."""
+    try:
+        return f"{value!r:.200}"
+    except ValueError:  # Python does not write it out: there would be thousands of digits
+        return "an integer with thousands of digits"
+
+
 def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
     """Whether the value can be a path: a string or PathLike that the file system can encode, without NUL."""
     try:
@@ -44,13 +52,13 @@ def integer(name: str, value: SupportsIndex, low: float, high: float, way_out: s
         InvalidParameterError: the value is not an integer (a bool does not count as one), or out of range.
     """
     if type(value).__name__ in ("bool", "bool_"):  # numpy's too
-        raise refused(f"{name} must be an integer, not {value!r}")
+        raise refused(f"{name} must be an integer, not {shown(value)}")
     try:
         number = operator.index(value)
     except TypeError:
-        raise refused(f"{name} must be an integer, not {value!r}{way_out}") from None
+        raise refused(f"{name} must be an integer, not {shown(value)}{way_out}") from None
     if not low <= number <= high:
-        raise refused(f"{name} must be between {low} and {high}, not {number}{way_out}")
+        raise refused(f"{name} must be between {low} and {high}, not {shown(number)}{way_out}")
     return number
 
 
@@ -61,7 +69,7 @@ def flag(name: str, value: object) -> bool:
         InvalidParameterError: it is text, which would be True whatever it says.
     """
     if isinstance(value, (str, bytes)):
-        raise refused(f"{name} must be True or False, not {value!r}")
+        raise refused(f"{name} must be True or False, not {shown(value)}")
     return bool(value)
 
 
@@ -72,7 +80,7 @@ def real(name: str, value: float) -> float:
         InvalidParameterError: the value is not a number, or an integer beyond all floats.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise refused(f"{name} must be a number, not {value!r}")
+        raise refused(f"{name} must be a number, not {shown(value)}")
     try:
         return float(value)
     except OverflowError:
@@ -92,7 +100,7 @@ def finite(
         return number
     least = f" above {low:g}" if above_low else f" of at least {low:g}"
     bounds = "" if math.isinf(low) else least if math.isinf(high) else f" from {low:g} to {high:g}"
-    raise refused(f"{name} must be a finite number{bounds}, not {value!r}")
+    raise refused(f"{name} must be a finite number{bounds}, not {shown(value)}")
 
 
 def choice(name: str, value: str, choices: dict[str, int]) -> int:
@@ -103,7 +111,7 @@ def choice(name: str, value: str, choices: dict[str, int]) -> int:
     """
     if isinstance(value, str) and value in choices:
         return choices[value]
-    raise refused(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")
+    raise refused(f"{name} must be one of {', '.join(map(repr, choices))}, not {shown(value)}")
 
 
 def c_string(name: str, text: str | bytes) -> bytes:

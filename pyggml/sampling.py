@@ -5,7 +5,7 @@ from dataclasses import InitVar, dataclass
 from typing import Annotated, Any, ClassVar
 
 from pyggml import _habits
-from pyggml._checks import INT32_MAX, UINT32_MAX, c_string, integer, real, refused
+from pyggml._checks import INT32_MAX, UINT32_MAX, c_string, integer, real, refused, shown
 from pyggml._fields import Field, check, fields_of, option_class
 
 #: The samplers in their default order. Each does nothing until its parameter is set.
@@ -261,7 +261,7 @@ def _schema_of(response_format: Mapping[str, Any] | type) -> Any:
         return form["schema"]
     raise refused(
         "response_format must be {'type': 'text'}, {'type': 'json_object'} or {'type': 'json_schema', 'json_schema': "
-        f"{{'schema': ...}}}}, not {response_format!r}"
+        f"{{'schema': ...}}}}, not {shown(response_format)}"
     )
 
 
@@ -285,7 +285,7 @@ def _stop_strings(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(stop, str):
         stop = (stop,)
     if not isinstance(stop, Sequence) or not all(isinstance(string, str) and string for string in stop):
-        raise refused(f"stop must be a non-empty string or a sequence of non-empty strings, not {stop!r}")
+        raise refused(f"stop must be a non-empty string or a sequence of non-empty strings, not {shown(stop)}")
     return tuple(stop)
 
 
@@ -300,16 +300,18 @@ def _logit_bias(bias: Mapping[int, float]) -> dict[int, float]:
 
 def _breakers(breakers: Sequence[str]) -> tuple[str, ...]:
     if isinstance(breakers, str) or not isinstance(breakers, Sequence):
-        raise refused(f"dry_sequence_breakers must be a sequence of strings, not {breakers!r}")
+        raise refused(f"dry_sequence_breakers must be a sequence of strings, not {shown(breakers)}")
     for breaker in breakers:
         if not 1 <= len(c_string("a string of dry_sequence_breakers", breaker)) <= _MAX_BREAKER_BYTES:
-            raise refused(f"dry_sequence_breakers must be 1 to {_MAX_BREAKER_BYTES} bytes long each, not {breaker!r}")
+            raise refused(
+                f"dry_sequence_breakers must be 1 to {_MAX_BREAKER_BYTES} bytes long each, not {shown(breaker)}"
+            )
     return tuple(breakers)
 
 
 def _sampler_names(names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Sequence):
-        raise refused(f"samplers must be a sequence of names, not {names!r}")
+        raise refused(f"samplers must be a sequence of names, not {shown(names)}")
     for i, name in enumerate(names):
         if name not in DEFAULT_SAMPLERS:
             raise refused(f"unknown sampler {name!r}; known are {', '.join(DEFAULT_SAMPLERS)}")

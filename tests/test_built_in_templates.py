@@ -246,6 +246,10 @@ def test_other_things_that_are_no_template(tmp_path: Path, llm: pyggml.LLM) -> N
     binary.write_bytes(b"\xff{{")
     with pytest.raises(InvalidParameterError, match="UTF-8"):
         llm.chat([user("Hi")], chat_template=binary)
+    empty = tmp_path / "empty.jinja"
+    empty.write_text("\n")
+    with pytest.raises(InvalidParameterError, match="is an empty file"):
+        llm.chat([user("Hi")], chat_template=empty)
 
 
 def test_a_models_own_names_come_first(tmp_path: Path) -> None:

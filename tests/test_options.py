@@ -231,6 +231,15 @@ def test_bad_values_are_refused_before_anything_is_looked_for(options: dict[str,
             use("no-such-file.gguf", **options)
 
 
+def test_bad_values_are_shown_in_a_line_however_long_they_are() -> None:
+    with pytest.raises(pyggml.InvalidParameterError, match="not an integer with thousands of digits"):
+        pyggml.SamplingParams(max_tokens=10**5000)
+    for bad in ({"top_k": "x" * 10**6}, {"stop": ["x" * 10**6, ""]}, {"response_format": {"type": "x" * 10**6}}):
+        with pytest.raises(pyggml.InvalidParameterError) as caught:
+            pyggml.SamplingParams(**bad)
+        assert len(str(caught.value)) < 400
+
+
 def test_options_are_keywords() -> None:
     with pytest.raises(TypeError):
         pyggml.load("model.gguf", None, "cpu")  # type: ignore[call-arg]

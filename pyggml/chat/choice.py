@@ -144,6 +144,8 @@ def _file_text(path: str | os.PathLike[str]) -> str:
         raise InvalidParameterError(f"the chat template {os.fspath(path)!r:.200} could not be read: {error}") from None
     if text is None:
         raise InvalidParameterError(f"there is no chat template at {os.fspath(path)!r:.200}: no such file")
+    if not text.strip():  # the engine would take the model's own template instead
+        raise InvalidParameterError(f"the chat template {os.fspath(path)!r:.200} is an empty file")
     return text
 
 
