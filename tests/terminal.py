@@ -75,7 +75,8 @@ class Terminal:
         os.close(self._keyboard)
 
     def resize(self, columns: int) -> None:
-        """Makes it narrower or wider, as somebody who drags the window's edge."""
+        """Makes it narrower or wider, as somebody who drags the window's edge. A prompt is then drawn again."""
+        self._typed_at = len(self.raw)
         self.columns = columns
         self._screen.resize(LINES, columns)
         _set_size(self._keyboard, columns)
@@ -113,7 +114,7 @@ class Terminal:
         return found[0]
 
     def wait_for_prompt(self) -> None:
-        """Until there is a prompt with nothing behind it that was not there when something was typed last."""
+        """Until there is a prompt with nothing behind it that was not there at the last key or resize."""
         self.wait_until(lambda: self.rows[-1] == ">>>" and ">>>" in self.raw[self._typed_at :], "prompt")
 
     def say(self, text: str) -> None:

@@ -321,6 +321,7 @@ def test_lines_follow_the_width_of_the_terminal(start: Start) -> None:
     chat.wait_for_prompt()
     chat.say("/set temperature")
     chat.resize(24)
+    chat.wait_for_prompt()
     chat.say("/set")
     assert chat.shows("The defaults of a chat:")
     n_before = len(chat.rows)

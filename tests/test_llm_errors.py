@@ -175,7 +175,6 @@ def test_bad_load_options(options: dict[str, Any]) -> None:
         ({"max_new_tokens": 1}, "no parameter 'max_new_tokens': it is 'max_tokens' here"),
         ({"temperature": "0.5"}, "temperature"),
         ({"ignore_eos": "off"}, "ignore_eos must be True or False"),
-        ({"stop": None}, "stop"),
         ({"stop_token_ids": [1.5]}, "stop_token_ids"),
         ({"logit_bias": {"a": 1}}, "logit_bias"),
         ({"logit_bias": [1, 2]}, "logit_bias"),
