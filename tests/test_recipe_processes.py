@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import recipes
-from event_loops import until
 
 TEXTS = 4  # as many as the page asks for
 
@@ -68,24 +66,3 @@ def test_a_model_that_is_missing_breaks_the_executor(programs: Path) -> None:
     assert done.returncode == 1
     assert "BrokenProcessPool" in done.stderr
     assert "ModelNotFoundError" in done.stderr
-
-
-@pytest.mark.slow
-def test_an_interrupt_ends_all_processes(programs: Path) -> None:
-    file = programs / "stories.py"
-    file.write_text(file.read_text().replace("max_tokens=20", "max_tokens=16_000, ignore_eos=True"))
-    command = recipes.command("processes", "python stories.py")
-    with subprocess.Popen(command, cwd=programs, stderr=subprocess.PIPE, start_new_session=True) as process:
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(5)
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(60) != 0
-        until(lambda: not any_left(process.pid))
-
-
-def any_left(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
