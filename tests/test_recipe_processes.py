@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import recipes
+from event_loops import until
 
 TEXTS = 4  # as many as the page asks for
 
@@ -66,3 +68,32 @@ def test_a_model_that_is_missing_breaks_the_executor(programs: Path) -> None:
     assert done.returncode == 1
     assert "BrokenProcessPool" in done.stderr
     assert "ModelNotFoundError" in done.stderr
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_all_processes(programs: Path) -> None:
+    file, names = programs / "stories.py", '["Tim", "Anna", "Ben", "Lily"]'
+    file.write_text(file.read_text().replace(names, f"{names} * 5_000"))
+    command, at_once = recipes.command("processes", "python stories.py"), os.environ | {"PYTHONUNBUFFERED": "1"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=programs, env=at_once, stdout=pipe, stderr=pipe, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)
+        try:
+            process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        assert process.returncode != 0
+        until(lambda: not any_left(process.pid))
+
+
+def any_left(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
