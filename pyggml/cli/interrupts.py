@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -54,6 +56,22 @@ class Interrupts:
             yield
         finally:
             signal.signal(signal.SIGINT, self._note)
+
+    def wait_for_line(self, terminal: TextIO) -> None:
+        """Waits until a line has been typed, within :meth:`raising`.
+
+        A read would miss a Ctrl-C that comes just before it, and wait for the next key.
+        """
+        pressed, signals = os.pipe()
+        os.set_blocking(signals, False)
+        before = signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
+        try:
+            while terminal not in select.select([terminal, pressed], [], [])[0]:
+                os.read(pressed, 1)
+        finally:
+            signal.set_wakeup_fd(before)
+            os.close(signals)
+            os.close(pressed)
 
     def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.pressed = True

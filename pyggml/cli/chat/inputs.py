@@ -44,8 +44,9 @@ class PlainReader:
         """As :class:`Reader`."""
         text = ""
         while not text or is_open(text):
-            self._screen.write(PROMPT if not text else "... ")
             with self._interrupts.raising():
+                self._screen.write(PROMPT if not text else "... ")
+                self._interrupts.wait_for_line(sys.stdin)
                 line = sys.stdin.readline()
             if not line:
                 raise EOFError
