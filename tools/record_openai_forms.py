@@ -18,7 +18,11 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "openai_forms.json"
-FORMS = {"text_completion": Completion, "chat.completion": ChatCompletion, "chat.completion.chunk": ChatCompletionChunk}
+FORMS: dict[str, Any] = {
+    "text_completion": Completion,
+    "chat.completion": ChatCompletion,
+    "chat.completion.chunk": ChatCompletionChunk,
+}
 LEFT_OUT = ("moderation", "audio", "annotations", "metadata", "service_tier", "function_call")
 
 

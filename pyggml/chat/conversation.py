@@ -13,7 +13,7 @@ from pyggml.chat.tools import Tool
 from pyggml.chat.types import ChatChunk, ChatCompletion, ChatMessage, ToolCall, json_object
 from pyggml.errors import InvalidParameterError
 from pyggml.generation.engine import TokenIds
-from pyggml.generation.job import TOKENS_PER_LOOK, Job
+from pyggml.generation.job import Job
 from pyggml.generation.request import Request
 from pyggml.generation.stream import Assembly, BaseStream
 from pyggml.schema.grammar import as_text
@@ -144,11 +144,13 @@ class ChatJob(Job):
         """True: rendering takes a few milliseconds."""
         return True
 
+    @property
+    def _may_end_early(self) -> bool:
+        return bool(self.stop) or self.conversation.may_call_once
+
     def _prompt_and_params(self) -> tuple[TokenIds, SamplingParams]:
         templates = self._templates()
         self.prompt = prompt = self.conversation.rendered(templates, **_form(self.params))
-        if prompt.stop or self.conversation.may_call_once:
-            self.min_tokens = min(self.min_tokens, TOKENS_PER_LOOK)
         return self._token_ids(templates, prompt.text), self._sampling(prompt)
 
     def _sampling(self, prompt: ChatPrompt) -> SamplingParams:

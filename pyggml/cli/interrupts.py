@@ -66,7 +66,7 @@ class Interrupts:
         os.set_blocking(signals, False)
         before = signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
         try:
-            while terminal not in select.select([terminal, pressed], [], [])[0]:
+            while terminal.fileno() not in select.select([terminal.fileno(), pressed], [], [])[0]:
                 os.read(pressed, 1)
         finally:
             signal.set_wakeup_fd(before)

@@ -44,11 +44,12 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
             return await self._next()
 
     async def finish(self) -> D:
-        """Runs to the end and returns everything generated, including chunks already taken.
+        """Runs to the end and returns everything generated, including chunks already taken. Wakes up rarely.
 
         Raises:
             As :meth:`LLM.generate`.
         """
+        self._job.unwatched()
         async for _ in self:
             pass
         return self.completion

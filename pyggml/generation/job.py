@@ -38,7 +38,6 @@ class Job:
         tokenizer: encodes the prompt and decodes the answer.
         params: the caller's sampling parameters, merged.
         waits: whether to wait for room if the queue is full.
-        min_tokens: number of new tokens for which to wake the reader.
     """
 
     def __init__(
@@ -71,14 +70,21 @@ class Job:
         self.tokenizer = tokenizer
         self.params = params
         self.waits = waits
-        self.min_tokens = 1
+        self._is_watched = True
         self._prompt = prompt
         self._prepared: Prepared | None = None
 
     def unwatched(self) -> Self:
         """Makes the reader wake rarely, because nobody looks before the end. Returns the job itself."""
-        self.min_tokens = TOKENS_PER_LOOK if self.params.stop else TOKENS_PER_READ
+        self._is_watched = False
         return self
+
+    @property
+    def min_tokens(self) -> int:
+        """Number of new tokens for which to wake the reader."""
+        if self._is_watched:
+            return 1
+        return TOKENS_PER_LOOK if self._may_end_early else TOKENS_PER_READ
 
     @property
     def stop(self) -> tuple[str, ...]:
@@ -130,6 +136,11 @@ class Job:
     def deadline(self) -> float | None:
         """When ``timeout_s``, counted from now, ends, by :func:`time.monotonic`; None: there is no limit."""
         return None if self.params.timeout_s is None else time.monotonic() + self.params.timeout_s
+
+    @property
+    def _may_end_early(self) -> bool:
+        """Whether what is generated may end the generation, which the engine does not know."""
+        return bool(self.stop)
 
     def _prompt_and_params(self) -> tuple[TokenIds, SamplingParams]:
         """The prompt as token ids, and the sampling parameters to use with it."""

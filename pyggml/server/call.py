@@ -1,0 +1,275 @@
+"""One request on its way: what it holds, what it started, and how its answer is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from pyggml import ChatChunk, ChatCompletion, Chunk, Completion, Message
+from pyggml.server.bodies import read_body
+from pyggml.server.failures import ClientGone, Failure, failure_of
+from pyggml.server.generation import Generation
+from pyggml.server.protocol import Endpoint, Event, Protocol
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from pyggml.server.models import Served
+    from pyggml.server.worker import Worker
+
+T = TypeVar("T")
+C = TypeVar("C", Chunk, ChatChunk)
+D = TypeVar("D", Completion, ChatCompletion)
+
+#: The client's own id of a request, and ours.
+REQUEST_ID = "x-request-id"
+
+
+class Call:
+    """One request. What it leases and starts is given back when its answer has been sent, or nobody reads it.
+
+    Attributes:
+        worker: the server.
+        protocol: the language of the request.
+        endpoint: what was asked for.
+        request: Starlette's request.
+        id: names the request in logs and answers.
+        generations: what was started for it.
+    """
+
+    def __init__(self, worker: Worker, protocol: Protocol, endpoint: Endpoint, request: Request) -> None:
+        self.worker = worker
+        self.protocol = protocol
+        self.endpoint = endpoint
+        self.request = request
+        self.id = request.headers.get(REQUEST_ID) or uuid.uuid4().hex
+        self.generations: list[Generation[Any, Any]] = []
+        self._held = AsyncExitStack()
+        self._failure: Failure | None = None
+
+    async def __aenter__(self) -> Self:
+        self.worker.observer.call_began(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self._held.aclose()
+        for generation in self.generations:
+            for completion in generation.completions:
+                self.worker.observer.generated(self, generation.served.name, completion)
+        self.worker.observer.call_ended(self, self._failure, value)
+
+    # --- what handlers use ----------------------------------------------------------------------------------
+
+    async def body(self) -> Any:
+        """The validated body; None if the endpoint takes none.
+
+        Raises:
+            RequestError: it is too large, or not JSON.
+            ValidationError: it does not validate.
+        """
+        if self.endpoint.body is None:
+            return None
+        return await read_body(self.request, self.endpoint.body)
+
+    def named(self, job_id: str) -> str:
+        """Lets others cancel the call by this name, which must be new. Returns it.
+
+        Raises:
+            RequestError: 409, a call of that name is running.
+        """
+        self.worker.jobs.enter(job_id, self)
+        self._held.callback(self.worker.jobs.leave, job_id)
+        return job_id
+
+    async def model(self, name: str) -> Served:
+        """The model of that name, which stays loaded until the call ends. Loads it if it has to.
+
+        Raises:
+            RequestError: 404, there is no such model.
+            InferError: it cannot be loaded.
+            ClientGone: the client left while it was loaded.
+        """
+        return await self.watched(self._held.enter_async_context(self.worker.models.lease(name)))
+
+    async def chat(
+        self, served: Served, messages: Sequence[Message], sampling: Mapping[str, Any], *, n: int = 1, **options: Any
+    ) -> Generation[ChatChunk, ChatCompletion]:
+        """Submits a conversation.
+
+        Args:
+            served: the model.
+            messages: as for :meth:`pyggml.LLM.chat`.
+            sampling: the fields of SamplingParams that the request sets.
+            n: number of answers.
+            **options: the other parameters of :meth:`pyggml.LLM.chat`.
+
+        Raises:
+            InferError: as :meth:`pyggml.LLM.chat`.
+            ClientGone: the client left meanwhile.
+        """
+        params = served.choices(sampling, n, self.worker.settings.request_timeout)
+        streams = [served.llm.astream_chat(messages, params=each, **options) for each in params]
+        return await self._submitted(Generation(served, streams))
+
+    async def complete(
+        self,
+        served: Served,
+        prompts: Sequence[str | Sequence[int]],
+        sampling: Mapping[str, Any],
+        *,
+        n: int = 1,
+        parse_special: bool = True,
+    ) -> Generation[Chunk, Completion]:
+        """Submits texts, or token ids, to be continued.
+
+        Args:
+            served: the model.
+            prompts: the texts; the choices of the first come first.
+            sampling: the fields of SamplingParams that the request sets.
+            n: number of choices for each.
+            parse_special: as for :meth:`pyggml.LLM.generate`.
+
+        Raises:
+            InferError: as :meth:`pyggml.LLM.generate`.
+            ClientGone: the client left meanwhile.
+        """
+        params = served.choices(sampling, n, self.worker.settings.request_timeout)
+        streams = [
+            served.llm.astream(prompt, each, parse_special=parse_special) for prompt in prompts for each in params
+        ]
+        return await self._submitted(Generation(served, streams))
+
+    async def finish(self, generation: Generation[C, D]) -> list[D]:
+        """Runs a generation to its end, and returns its choices.
+
+        Raises:
+            ClientGone: the client left meanwhile.
+            InferError: as :meth:`pyggml.LLM.chat`.
+        """
+        return await self.watched(generation.finish())
+
+    def cancel(self) -> None:
+        """Ends what the call has started soon; its answers then end as cancelled."""
+        for generation in self.generations:
+            generation.cancel()
+
+    async def aside(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Calls something that may take a while, such as tokenizing a long text, in a thread."""
+        return await self.watched(asyncio.to_thread(function, *args, **kwargs))
+
+    async def watched(self, work: Awaitable[T]) -> T:
+        """Awaits something for as long as the client is there.
+
+        Raises:
+            ClientGone: the client left; the work is cancelled.
+        """
+        working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(self._client_leaves())
+        try:
+            await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise ClientGone
+            return working.result()
+        finally:
+            leaving.cancel()
+            if not working.done():
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
+
+    def events(self, events: AsyncIterator[Event]) -> Response:
+        """Streams server-sent events. What goes wrong on the way is the last one."""
+        return EventSourceResponse(
+            self._as_sent(events),
+            ping=self.worker.settings.ping_s,
+            headers={"X-Accel-Buffering": "no", "Cache-Control": "no-cache"},
+        )
+
+    def lines(self, values: AsyncIterator[Any]) -> Response:
+        """Streams JSON values, a line each. What goes wrong on the way is the last one."""
+        return StreamingResponse(self._as_lines(values), media_type="application/x-ndjson")
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    async def answer(self) -> Response:
+        """What the handler answers, or what went wrong in the protocol's words.
+
+        Raises:
+            ClientGone: nobody reads an answer.
+        """
+        try:
+            return await self.endpoint.handler(self, await self.body())
+        except ClientGone:
+            raise
+        except Exception as error:
+            failure = self._failed(error)
+            retry = {} if failure.retry_after_s is None else {"Retry-After": str(failure.retry_after_s)}
+            return JSONResponse(self.protocol.error_body(failure), failure.status, headers=retry)
+
+    def _failed(self, error: Exception) -> Failure:
+        self._failure = failure_of(error)
+        if self._failure.status >= 500:
+            self.worker.observer.failed(self, error)
+        return self._failure
+
+    async def _submitted(self, generation: Generation[Any, Any]) -> Generation[Any, Any]:
+        self._held.push_async_callback(generation.aclose)
+        await self.watched(generation.submit())
+        self.generations.append(generation)
+        return generation
+
+    async def _client_leaves(self) -> None:
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass
+
+    async def _as_sent(self, events: AsyncIterator[Event]) -> AsyncIterator[ServerSentEvent]:
+        try:
+            async for event in events:
+                yield ServerSentEvent(event.data, event=event.name or None, sep="\n")
+        except Exception as error:
+            failure = self._failed(error)
+            make = self.protocol.error_event
+            last = make(failure) if make else Event(json.dumps(self.protocol.error_body(failure)), "error")
+            yield ServerSentEvent(last.data, event=last.name or None, sep="\n")
+
+    async def _as_lines(self, values: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+        try:
+            async for value in values:
+                yield _line(value)
+        except Exception as error:
+            yield _line(self.protocol.error_body(self._failed(error)))
+
+
+class Route:
+    """An endpoint as an ASGI application."""
+
+    def __init__(self, worker: Callable[[], Worker], protocol: Protocol, endpoint: Endpoint) -> None:
+        self._worker = worker
+        self._protocol = protocol
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        request = Request(scope, receive)
+        async with Call(self._worker(), self._protocol, self._endpoint, request) as call:
+            try:
+                response = await call.answer()
+            except ClientGone:
+                return
+            response.headers.setdefault(REQUEST_ID, call.id)
+            await response(scope, receive, send)
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

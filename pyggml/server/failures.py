@@ -1,0 +1,99 @@
+"""What went wrong with a request, without stacks and paths: the one table of statuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+import pyggml
+
+
+class RequestError(Exception):
+    """A request that cannot be served, with its own status; what a protocol or a guard refuses."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class ClientGone(Exception):
+    """The client has gone away; nobody reads an answer any more."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with one field of a body.
+
+    Attributes:
+        field: its name, with dots and indices where it is inside others.
+        message: what is wrong.
+    """
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A request that failed, for protocols to put in their words.
+
+    Attributes:
+        status: HTTP status.
+        kind: "invalid", "authentication", "not_found", "too_large", "overloaded", "timeout", "unavailable" or
+            "internal".
+        message: what was wrong and the way out, for people.
+        code: a word for programs, such as "context_length_exceeded"; "" if there is none.
+        param: the field that is wrong; "" if none or several.
+        problems: what is wrong with each field, for bodies that do not validate.
+        retry_after_s: when to try again; None: no advice.
+    """
+
+    status: int
+    kind: str
+    message: str
+    code: str = ""
+    param: str = ""
+    problems: tuple[Problem, ...] = field(default=())
+    retry_after_s: int | None = None
+
+
+# The first class that fits; subclasses stand before their bases.
+_KINDS: tuple[tuple[type[BaseException], int, str, str], ...] = (
+    (pyggml.ContextOverflowError, 400, "invalid", "context_length_exceeded"),
+    (pyggml.QueueFullError, 429, "overloaded", "queue_full"),
+    (pyggml.RequestTimeout, 504, "timeout", "timeout"),
+    (pyggml.OutOfMemoryError, 503, "unavailable", "out_of_memory"),
+    (pyggml.ClosedError, 503, "unavailable", "closed"),
+    (pyggml.ModelNotFoundError, 404, "not_found", "model_not_found"),
+    (pyggml.ModelLoadError, 503, "unavailable", "model_not_loaded"),
+    (pyggml.DownloadError, 503, "unavailable", "model_not_loaded"),
+    (pyggml.DiskFullError, 503, "unavailable", "disk_full"),
+    (pyggml.DeviceError, 503, "unavailable", "device"),
+    (pyggml.UnsupportedArchitectureError, 400, "invalid", "unsupported"),
+    (pyggml.GrammarError, 400, "invalid", "grammar"),
+    (pyggml.InvalidParameterError, 400, "invalid", ""),
+    (pyggml.EmptyPromptError, 400, "invalid", "empty_prompt"),
+    (pyggml.TokenizerError, 400, "invalid", "tokenizer"),
+)
+
+#: Seconds after which a full queue may have room.
+RETRY_AFTER_S = 1
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The failure that an exception means."""
+    if isinstance(error, RequestError):
+        return error.failure
+    if isinstance(error, ValidationError):
+        return _invalid_body(error)
+    for cls, status, kind, code in _KINDS:
+        if isinstance(error, cls):
+            return Failure(status, kind, str(error), code, retry_after_s=RETRY_AFTER_S if status == 429 else None)
+    return Failure(500, "internal", "the server failed; its log says how", "internal_error")
+
+
+def _invalid_body(error: ValidationError) -> Failure:
+    problems = tuple(Problem(".".join(map(str, each["loc"])), each["msg"]) for each in error.errors(include_url=False))
+    message = "; ".join(f"{each.field}: {each.message}" if each.field else each.message for each in problems)
+    return Failure(400, "invalid", message, param=problems[0].field if len(problems) == 1 else "", problems=problems)

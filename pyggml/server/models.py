@@ -1,0 +1,107 @@
+"""The models that a server offers, by name."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyggml
+from pyggml.server.failures import Failure, RequestError
+from pyggml.server.settings import Settings
+
+#: Always means the first model.
+DEFAULT = "default"
+
+_SEEDS = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model that is loaded, as requests see it.
+
+    Attributes:
+        name: what answers call it.
+        llm: the model.
+        defaults: the sampling parameters of requests that say nothing else.
+        created: when it was loaded, in seconds since 1970.
+    """
+
+    name: str
+    llm: pyggml.LLM
+    defaults: pyggml.SamplingParams
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def choices(self, given: Mapping[str, Any], n: int, timeout_s: float | None) -> list[pyggml.SamplingParams]:
+        """The sampling parameters of a request's choices, whose seeds count up from the given one.
+
+        Args:
+            given: the fields that the request sets.
+            n: number of choices.
+            timeout_s: the server's limit.
+
+        Raises:
+            InvalidParameterError: one of them is invalid.
+        """
+        params = replace(self.defaults, **given)
+        limits = [limit for limit in (params.timeout_s, timeout_s) if limit is not None]
+        params = replace(params, timeout_s=min(limits, default=None))
+        if params.seed is None:
+            return [params] * n
+        return [replace(params, seed=(params.seed + index) % _SEEDS) for index in range(n)]
+
+
+class Models:
+    """The models of a server. Not yet more than one."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Loads nothing yet."""
+        self._settings = settings
+        self._served: Served | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """What requests may call them, the first model's first."""
+        return [] if self._served is None else [self._served.name]
+
+    @property
+    def first(self) -> pyggml.LLM | None:
+        """The default model; None while it is not loaded."""
+        return None if self._served is None else self._served.llm
+
+    def why_not_ready(self) -> str | None:
+        """Why a request for the default model would have to wait or be refused; None: it would not."""
+        if self._served is None:
+            return "the model is not loaded"
+        stats, max_queue = self._served.llm.stats(), self._settings.load.get("max_queue")
+        return "the queue is full" if max_queue is not None and stats.n_queued >= max_queue else None
+
+    async def start(self) -> None:
+        """Loads the models that are loaded from the start."""
+        llm = pyggml.load(**self._settings.load)
+        name = Path(llm.model.path).stem
+        defaults = replace(llm.recommended_sampling or pyggml.SamplingParams(), max_tokens=llm.n_ctx)
+        self._served = Served(name, llm, replace(defaults, **self._settings.sampling))
+
+    @contextlib.asynccontextmanager
+    async def lease(self, name: str) -> AsyncIterator[Served]:
+        """The model of that name, loaded if it is not, which stays loaded in the meantime.
+
+        Raises:
+            RequestError: 404, there is no such model.
+            InferError: it cannot be loaded.
+        """
+        if self._served is None:
+            await self.start()
+        assert self._served is not None
+        if name not in (DEFAULT, "", self._served.name):
+            raise RequestError(Failure(404, "not_found", f"there is no model {name!r}", "model_not_found", "model"))
+        yield self._served
+
+    async def aclose(self) -> None:
+        """Closes all models; running requests end with ClosedError."""
+        if self._served is not None:
+            self._served.llm.close()

@@ -1,0 +1,72 @@
+"""How a protocol declares its endpoints, from which the routes and the OpenAPI document are made."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel
+from starlette.responses import Response
+
+if TYPE_CHECKING:
+    from pyggml.server.call import Call
+    from pyggml.server.failures import Failure
+
+#: Answers a call. The second argument is the validated body; None if the endpoint takes none.
+Handler = Callable[["Call", Any], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One method of one path.
+
+    Attributes:
+        method: "GET" or "POST".
+        path: such as "/v1/models/{name:path}".
+        handler: answers a call.
+        summary: one line that says what it does.
+        body: what it takes; None: no body.
+        answer: what it returns as JSON; None: something else.
+        events: the content type that it may stream instead: "text/event-stream" or "application/x-ndjson".
+        is_open: whether it needs no key.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    handler: Handler
+    summary: str
+    body: type[BaseModel] | None = None
+    answer: type[BaseModel] | None = None
+    events: str | None = None
+    is_open: bool = False
+
+
+@dataclass(frozen=True)
+class Event:
+    """A server-sent event.
+
+    Attributes:
+        data: its data, one line of JSON usually.
+        name: its type; "": none.
+    """
+
+    data: str
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Endpoints that speak one language.
+
+    Attributes:
+        name: such as "openai".
+        endpoints: what it offers.
+        error_body: the JSON of a failure, as this protocol's clients expect it.
+        error_event: the last event of a stream that fails; None: an event "error" with :attr:`error_body`.
+    """
+
+    name: str
+    endpoints: Sequence[Endpoint]
+    error_body: Callable[[Failure], Any]
+    error_event: Callable[[Failure], Event] | None = None
