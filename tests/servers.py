@@ -1,0 +1,111 @@
+"""Real servers on free ports, for tests: in a thread, where a test can look inside, or in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvicorn
+from starlette.applications import Starlette
+
+import pyggml.server
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_PATIENCE_S = 60.0
+
+
+@contextlib.contextmanager
+def serving(app: Starlette | None = None) -> Iterator[str]:
+    """Serves an application in a thread, and yields its URL, such as "http://127.0.0.1:40001"."""
+    app = app or pyggml.server.create_app()
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", ws="none"))
+    thread = threading.Thread(target=server.run, name="server")
+    thread.start()
+    try:
+        deadline = time.monotonic() + _PATIENCE_S
+        while not server.started:
+            assert thread.is_alive(), "the server ended before it had started"
+            assert time.monotonic() < deadline, "the server does not start"
+            time.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(_PATIENCE_S)
+        assert not thread.is_alive(), "the server does not end"
+
+
+class ServerProcess:
+    """``pyggml serve`` in a process of its own; a context manager that kills it at the end.
+
+    Attributes:
+        url: where it listens.
+        process: the process.
+        log: what it has written to standard error.
+    """
+
+    def __init__(self, *arguments: str | Path, env: dict[str, str] | None = None) -> None:
+        command = [sys.executable, "-m", "pyggml", "serve", "--port", "0", *map(str, arguments)]
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYGGML_")}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**inherited, **(env or {})}
+        )
+        self.log = ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.url = self._wait_for(r"http://[\w.:\[\]]+:\d+")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(_PATIENCE_S)
+        self._reader.join(_PATIENCE_S)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Sends a signal, and returns the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(_PATIENCE_S)
+
+    def _wait_for(self, pattern: str) -> str:
+        deadline = time.monotonic() + _PATIENCE_S
+        while not (found := re.search(pattern, self.log)):
+            assert self.process.poll() is None, f"the server ended before it listened:\n{self.log}"
+            assert time.monotonic() < deadline, f"no {pattern} in:\n{self.log}"
+            time.sleep(0.01)
+        return found[0]
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log += line
+
+
+def events(lines: Sequence[str]) -> list[tuple[str, str]]:
+    """Server-sent events as (name, data)."""
+    found, name, data = [], "", []
+    for line in [*lines, ""]:
+        field, _, value = line.partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data":
+            data.append(value)
+        elif not line and data:
+            found.append((name, "\n".join(data)))
+            name, data = "", []
+    return found

@@ -1,0 +1,94 @@
+"""The worker's own protocol, as a client of HTTP sees it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import servers
+
+import pyggml
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with servers.serving() as url:
+        yield url
+
+
+def executed(url: str, **body: Any) -> list[tuple[str, dict[str, Any]]]:
+    with httpx.stream("POST", f"{url}/execute", json=body, timeout=60) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        return [(name, json.loads(data)) for name, data in servers.events([*answer.iter_lines()])]
+
+
+def test_it_streams_what_the_model_generates(url: str) -> None:
+    with pyggml.load() as llm:
+        expected = llm.generate("Once upon a time", max_tokens=40)
+    found = executed(url, prompt="Once upon a time", max_tokens=40)
+    assert [name for name, _ in found] == ["started", *["token"] * 40, "end"]
+    tokens = [data for _, data in found[1:-1]]
+    assert [token["id"] for token in tokens] == expected.token_ids
+    assert [token["index"] for token in tokens] == list(range(40))
+    assert "".join(token["text"] for token in tokens) == expected.text
+    end = found[-1][1]
+    assert (end["reason"], end["prompt_tokens"], end["generated_tokens"]) == ("length", expected.prompt_tokens, 40)
+    assert end["timings"]["prefill_s"] > 0
+    assert end["job_id"] == found[0][1]["job_id"]
+
+
+def test_every_field_that_is_wrong_is_listed(url: str) -> None:
+    answer = httpx.post(f"{url}/execute", json={"prompt": 5, "max_tokens": -1, "temp": "hot", "top_p": 2})
+    assert answer.status_code == 400
+    fields = {each["field"].partition(".")[0] for each in answer.json()["error"]["fields"]}
+    assert fields == {"prompt", "max_tokens", "temp", "top_p"}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'"text"', b"\xff", b"null"])
+def test_what_is_no_json_object_is_refused(content: bytes, url: str) -> None:
+    answer = httpx.post(f"{url}/execute", content=content)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"]
+
+
+def test_a_job_is_cancelled_by_its_name(url: str) -> None:
+    started = threading.Event()
+    found: list[tuple[str, str]] = []
+
+    def run() -> None:
+        lines = []
+        body = {"job_id": "mine", "prompt": "Once", "ignore_eos": True, "max_tokens": 1_000_000}
+        with httpx.stream("POST", f"{url}/execute", json=body, timeout=60) as answer:
+            for line in answer.iter_lines():
+                lines.append(line)
+                started.set()
+        found.extend(servers.events(lines))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert started.wait(30)
+    twice = httpx.post(f"{url}/execute", json={"job_id": "mine", "prompt": "Once"})
+    assert (twice.status_code, twice.json()["error"]["code"]) == (409, "job_exists")
+    assert httpx.post(f"{url}/cancel", json={"job_id": "mine"}).json() == {"job_id": "mine", "cancelled": True}
+    thread.join(30)
+    name, data = found[-1]
+    assert (name, json.loads(data)["reason"]) in [("end", "cancelled"), ("end", "length")]
+    assert httpx.post(f"{url}/cancel", json={"job_id": "mine"}).status_code == 404
+
+
+def test_a_model_that_is_not_there(url: str) -> None:
+    answer = httpx.post(f"{url}/execute", json={"model": "nobody", "prompt": "Once"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+
+
+def test_health_and_readiness(url: str) -> None:
+    with pyggml.load() as llm:
+        size = llm.model.size_bytes
+    health = httpx.get(f"{url}/health").json()
+    assert (health["status"], health["architecture"], health["model_size_bytes"]) == ("ok", "llama", size)
+    assert httpx.get(f"{url}/ready").json()["ready"] is True
