@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -18,11 +20,13 @@ from pyggml import ChatChunk, ChatCompletion, Chunk, Completion, Message
 from pyggml.server.bodies import read_body
 from pyggml.server.failures import ClientGone, Failure, failure_of
 from pyggml.server.generation import Generation
+from pyggml.server.observer import Answer, Ended, Outcome
 from pyggml.server.protocol import Endpoint, Event, Protocol
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from pydantic import BaseModel
     from typing_extensions import Self
 
     from pyggml.server.models import Served
@@ -35,6 +39,9 @@ D = TypeVar("D", Completion, ChatCompletion)
 #: The client's own id of a request, and ours.
 REQUEST_ID = "x-request-id"
 
+# What a log or a header may repeat: visible, and no longer than anybody's ids are.
+_PLAIN_ID = re.compile(r"[!-~]{1,128}")
+
 
 class Call:
     """One request. What it leases and starts is given back when its answer has been sent, or nobody reads it.
@@ -44,7 +51,10 @@ class Call:
         protocol: the language of the request.
         endpoint: what was asked for.
         request: Starlette's request.
-        id: names the request in logs and answers.
+        id: names the request in logs and answers: the client's own if it is short and plain, else a new one.
+        began_s: when it arrived, by :func:`time.monotonic`.
+        received: its body, once validated; None: there is none.
+        served: the model that it uses; None: none so far.
         generations: what was started for it.
     """
 
@@ -53,10 +63,15 @@ class Call:
         self.protocol = protocol
         self.endpoint = endpoint
         self.request = request
-        self.id = request.headers.get(REQUEST_ID) or uuid.uuid4().hex
+        self.id = _request_id(request.headers.get(REQUEST_ID, ""))
+        self.began_s = time.monotonic()
+        self.received: BaseModel | None = None
+        self.served: Served | None = None
         self.generations: list[Generation[Any, Any]] = []
         self._held = AsyncExitStack()
         self._failure: Failure | None = None
+        self._status: int | None = None
+        self._is_streaming = False
 
     async def __aenter__(self) -> Self:
         self.worker.observer.call_began(self)
@@ -66,10 +81,7 @@ class Call:
         self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
     ) -> None:
         await self._held.aclose()
-        for generation in self.generations:
-            for completion in generation.completions:
-                self.worker.observer.generated(self, generation.served.name, completion)
-        self.worker.observer.call_ended(self, self._failure, value)
+        self.worker.observer.call_ended(self, self._ended(value))
 
     # --- what handlers use ----------------------------------------------------------------------------------
 
@@ -82,7 +94,8 @@ class Call:
         """
         if self.endpoint.body is None:
             return None
-        return await read_body(self.request, self.endpoint.body)
+        self.received = await read_body(self.request, self.endpoint.body)
+        return self.received
 
     def named(self, job_id: str) -> str:
         """Lets others cancel the call by this name, which must be new. Returns it.
@@ -102,7 +115,8 @@ class Call:
             InferError: it cannot be loaded.
             ClientGone: the client left while it was loaded.
         """
-        return await self.watched(self._held.enter_async_context(self.worker.models.lease(name)))
+        self.served = await self.watched(self._held.enter_async_context(self.worker.models.lease(name)))
+        return self.served
 
     async def chat(
         self, served: Served, messages: Sequence[Message], sampling: Mapping[str, Any], *, n: int = 1, **options: Any
@@ -208,6 +222,12 @@ class Call:
         Raises:
             ClientGone: nobody reads an answer.
         """
+        response = await self._answer()
+        response.headers.setdefault(REQUEST_ID, self.id)
+        self._status = response.status_code
+        return response
+
+    async def _answer(self) -> Response:
         try:
             return await self.endpoint.handler(self, await self.body())
         except ClientGone:
@@ -234,6 +254,7 @@ class Call:
             pass
 
     async def _as_sent(self, events: AsyncIterator[Event]) -> AsyncIterator[ServerSentEvent]:
+        self._is_streaming = True
         try:
             async for event in events:
                 yield ServerSentEvent(event.data, event=event.name or None, sep="\n")
@@ -242,13 +263,38 @@ class Call:
             make = self.protocol.error_event
             last = make(failure) if make else Event(json.dumps(self.protocol.error_body(failure)), "error")
             yield ServerSentEvent(last.data, event=last.name or None, sep="\n")
+        self._is_streaming = False  # which it stays when the client leaves
 
     async def _as_lines(self, values: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+        self._is_streaming = True
         try:
             async for value in values:
                 yield _line(value)
         except Exception as error:
             yield _line(self.protocol.error_body(self._failed(error)))
+        self._is_streaming = False
+
+    def _ended(self, error: BaseException | None) -> Ended:
+        answers = [
+            Answer(generation.served.name, completion, generation.submitted_s - self.began_s)
+            for generation in self.generations
+            for completion in generation.completions
+        ]
+        duration_s = time.monotonic() - self.began_s
+        return Ended(self._outcome(answers, error), self._status, self._failure, duration_s, answers)
+
+    def _outcome(self, answers: Sequence[Answer], error: BaseException | None) -> Outcome:
+        reasons = {answer.completion.finish_reason for answer in answers}
+        status = self._status if self._failure is None else self._failure.status
+        if self._failure is not None and self._failure.kind == "timeout":
+            return "timeout"
+        if self._is_streaming or status is None:
+            return "disconnected"
+        if status >= 500 or error is not None:
+            return "server_error"
+        if status >= 400:
+            return "client_error"
+        return "timeout" if "timeout" in reasons else "cancelled" if "cancelled" in reasons else "ok"
 
 
 class Route:
@@ -267,8 +313,11 @@ class Route:
                 response = await call.answer()
             except ClientGone:
                 return
-            response.headers.setdefault(REQUEST_ID, call.id)
             await response(scope, receive, send)
+
+
+def _request_id(given: str) -> str:
+    return given if _PLAIN_ID.fullmatch(given) else uuid.uuid4().hex
 
 
 def _line(value: Any) -> bytes:

@@ -24,12 +24,14 @@ class Generation(Generic[C, D]):
     Attributes:
         served: the model that answers.
         created: when it was asked for, in seconds since 1970.
+        submitted_s: when the engine had it, by :func:`time.monotonic`.
     """
 
     def __init__(self, served: Served, streams: Sequence[AsyncStream] | Sequence[AsyncChatStream]) -> None:
         """Keeps streams that have not been submitted."""
         self.served = served
         self.created = int(time.time())
+        self.submitted_s = 0.0
         self._streams: Sequence[AsyncStream | AsyncChatStream] = streams
         self._open = AsyncExitStack()
 
@@ -43,6 +45,7 @@ class Generation(Generic[C, D]):
             for stream in self._streams:
                 await submitted.enter_async_context(stream)
             self._open = submitted.pop_all()
+        self.submitted_s = time.monotonic()
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, C]]:
         """Yields the chunks of all choices as they come."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyggml
 from pyggml.server.failures import Failure, RequestError
+from pyggml.server.observer import Observer
 from pyggml.server.settings import Settings
 
 #: Always means the first model.
@@ -57,15 +58,21 @@ class Served:
 class Models:
     """The models of a server. Not yet more than one."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Loads nothing yet."""
+    def __init__(self, settings: Settings, observer: Observer) -> None:
+        """Loads nothing yet; ``observer`` hears of what is loaded."""
         self._settings = settings
+        self._observer = observer
         self._served: Served | None = None
 
     @property
     def names(self) -> list[str]:
         """What requests may call them, the first model's first."""
         return [] if self._served is None else [self._served.name]
+
+    @property
+    def loaded(self) -> list[Served]:
+        """The models that are loaded now."""
+        return [] if self._served is None else [self._served]
 
     @property
     def first(self) -> pyggml.LLM | None:
@@ -81,10 +88,12 @@ class Models:
 
     async def start(self) -> None:
         """Loads the models that are loaded from the start."""
+        began_s = time.monotonic()
         llm = pyggml.load(**self._settings.load)
         name = Path(llm.model.path).stem
         defaults = replace(llm.recommended_sampling or pyggml.SamplingParams(), max_tokens=llm.n_ctx)
         self._served = Served(name, llm, replace(defaults, **self._settings.sampling))
+        self._observer.model_loaded(name, time.monotonic() - began_s)
 
     @contextlib.asynccontextmanager
     async def lease(self, name: str) -> AsyncIterator[Served]:
@@ -105,3 +114,4 @@ class Models:
         """Closes all models; running requests end with ClosedError."""
         if self._served is not None:
             self._served.llm.close()
+            self._observer.model_unloaded(self._served.name)

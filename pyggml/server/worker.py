@@ -54,6 +54,6 @@ class Worker:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.models = Models(settings)
-        self.jobs = Jobs()
         self.observer = Observer()
+        self.models = Models(settings, self.observer)
+        self.jobs = Jobs()
