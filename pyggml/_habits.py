@@ -255,7 +255,9 @@ _TEMPLATE_TEXT = "the result is a text: llm.tokenize(llm.apply_chat_template(mes
 TEMPLATE: Answers = {
     **_each("tokenize return_tensors return_dict return_assistant_tokens_mask", _TEMPLATE_TEXT),
     **_each("padding truncation max_length", "the result is a text, and a prompt that is too long is refused"),
-    **_each("continue_final_message", "there is no such option; add the beginning of the answer to the text"),
+    **_each(
+        "continue_final_message", "chat(messages, continue_final_message=True) does that; add the beginning to the text"
+    ),
 }
 
 _OPENAI = "to_dict('openai') has the form of OpenAI's API"

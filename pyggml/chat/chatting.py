@@ -81,6 +81,7 @@ class Chatting(ABC):
         tool_choice: str | Mapping[str, Any] = "auto",
         parallel_tool_calls: bool = False,
         thinking: bool | None = None,
+        continue_final_message: bool = False,
         chat_template: ChatTemplate | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         parse_special: bool = False,
@@ -97,6 +98,7 @@ class Chatting(ABC):
             tool_choice=tool_choice,
             parallel_tool_calls=parallel_tool_calls,
             thinking=thinking,
+            continues=flag("continue_final_message", continue_final_message),
             template_kwargs=template_kwargs or {},
             parse_special=flag("parse_special", parse_special),
         )
@@ -123,6 +125,8 @@ class Chatting(ABC):
                 name of the tool to call.
             parallel_tool_calls: allow several calls in one answer.
             thinking: False asks a reasoning model to answer directly. None: the template's default.
+            continue_final_message: continue the last message, which is the assistant's, instead of beginning another;
+                the answer has only what is new.
             chat_template: replaces the model's, by Jinja text, file or name; as for :meth:`LLM.chat_templates`.
             template_kwargs: additional variables for the template, such as ``{"reasoning_effort": "low"}``.
             parse_special: interpret special tokens in messages. If False, ``<|im_end|>`` in a message is plain text and
@@ -169,6 +173,15 @@ class Chatting(ABC):
         from pyggml.chat.aconversation import AsyncChatStream
 
         return AsyncChatStream(job)
+
+    @_takes_what(_asked)
+    def tokenize_chat(self, job: ChatJob) -> list[int]:
+        """Converts a conversation to the token ids that :meth:`chat` would begin with, which takes the same arguments.
+
+        Raises:
+            As :meth:`chat`.
+        """
+        return job.prompt_ids()
 
     @abstractmethod
     def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:

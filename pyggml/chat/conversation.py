@@ -12,7 +12,6 @@ from pyggml.chat.quoting import SpecialTexts
 from pyggml.chat.tools import Tool
 from pyggml.chat.types import ChatChunk, ChatCompletion, ChatMessage, ToolCall, json_object
 from pyggml.errors import InvalidParameterError
-from pyggml.generation.engine import TokenIds
 from pyggml.generation.job import Job
 from pyggml.generation.request import Request
 from pyggml.generation.stream import Assembly, BaseStream
@@ -31,6 +30,7 @@ class Conversation:
         tool_choice: "auto", "none", "required", or one tool.
         parallel_tool_calls: whether an answer may contain several calls.
         thinking: whether the model reasons first; None: the template's default.
+        continues: whether the answer continues the last message.
         template_kwargs: additional variables for the template.
         parse_special: whether special tokens in messages are interpreted.
     """
@@ -40,8 +40,15 @@ class Conversation:
     tool_choice: str | Mapping[str, Any]
     parallel_tool_calls: bool
     thinking: bool | None
+    continues: bool
     template_kwargs: Mapping[str, Any]
     parse_special: bool
+
+    def __post_init__(self) -> None:
+        if self.continues and (role := self.messages[-1]["role"]) != "assistant":
+            raise InvalidParameterError(
+                f"continue_final_message continues a message of the assistant, and the last one has the role {role!r}"
+            )
 
     @property
     def thinks(self) -> bool:
@@ -100,6 +107,8 @@ class Conversation:
             tool_choice=self.tool_choice,
             parallel_tool_calls=self.parallel_tool_calls,
             thinking=self.thinking,
+            add_generation_prompt=not self.continues,
+            continue_final_message=self.continues,
             template_kwargs=self.template_kwargs,
             **form,
         )
@@ -148,7 +157,16 @@ class ChatJob(Job):
     def _may_end_early(self) -> bool:
         return bool(self.stop) or self.conversation.may_call_once
 
-    def _prompt_and_params(self) -> tuple[TokenIds, SamplingParams]:
+    def prompt_ids(self) -> list[int]:
+        """Renders and encodes the conversation.
+
+        Raises:
+            InferError: as :meth:`submit`, except what the engine refuses.
+        """
+        token_ids, _ = self._prompt_and_params()
+        return token_ids
+
+    def _prompt_and_params(self) -> tuple[list[int], SamplingParams]:
         templates = self._templates()
         self.prompt = prompt = self.conversation.rendered(templates, **_form(self.params))
         return self._token_ids(templates, prompt.text), self._sampling(prompt)

@@ -63,6 +63,16 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
         """
         return cast("D", self._assembly.completion(self._request))
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt in tokens, as of the last chunk; 0 before the first."""
+        return 0 if self._request is None else self._request.prompt_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        """Number of prompt tokens taken from the cache, as of the last chunk; 0 before the first."""
+        return 0 if self._request is None else self._request.cached_tokens
+
     def __repr__(self) -> str:
         state = "not started" if self._request is None and not self._assembly.ended else repr(self._assembly)
         return f"{type(self).__name__}({state})"

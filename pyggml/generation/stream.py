@@ -152,6 +152,16 @@ class BaseStream(Owner, Iterator[C], Generic[C, D]):
         """
         return cast("D", self._assembly.completion(self._request))
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt in tokens, as of the last chunk; 0 before the first."""
+        return self._request.prompt_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        """Number of prompt tokens taken from the cache, as of the last chunk; 0 before the first."""
+        return self._request.cached_tokens
+
     def cancel(self) -> None:
         """Ends the generation soon; the last chunk then has ``finish_reason="cancelled"``."""
         self._request.cancel()
