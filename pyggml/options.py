@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pyggml import _habits
 from pyggml._checks import INT32_MAX, UINT32_MAX, device_name, refused
-from pyggml._fields import CacheType, Field, Threads, check, fields_of, option_class
+from pyggml._fields import CacheType, Field, Threads, check, fields_of, option_class, require_known
 
 if TYPE_CHECKING:
     import os
@@ -23,7 +23,18 @@ if TYPE_CHECKING:
     from pyggml.source import Source
     from pyggml.tokenizer import Tokenizer
 
-__all__ = ["Auto", "EstimateOptions", "Field", "LoadOptions", "MemoryOptions", "QueueFull", "fields_of"]
+__all__ = [
+    "Auto",
+    "EstimateOptions",
+    "Field",
+    "LoadOptions",
+    "MemoryOptions",
+    "QueueFull",
+    "check",
+    "fields_of",
+    "option_class",
+    "require_known",
+]
 
 Auto = Literal["auto"]
 QueueFull = Literal["raise", "wait"]

@@ -44,7 +44,7 @@ def text_of(*arguments: object, stdin: str = "") -> str:
         ("pull hf:org/repo:q4_k_m", "'pyggml cache get hf:org/repo:q4_k_m'"),
         ("download https://huggingface.co/org/repo", "'pyggml cache get hf:org/repo'"),
         ("pull llama3.2", "'pyggml cache get hf:org/repo'"),
-        ("serve -m model.gguf", "there is no server yet: pyggml.load(MODEL)"),
+        ("start -m model.gguf", "'pyggml serve -m model.gguf'"),
         ("embed hello", ".embed([TEXT, ...])"),
         ("tokenize hello", ".tokenize(TEXT)"),
         ("logs", "/save FILE"),

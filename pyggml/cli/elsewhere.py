@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 #: Group of commands -> another name of one of its commands -> its own.
 ALIASES = {
-    "pyggml": {"run": "chat"},
+    "pyggml": {"run": "chat", "server": "serve", "llama-server": "serve"},
     "cache": {"ls": "list", "remove": "rm", "delete": "rm", "pull": "get", "download": "get"},
 }
 
@@ -22,7 +22,7 @@ _GET = "'pyggml cache get {hf:org/repo}' downloads a model"
 _REMOVE = "'pyggml cache rm {NAME}' removes a model"
 _INSPECT = "'pyggml inspect {MODEL}' shows what a model is"
 _CONVERT = "'pyggml convert {DIRECTORY OUT}' makes a GGUF file of a Hugging Face directory"
-_NO_SERVER = "there is no server yet: pyggml.load(MODEL) in Python serves any number of threads and tasks"
+_SERVE = "'pyggml serve {MODEL}' serves models over HTTP"
 _IN_PYTHON = "there is no such command: pyggml.load(MODEL).{call} does it in Python"
 _EMBED = _IN_PYTHON.format(call="embed([TEXT, ...])")
 _TOKENIZE = _IN_PYTHON.format(call="tokenize(TEXT)")
@@ -36,7 +36,8 @@ _COMMANDS = {
     "ps stop": f"{_NOTHING_RUNS}; {_LIST}",
     "rm remove delete": _REMOVE,
     "pull download get add install": _GET,
-    "serve server llama-server api start ui webui": _NO_SERVER,
+    "api start": _SERVE,
+    "ui webui": "'pyggml serve {MODEL}' has a page for chatting at its address",
     "search find browse": "huggingface.co has models: 'pyggml chat -m hf:org/repo' downloads one and talks with it",
     "prompt complete completions simple test llama-simple llama-completion": "'pyggml generate {PROMPT}' continues "
     "a text; 'pyggml chat QUESTION' answers a question; 'pyggml completion SHELL' is for shells",
@@ -136,7 +137,7 @@ _OPTIONS = {
     "--logprobs --n-probs": "llm.generate(prompt, logprobs=5) in Python returns them",
     "--format": "--json prints a JSON object; --json-schema makes the model write JSON",
     "-o --option": "options have names of their own, such as --temperature 0.8; '> FILE' keeps the output in a file",
-    "--host --port --api-key": "there is no server yet",
+    "--host --port --api-key": "'pyggml serve MODEL' serves models over HTTP",
 }
 
 _DESTINATION = "OUT is an argument: "

@@ -24,6 +24,7 @@ from pyggml.cli.elsewhere import ALIASES, command_answer
 COMMANDS = {
     "generate": "Continue a text, and show it as it is generated.",
     "chat": "Chat with a model.",
+    "serve": "Serve models over HTTP.",
     "inspect": "Show what a model is, what is wrong with it, and whether it fits.",
     "convert": "Convert a Hugging Face directory to a GGUF file.",
     "quantize": "Make a GGUF file smaller.",

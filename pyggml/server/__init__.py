@@ -1,8 +1,33 @@
-"""The HTTP worker: the engine for programs that speak HTTP."""
+"""The HTTP worker: the engine for programs that speak HTTP. Needs the packages of the extra ``server``."""
 
 from __future__ import annotations
 
-from pyggml.server.app import create_app
-from pyggml.server.settings import Settings
+import importlib
+from typing import TYPE_CHECKING
 
-__all__ = ["Settings", "create_app"]
+from pyggml.server.settings import LOADING, ModelSpec, Settings
+
+if TYPE_CHECKING:
+    from pyggml.server.app import create_app
+    from pyggml.server.running import run
+
+__all__ = ["LOADING", "ModelSpec", "Settings", "create_app", "run"]
+
+# What needs packages of the extra. The rest does without, so that the command's help does.
+_OF_THE_EXTRA = {"create_app": "pyggml.server.app", "run": "pyggml.server.running"}
+
+
+if not TYPE_CHECKING:  # a type checker would take every name for one of these
+
+    def __getattr__(name: str) -> object:
+        """Imports what needs the extra on first use."""
+        if name not in _OF_THE_EXTRA:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            return getattr(importlib.import_module(_OF_THE_EXTRA[name]), name)
+        except ModuleNotFoundError as error:
+            from pyggml import MissingPackageError
+
+            raise MissingPackageError(
+                f'the server needs {error.name}, which is not installed: pip install "pyggml[server]"'
+            ) from error

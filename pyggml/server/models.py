@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any
 import pyggml
 from pyggml.server.failures import Failure, RequestError
 from pyggml.server.observer import Observer
-from pyggml.server.settings import Settings
+from pyggml.server.settings import ModelSpec, Settings
 
 #: Always means the first model.
 DEFAULT = "default"
@@ -89,10 +90,11 @@ class Models:
     async def start(self) -> None:
         """Loads the models that are loaded from the start."""
         began_s = time.monotonic()
-        llm = pyggml.load(**self._settings.load)
-        name = Path(llm.model.path).stem
+        spec = (*self._settings.models, ModelSpec())[0]
+        llm = await asyncio.to_thread(pyggml.load, spec.source, **self._settings.load_options(spec))
+        name = spec.name or Path(llm.model.path).stem
         defaults = replace(llm.recommended_sampling or pyggml.SamplingParams(), max_tokens=llm.n_ctx)
-        self._served = Served(name, llm, replace(defaults, **self._settings.sampling))
+        self._served = Served(name, llm, replace(defaults, **self._settings.sampling_options(spec)))
         self._observer.model_loaded(name, time.monotonic() - began_s)
 
     @contextlib.asynccontextmanager
