@@ -16,8 +16,8 @@ Body = TypeVar("Body", bound=BaseModel)
 _LONG_BYTES = 32_768
 
 
-async def read_body(request: Request, model: type[Body]) -> Body:
-    """Reads a body, and validates it.
+async def read_body(request: Request, model: type[Body]) -> tuple[Body, bool]:
+    """Reads a body and validates it. Returns, too, whether it is long: whatever looks at all of it belongs in a thread.
 
     Raises:
         ClientGone: the client left before it had sent everything.
@@ -28,5 +28,5 @@ async def read_body(request: Request, model: type[Body]) -> Body:
     except ClientDisconnect:
         raise ClientGone from None
     if len(raw) < _LONG_BYTES:
-        return model.model_validate_json(raw)
-    return await asyncio.to_thread(model.model_validate_json, raw)
+        return model.model_validate_json(raw), False
+    return await asyncio.to_thread(model.model_validate_json, raw), True

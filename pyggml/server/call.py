@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import re
 import time
@@ -16,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from pyggml import ChatChunk, ChatCompletion, Chunk, Completion, Message
+from pyggml import AsyncChatStream, AsyncStream, ChatChunk, ChatCompletion, Chunk, Completion, Message
 from pyggml.server.bodies import read_body
 from pyggml.server.failures import ClientGone, Failure, failure_of
 from pyggml.server.generation import Generation
@@ -72,6 +73,7 @@ class Call:
         self._failure: Failure | None = None
         self._status: int | None = None
         self._is_streaming = False
+        self._is_long = False
 
     async def __aenter__(self) -> Self:
         self.worker.observer.call_began(self)
@@ -94,7 +96,7 @@ class Call:
         """
         if self.endpoint.body is None:
             return None
-        self.received = await read_body(self.request, self.endpoint.body)
+        self.received, self._is_long = await read_body(self.request, self.endpoint.body)
         return self.received
 
     def named(self, job_id: str) -> str:
@@ -134,9 +136,12 @@ class Call:
             InferError: as :meth:`pyggml.LLM.chat`.
             ClientGone: the client left meanwhile.
         """
-        params = served.choices(sampling, n, self.worker.settings.request_timeout)
-        streams = [served.llm.astream_chat(messages, params=each, **options) for each in params]
-        return await self._submitted(Generation(served, streams))
+
+        def streams() -> list[AsyncChatStream]:
+            params = served.choices(sampling, n, self.worker.settings.request_timeout)
+            return [served.llm.astream_chat(messages, params=each, **options) for each in params]
+
+        return await self._submitted(served, streams)
 
     async def complete(
         self,
@@ -160,11 +165,13 @@ class Call:
             InferError: as :meth:`pyggml.LLM.generate`.
             ClientGone: the client left meanwhile.
         """
-        params = served.choices(sampling, n, self.worker.settings.request_timeout)
-        streams = [
-            served.llm.astream(prompt, each, parse_special=parse_special) for prompt in prompts for each in params
-        ]
-        return await self._submitted(Generation(served, streams))
+
+        def streams() -> list[AsyncStream]:
+            params = served.choices(sampling, n, self.worker.settings.request_timeout)
+            astream = functools.partial(served.llm.astream, parse_special=parse_special)
+            return [astream(prompt, each) for prompt in prompts for each in params]
+
+        return await self._submitted(served, streams)
 
     async def finish(self, generation: Generation[C, D]) -> list[D]:
         """Runs a generation to its end, and returns its choices.
@@ -214,6 +221,13 @@ class Call:
         """Streams JSON values, a line each. What goes wrong on the way is the last one."""
         return StreamingResponse(self._as_lines(values), media_type="application/x-ndjson")
 
+    def failed(self, error: Exception) -> Failure:
+        """What an exception means. The observers hear of it."""
+        self._failure = failure_of(error)
+        if self._failure.status >= 500:
+            self.worker.observer.failed(self, error)
+        return self._failure
+
     # --- inside ---------------------------------------------------------------------------------------------
 
     async def answer(self) -> Response:
@@ -233,17 +247,15 @@ class Call:
         except ClientGone:
             raise
         except Exception as error:
-            failure = self._failed(error)
+            failure = self.failed(error)
             retry = {} if failure.retry_after_s is None else {"Retry-After": str(failure.retry_after_s)}
             return JSONResponse(self.protocol.error_body(failure), failure.status, headers=retry)
 
-    def _failed(self, error: Exception) -> Failure:
-        self._failure = failure_of(error)
-        if self._failure.status >= 500:
-            self.worker.observer.failed(self, error)
-        return self._failure
-
-    async def _submitted(self, generation: Generation[Any, Any]) -> Generation[Any, Any]:
+    async def _submitted(
+        self, served: Served, streams: Callable[[], Sequence[AsyncStream] | Sequence[AsyncChatStream]]
+    ) -> Generation[Any, Any]:
+        """Submits streams, which check what they are asked: that takes a while for a long body."""
+        generation: Generation[Any, Any] = Generation(served, await self.aside(streams) if self._is_long else streams())
         self._held.push_async_callback(generation.aclose)
         await self.watched(generation.submit())
         self.generations.append(generation)
@@ -259,7 +271,7 @@ class Call:
             async for event in events:
                 yield ServerSentEvent(event.data, event=event.name or None, sep="\n")
         except Exception as error:
-            failure = self._failed(error)
+            failure = self.failed(error)
             make = self.protocol.error_event
             last = make(failure) if make else Event(json.dumps(self.protocol.error_body(failure)), "error")
             yield ServerSentEvent(last.data, event=last.name or None, sep="\n")
@@ -271,7 +283,7 @@ class Call:
             async for value in values:
                 yield _line(value)
         except Exception as error:
-            yield _line(self.protocol.error_body(self._failed(error)))
+            yield _line(self.protocol.error_body(self.failed(error)))
         self._is_streaming = False
 
     def _ended(self, error: BaseException | None) -> Ended:

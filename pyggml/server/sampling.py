@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     class Sampling(Body):
         """The sampling parameters that protocols share; None: not given."""
 
+        def __getattr__(self, name: str) -> Any: ...
+
 else:
     Sampling = create_model("Sampling", __base__=Body, **_FIELDS)
 

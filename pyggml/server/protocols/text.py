@@ -7,6 +7,9 @@ from typing import Any
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
+import pyggml
+from pyggml import SamplingParams, Vocab
+from pyggml.options import fields_of
 from pyggml.server.call import Call
 from pyggml.server.models import DEFAULT
 from pyggml.server.protocol import Endpoint, Protocol
@@ -82,6 +85,44 @@ class Prompt(BaseModel):
     prompt: str
 
 
+class Props(BaseModel):
+    """Properties of a model, with llama-server's names.
+
+    Attributes:
+        default_generation_settings: the sampling parameters of requests that say nothing else, and ``n_ctx``.
+        total_slots: number of requests computed together.
+        model_alias: the model's name.
+        chat_template: its chat template, in Jinja; "" if it has none.
+        bos_token: text of the token that begins a text; "" if there is none.
+        eos_token: text of the token that ends one; "" if there is none.
+        build_info: version of the server.
+    """
+
+    default_generation_settings: dict[str, Any]
+    total_slots: int
+    model_alias: str
+    chat_template: str
+    bos_token: str
+    eos_token: str
+    build_info: str
+
+
+async def props(call: Call, body: None) -> Response:  # noqa: ARG001
+    """Says what a model is, the first unless the query names another."""
+    served = await call.model(call.request.query_params.get("model", DEFAULT))
+    vocab = served.llm.model.vocab
+    found = Props(
+        default_generation_settings={"n_ctx": served.llm.n_ctx, "params": _plain(served.defaults)},
+        total_slots=served.llm.n_parallel,
+        model_alias=served.name,
+        chat_template=served.llm.metadata.get("tokenizer.chat_template", ""),
+        bos_token=_token_text(vocab, vocab.bos),
+        eos_token=_token_text(vocab, vocab.eos),
+        build_info=f"pyggml {pyggml.__version__}",
+    )
+    return JSONResponse(found.model_dump())
+
+
 async def tokenize(call: Call, body: Tokenize) -> Response:
     """Converts a text to tokens."""
     tokenizer = (await call.model(body.model)).llm.tokenizer
@@ -112,6 +153,16 @@ async def apply_template(call: Call, body: ApplyTemplate) -> Response:
     return JSONResponse({"prompt": prompt})
 
 
+def _token_text(vocab: Vocab, token_id: int | None) -> str:
+    return "" if token_id is None else vocab.text(token_id)
+
+
+def _plain(params: SamplingParams) -> dict[str, Any]:
+    """Sampling parameters that JSON can write."""
+    values = {name: getattr(params, name) for name in fields_of(SamplingParams)}
+    return {name: value for name, value in values.items() if isinstance(value, (int, float, str, tuple, type(None)))}
+
+
 def _piece(piece: bytes) -> str | list[int]:
     try:
         return piece.decode()
@@ -122,6 +173,7 @@ def _piece(piece: bytes) -> str | list[int]:
 TEXT = Protocol(
     "text",
     (
+        Endpoint("GET", "/props", props, "Show what a model is", None, Props),
         Endpoint("POST", "/tokenize", tokenize, "Convert a text to tokens", Tokenize, Tokens),
         Endpoint("POST", "/detokenize", detokenize, "Convert tokens to a text", Detokenize, Content),
         Endpoint("POST", "/apply-template", apply_template, "Render a conversation", ApplyTemplate, Prompt),
