@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from pyggml.server import call
+from pyggml.server import call, page
 from pyggml.server.protocol import Protocol
 from pyggml.server.protocols.execute import EXECUTE
 from pyggml.server.protocols.responses import RESPONSES
@@ -26,12 +26,15 @@ def create_app(settings: Settings | None = None) -> Starlette:
     Args:
         settings: what it serves and how; None: the model that ships with pyggml.
     """
-    worker = Worker(settings or Settings())
+    settings = settings or Settings()
+    worker = Worker(settings)
     routes = [
         Route(endpoint.path, call.Route(lambda: worker, protocol, endpoint), methods=[endpoint.method])
         for protocol in PROTOCOLS
         for endpoint in protocol.endpoints
     ]
+    if settings.page:
+        routes += page.routes()
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001

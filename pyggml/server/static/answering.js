@@ -1,0 +1,66 @@
+// One answer on its way from the server into a conversation's last turn.
+
+import { chat } from "./api.js";
+import { inWords } from "./words.js";
+
+export class Answering {
+  #aborting = new AbortController();
+  #clock = { began: 0, first: 0, last: 0, pieces: 0 };
+  #usage = null;
+
+  /** `onChange` is called whenever the turn has more. */
+  constructor(turn, onChange) {
+    this.turn = turn;
+    this.onChange = onChange;
+  }
+
+  /** Runs until the answer has ended, however it does. Returns the error that ended it, null if none did. */
+  async run(body) {
+    let failed = null;
+    this.#clock.began = performance.now();
+    try {
+      for await (const chunk of chat(body, this.#aborting.signal)) this.#take(chunk);
+      this.turn.end ||= "stop";
+    } catch (error) {
+      if (this.#aborting.signal.aborted) this.turn.end = "stopped";
+      else this.turn.problem = inWords((failed = error));
+    }
+    this.turn.figures = this.#figures();
+    return failed;
+  }
+
+  stop() {
+    this.#aborting.abort();
+  }
+
+  #take(chunk) {
+    this.#usage = chunk.usage ?? this.#usage;
+    const choice = chunk.choices?.[0];
+    if (!choice) return;
+    const { content, reasoning_content: reasoning } = choice.delta;
+    if (content || reasoning) {
+      this.#clock.last = performance.now();
+      this.#clock.first ||= this.#clock.last;
+      this.#clock.pieces += 1;
+      this.turn.content += content ?? "";
+      this.turn.reasoning += reasoning ?? "";
+      this.turn.figures = this.#figures();
+    }
+    this.turn.end = choice.finish_reason ?? this.turn.end;
+    this.onChange();
+  }
+
+  /** Null before the first piece. Until the server has counted them, tokens are taken for as many as pieces came. */
+  #figures() {
+    const { began, first, last, pieces } = this.#clock;
+    if (!pieces) return null;
+    const tokens = this.#usage?.completion_tokens ?? pieces;
+    const seconds = (last - first) / 1000;
+    return {
+      tokens,
+      isCounted: this.#usage !== null,
+      firstSeconds: (first - began) / 1000,
+      perSecond: seconds > 0 ? (tokens - 1) / seconds : null,
+    };
+  }
+}

@@ -1,0 +1,37 @@
+// Failures in plain words.
+
+const BY_STATUS = {
+  401: "The server asks for an API key, and this one is not right.",
+  403: "The server does not allow this.",
+  404: "The server does not have this model. Choose another at the top.",
+  413: "The conversation is longer than the server reads. Begin a new one, or shorten a message.",
+  429: "The server is busy.",
+  500: "Something went wrong in the server; its log says what.",
+  502: "The server behind this address does not answer.",
+  503: "The server cannot answer now.",
+  504: "The server took too long.",
+};
+
+/** One or two sentences for people. What the server says itself comes last. */
+export function inWords(error) {
+  if (error.cut) return cutOff(error);
+  if (error.status === 0) return "The server cannot be reached. Is it running?";
+  const known = BY_STATUS[error.status] ?? `The server refuses this (status ${error.status}).`;
+  const wait = error.retryAfter ? `Try again in ${error.retryAfter} s.` : "";
+  return [known, error.message && sentence(error.message), wait].filter(Boolean).join(" ");
+}
+
+function cutOff(error) {
+  if (error.status === 0) return "The connection was lost in the middle of the answer. What came is kept.";
+  return `The server could not finish the answer. ${sentence(error.message)}`;
+}
+
+/** Why an answer ended, where that is not plain to see. */
+export function endInWords(reason) {
+  return { length: "cut at its limit of tokens", tool_calls: "asks for a tool", stopped: "stopped" }[reason] ?? "";
+}
+
+function sentence(text) {
+  const first = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.!?]$/.test(first) ? first : `${first}.`;
+}
