@@ -64,6 +64,7 @@ class Envelope(TypedDict, total=False):
         id: the request's id, which all chunks of a stream share; a new one if it is left out.
         model: the model's name; "" if it is left out.
         created: when the request was made, in seconds since 1970; now if it is left out.
+        index: the number of the choice; 0 if it is left out.
         tokenizer: gives logprobs the texts of tokens, as ``llm.tokenizer``. Left out: they are written
             ``token_id:42``, as vLLM writes them.
     """
@@ -71,6 +72,7 @@ class Envelope(TypedDict, total=False):
     id: str
     model: str
     created: int
+    index: int
     tokenizer: NamesTokens
 
 
@@ -92,8 +94,8 @@ class Result(Record):
         Args:
             form: "plain": the attributes by name. "openai": the object that OpenAI's API would send. It has no word for
                 a generation that was cancelled or ran out of time, which is "length" there.
-            **envelope: for "openai": ``id``, ``model``, ``created``, and the ``tokenizer`` that names the tokens of
-                logprobs (without one they are ``token_id:42``).
+            **envelope: for "openai": ``id``, ``model``, ``created``, ``index``, the choice's number, and the
+                ``tokenizer`` that names the tokens of logprobs (without one they are ``token_id:42``).
 
         Raises:
             InvalidParameterError: there is no such form, or a plain one was asked for with an envelope.
@@ -107,7 +109,13 @@ class Result(Record):
         return plain_fields(self)
 
     def _in_openais_form(
-        self, *, id: str = "", model: str = "", created: int | None = None, tokenizer: NamesTokens | None = None
+        self,
+        *,
+        id: str = "",
+        model: str = "",
+        created: int | None = None,
+        index: int = 0,
+        tokenizer: NamesTokens | None = None,
     ) -> dict[str, Any]:
         kind, prefix = self._openai
         return {
@@ -115,7 +123,7 @@ class Result(Record):
             "object": kind,
             "created": int(time.time()) if created is None else created,
             "model": model,
-            "choices": [{"index": 0, **self._choice(tokenizer)}],
+            "choices": [{"index": index, **self._choice(tokenizer)}],
             **self._usage(),
         }
 

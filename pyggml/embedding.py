@@ -109,8 +109,7 @@ class Embedder:
         """See :meth:`LLM.rerank <pyggml.llm.LLM.rerank>`. Stops early once ``given_up`` is set."""
         self._require_single_stack()
         self._require_head(normalize)
-        documents = _as_list("documents", documents)
-        rows = [self._pair(index, query, document) for index, document in enumerate(documents)]
+        rows = self._pairs(query, documents)
         scores = np.zeros(len(rows), np.float32)
         for indices in self._head.passes([len(ids) for ids in rows]):
             if given_up is not None and given_up.is_set():
@@ -118,6 +117,11 @@ class Embedder:
             with self._turn():
                 scores[indices] = self._head.of_sequences([rows[index] for index in indices])[:, 0]
         return _sigmoid(scores) if normalize else scores
+
+    def pairs(self, query: str, documents: Sequence[str]) -> list[list[int]]:
+        """See :meth:`LLM.rerank_ids <pyggml.llm.LLM.rerank_ids>`."""
+        self._require_head(normalize=False)
+        return [pair.tolist() for pair in self._pairs(query, documents)]
 
     async def in_background(self, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Runs :meth:`embed` or :meth:`rerank` on another thread; cancelling the task stops it early."""
@@ -200,6 +204,10 @@ class Embedder:
                 f"{self._model.vocab.n_tokens - 1}"
             )
         return ids
+
+    def _pairs(self, query: str, documents: Sequence[str]) -> list[_Ids]:
+        texts = _as_list("documents", documents)
+        return [self._pair(index, query, document) for index, document in enumerate(texts)]
 
     def _pair(self, index: int, query: str, document: str) -> _Ids:
         template = self._model.chat_template("rerank")

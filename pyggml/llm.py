@@ -187,6 +187,14 @@ class LLM(Owner, Generating, Chatting, Answered):
         embedder = self._embedder
         return await embedder.in_background(embedder.rerank, query, documents, normalize=normalize)
 
+    def rerank_ids(self, query: str, documents: Sequence[str]) -> list[list[int]]:
+        """The token ids that :meth:`rerank` reads for each document, in the order of ``documents``.
+
+        Raises:
+            As :meth:`rerank`.
+        """
+        return self._embedder.pairs(query, documents)
+
     def reset(self) -> None:
         """Clears the prefix cache. Running requests are not affected."""
         self._engine.reset()

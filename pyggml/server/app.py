@@ -11,13 +11,14 @@ from starlette.routing import Route
 from pyggml.server import call, page
 from pyggml.server.protocol import Protocol
 from pyggml.server.protocols.execute import EXECUTE
+from pyggml.server.protocols.openai import OPENAI
 from pyggml.server.protocols.responses import RESPONSES
 from pyggml.server.protocols.text import TEXT
 from pyggml.server.settings import Settings
 from pyggml.server.worker import Worker
 
 #: Every language, in the order of the documentation.
-PROTOCOLS: tuple[Protocol, ...] = (RESPONSES, EXECUTE, TEXT)
+PROTOCOLS: tuple[Protocol, ...] = (OPENAI, RESPONSES, EXECUTE, TEXT)
 
 
 def create_app(settings: Settings | None = None) -> Starlette:

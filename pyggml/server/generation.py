@@ -35,6 +35,10 @@ class Generation(Generic[C, D]):
         self._streams: Sequence[AsyncStream | AsyncChatStream] = streams
         self._open = AsyncExitStack()
 
+    def __len__(self) -> int:
+        """Number of choices."""
+        return len(self._streams)
+
     async def submit(self) -> None:
         """Submits all choices, or none.
 

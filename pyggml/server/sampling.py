@@ -26,6 +26,17 @@ _OWN_WAYS = (
     "timeout_s",
 )
 
+_TABLE = fields_of(SamplingParams)
+
+#: What -1 means to other servers.
+_MINUS_ONE: Mapping[str, Any] = {
+    "top_k": 0,
+    "seed": None,
+    "penalty_last_n": _TABLE["penalty_last_n"].high,  # the whole context
+    "dry_penalty_last_n": _TABLE["dry_penalty_last_n"].high,
+}
+_N_SEEDS = int(_TABLE["seed"].high) + 1
+
 
 class Body(BaseModel):
     """A body whose unknown fields are ignored, as the API's own server ignores them."""
@@ -34,7 +45,7 @@ class Body(BaseModel):
 
 
 def _fields() -> dict[str, Any]:
-    return {name: _field(each) for name, each in fields_of(SamplingParams).items() if name not in _OWN_WAYS}
+    return {name: _field(each) for name, each in _TABLE.items() if name not in _OWN_WAYS}
 
 
 def _field(field: Field) -> Any:
@@ -45,8 +56,11 @@ def _field(field: Field) -> Any:
 
 
 def _bounds(field: Field) -> dict[str, Any]:
-    """The range of a number, without what is no limit."""
-    bounds = {"gt" if field.above_low else "ge": field.low, "le": field.high}
+    """The range of a number, without what is no limit, and with -1 where others say something with it."""
+    if field.name == "seed":
+        return {}
+    low = -1 if field.name in _MINUS_ONE else field.low
+    bounds = {"gt" if field.above_low else "ge": low, "le": field.high}
     return {name: bound for name, bound in bounds.items() if math.isfinite(bound)}
 
 
@@ -65,5 +79,12 @@ else:
 
 def given(body: Sampling, **own: Any) -> Mapping[str, Any]:
     """The sampling parameters that a body sets, and a protocol's own; None: not given."""
-    values = {name: getattr(body, name) for name in _FIELDS} | own
+    values = {name: _meant(name, getattr(body, name)) for name in _FIELDS} | own
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _meant(name: str, value: Any) -> Any:
+    """The value for a parameter here. Seeds have 32 bits here and 64 elsewhere."""
+    if value == -1 and name in _MINUS_ONE:
+        return _MINUS_ONE[name]
+    return value % _N_SEEDS if name == "seed" and value is not None else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from pyggml.server.failures import Failure, RequestError
@@ -50,6 +51,7 @@ class Worker:
         models: the models that it offers.
         jobs: the calls that others may cancel.
         observer: hears of every call.
+        created: when it was made, in seconds since 1970.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -57,3 +59,4 @@ class Worker:
         self.observer = Observer()
         self.models = Models(settings, self.observer)
         self.jobs = Jobs()
+        self.created = int(time.time())

@@ -1,0 +1,13 @@
+"""OpenAI's API, with the fields that llama-server and vLLM add to it."""
+
+from __future__ import annotations
+
+from pyggml.server.protocol import Protocol
+from pyggml.server.protocols.openai.chat import CHAT
+from pyggml.server.protocols.openai.completions import COMPLETIONS
+from pyggml.server.protocols.openai.embeddings import EMBEDDINGS
+from pyggml.server.protocols.openai.errors import error_body, error_event
+from pyggml.server.protocols.openai.models import MODELS
+from pyggml.server.protocols.openai.rerank import RERANK
+
+OPENAI = Protocol("openai", (*MODELS, *CHAT, *COMPLETIONS, *EMBEDDINGS, *RERANK), error_body, error_event)

@@ -1,0 +1,108 @@
+"""What the answers of chats and completions have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.responses import JSONResponse, Response
+
+from pyggml import ChatCompletion, Completion
+from pyggml.server.call import Call
+from pyggml.server.generation import Generation
+from pyggml.server.protocol import Event
+
+#: The last event of a stream.
+DONE = Event("[DONE]")
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class CachedTokens(BaseModel):
+    """How many tokens of a prompt need not be computed."""
+
+    cached_tokens: int
+
+
+class Usage(BaseModel):
+    """Numbers of tokens."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: CachedTokens
+
+
+def event(value: Any) -> Event:
+    """An event with JSON."""
+    return Event(_encode(value))
+
+
+def envelope(call: Call, generation: Generation[Any, Any], prefix: str) -> dict[str, Any]:
+    """What all chunks of an answer share, as :meth:`Completion.to_dict` takes it."""
+    return {
+        "id": f"{prefix}-{call.id}",
+        "model": generation.served.name,
+        "created": generation.created,
+        "tokenizer": generation.served.llm.tokenizer,
+    }
+
+
+def whole(completions: Sequence[Completion], n: int, about: dict[str, Any]) -> dict[str, Any]:
+    """The object of a finished answer with all its choices.
+
+    Args:
+        completions: the choices, those of the first prompt first.
+        n: number of choices of each prompt.
+        about: its :func:`envelope`.
+    """
+    forms = [each.to_dict("openai", index=index, **about) for index, each in enumerate(completions)]
+    choices = [form["choices"][0] for form in forms]
+    return {**forms[0], "choices": choices, "usage": usage(completions, n), **timings(completions)}
+
+
+def usage(completions: Sequence[Completion], n: int) -> dict[str, Any]:
+    """The numbers of tokens, in which the prompt of several choices counts once."""
+    prompts = [completions[first : first + n] for first in range(0, len(completions), n)]
+    n_prompt = sum(choices[0].prompt_tokens for choices in prompts)
+    n_generated = sum(len(each.token_ids) for each in completions)
+    return {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": n_generated,
+        "total_tokens": n_prompt + n_generated,
+        "prompt_tokens_details": {
+            "cached_tokens": sum(min(each.cached_tokens for each in choices) for choices in prompts)
+        },
+    }
+
+
+def timings(completions: Sequence[Completion]) -> dict[str, Any]:
+    """How long an answer took, under llama-server's names; nothing for several choices, which share their time."""
+    if len(completions) > 1:
+        return {}
+    took = completions[0].timings
+    n_prompt, n_predicted = took.computed_tokens, took.generated_tokens
+    return {
+        "timings": {
+            "cache_n": completions[0].cached_tokens,
+            "prompt_n": n_prompt,
+            "prompt_ms": 1000 * took.prefill_s,
+            "prompt_per_token_ms": 1000 * took.prefill_s / n_prompt if n_prompt else 0.0,
+            "prompt_per_second": n_prompt / took.prefill_s if took.prefill_s else 0.0,
+            "predicted_n": n_predicted,
+            "predicted_ms": 1000 * took.decode_s,
+            "predicted_per_token_ms": 1000 * took.itl_s,
+            "predicted_per_second": took.tokens_per_s,
+        }
+    }
+
+
+async def respond(call: Call, completions: Sequence[Completion | ChatCompletion], make: Any) -> Response:
+    """Sends an object that ``make()`` makes; beside the event loop if it has the logprobs of many tokens."""
+
+    def response() -> Response:
+        return JSONResponse(make())
+
+    return await call.aside(response) if completions[0].logprobs is not None else response()

@@ -1,0 +1,103 @@
+"""``/v1/embeddings``: converts texts to vectors."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+from pydantic import Field as BodyField
+from starlette.responses import JSONResponse, Response
+
+from pyggml.server.call import Call
+from pyggml.server.models import DEFAULT, Served
+from pyggml.server.protocol import Endpoint
+from pyggml.server.protocols.openai.completions import Texts, as_list
+from pyggml.server.protocols.openai.errors import invalid
+from pyggml.server.sampling import Body
+
+_Vectors = npt.NDArray[np.float32]
+
+
+class Embed(Body):
+    """Texts to convert to vectors.
+
+    Attributes:
+        model: name of the model.
+        input: one text or several, each a string or token ids.
+        encoding_format: "float", or "base64" of little-endian 32-bit floats.
+        dimensions: keep the first numbers of each vector, scaled to length 1 again: for models that were trained so.
+    """
+
+    model: str = DEFAULT
+    input: Texts
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Annotated[int, BodyField(ge=1)] | None = None
+
+
+class Embedding(BaseModel):
+    """A text's vector."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class PromptUsage(BaseModel):
+    """Numbers of tokens where none are generated."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embeddings(BaseModel):
+    """The vectors."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: PromptUsage
+
+
+async def embed(call: Call, body: Embed) -> Response:
+    """Converts texts to vectors of length 1."""
+    served = await call.model(body.model)
+    width = served.llm.model.n_embd_out
+    if body.dimensions is not None and body.dimensions > width:
+        raise invalid("dimensions", f"it is {body.dimensions}, and the model's vectors have {width} numbers")
+    token_ids = await call.aside(_token_ids, served, as_list(body.input))
+    vectors = await call.watched(served.llm.aembed(token_ids, normalize=True))
+    return await call.aside(_answer, served, body, vectors, sum(map(len, token_ids)))
+
+
+def _token_ids(served: Served, texts: list[str | list[int]]) -> list[list[int]]:
+    return [served.llm.tokenizer.encode(each) if isinstance(each, str) else each for each in texts]
+
+
+def _answer(served: Served, body: Embed, vectors: _Vectors, n_tokens: int) -> Response:
+    rows = _shortened(vectors, body.dimensions)
+    data = [
+        {"object": "embedding", "index": index, "embedding": _encoded(row, body.encoding_format)}
+        for index, row in enumerate(rows)
+    ]
+    usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
+    return JSONResponse({"object": "list", "data": data, "model": served.name, "usage": usage})
+
+
+def _shortened(vectors: _Vectors, dimensions: int | None) -> _Vectors:
+    if dimensions is None or dimensions == vectors.shape[1]:
+        return vectors
+    short = vectors[:, :dimensions]
+    lengths = np.linalg.norm(short, axis=1, keepdims=True)
+    return np.asarray(short / np.where(lengths == 0, 1, lengths), np.float32)
+
+
+def _encoded(vector: _Vectors, form: str | None) -> Any:
+    if form == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return vector.tolist()
+
+
+EMBEDDINGS = (Endpoint("POST", "/v1/embeddings", embed, "Convert texts to vectors", Embed, Embeddings),)

@@ -1,0 +1,55 @@
+"""Failures as OpenAI's API words them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from pyggml.server.failures import Failure, RequestError
+from pyggml.server.protocol import Event
+
+_PLACE = re.compile(r"[a-z_]+\[\d+\](\[\d+\]|\.\w+)*")
+
+# OpenAI's words for codes that have others here.
+_CODES = {"queue_full": "rate_limit_exceeded", "authentication": "invalid_api_key"}
+
+
+def error_body(failure: Failure) -> dict[str, Any]:
+    """The JSON of a failure."""
+    code = failure.code or (failure.kind if failure.kind == "authentication" else "")
+    return {
+        "error": {
+            "message": failure.message,
+            "type": _type(failure.status),
+            "param": failure.param or _place(failure.message),
+            "code": _CODES.get(code, code) or None,
+        }
+    }
+
+
+def error_event(failure: Failure) -> Event:
+    """The last event of a stream that fails: one without a name, in which OpenAI's client finds the error."""
+    return Event(json.dumps(error_body(failure), ensure_ascii=False, separators=(",", ":")))
+
+
+def unsupported(param: str, message: str) -> RequestError:
+    """What is raised for a field that would change the answer, and cannot be kept."""
+    return RequestError(Failure(400, "invalid", f"{param}: {message}", "unsupported_parameter", param))
+
+
+def invalid(param: str, message: str) -> RequestError:
+    """What is raised for a field that contradicts another."""
+    return RequestError(Failure(400, "invalid", f"{param}: {message}", "invalid_value", param))
+
+
+def _place(message: str) -> str | None:
+    """The place that a message begins with, such as ``messages[2].content``."""
+    found = _PLACE.match(message)
+    return found[0] if found else None
+
+
+def _type(status: int) -> str:
+    if status == 429:
+        return "rate_limit_error"
+    return "invalid_request_error" if status < 500 else "server_error"
