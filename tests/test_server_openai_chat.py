@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from pyggml.server import create_app
 from pyggml.server.settings import Settings
 
 ASKED = [{"role": "user", "content": "What colour is the sky?"}]
-TOOL = {
+TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "get_weather",
@@ -47,7 +47,7 @@ def llm() -> Iterator[pyggml.LLM]:
         yield llm
 
 
-def answered(url: str, messages: list[dict[str, Any]] = ASKED, **body: Any) -> dict[str, Any]:
+def answered(url: str, messages: Sequence[Any] = ASKED, **body: Any) -> dict[str, Any]:
     answer = httpx.post(f"{url}/v1/chat/completions", json={"messages": messages, **body}, timeout=60)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
@@ -55,7 +55,7 @@ def answered(url: str, messages: list[dict[str, Any]] = ASKED, **body: Any) -> d
     return found
 
 
-def streamed(url: str, messages: list[dict[str, Any]] = ASKED, **body: Any) -> list[dict[str, Any]]:
+def streamed(url: str, messages: Sequence[Any] = ASKED, **body: Any) -> list[dict[str, Any]]:
     body = {"messages": messages, "stream": True, **body}
     with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=60) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream"), answer.read()
@@ -134,7 +134,7 @@ def test_logprobs(url: str) -> None:
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
 def test_tools_are_called(choice: Any, eager_url: str) -> None:
-    one = {"tools": [TOOL], "tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 200}
+    one: dict[str, Any] = {"tools": [TOOL], "tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 200}
     message = answered(eager_url, **one)["choices"][0]["message"]
     (call,) = message["tool_calls"]
     assert (message["content"], call["type"], call["function"]["name"]) == (None, "function", "get_weather")
@@ -151,7 +151,11 @@ def test_tools_are_called(choice: Any, eager_url: str) -> None:
 
 
 def test_functions_as_they_were_before_tools(eager_url: str) -> None:
-    body = {"functions": [TOOL["function"]], "function_call": {"name": "get_weather"}, "max_tokens": 200}
+    body: dict[str, Any] = {
+        "functions": [TOOL["function"]],
+        "function_call": {"name": "get_weather"},
+        "max_tokens": 200,
+    }
     message = answered(eager_url, **body)["choices"][0]["message"]
     assert "tool_calls" not in message
     assert message["function_call"]["name"] == "get_weather"
@@ -204,16 +208,19 @@ def test_a_choice_of_any_texts(texts: list[str], url: str) -> None:
 def test_values_that_mean_nothing(url: str) -> None:
     for value in (None, -1):
         limits = ("max_tokens", "max_completion_tokens", "n_predict")
-        off = dict.fromkeys(("top_k", "seed", "repeat_last_n", *limits), value)
+        off: dict[str, Any] = dict.fromkeys(("top_k", "seed", "repeat_last_n", *limits), value)
         assert answered(url, **off, repetition_penalty=1.1)["choices"][0]["finish_reason"] == "stop"
-    nothing = dict.fromkeys(("stop", "temperature", "top_p", "n", "stream", "tools", "response_format", "logit_bias"))
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("stop", "temperature", "top_p", "n", "stream", "tools", "response_format", "logit_bias")
+    )
     assert answered(url, **nothing, stop_token_ids=None, user="me", metadata={"a": "b"}, store=True, unknown=[1])
     assert answered(url, seed=2**53, temperature=1, stop="")["choices"][0]["finish_reason"] == "stop"
     assert answered(url, seed=-(2**63), temperature=1, stop=["", "e"])
 
 
 def test_how_long_an_answer_is(url: str) -> None:
-    for limit in ({"max_tokens": 2}, {"max_completion_tokens": 2, "max_tokens": 9}, {"n_predict": 2}):
+    limits: list[dict[str, Any]] = [{"max_tokens": 2}, {"max_completion_tokens": 2, "max_tokens": 9}, {"n_predict": 2}]
+    for limit in limits:
         found = answered(url, **limit)
         assert (found["usage"]["completion_tokens"], found["choices"][0]["finish_reason"]) == (2, "length")
     stopped = answered(url, stop=["blue", "green"])["choices"][0]
@@ -253,12 +260,13 @@ def test_reasoning_is_asked_for_and_taken_back(url: str) -> None:
 
 def test_messages_in_all_their_forms(url: str) -> None:
     parts = [{"type": "text", "text": "What colour"}, {"type": "text", "text": " is the sky?"}]
-    for messages in (
+    conversations: list[Any] = [
         [{"role": "developer", "content": "Be kind."}, *ASKED],
         [{"role": "user", "content": parts, "name": "Ann"}],
         [*ASKED, {"role": "assistant", "content": None, "refusal": "No."}, *ASKED],
         [*ASKED, {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}, *ASKED],
-    ):
+    ]
+    for messages in conversations:
         assert answered(url, messages)["choices"][0]["message"]["content"]
 
 

@@ -14,7 +14,7 @@ from pyggml import ChatChunk, ChatCompletion
 from pyggml.server.call import Call
 from pyggml.server.generation import Generation
 from pyggml.server.protocol import Endpoint, Event, Protocol
-from pyggml.server.protocols.execute import EXECUTE as OPENAI
+from pyggml.server.protocols.openai.errors import error_body
 from pyggml.server.protocols.responses.request import CreateResponse
 from pyggml.server.protocols.responses.writing import Writer, whole
 
@@ -87,4 +87,4 @@ _CREATE = Endpoint(
     events="text/event-stream",
 )
 
-RESPONSES = Protocol("responses", (_CREATE,), OPENAI.error_body)
+RESPONSES = Protocol("responses", (_CREATE,), error_body)
