@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import uvicorn
 from starlette.applications import Starlette
 
 import pyggml.server
+from pyggml.server.failures import Failure
+from pyggml.server.running import Server
+from pyggml.server.settings import Settings
+from pyggml.server.worker import Worker
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -43,6 +49,47 @@ def serving(app: Starlette | None = None) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join(_PATIENCE_S)
+        assert not thread.is_alive(), "the server does not end"
+
+
+class Running(NamedTuple):
+    """A server as ``pyggml serve`` runs it, in a thread of the test.
+
+    Attributes:
+        url: where it listens.
+        host: that in two parts, as sockets take it.
+        worker: what its endpoints share.
+        server: what accepts connections.
+    """
+
+    url: str
+    host: tuple[str, int]
+    worker: Worker
+    server: Server
+
+
+@contextlib.contextmanager
+def running(**settings: Any) -> Iterator[Running]:
+    """Runs the server with its limits on connections."""
+    app = pyggml.server.create_app(Settings(**{"port": 0, **settings}))
+    worker: Worker = app.state.worker
+    listening = threading.Event()
+    bound = socket.create_server(("127.0.0.1", 0))
+    server = Server(app, worker.settings, listening.set)
+
+    async def main() -> None:
+        async with app.router.lifespan_context(app):
+            await server.serve([bound])
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), name="server")
+    thread.start()
+    try:
+        assert listening.wait(_PATIENCE_S), "the server does not start"
+        yield Running(f"http://127.0.0.1:{bound.getsockname()[1]}", bound.getsockname(), worker, server)
+    finally:
+        server.should_exit = True
+        thread.join(_PATIENCE_S)
+        bound.close()
         assert not thread.is_alive(), "the server does not end"
 
 
@@ -109,3 +156,15 @@ def events(lines: Sequence[str]) -> list[tuple[str, str]]:
             found.append((name, "\n".join(data)))
             name, data = "", []
     return found
+
+
+def failure(status: int) -> Failure:
+    """Some failure."""
+    return Failure(status, "authentication", "no", "no")
+
+
+def shape(value: Any) -> Any:
+    """The keys and types of a JSON value."""
+    if isinstance(value, dict):
+        return {key: shape(each) for key, each in value.items()}
+    return type(value).__name__

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from posixpath import commonpath
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Scope
 
 from pyggml.server import call, page
+from pyggml.server.failures import Failure
+from pyggml.server.guard import Guard
 from pyggml.server.protocol import Protocol
 from pyggml.server.protocols.execute import EXECUTE
 from pyggml.server.protocols.openai import OPENAI
@@ -45,6 +54,38 @@ def create_app(settings: Settings | None = None) -> Starlette:
         finally:
             await worker.models.aclose()
 
-    app = Starlette(routes=routes, lifespan=lifespan)
+    def refuse(scope: Scope, failure: Failure) -> Response:
+        worker.observer.refused(scope, failure)
+        return call.refusal(_protocol_at(scope["path"]), failure)
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        what = "nothing" if error.status_code == 404 else f"no {request.method}"
+        message = f"there is {what} at {request.url.path}"
+        response = refuse(request.scope, Failure(error.status_code, "not_found", message, "unknown_url"))
+        response.headers.update(error.headers or {})
+        return response
+
+    middleware = [Middleware(Guard, allowed_hosts=settings.allowed_hosts, origins=settings.cors_origins, refuse=refuse)]
+    if settings.cors_origins:
+        origins = settings.cors_origins
+        middleware += [
+            Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["*"])
+        ]
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=middleware,
+        exception_handlers={404: unknown, 405: unknown},
+    )
     app.state.worker = worker
     return app
+
+
+def _protocol_at(path: str) -> Protocol:
+    """The protocol that has the paths most like this one."""
+
+    def likeness(protocol: Protocol) -> int:
+        return max(len(commonpath((endpoint.path, f"/{path.lstrip('/')}"))) for endpoint in protocol.endpoints)
+
+    return max(PROTOCOLS, key=likeness)

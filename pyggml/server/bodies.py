@@ -1,32 +1,113 @@
-"""Reads and validates bodies."""
+"""Reads and validates bodies, within limits."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+import anyio
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import DictSchema
 from starlette.requests import ClientDisconnect, Request
 
-from pyggml.server.failures import ClientGone
+from pyggml.server.failures import ClientGone, Failure, RequestError
 
-Body = TypeVar("Body", bound=BaseModel)
+Model = TypeVar("Model", bound=BaseModel)
 
 # From this size on, parsing takes longer than about a millisecond and must not run in the event loop.
 _LONG_BYTES = 32_768
+# Who sends faster has all the time that a large body takes; who sends a byte now and then does not.
+_SLOWEST_BYTES_PER_S = 10_000
+# An empty list takes three bytes of JSON and 64 of memory; this many are a megabyte at most for each kind.
+_MAX_CONTAINERS = 100_000
+# Lists of token ids are as long as a long context; the others are of what people write.
+_MAX_IDS = 2**20
+_MAX_ITEMS = 4096
+# Not every version of pydantic that we take knows it for mappings.
+_FAIL_FAST = {
+    "list": {"fail_fast": True},
+    "dict": {"fail_fast": True} if "fail_fast" in DictSchema.__annotations__ else {},
+}
 
 
-async def read_body(request: Request, model: type[Body]) -> tuple[Body, bool]:
+def _bound(schema: Any) -> None:
+    """Bounds every list and mapping in a schema that says nothing itself."""
+    if isinstance(schema, list | tuple):
+        for each in schema:
+            _bound(each)
+    if not isinstance(schema, dict):
+        return
+    if schema.get("type") in ("list", "dict"):
+        is_ids = schema.get("items_schema", {}).get("type") == "int"
+        schema.setdefault("max_length", _MAX_IDS if is_ids else _MAX_ITEMS)
+        # A description of each of a million wrong items would take gigabytes.
+        schema.update(_FAIL_FAST[schema["type"]])
+    for each in schema.values():
+        _bound(each)
+
+
+class Body(BaseModel):
+    """A body whose unknown fields are ignored, as the API's own server ignores them, and whose lists end somewhere."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True, protected_namespaces=())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Bounds every list and mapping that says nothing itself; one wrong item is enough to refuse it."""
+        schema = handler(source)
+        _bound(schema)
+        return schema
+
+
+async def read_body(request: Request, model: type[Model], max_bytes: int, timeout_s: float) -> tuple[Model, bool]:
     """Reads a body and validates it. Returns, too, whether it is long: whatever looks at all of it belongs in a thread.
+
+    Args:
+        request: the request.
+        model: what its body must be.
+        max_bytes: size of the largest body; nothing behind it is read.
+        timeout_s: seconds within which it must have come, at a rate that any network has.
 
     Raises:
         ClientGone: the client left before it had sent everything.
+        RequestError: 408, it did not come in time; 413, it is too large.
         ValidationError: it is not JSON, or does not validate.
     """
-    try:
-        raw = await request.body()
-    except ClientDisconnect:
-        raise ClientGone from None
+    raw = await _received(request, max_bytes, timeout_s)
     if len(raw) < _LONG_BYTES:
         return model.model_validate_json(raw), False
-    return await asyncio.to_thread(model.model_validate_json, raw), True
+    return await asyncio.to_thread(_validated, model, raw), True
+
+
+async def _received(request: Request, max_bytes: int, timeout_s: float) -> bytes:
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > max_bytes:
+        raise _too_large(max_bytes)
+    parts, size = [], 0
+    try:
+        with anyio.fail_after(timeout_s) as limit:
+            async for part in request.stream():
+                size += len(part)
+                if size > max_bytes:
+                    raise _too_large(max_bytes)
+                parts.append(part)
+                limit.deadline += len(part) / _SLOWEST_BYTES_PER_S
+    except TimeoutError:
+        message = f"the body took more than {timeout_s:g} s beyond what a slow network needs"
+        raise RequestError(Failure(408, "timeout", message, "body_timeout")) from None
+    except ClientDisconnect:
+        raise ClientGone from None
+    return b"".join(parts)
+
+
+def _validated(model: type[Model], raw: bytes) -> Model:
+    if raw.count(b"[") + raw.count(b"{") > _MAX_CONTAINERS:
+        message = f"the body has more than {_MAX_CONTAINERS} lists and objects: send less in one request"
+        raise RequestError(Failure(413, "too_large", message, "body_too_complex"))
+    return model.model_validate_json(raw)
+
+
+def _too_large(max_bytes: int) -> RequestError:
+    message = f"the body is larger than the {max_bytes} bytes that this server reads: send less in one request"
+    return RequestError(Failure(413, "too_large", message, "body_too_large"))

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import json
 import re
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -17,9 +18,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from pyggml import AsyncChatStream, AsyncStream, ChatChunk, ChatCompletion, Chunk, Completion, Message
+from pyggml import AsyncChatStream, AsyncStream, ChatChunk, ChatCompletion, Chunk, ClosedError, Completion, Message
 from pyggml.server.bodies import read_body
-from pyggml.server.failures import ClientGone, Failure, failure_of
+from pyggml.server.failures import STOPPING, ClientGone, Failure, RequestError, failure_of
 from pyggml.server.generation import Generation
 from pyggml.server.observer import Answer, Ended, Outcome
 from pyggml.server.protocol import Endpoint, Event, Protocol
@@ -74,6 +75,8 @@ class Call:
         self._status: int | None = None
         self._is_streaming = False
         self._is_long = False
+        self._is_stopped = False
+        self._task = asyncio.current_task()
 
     async def __aenter__(self) -> Self:
         self.worker.observer.call_began(self)
@@ -83,6 +86,7 @@ class Call:
         self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
     ) -> None:
         await self._held.aclose()
+        self.worker.calls.leave(self)
         self.worker.observer.call_ended(self, self._ended(value))
 
     # --- what handlers use ----------------------------------------------------------------------------------
@@ -91,12 +95,15 @@ class Call:
         """The validated body; None if the endpoint takes none.
 
         Raises:
-            RequestError: it is too large, or not JSON.
-            ValidationError: it does not validate.
+            RequestError: it is too large, or did not come in time.
+            ValidationError: it is not JSON, or does not validate.
         """
         if self.endpoint.body is None:
             return None
-        self.received, self._is_long = await read_body(self.request, self.endpoint.body)
+        settings = self.worker.settings
+        self.received, self._is_long = await read_body(
+            self.request, self.endpoint.body, settings.max_body_bytes, settings.body_timeout
+        )
         return self.received
 
     def named(self, job_id: str) -> str:
@@ -136,6 +143,8 @@ class Call:
             InferError: as :meth:`pyggml.LLM.chat`.
             ClientGone: the client left meanwhile.
         """
+        self._require_at_most("messages", len(messages), self.worker.settings.max_messages)
+        self._require_at_most("choices", n, self.worker.settings.max_choices)
 
         def streams() -> list[AsyncChatStream]:
             params = served.choices(sampling, n, self.worker.settings.request_timeout)
@@ -165,6 +174,7 @@ class Call:
             InferError: as :meth:`pyggml.LLM.generate`.
             ClientGone: the client left meanwhile.
         """
+        self._require_at_most("choices", n * len(prompts), self.worker.settings.max_choices)
 
         def streams() -> list[AsyncStream]:
             params = served.choices(sampling, n, self.worker.settings.request_timeout)
@@ -186,6 +196,12 @@ class Call:
         """Ends what the call has started soon; its answers then end as cancelled."""
         for generation in self.generations:
             generation.cancel()
+
+    def stop(self) -> None:
+        """Has the call answer that the server is stopping, unless its answer has begun."""
+        if self._status is None and self._task is not None:
+            self._is_stopped = True
+            self._task.cancel()
 
     async def aside(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Calls something that may take a while, such as tokenizing a long text, in a thread."""
@@ -223,7 +239,8 @@ class Call:
 
     def failed(self, error: Exception) -> Failure:
         """What an exception means. The observers hear of it."""
-        self._failure = failure_of(error)
+        is_stopping = self.worker.is_draining and isinstance(error, ClosedError)
+        self._failure = STOPPING if is_stopping else failure_of(error)
         if self._failure.status >= 500:
             self.worker.observer.failed(self, error)
         return self._failure
@@ -243,13 +260,23 @@ class Call:
 
     async def _answer(self) -> Response:
         try:
+            self.worker.admit(self)
             return await self.endpoint.handler(self, await self.body())
         except ClientGone:
             raise
+        except asyncio.CancelledError:
+            if not self._is_stopped:
+                raise
+            if self._task is not None and sys.version_info >= (3, 11):
+                self._task.uncancel()
+            return refusal(self.protocol, self.failed(RequestError(STOPPING)))
         except Exception as error:
-            failure = self.failed(error)
-            retry = {} if failure.retry_after_s is None else {"Retry-After": str(failure.retry_after_s)}
-            return JSONResponse(self.protocol.error_body(failure), failure.status, headers=retry)
+            return refusal(self.protocol, self.failed(error))
+
+    def _require_at_most(self, what: str, number: int, limit: int) -> None:
+        if number > limit:
+            message = f"{number} {what} are more than the {limit} that this server allows in one request"
+            raise RequestError(Failure(400, "invalid", message, f"too_many_{what}"))
 
     async def _submitted(
         self, served: Served, streams: Callable[[], Sequence[AsyncStream] | Sequence[AsyncChatStream]]
@@ -326,6 +353,18 @@ class Route:
             except ClientGone:
                 return
             await response(scope, receive, send)
+
+
+def refusal(protocol: Protocol, failure: Failure) -> Response:
+    """A failure as an answer, in the words of a protocol."""
+    headers = {}
+    if failure.retry_after_s is not None:
+        headers["Retry-After"] = str(failure.retry_after_s)
+    if failure.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    if failure is STOPPING:
+        headers["Connection"] = "close"
+    return JSONResponse(protocol.error_body(failure), failure.status, headers=headers)
 
 
 def _request_id(given: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -57,6 +58,15 @@ class Failure:
     problems: tuple[Problem, ...] = field(default=())
     retry_after_s: int | None = None
 
+    def __post_init__(self) -> None:
+        """Shortens messages that quote what a client sent, however much that was."""
+        if len(self.message) > _MAX_MESSAGE:
+            object.__setattr__(self, "message", f"{self.message[:_MAX_MESSAGE]}...")
+
+
+_MAX_MESSAGE = 4000
+_MAX_PROBLEMS = 20
+_MAX_NAME = 200
 
 # The first class that fits; subclasses stand before their bases.
 _KINDS: tuple[tuple[type[BaseException], int, str, str], ...] = (
@@ -81,6 +91,19 @@ _KINDS: tuple[tuple[type[BaseException], int, str, str], ...] = (
 RETRY_AFTER_S = 1
 
 
+#: What requests hear that come, or still run, when the server ends.
+STOPPING = Failure(
+    503, "unavailable", "the server is stopping: send the request again a little later", "stopping", retry_after_s=5
+)
+
+# What clients did not send, and so may quote where the server keeps its files.
+_OF_THE_SERVER = ("not_found", "unavailable", "internal")
+
+# A path, in quotes or not, up to its last part.
+_QUOTED_PATH = re.compile(r"""(['"`])(?:~|\.{0,2})/(?:(?:(?!\1).)*/)?(?=(?:(?!\1).)+\1)""")
+_PATH = re.compile(r"""(?<![\w/.:~'"`])(?:~|\.{0,2})/(?:[^\s'"`/:,;()]+/)*""")
+
+
 def failure_of(error: BaseException) -> Failure:
     """The failure that an exception means."""
     if isinstance(error, RequestError):
@@ -89,11 +112,23 @@ def failure_of(error: BaseException) -> Failure:
         return _invalid_body(error)
     for cls, status, kind, code in _KINDS:
         if isinstance(error, cls):
-            return Failure(status, kind, str(error), code, retry_after_s=RETRY_AFTER_S if status == 429 else None)
+            message = without_paths(str(error)) if kind in _OF_THE_SERVER else str(error)
+            return Failure(status, kind, message, code, retry_after_s=RETRY_AFTER_S if status == 429 else None)
     return Failure(500, "internal", "the server failed; its log says how", "internal_error")
 
 
+def without_paths(message: str) -> str:
+    """A message that names files without saying where they are."""
+    return _PATH.sub("", _QUOTED_PATH.sub(r"\1", message))
+
+
 def _invalid_body(error: ValidationError) -> Failure:
-    problems = tuple(Problem(".".join(map(str, each["loc"])), each["msg"]) for each in error.errors(include_url=False))
+    found = error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_PROBLEMS]
+    problems = tuple(Problem(".".join(map(_name, each["loc"])), each["msg"]) for each in found)
     message = "; ".join(f"{each.field}: {each.message}" if each.field else each.message for each in problems)
     return Failure(400, "invalid", message, param=problems[0].field if len(problems) == 1 else "", problems=problems)
+
+
+def _name(part: int | str) -> str:
+    """A part of a field's place: a name of ours, an index, or a key of the client's, however long."""
+    return f"{part!s:.{_MAX_NAME}}"

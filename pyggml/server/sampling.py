@@ -8,11 +8,14 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, create_model
+from pydantic import AliasChoices, create_model
 from pydantic import Field as BodyField
 
 from pyggml import SamplingParams
 from pyggml.options import Field, fields_of
+from pyggml.server.bodies import Body
+
+__all__ = ["Body", "Sampling", "given"]
 
 # Those that every protocol spells in its own way, or that make no sense over HTTP.
 _OWN_WAYS = (
@@ -36,12 +39,6 @@ _MINUS_ONE: Mapping[str, Any] = {
     "dry_penalty_last_n": _TABLE["dry_penalty_last_n"].high,
 }
 _N_SEEDS = int(_TABLE["seed"].high) + 1
-
-
-class Body(BaseModel):
-    """A body whose unknown fields are ignored, as the API's own server ignores them."""
-
-    model_config = ConfigDict(extra="ignore", populate_by_name=True, protected_namespaces=())
 
 
 def _fields() -> dict[str, Any]:

@@ -77,10 +77,12 @@ class Settings:
         api_key_file: file with the keys of which requests must have one, a line each.
         request_timeout: seconds after which a request ends with what it has. None: never.
         header_timeout: seconds that a client may take to send a request's headers.
-        body_timeout: seconds that a client may pause while it sends a body.
+        body_timeout: seconds that a client may take to send a body, beyond what 10 kB/s need.
+        send_timeout: seconds after which a client that reads nothing of its answer is cut off.
         keep_alive_timeout: seconds after which a connection without requests is closed.
         drain_timeout: seconds that running requests have to end after SIGTERM.
         ping_s: seconds of silence after which a stream gets a comment, so that proxies keep it open.
+        max_connections: maximum number of open connections; those without a request make room for new ones.
         max_body_bytes: size of the largest body that is read.
         max_header_bytes: size of the largest headers that are read.
         max_messages: maximum number of messages in a conversation.
@@ -122,9 +124,11 @@ class Settings:
     request_timeout: Annotated[float | None, _SECONDS_OR_NEVER] = 3600.0
     header_timeout: Annotated[float, _SECONDS] = 10.0
     body_timeout: Annotated[float, _SECONDS] = 30.0
+    send_timeout: Annotated[float, _SECONDS] = 30.0
     keep_alive_timeout: Annotated[float, _SECONDS] = 75.0
     drain_timeout: Annotated[float, Field(0)] = 30.0
     ping_s: Annotated[float, _SECONDS] = 15.0
+    max_connections: Annotated[int, Field(1, 2**31 - 1)] = 1000
     max_body_bytes: Annotated[int, Field(1024, 2**40)] = 8 * 2**20
     max_header_bytes: Annotated[int, Field(1024, 2**30)] = 64 * 2**10
     max_messages: Annotated[int, Field(1, 2**31 - 1)] = 4096

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from pyggml.server.failures import Failure, RequestError
+from pyggml.server.failures import STOPPING, Failure, RequestError
+from pyggml.server.guard import Keys
 from pyggml.server.models import Models
 from pyggml.server.observer import Observer
 from pyggml.server.settings import Settings
@@ -43,20 +46,92 @@ class Jobs:
         return call is not None
 
 
+class Calls:
+    """The running calls."""
+
+    def __init__(self) -> None:
+        self._running: set[Call] = set()
+        self._are_over: asyncio.Event | None = None
+
+    def enter(self, call: Call) -> None:
+        """Adds a call."""
+        self._running.add(call)
+
+    def leave(self, call: Call) -> None:
+        """Forgets a call that has ended."""
+        self._running.discard(call)
+        if self._are_over is not None and not self._running:
+            self._are_over.set()
+
+    async def over(self, limit_s: float) -> bool:
+        """Waits until none is running, but no longer than ``limit_s`` seconds. Returns whether none is."""
+        self._are_over = asyncio.Event()
+        if not self._running:
+            self._are_over.set()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._are_over.wait(), limit_s)
+        return not self._running
+
+    def stop(self) -> None:
+        """Has those answer at once that have not begun to."""
+        for call in list(self._running):
+            call.stop()
+
+
 class Worker:
     """Models, and those who watch.
 
     Attributes:
         settings: what the server was told.
         models: the models that it offers.
+        keys: lets requests in.
+        calls: what is running.
         jobs: the calls that others may cancel.
         observer: hears of every call.
         created: when it was made, in seconds since 1970.
+        is_draining: whether it ends soon, and takes nothing new.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.observer = Observer()
         self.models = Models(settings, self.observer)
+        self.keys = Keys(settings.read_api_keys())
+        self.calls = Calls()
         self.jobs = Jobs()
         self.created = int(time.time())
+        self.is_draining = False
+
+    def admit(self, call: Call) -> None:
+        """Lets a call in.
+
+        Raises:
+            RequestError: 401, it needs a key; 503, the server is stopping.
+        """
+        if call.endpoint.is_open:
+            return
+        self.keys.check(call.request.headers)
+        if self.is_draining:
+            raise RequestError(STOPPING)
+        self.calls.enter(call)
+
+    def why_not_ready(self) -> str | None:
+        """Why a request would have to wait or be refused; None: it would not."""
+        return STOPPING.message if self.is_draining else self.models.why_not_ready()
+
+    async def drain(self, limit_s: float) -> None:
+        """Takes nothing new, lets what runs end, and after a limit ends it; every call gets an answer.
+
+        Args:
+            limit_s: seconds that calls have to end by themselves.
+        """
+        self.is_draining = True
+        if await self.calls.over(limit_s):
+            return
+        self.calls.stop()
+        await self.models.aclose()  # which streams hear of
+        await self.calls.over(_LAST_WORDS_S)
+
+
+# What calls need to say that they were ended.
+_LAST_WORDS_S = 2.0

@@ -110,7 +110,7 @@ async def health(call: Call, body: None) -> Response:  # noqa: ARG001
 
 async def ready(call: Call, body: None) -> Response:  # noqa: ARG001
     """Says whether the first model is loaded and its queue has room; 503 if not."""
-    reason = call.worker.models.why_not_ready()
+    reason = call.worker.why_not_ready()
     return JSONResponse({"ready": reason is None, "reason": reason}, 200 if reason is None else 503)
 
 
