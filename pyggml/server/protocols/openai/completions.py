@@ -148,10 +148,7 @@ async def _events(
 def _echoes(served: Served, prompts: Sequence[str | list[int]]) -> list[_Echo]:
     tokenizer = served.llm.tokenizer
     return [
-        (each, tokenizer.encode(each))
-        if isinstance(each, str)
-        else (tokenizer.decode(each, remove_special=False), each)
-        for each in prompts
+        (each, tokenizer.encode(each)) if isinstance(each, str) else (tokenizer.decode(each), each) for each in prompts
     ]
 
 

@@ -122,16 +122,22 @@ class Generating(Sampling):
         """
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options", "it is only for stream=true")
-        stop = [self.stop] if isinstance(self.stop, str) else self.stop
         own = {"max_tokens": _first(self.max_tokens, self.n_predict)} | own
         return given(
             self,
             **own,
             **self._form(),
-            stop=[each for each in stop or () if each],  # others take "" for nothing
+            stop=self._stop,
             stop_token_ids=self.stop_token_ids,
             logit_bias=None if self.logit_bias is None else _bias(self.logit_bias, served),
         )
+
+    @property
+    def _stop(self) -> list[str] | None:
+        if self.stop is None:
+            return None
+        strings = [self.stop] if isinstance(self.stop, str) else self.stop
+        return [each for each in strings if each]  # others take "" for nothing
 
     def _form(self) -> dict[str, Any]:
         """The form of the answer, which the request may have named in several ways."""
