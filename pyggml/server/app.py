@@ -19,6 +19,7 @@ from pyggml.server import call, page
 from pyggml.server.failures import Failure
 from pyggml.server.guard import Guard
 from pyggml.server.protocol import Protocol
+from pyggml.server.protocols.anthropic import ANTHROPIC
 from pyggml.server.protocols.execute import EXECUTE
 from pyggml.server.protocols.openai import OPENAI
 from pyggml.server.protocols.responses import RESPONSES
@@ -27,7 +28,7 @@ from pyggml.server.settings import Settings
 from pyggml.server.worker import Worker
 
 #: Every language, in the order of the documentation.
-PROTOCOLS: tuple[Protocol, ...] = (OPENAI, RESPONSES, EXECUTE, TEXT)
+PROTOCOLS: tuple[Protocol, ...] = (OPENAI, RESPONSES, ANTHROPIC, EXECUTE, TEXT)
 
 
 def create_app(settings: Settings | None = None) -> Starlette:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import json
 import re
@@ -40,6 +41,8 @@ D = TypeVar("D", Completion, ChatCompletion)
 
 #: The client's own id of a request, and ours.
 REQUEST_ID = "x-request-id"
+# Where Anthropic's clients look for it.
+_ANTHROPICS_REQUEST_ID = "request-id"
 
 # What a log or a header may repeat: visible, and no longer than anybody's ids are.
 _PLAIN_ID = re.compile(r"[!-~]{1,128}")
@@ -227,9 +230,11 @@ class Call:
 
     def events(self, events: AsyncIterator[Event]) -> Response:
         """Streams server-sent events. What goes wrong on the way is the last one."""
+        ping = self.protocol.ping
         return EventSourceResponse(
             self._as_sent(events),
             ping=self.worker.settings.ping_s,
+            ping_message_factory=None if ping is None else lambda: _sent(ping),
             headers={"X-Accel-Buffering": "no", "Cache-Control": "no-cache"},
         )
 
@@ -240,7 +245,8 @@ class Call:
     def failed(self, error: Exception) -> Failure:
         """What an exception means. The observers hear of it."""
         is_stopping = self.worker.is_draining and isinstance(error, ClosedError)
-        self._failure = STOPPING if is_stopping else failure_of(error)
+        failure = STOPPING if is_stopping else failure_of(error)
+        self._failure = dataclasses.replace(failure, request_id=self.id)
         if self._failure.status >= 500:
             self.worker.observer.failed(self, error)
         return self._failure
@@ -254,7 +260,8 @@ class Call:
             ClientGone: nobody reads an answer.
         """
         response = await self._answer()
-        response.headers.setdefault(REQUEST_ID, self.id)
+        for name in (REQUEST_ID, _ANTHROPICS_REQUEST_ID):
+            response.headers.setdefault(name, self.id)
         self._status = response.status_code
         return response
 
@@ -296,12 +303,12 @@ class Call:
         self._is_streaming = True
         try:
             async for event in events:
-                yield ServerSentEvent(event.data, event=event.name or None, sep="\n")
+                yield _sent(event)
         except Exception as error:
             failure = self.failed(error)
             make = self.protocol.error_event
             last = make(failure) if make else Event(json.dumps(self.protocol.error_body(failure)), "error")
-            yield ServerSentEvent(last.data, event=last.name or None, sep="\n")
+            yield _sent(last)
         self._is_streaming = False  # which it stays when the client leaves
 
     async def _as_lines(self, values: AsyncIterator[Any]) -> AsyncIterator[bytes]:
@@ -369,6 +376,10 @@ def refusal(protocol: Protocol, failure: Failure) -> Response:
 
 def _request_id(given: str) -> str:
     return given if _PLAIN_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def _sent(event: Event) -> ServerSentEvent:
+    return ServerSentEvent(event.data, event=event.name or None, sep="\n")
 
 
 def _line(value: Any) -> bytes:

@@ -48,6 +48,7 @@ class Failure:
         param: the field that is wrong; "" if none or several.
         problems: what is wrong with each field, for bodies that do not validate.
         retry_after_s: when to try again; None: no advice.
+        request_id: names the request in logs and answers; "" where it never became a call.
     """
 
     status: int
@@ -57,6 +58,7 @@ class Failure:
     param: str = ""
     problems: tuple[Problem, ...] = field(default=())
     retry_after_s: int | None = None
+    request_id: str = ""
 
     def __post_init__(self) -> None:
         """Shortens messages that quote what a client sent, however much that was."""

@@ -70,6 +70,16 @@ class Generation(Generic[C, D]):
         """The whole choices, once all have ended, which :meth:`aclose` sees to."""
         return [stream.completion for stream in self._streams]  # type: ignore[misc]
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the first prompt in tokens, once a chunk of its first choice has come."""
+        return self._streams[0].prompt_tokens
+
+    @property
+    def cached_tokens(self) -> int:
+        """Number of that prompt's tokens that came from the cache, likewise."""
+        return self._streams[0].cached_tokens
+
     def cancel(self) -> None:
         """Ends all choices soon; their last chunks then have ``finish_reason="cancelled"``."""
         for stream in self._streams:

@@ -22,7 +22,7 @@ class Endpoint:
     """One method of one path.
 
     Attributes:
-        method: "GET" or "POST".
+        method: "GET", "POST" or "DELETE".
         path: such as "/v1/models/{name:path}".
         handler: answers a call.
         summary: one line that says what it does.
@@ -32,7 +32,7 @@ class Endpoint:
         is_open: whether it needs no key.
     """
 
-    method: Literal["GET", "POST"]
+    method: Literal["GET", "POST", "DELETE"]
     path: str
     handler: Handler
     summary: str
@@ -64,9 +64,11 @@ class Protocol:
         endpoints: what it offers.
         error_body: the JSON of a failure, as this protocol's clients expect it.
         error_event: the last event of a stream that fails; None: an event "error" with :attr:`error_body`.
+        ping: what fills a silent stream of events; None: a comment.
     """
 
     name: str
     endpoints: Sequence[Endpoint]
     error_body: Callable[[Failure], Any]
     error_event: Callable[[Failure], Event] | None = None
+    ping: Event | None = None
