@@ -34,7 +34,7 @@ from typing import (
 )
 
 from pyggml._answering import meant_by
-from pyggml._checks import UINT32_MAX, choice, finite, flag, integer
+from pyggml._checks import UINT32_MAX, choice, finite, flag, integer, refused, shown
 
 _P = ParamSpec("_P")
 _Options = TypeVar("_Options")
@@ -55,6 +55,7 @@ class Field:
         letter: short name of the command's option, as in ``-c`` or ``-ngl``: that of llama-cli.
         hidden: commands that generate have no option for it.
         sampler: the sampler that any value but the default turns on.
+        is_size: it is a number of bytes, for which texts may say 12GB.
         without: what says here what -1, 0 or None says in other libraries, such as "no limit": for messages.
         name: the field's name.
         other_names: what users of other libraries call it (in the class's ``HABITS``).
@@ -70,6 +71,7 @@ class Field:
     letter: str = ""
     hidden: bool = False
     sampler: str = ""
+    is_size: bool = False
     without: str = ""
     name: str = ""
     other_names: tuple[str, ...] = ()
@@ -91,6 +93,8 @@ class Field:
         """
         if (value is None and types.NoneType in self.types) or (isinstance(value, str) and value in self.words):
             return value
+        if self.is_size and isinstance(value, str):
+            raise refused(f"{self.name} must be a number of bytes, such as 512MB or 12GiB, not {shown(value)}")
         if int in self.types:
             return integer(self.name, value, self.low, self.high, self.without and f"; {self.without}")
         if float in self.types:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _COUNTS = ("", " thousand", " million", " billion", " trillion")
 
@@ -15,6 +17,20 @@ def scaled(n: float) -> str:
 def bytes_text(n: float) -> str:
     """``3_812_000`` is "3.81 MB"."""
     return f"{scaled(n)}B"
+
+
+def bytes_of(text: str) -> int:
+    """``"3.81 MB"`` is 3_810_000 and ``"1GiB"`` 1_073_741_824.
+
+    Raises:
+        ValueError: it is no size.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(?:([kmgtp])(i?))?b?", text.strip(), re.IGNORECASE)
+    if found is None:
+        raise ValueError(f"{text!r} is no size such as 512MB or 12GiB")
+    number, prefix, is_binary = found.groups()
+    power = [each.lower() for each in _PREFIXES].index((prefix or "").lower())
+    return round(float(number) * float(1024 if is_binary else 1000) ** power)
 
 
 def count_text(n: float) -> str:

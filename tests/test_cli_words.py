@@ -123,6 +123,7 @@ def test_a_line_for_llama_cli() -> None:
 def test_a_letter_means_the_same_everywhere(command: str) -> None:
     """What the letters mean is what llama-cli and llama-bench mean by them."""
     meanings = {
+        "-a": "--alias",
         "-m": "--model",
         "-hf": "--hf-repo",
         "-p": "--prompt",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,7 +48,7 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses the command line; of options, suggests only those that there are."""
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, _with_dashes(args))
         except click.NoSuchOption as error:
             options = [param for param in super().get_params(ctx) if isinstance(param, click.Option)]
             known = {name.lstrip("-"): name for option in options for name in (*option.opts, *option.secondary_opts)}
@@ -90,6 +91,12 @@ class _Answered(click.Option):
         if opts.get(self.name) != name:
             return None, args
         raise _refusal(name, self._answer, ctx)
+
+
+def _with_dashes(args: Sequence[str]) -> list[str]:
+    """Arguments in which options such as ``--n_ctx``, as vLLM and llama-cpp-python spell them, have our spelling."""
+    end = args.index("--") if "--" in args else len(args)
+    return [re.sub(r"^--[\w-]+", lambda name: name[0].replace("_", "-"), arg) for arg in args[:end]] + [*args[end:]]
 
 
 def _refusal(option: str, answer: str, ctx: click.Context) -> click.UsageError:

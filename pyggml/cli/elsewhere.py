@@ -141,6 +141,7 @@ _OPTIONS = {
 }
 
 _DESTINATION = "OUT is an argument: "
+_CORS = "not needed: --cors-origins says whose pages may ask"
 _CPU = "--device cpu computes without a GPU; otherwise all layers are on it"
 
 # The same for single commands, before those above.
@@ -181,6 +182,55 @@ _OPTIONS_OF = {
         "-f --file": "the text is an argument: pyggml perplexity TEXT",
         "--chunks": "--n-chunks N is the number of chunks to read",
         "-ngl --n-gpu-layers --gpu-layers": _CPU,
+    },
+    "serve": {
+        "--api-key": "on the command line everybody on the machine would see it: put it in a file and name that with "
+        "--api-key-file FILE, or set PYGGML_API_KEY",
+        "-p --prompt -f --file": "requests bring their prompts",
+        "-sys --system --system-prompt -spf --system-prompt-file -sysf": "requests bring their system messages",
+        "--threads-http": "not needed: one event loop serves all connections",
+        "--workers --data-parallel-size": "one process serves; a proxy may stand before several",
+        "--metrics --no-metrics": "not needed: /metrics is always there",
+        "--props": "not needed: /props is always there, to be read",
+        "--slots --no-slots --slot-save-path -sps --slot-prompt-similarity": "there are no slots: -np N is the number "
+        "of requests computed together, and /metrics shows how busy the server is",
+        "--embedding --embeddings --rerank --reranking --task --runner": "not needed: every model embeds and reranks",
+        "--pooling": "not needed: it is read from the model",
+        "-cb --cont-batching -nocb --no-cont-batching": "not needed: requests that are there are computed together",
+        "--jinja --no-jinja --skip-chat-parsing --chat-template-content-format": "not needed: the model's template is "
+        "used, or that of --chat-template, and answers are parsed by it",
+        "--chat-template-file": "--chat-template takes a file, too",
+        "--chat-template-kwargs --default-chat-template-kwargs": "requests bring their chat_template_kwargs",
+        "-rea --reasoning --reasoning-format --reasoning-budget --reasoning-effort --think": "requests say how much "
+        "models think",
+        "--enable-auto-tool-choice --tool-call-parser --reasoning-parser --enable-reasoning": "not needed: the model's "
+        "template says how it calls tools and reasons",
+        "--ssl-key-file --ssl-cert-file --ssl-keyfile --ssl-certfile --ssl-ca-certs": "TLS is for a proxy before the "
+        "server: docs/server.md shows one",
+        "--no-webui --no-ui": "--no-page leaves the page out",
+        "--path --media-path": "no files are served; --no-page leaves the page out",
+        "--ui-config --webui-config --tools --agent -ag": "the page has its settings in the browser, and no tools",
+        "--cors-methods --cors-headers --cors-credentials": _CORS,
+        "--allowed-methods --allowed-headers --allow-credentials": _CORS,
+        "-v --verbose --log-verbose": "--log-level debug",
+        "-lv --verbosity --log-verbosity": "--log-level LEVEL says how much is logged",
+        "--log-disable --disable-log-requests --disable-uvicorn-access-log": "--log-level warning leaves requests out",
+        "--log-jsonl": "--log-format json",
+        "--log-file": "the log goes to standard error: '2> FILE' keeps it",
+        "--enable-log-requests --enable-log-outputs --log-prompts-dir": "--log-prompts logs prompts and answers too",
+        "--models-dir --models-preset": "several models are arguments, pyggml serve MODEL MODEL, or tables of a file "
+        "for --config FILE",
+        "--models-autoload --no-models-autoload --sleep-idle-seconds --keep-alive --keepalive": "models are loaded "
+        "when they are asked for, and stay until --max-memory SIZE or --max-loaded-models N makes them leave",
+        "--cache-prompt": "not needed: beginnings that prompts share are kept",
+        "--no-cache-prompt --no-enable-prefix-caching": "--no-prefix-cache",
+        "--cache-reuse --cache-ram -cram --ctx-checkpoints -ctxcp --swa-checkpoints --kv-unified -kvu": "not needed: "
+        "all requests have one cache, which keeps what prompts begin with",
+        "--max-concurrent-requests": "-np N are computed together, and --max-queue N wait",
+        "--n-probs --logprobs": "requests ask for logprobs",
+        "--no-stream --stream": "requests say whether they are answered in a stream",
+        "--uds --reuse-port --reload": "there is no such option: --host and --port say where it listens",
+        "--interrupt-requests": "not needed: requests do not interrupt each other",
     },
     "inspect": {"-e": "--estimate shows how much memory the model takes"},
     "bench": {

@@ -5,13 +5,28 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from pyggml.server.settings import LOADING, ModelSpec, Settings
+from pyggml.server.configuration import Given, from_text
+from pyggml.server.environment import hints
+from pyggml.server.reading import read_settings
+from pyggml.server.settings import LOAD_DEFAULTS, LOADING, SERVING, ModelSpec, Settings
 
 if TYPE_CHECKING:
     from pyggml.server.app import create_app
     from pyggml.server.running import run
 
-__all__ = ["LOADING", "ModelSpec", "Settings", "create_app", "run"]
+__all__ = [
+    "LOADING",
+    "LOAD_DEFAULTS",
+    "SERVING",
+    "Given",
+    "ModelSpec",
+    "Settings",
+    "create_app",
+    "from_text",
+    "hints",
+    "read_settings",
+    "run",
+]
 
 # What needs packages of the extra. The rest does without, so that the command's help does.
 _OF_THE_EXTRA = {"create_app": "pyggml.server.app", "run": "pyggml.server.running"}
@@ -26,6 +41,8 @@ if not TYPE_CHECKING:  # a type checker would take every name for one of these
         try:
             return getattr(importlib.import_module(_OF_THE_EXTRA[name]), name)
         except ModuleNotFoundError as error:
+            if (error.name or "").startswith("pyggml"):
+                raise
             from pyggml import MissingPackageError
 
             raise MissingPackageError(

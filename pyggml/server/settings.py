@@ -51,11 +51,13 @@ class ModelSpec:
     sampling: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.source, (str, type(None))):
+            raise pyggml.InvalidParameterError(f"a model's source must be a string, not {self.source!r:.200}")
         _set(self, aliases=_texts("aliases", self.aliases))
         for name in (*self.aliases, *([] if self.name is None else [self.name])):
             if not isinstance(name, str) or not name.strip() or name == "default":
                 raise pyggml.InvalidParameterError(
-                    f"a model cannot be called {name!r}: a name has characters, and 'default' always is the first model"
+                    f"a model cannot be called {name!r:.200}: a name has characters, and 'default' is the first model"
                 )
         check_load(self.load)
         check_sampling(self.sampling)
@@ -75,7 +77,7 @@ class Settings:
         root_path: path under which a proxy offers the server, such as /llm.
         api_keys: the keys of which requests must have one, besides those in ``api_key_file``. (): none is asked for.
         api_key_file: file with the keys of which requests must have one, a line each.
-        request_timeout: seconds after which a request ends with what it has. None: never.
+        request_timeout: seconds after which a request ends with what it has; none: never.
         header_timeout: seconds that a client may take to send a request's headers.
         body_timeout: seconds that a client may take to send a body, beyond what 10 kB/s need.
         send_timeout: seconds after which a client that reads nothing of its answer is cut off.
@@ -83,7 +85,7 @@ class Settings:
         drain_timeout: seconds that running requests have to end after SIGTERM.
         ping_s: seconds of silence after which a stream gets a comment, so that proxies keep it open.
         max_connections: maximum number of open connections; those without a request make room for new ones.
-        max_body_bytes: size of the largest body that is read.
+        max_body_bytes: size of the largest body that is read, such as 8MB.
         max_header_bytes: size of the largest headers that are read.
         max_messages: maximum number of messages in a conversation.
         max_tokens_limit: maximum number of tokens that a request may ask for. None: what the context has room for.
@@ -101,9 +103,9 @@ class Settings:
     HABITS: ClassVar[Mapping[str, str]] = {
         "api_prefix": "root_path",
         "timeout": "request_timeout",
+        "allowed_origins": "cors_origins",
         "models_max": "max_loaded_models",
         "sse_ping_interval": "ping_s",
-        "allowed_origins": "cors_origins",
         "webui": "page",
         "ui": "page",
         "max_request_size": "max_body_bytes",
@@ -111,7 +113,7 @@ class Settings:
         "timeout_keep_alive": "keep_alive_timeout",
         "timeout_graceful_shutdown": "drain_timeout",
     }
-    LISTED_BY: ClassVar[str] = "help(pyggml.server.Settings)"
+    LISTED_BY: ClassVar[str] = "'pyggml serve --help'"
 
     models: Annotated[tuple[ModelSpec, ...], Field(hidden=True)] = ()
     load: Annotated[Mapping[str, Any], Field(hidden=True)] = field(default_factory=dict)
@@ -129,13 +131,13 @@ class Settings:
     drain_timeout: Annotated[float, Field(0)] = 30.0
     ping_s: Annotated[float, _SECONDS] = 15.0
     max_connections: Annotated[int, Field(1, 2**31 - 1)] = 1000
-    max_body_bytes: Annotated[int, Field(1024, 2**40)] = 8 * 2**20
-    max_header_bytes: Annotated[int, Field(1024, 2**30)] = 64 * 2**10
+    max_body_bytes: Annotated[int, Field(1024, 2**40, is_size=True)] = 8 * 2**20
+    max_header_bytes: Annotated[int, Field(1024, 2**30, is_size=True)] = 64 * 2**10
     max_messages: Annotated[int, Field(1, 2**31 - 1)] = 4096
     max_tokens_limit: Annotated[int | None, Field(1, 2**31 - 1, without="None is no limit but the context's")] = None
     max_choices: Annotated[int, Field(1, 2**31 - 1)] = 128
     max_loaded_models: Annotated[int | None, Field(1, 2**31 - 1, without="None is no limit")] = None
-    max_memory: Annotated[int | None, Field(1, 2**63 - 1, without="None is what is free")] = None
+    max_memory: Annotated[int | None, Field(1, 2**63 - 1, is_size=True, without="None is what is free")] = None
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     log_level: LogLevel = "info"
@@ -151,7 +153,7 @@ class Settings:
         if self.api_key_file is not None:
             _set(self, api_key_file=Path(self.api_key_file))
         for key in self.api_keys:
-            _check_key(key, "api_keys")
+            check_key(key, "api_keys")
         for model in self.models or (ModelSpec(),):
             check_load(self.load_options(model))
             check_sampling(self.sampling_options(model))
@@ -173,6 +175,10 @@ class Settings:
         return self.api_keys if self.api_key_file is None else (*self.api_keys, *_keys_in(self.api_key_file))
 
 
+#: The options that servers have of their own. The others in :class:`Settings` come from tables of theirs.
+SERVING = {name: each for name, each in fields_of(Settings).items() if not each.hidden}
+
+
 def check_load(options: Mapping[str, Any]) -> None:
     """Checks options of :func:`pyggml.load`.
 
@@ -190,7 +196,7 @@ def check_sampling(options: Mapping[str, Any]) -> None:
         InvalidParameterError: one is invalid, or there is none of that name.
     """
     require_known(SamplingParams, options, known=SAMPLING)
-    SamplingParams(**options)
+    SamplingParams(**{"temperature": 1.0, **options})  # others ask for one, which the model may bring
 
 
 def _set(settings: object, **fields: object) -> None:
@@ -228,11 +234,15 @@ def _keys_in(path: Path) -> list[str]:
     if not keys:
         raise pyggml.InvalidParameterError(f"the api_key_file {path} has no key: it needs one in each line")
     for number, key in keys:
-        _check_key(key, f"line {number} of {path}")
+        check_key(key, f"line {number} of {path}")
     return [key for _, key in keys]
 
 
-def _check_key(key: str, where: str) -> None:
-    """Refuses what no header can carry; says nothing of the key, which is a secret."""
+def check_key(key: str, where: str) -> None:
+    """Refuses a key that no header can carry, without showing it: it is a secret.
+
+    Raises:
+        InvalidParameterError: it cannot be a key.
+    """
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise pyggml.InvalidParameterError(f"{where}: a key has printable ASCII characters and no spaces")

@@ -1,0 +1,9 @@
+"""``python -m pyggml.server``: the command ``pyggml serve``."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+sys.argv.insert(1, "serve")
+runpy.run_module("pyggml", run_name="__main__", alter_sys=True)
