@@ -82,6 +82,8 @@ def test_it_continues_a_text(url: str, llm: pyggml.LLM) -> None:
         assert found["usage"]["completion_tokens"] == 8
     chunks = streamed(url, stream_options={"include_usage": True})
     assert texts(chunks, 1) == [expected.text]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 2) + ["length"]
+    assert chunks[-2]["choices"][0]["text"] == ""
     assert chunks[-1]["choices"] == []
     assert chunks[-1]["usage"]["total_tokens"] == expected.prompt_tokens + 8
 
@@ -111,7 +113,7 @@ def test_logprobs(url: str, llm: pyggml.LLM) -> None:
     assert logprobs["token_logprobs"] == pytest.approx([each.logprob for each in expected], abs=0.05)
     assert [len(top) for top in logprobs["top_logprobs"]] == [2] * 8
     assert completed(url, logprobs=0)["choices"][0]["logprobs"]["top_logprobs"] is None
-    pieces = [chunk["choices"][0]["logprobs"] for chunk in streamed(url, logprobs=2)]
+    pieces = [chunk["choices"][0]["logprobs"] for chunk in streamed(url, logprobs=2)[:-1]]
     for name in ("tokens", "text_offset"):
         assert [each for piece in pieces for each in piece[name]] == logprobs[name]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from pyggml import ChatCompletion, Completion
+from pyggml import ChatCompletion, Chunk, Completion
 from pyggml.server.call import Call
 from pyggml.server.generation import Generation
 from pyggml.server.protocol import Event
@@ -38,6 +38,24 @@ class Usage(BaseModel):
 def event(value: Any) -> Event:
     """An event with JSON."""
     return Event(_encode(value))
+
+
+def pieces(chunk: Chunk, form: dict[str, Any], nothing: dict[str, Any]) -> Iterator[Event]:
+    """The events of a chunk. How the answer ended comes after its last text, in a chunk of its own, as OpenAI sends it.
+
+    Args:
+        chunk: the chunk.
+        form: its form.
+        nothing: what a choice has in place of news: an empty delta or text.
+    """
+    choice = form["choices"][0]
+    reason = choice["finish_reason"]
+    if chunk.logprobs or any(choice[name] for name in nothing):
+        choice["finish_reason"] = None
+        yield event(form)
+    if reason is not None:
+        end = {**choice, **nothing, "logprobs": None, "finish_reason": reason}
+        yield event({**form, "choices": [end]})
 
 
 def envelope(call: Call, generation: Generation[Any, Any], prefix: str) -> dict[str, Any]:

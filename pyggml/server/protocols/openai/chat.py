@@ -14,7 +14,7 @@ from pyggml.server.call import Call
 from pyggml.server.generation import Generation
 from pyggml.server.protocol import Endpoint, Event
 from pyggml.server.protocols.openai import legacy
-from pyggml.server.protocols.openai.answers import DONE, Usage, envelope, event, respond, timings, usage, whole
+from pyggml.server.protocols.openai.answers import DONE, Usage, envelope, event, pieces, respond, timings, usage, whole
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.protocols.openai.messages import in_our_form
 from pyggml.server.protocols.openai.requests import Generating, TokenLimit
@@ -162,14 +162,9 @@ async def _events(call: Call, generation: Generation[ChatChunk, ChatCompletion],
         yield event(form)
     async for index, chunk in generation:
         form = chunk.to_dict("openai", index=index, **about) | no_usage
-        choice = form["choices"][0]
-        _adapt(choice, "delta", body)
-        reason = choice["finish_reason"]
-        if choice["delta"] or chunk.logprobs:
-            choice["finish_reason"] = None
-            yield event(form)
-        if reason is not None:  # in a chunk of its own, as OpenAI sends it
-            yield event(form | {"choices": [{**choice, "delta": {}, "logprobs": None, "finish_reason": reason}]})
+        _adapt(form["choices"][0], "delta", body)
+        for piece in pieces(chunk, form, {"delta": {}}):
+            yield piece
     if body.wants_usage:
         done = generation.completions
         yield event(form | {"choices": [], "usage": usage(done, body.choices), **timings(done)})

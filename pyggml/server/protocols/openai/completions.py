@@ -15,7 +15,7 @@ from pyggml.server.call import Call
 from pyggml.server.generation import Generation
 from pyggml.server.models import Served
 from pyggml.server.protocol import Endpoint, Event
-from pyggml.server.protocols.openai.answers import DONE, Usage, envelope, event, respond, timings, usage, whole
+from pyggml.server.protocols.openai.answers import DONE, Usage, envelope, event, pieces, respond, timings, usage, whole
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.protocols.openai.requests import MAX_CHOICES, Generating
 
@@ -134,11 +134,10 @@ async def _events(
     lengths = [0] * len(generation)
     async for index, chunk in generation:
         form = chunk.to_dict("openai", index=index, **about) | no_usage
-        choice = form["choices"][0]
-        _adapt(choice, body, lengths[index])
+        _adapt(form["choices"][0], body, lengths[index])
         lengths[index] += len(chunk.text)
-        if chunk.text or chunk.logprobs or chunk.finish_reason:
-            yield event(form)
+        for piece in pieces(chunk, form, {"text": ""}):
+            yield piece
     if body.wants_usage:
         done = generation.completions
         yield event(form | {"choices": [], "usage": usage(done, body.choices), **timings(done)})
