@@ -27,6 +27,8 @@ from pyggml.generation.engine import Engine
 from pyggml.generation.generating import Generating
 from pyggml.importer.convert import Accept
 from pyggml.memory.llm_context import checked_n_ctx, context_options, generates
+from pyggml.memory.planner import taken_by
+from pyggml.memory.search import DeviceMemory
 from pyggml.model import Model
 from pyggml.options import LoadOptions
 from pyggml.recommended import recommended
@@ -50,6 +52,8 @@ class LLM(Owner, Generating, Chatting, Answered):
         tokenizer: converts text to token ids and back; the model's own vocabulary, unless another was given.
         n_ctx: context size in tokens, shared by all running requests.
         n_parallel: number of requests computed together.
+        memory: what model and context take on each device, main memory first; () if the model does not generate, since
+            its contexts come and go.
         family: the model's :class:`~pyggml.families.Family`.
         stop_tokens: token id -> text of each token that ends a generation, the family's most common one first.
         recommended_sampling: the SamplingParams that the model's makers recommend, from ``generation_config.json`` or
@@ -86,6 +90,7 @@ class LLM(Owner, Generating, Chatting, Answered):
         self.n_ctx = checked_n_ctx(model, opened.n_ctx)
         self.n_parallel = options.n_parallel
         self.recommended_sampling = self._recommended_sampling()
+        self.memory: tuple[DeviceMemory, ...] = ()
         self._waits = options.queue_full == "wait"
         self._embedder = Embedder(model, self.tokenizer, n_ctx=self.n_ctx, n_threads=options.n_threads)
         self._own_engine = self._new_engine(options) if generates(model) else None
@@ -94,6 +99,7 @@ class LLM(Owner, Generating, Chatting, Answered):
         context = Context(self.model, **vars(context_options(options, self.n_ctx)))
         reproducible = options.n_parallel == 1 and not options.prefix_cache
         try:
+            self.memory = taken_by(context)
             return Engine(
                 context,
                 self.n_ctx,

@@ -166,6 +166,10 @@ def test_the_shipped_model() -> None:
         require_equal(planned, taken(context))
     with pyggml.load() as llm:
         assert (llm.n_ctx, llm.n_parallel) == (planned.n_ctx, planned.n_parallel)
+        (memory,) = llm.memory
+        assert memory.weights_bytes == planned.weights_bytes
+        assert 0.5 * planned.cache_bytes < memory.cache_bytes <= planned.cache_bytes
+        assert 0.5 * planned.compute_bytes < memory.compute_bytes <= planned.compute_bytes
 
 
 def test_real_widths_without_mmap(lay_wide: Callable[[str], Path]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyggml import embedding, errors
 from pyggml._context_options import ContextOptions, native_options
 from pyggml._ffi import ffi, lib
+from pyggml.context import Context
 from pyggml.files.model_files import ModelFiles
 from pyggml.importer.encoding import require_outtype
 from pyggml.memory.gguf_header import header_of
@@ -94,6 +95,17 @@ class Planner:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def taken_by(context: Context) -> tuple[DeviceMemory, ...]:
+    """What a context and its model take in the engine's buffers, main memory first; the vocabulary is not known.
+
+    Raises:
+        ClosedError: the context was closed.
+    """
+    memory = ffi.new("pyg_memory *")
+    errors.call(lib.pyg_context_memory, context._handle, memory)
+    return device_memories(memory)
 
 
 def device_memories(memory: CData) -> tuple[DeviceMemory, ...]:

@@ -21,6 +21,7 @@ from pyggml.server.guard import Guard
 from pyggml.server.protocol import Protocol
 from pyggml.server.protocols.anthropic import ANTHROPIC
 from pyggml.server.protocols.execute import EXECUTE
+from pyggml.server.protocols.metrics import METRICS
 from pyggml.server.protocols.openai import OPENAI
 from pyggml.server.protocols.responses import RESPONSES
 from pyggml.server.protocols.text import TEXT
@@ -28,7 +29,7 @@ from pyggml.server.settings import Settings
 from pyggml.server.worker import Worker
 
 #: Every language, in the order of the documentation.
-PROTOCOLS: tuple[Protocol, ...] = (OPENAI, RESPONSES, ANTHROPIC, EXECUTE, TEXT)
+PROTOCOLS: tuple[Protocol, ...] = (OPENAI, RESPONSES, ANTHROPIC, EXECUTE, TEXT, METRICS)
 
 
 def create_app(settings: Settings | None = None) -> Starlette:
@@ -49,11 +50,8 @@ def create_app(settings: Settings | None = None) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001
-        await worker.models.start()
-        try:
+        async with worker.running():
             yield
-        finally:
-            await worker.models.aclose()
 
     def refuse(scope: Scope, failure: Failure) -> Response:
         worker.observer.refused(scope, failure)

@@ -30,6 +30,7 @@ class Endpoint:
         answer: what it returns as JSON; None: something else.
         events: the content type that it may stream instead: "text/event-stream" or "application/x-ndjson".
         is_open: whether it needs no key.
+        is_probe: whether machines ask for it again and again; such calls are logged at level DEBUG.
     """
 
     method: Literal["GET", "POST", "DELETE"]
@@ -40,6 +41,7 @@ class Endpoint:
     answer: type[BaseModel] | None = None
     events: str | None = None
     is_open: bool = False
+    is_probe: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from pyggml.server.failures import STOPPING, Failure, RequestError
 from pyggml.server.guard import Keys
+from pyggml.server.metrics import Metrics
 from pyggml.server.models import Models
-from pyggml.server.observer import Observer
+from pyggml.server.observer import Observers
 from pyggml.server.settings import Settings
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ class Worker:
         keys: lets requests in.
         calls: what is running.
         jobs: the calls that others may cancel.
+        metrics: counts what happens.
         observer: hears of every call.
         created: when it was made, in seconds since 1970.
         is_draining: whether it ends soon, and takes nothing new.
@@ -94,13 +97,30 @@ class Worker:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.observer = Observer()
+        self.metrics = Metrics(lambda: self.models.loaded)
+        self.observer = Observers([self.metrics])
         self.models = Models(settings, self.observer)
         self.keys = Keys(settings.read_api_keys())
         self.calls = Calls()
         self.jobs = Jobs()
         self.created = int(time.time())
         self.is_draining = False
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Loads the models that are loaded from the start, and closes everything at the end.
+
+        Raises:
+            InferError: the first model cannot be loaded.
+        """
+        watching = asyncio.create_task(self.metrics.watch_loop())
+        try:
+            await self.models.start()
+            yield
+        finally:
+            watching.cancel()
+            await self.models.aclose()
+            self.observer.close()
 
     def admit(self, call: Call) -> None:
         """Lets a call in.

@@ -154,8 +154,8 @@ EXECUTE = Protocol(
     (
         Endpoint("POST", "/execute", execute, "Continue a text", Execute, None, "text/event-stream"),
         Endpoint("POST", "/cancel", cancel, "End a job", Cancel, Cancelled),
-        Endpoint("GET", "/health", health, "Whether the server is alive", None, Health, is_open=True),
-        Endpoint("GET", "/ready", ready, "Whether the server takes requests", None, Ready, is_open=True),
+        Endpoint("GET", "/health", health, "Whether the server is alive", None, Health, is_open=True, is_probe=True),
+        Endpoint("GET", "/ready", ready, "Whether the server takes requests", None, Ready, is_open=True, is_probe=True),
     ),
     _error_body,
 )
