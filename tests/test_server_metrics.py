@@ -90,7 +90,7 @@ def test_the_counters_are_what_was_done(url: str) -> None:
     execute(url, model="nobody")
     execute(url, temperature="hot")
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(execute, url, job_id="mine", max_tokens=100_000, ignore_eos=True)
+        running = pool.submit(execute, url, job_id="mine", max_tokens=100_000, ignore_eos=True, timeout_s=60)
         eventually(lambda: httpx.post(f"{url}/cancel", json={"job_id": "mine"}).is_success)
         ends.append(running.result())
     ends.append(execute(url, max_tokens=100_000, ignore_eos=True, timeout_s=0.05))

@@ -77,6 +77,7 @@ class Call:
         self._failure: Failure | None = None
         self._status: int | None = None
         self._is_streaming = False
+        self._is_cancelled = False
         self._is_long = False
         self._is_stopped = False
         self._task = asyncio.current_task()
@@ -196,7 +197,8 @@ class Call:
         return await self.watched(generation.finish())
 
     def cancel(self) -> None:
-        """Ends what the call has started soon; its answers then end as cancelled."""
+        """Ends what the call has started soon, or is about to start; its answers then end as cancelled."""
+        self._is_cancelled = True
         for generation in self.generations:
             generation.cancel()
 
@@ -293,6 +295,8 @@ class Call:
         self._held.push_async_callback(generation.aclose)
         await self.watched(generation.submit())
         self.generations.append(generation)
+        if self._is_cancelled:
+            generation.cancel()
         return generation
 
     async def _client_leaves(self) -> None:
