@@ -10,13 +10,12 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from pyggml import AsyncChatStream, AsyncStream, ChatChunk, ChatCompletion, Chunk, ClosedError, Completion, Message
@@ -24,6 +23,7 @@ from pyggml.server.bodies import read_body
 from pyggml.server.failures import STOPPING, ClientGone, Failure, RequestError, failure_of
 from pyggml.server.generation import Generation
 from pyggml.server.observer import Answer, Ended, Outcome
+from pyggml.server.pieces import PING, Pieces, framed, watched
 from pyggml.server.protocol import Endpoint, Event, Protocol
 
 if TYPE_CHECKING:
@@ -218,31 +218,16 @@ class Call:
         Raises:
             ClientGone: the client left; the work is cancelled.
         """
-        working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(self._client_leaves())
-        try:
-            await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise ClientGone
-            return working.result()
-        finally:
-            leaving.cancel()
-            if not working.done():
-                working.cancel()
-                await asyncio.gather(working, return_exceptions=True)
+        return await watched(work, self.request.receive)
 
     def events(self, events: AsyncIterator[Event]) -> Response:
         """Streams server-sent events. What goes wrong on the way is the last one."""
-        ping = self.protocol.ping
-        return EventSourceResponse(
-            self._as_sent(events),
-            ping=self.worker.settings.ping_s,
-            ping_message_factory=None if ping is None else lambda: _sent(ping),
-            headers={"X-Accel-Buffering": "no", "Cache-Control": "no-cache"},
-        )
+        ping = PING if self.protocol.ping is None else framed(self.protocol.ping)
+        return Pieces(self._as_sent(events), "text/event-stream", ping, self.worker.settings.ping_s)
 
     def lines(self, values: AsyncIterator[Any]) -> Response:
         """Streams JSON values, a line each. What goes wrong on the way is the last one."""
-        return StreamingResponse(self._as_lines(values), media_type="application/x-ndjson")
+        return Pieces(self._as_lines(values), "application/x-ndjson")
 
     def failed(self, error: Exception) -> Failure:
         """What an exception means. The observers hear of it."""
@@ -299,23 +284,19 @@ class Call:
             generation.cancel()
         return generation
 
-    async def _client_leaves(self) -> None:
-        while (await self.request.receive())["type"] != "http.disconnect":
-            pass
-
-    async def _as_sent(self, events: AsyncIterator[Event]) -> AsyncIterator[ServerSentEvent]:
+    async def _as_sent(self, events: AsyncIterator[Event]) -> AsyncGenerator[bytes, None]:
         self._is_streaming = True
         try:
             async for event in events:
-                yield _sent(event)
+                yield framed(event)
         except Exception as error:
             failure = self.failed(error)
             make = self.protocol.error_event
             last = make(failure) if make else Event(json.dumps(self.protocol.error_body(failure)), "error")
-            yield _sent(last)
+            yield framed(last)
         self._is_streaming = False  # which it stays when the client leaves
 
-    async def _as_lines(self, values: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    async def _as_lines(self, values: AsyncIterator[Any]) -> AsyncGenerator[bytes, None]:
         self._is_streaming = True
         try:
             async for value in values:
@@ -380,10 +361,6 @@ def refusal(protocol: Protocol, failure: Failure) -> Response:
 
 def _request_id(given: str) -> str:
     return given if _PLAIN_ID.fullmatch(given) else uuid.uuid4().hex
-
-
-def _sent(event: Event) -> ServerSentEvent:
-    return ServerSentEvent(event.data, event=event.name or None, sep="\n")
 
 
 def _line(value: Any) -> bytes:

@@ -49,7 +49,7 @@ class Event:
     """A server-sent event.
 
     Attributes:
-        data: its data, one line of JSON usually.
+        data: its data in one line, as JSON is if nothing indents it.
         name: its type; "": none.
     """
 

@@ -1,0 +1,90 @@
+"""Answers that are sent piece by piece, over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+
+import httpx
+from servers import serving
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pyggml.server.pieces import PING, Pieces, framed
+from pyggml.server.protocol import Event
+
+Make = Callable[[], AsyncGenerator[bytes, None]]
+
+
+def app(make: Make, ping_s: float = 0.0) -> Starlette:
+    async def answer(request: Request) -> Response:  # noqa: ARG001
+        return Pieces(make(), "text/event-stream", PING if ping_s else b"", ping_s)
+
+    return Starlette(routes=[Route("/", answer)])
+
+
+def test_pieces_come_in_order_and_silence_is_broken() -> None:
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        for number in range(3):
+            yield framed(Event(str(number)))
+        await asyncio.sleep(0.4)
+        yield framed(Event("last", "named"))
+
+    with serving(app(pieces, ping_s=0.1)) as url:
+        answer = httpx.get(url)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["x-accel-buffering"] == "no"
+    n_pings = answer.content.count(PING)
+    assert 1 <= n_pings <= 4
+    assert answer.content == b"data: 0\n\ndata: 1\n\ndata: 2\n\n" + n_pings * PING + b"event: named\ndata: last\n\n"
+
+
+def test_a_stream_that_is_never_silent_gets_no_comments() -> None:
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        for _ in range(30):
+            await asyncio.sleep(0.01)
+            yield b"x"
+
+    with serving(app(pieces, ping_s=5.0)) as url:
+        assert httpx.get(url).content == b"x" * 30
+
+
+def test_a_client_that_leaves_closes_the_generator() -> None:
+    closed = []
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                yield b"x"
+                await asyncio.sleep(0.01)
+        finally:
+            closed.append(time.monotonic())
+
+    with serving(app(pieces, ping_s=0.05)) as url:
+        with httpx.stream("GET", url) as answer:
+            assert next(answer.iter_raw()).startswith(b"x")
+        left = time.monotonic()
+        while not closed:
+            assert time.monotonic() < left + 20
+            time.sleep(0.01)
+
+
+def test_a_reader_that_stops_reading_holds_back_the_generator_alone() -> None:
+    made = 0
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        nonlocal made
+        for _ in range(1000):
+            yield bytes(100_000)
+            made += 1
+            await asyncio.sleep(0)
+
+    with serving(app(pieces)) as url, httpx.stream("GET", url) as slow:
+        time.sleep(0.5)
+        before = made
+        time.sleep(0.2)
+        assert made == before < 1000
+        assert sum(map(len, slow.iter_raw())) == 1000 * 100_000
