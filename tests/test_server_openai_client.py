@@ -169,6 +169,19 @@ def test_a_full_queue_is_said_at_once(client: OpenAI) -> None:
     assert client.chat.completions.create(model="default", messages=ASKED).choices[0].message.content == SAID
 
 
+def test_keys() -> None:
+    with servers.serving(create_app(Settings(api_keys=("secret",)))) as url:
+        with OpenAI(base_url=f"{url}/v1", api_key="secret", max_retries=0) as client:
+            assert client.models.list().data
+        for wrong in ("wrong", "none"):
+            with (
+                OpenAI(base_url=f"{url}/v1", api_key=wrong, max_retries=0) as client,
+                pytest.raises(openai.AuthenticationError) as refused,
+            ):
+                client.chat.completions.create(model="default", messages=ASKED)
+            assert (refused.value.code, refused.value.type) == ("invalid_api_key", "invalid_request_error")
+
+
 def test_a_client_that_gives_up(client: OpenAI) -> None:
     """What it asked for ends, so that the next answer does not wait for it."""
     endless: Any = {"model": "default", "messages": STORY, "extra_body": {"ignore_eos": True}}

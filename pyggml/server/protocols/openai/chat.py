@@ -147,8 +147,8 @@ async def chat(call: Call, body: Chat) -> Response:
 
 def _whole(call: Call, generation: Generation[ChatChunk, ChatCompletion], body: Chat) -> Json:
     found = whole(generation.completions, body.choices, envelope(call, generation, "chatcmpl"))
-    for choice in found["choices"]:
-        _adapt(choice, "message", body)
+    for choice, done in zip(found["choices"], generation.completions, strict=True):
+        _adapt(choice, "message", done, body)
     return found
 
 
@@ -162,8 +162,8 @@ async def _events(call: Call, generation: Generation[ChatChunk, ChatCompletion],
         yield event(form)
     async for index, chunk in generation:
         form = chunk.to_dict("openai", index=index, **about) | no_usage
-        _adapt(form["choices"][0], "delta", body)
-        for piece in pieces(chunk, form, {"delta": {}}):
+        _adapt(form["choices"][0], "delta", chunk, body)
+        for piece in pieces(chunk, form, {"delta": {}, **body.no_token_ids}):
             yield piece
     if body.wants_usage:
         done = generation.completions
@@ -171,8 +171,10 @@ async def _events(call: Call, generation: Generation[ChatChunk, ChatCompletion],
     yield DONE
 
 
-def _adapt(choice: Json, kind: Literal["message", "delta"], body: Chat) -> None:
+def _adapt(choice: Json, kind: Literal["message", "delta"], result: ChatCompletion | ChatChunk, body: Chat) -> None:
     """Changes a choice to what the request asked for."""
+    if body.return_token_ids:
+        choice["token_ids"] = result.token_ids
     if choice["logprobs"] is not None:
         for token in choice["logprobs"]["content"]:
             del token["top_logprobs"][body.top_logprobs or 0 :]

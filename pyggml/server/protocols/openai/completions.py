@@ -17,7 +17,7 @@ from pyggml.server.models import Served
 from pyggml.server.protocol import Endpoint, Event
 from pyggml.server.protocols.openai.answers import DONE, Usage, envelope, event, pieces, respond, timings, usage, whole
 from pyggml.server.protocols.openai.errors import invalid, unsupported
-from pyggml.server.protocols.openai.requests import MAX_CHOICES, Generating
+from pyggml.server.protocols.openai.requests import Generating
 
 Json = dict[str, Any]
 
@@ -54,7 +54,7 @@ class Complete(Generating):
 
     prompt: Texts
     echo: bool | None = None
-    best_of: Annotated[int, BodyField(ge=1, le=MAX_CHOICES)] | None = None
+    best_of: Annotated[int, BodyField(ge=1)] | None = None
     logprobs: Annotated[int, BodyField(ge=0, le=20)] | None = None
 
     @property
@@ -117,8 +117,8 @@ def _whole(call: Call, generation: Generation[Chunk, Completion], body: Complete
     if echoes is not None:
         done = [_echoed(each, *echoes[index // body.choices]) for index, each in enumerate(done)]
     found = whole(done, body.choices, envelope(call, generation, "cmpl"))
-    for choice in found["choices"]:
-        _adapt(choice, body)
+    for choice, each in zip(found["choices"], done, strict=True):
+        _adapt(choice, each, body)
     return found | {"usage": usage(computed, body.computed)}
 
 
@@ -134,9 +134,9 @@ async def _events(
     lengths = [0] * len(generation)
     async for index, chunk in generation:
         form = chunk.to_dict("openai", index=index, **about) | no_usage
-        _adapt(form["choices"][0], body, lengths[index])
+        _adapt(form["choices"][0], chunk, body, lengths[index])
         lengths[index] += len(chunk.text)
-        for piece in pieces(chunk, form, {"text": ""}):
+        for piece in pieces(chunk, form, {"text": "", **body.no_token_ids}):
             yield piece
     if body.wants_usage:
         done = generation.completions
@@ -176,8 +176,10 @@ def _likelihood(done: Completion) -> float:
     return sum(logprobs) / len(logprobs) if logprobs else float("-inf")
 
 
-def _adapt(choice: Json, body: Complete, length: int = 0) -> None:
+def _adapt(choice: Json, result: Completion | Chunk, body: Complete, length: int = 0) -> None:
     """Changes a choice to what the request asked for; ``length`` is that of the text before it."""
+    if body.return_token_ids:
+        choice["token_ids"] = result.token_ids
     logprobs = choice["logprobs"]
     if body.logprobs is None:
         choice["logprobs"] = None

@@ -12,18 +12,17 @@ from pyggml.server.protocol import Event
 _PLACE = re.compile(r"[a-z_]+\[\d+\](\[\d+\]|\.\w+)*")
 
 # OpenAI's words for codes that have others here.
-_CODES = {"queue_full": "rate_limit_exceeded", "authentication": "invalid_api_key"}
+_CODES = {"queue_full": "rate_limit_exceeded"}
 
 
 def error_body(failure: Failure) -> dict[str, Any]:
     """The JSON of a failure."""
-    code = failure.code or (failure.kind if failure.kind == "authentication" else "")
     return {
         "error": {
             "message": failure.message,
             "type": _type(failure.status),
             "param": failure.param or _place(failure.message),
-            "code": _CODES.get(code, code) or None,
+            "code": _CODES.get(failure.code, failure.code) or None,
         }
     }
 

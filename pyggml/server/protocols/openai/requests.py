@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
+import logging
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import AliasChoices, BeforeValidator, model_validator
 from pydantic import Field as BodyField
 
 from pyggml.server.models import DEFAULT, Served
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.sampling import Body, Sampling, given
 
-#: Most answers to one request, as OpenAI has it.
-MAX_CHOICES = 128
+_logger = logging.getLogger("pyggml")
+
+# How alike two names are of which one is probably the other misspelled, as difflib measures it.
+_NEAR = 0.85
 
 #: A number of tokens; None and llama-server's -1: what the context has room for.
 TokenLimit = Annotated[int | None, BodyField(ge=0), BeforeValidator(lambda value: None if value == -1 else value)]
@@ -71,6 +76,7 @@ class Generating(Sampling):
         guided_choice: the answer is one of these texts.
         guided_grammar: vLLM's name for ``grammar``.
         structured_outputs: vLLM's newer form of the three.
+        return_token_ids: send the ids of the tokens that were generated, too.
     """
 
     #: Fields that would change the answer and cannot be kept -> why.
@@ -80,7 +86,7 @@ class Generating(Sampling):
     }
 
     model: str = DEFAULT
-    n: Annotated[int, BodyField(ge=1, le=MAX_CHOICES)] | None = None
+    n: Annotated[int, BodyField(ge=1)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     max_tokens: TokenLimit = None
@@ -95,13 +101,18 @@ class Generating(Sampling):
     guided_choice: Annotated[list[str], BodyField(min_length=1)] | None = None
     guided_grammar: str | None = None
     structured_outputs: StructuredOutputs | None = None
+    return_token_ids: bool | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse(cls, body: Any) -> Any:
-        for name, why in cls.refused.items() if isinstance(body, dict) else ():
-            if body.get(name):
-                raise unsupported(name, why)
+    def _read(cls, body: Any) -> Any:
+        """Refuses what cannot be kept, and tells the log of fields that are probably misspelled: they are ignored."""
+        if isinstance(body, dict):
+            for name, why in cls.refused.items():
+                if body.get(name):
+                    raise unsupported(name, why)
+            for name in body.keys() - _known(cls):
+                _warn_of(cls, name)
         return body
 
     @property
@@ -113,6 +124,11 @@ class Generating(Sampling):
     def wants_usage(self) -> bool:
         """Whether a stream ends with the numbers of tokens."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def no_token_ids(self) -> dict[str, Any]:
+        """What a choice without news has for them."""
+        return {"token_ids": []} if self.return_token_ids else {}
 
     def sampling(self, served: Served, **own: Any) -> Mapping[str, Any]:
         """The fields of SamplingParams that the request sets; ``own`` are those of one endpoint.
@@ -151,6 +167,23 @@ class Generating(Sampling):
             "grammar": _first(self.grammar, self.guided_grammar, guided.grammar, choice and _one_of(choice)) or None,
         }
         return {name: form for name, form in forms.items() if form is not None}
+
+
+@functools.cache
+def _known(cls: type[Body]) -> frozenset[str]:
+    """The names that the fields of a body have, here and elsewhere."""
+    names = set(cls.model_fields)
+    for each in cls.model_fields.values():
+        if isinstance(each.validation_alias, AliasChoices):
+            names.update(map(str, each.validation_alias.choices))
+    return frozenset(names)
+
+
+@functools.lru_cache(maxsize=1000)  # so that a client that repeats itself is heard once
+def _warn_of(cls: type[Body], name: str) -> None:
+    near = difflib.get_close_matches(name[:100], _known(cls), n=1, cutoff=_NEAR)
+    if near:
+        _logger.warning("a request has a field %r, which is ignored: is %r meant?", name[:100], near[0])
 
 
 def _first(*values: Any) -> Any:
