@@ -124,9 +124,7 @@ def test_a_tool_is_called_and_its_result_is_read(client: openai.OpenAI) -> None:
 
 def test_reasoning_is_an_item_of_its_own(thinking_path: Path) -> None:
     grammar = 'root ::= "It may be.</think>Yes"'
-    app = pyggml.server.create_app(
-        pyggml.server.Settings(load={"source": thinking_path}, sampling={"grammar": grammar})
-    )
+    app = pyggml.server.create_app(thinking_path, sampling={"grammar": grammar})
     with servers.serving(app) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:
         answer = client.responses.create(model="default", input="Is it?")
         with client.responses.stream(model="default", input="Is it?") as stream:

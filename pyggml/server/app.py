@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from posixpath import commonpath
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Scope
 
+import pyggml
 from pyggml.server import call, page
 from pyggml.server.failures import Failure
 from pyggml.server.guard import Guard
@@ -25,20 +29,32 @@ from pyggml.server.protocols.metrics import METRICS
 from pyggml.server.protocols.openai import OPENAI
 from pyggml.server.protocols.responses import RESPONSES
 from pyggml.server.protocols.text import TEXT
-from pyggml.server.settings import Settings
+from pyggml.server.settings import ModelSpec, Settings
 from pyggml.server.worker import Worker
+
+#: What is served: a path or a reference, an open model, or one of these with a name and options of its own.
+Model = str | os.PathLike[str] | pyggml.LLM | ModelSpec
 
 #: Every language, in the order of the documentation.
 PROTOCOLS: tuple[Protocol, ...] = (OPENAI, RESPONSES, ANTHROPIC, EXECUTE, TEXT, METRICS)
 
 
-def create_app(settings: Settings | None = None) -> Starlette:
+def create_app(serves: Settings | Model | Sequence[Model] | None = None, **options: Any) -> Starlette:
     """The server as an ASGI application, to run or to mount in another.
 
+    Its lifespan loads the first model, and closes all of them. Where no lifespan runs, as that of an application that
+    is mounted in another, the first request loads its model; to close them, enter ``app.router.lifespan_context(app)``
+    in the lifespan of the other.
+
     Args:
-        settings: what it serves and how; None: the model that ships with pyggml.
+        serves: what it serves and how; or only what, in which case options say how: a file, a directory, a reference,
+            an open model, which stays open, or several of these. None: the model that ships with pyggml.
+        **options: fields of :class:`~pyggml.server.settings.Settings`.
+
+    Raises:
+        InvalidParameterError: two models have the same name, or an option is invalid.
     """
-    settings = settings or Settings()
+    settings = _settings(serves, options)
     worker = Worker(settings)
     routes = [
         Route(endpoint.path, call.Route(lambda: worker, protocol, endpoint), methods=[endpoint.method])
@@ -88,3 +104,15 @@ def _protocol_at(path: str) -> Protocol:
         return max(len(commonpath((endpoint.path, f"/{path.lstrip('/')}"))) for endpoint in protocol.endpoints)
 
     return max(PROTOCOLS, key=likeness)
+
+
+def _settings(serves: Settings | Model | Sequence[Model] | None, options: Mapping[str, Any]) -> Settings:
+    if isinstance(serves, Settings):
+        return replace(serves, **options)
+    if serves is None or isinstance(serves, (str, os.PathLike, pyggml.LLM, ModelSpec)):
+        return Settings(models=(_spec(serves),), **options)
+    return Settings(models=tuple(map(_spec, serves)), **options)
+
+
+def _spec(model: Model | None) -> ModelSpec:
+    return model if isinstance(model, ModelSpec) else ModelSpec(model)

@@ -11,16 +11,27 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from pyggml import AsyncChatStream, AsyncStream, ChatChunk, ChatCompletion, Chunk, ClosedError, Completion, Message
+from pyggml import (
+    AsyncChatStream,
+    AsyncStream,
+    ChatChunk,
+    ChatCompletion,
+    Chunk,
+    ClosedError,
+    Completion,
+    Message,
+    QueueFullError,
+)
+from pyggml.server.admission import queue_full
 from pyggml.server.bodies import read_body
-from pyggml.server.failures import STOPPING, ClientGone, Failure, RequestError, failure_of
+from pyggml.server.failures import STOPPING, ClientGone, Failure, RequestError, failure_of, without_folders
 from pyggml.server.generation import Generation
 from pyggml.server.observer import Answer, Ended, Outcome
 from pyggml.server.pieces import PING, Pieces, framed, watched
@@ -74,6 +85,9 @@ class Call:
         self.served: Served | None = None
         self.generations: list[Generation[Any, Any]] = []
         self._held = AsyncExitStack()
+        self._place = ExitStack()
+        self._held.callback(self._place.close)
+        self._has_place = False
         self._failure: Failure | None = None
         self._status: int | None = None
         self._is_streaming = False
@@ -148,7 +162,7 @@ class Call:
             ClientGone: the client left meanwhile.
         """
         self._require_at_most("messages", len(messages), self.worker.settings.max_messages)
-        self._require_at_most("choices", n, self.worker.settings.max_choices)
+        self._require_at_most("choices", n, self._max_choices(served))
 
         def streams() -> list[AsyncChatStream]:
             params = served.choices(sampling, n, self.worker.settings.request_timeout)
@@ -178,7 +192,7 @@ class Call:
             InferError: as :meth:`pyggml.LLM.generate`.
             ClientGone: the client left meanwhile.
         """
-        self._require_at_most("choices", n * len(prompts), self.worker.settings.max_choices)
+        self._require_at_most("choices", n * len(prompts), self._max_choices(served))
 
         def streams() -> list[AsyncStream]:
             params = served.choices(sampling, n, self.worker.settings.request_timeout)
@@ -209,8 +223,26 @@ class Call:
             self._task.cancel()
 
     async def aside(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Calls something that may take a while, such as tokenizing a long text, in a thread."""
-        return await self.watched(asyncio.to_thread(function, *args, **kwargs))
+        """Calls something that may take a while, such as tokenizing a long text, in a thread.
+
+        Raises:
+            As :meth:`beside`.
+        """
+        return await self.beside(asyncio.to_thread, function, *args, **kwargs)
+
+    async def beside(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
+        """Awaits what the engine's queue does not count, such as embeddings.
+
+        The call is counted until it ends, or the engine's queue has it.
+
+        Raises:
+            QueueFullError: too many requests do so with this model.
+            ClientGone: the client left meanwhile; the work is cancelled.
+        """
+        if self.served is not None and not self.generations and not self._has_place:
+            self._place.enter_context(self.served.beside.place())
+            self._has_place = True
+        return await self.watched(function(*args, **kwargs))
 
     async def watched(self, work: Awaitable[T]) -> T:
         """Awaits something for as long as the client is there.
@@ -233,7 +265,10 @@ class Call:
         """What an exception means. The observers hear of it."""
         is_stopping = self.worker.is_draining and isinstance(error, ClosedError)
         failure = STOPPING if is_stopping else failure_of(error)
-        self._failure = dataclasses.replace(failure, request_id=self.id)
+        message = failure.message
+        if self.served is not None:
+            message = without_folders(message, self.served.llm.model.path)
+        self._failure = dataclasses.replace(failure, message=message, request_id=self.id)
         if self._failure.status >= 500:
             self.worker.observer.failed(self, error)
         return self._failure
@@ -272,14 +307,23 @@ class Call:
             message = f"{number} {what} are more than the {limit} that this server allows in one request"
             raise RequestError(Failure(400, "invalid", message, f"too_many_{what}"))
 
+    def _max_choices(self, served: Served) -> int:
+        """How many answers a request may ask for: no more than the queue can ever hold."""
+        limit, n_places = self.worker.settings.max_choices, served.beside.limit
+        return limit if n_places is None else min(limit, n_places)
+
     async def _submitted(
         self, served: Served, streams: Callable[[], Sequence[AsyncStream] | Sequence[AsyncChatStream]]
     ) -> Generation[Any, Any]:
         """Submits streams, which check what they are asked: that takes a while for a long body."""
         generation: Generation[Any, Any] = Generation(served, await self.aside(streams) if self._is_long else streams())
         self._held.push_async_callback(generation.aclose)
-        await self.watched(generation.submit())
+        try:
+            await self.watched(generation.submit())
+        except QueueFullError as error:
+            raise queue_full(served, error) from error
         self.generations.append(generation)
+        self._place.close()  # it has one in the engine's queue
         if self._is_cancelled:
             generation.cancel()
         return generation

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -117,6 +119,15 @@ def failure_of(error: BaseException) -> Failure:
             message = without_paths(str(error)) if kind in _OF_THE_SERVER else str(error)
             return Failure(status, kind, message, code, retry_after_s=RETRY_AFTER_S if status == 429 else None)
     return Failure(500, "internal", "the server failed; its log says how", "internal_error")
+
+
+def without_folders(message: str, *paths: str | os.PathLike[str]) -> str:
+    """A message that names these files without the folders that they are in."""
+    for path in paths:
+        for folder in (Path(path).absolute().parent, Path(path).parent):
+            if folder.name:
+                message = message.replace(f"{folder}{os.sep}", "")
+    return message
 
 
 def without_paths(message: str) -> str:

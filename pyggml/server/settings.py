@@ -4,6 +4,7 @@ To add an option, add a field to :class:`Settings`: the command, the environment
 that name. The options of :func:`pyggml.load` and of sampling stay where they are declared.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,22 +38,25 @@ class ModelSpec:
     """A model that a server offers.
 
     Attributes:
-        source: its file, directory or reference; None: the model that ships with pyggml.
+        source: its file, directory or reference; None: the model that ships with pyggml. Or an open model, which the
+            server neither unloads nor closes; ``load`` does not concern it.
         name: what requests and answers call it; None: after its file or repository.
         aliases: what requests may call it, too.
         load: options of :func:`pyggml.load` for this model, before the server's.
         sampling: fields of SamplingParams for requests for this model that do not set them, before the server's.
     """
 
-    source: str | None = None
+    source: "str | os.PathLike[str] | pyggml.LLM | None" = None
     name: str | None = None
     aliases: tuple[str, ...] = ()
     load: Mapping[str, Any] = field(default_factory=dict)
     sampling: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.source, (str, type(None))):
-            raise pyggml.InvalidParameterError(f"a model's source must be a string, not {self.source!r:.200}")
+        if not isinstance(self.source, (str, os.PathLike, pyggml.LLM, type(None))):
+            raise pyggml.InvalidParameterError(
+                f"a model's source must be a string, a path or an open model, not {self.source!r:.200}"
+            )
         _set(self, aliases=_texts("aliases", self.aliases))
         for name in (*self.aliases, *([] if self.name is None else [self.name])):
             if not isinstance(name, str) or not name.strip() or name == "default":
@@ -90,6 +94,8 @@ class Settings:
         max_messages: maximum number of messages in a conversation.
         max_tokens_limit: maximum number of tokens that a request may ask for. None: what the context has room for.
         max_choices: maximum number of answers that a request may ask for, over all its prompts.
+        load_all: load all models at the start, as far as there is room. Otherwise the first; the others when asked for.
+        load_timeout: seconds that a request waits for its model to be loaded, and for room for it.
         max_loaded_models: maximum number of models in memory; the least recently used one goes first. None: no limit.
         max_memory: bytes that models may take together, such as 12GB. None: what is free.
         cors_origins: origins whose pages may ask, such as https://example.com, or * for all.
@@ -136,6 +142,8 @@ class Settings:
     max_messages: Annotated[int, Field(1, 2**31 - 1)] = 4096
     max_tokens_limit: Annotated[int | None, Field(1, 2**31 - 1, without="None is no limit but the context's")] = None
     max_choices: Annotated[int, Field(1, 2**31 - 1)] = 128
+    load_all: bool = False
+    load_timeout: Annotated[float, _SECONDS] = 300.0
     max_loaded_models: Annotated[int | None, Field(1, 2**31 - 1, without="None is no limit")] = None
     max_memory: Annotated[int | None, Field(1, 2**63 - 1, is_size=True, without="None is what is free")] = None
     cors_origins: tuple[str, ...] = ()

@@ -98,12 +98,12 @@ async def cancel(call: Call, body: Cancel) -> Response:
 
 async def health(call: Call, body: None) -> Response:  # noqa: ARG001
     """Says that the server is alive, and which model is the first."""
-    llm = call.worker.models.first
+    first = await call.worker.models.info()
     about = {
         "status": "ok",
-        "model": call.worker.models.names[0],
-        "architecture": llm and llm.model.arch,
-        "model_size_bytes": llm and llm.model.size_bytes,
+        "model": first.name,
+        "architecture": first.architecture,
+        "model_size_bytes": first.size_bytes,
     }
     return JSONResponse(about)
 

@@ -68,7 +68,7 @@ async def embed(call: Call, body: Embed) -> Response:
     if body.dimensions is not None and body.dimensions > width:
         raise invalid("dimensions", f"it is {body.dimensions}, and the model's vectors have {width} numbers")
     token_ids = await call.aside(_token_ids, served, as_list(body.input))
-    vectors = await call.watched(served.llm.aembed(token_ids, normalize=True))
+    vectors = await call.beside(served.llm.aembed, token_ids, normalize=True)
     return await call.aside(_answer, served, body, vectors, sum(map(len, token_ids)))
 
 

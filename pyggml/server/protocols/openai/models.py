@@ -8,8 +8,7 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from pyggml.server.call import Call
-from pyggml.server.failures import Failure, RequestError
-from pyggml.server.models import DEFAULT
+from pyggml.server.models import ModelInfo
 from pyggml.server.protocol import Endpoint
 
 
@@ -31,21 +30,16 @@ class ModelList(BaseModel):
 
 async def models(call: Call, body: None) -> Response:  # noqa: ARG001
     """Lists the models."""
-    return JSONResponse({"object": "list", "data": [_about(call, name) for name in call.worker.models.names]})
+    return JSONResponse({"object": "list", "data": [_about(each) for each in await call.worker.models.infos()]})
 
 
 async def model(call: Call, body: None) -> Response:  # noqa: ARG001
     """Says that a model is there."""
-    name, names = call.request.path_params["name"], call.worker.models.names
-    if name == DEFAULT:
-        name = names[0]
-    if name not in names:
-        raise RequestError(Failure(404, "not_found", f"there is no model {name!r}", "model_not_found", "model"))
-    return JSONResponse(_about(call, name))
+    return JSONResponse(_about(await call.worker.models.info(call.request.path_params["name"])))
 
 
-def _about(call: Call, name: str) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": call.worker.created, "owned_by": "pyggml"}
+def _about(info: ModelInfo) -> dict[str, Any]:
+    return {"id": info.name, "object": "model", "created": info.created, "owned_by": "pyggml"}
 
 
 MODELS = (

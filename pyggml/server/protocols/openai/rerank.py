@@ -83,7 +83,7 @@ async def rerank(call: Call, body: Rerank) -> Response:
     documents, llm = body.contents, served.llm
     # Heads with several outputs have turned them into probabilities already.
     normalize = not body.raw_scores and llm.model.n_cls_out == 1
-    scores = await call.watched(llm.arerank(body.query, documents, normalize=normalize))
+    scores = await call.beside(llm.arerank, body.query, documents, normalize=normalize)
     n_tokens = sum(map(len, await call.aside(llm.rerank_ids, body.query, documents)))
     best = [(int(index), float(scores[index])) for index in (-scores).argsort(kind="stable")[: body.top_n]]
     if body.documents is None:

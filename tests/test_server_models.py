@@ -1,0 +1,525 @@
+"""Several models: by name, loaded when they are asked for, unloaded to make room, within limits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import models
+import pytest
+import servers
+
+import pyggml
+from pyggml.memory.estimate import estimate
+from pyggml.server import ModelSpec, Settings, create_app
+from pyggml.server.failures import RequestError
+from pyggml.server.models import DEFAULT, Models
+from pyggml.server.observer import Observer
+
+T = TypeVar("T")
+SMALL: dict[str, Any] = {"n_ctx": 512, "n_threads": 1, "device": "cpu"}
+NEED = estimate(**{name: SMALL[name] for name in ("n_ctx", "device")}).total_bytes
+PATIENCE_S = 30
+
+
+class Diary(Observer):
+    """What was loaded and unloaded, in order."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.loaded: set[str] = set()
+        self.most = 0
+
+    def model_loaded(self, name: str, seconds: float) -> None:
+        assert seconds > 0
+        self.lines.append(f"+{name}")
+        self.loaded.add(name)
+        self.most = max(self.most, len(self.loaded))
+
+    def model_failed(self, name: str, error: Exception) -> None:
+        self.lines.append(f"!{name}: {type(error).__name__}")
+
+    def model_unloaded(self, name: str) -> None:
+        self.lines.append(f"-{name}")
+        self.loaded.remove(name)
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> list[Path]:
+    """The shipped model under three names, in a folder with a space in its name."""
+    folder = tmp_path / "my models"
+    folder.mkdir()
+    return [Path(shutil.copy(pyggml.SHIPPED_MODEL, folder / f"{name}.gguf")) for name in "abc"]
+
+
+@contextlib.asynccontextmanager
+async def opened(sources: Sequence[Any], diary: Observer | None = None, **options: Any) -> AsyncIterator[Models]:
+    """Models that are not loaded yet, closed in the end."""
+    specs = tuple(each if isinstance(each, ModelSpec) else ModelSpec(each) for each in sources)
+    found = Models(Settings(models=specs, load=SMALL, **options), diary or Diary())
+    try:
+        yield found
+    finally:
+        await found.aclose()
+
+
+def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def limited() -> T:
+        return await asyncio.wait_for(main(), PATIENCE_S)
+
+    return asyncio.run(limited())
+
+
+async def answer(offered: Models, name: str, n: int = 4) -> tuple[str, str]:
+    async with offered.lease(name) as served:
+        done = await served.llm.agenerate("Once upon a time", max_tokens=n)
+        assert len(done.token_ids) == n
+        return served.name, done.text
+
+
+async def refusal(offered: Models, name: str) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        await answer(offered, name)
+    return caught.value
+
+
+# --- names ------------------------------------------------------------------------------------------------------
+
+
+def test_models_are_found_by_their_names(copies: list[Path]) -> None:
+    async def main() -> None:
+        specs = [ModelSpec(copies[0], aliases=("first", "gpt-4o")), copies[1], ModelSpec(copies[2], "mine:tag")]
+        async with opened(specs) as offered:
+            assert offered.names == ["a", "b", "mine:tag"]
+            found = {name: (await offered.info(name)).name for name in ("", DEFAULT, "a", "gpt-4o", "b:latest")}
+            assert found == {"": "a", DEFAULT: "a", "a": "a", "gpt-4o": "a", "b:latest": "b"}
+            assert (await offered.info("mine:tag")).name == "mine:tag"
+            for unknown in ("A", "mine", "c", "b:q4", str(copies[0]), "hf:org/repo"):
+                error = await refusal(offered, unknown)
+                assert (error.failure.status, error.failure.code) == (404, "model_not_found")
+                assert "'a', 'b', 'mine:tag'" in error.failure.message
+            assert offered.loaded == []
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        (None, "pyggml-demo-q8_0"),
+        ("some/where/model.Q4_K_M.gguf", "model.Q4_K_M"),
+        ("some/where/model-00001-of-00003.gguf", "model"),
+        ("some/Qwen2.5-0.5B/", "Qwen2.5-0.5B"),
+        ("hf:org/repo", "org/repo"),
+        ("hf:org/repo@main:q4_k_m", "org/repo"),
+        (".", Path.cwd().name),
+    ],
+)
+def test_a_model_is_called_after_its_file_or_repository(source: str | None, name: str) -> None:
+    assert Models(Settings(models=(ModelSpec(source),)), Observer()).names == [name]
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        (ModelSpec("x/a.gguf"), ModelSpec("y/a.gguf")),
+        (ModelSpec("x/a.gguf"), ModelSpec("b.gguf", aliases=("a",))),
+        (ModelSpec("hf:org/repo:q4_0"), ModelSpec("hf:org/repo:q8_0")),
+        (ModelSpec(None), ModelSpec(None)),
+    ],
+)
+def test_two_of_one_name_are_refused_at_once(specs: tuple[ModelSpec, ...]) -> None:
+    with pytest.raises(pyggml.InvalidParameterError, match=r"would both be called .*another name"):
+        create_app(Settings(models=specs))
+
+
+# --- loading ----------------------------------------------------------------------------------------------------
+
+
+def test_the_first_is_loaded_at_the_start_and_the_others_when_asked_for(copies: list[Path]) -> None:
+    async def main() -> None:
+        diary = Diary()
+        async with opened(copies, diary) as offered:
+            assert offered.why_not_ready() == "the model is being loaded"  # whoever asks begins to load it
+            await offered.start()
+            assert diary.lines == ["+a"]
+            assert offered.why_not_ready() is None
+            assert await answer(offered, "c") == ("c", (await answer(offered, DEFAULT))[1])
+            assert diary.lines == ["+a", "+c"]
+        assert diary.lines == ["+a", "+c", "-a", "-c"]
+
+    run(main)
+
+
+def test_all_are_loaded_at_the_start_if_asked_as_far_as_there_is_room(copies: list[Path]) -> None:
+    async def main() -> None:
+        for options, expected in (({}, ["+a", "+b", "+c"]), ({"max_memory": 2 * NEED + 1000}, ["+a", "+b"])):
+            diary = Diary()
+            async with opened(copies, diary, load_all=True, **options) as offered:
+                await offered.start()
+                assert diary.lines == expected
+
+    run(main)
+
+
+def test_one_load_serves_all_who_wait(copies: list[Path]) -> None:
+    async def main() -> None:
+        diary = Diary()
+        async with opened(copies, diary) as offered:
+            answers = await asyncio.gather(*(answer(offered, "b") for _ in range(16)))
+            assert len(set(answers)) == 1
+            assert diary.lines == ["+b"]
+
+    run(main)
+
+
+def test_who_waits_may_leave_without_harm_to_the_others(copies: list[Path]) -> None:
+    async def main() -> None:
+        diary = Diary()
+        async with opened(copies, diary) as offered:
+            tasks = [asyncio.create_task(answer(offered, "a")) for _ in range(4)]
+            await asyncio.sleep(0)
+            for task in tasks[:3]:
+                task.cancel()
+            assert (await tasks[3])[0] == "a"
+            assert all(task.cancelled() for task in tasks[:3])
+            assert diary.lines == ["+a"]
+
+    run(main)
+
+
+def test_a_load_goes_on_when_everybody_has_left(copies: list[Path]) -> None:
+    async def main() -> None:
+        diary = Diary()
+        async with opened(copies, diary) as offered:
+            task = asyncio.create_task(answer(offered, "a"))
+            while offered._slots[offered._catalogue.first].stage != "load":
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait({task})
+            await offered.start()
+            assert diary.lines == ["+a"]
+
+    run(main)
+
+
+def test_it_closes_while_it_loads(copies: list[Path]) -> None:
+    async def main() -> None:
+        async with opened(copies, max_loaded_models=1) as offered:
+            tasks = [asyncio.create_task(answer(offered, name)) for name in "abcabc"]
+            await asyncio.sleep(0.01)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(each, (tuple, RequestError, pyggml.ClosedError)) for each in results), results
+        assert offered.loaded == []
+
+    run(main)
+
+
+def test_a_model_works_in_one_loop_after_another(copies: list[Path]) -> None:
+    offered = Models(Settings(models=tuple(map(ModelSpec, copies)), load=SMALL, max_loaded_models=1), Observer())
+    for _ in range(3):
+        found = run(lambda: _all(offered, "abcabc"))
+        assert [name for name, _ in found] == list("abcabc")
+    asyncio.run(offered.aclose())
+
+
+async def _all(offered: Models, names: str) -> list[tuple[str, str]]:
+    return await asyncio.gather(*(answer(offered, name) for name in names))
+
+
+# --- what cannot be loaded --------------------------------------------------------------------------------------
+
+
+def test_a_broken_model_answers_why_and_is_read_again_once_it_is_repaired(copies: list[Path]) -> None:
+    async def main() -> None:
+        diary = Diary()
+        whole = copies[1].read_bytes()
+        copies[1].write_bytes(whole[:5000])
+        async with opened(copies, diary) as offered:
+            await offered.start()
+            errors = await asyncio.gather(*(refusal(offered, "b") for _ in range(8)))
+            assert {error.failure.status for error in errors} == {503}
+            assert {error.failure.code for error in errors} == {"model_not_loaded"}
+            (message,) = {error.failure.message for error in errors}
+            assert message.startswith("the model 'b' cannot be loaded: b.gguf could not be loaded")
+            assert "my models" not in message
+            assert "/" not in message
+            again = await refusal(offered, "b")
+            assert again.failure.message == message
+            assert diary.lines == ["+a", "!b: ModelLoadError"]  # it was read once
+            assert (await offered.info("b")).architecture is None
+
+            copies[1].write_bytes(whole)
+            await asyncio.sleep(1.0)
+            assert (await answer(offered, "b"))[0] == "b"
+            assert (await offered.info("b")).architecture == "llama"
+
+    run(main)
+
+
+def test_a_file_that_is_gone_says_nothing_of_its_neighbours(copies: list[Path]) -> None:
+    async def main() -> None:
+        async with opened(copies) as offered:
+            copies[1].unlink()
+            with pytest.raises(pyggml.ModelNotFoundError, match="no model file"):
+                await offered.start()  # whoever starts it is told everything
+        async with opened(copies) as offered:
+            failure = (await refusal(offered, "b")).failure
+            assert (failure.status, failure.message) == (503, "the model 'b' cannot be loaded: its file is not there")
+
+    run(main)
+
+
+def test_a_first_model_that_is_broken_keeps_the_server_from_starting(tmp_path: Path) -> None:
+    async def main() -> None:
+        (tmp_path / "bad.gguf").write_bytes(b"hello")
+        async with opened([tmp_path / "bad.gguf"]) as offered:
+            with pytest.raises(pyggml.ModelLoadError, match=r"is not a GGUF file"):
+                await offered.start()
+
+    run(main)
+
+
+# --- room -------------------------------------------------------------------------------------------------------
+
+
+def test_the_least_recently_used_makes_room(copies: list[Path]) -> None:
+    async def main() -> None:
+        for limit in ({"max_memory": 2 * NEED + 1000}, {"max_loaded_models": 2}):
+            diary = Diary()
+            async with opened(copies, diary, **limit) as offered:
+                for name in "abac":
+                    await answer(offered, name)
+                assert diary.lines == ["+a", "+b", "-b", "+c"]
+                await answer(offered, "b")
+                assert diary.lines[4:] == ["-a", "+b"]
+                assert offered.why_not_ready() is None  # the first can come back
+
+    run(main)
+
+
+def test_a_model_that_never_fits_is_refused_and_the_others_stay(copies: list[Path]) -> None:
+    async def main() -> None:
+        diary = Diary()
+        roomy = ModelSpec(copies[1], load={"n_ctx": 100_000})
+        async with opened([copies[0], roomy], diary, max_memory=2 * NEED) as offered:
+            await offered.start()
+            failure = (await refusal(offered, "b")).failure
+            assert (failure.status, failure.code) == (503, "out_of_memory")
+            assert "needs" in failure.message
+            assert f"{2 * NEED / 1e6:.1f} MB is what models may take together" in failure.message
+            assert (await answer(offered, "a"))[0] == "a"
+            assert diary.lines == ["+a", "!b: OutOfMemoryError"]
+
+    run(main)
+
+
+def test_what_the_machine_has_no_room_for_is_refused(copies: list[Path]) -> None:
+    async def main() -> None:
+        diary = Diary()
+        huge = {"n_ctx": 2_000_000_000, "n_parallel": 1}
+        async with opened([ModelSpec(copies[1], load=huge), copies[0]], diary) as offered:
+            alone = (await refusal(offered, "b")).failure  # by the library itself
+            await answer(offered, "a")
+            await asyncio.sleep(1.0)
+            beside = (await refusal(offered, "b")).failure
+            for failure in (alone, beside):
+                assert (failure.status, failure.code) == (503, "out_of_memory")
+                assert "besides" in failure.message
+            assert (await answer(offered, "a"))[0] == "a"
+            assert diary.lines == ["!b: OutOfMemoryError", "+a", "!b: OutOfMemoryError"]
+
+    run(main)
+
+
+def test_32_requests_for_three_models_with_room_for_two(copies: list[Path]) -> None:
+    async def main() -> None:
+        diary = Diary()
+        async with opened(copies, diary, max_memory=2 * NEED + 1000) as offered:
+            names = [("a", "b", "c")[i % 3] for i in range(32)]
+            found = await asyncio.gather(*(answer(offered, name, 8) for name in names))
+            assert [name for name, _ in found] == names
+            assert len({text for _, text in found}) == 1
+            assert diary.most == 2
+            loads = sum(line.startswith("+") for line in diary.lines)
+            assert 3 <= loads <= 12  # those who wait for one model get it together
+
+    run(main)
+
+
+def test_steady_use_of_one_model_does_not_keep_another_out(copies: list[Path]) -> None:
+    async def main() -> None:
+        async with opened(copies, max_loaded_models=1) as offered:
+            is_done = asyncio.Event()
+
+            async def keep_asking() -> int:
+                n = 0
+                while not is_done.is_set():
+                    await answer(offered, "a", 20)
+                    n += 1
+                return n
+
+            busy = [asyncio.create_task(keep_asking()) for _ in range(4)]
+            while not offered.loaded:
+                await asyncio.sleep(0.001)
+            assert [(await answer(offered, "b"))[0] for _ in range(3)] == ["b"] * 3
+            is_done.set()
+            assert min(await asyncio.gather(*busy)) > 0
+
+    run(main)
+
+
+def test_who_finds_no_room_in_time_is_told_what_is_in_use(copies: list[Path]) -> None:
+    async def main() -> None:
+        diary = Diary()
+        async with opened(copies, diary, max_memory=NEED + 1000, load_timeout=0.2) as offered:
+            async with offered.lease("a") as served:
+                failure = (await refusal(offered, "b")).failure
+                assert (failure.status, failure.kind, failure.retry_after_s) == (503, "unavailable", 10)
+                assert "'a' (" in failure.message
+                assert f"models may take {(NEED + 1000) / 1e6:.1f} MB together" in failure.message
+                assert (await served.llm.agenerate("Once", max_tokens=2)).token_ids  # it was never unloaded
+                assert (await answer(offered, "a"))[0] == "a"  # and others may use it again
+            assert (await answer(offered, "b"))[0] == "b"
+            assert diary.lines == ["+a", "-a", "+b"]
+
+    run(main)
+
+
+def test_so_many_wait_for_a_model_and_no_more(copies: list[Path]) -> None:
+    async def main() -> None:
+        spec = ModelSpec(copies[0], load={"max_queue": 3, "n_parallel": 1})
+        async with opened([spec], max_loaded_models=1) as offered:
+            found = await asyncio.gather(*(_served(offered, "a") for _ in range(6)), return_exceptions=True)
+            assert [type(each) for each in found] == [str] * 4 + [pyggml.QueueFullError] * 2
+
+    run(main)
+
+
+async def _served(offered: Models, name: str) -> str:
+    async with offered.lease(name) as served:
+        return served.name
+
+
+# --- what is known ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_known_of_a_model_before_it_is_loaded_and_after(copies: list[Path]) -> None:
+    async def main() -> None:
+        with pyggml.load() as llm:
+            size, n_params = llm.model.size_bytes, llm.model.n_params
+        async with opened([None, copies[1], "hf:org/repo"]) as offered:
+            before, _, remote = await offered.infos()
+            await answer(offered, DEFAULT)
+            after = await offered.info()
+            for info in (before, after):
+                assert (info.name, info.kind, info.architecture) == ("pyggml-demo-q8_0", "shipped", "llama")
+                assert (info.size_bytes, info.n_params, info.n_ctx, info.file_type) == (size, n_params, 512, "Q8_0")
+                assert info.file_bytes == pyggml.SHIPPED_MODEL.stat().st_size
+                assert info.created == int(pyggml.SHIPPED_MODEL.stat().st_mtime)
+            assert (before.is_loaded, after.is_loaded) == (False, True)
+            assert (before.memory_bytes, after.memory_bytes) == (None, NEED)
+            assert (remote.name, remote.kind, remote.architecture, remote.report) == ("org/repo", "hub", None, None)
+
+    run(main)
+
+
+# --- as an application ------------------------------------------------------------------------------------------
+
+
+def test_over_http(copies: list[Path]) -> None:
+    app = create_app(copies, load=SMALL, max_loaded_models=1)
+    with servers.serving(app) as url:
+        assert httpx.get(f"{url}/health").json()["model"] == "a"
+        for name in ("b", "a", "c"):
+            answered = httpx.post(f"{url}/tokenize", json={"model": name, "content": "Once"}, timeout=PATIENCE_S)
+            assert answered.status_code == 200
+        health = httpx.get(f"{url}/health").json()  # the first is not loaded any more
+        assert (health["model"], health["architecture"], health["model_size_bytes"]) == ("a", "llama", 3701760)
+        assert httpx.get(f"{url}/ready").status_code == 200
+        missing = httpx.post(f"{url}/tokenize", json={"model": "d", "content": "Once"})
+        assert missing.status_code == 404
+        assert "'a', 'b', 'c'" in missing.json()["error"]["message"]
+
+
+def test_an_open_model_is_served_and_left_open(own_llm: pyggml.LLM, tiny_path: Path) -> None:
+    app = create_app([own_llm, tiny_path], max_loaded_models=1)
+    with servers.serving(app) as url:
+        for name in (DEFAULT, "tiny", "pyggml-demo-q8_0"):
+            answered = httpx.post(f"{url}/tokenize", json={"model": name, "content": "Once"}, timeout=PATIENCE_S)
+            assert answered.status_code == 200
+        assert len(app.state.worker.models.loaded) == 2
+    assert own_llm.generate("Once", max_tokens=2).token_ids
+
+
+def test_without_a_lifespan_the_first_request_loads() -> None:
+    async def main() -> None:
+        app = create_app(load=SMALL)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            assert (await client.get("/health")).json()["architecture"] == "llama"
+            assert (await client.post("/tokenize", json={"content": "Once"})).json()["tokens"]
+            assert (await client.get("/ready")).json() == {"ready": True, "reason": None}
+        await app.state.worker.models.aclose()
+
+    run(main)
+
+
+def test_the_loop_runs_while_a_model_loads(tmp_path: Path) -> None:
+    """A file of 100,000 tokens takes long enough to load to be noticed."""
+
+    async def main() -> None:
+        words = [f"word{i}" for i in range(100_000)]
+        path = models.write_llama(tmp_path / "wide.gguf", models.byte_vocabulary(words=words))
+        async with opened([path]) as offered:
+            loading = asyncio.create_task(answer(offered, DEFAULT))
+            loop = asyncio.get_running_loop()
+            longest, before = 0.0, loop.time()
+            while not loading.done():
+                await asyncio.sleep(0.001)
+                longest, before = max(longest, loop.time() - before), loop.time()
+            await loading
+            assert longest < 0.5, longest
+
+    run(main)
+
+
+# --- how much may wait ------------------------------------------------------------------------------------------
+
+
+def test_a_request_may_not_fill_the_queue(copies: list[Path]) -> None:
+    for limits, limit in (({"max_queue": 5, "n_parallel": 2}, 7), ({"max_queue": 50, "n_parallel": 2}, 8)):
+        app = create_app(copies[0], load={**SMALL, **limits}, max_choices=8)
+        with servers.serving(app) as url:
+            body: dict[str, Any] = {"model": DEFAULT, "prompt": "Once", "max_tokens": 2}
+            enough = httpx.post(f"{url}/v1/completions", json={**body, "n": limit}, timeout=PATIENCE_S)
+            assert len(enough.json()["choices"]) == limit
+            for more in ({"n": limit + 1}, {"n": 3, "prompt": ["Once"] * 3}):
+                refused = httpx.post(f"{url}/v1/completions", json={**body, **more}, timeout=PATIENCE_S)
+                assert refused.status_code == 400
+                assert f"more than the {limit}" in refused.json()["error"]["message"]
+
+
+def test_a_full_queue_says_when_to_come_back(copies: list[Path]) -> None:
+    app = create_app(copies[0], load={**SMALL, "max_queue": 1, "n_parallel": 1})
+    endless = {"prompt": "Once", "ignore_eos": True, "max_tokens": 500}
+    with servers.serving(app) as url, httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
+        client.post("/execute", json={"prompt": "Once", "max_tokens": 2}).raise_for_status()
+        with client.stream("POST", "/execute", json=endless), client.stream("POST", "/execute", json=endless):
+            refused = client.post("/execute", json=endless)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
+            assert 1 <= int(refused.headers["Retry-After"]) <= 60
+            assert client.get("/ready").json() == {"ready": False, "reason": "the queue is full"}
+            # What the engine does not queue has places of its own.
+            assert client.post("/tokenize", json={"content": "Once"}).status_code == 200
+            (served,) = app.state.worker.models.loaded
+            with served.beside.place(), served.beside.place():
+                for path, body in (("/tokenize", {"content": "Once"}), ("/v1/embeddings", {"input": "Once"})):
+                    refused = client.post(path, json={"model": DEFAULT, **body})
+                    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+        assert served.beside.n_taken == 0
+        assert client.post("/v1/embeddings", json={"model": DEFAULT, "input": "Once"}).status_code == 200
