@@ -26,6 +26,7 @@ from pyggml.server.protocol import Protocol
 from pyggml.server.protocols.anthropic import ANTHROPIC
 from pyggml.server.protocols.execute import EXECUTE
 from pyggml.server.protocols.metrics import METRICS
+from pyggml.server.protocols.ollama import OLLAMA
 from pyggml.server.protocols.openai import OPENAI
 from pyggml.server.protocols.responses import RESPONSES
 from pyggml.server.protocols.text import TEXT
@@ -36,7 +37,7 @@ from pyggml.server.worker import Worker
 Model = str | os.PathLike[str] | pyggml.LLM | ModelSpec
 
 #: Every language, in the order of the documentation.
-PROTOCOLS: tuple[Protocol, ...] = (OPENAI, RESPONSES, ANTHROPIC, EXECUTE, TEXT, METRICS)
+PROTOCOLS: tuple[Protocol, ...] = (OPENAI, RESPONSES, ANTHROPIC, OLLAMA, EXECUTE, TEXT, METRICS)
 
 
 def create_app(serves: Settings | Model | Sequence[Model] | None = None, **options: Any) -> Starlette:
@@ -56,13 +57,12 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
     """
     settings = _settings(serves, options)
     worker = Worker(settings)
-    routes = [
+    routes = page.routes() if settings.page else []
+    routes += [
         Route(endpoint.path, call.Route(lambda: worker, protocol, endpoint), methods=[endpoint.method])
         for protocol in PROTOCOLS
         for endpoint in protocol.endpoints
     ]
-    if settings.page:
-        routes += page.routes()
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 from typing import Annotated, Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel
 from pydantic import Field as BodyField
 from starlette.responses import JSONResponse, Response
@@ -17,8 +15,7 @@ from pyggml.server.protocol import Endpoint
 from pyggml.server.protocols.openai.completions import Texts, as_list
 from pyggml.server.protocols.openai.errors import invalid
 from pyggml.server.sampling import Body
-
-_Vectors = npt.NDArray[np.float32]
+from pyggml.server.vectors import Vectors, shortened
 
 
 class Embed(Body):
@@ -76,8 +73,8 @@ def _token_ids(served: Served, texts: list[str | list[int]]) -> list[list[int]]:
     return [served.llm.tokenizer.encode(each) if isinstance(each, str) else each for each in texts]
 
 
-def _answer(served: Served, body: Embed, vectors: _Vectors, n_tokens: int) -> Response:
-    rows = _shortened(vectors, body.dimensions)
+def _answer(served: Served, body: Embed, vectors: Vectors, n_tokens: int) -> Response:
+    rows = shortened(vectors, body.dimensions)
     data = [
         {"object": "embedding", "index": index, "embedding": _encoded(row, body.encoding_format)}
         for index, row in enumerate(rows)
@@ -86,15 +83,7 @@ def _answer(served: Served, body: Embed, vectors: _Vectors, n_tokens: int) -> Re
     return JSONResponse({"object": "list", "data": data, "model": served.name, "usage": usage})
 
 
-def _shortened(vectors: _Vectors, dimensions: int | None) -> _Vectors:
-    if dimensions is None or dimensions == vectors.shape[1]:
-        return vectors
-    short = vectors[:, :dimensions]
-    lengths = np.linalg.norm(short, axis=1, keepdims=True)
-    return np.asarray(short / np.where(lengths == 0, 1, lengths), np.float32)
-
-
-def _encoded(vector: _Vectors, form: str | None) -> Any:
+def _encoded(vector: Vectors, form: str | None) -> Any:
     if form == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
     return vector.tolist()

@@ -1,0 +1,50 @@
+"""Ollama's API. Models are those that the server was started with: nothing is downloaded for a request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyggml.server.failures import Failure
+from pyggml.server.protocol import Endpoint, Protocol
+from pyggml.server.protocols.ollama import embedding, generating, models
+from pyggml.server.protocols.ollama.requests import Chat, Generate
+
+_LINES = "application/x-ndjson"
+_FIXED = "Refused: requests do not change the models"
+
+
+def _error_body(failure: Failure) -> Any:
+    return {"error": failure.message}
+
+
+OLLAMA = Protocol(
+    "ollama",
+    (
+        Endpoint(
+            "POST",
+            "/api/generate",
+            generating.generate,
+            "Answer or continue a prompt",
+            Generate,
+            generating.Generated,
+            _LINES,
+        ),
+        Endpoint("POST", "/api/chat", generating.chat, "Answer a conversation", Chat, generating.Answered, _LINES),
+        Endpoint(
+            "POST", "/api/embed", embedding.embed, "Convert texts to vectors", embedding.Embed, embedding.Embeddings
+        ),
+        Endpoint(
+            "POST",
+            "/api/embeddings",
+            embedding.embed_one,
+            "Convert a text to a vector",
+            embedding.EmbedOne,
+            embedding.Embedding,
+        ),
+        Endpoint("GET", "/api/version", models.version, "Say whose API this is", None, models.Version),
+        *(Endpoint("POST", f"/api/{name}", models.refuse, _FIXED) for name in ("pull", "push", "create", "copy")),
+        Endpoint("DELETE", "/api/delete", models.refuse, _FIXED),
+        Endpoint("GET", "/", models.alive, "Whether anything is here, without a page", is_open=True),
+    ),
+    _error_body,
+)
