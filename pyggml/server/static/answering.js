@@ -7,6 +7,7 @@ export class Answering {
   #aborting = new AbortController();
   #clock = { began: 0, first: 0, last: 0, pieces: 0 };
   #usage = null;
+  #timings = null;
 
   /** `onChange` is called whenever the turn has more. */
   constructor(turn, onChange) {
@@ -35,6 +36,7 @@ export class Answering {
 
   #take(chunk) {
     this.#usage = chunk.usage ?? this.#usage;
+    this.#timings = chunk.timings ?? this.#timings; // the engine's own, without what the connection adds
     const choice = chunk.choices?.[0];
     if (!choice) return;
     const { content, reasoning_content: reasoning } = choice.delta;
@@ -60,7 +62,7 @@ export class Answering {
       tokens,
       isCounted: this.#usage !== null,
       firstSeconds: (first - began) / 1000,
-      perSecond: seconds > 0 ? (tokens - 1) / seconds : null,
+      perSecond: this.#timings?.predicted_per_second || (seconds > 0 ? (tokens - 1) / seconds : null),
     };
   }
 }

@@ -4,37 +4,36 @@ import { metrics } from "./api.js";
 import { make } from "./dom.js";
 import { Plot } from "./plot.js";
 import { Reading } from "./prometheus.js";
-import { inWords } from "./words.js";
+import { inWords, seconds, short } from "./words.js";
 
 const EVERY_MS = 2000;
 const SPAN_SECONDS = 300;
 
-const rounded = (unit) => (value) => `${value >= 100 ? value.toFixed(0) : Number(value.toPrecision(3))}${unit}`;
-const seconds = (value) => (value < 1 ? rounded(" ms")(value * 1000) : rounded(" s")(value));
 const percent = (value) => `${(100 * value).toFixed(0)} %`;
 
-const FIRST = "pyggml_time_to_first_token_seconds";
-const NEXT = "pyggml_inter_token_seconds";
+// Half of those that came since the reading before, and nearly all.
+const usual = (name) => ({
+  median: (now, before) => now.quantile(before, name, 0.5),
+  "95th percentile": (now, before) => now.quantile(before, name, 0.95),
+});
 
-// Title, values in words, and by name of each line: its value from a reading and the one before.
+// Title, how values are written, and the lines by name, each from a reading and the one before.
 const PLOTS = [
-  ["Tokens per second", rounded(""), {
-    generated: (now, before) => now.rate("pyggml_generated_tokens_total", before),
-    "of prompts": (now, before) => now.rate("pyggml_prompt_tokens_total", before),
+  ["Tokens per second", short, {
+    generated: (now, before) => now.rate(before, "pyggml_engine_tokens_total", 'phase="decode"'),
+    "of prompts": (now, before) => now.rate(before, "pyggml_engine_tokens_total", 'phase="prefill"'),
   }],
-  ["Requests", rounded(""), {
-    running: (now) => now.sum("pyggml_requests_running"),
-    queued: (now) => now.sum("pyggml_requests_queued"),
+  ["Answers", short, {
+    running: (now) => now.sum("pyggml_generations_running"),
+    queued: (now) => now.sum("pyggml_generations_queued"),
   }],
-  ["Time to the first token", seconds, {
-    median: (now, before) => now.quantile(FIRST, 0.5, before),
-    "95 of 100 below": (now, before) => now.quantile(FIRST, 0.95, before),
+  ["Cache in use", percent, {
+    "by answers": (now) => now.share("pyggml_context_cells", 'state="running"'),
+    "kept for later": (now) => now.share("pyggml_context_cells", 'state="cached"'),
   }],
-  ["Time between tokens", seconds, {
-    median: (now, before) => now.quantile(NEXT, 0.5, before),
-    "95 of 100 below": (now, before) => now.quantile(NEXT, 0.95, before),
-  }],
-  ["Cache in use", percent, { "": (now) => now.sum("pyggml_cache_use_ratio") }],
+  ["Time to the first token", seconds, usual("pyggml_time_to_first_token_seconds")],
+  ["Time between tokens", seconds, usual("pyggml_inter_token_latency_seconds")],
+  ["Time in the queue", seconds, usual("pyggml_queue_wait_seconds")],
 ];
 
 export class MetricsView {

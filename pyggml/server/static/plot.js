@@ -14,7 +14,7 @@ export class Plot {
     this.spanSeconds = spanSeconds;
     this.values = names.map(() => make("output"));
     const legend = names.map((name, index) =>
-      make("li", { className: `line-${index}` }, sample(index), name ? `${name} ` : "", this.values[index]));
+      make("li", {}, sample(index), `${name} `, this.values[index]));
     this.top = make("span", { className: "top" });
     this.lines = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
     const axis = make("div", { className: "axis" },
@@ -45,7 +45,7 @@ export class Plot {
     const latest = this.names.map((_, index) => points.at(-1)?.[index + 1] ?? null);
     const words = latest.map((value) => (value === null ? "–" : this.shown(value)));
     words.forEach((word, index) => (this.values[index].textContent = word));
-    const now = this.names.map((name, index) => `${name} ${words[index]}`.trim()).join(", ");
+    const now = this.names.map((name, index) => `${name} ${words[index]}`).join(", ");
     this.lines.setAttribute("aria-label", `${this.title}: now ${now}; at most ${this.shown(most)}`);
   }
 }

@@ -15,21 +15,28 @@ export class Reading {
     }
   }
 
-  /** The sum over all labels; null if the server has no such metric. */
-  sum(name) {
-    return this.#samples.get(name)?.reduce((total, { value }) => total + value, 0) ?? null;
+  /** The sum over all series, or those with a label such as `phase="decode"`; null if the server has none. */
+  sum(name, label = "") {
+    const found = this.#samples.get(name)?.filter(({ labels }) => labels.includes(label)) ?? [];
+    return found.length ? found.reduce((total, { value }) => total + value, 0) : null;
   }
 
   /** How fast a counter has grown since an earlier reading, per second. */
-  rate(name, before) {
-    const [now, then] = [this.sum(name), before.sum(name)];
-    // A counter that has shrunk began again, with the server.
+  rate(before, name, label) {
+    const [now, then] = [this.sum(name, label), before.sum(name, label)];
+    // A counter that has shrunk began again, with its model.
     if (now === null || then === null || now < then) return null;
     return (now - then) / (this.seconds - before.seconds);
   }
 
+  /** What share of a metric the series with a label have. */
+  share(name, label) {
+    const [part, whole] = [this.sum(name, label), this.sum(name)];
+    return part === null || !whole ? null : part / whole;
+  }
+
   /** Below what a share of a histogram's values lie that came since an earlier reading; null if none came. */
-  quantile(name, share, before) {
+  quantile(before, name, share) {
     const then = before.#buckets(name);
     const grown = [...this.#buckets(name)].map(([bound, count]) => [bound, count - (then.get(bound) ?? 0)]);
     grown.sort(([a], [b]) => a - b);

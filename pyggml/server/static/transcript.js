@@ -2,7 +2,7 @@
 
 import { button, copyButton, make } from "./dom.js";
 import { MarkdownView } from "./markdown.js";
-import { endInWords } from "./words.js";
+import { endInWords, seconds, short } from "./words.js";
 
 // So near to the end, a reader wants to see what comes.
 const NEAR_PX = 60;
@@ -150,12 +150,7 @@ function figuresInWords({ figures, end }) {
     const about = figures.isCounted ? "" : "about ";
     parts.push(`${about}${figures.tokens} ${figures.tokens === 1 ? "token" : "tokens"}`);
     if (figures.perSecond !== null) parts.push(`${short(figures.perSecond)} tokens/s`);
-    parts.push(`first after ${short(figures.firstSeconds)} s`);
+    parts.push(`first after ${seconds(figures.firstSeconds)}`);
   }
   return [...parts, endInWords(end)].filter(Boolean).join(" · ");
-}
-
-/** Three digits are as many as are worth reading. */
-function short(number) {
-  return number >= 100 ? number.toFixed(0) : String(Number(number.toPrecision(3)));
 }

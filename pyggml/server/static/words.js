@@ -1,6 +1,7 @@
-// Failures in plain words.
+// Failures and figures in plain words.
 
 const BY_STATUS = {
+  400: "The server cannot take this:",
   401: "The server asks for an API key, and this one is not right.",
   403: "The server does not allow this.",
   404: "The server does not have this model. Choose another at the top.",
@@ -32,6 +33,14 @@ export function endInWords(reason) {
 }
 
 function sentence(text) {
-  const first = text.charAt(0).toUpperCase() + text.slice(1);
+  const isName = /^\S*[:._[]/.test(text); // of a field, which is written as it is
+  const first = isName ? text : text.charAt(0).toUpperCase() + text.slice(1);
   return /[.!?]$/.test(first) ? first : `${first}.`;
 }
+
+/** Three digits are as many as are worth reading. */
+export function short(number) {
+  return number >= 100 ? number.toFixed(0) : String(Number(number.toPrecision(3)));
+}
+
+export const seconds = (value) => (value < 1 ? `${short(value * 1000)} ms` : `${short(value)} s`);
