@@ -45,6 +45,7 @@ if not TYPE_CHECKING:  # a type checker would take every name for one of these
                 raise
             from pyggml import MissingPackageError
 
+            missing = (error.name or "").partition(".")[0]
             raise MissingPackageError(
-                f'the server needs {error.name}, which is not installed: pip install "pyggml[server]"'
+                f'the server needs {missing}, which is not installed: pip install "pyggml[server]"'
             ) from error

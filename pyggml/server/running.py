@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import signal
 import socket
 import sys
@@ -154,6 +155,10 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+# It is in use, or only root may use it.
+_OF_THE_PORT = (errno.EADDRINUSE, errno.EACCES)
+
+
 def _bound(settings: Settings) -> socket.socket:
     """A socket with the address of the settings.
 
@@ -172,9 +177,9 @@ def _bound(settings: Settings) -> socket.socket:
             bound.close()
             raise
     except OSError as error:
+        way_out = "; --port N chooses another one, and --port 0 any that is free" if error.errno in _OF_THE_PORT else ""
         raise pyggml.InvalidParameterError(
-            f"cannot listen on port {settings.port} of {settings.host}: {error.strerror}; another port is another "
-            "--port N, and --port 0 any free one"
+            f"cannot listen on port {settings.port} of {settings.host}: {error.strerror}{way_out}"
         ) from None
     return bound
 
