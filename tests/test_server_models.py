@@ -13,6 +13,10 @@ import httpx
 import models
 import pytest
 import servers
+from hf_llama import HFLlama
+from hub_server import HubServer, hub_at
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 import pyggml
 from pyggml.memory.estimate import estimate
@@ -158,7 +162,8 @@ def test_the_first_is_loaded_at_the_start_and_the_others_when_asked_for(copies: 
 
 def test_all_are_loaded_at_the_start_if_asked_as_far_as_there_is_room(copies: list[Path]) -> None:
     async def main() -> None:
-        for options, expected in (({}, ["+a", "+b", "+c"]), ({"max_memory": 2 * NEED + 1000}, ["+a", "+b"])):
+        two: dict[str, Any] = {"max_memory": 2 * NEED + 1000}
+        for options, expected in (({}, ["+a", "+b", "+c"]), (two, ["+a", "+b", "!c: OutOfMemoryError"])):
             diary = Diary()
             async with opened(copies, diary, load_all=True, **options) as offered:
                 await offered.start()
@@ -281,6 +286,44 @@ def test_a_first_model_that_is_broken_keeps_the_server_from_starting(tmp_path: P
         async with opened([tmp_path / "bad.gguf"]) as offered:
             with pytest.raises(pyggml.ModelLoadError, match=r"is not a GGUF file"):
                 await offered.start()
+
+    run(main)
+
+
+def test_a_reference_is_downloaded_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(hub: HubServer) -> None:
+        diary = Diary()
+        async with opened([None, "hf:tiny/stories", "hf:tiny/gone"], diary) as offered:
+            await offered.start()
+            assert not hub.requests
+            found = await asyncio.gather(*(answer(offered, "tiny/stories") for _ in range(4)))
+            assert {name for name, _ in found} == {"tiny/stories"}
+            assert len(hub.asked("GET", "stories.gguf")) == 1
+            assert diary.lines == ["+pyggml-demo-q8_0", "+tiny/stories"]
+            info = await offered.info("tiny/stories:latest")
+            assert (info.kind, info.architecture, info.file_type) == ("hub", "llama", "Q8_0")
+
+            failure = (await refusal(offered, "tiny/gone")).failure
+            assert (failure.status, failure.code) == (503, "model_not_loaded")
+            assert failure.message.startswith("the model 'tiny/gone' cannot be loaded: there is no tiny/gone at ")
+
+    with hub_at(tmp_path, monkeypatch) as hub:
+        hub.add("tiny/stories", {"stories.gguf": pyggml.SHIPPED_MODEL.read_bytes()})
+        run(lambda: main(hub))
+
+
+def test_a_directory_is_imported_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "cache"))
+    HFLlama().write(tmp_path / "Llama-9.1-Tiny")
+
+    async def main() -> None:
+        async with opened([None, tmp_path / "Llama-9.1-Tiny"]) as offered:
+            before = await offered.info("Llama-9.1-Tiny")
+            assert (before.architecture, before.is_loaded) == ("llama", False)
+            assert (await answer(offered, "Llama-9.1-Tiny"))[0] == "Llama-9.1-Tiny"
+            after = await offered.info("Llama-9.1-Tiny")
+            assert after.is_loaded
+            assert after.n_params == before.n_params
 
     run(main)
 
@@ -455,6 +498,42 @@ def test_an_open_model_is_served_and_left_open(own_llm: pyggml.LLM, tiny_path: P
             assert answered.status_code == 200
         assert len(app.state.worker.models.loaded) == 2
     assert own_llm.generate("Once", max_tokens=2).token_ids
+
+
+def test_a_model_that_only_embeds(bert_path: Path, tiny_path: Path) -> None:
+    app = create_app([bert_path, tiny_path], max_loaded_models=1)
+    with servers.serving(app) as url:
+        for name in (DEFAULT, "tiny", "bert"):
+            body = {"model": name, "input": "Hello"}
+            assert httpx.post(f"{url}/v1/embeddings", json=body, timeout=PATIENCE_S).status_code == 200
+        assert httpx.get(f"{url}/ready").status_code == 200
+        refused = httpx.post(f"{url}/v1/completions", json={"model": "bert", "prompt": "Hello"})
+        assert refused.status_code == 400
+        message = refused.json()["error"]["message"]
+        assert "(bert.gguf) does not generate text" in message, message
+
+
+def test_in_another_application_whose_lifespan_begins_and_ends_it() -> None:
+    async def main() -> None:
+        inner = create_app(load=SMALL)
+        models = inner.state.worker.models
+
+        @contextlib.asynccontextmanager
+        async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+            async with inner.router.lifespan_context(inner):
+                yield
+
+        outer = Starlette(routes=[Mount("/llm", inner)], lifespan=lifespan)
+        for _ in range(2):  # it can be started again
+            async with outer.router.lifespan_context(outer):
+                assert len(models.loaded) == 1
+                async with httpx.AsyncClient(
+                    transport=httpx.ASGITransport(outer), base_url="http://localhost"
+                ) as client:
+                    assert (await client.post("/llm/tokenize", json={"content": "Once"})).json()["tokens"]
+            assert models.loaded == []
+
+    run(main)
 
 
 def test_without_a_lifespan_the_first_request_loads() -> None:

@@ -104,15 +104,15 @@ class Loader:
         if not slot.n_leases:
             self._freed.set()
 
-    async def bring(self, slot: Slot) -> Exception | None:
-        """Loads a model. Returns why it could not be."""
+    async def bring(self, slot: Slot, *, may_unload: bool = True) -> Exception | None:
+        """Loads a model, for which others may have to be unloaded. Returns why it could not be."""
         try:
             source = await self._downloaded(slot)
             slot.stage = "turn"
             async with self._turn:
                 if slot.served is None:
                     slot.stage = "room"
-                    memory = await self._make_room(slot, source)
+                    memory = await self._make_room(slot, source, may_unload)
                     slot.stage = "load"
                     await self._load(slot, source, memory)
             slot.failed = None
@@ -129,18 +129,8 @@ class Loader:
         """Closes a model; requests that use it end with ClosedError."""
         leaving, slot.served = slot.served, None
         if leaving is not None:
-            await asyncio.to_thread(leaving.llm.close)
             self._observer.model_unloaded(leaving.name)
-
-    async def has_room(self, slot: Slot) -> bool:
-        """Whether a model whose file is here could be loaded without unloading another."""
-        path = slot.path or slot.offer.path
-        if path is None:
-            return False
-        try:
-            return self._room.has(await self._planned(slot, path), self.held())
-        except pyggml.OutOfMemoryError:
-            return False
+            await asyncio.to_thread(leaving.llm.close)
 
     def held(self) -> Held:
         """What the loaded models take, by name, without those that others loaded."""
@@ -156,19 +146,20 @@ class Loader:
         """What to load: a path, or None for the model that ships with pyggml."""
         source = slot.offer.spec.source
         assert not isinstance(source, pyggml.LLM), "an open model is never brought"
-        slot.given_up.clear()
+        slot.given_up = given_up = threading.Event()
         if slot.offer.kind == "hub":
             slot.stage = "download"
-            fetch = pyggml.hub.fetch
-            slot.path = await asyncio.to_thread(fetch, str(source), lambda _: not slot.given_up.is_set())
+            slot.path = await asyncio.to_thread(pyggml.hub.fetch, str(source), lambda _: not given_up.is_set())
             return slot.path
         return source
 
-    async def _make_room(self, slot: Slot, source: str | os.PathLike[str] | None) -> pyggml.MemoryEstimate:
+    async def _make_room(
+        self, slot: Slot, source: str | os.PathLike[str] | None, may_unload: bool
+    ) -> pyggml.MemoryEstimate:
         """Unloads what it has to until a model has room. Returns what it will take.
 
         Raises:
-            OutOfMemoryError: it would not have room if it were alone.
+            OutOfMemoryError: it would not have room if it were alone, or has none and others may not be unloaded.
             InferError: as :func:`pyggml.memory.estimate.estimate`.
         """
         while True:
@@ -181,6 +172,8 @@ class Loader:
                 if self._room.has(needed, self.held()):
                     return needed
                 self._room.require_possible(slot.offer.name, needed, self.held())
+            if not may_unload:
+                raise pyggml.OutOfMemoryError(self.shortage(slot))
             await self._free_some()
 
     async def _free_some(self) -> None:
@@ -204,7 +197,11 @@ class Loader:
 
     async def _load(self, slot: Slot, source: str | os.PathLike[str] | None, memory: pyggml.MemoryEstimate) -> None:
         began_s = time.monotonic()
-        llm = await asyncio.to_thread(load, source, slot.options, slot.given_up)
+        try:
+            llm = await asyncio.to_thread(load, source, slot.options, slot.given_up)
+        except asyncio.CancelledError:  # the thread goes on
+            slot.given_up.set()
+            raise
         try:
             slot.served = served(slot.offer.name, llm, slot.sampling, places(slot.options), memory)
         except BaseException:

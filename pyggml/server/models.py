@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator
 
@@ -122,7 +123,7 @@ class Models:
         tasks = [slot.loading for slot in slots if slot.loading is not None and not slot.loading.done()]
         for slot in slots:
             slot.given_up.set()
-            if slot.loading is not None and slot.stage in ("turn", "room"):
+            if slot.loading is not None and slot.stage != "load":
                 slot.loading.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for slot in slots:
@@ -133,16 +134,18 @@ class Models:
 
     async def _load_at_start(self) -> None:
         first, *others = self._slots.values()
-        error = None if first.served else await self._wait(first)
+        first.failed = None  # whoever starts the server does not wait
+        error = None if first.served else await self._loading(first)
         if error is not None:
             raise error
         for slot in others if self._settings.load_all else []:
-            if await self._loader.has_room(slot):
-                await self._wait(slot)
+            if slot.served is None:
+                await self._loading(slot, may_unload=False)
 
     async def _used(self, slot: Slot) -> Served:
         """The model, with one more request that uses it."""
-        deadline_s = time.monotonic() + self._settings.load_timeout
+        request_timeout = self._settings.request_timeout or math.inf
+        deadline_s = time.monotonic() + min(self._settings.load_timeout, request_timeout)
         while slot.served is None or slot.is_leaving:
             error = await self._wait(slot, max(0.0, deadline_s - time.monotonic()))
             if error is not None:
@@ -150,7 +153,7 @@ class Models:
         self._loader.use(slot)
         return slot.served
 
-    async def _wait(self, slot: Slot, timeout_s: float | None = None) -> Exception | None:
+    async def _wait(self, slot: Slot, timeout_s: float) -> Exception | None:
         """Waits until a model is loaded, which it is for all who wait. Returns why it could not be.
 
         Raises:
@@ -169,7 +172,7 @@ class Models:
             raise _too_late(slot, self._loader)
         return None if task.cancelled() else task.result()
 
-    def _loading(self, slot: Slot) -> asyncio.Task[Exception | None]:
+    def _loading(self, slot: Slot, *, may_unload: bool = True) -> asyncio.Task[Exception | None]:
         """What loads a model, begun unless it is under way."""
         if self._is_closed:
             raise pyggml.ClosedError("the server has been closed")
@@ -180,7 +183,7 @@ class Models:
         if slot.loading is None or slot.loading.done():
             if slot.failed is not None and time.monotonic() - slot.failed[0] < _BACK_OFF_S:
                 raise _refusal(slot, slot.failed[1]) from slot.failed[1]
-            slot.loading = loop.create_task(self._loader.bring(slot))
+            slot.loading = loop.create_task(self._loader.bring(slot, may_unload=may_unload))
         return slot.loading
 
     async def _info(self, offer: Offer) -> ModelInfo:
@@ -207,7 +210,7 @@ def _require_file(offer: Offer) -> None:
 
 def _refusal(slot: Slot, error: Exception) -> Exception:
     """What those hear who wanted a model that cannot be loaded: the library's own reason, without paths."""
-    if isinstance(error, pyggml.ModelNotFoundError):
+    if isinstance(error, pyggml.ModelNotFoundError) and slot.offer.kind == "local":
         reason, code = "its file is not there", "model_not_loaded"  # the library's message names the neighbours
     elif isinstance(error, pyggml.InferError):
         known = [path for path in (slot.path, slot.offer.path, slot.options.get("tokenizer")) if path is not None]
