@@ -297,6 +297,15 @@ def test_required_fields(url: str, client: anthropic.Anthropic) -> None:
     assert caught.value.type == "not_found_error"
 
 
+def test_models(client: anthropic.Anthropic) -> None:
+    [model] = client.models.list()
+    assert (model.id, model.type, model.max_input_tokens) == ("pyggml-demo-q8_0", "model", 1024)
+    assert model.created_at.year >= 2025
+    assert client.models.retrieve(model.id) == model
+    with pytest.raises(anthropic.NotFoundError):
+        client.models.retrieve("nobody")
+
+
 def test_what_is_ignored(client: anthropic.Anthropic) -> None:
     cached: Any = {"role": "user", "content": [{**SKY, "type": "text", "text": SKY["content"], "cache_control": None}]}
     ignored = {"service_tier": "auto", "metadata": {"user_id": "u"}, "extra_body": {"speed": "fast", "min_p": 0.1}}

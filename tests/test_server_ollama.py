@@ -23,6 +23,7 @@ import pyggml
 from pyggml import ToolCallDelta
 from pyggml.server import ModelSpec, Settings, create_app
 from pyggml.server.protocols.ollama.generating import _Calls
+from pyggml.server.protocols.ollama.models import _human
 
 NAME = "pyggml-demo-q8_0"
 SKY: list[Any] = [{"role": "user", "content": "What colour is the sky?"}]
@@ -262,6 +263,43 @@ def test_vectors(encoding_url: str, bert_path: Path) -> None:
     with pytest.raises(ollama.ResponseError, match="does not generate"):
         encoder.chat("default", SKY)
     encoder._client.close()
+
+
+def test_models(client: ollama.Client, thinking_url: str) -> None:
+    report = pyggml.inspect(pyggml.SHIPPED_MODEL)
+    [listed] = client.list().models
+    assert (listed.model, listed.size) == (f"{NAME}:latest", pyggml.SHIPPED_MODEL.stat().st_size)
+    assert listed.modified_at is not None
+    assert listed.modified_at.timestamp() == int(pyggml.SHIPPED_MODEL.stat().st_mtime)
+    assert len(listed.digest or "") == 64
+    assert listed.details is not None
+    assert (listed.details.family, listed.details.quantization_level) == ("llama", "Q8_0")
+    assert listed.details.parameter_size == "3.48M"
+    assert client.chat(listed.model or "", SKY).message.content == "The sky is blue."
+
+    shown = client.show(listed.model or "")
+    assert shown.template == report.metadata["tokenizer.chat_template"]
+    assert (shown.license, shown.capabilities) == ("mit", ["completion", "tools"])
+    assert shown.modelinfo is not None
+    assert shown.modelinfo["llama.context_length"] == 1024
+    assert shown.modelinfo["general.parameter_count"] == report.n_params
+    assert str(pyggml.SHIPPED_MODEL.parent) not in shown.model_dump_json()
+    with pytest.raises(ollama.ResponseError, match="nobody"):
+        client.show("nobody")
+
+    [running] = client.ps().models
+    assert (running.name, running.context_length, running.digest) == (f"{NAME}:latest", 1024, listed.digest)
+    assert (running.size or 0) > report.n_bytes
+    assert running.size_vram is not None
+
+    thinker = ollama.Client(host=thinking_url)
+    assert thinker.show("default").capabilities == ["completion", "tools", "thinking"]
+    thinker._client.close()
+
+
+@pytest.mark.parametrize(("n_params", "text"), [(8e9, "8B"), (8.03e9, "8.0B"), (134_515_008, "134.52M"), (9e3, "9K")])
+def test_numbers_of_weights(n_params: float, text: str) -> None:
+    assert _human(int(n_params)) == text
 
 
 def test_what_is_refused(client: ollama.Client, url: str) -> None:

@@ -64,7 +64,7 @@ async def embed(call: Call, body: Embed) -> Response:
     loaded = time.monotonic_ns()
     texts = [body.input] if isinstance(body.input, str) else body.input
     token_ids = await call.aside(_encoded, llm, texts if body.input else [], body.truncate is not False)
-    vectors = await call.watched(llm.aembed(token_ids, normalize=True)) if token_ids else None
+    vectors = await call.beside(llm.aembed, token_ids, normalize=True) if token_ids else None
     answer = {
         "model": body.model,
         "embeddings": [] if vectors is None else await call.aside(_rows, vectors, body.dimensions),
@@ -78,7 +78,7 @@ async def embed(call: Call, body: Embed) -> Response:
 async def embed_one(call: Call, body: EmbedOne) -> Response:
     """Converts a text to a vector."""
     llm = (await call.model(body.model)).llm
-    vector = (await call.watched(llm.aembed(body.prompt))).tolist() if body.prompt else []
+    vector = (await call.beside(llm.aembed, body.prompt)).tolist() if body.prompt else []
     return JSONResponse({"embedding": vector})
 
 

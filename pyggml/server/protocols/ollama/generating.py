@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -18,6 +17,7 @@ from pyggml.server.call import Call
 from pyggml.server.generation import Generation
 from pyggml.server.models import Served
 from pyggml.server.protocols.ollama.requests import Chat, Generate, Generating, refused
+from pyggml.server.times import rfc3339
 
 Json = dict[str, Any]
 _Generation = Generation[Any, Any]
@@ -200,11 +200,6 @@ def _complete(calls: Sequence[ToolCall], first_index: int = 0) -> list[Json]:
             function = {"index": index, "name": call.name, "arguments": call.arguments}
             found.append({"id": call.id, "function": function})
     return found
-
-
-def rfc3339(seconds: float) -> str:
-    """A time, given in seconds since 1970, as text."""
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat().replace("+00:00", "Z")
 
 
 def _generated(piece: Piece) -> Json:

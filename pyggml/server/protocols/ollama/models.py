@@ -2,20 +2,140 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+import pyggml
 from pyggml.server.call import Call
 from pyggml.server.failures import Failure, RequestError
+from pyggml.server.models import DEFAULT, ModelInfo
+from pyggml.server.sampling import Body
+from pyggml.server.times import rfc3339
+
+Json = dict[str, Any]
 
 # The version of ollama whose documentation and source this follows: clients ask whether it is new enough for them.
 _VERSION = "0.32.15"
+
+
+class Details(BaseModel):
+    """What a model is, in a few words."""
+
+    parent_model: str
+    format: str
+    family: str
+    families: list[str]
+    parameter_size: str
+    quantization_level: str
+    context_length: int | None
+    embedding_length: int | None
+
+
+class Listed(BaseModel):
+    """A model that requests may name."""
+
+    name: str
+    model: str
+    modified_at: str
+    size: int
+    digest: str
+    details: Details
+    capabilities: list[str]
+
+
+class ModelList(BaseModel):
+    """All of them, the default one first."""
+
+    models: list[Listed]
+
+
+class Running(BaseModel):
+    """A model that is loaded."""
+
+    name: str
+    model: str
+    size: int
+    size_vram: int
+    digest: str
+    details: Details
+    context_length: int
+
+
+class RunningList(BaseModel):
+    """All of them."""
+
+    models: list[Running]
+
+
+class Show(Body):
+    """A model to describe; ``name`` is what ``model`` was called before."""
+
+    model: str = ""
+    name: str = ""
+
+
+class Shown(BaseModel):
+    """What a model's file says about it, without lists and long texts."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    license: str
+    parameters: str
+    template: str
+    details: Details
+    model_info: Json
+    capabilities: list[str]
+    modified_at: str
 
 
 class Version(BaseModel):
     """The version of ollama whose API this is."""
 
     version: str
+
+
+async def tags(call: Call, body: None) -> Response:  # noqa: ARG001
+    """Lists the models."""
+    return JSONResponse({"models": [_listed(info) for info in await call.worker.models.infos()]})
+
+
+async def ps(call: Call, body: None) -> Response:  # noqa: ARG001
+    """Lists the models that are loaded. They do not expire."""
+    loaded = {served.name: served for served in call.worker.models.loaded}
+    models = []
+    for info in await call.worker.models.infos():
+        if info.name in loaded:
+            memory = loaded[info.name].memory
+            devices = () if memory is None else memory.devices[1:]
+            running = {
+                "size": info.memory_bytes or info.size_bytes or 0,
+                "size_vram": sum(device.total_bytes for device in devices),
+                "context_length": info.n_ctx or 0,
+            }
+            models.append({**_named(info), **running})
+    return JSONResponse({"models": models})
+
+
+async def show(call: Call, body: Show) -> Response:
+    """Describes a model."""
+    info = await call.worker.models.info(body.model or body.name or DEFAULT)
+    report = info.report
+    metadata = {} if report is None else dict(report.to_dict()["metadata"])
+    template = metadata.pop("tokenizer.chat_template", "")
+    shown = {
+        "license": str(metadata.get("general.license", "")),
+        "parameters": _parameters(None if report is None else report.recommended_sampling),
+        "template": template,
+        "details": _details(info),
+        "model_info": {**metadata, "general.parameter_count": info.n_params},
+        "capabilities": _capabilities(info),
+        "modified_at": rfc3339(info.created),
+    }
+    return JSONResponse(shown)
 
 
 async def version(call: Call, body: None) -> Response:  # noqa: ARG001
@@ -37,3 +157,73 @@ async def refuse(call: Call, body: None) -> Response:  # noqa: ARG001
     message = "requests do not change the models: start the server with those it has to offer, as 'pyggml serve " \
         "hf:org/repo' does, which downloads the model"  # fmt: skip
     raise RequestError(Failure(403, "invalid", message, "models_are_fixed"))
+
+
+def _listed(info: ModelInfo) -> Json:
+    size = info.file_bytes or info.size_bytes or 0
+    return {
+        **_named(info),
+        "modified_at": rfc3339(info.created),
+        "size": size,
+        "capabilities": _capabilities(info),
+    }
+
+
+def _named(info: ModelInfo) -> Json:
+    name = info.name if ":" in info.name else f"{info.name}:latest"
+    return {"name": name, "model": name, "digest": _digest(info), "details": _details(info)}
+
+
+def _digest(info: ModelInfo) -> str:
+    """Changes when the model's file does. Ollama's is that of a manifest, which no model has here."""
+    return hashlib.sha256(f"{info.name} {info.file_bytes} {info.created}".encode()).hexdigest()
+
+
+def _details(info: ModelInfo) -> Json:
+    report = info.report
+    return {
+        "parent_model": "",
+        "format": report.format if report else "",
+        "family": info.architecture or "",
+        "families": [info.architecture] if info.architecture else [],
+        "parameter_size": _human(info.n_params),
+        "quantization_level": info.file_type or "",
+        "context_length": report.n_ctx_train if report else None,
+        "embedding_length": report.n_embd if report else None,
+    }
+
+
+def _capabilities(info: ModelInfo) -> list[str]:
+    """What a model can do, as far as its file says. Where there is a chat template, tools can be called."""
+    report = info.report
+    if report is None:
+        return []
+    if f"{report.architecture}.pooling_type" in report.metadata:
+        return ["embedding"]
+    found = ["completion"]
+    if report.chat_template is not None:
+        found += ["tools", *(["thinking"] if report.chat_template.supports.thinking else [])]
+    return found
+
+
+def _parameters(sampling: pyggml.SamplingParams | None) -> str:
+    """Sampling parameters, a line each."""
+    if sampling is None:
+        return ""
+    changed = ((name, value) for name, value in vars(sampling).items() if value != getattr(_DEFAULTS, name))
+    return "\n".join(f"{name:<30} {value}" for name, value in changed)
+
+
+_DEFAULTS = pyggml.SamplingParams()
+
+_UNITS: Sequence[tuple[float, str]] = ((1e9, "B"), (1e6, "M"), (1e3, "K"))
+
+
+def _human(n_params: int | None) -> str:
+    """A number of weights as ollama writes it: "8B", "3.48M"."""
+    for unit, letter in _UNITS:
+        if n_params and n_params >= unit:
+            number = n_params / unit
+            digits = 0 if number.is_integer() or letter == "K" else 1 if letter == "B" else 2
+            return f"{number:.{digits}f}{letter}"
+    return str(n_params or "")

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 from pyggml.server.call import Call
 from pyggml.server.models import ModelInfo
 from pyggml.server.protocol import Endpoint
+from pyggml.server.protocols.anthropic import models as anthropic_models
 
 
 class Model(BaseModel):
@@ -30,12 +31,16 @@ class ModelList(BaseModel):
 
 async def models(call: Call, body: None) -> Response:  # noqa: ARG001
     """Lists the models."""
-    return JSONResponse({"object": "list", "data": [_about(each) for each in await call.worker.models.infos()]})
+    infos = await call.worker.models.infos()
+    if anthropic_models.asks(call.request):
+        return JSONResponse(anthropic_models.page(infos))
+    return JSONResponse({"object": "list", "data": [_about(each) for each in infos]})
 
 
 async def model(call: Call, body: None) -> Response:  # noqa: ARG001
     """Says that a model is there."""
-    return JSONResponse(_about(await call.worker.models.info(call.request.path_params["name"])))
+    info = await call.worker.models.info(call.request.path_params["name"])
+    return JSONResponse(anthropic_models.about(info) if anthropic_models.asks(call.request) else _about(info))
 
 
 def _about(info: ModelInfo) -> dict[str, Any]:
