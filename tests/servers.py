@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -168,3 +168,11 @@ def shape(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: shape(each) for key, each in value.items()}
     return type(value).__name__
+
+
+def eventually(what: Callable[[], bool]) -> None:
+    """Waits for what happens a moment after a client has read its answer, or has left."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.02)

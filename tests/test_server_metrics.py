@@ -7,7 +7,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -67,21 +67,13 @@ def execute(url: str, **body: Any) -> dict[str, Any]:
     return json.loads(found[-1][1]) if found else {}
 
 
-def eventually(what: Callable[[], bool]) -> None:
-    """A call ends a moment after its client has read its answer, or has left."""
-    deadline = time.monotonic() + 30
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def at_rest(url: str, ended: int) -> Figures:
     """The figures, once so many requests for jobs have ended."""
 
     def have_ended() -> bool:
         return Figures(url).sum("pyggml_requests_total", route="/execute") == ended
 
-    eventually(have_ended)
+    servers.eventually(have_ended)
     return Figures(url)
 
 
@@ -91,7 +83,7 @@ def test_the_counters_are_what_was_done(url: str) -> None:
     execute(url, temperature="hot")
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(execute, url, job_id="mine", max_tokens=100_000, ignore_eos=True, timeout_s=60)
-        eventually(lambda: httpx.post(f"{url}/cancel", json={"job_id": "mine"}).is_success)
+        servers.eventually(lambda: httpx.post(f"{url}/cancel", json={"job_id": "mine"}).is_success)
         ends.append(running.result())
     ends.append(execute(url, max_tokens=100_000, ignore_eos=True, timeout_s=0.05))
     assert [end["reason"] for end in ends] == ["length", "length", "length", "cancelled", "timeout"]
@@ -143,7 +135,7 @@ def test_a_full_queue_is_counted() -> None:
         for name, running, queued in (("first", 1, 0), ("second", 1, 1)):
             jobs.append(pool.submit(execute, url, job_id=name, max_tokens=100_000, ignore_eos=True, timeout_s=30))
             wanted = {"pyggml_generations_running": running, "pyggml_generations_queued": queued}
-            eventually(lambda wanted=wanted: all(Figures(url).sum(each) == n for each, n in wanted.items()))  # type: ignore[misc]
+            servers.eventually(lambda wanted=wanted: all(Figures(url).sum(each) == n for each, n in wanted.items()))  # type: ignore[misc]
         refused = [httpx.post(f"{url}/execute", json={"prompt": "Once"}) for _ in range(4)]
         assert {answer.status_code for answer in refused} == {429}
         for name in ("first", "second"):

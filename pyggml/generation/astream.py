@@ -73,6 +73,11 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
         """Number of prompt tokens taken from the cache, as of the last chunk; 0 before the first."""
         return 0 if self._request is None else self._request.cached_tokens
 
+    @property
+    def submitted_s(self) -> float | None:
+        """When the engine was given the request, by :func:`time.monotonic`; None: not yet."""
+        return self._job.submitted_s
+
     def __repr__(self) -> str:
         state = "not started" if self._request is None and not self._assembly.ended else repr(self._assembly)
         return f"{type(self).__name__}({state})"

@@ -38,6 +38,7 @@ class Job:
         tokenizer: encodes the prompt and decodes the answer.
         params: the caller's sampling parameters, merged.
         waits: whether to wait for room if the queue is full.
+        submitted_s: when the engine was given the request, by :func:`time.monotonic`; None: not yet.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Job:
         self.tokenizer = tokenizer
         self.params = params
         self.waits = waits
+        self.submitted_s: float | None = None
         self._is_watched = True
         self._prompt = prompt
         self._prepared: Prepared | None = None
@@ -120,6 +122,7 @@ class Job:
         if self._prepared is None:
             self._prepared = self.engine.prepared(*self._prompt_and_params())
         timeout_s = self.params.timeout_s if deadline is None else max(0.0, deadline - time.monotonic())
+        self.submitted_s = time.monotonic()
         return self.engine.start(self._prepared, timeout_s, waker=waker, tag=tag, line=line)
 
     def queue(self) -> Request:

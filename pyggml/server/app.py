@@ -10,6 +10,7 @@ from posixpath import commonpath
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -70,8 +71,11 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
             yield
 
     def refuse(scope: Scope, failure: Failure) -> Response:
-        worker.observer.refused(scope, failure)
-        return call.refusal(_protocol_at(scope["path"]), failure)
+        request_id = call.request_id(Headers(scope=scope))
+        worker.observer.refused(scope, failure, request_id)
+        response = call.refusal(_protocol_at(scope["path"]), failure)
+        response.headers[call.REQUEST_ID] = request_id
+        return response
 
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

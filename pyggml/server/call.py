@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -79,7 +80,7 @@ class Call:
         self.protocol = protocol
         self.endpoint = endpoint
         self.request = request
-        self.id = _request_id(request.headers.get(REQUEST_ID, ""))
+        self.id = request_id(request.headers)
         self.began_s = time.monotonic()
         self.received: BaseModel | None = None
         self.served: Served | None = None
@@ -103,9 +104,11 @@ class Call:
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self._held.aclose()
-        self.worker.calls.leave(self)
-        self.worker.observer.call_ended(self, self._ended(value))
+        try:
+            await self._held.aclose()
+        finally:
+            self.worker.calls.leave(self)
+            self.worker.observer.call_ended(self, self._ended(value))
 
     # --- what handlers use ----------------------------------------------------------------------------------
 
@@ -351,9 +354,9 @@ class Call:
 
     def _ended(self, error: BaseException | None) -> Ended:
         answers = [
-            Answer(generation.served.name, completion, generation.submitted_s - self.began_s)
+            Answer(generation.served.name, completion, None if at is None else at - self.began_s)
             for generation in self.generations
-            for completion in generation.completions
+            for completion, at in zip(generation.completions, generation.submitted_s, strict=True)
         ]
         duration_s = time.monotonic() - self.began_s
         return Ended(self._outcome(answers, error), self._status, self._failure, duration_s, answers)
@@ -403,7 +406,9 @@ def refusal(protocol: Protocol, failure: Failure) -> Response:
     return JSONResponse(protocol.error_body(failure), failure.status, headers=headers)
 
 
-def _request_id(given: str) -> str:
+def request_id(headers: Headers) -> str:
+    """What names a request: the client's own id if it is short and plain, else a new one."""
+    given = headers.get(REQUEST_ID, "")
     return given if _PLAIN_ID.fullmatch(given) else uuid.uuid4().hex
 
 

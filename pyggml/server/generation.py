@@ -24,14 +24,12 @@ class Generation(Generic[C, D]):
     Attributes:
         served: the model that answers.
         created: when it was asked for, in seconds since 1970.
-        submitted_s: when the engine had it, by :func:`time.monotonic`.
     """
 
     def __init__(self, served: Served, streams: Sequence[AsyncStream] | Sequence[AsyncChatStream]) -> None:
         """Keeps streams that have not been submitted."""
         self.served = served
         self.created = int(time.time())
-        self.submitted_s = 0.0
         self._streams: Sequence[AsyncStream | AsyncChatStream] = streams
         self._open = AsyncExitStack()
 
@@ -49,7 +47,6 @@ class Generation(Generic[C, D]):
             for stream in self._streams:
                 await submitted.enter_async_context(stream)
             self._open = submitted.pop_all()
-        self.submitted_s = time.monotonic()
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, C]]:
         """Yields the chunks of all choices as they come."""
@@ -79,6 +76,11 @@ class Generation(Generic[C, D]):
     def cached_tokens(self) -> int:
         """Number of that prompt's tokens that came from the cache, likewise."""
         return self._streams[0].cached_tokens
+
+    @property
+    def submitted_s(self) -> list[float | None]:
+        """When the engine had each choice, by :func:`time.monotonic`; None: never."""
+        return [stream.submitted_s for stream in self._streams]
 
     def cancel(self) -> None:
         """Ends all choices soon; their last chunks then have ``finish_reason="cancelled"``."""

@@ -147,7 +147,7 @@ class Metrics(Observer):
         for answer in ended.answers:
             self._answered(answer)
 
-    def refused(self, scope: Scope, failure: Failure) -> None:
+    def refused(self, scope: Scope, failure: Failure, request_id: str) -> None:  # noqa: ARG002
         """Counts it."""
         method = scope["method"] if scope["method"] in _METHODS else ""
         outcome = "server_error" if failure.status >= 500 else "client_error"

@@ -23,18 +23,21 @@ class Answer:
     Attributes:
         model: what answered.
         completion: the choice.
-        submitted_s: seconds from the arrival of the request until the engine had it: loading, templates, tokenizing.
+        submitted_s: seconds from the arrival of the request until the engine had it: loading, templates, tokenizing;
+            None: it never had.
     """
 
     model: str
     completion: Completion
-    submitted_s: float
+    submitted_s: float | None
 
     @property
     def ttft_s(self) -> float | None:
         """Seconds from the arrival of the request until the first token; None: there was none."""
         timings = self.completion.timings
-        return self.submitted_s + timings.ttft_s if timings.generated_tokens else None
+        if self.submitted_s is None or not timings.generated_tokens:
+            return None
+        return self.submitted_s + timings.ttft_s
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Observer:
     def call_ended(self, call: Call, ended: Ended) -> None:
         """The answer has been sent, or nobody reads it any more."""
 
-    def refused(self, scope: Scope, failure: Failure) -> None:
+    def refused(self, scope: Scope, failure: Failure, request_id: str) -> None:
         """A request was turned away before it became a call: by a guard, or because nothing has its path."""
 
     def model_loaded(self, name: str, seconds: float) -> None:
@@ -103,9 +106,9 @@ class Observers(Observer):
         for each in self._all:
             each.call_ended(call, ended)
 
-    def refused(self, scope: Scope, failure: Failure) -> None:  # noqa: D102
+    def refused(self, scope: Scope, failure: Failure, request_id: str) -> None:  # noqa: D102
         for each in self._all:
-            each.refused(scope, failure)
+            each.refused(scope, failure, request_id)
 
     def model_loaded(self, name: str, seconds: float) -> None:  # noqa: D102
         for each in self._all:

@@ -15,6 +15,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 import pyggml
+from pyggml.server import logs
 from pyggml.server.connections import Limits, close_all, connection_class, sweep
 from pyggml.server.settings import Settings
 from pyggml.server.worker import Worker
@@ -34,6 +35,7 @@ def run(app: Starlette, settings: Settings, listening: Callable[[str], None]) ->
         KeyboardInterrupt: SIGINT ended it.
         SystemExit: with 143, SIGTERM ended it.
     """
+    logs.configure(settings)
     bound = _bound(settings)
     with bound:
         told_by = asyncio.run(_served(app, settings, bound, listening))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyggml.server.failures import STOPPING, Failure, RequestError
 from pyggml.server.guard import Keys
+from pyggml.server.logs import Logs
 from pyggml.server.metrics import Metrics
 from pyggml.server.models import Models
 from pyggml.server.observer import Observers
@@ -98,7 +99,7 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics(lambda: self.models.loaded)
-        self.observer = Observers([self.metrics])
+        self.observer = Observers([self.metrics, Logs(settings.log_prompts)])
         self.models = Models(settings, self.observer)
         self.keys = Keys(settings.read_api_keys())
         self.calls = Calls()
