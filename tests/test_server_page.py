@@ -470,6 +470,33 @@ def test_a_server_that_dies_in_the_middle_is_said(browser: Browser) -> None:
         visit.check("ERR_CONNECTION_REFUSED")
 
 
+# --- metrics ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_metrics_are_plotted(browser: Browser) -> None:
+    body = {"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "stream": True}
+    app = pyggml.server.create_app(Settings(load=LOAD))
+    with servers.serving(app) as url, chromium.visit(browser, url) as visit:
+        visit.ask("Hello")
+        asked = functools.partial(httpx.stream, "POST", f"{url}/v1/chat/completions", json=body, timeout=60)
+        with asked(), asked():
+            visit.page.click("#to-metrics")
+            plots = visit.page.get_by_role("img")
+            expect(plots.nth(1)).to_have_attribute("aria-label", "Answers: now running 1, queued 1; at most 1")
+            expect(plots.nth(0)).to_have_attribute("aria-label", re.compile(r"^Tokens per second: now generated [1-9]"))
+        expect(plots.nth(1)).to_have_attribute("aria-label", "Answers: now running 0, queued 0; at most 1")
+        expect(plots.nth(3).locator("path").first).to_have_attribute("d", re.compile("^M"))
+        heights = plots.nth(1).locator("path").first.get_attribute("d")
+        assert heights is not None
+        assert heights.startswith("M")
+        assert " 0.0" in heights
+        assert heights.endswith(" 100.0")
+        assert visit.page.locator("figcaption").count() == plots.count() == 6
+        visit.page.go_back()
+        assert visit.page.locator("#prompt").is_visible()
+
+
 # --- looks --------------------------------------------------------------------------------------------------------
 
 
@@ -479,7 +506,9 @@ def test_it_fits_on_a_phone(width: int, browser: Browser, url: str) -> None:
     with chromium.visit(browser, url, viewport=size, has_touch=True, is_mobile=True) as visit:
         visit.set(more=forced(HOSTILE + "\n```\n" + "a long line of code " * 30 + "\n```\n" + "word" * 200))
         visit.ask("Write something wide: " + "wide" * 100)
-        assert visit.page.evaluate("document.documentElement.scrollWidth") == width
+        for view in ("#to-metrics", "#to-chat"):
+            visit.page.click(view)
+            assert visit.page.evaluate("document.documentElement.scrollWidth") == width
         assert visit.page.locator("#transcript").evaluate("(each) => each.scrollWidth <= each.clientWidth")
         for one in ("#send", "#settings", "#delete", "#model", "#to-metrics"):
             box = visit.page.locator(one).bounding_box()

@@ -236,6 +236,10 @@ byId("model").onchange = () => {
   current.model = byId("model").value;
   if (current.turns.length) put(current);
 };
+document.querySelector(".skip").onclick = (event) => {
+  event.preventDefault(); // the address says which view is shown
+  byId(byId("metrics").hidden ? "prompt" : "metrics").focus();
+};
 addEventListener("hashchange", showView);
 addEventListener("pagehide", () => {
   for (const id of running.keys()) put(conversations.find((each) => each.id === id));

@@ -7,7 +7,7 @@ import { Reading } from "./prometheus.js";
 import { inWords, seconds, short } from "./words.js";
 
 const EVERY_MS = 2000;
-const SPAN_SECONDS = 300;
+const SPANS_SECONDS = [60, 300];
 
 const percent = (value) => `${(100 * value).toFixed(0)} %`;
 
@@ -37,7 +37,7 @@ const PLOTS = [
 ];
 
 export class MetricsView {
-  #plots = PLOTS.map(([title, shown, lines]) => new Plot(title, Object.keys(lines), shown, SPAN_SECONDS));
+  #plots = PLOTS.map(([title, shown, lines]) => new Plot(title, Object.keys(lines), shown));
   #points = PLOTS.map(() => []);
   #before = null;
   #timer = 0;
@@ -82,9 +82,12 @@ export class MetricsView {
     this.#before = now;
     PLOTS.forEach(([, , lines], index) => {
       const values = Object.values(lines).map((value) => value(now, before));
-      const points = [...this.#points[index], [now.seconds, ...values.map((value) => (Number.isFinite(value) ? value : null))]];
-      this.#points[index] = points.filter(([at]) => now.seconds - at <= SPAN_SECONDS);
-      this.#plots[index].show(this.#points[index], now.seconds);
+      const finite = values.map((value) => (Number.isFinite(value) ? value : null));
+      const points = [...this.#points[index], [now.seconds, ...finite]];
+      this.#points[index] = points.filter(([at]) => now.seconds - at <= SPANS_SECONDS.at(-1));
+      const age = now.seconds - this.#points[index][0][0];
+      const span = SPANS_SECONDS.find((each) => age <= each);
+      this.#plots[index].show(this.#points[index], now.seconds, span);
     });
   }
 }

@@ -6,29 +6,28 @@ const WIDTH = 300;
 const HEIGHT = 100;
 
 export class Plot {
-  /** `names`: of its lines. `shown(value)`: a value in words. `spanSeconds`: how far it looks back. */
-  constructor(title, names, shown, spanSeconds) {
+  /** `names`: of its lines. `shown(value)`: a value in words. */
+  constructor(title, names, shown) {
     this.title = title;
     this.names = names;
     this.shown = shown;
-    this.spanSeconds = spanSeconds;
     this.values = names.map(() => make("output"));
     const legend = names.map((name, index) =>
       make("li", {}, sample(index), `${name} `, this.values[index]));
     this.top = make("span", { className: "top" });
     this.lines = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
-    const axis = make("div", { className: "axis" },
-      make("span", { textContent: `${spanSeconds / 60} min ago` }), make("span", { textContent: "now" }));
+    this.begin = make("span");
+    const axis = make("div", { className: "axis" }, this.begin, make("span", { textContent: "now" }));
     this.element = make("figure", {}, make("figcaption", { textContent: title }), make("ul", {}, ...legend));
     this.element.append(make("div", { className: "field" }, this.top, this.lines), axis);
   }
 
   /** `points`: [seconds, value of each line], the oldest first; null where there is no value. */
-  show(points, nowSeconds) {
+  show(points, nowSeconds, spanSeconds) {
     const values = points.flatMap(([, ...each]) => each).filter((value) => value !== null);
     const most = Math.max(...values, 0);
     const top = roundUp(most);
-    const x = (seconds) => WIDTH * (1 - (nowSeconds - seconds) / this.spanSeconds);
+    const x = (seconds) => WIDTH * (1 - (nowSeconds - seconds) / spanSeconds);
     const y = (value) => HEIGHT * (1 - value / top);
     const line = (index) => {
       let pen = "M";
@@ -41,6 +40,7 @@ export class Plot {
       return draw("path", { class: `line-${index}`, d: steps.join("") });
     };
     this.lines.replaceChildren(...this.names.map((_, index) => line(index)));
+    this.begin.textContent = `${spanSeconds / 60} min ago`;
     this.top.textContent = values.length ? this.shown(top) : "no values yet";
     const latest = this.names.map((_, index) => points.at(-1)?.[index + 1] ?? null);
     const words = latest.map((value) => (value === null ? "–" : this.shown(value)));
