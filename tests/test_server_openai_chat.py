@@ -322,6 +322,8 @@ def test_the_last_message_is_continued(url: str) -> None:
         ({"tools": [TOOL], "json_schema": {}}, None, "tools cannot be combined"),
         ({"tools": [{"type": "function"}]}, None, "name"),
         ({"tool_choice": "required"}, None, "no tools"),
+        ({"tools": [TOOL], "tool_choice": {}}, None, "tool_choice"),
+        ({"response_format": {}}, None, "response_format"),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "x"}}}, None, "get_weather"),
         ({"chat_template": "{{ 1 }}"}, "chat_template", "server starts"),
         ({"continue_final_message": True}, None, "role 'user'"),

@@ -163,8 +163,9 @@ def test_errors_have_their_classes(client: OpenAI) -> None:
 
 
 def test_a_full_queue_is_said_at_once(client: OpenAI) -> None:
-    with pytest.raises(openai.RateLimitError) as full:
-        client.chat.completions.create(model="default", messages=STORY, n=100, extra_body={"ignore_eos": True})
+    endless: Any = {"model": "default", "messages": STORY, "n": 8, "stream": True, "extra_body": {"ignore_eos": True}}
+    with client.chat.completions.create(**endless), pytest.raises(openai.RateLimitError) as full:
+        client.chat.completions.create(model="default", messages=ASKED)
     assert (full.value.code, full.value.response.headers["retry-after"]) == ("rate_limit_exceeded", "1")
     assert client.chat.completions.create(model="default", messages=ASKED).choices[0].message.content == SAID
 
@@ -199,6 +200,6 @@ def test_a_stream_that_fails_does_not_look_finished() -> None:
             model="default", messages=STORY, stream=True, extra_body={"ignore_eos": True}
         )
         next(iter(stream))
-        app.state.worker.models.first.close()
+        app.state.worker.models.loaded[0].llm.close()
         with pytest.raises(openai.APIError, match="closed"):
             list(stream)

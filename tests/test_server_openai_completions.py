@@ -13,6 +13,7 @@ import pytest
 import servers
 
 import pyggml
+from pyggml.server import Settings, create_app
 
 PROMPT = "Once upon a time"
 FORM: Any = json.loads((Path(__file__).parent / "data" / "openai_forms.json").read_text(encoding="utf-8"))[
@@ -168,3 +169,11 @@ def test_what_is_refused(body: dict[str, Any], param: str | None, url: str) -> N
     assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error"), answer.text
     assert answer.json()["error"]["param"] == param or param is None
     assert len(answer.json()["error"]["message"]) < 1000
+
+
+def test_an_answer_that_runs_out_of_time_is_cut() -> None:
+    with servers.serving(create_app(Settings(request_timeout=0.2))) as url:
+        done = completed(url, max_tokens=None, ignore_eos=True, n=8)
+        assert {choice["finish_reason"] for choice in done["choices"]} == {"length"}
+        assert done["usage"]["completion_tokens"] < 8 * 1000
+        assert streamed(url, max_tokens=None, ignore_eos=True)[-1]["choices"][0]["finish_reason"] == "length"

@@ -134,6 +134,8 @@ def test_a_model_without_a_head_does_not_rank(url: str) -> None:
 
 def test_the_models_are_listed(url: str) -> None:
     (only,) = httpx.get(f"{url}/v1/models").json()["data"]
+    assert httpx.get(f"{url}/models").json()["data"] == [only]
+    assert only["max_model_len"] == only["meta"]["n_ctx"] > 0
     assert (only["object"], only["owned_by"]) == ("model", "pyggml")
     assert httpx.get(f"{url}/v1/models/{only['id']}").json() == only
     assert httpx.get(f"{url}/v1/models/default").json() == only

@@ -38,7 +38,8 @@ _MINUS_ONE: Mapping[str, Any] = {
     "penalty_last_n": _TABLE["penalty_last_n"].high,  # the whole context
     "dry_penalty_last_n": _TABLE["dry_penalty_last_n"].high,
 }
-_N_SEEDS = int(_TABLE["seed"].high) + 1
+#: Number of seeds.
+N_SEEDS = int(_TABLE["seed"].high) + 1
 
 
 def _fields() -> dict[str, Any]:
@@ -84,4 +85,4 @@ def _meant(name: str, value: Any) -> Any:
     """The value for a parameter here. Seeds have 32 bits here and 64 elsewhere."""
     if value == -1 and name in _MINUS_ONE:
         return _MINUS_ONE[name]
-    return value % _N_SEEDS if name == "seed" and value is not None else value
+    return value % N_SEEDS if name == "seed" and value is not None else value

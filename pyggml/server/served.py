@@ -11,8 +11,7 @@ from typing import Any
 
 import pyggml
 from pyggml.server.admission import Places
-
-_SEEDS = 2**32 - 1
+from pyggml.server.sampling import N_SEEDS
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Served:
         params = replace(params, timeout_s=min(limits, default=None))
         if params.seed is None:
             return [params] * n
-        return [replace(params, seed=(params.seed + index) % _SEEDS) for index in range(n)]
+        return [replace(params, seed=(params.seed + index) % N_SEEDS) for index in range(n)]
 
     def stats(self) -> pyggml.EngineStats | None:
         """The engine's counters; None: the model does not generate, and so has none."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
@@ -92,7 +91,6 @@ class Worker:
         jobs: the calls that others may cancel.
         metrics: counts what happens.
         observer: hears of every call.
-        created: when it was made, in seconds since 1970.
         is_draining: whether it ends soon, and takes nothing new.
     """
 
@@ -104,7 +102,6 @@ class Worker:
         self.keys = Keys(settings.read_api_keys())
         self.calls = Calls()
         self.jobs = Jobs()
-        self.created = int(time.time())
         self.is_draining = False
 
     @contextlib.asynccontextmanager

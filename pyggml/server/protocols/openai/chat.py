@@ -93,7 +93,7 @@ class Chat(Generating):
         """The tools and which of them to call."""
         if self.uses_functions:
             return self.functions, legacy.choice(self.function_call)
-        choice = self.tool_choice or "auto"
+        choice = "auto" if self.tool_choice is None else self.tool_choice
         if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
             return _allowed(self.tools or [], choice)
         return self.tools, choice
@@ -194,8 +194,8 @@ def _name(tool: Any) -> Any:
     return function.get("name") if isinstance(function, dict) else None
 
 
-CHAT = (
-    Endpoint(
-        "POST", "/v1/chat/completions", chat, "Answer a conversation", Chat, ChatAnswer, events="text/event-stream"
-    ),
+# The second is llama-server's, for clients whose address has no /v1.
+CHAT = tuple(
+    Endpoint("POST", path, chat, "Answer a conversation", Chat, ChatAnswer, events="text/event-stream")
+    for path in ("/v1/chat/completions", "/chat/completions")
 )

@@ -13,13 +13,24 @@ from pyggml.server.protocol import Endpoint
 from pyggml.server.protocols.anthropic import models as anthropic_models
 
 
+class Meta(BaseModel):
+    """What is known of a model, under llama-server's names."""
+
+    n_ctx: int | None
+    n_params: int | None
+    size: int | None
+
+
 class Model(BaseModel):
-    """A model that requests may name."""
+    """A model that requests may name. ``max_model_len`` is vLLM's name for ``n_ctx``."""
 
     id: str
     object: Literal["model"]
     created: int
     owned_by: str
+    aliases: list[str]
+    max_model_len: int | None
+    meta: Meta
 
 
 class ModelList(BaseModel):
@@ -44,10 +55,18 @@ async def model(call: Call, body: None) -> Response:  # noqa: ARG001
 
 
 def _about(info: ModelInfo) -> dict[str, Any]:
-    return {"id": info.name, "object": "model", "created": info.created, "owned_by": "pyggml"}
+    return {
+        "id": info.name,
+        "object": "model",
+        "created": info.created,
+        "owned_by": "pyggml",
+        "aliases": list(info.aliases),
+        "max_model_len": info.n_ctx,
+        "meta": {"n_ctx": info.n_ctx, "n_params": info.n_params, "size": info.size_bytes},
+    }
 
 
 MODELS = (
-    Endpoint("GET", "/v1/models", models, "List the models", None, ModelList),
+    *(Endpoint("GET", path, models, "List the models", None, ModelList) for path in ("/v1/models", "/models")),
     Endpoint("GET", "/v1/models/{name:path}", model, "Describe a model", None, Model),
 )

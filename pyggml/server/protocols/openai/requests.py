@@ -162,7 +162,7 @@ class Generating(Sampling):
             raise unsupported("structured_outputs.regex", self.refused["guided_regex"])
         choice = _first(self.guided_choice, guided.choice)
         forms = {
-            "response_format": self.response_format or ({"type": "json_object"} if guided.json_object else None),
+            "response_format": _first(self.response_format, {"type": "json_object"} if guided.json_object else None),
             "json_schema": _first(self.json_schema, self.guided_json, guided.json_schema),
             "grammar": _first(self.grammar, self.guided_grammar, guided.grammar, choice and _one_of(choice)) or None,
         }
