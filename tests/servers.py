@@ -74,7 +74,9 @@ def running(**settings: Any) -> Iterator[Running]:
     app = pyggml.server.create_app(Settings(**{"port": 0, **settings}))
     worker: Worker = app.state.worker
     listening = threading.Event()
-    bound = socket.create_server(("127.0.0.1", 0))
+    # With the protocol named, or asyncio leaves Nagle's algorithm on.
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound.bind(("127.0.0.1", 0))
     server = Server(app, worker.settings, listening.set)
 
     async def main() -> None:

@@ -173,7 +173,6 @@ def test_a_body_that_does_not_come_ends_the_request(server: servers.Running) -> 
         b'{"prompt":"a","model":"' + b"m" * 90_000 + b'"}',
         b'{"prompt":"a","temperature":' + b"9" * 90_000 + b"}",
         b'{"prompt":"a","temperature":NaN}',
-        b'{"prompt":"a","seed":' + b"9" * 4200 + b"}",
         b'{"prompt":"\xff"}',
         b'{"prompt":"\\ud800"}',
     ],

@@ -401,7 +401,7 @@ def refusal(protocol: Protocol, failure: Failure) -> Response:
         headers["Retry-After"] = str(failure.retry_after_s)
     if failure.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if failure is STOPPING:
+    if failure.code == STOPPING.code:
         headers["Connection"] = "close"
     return JSONResponse(protocol.error_body(failure), failure.status, headers=headers)
 

@@ -104,6 +104,7 @@ async def watched(work: Awaitable[T], receive: Receive) -> T:
         if not working.done():
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
+        del working  # an error's traceback has this frame, which would keep the error until garbage is collected
 
 
 def framed(event: Event) -> bytes:

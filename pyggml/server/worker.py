@@ -55,6 +55,9 @@ class Calls:
         self._running: set[Call] = set()
         self._are_over: asyncio.Event | None = None
 
+    def __len__(self) -> int:
+        return len(self._running)
+
     def enter(self, call: Call) -> None:
         """Adds a call."""
         self._running.add(call)

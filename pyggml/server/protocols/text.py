@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,6 +12,7 @@ import pyggml
 from pyggml import SamplingParams, Vocab
 from pyggml.options import fields_of
 from pyggml.server.call import Call
+from pyggml.server.failures import Failure, RequestError
 from pyggml.server.models import DEFAULT
 from pyggml.server.protocol import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE
@@ -131,24 +133,28 @@ async def tokenize(call: Call, body: Tokenize) -> Response:
         ids = tokenizer.encode(body.content, add_special=body.add_special, parse_special=body.parse_special)
         return [{"id": each, "piece": _piece(tokenizer.piece(each))} for each in ids] if body.with_pieces else ids
 
-    return JSONResponse({"tokens": await call.aside(tokens)})
+    return await call.aside(lambda: JSONResponse({"tokens": tokens()}))
 
 
 async def detokenize(call: Call, body: Detokenize) -> Response:
     """Converts tokens to text."""
     tokenizer = (await call.model(body.model)).llm.tokenizer
-    return JSONResponse({"content": await call.aside(tokenizer.decode, body.tokens, remove_special=False)})
+    return await call.aside(lambda: JSONResponse({"content": tokenizer.decode(body.tokens, remove_special=False)}))
+
+
+# The method's own parameters, of which chat_template would open a file.
+_NO_VARIABLES = frozenset(inspect.signature(pyggml.LLM.apply_chat_template).parameters)
 
 
 async def apply_template(call: Call, body: ApplyTemplate) -> Response:
     """Renders a conversation."""
     llm = (await call.model(body.model)).llm
+    variables = body.chat_template_kwargs or {}
+    if taken := sorted(_NO_VARIABLES & variables.keys()):
+        message = f"{taken[0]!r} is no variable of a template"
+        raise RequestError(Failure(400, "invalid", message, "", "chat_template_kwargs"))
     prompt = await call.aside(
-        llm.apply_chat_template,
-        body.messages,
-        body.tools,
-        body.add_generation_prompt,
-        **(body.chat_template_kwargs or {}),
+        llm.apply_chat_template, body.messages, body.tools, body.add_generation_prompt, **variables
     )
     return JSONResponse({"prompt": prompt})
 
