@@ -20,7 +20,7 @@ import pytest
 import servers
 
 HEAD = b"POST /execute HTTP/1.1\r\nhost: localhost\r\n"
-LONG = {"prompt": "Once", "ignore_eos": True, "max_tokens": 100_000, "temperature": 0}
+LONG: dict[str, Any] = {"prompt": "Once", "ignore_eos": True, "max_tokens": 100_000, "temperature": 0}
 WIDE = ("--n-ctx", "100000", "--n-parallel", "2")
 
 
@@ -64,9 +64,7 @@ def is_closed(client: socket.socket) -> bool:
 
 
 def is_free(server: servers.Running) -> bool:
-    model = server.worker.models.first
-    assert model is not None
-    stats = model.stats()
+    stats = server.worker.models.loaded[0].llm.stats()
     return (stats.n_running, stats.n_queued) == (0, 0)
 
 
@@ -75,9 +73,7 @@ def n_descriptors() -> int:
 
 
 def is_busy(server: servers.Running, number: int = 1) -> bool:
-    model = server.worker.models.first
-    assert model is not None
-    return model.stats().n_running >= number
+    return server.worker.models.loaded[0].llm.stats().n_running >= number
 
 
 # --- clients that take too long -------------------------------------------------------------------------------

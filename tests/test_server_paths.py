@@ -133,9 +133,11 @@ _SOUND: dict[str, Any] = {
 
 
 def test_no_answer_tells_where_files_are(server: servers.Running, client: httpx.Client) -> None:
-    model = server.worker.models.first
-    assert model is not None
-    folders = {str(Path(model.model.path).parent), str(Path(__file__).parent.parent), str(Path.home()) + "/"}
+    folders = {
+        str(Path(server.worker.models.loaded[0].llm.model.path).parent),
+        str(Path(__file__).parent.parent),
+        str(Path.home()) + "/",
+    }
     for endpoint in ENDPOINTS:
         for body in bodies(endpoint, "no such thing"):
             told = client.post(endpoint.path, json=body).text

@@ -82,6 +82,11 @@ class Calls:
         for call in list(self._running):
             call.stop()
 
+    def cancel(self) -> None:
+        """Ends what they have started soon; their answers then end as cancelled."""
+        for call in list(self._running):
+            call.cancel()
+
 
 class Worker:
     """Models, and those who watch.
@@ -151,6 +156,7 @@ class Worker:
             return
         self.calls.stop()
         await self.models.aclose()  # which streams hear of
+        self.calls.cancel()  # those with models that the program around the server keeps open
         await self.calls.over(_LAST_WORDS_S)
 
 
