@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -602,3 +605,36 @@ def test_a_full_queue_says_when_to_come_back(copies: list[Path]) -> None:
                     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
         assert served.beside.n_taken == 0
         assert client.post("/v1/embeddings", json={"model": DEFAULT, "input": "Once"}).status_code == 200
+
+
+# An address space with little left: the context for a long text does not fit, and everything else does.
+_LITTLE_LEFT = """
+import asyncio, re, resource
+import httpx
+from pyggml.server import create_app
+
+async def main():
+    app = create_app(load={"n_ctx": 65536, "n_threads": 1})
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
+        completion = {"model": "default", "prompt": "Once", "max_tokens": 4}
+        before = await client.post("/v1/completions", json=completion)
+        size = 1024 * int(re.search(r"VmSize:\\s+(\\d+)", open("/proc/self/status").read())[1])
+        resource.setrlimit(resource.RLIMIT_AS, (size + 200 * 2**20,) * 2)
+        long = await client.post("/v1/embeddings", json={"model": "default", "input": "Hello " * 20_000})
+        print(long.status_code, long.text)
+        after = await client.post("/v1/completions", json=completion)
+        assert after.json()["choices"] == before.json()["choices"], after.text
+    await app.state.worker.models.aclose()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc says how large a process is")
+def test_a_request_that_does_not_fit_the_memory_is_refused() -> None:
+    command = [sys.executable, "-c", _LITTLE_LEFT]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("503 "), done.stdout
+    assert re.search(r"needs \d+ MB of memory, but only \d+ MB is available", done.stdout), done.stdout
