@@ -14,7 +14,7 @@ import servers
 
 import pyggml
 from pyggml.server import create_app
-from pyggml.server.settings import Settings
+from pyggml.server.settings import ModelSpec, Settings
 
 ASKED = [{"role": "user", "content": "What colour is the sky?"}]
 TOOL: dict[str, Any] = {
@@ -273,6 +273,16 @@ def test_reasoning_is_asked_for_and_taken_back(url: str) -> None:
     for thought in ({"reasoning_content": "It is day.", "content": "Blue."}, {"reasoning": "It is day."}):
         told = [*ASKED, {"role": "assistant", **thought}, {"role": "user", "content": "And grass?"}]
         assert answered(url, told)["choices"][0]["message"]["content"]
+
+
+def test_reasoning_comes_apart(thinking_path: Path) -> None:
+    grammar = 'root ::= "It may be.</think>Yes"'
+    with servers.serving(create_app(Settings(models=(ModelSpec(str(thinking_path)),)))) as url:
+        message = answered(url, grammar=grammar)["choices"][0]["message"]
+        deltas = [each["choices"][0]["delta"] for each in streamed(url, grammar=grammar)]
+    assert (message["reasoning_content"].strip(), message["content"]) == ("It may be.", "Yes")
+    for name in ("reasoning_content", "content"):
+        assert "".join(delta.get(name, "") for delta in deltas) == message[name]
 
 
 def test_messages_in_all_their_forms(url: str) -> None:

@@ -233,6 +233,14 @@ class Call:
         """
         return await self.beside(asyncio.to_thread, function, *args, **kwargs)
 
+    async def prepared(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Calls something that takes as long as the body is long: in a thread if that is what it is.
+
+        Raises:
+            As :meth:`beside`.
+        """
+        return await self.aside(function, *args, **kwargs) if self._is_long else function(*args, **kwargs)
+
     async def beside(self, function: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         """Awaits what the engine's queue does not count, such as embeddings.
 
@@ -319,7 +327,7 @@ class Call:
         self, served: Served, streams: Callable[[], Sequence[AsyncStream] | Sequence[AsyncChatStream]]
     ) -> Generation[Any, Any]:
         """Submits streams, which check what they are asked: that takes a while for a long body."""
-        generation: Generation[Any, Any] = Generation(served, await self.aside(streams) if self._is_long else streams())
+        generation: Generation[Any, Any] = Generation(served, await self.prepared(streams))
         self._held.push_async_callback(generation.aclose)
         try:
             await self.watched(generation.submit())

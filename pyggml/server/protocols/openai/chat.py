@@ -132,12 +132,9 @@ class ChatAnswer(BaseModel):
 async def chat(call: Call, body: Chat) -> Response:
     """Answers a conversation."""
     served = await call.model(body.model)
-    sampling = body.sampling(
-        served,
-        logprobs=body.n_logprobs(),
-        **({} if body.max_completion_tokens is None else {"max_tokens": body.max_completion_tokens}),
-    )
-    messages = in_our_form(body.messages)
+    own = {} if body.max_completion_tokens is None else {"max_tokens": body.max_completion_tokens}
+    sampling = await call.prepared(body.sampling, served, logprobs=body.n_logprobs(), **own)
+    messages = await call.prepared(in_our_form, body.messages)
     generation = await call.chat(served, messages, sampling, n=body.choices, **body.options())
     if body.stream:
         return call.events(_events(call, generation, body))

@@ -95,7 +95,7 @@ class CompletionAnswer(BaseModel):
 async def complete(call: Call, body: Complete) -> Response:
     """Continues texts."""
     served = await call.model(body.model)
-    sampling = body.sampling(served, **body.own())
+    sampling = await call.prepared(body.sampling, served, **body.own())
     prompts = as_list(body.prompt)
     echoes = await call.aside(_echoes, served, prompts) if body.echo else None
     generation = await call.complete(served, prompts, sampling, n=body.computed)
