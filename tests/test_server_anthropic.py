@@ -132,6 +132,20 @@ def test_why_it_stops(client: anthropic.Anthropic) -> None:
 
 def test_the_answer_goes_on_with_its_beginning(client: anthropic.Anthropic) -> None:
     assert ask(client, SKY, {"role": "assistant", "content": "The sky is"}).content[0].text == " blue."
+    for nothing in ([], "", [{"type": "redacted_thinking", "data": "x"}]):
+        answer = ask(client, SKY, {"role": "assistant", "content": nothing})
+        assert answer.content[0].text == "The sky is blue."
+
+
+def test_an_answer_that_runs_out_of_time(client: anthropic.Anthropic) -> None:
+    with (
+        servers.serving(create_app(Settings(request_timeout=1e-4))) as url,
+        anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as hurried,
+    ):
+        for paused in (ask(hurried), streamed(hurried)):
+            assert paused.stop_reason == "pause_turn"
+            again = {"role": "assistant", "content": paused.to_param()["content"]}
+            assert ask(client, SKY, again).stop_reason == "end_turn"
 
 
 @pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "get_weather"}])

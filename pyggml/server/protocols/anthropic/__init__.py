@@ -25,7 +25,7 @@ async def messages(call: Call, body: CreateMessage) -> Response:
     body.require_nothing_else()
     served = await call.model(body.model)
     conversation = await call.aside(body.library_messages)
-    generation = await call.chat(served, conversation, body.sampling(), **body.options())
+    generation = await call.chat(served, conversation, body.sampling(), **body.options(conversation))
     if body.stream:
         return call.events(events(call.id, body, generation))
     [done] = await call.finish(generation)
@@ -38,7 +38,8 @@ async def count_tokens(call: Call, body: Conversation) -> Response:
     llm = (await call.model(body.model)).llm
 
     def count() -> int:
-        return len(llm.tokenize_chat(body.library_messages(), json_schema=body.json_schema, **body.options()))
+        conversation = body.library_messages()
+        return len(llm.tokenize_chat(conversation, json_schema=body.json_schema, **body.options(conversation)))
 
     return JSONResponse({"input_tokens": await call.aside(count)})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -173,8 +173,8 @@ class Conversation(Sampling):
                     turns.add_block(message.role, block)
         return turns.messages
 
-    def options(self) -> dict[str, Any]:
-        """The options of :meth:`pyggml.LLM.chat` that are not sampling parameters."""
+    def options(self, messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The options of :meth:`pyggml.LLM.chat`, for these messages, that are not sampling parameters."""
         choice = self.tool_choice or ToolChoice(type="auto")
         effort = self.output_config and self.output_config.effort
         return {
@@ -182,16 +182,9 @@ class Conversation(Sampling):
             "tool_choice": choice.name or _TOOL_CHOICES[choice.type],
             "parallel_tool_calls": not choice.disable_parallel_tool_use,
             "thinking": None if self.thinking is None else self.thinking.type != "disabled",
-            "continue_final_message": self._ends_with_the_answers_beginning,
+            "continue_final_message": _end_with_the_answers_beginning(messages),
             "template_kwargs": {"reasoning_effort": _EFFORTS.get(effort, effort)} if effort else {},
         }
-
-    @property
-    def _ends_with_the_answers_beginning(self) -> bool:
-        last = self.messages[-1]
-        if last.role != "assistant":
-            return False
-        return isinstance(last.content, str) or not any(isinstance(block, ToolUse) for block in last.content)
 
 
 class CreateMessage(Conversation):
@@ -260,6 +253,10 @@ class _Turns:
         if not self.messages or self.messages[-1]["role"] != role:
             self.messages.append({"role": role, "content": []})
         return self.messages[-1]
+
+
+def _end_with_the_answers_beginning(messages: Sequence[Mapping[str, Any]]) -> bool:
+    return bool(messages) and messages[-1]["role"] == "assistant" and "tool_calls" not in messages[-1]
 
 
 def _parts(texts: list[str]) -> list[dict[str, str]]:
