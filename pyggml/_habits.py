@@ -227,7 +227,10 @@ OPENAI: Answers = _each("__call__ create parse stream", _CHAT)
 PACKAGE: Answers = {
     **_each("load_model from_pretrained from_file get_model pipeline", _LOAD),
     **_each("AutoModel AutoModelForCausalLM LlamaCpp LLMEngine AsyncLLMEngine AsyncLLM", _LOAD),
-    **_each("Client AsyncClient OpenAI", f"there is no server to ask; {_LOAD}"),
+    **_each(
+        "Client AsyncClient OpenAI",
+        f"no server is needed here; {_LOAD}. 'pyggml serve' in a shell answers such clients",
+    ),
     **_each("chat", f"load a model first: {_CHAT}"),
     **_each("complete completion", f"load a model first: {_GENERATE}"),
     **_each("generate stream stream_generate", f"load a model first: {_GENERATE}"),

@@ -6,6 +6,7 @@ import ast
 import asyncio
 import inspect
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,9 +15,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hf_llama import HFLlama
 from hub_server import hub_at
+from servers import ServerProcess
 
 import pyggml
 from pyggml.source import SHIPPED_MODEL
@@ -72,7 +75,9 @@ def test_the_right_column_runs(
             for repository, file in REPOSITORIES.items():
                 hub.add(repository, {file: SHIPPED_MODEL.read_bytes()})
             hub.add("HuggingFaceTB/SmolLM2-135M-Instruct", _files(folder / "my-model"))
-        if ours.split()[0] in ("pyggml", "echo"):
+        if ours.startswith("pyggml serve"):
+            _serve(ours, folder)
+        elif ours.split()[0] in ("pyggml", "echo"):
             _type(ours)
         else:
             _run(ours, names)
@@ -80,6 +85,14 @@ def test_the_right_column_runs(
 
 def _files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def _serve(line: str, folder: Path) -> None:
+    (folder / "keys.txt").write_text("sk-1\n")
+    env = {"PYGGML_CACHE": str(folder / "cache")}
+    with ServerProcess(*shlex.split(line)[2:], env=env) as server:
+        asked = httpx.get(f"{server.url}/v1/models", headers={"authorization": "Bearer sk-1"})
+        assert len(asked.raise_for_status().json()["data"]) == 1
 
 
 def _type(line: str) -> None:
