@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-import pyggml
-
 if TYPE_CHECKING:
     from pyggml import EngineStats
     from pyggml.server.models import Served
@@ -123,17 +121,10 @@ class EngineMetrics(Collector):
         for served in loaded:
             sizes.add_metric((served.name,), served.llm.model.size_bytes)
         yield sizes
-        states = [(served, stats) for served in loaded if (stats := _stats(served)) is not None]
+        states = [(served, stats) for served in loaded if (stats := served.stats()) is not None]
         for figure in _FIGURES:
             family = figure.family()
             for served, stats in states:
                 for labels, value in figure.of(served, stats).items():
                     family.add_metric((served.name, *labels), value)
             yield family
-
-
-def _stats(served: Served) -> EngineStats | None:
-    try:
-        return served.llm.stats()
-    except (pyggml.ClosedError, pyggml.UnsupportedArchitectureError):
-        return None  # unloaded a moment ago, or an encoder

@@ -53,10 +53,10 @@ class Served:
         return [replace(params, seed=(params.seed + index) % N_SEEDS) for index in range(n)]
 
     def stats(self) -> pyggml.EngineStats | None:
-        """The engine's counters; None: the model does not generate, and so has none."""
+        """The engine's counters; None: it has none, as it does not generate, or it was unloaded a moment ago."""
         try:
             return self.llm.stats()
-        except pyggml.UnsupportedArchitectureError:
+        except (pyggml.UnsupportedArchitectureError, pyggml.ClosedError):
             return None
 
 
