@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,17 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Locator, Page, 
 expect.set_options(timeout=30_000)
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+#: Room for answers that take seconds, one at a time.
+LOAD = {"n_ctx": 16384, "n_parallel": 1, "n_threads": 1}
+
+#: More fields of a request whose answer does not end by itself.
+ENDLESS = json.dumps({"ignore_eos": True, "temperature": 1.5})
+
+
+def forced(text: str) -> str:
+    """More fields of a request that leave the model nothing else to say."""
+    return json.dumps({"grammar": f"root ::= {json.dumps(text)}"})
 
 
 @contextlib.contextmanager

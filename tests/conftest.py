@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import event_loops
 import filelock
@@ -16,6 +16,9 @@ import tokenizer_files
 
 import pyggml
 from pyggml.model import Model
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # A shell that runs this in the background has it ignore Ctrl-C, and nohup has it ignore the end of the terminal. What
 # the tests start would ignore both as well, and there are tests about that. Other than SIG_IGN, a handler of our own is
@@ -58,6 +61,15 @@ def narrow() -> Iterator[pyggml.LLM]:
     """The shipped model with one request at a time, one that waits, and no more."""
     with pyggml.load(n_ctx=16384, n_parallel=1, max_queue=1, n_threads=1) as llm:
         yield llm
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium. Not for longer: while it is there, this thread has a running event loop."""
+    import browser
+
+    with browser.chromium() as chromium:
+        yield chromium
 
 
 @pytest.fixture(scope="session")

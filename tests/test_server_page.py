@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
 import re
-import signal
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +12,8 @@ import browser as chromium
 import httpx
 import pytest
 import servers
+from browser import ENDLESS, LOAD, forced
 from playwright.sync_api import expect
-from starlette.applications import Starlette
-from starlette.routing import Mount
 
 import pyggml.server
 from pyggml.server import Settings
@@ -26,11 +21,7 @@ from pyggml.server.settings import ModelSpec
 
 if TYPE_CHECKING:
     from browser import Visit
-    from playwright.sync_api import Browser, Page
-
-# Room for answers that take seconds.
-LOAD = {"n_ctx": 16384, "n_parallel": 1, "n_threads": 1}
-ENDLESS = json.dumps({"ignore_eos": True, "temperature": 1.5})
+    from playwright.sync_api import Browser
 
 # What a model must not be able to do, in Markdown and in HTML, among what it may.
 HOSTILE = """# A title
@@ -61,12 +52,6 @@ Some <b>bold</b> <script>alert(1)</script> text & &lt;more&gt;, **strong** `code
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium.chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     with servers.serving(pyggml.server.create_app(Settings(load=LOAD))) as url:
         yield url
@@ -76,18 +61,6 @@ def url() -> Iterator[str]:
 def visit(browser: Browser, url: str) -> Iterator[Visit]:
     with chromium.visit(browser, url) as visit:
         yield visit
-
-
-def until(holds: Callable[[], bool], patience_s: float = 30) -> None:
-    deadline = time.monotonic() + patience_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def forced(text: str) -> str:
-    """A field of the request that leaves the model nothing else to say."""
-    return json.dumps({"grammar": f"root ::= {json.dumps(text)}"})
 
 
 def test_a_conversation_of_two_turns_streams(visit: Visit) -> None:
@@ -131,9 +104,12 @@ def test_an_answer_is_stopped_in_the_middle(visit: Visit) -> None:
     assert visit.text() == shown
     visit.set(more="", max_tokens=5)
     assert visit.ask("Another one.")
-    assert visit.bodies[-1]["messages"][1]["content"].strip() == shown
+    sent = visit.bodies[-1]["messages"][1]["content"]
+    words = re.compile("[a-z]+")  # such an answer is not even Markdown
+    assert words.findall(sent) == words.findall(shown)
 
 
+@pytest.mark.slow
 def test_an_answer_is_asked_for_again(visit: Visit) -> None:
     visit.set(seed=1, temperature=1.5, max_tokens=40)
     first = visit.ask("Tell me a story.")
@@ -278,24 +254,6 @@ def test_what_a_model_writes_stays_text(visit: Visit) -> None:
     assert visit.text() == text
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("text", ["> " * 5000, "[" * 5000, "**a" * 3000, "- " * 3000, "`" * 4001 + "\n" + "|a" * 3000])
-def test_text_that_is_hard_to_read_neither_hangs_nor_vanishes(text: str, browser: Browser, url: str) -> None:
-    with chromium.visit(browser, url) as visit:
-        shown = visit.page.evaluate(
-            """async (text) => {
-                const { MarkdownView } = await import("./static/markdown.js");
-                const view = new MarkdownView();
-                const began = performance.now();
-                view.show(text);
-                return [performance.now() - began, view.element.childNodes.length];
-            }""",
-            text,
-        )
-        assert shown[0] < 5000
-        assert shown[1] > 0
-
-
 def test_everything_is_done_by_keyboard(visit: Visit) -> None:
     page = visit.page
 
@@ -358,6 +316,35 @@ def test_those_who_listen_hear_the_answer(visit: Visit) -> None:
 
 
 @pytest.mark.slow
+def test_an_answer_goes_on_while_another_conversation_is_open(visit: Visit) -> None:
+    visit.set(more=ENDLESS, max_tokens=300, seed=1)
+    visit.say("The first one")
+    visit.page.wait_for_selector("article.answer > .markdown > p")
+    visit.page.click("#new")
+    visit.set(more="", max_tokens=5)
+    visit.ask("The second one")
+    visit.page.click("#list >> text=The first one")
+    assert len(visit.wait().split()) > 100
+    assert visit.answer.locator(".figures").inner_text().startswith("300 tokens")
+
+
+@pytest.mark.slow
+def test_what_came_before_a_reload_is_kept(visit: Visit) -> None:
+    visit.set(more=ENDLESS, seed=1)
+    visit.say("Tell me a story.")
+    visit.page.wait_for_selector("article.answer > .markdown > p")
+    assert visit.page.get_by_role("button", name="Edit, and ask again").count() == 0
+    visit.page.wait_for_timeout(1500)
+    visit.open()
+    assert len(visit.text()) > 100
+    assert "has not ended" in visit.answer.locator(".problem").inner_text()
+    visit.set(more="", max_tokens=5)
+    visit.answer.get_by_role("button", name="Try again").click()
+    visit.wait()
+    assert visit.answer.locator(".problem").is_hidden()
+
+
+@pytest.mark.slow
 def test_reasoning_is_folded(thinking_path: Path, browser: Browser) -> None:
     settings = Settings(models=(ModelSpec(str(thinking_path)),))
     with servers.serving(pyggml.server.create_app(settings)) as url, chromium.visit(browser, url) as visit:
@@ -381,191 +368,3 @@ def test_two_tabs_see_the_same(browser: Browser, url: str) -> None:
         shown = visit.ask("Hello from the other tab")
         other.click("#list >> text=Hello from the other tab")
         expect(other.locator("article.answer > .markdown")).to_have_text(shown)
-
-
-@pytest.mark.slow
-def test_no_room_in_the_browser_is_said(visit: Visit) -> None:
-    session = visit.page.context.new_cdp_session(visit.page)
-    session.send("Storage.overrideQuotaForOrigin", {"origin": visit.url, "quotaSize": 1})
-    visit.set(max_tokens=5)
-    assert visit.ask("Hello")
-    notice = visit.page.locator("#notice")
-    notice.wait_for()
-    assert "no room left" in notice.inner_text()
-    notice.locator("button").click()
-    assert notice.is_hidden()
-
-
-# --- failures -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_server_that_is_busy_says_so_and_is_asked_again(browser: Browser) -> None:
-    settings = Settings(load={**LOAD, "max_queue": 1})
-    body = {"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "stream": True}
-    with servers.serving(pyggml.server.create_app(settings)) as url, chromium.visit(browser, url) as visit:
-        visit.set(max_tokens=5)
-        asked = functools.partial(httpx.stream, "POST", f"{url}/v1/chat/completions", json=body, timeout=60)
-        with asked(), asked():
-            visit.say("Hello")
-            problem = visit.answer.locator(".problem")
-            problem.wait_for()
-        assert problem.inner_text().startswith("The server is busy.")
-        assert "Try again in 1 s." in problem.inner_text()
-        visit.check("status of 429")
-        until(lambda: httpx.post(f"{url}/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200)
-        problem.get_by_role("button", name="Try again").click()
-        assert visit.wait()
-        assert visit.answers.count() == 1
-        assert visit.answer.locator(".problem").is_hidden()
-
-
-@pytest.mark.slow
-def test_a_server_with_keys_is_given_one(browser: Browser) -> None:
-    app = pyggml.server.create_app(Settings(api_keys=("secret",)))
-    with servers.serving(app) as url, chromium.visit(browser, url) as visit:
-        page = visit.page
-        page.fill("dialog input", "wrong")
-        page.keyboard.press("Enter")
-        notice = page.locator("#notice")
-        expect(notice).to_contain_text("The server asks for an API key")
-        visit.say("Hello")
-        page.fill("dialog input", "secret")
-        page.keyboard.press("Enter")
-        expect(page.locator("#model")).to_be_enabled()
-        assert visit.wait()
-        assert notice.is_hidden()
-        assert visit.answer.locator(".problem").is_hidden()
-        visit.check("status of 401")
-        visit.open()
-        assert visit.ask("And again")
-        kept = page.evaluate("[JSON.stringify(localStorage), JSON.stringify(sessionStorage)]")
-        assert "secret" not in kept[0]
-        assert "secret" in kept[1]
-
-
-def test_a_model_that_is_not_there_is_said(visit: Visit) -> None:
-    visit.set(more='{"model": "nothing"}')
-    visit.say("Hello")
-    visit.answer.locator(".problem").wait_for()
-    assert "does not have this model" in visit.answer.locator(".problem").inner_text()
-    visit.check("status of 404")
-
-
-@pytest.mark.slow
-def test_a_server_that_dies_in_the_middle_is_said(browser: Browser) -> None:
-    options = ("--ctx-size", "16384", "--parallel", "1", "--threads", "1")
-    with servers.ServerProcess(*options) as server, chromium.visit(browser, server.url) as visit:
-        visit.set(more=ENDLESS)
-        visit.say("Hello")
-        visit.page.wait_for_selector("article.answer > .markdown > p")
-        server.stop(signal.SIGKILL)
-        problem = visit.answer.locator(".problem")
-        problem.wait_for()
-        assert problem.inner_text().startswith("The connection was lost in the middle of the answer.")
-        assert visit.text()
-        visit.check("ERR_")
-        problem.get_by_role("button", name="Try again").click()
-        expect(problem).to_contain_text("cannot be reached")
-        visit.check("ERR_CONNECTION_REFUSED")
-
-
-# --- metrics ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_metrics_are_plotted(browser: Browser) -> None:
-    body = {"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "stream": True}
-    app = pyggml.server.create_app(Settings(load=LOAD))
-    with servers.serving(app) as url, chromium.visit(browser, url) as visit:
-        visit.ask("Hello")
-        asked = functools.partial(httpx.stream, "POST", f"{url}/v1/chat/completions", json=body, timeout=60)
-        with asked(), asked():
-            visit.page.click("#to-metrics")
-            plots = visit.page.get_by_role("img")
-            expect(plots.nth(1)).to_have_attribute("aria-label", "Answers: now running 1, queued 1; at most 1")
-            expect(plots.nth(0)).to_have_attribute("aria-label", re.compile(r"^Tokens per second: now generated [1-9]"))
-        expect(plots.nth(1)).to_have_attribute("aria-label", "Answers: now running 0, queued 0; at most 1")
-        expect(plots.nth(3).locator("path").first).to_have_attribute("d", re.compile("^M"))
-        heights = plots.nth(1).locator("path").first.get_attribute("d")
-        assert heights is not None
-        assert heights.startswith("M")
-        assert " 0.0" in heights
-        assert heights.endswith(" 100.0")
-        assert visit.page.locator("figcaption").count() == plots.count() == 6
-        visit.page.go_back()
-        assert visit.page.locator("#prompt").is_visible()
-
-
-# --- looks --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("width", [320, 390])
-def test_it_fits_on_a_phone(width: int, browser: Browser, url: str) -> None:
-    size = {"width": width, "height": 640}
-    with chromium.visit(browser, url, viewport=size, has_touch=True, is_mobile=True) as visit:
-        visit.set(more=forced(HOSTILE + "\n```\n" + "a long line of code " * 30 + "\n```\n" + "word" * 200))
-        visit.ask("Write something wide: " + "wide" * 100)
-        for view in ("#to-metrics", "#to-chat"):
-            visit.page.click(view)
-            assert visit.page.evaluate("document.documentElement.scrollWidth") == width
-        assert visit.page.locator("#transcript").evaluate("(each) => each.scrollWidth <= each.clientWidth")
-        for one in ("#send", "#settings", "#delete", "#model", "#to-metrics"):
-            box = visit.page.locator(one).bounding_box()
-            assert box is not None
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= width
-        assert not visit.page.locator("#new").is_visible()
-        visit.page.click("#menu")
-        visit.page.click("#new")
-        assert not visit.page.locator("#new").is_visible()
-        assert visit.answers.count() == 0
-
-
-@pytest.mark.slow
-def test_it_is_dark_or_light_as_one_likes(browser: Browser, url: str) -> None:
-    def lightness(page: Page) -> int:
-        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        return sum(map(int, re.findall(r"\d+", colour)[:3])) // 3
-
-    with chromium.visit(browser, url, color_scheme="dark") as visit:
-        assert lightness(visit.page) < 60
-        visit.page.emulate_media(color_scheme="light")
-        assert lightness(visit.page) > 200
-        visit.page.select_option("#theme", "dark")
-        assert lightness(visit.page) < 60
-        visit.open()
-        assert lightness(visit.page) < 60
-
-
-@pytest.mark.slow
-def test_nothing_moves_for_those_who_want_no_motion(browser: Browser, url: str) -> None:
-    body = {"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "stream": True}
-    for motion, moving in (("reduce", 0), ("no-preference", 1)):
-        with (
-            chromium.visit(browser, url, reduced_motion=motion) as visit,
-            httpx.stream("POST", f"{url}/v1/chat/completions", json=body),
-        ):
-            visit.say("Hello")
-            visit.page.wait_for_selector(".answer.waiting")
-            assert visit.page.evaluate("document.getAnimations().length") == moving
-            visit.page.click("#send")
-
-
-# --- elsewhere ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_it_works_under_a_prefix(browser: Browser) -> None:
-    inner = pyggml.server.create_app(Settings(load=LOAD))
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with inner.router.lifespan_context(inner):
-            yield
-
-    app = Starlette(routes=[Mount("/llm", inner)], lifespan=lifespan)
-    with servers.serving(app) as url, chromium.visit(browser, f"{url}/llm") as visit:
-        assert visit.page.url == f"{url}/llm/"
-        visit.set(max_tokens=5)
-        assert visit.ask("Hello")

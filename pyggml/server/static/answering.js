@@ -37,7 +37,7 @@ export class Answering {
   #take(chunk) {
     this.#usage = chunk.usage ?? this.#usage;
     this.#timings = chunk.timings ?? this.#timings; // the engine's own, without what the connection adds
-    const choice = chunk.choices?.[0];
+    const choice = chunk.choices?.find(({ index }) => index === 0); // more may have been asked for
     if (!choice) return;
     const { content, reasoning_content: reasoning } = choice.delta;
     if (content || reasoning) {

@@ -21,6 +21,7 @@ export class Transcript {
   show(conversation, isAnswering) {
     this.#unschedule();
     this.#views.clear();
+    this.root.ariaBusy = String(isAnswering);
     const { turns } = conversation;
     this.root.replaceChildren(
       ...turns.map((turn, index) => {
@@ -45,6 +46,7 @@ export class Transcript {
   /** Shows a turn whose answer has ended. */
   end(turn) {
     this.#unschedule();
+    this.root.ariaBusy = "false";
     this.#update(turn, false);
   }
 
