@@ -24,7 +24,7 @@ async def messages(call: Call, body: CreateMessage) -> Response:
     """Answers a conversation, at once or in events."""
     body.require_nothing_else()
     served = await call.model(body.model)
-    conversation = await call.aside(body.library_messages)
+    conversation = await call.prepared(body.library_messages)
     generation = await call.chat(served, conversation, body.sampling(), **body.options(conversation))
     if body.stream:
         return call.events(events(call.id, body, generation))

@@ -207,7 +207,7 @@ class CreateMessage(Conversation):
         return given(
             self,
             max_tokens=self.max_tokens,
-            stop=self.stop_sequences,
+            stop=self.stop_sequences or None,
             json_schema=self.json_schema,
             grammar=self.grammar,
         )

@@ -92,7 +92,7 @@ async def chat(call: Call, body: Chat) -> Response:
     if body.is_empty:
         return JSONResponse(writer.loaded())
     _require_thoughts(body, served)
-    messages = await call.aside(body.library_messages)
+    messages = await call.prepared(body.library_messages)
     generation = await call.chat(served, messages, body.sampling(), **body.chat_options())
     return await _answer(call, body, writer, generation)
 

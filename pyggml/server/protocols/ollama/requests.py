@@ -86,7 +86,7 @@ class Generating(Body):
         return given(
             options,
             max_tokens=options.num_predict if options.num_predict is not None and options.num_predict >= 0 else None,
-            stop=options.stop,
+            stop=options.stop or None,
             grammar=options.grammar,
             json_schema={"type": "object"} if self.format == "json" else self.format or None,
             logprobs=max(1, self.top_logprobs) if self.logprobs else None,
