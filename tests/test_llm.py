@@ -181,6 +181,15 @@ def test_sampling_reaches_the_engine(llm: pyggml.LLM) -> None:
     assert len(set(penalised.token_ids)) > len(set(llm.generate(STORY, max_tokens=60).token_ids[:60])) * 0.9
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("grammar", [None, "root ::= [a-z]+"])
+def test_biases_that_leave_no_token_are_an_error(llm: pyggml.LLM, temperature: float, grammar: str | None) -> None:
+    nothing = dict.fromkeys(range(len(llm.model.vocab)), float("-inf"))
+    with pytest.raises(pyggml.InferError, match="leave no token"):
+        llm.generate(STORY, max_tokens=1, logit_bias=nothing, temperature=temperature, grammar=grammar)
+    assert llm.generate(STORY, max_tokens=1).token_ids
+
+
 def test_grammar_holds(llm: pyggml.LLM) -> None:
     completion = llm.generate(STORY, grammar='root ::= "yes" | "no"', max_tokens=20)
     assert completion.text in ("yes", "no")

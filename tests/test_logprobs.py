@@ -81,6 +81,8 @@ class TestOfGeneratedTokens:
             {"temperature": 1.0, "seed": 4, "top_k": 3},
             {"repeat_penalty": 1.5, "presence_penalty": 1.0},
             {"logit_bias": {65: 100.0}},
+            {"logit_bias": {65: 100.0}, "temperature": 1.0, "seed": 5},
+            {"logit_bias": {97: 100.0}, "grammar": "root ::= [a-z]{5}"},
             {"grammar": 'root ::= "abc" root'},
         ],
     )

@@ -6,8 +6,8 @@
 
 namespace pyg {
 
-// Samples from a row of logits: the grammar gives the candidates, and a chain of samplers chooses among them. Without
-// either it is a plain argmax.
+// Samples from a row of logits: biases change it, the grammar gives the candidates, and a chain of samplers chooses
+// among them. Without the last two it is a plain argmax.
 class TokenSampler {
   public:
     // `n_ctx` limits how far the penalties look back. `stop_token_ids`, sorted, end the generation.
@@ -28,7 +28,10 @@ class TokenSampler {
     int32_t choose(const float * row, int32_t n_vocab);
     void    collect(const float * row, int32_t n_vocab);
 
-    SamplerChain                     chain_;  // null: greedy, and nothing changes the logits
+    [[noreturn]] void fail_of_options() const;
+
+    SamplerChain                     chain_;  // null: greedy, and nothing but the biases changes the logits
+    std::vector<llama_logit_bias>    biases_;
     std::unique_ptr<GrammarFollower> follower_;
     std::vector<llama_token_data>    candidates_;
 };

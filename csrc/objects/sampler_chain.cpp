@@ -59,36 +59,11 @@ bool has_penalties(const pyg_sampling & options) {
            (options.repeat_penalty != 1.0f || options.frequency_penalty != 0.0f || options.presence_penalty != 0.0f);
 }
 
-// What is added to logits: the caller's biases and the vocabulary's suppressed tokens.
-std::vector<llama_logit_bias> biases(const Model & model, const pyg_sampling & options) {
-    std::vector<llama_logit_bias> result;
-    for (int32_t i = 0; i < options.n_bias; i++) {
-        model.require_token(options.bias_token_ids[i], i);
-        const float bias = options.bias_values[i];
-        if (std::isnan(bias) || bias == INFINITY) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "the logit bias of token %d is %f; it must be a number or -inf",
-                       options.bias_token_ids[i], bias);
-        }
-        result.push_back({options.bias_token_ids[i], bias});
-    }
-    int32_t             n        = 0;
-    const llama_token * suppress = llama_vocab_get_suppress_tokens(model.vocab, &n);
-    std::for_each(suppress, suppress + n, [&](llama_token id) { result.push_back({id, -INFINITY}); });
-    return result;
-}
-
 // Makes the samplers of one request; those its options switch off are null.
 class Maker {
   public:
     Maker(const Model & model, uint32_t n_ctx, const pyg_sampling & options)
         : model_(model), n_ctx_(n_ctx), o_(options) {}
-
-    llama_sampler * bias() const {
-        const auto pairs = biases(model_, o_);
-        return pairs.empty()
-                   ? nullptr
-                   : llama_sampler_init_logit_bias(model_.n_vocab(), static_cast<int32_t>(pairs.size()), pairs.data());
-    }
 
     llama_sampler * named(const std::string & name) const {
         const auto min_keep = static_cast<size_t>(o_.min_keep);
@@ -202,6 +177,23 @@ void require_in(const char * name, double value, double low, double high) {
     }
 }
 
+std::vector<llama_logit_bias> make_biases(const Model & model, const pyg_sampling & options) {
+    std::vector<llama_logit_bias> result;
+    for (int32_t i = 0; i < options.n_bias; i++) {
+        model.require_token(options.bias_token_ids[i], i);
+        const float bias = options.bias_values[i];
+        if (std::isnan(bias) || bias == INFINITY) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the logit bias of token %d is %f; it must be a number or -inf",
+                       options.bias_token_ids[i], bias);
+        }
+        result.push_back({options.bias_token_ids[i], bias});
+    }
+    int32_t             n        = 0;
+    const llama_token * suppress = llama_vocab_get_suppress_tokens(model.vocab, &n);
+    std::for_each(suppress, suppress + n, [&](llama_token id) { result.push_back({id, -INFINITY}); });
+    return result;
+}
+
 SamplerChain make_sampler_chain(const Model & model, uint32_t n_ctx, const pyg_sampling & options) {
     require_valid(options);
     llama_sampler_chain_params params = llama_sampler_chain_default_params();
@@ -213,7 +205,6 @@ SamplerChain make_sampler_chain(const Model & model, uint32_t n_ctx, const pyg_s
         }
     };
     const Maker make(model, n_ctx, options);
-    add(make.bias());
     for (const std::string & name : order(options)) {
         add(make.named(name));
     }
