@@ -228,7 +228,7 @@ def test_values_that_mean_nothing(url: str) -> None:
         off: dict[str, Any] = dict.fromkeys(("top_k", "seed", "repeat_last_n", *limits), value)
         assert answered(url, **off, repetition_penalty=1.1)["choices"][0]["finish_reason"] == "stop"
     nothing: dict[str, Any] = dict.fromkeys(
-        ("stop", "temperature", "top_p", "n", "stream", "tools", "response_format", "logit_bias")
+        ("model", "stop", "temperature", "top_p", "n", "stream", "tools", "response_format", "logit_bias")
     )
     assert answered(url, **nothing, stop_token_ids=None, user="me", metadata={"a": "b"}, store=True, unknown=[1])
     assert answered(url, seed=2**53, temperature=1, stop="")["choices"][0]["finish_reason"] == "stop"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -198,7 +199,7 @@ def test_a_client_that_gives_up(client: OpenAI) -> None:
     assert client.chat.completions.create(model="default", messages=ASKED).choices[0].message.content == SAID
 
 
-def test_a_stream_that_fails_does_not_look_finished() -> None:
+def test_a_stream_that_fails_does_not_look_finished(caplog: pytest.LogCaptureFixture) -> None:
     app = create_app(Settings())
     with servers.serving(app) as url, OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
         stream = client.chat.completions.create(
@@ -208,3 +209,25 @@ def test_a_stream_that_fails_does_not_look_finished() -> None:
         app.state.worker.models.loaded[0].llm.close()
         with pytest.raises(openai.APIError, match="closed"):
             list(stream)
+    caplog.clear()  # the log of the failure holds on to its frames
+
+
+def test_a_task_that_is_cancelled_takes_its_answer_along() -> None:
+    app = create_app(Settings())
+
+    async def main(url: str) -> None:
+        async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+            endless: Any = {"model": "default", "messages": STORY, "n": 2, "extra_body": {"ignore_eos": True}}
+            whole = asyncio.create_task(client.chat.completions.create(**endless))
+            stream = await client.chat.completions.create(**endless, stream=True)
+            await anext(aiter(stream))
+            whole.cancel()
+            await stream.close()
+
+    with servers.serving(app) as url:
+        asyncio.run(main(url))
+        (served,) = app.state.worker.models.loaded
+        deadline = time.monotonic() + 20
+        while served.llm.stats().n_running + served.llm.stats().n_queued:
+            assert time.monotonic() < deadline, "what was cancelled goes on"
+            time.sleep(0.01)

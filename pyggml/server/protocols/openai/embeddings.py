@@ -14,6 +14,7 @@ from pyggml.server.models import DEFAULT, Served
 from pyggml.server.protocol import Endpoint
 from pyggml.server.protocols.openai.completions import Texts, as_list
 from pyggml.server.protocols.openai.errors import invalid
+from pyggml.server.protocols.openai.requests import ModelName
 from pyggml.server.sampling import Body
 from pyggml.server.vectors import Vectors, shortened
 
@@ -28,7 +29,7 @@ class Embed(Body):
         dimensions: keep the first numbers of each vector, scaled to length 1 again: for models that were trained so.
     """
 
-    model: str = DEFAULT
+    model: ModelName = DEFAULT
     input: Texts
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, BodyField(ge=1)] | None = None

@@ -20,6 +20,9 @@ _logger = logging.getLogger("pyggml")
 # How alike two names are of which one is probably the other misspelled, as difflib measures it.
 _NEAR = 0.85
 
+#: The name of a model; None is the default one, as llama-server has it.
+ModelName = Annotated[str, BeforeValidator(lambda name: DEFAULT if name is None else name)]
+
 #: A number of tokens; None and llama-server's -1: what the context has room for.
 TokenLimit = Annotated[int | None, BodyField(ge=0), BeforeValidator(lambda value: None if value == -1 else value)]
 
@@ -85,7 +88,7 @@ class Generating(Sampling):
         "lora": "adapters are merged into a model before it is served",
     }
 
-    model: str = DEFAULT
+    model: ModelName = DEFAULT
     n: Annotated[int, BodyField(ge=1)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

@@ -13,6 +13,7 @@ from pyggml.server.models import DEFAULT
 from pyggml.server.protocol import Endpoint
 from pyggml.server.protocols.openai.completions import MAX_TEXTS
 from pyggml.server.protocols.openai.embeddings import PromptUsage
+from pyggml.server.protocols.openai.requests import ModelName
 from pyggml.server.sampling import Body
 
 
@@ -39,7 +40,7 @@ class Rerank(Body):
         raw_scores: return what the model says, and not a number from 0 to 1.
     """
 
-    model: str = DEFAULT
+    model: ModelName = DEFAULT
     query: str
     documents: _Documents | None = None
     texts: _Documents | None = None
