@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from pyggml.options import LoadOptions, fields_of
 from pyggml.sampling import SamplingParams
 from pyggml.server import LOADING, SERVING, Given, ModelSpec, Settings, hints, read_settings
 from pyggml.units import bytes_of
+
+SERVER = Path(pyggml.__file__).parent / "server"
 
 
 @pytest.fixture
@@ -377,3 +380,13 @@ def test_a_wrong_file_is_refused(text: str, message: str, tmp_path: Path) -> Non
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     assert "the configuration cannot be read: No such file" in refusal(config=tmp_path / "no.toml")
+
+
+# --- what becomes of them ---------------------------------------------------------------------------------------
+
+
+def test_every_setting_is_used() -> None:
+    of_methods = {"load", "sampling", "api_keys", "api_key_file"}  # load_options, sampling_options, read_api_keys
+    text = "".join(path.read_text() for path in SERVER.rglob("*.py") if path.name != "settings.py")
+    unused = {each.name for each in dataclasses.fields(Settings)} - {*re.findall(r"settings\.(\w+)", text)}
+    assert unused == of_methods

@@ -168,7 +168,7 @@ class Call:
         self._require_at_most("choices", n, self._max_choices(served))
 
         def streams() -> list[AsyncChatStream]:
-            params = served.choices(sampling, n, self.worker.settings.request_timeout)
+            params = served.choices(sampling, n, self.worker.settings)
             return [served.llm.astream_chat(messages, params=each, **options) for each in params]
 
         return await self._submitted(served, streams)
@@ -198,7 +198,7 @@ class Call:
         self._require_at_most("choices", n * len(prompts), self._max_choices(served))
 
         def streams() -> list[AsyncStream]:
-            params = served.choices(sampling, n, self.worker.settings.request_timeout)
+            params = served.choices(sampling, n, self.worker.settings)
             astream = functools.partial(served.llm.astream, parse_special=parse_special)
             return [astream(prompt, each) for prompt in prompts for each in params]
 

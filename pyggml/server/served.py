@@ -12,6 +12,7 @@ from typing import Any
 import pyggml
 from pyggml.server.admission import Places
 from pyggml.server.sampling import N_SEEDS
+from pyggml.server.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -34,20 +35,21 @@ class Served:
     memory: pyggml.MemoryEstimate | None = None
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def choices(self, given: Mapping[str, Any], n: int, timeout_s: float | None) -> list[pyggml.SamplingParams]:
+    def choices(self, given: Mapping[str, Any], n: int, settings: Settings) -> list[pyggml.SamplingParams]:
         """The sampling parameters of a request's choices, whose seeds count up from the given one.
 
         Args:
             given: the fields that the request sets.
             n: number of choices.
-            timeout_s: the server's limit.
+            settings: with the server's limits, which bound what a request asks for.
 
         Raises:
             InvalidParameterError: one of them is invalid.
         """
         params = replace(self.defaults, **given)
-        limits = [limit for limit in (params.timeout_s, timeout_s) if limit is not None]
-        params = replace(params, timeout_s=min(limits, default=None))
+        limits = [limit for limit in (params.timeout_s, settings.request_timeout) if limit is not None]
+        max_tokens = min(params.max_tokens, settings.max_tokens_limit or params.max_tokens)
+        params = replace(params, timeout_s=min(limits, default=None), max_tokens=max_tokens)
         if params.seed is None:
             return [params] * n
         return [replace(params, seed=(params.seed + index) % N_SEEDS) for index in range(n)]

@@ -92,7 +92,7 @@ class Settings:
         max_body_bytes: size of the largest body that is read, such as 8MB.
         max_header_bytes: size of the largest headers that are read.
         max_messages: maximum number of messages in a conversation.
-        max_tokens_limit: maximum number of tokens that a request may ask for. None: what the context has room for.
+        max_tokens_limit: maximum number of tokens of an answer, whatever its request says. None: no limit.
         max_choices: maximum number of answers that a request may ask for, over all its prompts.
         load_all: load all models at the start, as far as there is room. Otherwise the first; the others when asked for.
         load_timeout: seconds that a request waits for its model to be loaded, and for room for it.
