@@ -23,6 +23,7 @@ import pyggml
 from pyggml.server import call, page
 from pyggml.server.failures import Failure
 from pyggml.server.guard import Guard
+from pyggml.server.openapi import describing
 from pyggml.server.protocol import Protocol
 from pyggml.server.protocols.anthropic import ANTHROPIC
 from pyggml.server.protocols.execute import EXECUTE
@@ -61,7 +62,7 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
     routes = page.routes() if settings.page else []
     routes += [
         Route(endpoint.path, call.Route(lambda: worker, protocol, endpoint), methods=[endpoint.method])
-        for protocol in PROTOCOLS
+        for protocol in (*PROTOCOLS, describing(PROTOCOLS))
         for endpoint in protocol.endpoints
     ]
 

@@ -24,6 +24,11 @@ class Keys:
     def __init__(self, keys: Iterable[str]) -> None:
         self._digests = [_digest(key) for key in keys]
 
+    @property
+    def are_needed(self) -> bool:
+        """Whether there are any."""
+        return bool(self._digests)
+
     def check(self, headers: Headers) -> None:
         """Requires one of the keys, if there are any, as OpenAI's or as Anthropic's clients send them.
 

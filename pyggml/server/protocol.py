@@ -28,7 +28,9 @@ class Endpoint:
         summary: one line that says what it does.
         body: what it takes; None: no body.
         answer: what it returns as JSON; None: something else.
-        events: the content type that it may stream instead: "text/event-stream" or "application/x-ndjson".
+        events: the content type of what it may answer instead: "text/event-stream" or "application/x-ndjson" for
+            streams, "text/plain" ...
+        also: statuses other than 200 of such answers; those of failures go without saying.
         is_open: whether it needs no key.
         is_probe: whether machines ask for it again and again; such calls are logged at level DEBUG.
     """
@@ -40,6 +42,7 @@ class Endpoint:
     body: type[BaseModel] | None = None
     answer: type[BaseModel] | None = None
     events: str | None = None
+    also: tuple[int, ...] = ()
     is_open: bool = False
     is_probe: bool = False
 

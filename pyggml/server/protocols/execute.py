@@ -153,9 +153,19 @@ EXECUTE = Protocol(
     "execute",
     (
         Endpoint("POST", "/execute", execute, "Continue a text", Execute, None, "text/event-stream"),
-        Endpoint("POST", "/cancel", cancel, "End a job", Cancel, Cancelled),
+        Endpoint("POST", "/cancel", cancel, "End a job", Cancel, Cancelled, also=(404,)),
         Endpoint("GET", "/health", health, "Whether the server is alive", None, Health, is_open=True, is_probe=True),
-        Endpoint("GET", "/ready", ready, "Whether the server takes requests", None, Ready, is_open=True, is_probe=True),
+        Endpoint(
+            "GET",
+            "/ready",
+            ready,
+            "Whether the server takes requests",
+            None,
+            Ready,
+            also=(503,),
+            is_open=True,
+            is_probe=True,
+        ),
     ),
     _error_body,
 )

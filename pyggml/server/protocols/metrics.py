@@ -17,6 +17,6 @@ async def metrics(call: Call, body: None) -> Response:  # noqa: ARG001
 
 METRICS = Protocol(
     "metrics",
-    (Endpoint("GET", "/metrics", metrics, "Figures for Prometheus", is_probe=True),),
+    (Endpoint("GET", "/metrics", metrics, "Figures for Prometheus", events="text/plain", is_probe=True),),
     EXECUTE.error_body,
 )

@@ -47,7 +47,7 @@ OLLAMA = Protocol(
         Endpoint("GET", "/api/version", models.version, "Say whose API this is", None, models.Version),
         *(Endpoint("POST", f"/api/{name}", models.refuse, _FIXED) for name in ("pull", "push", "create", "copy")),
         Endpoint("DELETE", "/api/delete", models.refuse, _FIXED),
-        Endpoint("GET", "/", models.alive, "Whether anything is here, without a page", is_open=True),
+        Endpoint("GET", "/", models.alive, "Whether anything is here", events="text/plain", is_open=True),
     ),
     _error_body,
 )
