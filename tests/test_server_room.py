@@ -51,7 +51,7 @@ def test_a_model_that_never_fits_is_refused_and_the_others_stay(copies: list[Pat
             failure = (await refusal(offered, "b")).failure
             assert (failure.status, failure.code) == (503, "out_of_memory")
             assert "needs" in failure.message
-            assert f"{2 * NEED / 1e6:.1f} MB is what models may take together" in failure.message
+            assert f"models may take {2 * NEED / 1e6:.1f} MB together: raise max_memory" in failure.message
             assert (await answer(offered, "a"))[0] == "a"
             assert diary.lines == ["+a", "!b: OutOfMemoryError"]
 
@@ -116,7 +116,7 @@ def test_steady_use_of_one_model_does_not_keep_another_out(copies: list[Path]) -
 def test_who_finds_no_room_in_time_is_told_what_is_in_use(copies: list[Path]) -> None:
     async def main() -> None:
         diary = Diary()
-        async with opened(copies, diary, max_memory=NEED + 1000, load_timeout=0.2) as offered:
+        async with opened(copies, diary, max_memory=NEED + 1000, load_timeout=1.0) as offered:
             async with offered.lease("a") as served:
                 failure = (await refusal(offered, "b")).failure
                 assert (failure.status, failure.kind, failure.retry_after_s) == (503, "unavailable", 10)

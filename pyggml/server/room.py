@@ -46,13 +46,22 @@ class Room:
         Raises:
             OutOfMemoryError: names required and available bytes.
         """
-        if self._max_memory is not None and needed.total_bytes > self._max_memory:
-            raise _out_of_memory(name, needed.total_bytes, self._max_memory, "models may take together")
+        total = needed.total_bytes
+        if self._max_memory is not None and total > self._max_memory:
+            raise pyggml.OutOfMemoryError(
+                f"{name} needs {bytes_text(total)}, but models may take {bytes_text(self._max_memory)} together: raise "
+                "max_memory, or load it with a smaller n_ctx",
+                total,
+                self._max_memory,
+            )
         for device in needed.devices:
-            most = device.available_bytes + sum(map(_lasting, _on(device.name, held)))
-            if _lasting(device) > most:
-                raise _out_of_memory(
-                    name, _lasting(device), most, f"{device.name} has for models, besides mapped weights"
+            lasting, most = _lasting(device), device.available_bytes + sum(map(_lasting, _on(device.name, held)))
+            if lasting > most:
+                raise pyggml.OutOfMemoryError(
+                    f"{name} needs {bytes_text(lasting)} besides its mapped weights, but without other models "
+                    f"{device.name} has {bytes_text(most)}; {needed.advice}",
+                    lasting,
+                    most,
                 )
 
     def shortage(self, needed: pyggml.MemoryEstimate, in_use: Held) -> str:
@@ -91,8 +100,3 @@ def _mapped(device: pyggml.DeviceMemory) -> int:
 def _lasting(device: pyggml.DeviceMemory) -> int:
     """Bytes that stay taken for as long as the model is loaded."""
     return device.total_bytes - _mapped(device)
-
-
-def _out_of_memory(name: str, required: int, available: int, of_what: str) -> pyggml.OutOfMemoryError:
-    message = f"{name} needs {bytes_text(required)}, but {bytes_text(available)} is what {of_what}"
-    return pyggml.OutOfMemoryError(message, required, available)
