@@ -93,6 +93,8 @@ def test_the_options_of_loading_are_all_there() -> None:
         ({"port": "80"}, "port must be an integer"),
         ({"prot": 80}, "did you mean 'port'"),
         ({"api_prefix": "/x"}, "it is 'root_path' here"),
+        ({"n_ctx": 4096}, "load={'n_ctx': ...}"),
+        ({"temperature": 0.5}, "sampling={'temperature': ...}"),
         ({"header_timeout": 0}, "header_timeout must be a finite number above 0"),
         ({"log_format": "xml"}, "log_format must be one of 'text', 'json', not 'xml'"),
         ({"root_path": "llm"}, "begins with a slash"),
@@ -271,6 +273,7 @@ def test_variables_are_texts() -> None:
     settings = read(
         PYGGML_MAX_BODY_BYTES="1MiB",
         PYGGML_CORS_ORIGINS="https://a.example, https://b.example",
+        PYGGML_ALLOWED_HOSTS='["a.example", "b.example"]',  # as vLLM has lists
         PYGGML_LOG_PROMPTS="yes",
         PYGGML_PAGE="0",
         PYGGML_REQUEST_TIMEOUT="none",
@@ -285,6 +288,7 @@ def test_variables_are_texts() -> None:
     )
     assert settings.max_body_bytes == 2**20
     assert settings.cors_origins == ("https://a.example", "https://b.example")
+    assert settings.allowed_hosts == ("a.example", "b.example")
     assert (settings.log_prompts, settings.page, settings.request_timeout) == (True, False, None)
     assert settings.load == {"n_ctx": "auto", "max_queue": None}
     assert settings.host == "127.0.0.1"

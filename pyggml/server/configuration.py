@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -149,7 +150,7 @@ def _from_text(field: Field, text: str) -> Any:
     if holds(field, Mapping) and str not in field.types:
         return dict(_pair(part) for part in text.split(","))
     if holds(field, tuple, Sequence) and str not in field.types:
-        items = [part.strip() for part in text.split(",")]
+        items = json.loads(text) if text.startswith("[") else [part.strip() for part in text.split(",")]
         return tuple(map(int, items)) if Sequence[int] in field.types else tuple(items)
     return text
 

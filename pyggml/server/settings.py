@@ -5,7 +5,7 @@ that name. The options of :func:`pyggml.load` and of sampling stay where they ar
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -28,6 +28,12 @@ LOADING = {
 
 #: The sampling parameters for which a server may have defaults.
 SAMPLING = {name: each for name, each in fields_of(SamplingParams).items() if not each.hidden}
+
+
+def _of_another_table(table: str, names: Iterable[str]) -> dict[str, str]:
+    """Answers to those who pass options of a table one by one."""
+    return {name: f"it is an option of {table}: {table}={{'{name}': ...}}" for name in names}
+
 
 _SECONDS = Field(0, above_low=True)
 _SECONDS_OR_NEVER = Field(0, above_low=True, without="None is no limit")
@@ -107,6 +113,8 @@ class Settings:
     """
 
     HABITS: ClassVar[Mapping[str, str]] = {
+        **_of_another_table("load", LOADING),
+        **_of_another_table("sampling", SAMPLING),
         "api_prefix": "root_path",
         "timeout": "request_timeout",
         "allowed_origins": "cors_origins",
