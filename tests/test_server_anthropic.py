@@ -120,6 +120,19 @@ def test_every_event_says_its_type(url: str) -> None:
     assert begun["usage"]["input_tokens"] > 0
 
 
+def test_silence_is_broken_by_pings() -> None:
+    long = {"role": "user", "content": "blue " * 600}  # takes a while to read
+    body = {"model": "default", "max_tokens": 5, "messages": [long], "stream": True}
+    with (
+        servers.serving(create_app(Settings(ping_s=0.001))) as url,
+        anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client,
+    ):
+        with httpx.stream("POST", f"{url}/v1/messages", json=body, timeout=60) as answer:
+            events = servers.events([*answer.iter_lines()])
+        assert ("ping", '{"type":"ping"}') in events
+        assert streamed(client).content[0].text == "The sky is blue."  # the client leaves them out
+
+
 def test_why_it_stops(client: anthropic.Anthropic) -> None:
     cut = ask(client, max_tokens=2)
     assert (cut.stop_reason, cut.stop_sequence, cut.usage.output_tokens) == ("max_tokens", None, 2)
