@@ -333,6 +333,7 @@ def test_the_last_message_is_continued(url: str) -> None:
         ({"tools": [{"type": "function"}]}, None, "name"),
         ({"tool_choice": "required"}, None, "no tools"),
         ({"tools": [TOOL], "tool_choice": {}}, None, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": 5}}, "tool_choice", "a list"),
         ({"response_format": {}}, None, "response_format"),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "x"}}}, None, "get_weather"),
         ({"chat_template": "{{ 1 }}"}, "chat_template", "server starts"),
@@ -340,6 +341,7 @@ def test_the_last_message_is_continued(url: str) -> None:
         ({"modalities": ["text", "audio"]}, "modalities", "text"),
         ({"logit_bias": {"123456789": 1}}, None, "123456789"),
         ({"logit_bias": {"1": "much"}}, None, "logit_bias"),
+        ({"logit_bias": {"9" * 20: 1}}, None, "9" * 20),
     ],
 )
 def test_what_is_refused(body: dict[str, Any], param: str | None, words: str, url: str) -> None:

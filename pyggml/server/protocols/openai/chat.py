@@ -77,7 +77,7 @@ class Chat(Generating):
         Raises:
             RequestError: a field cannot be kept.
         """
-        if self.modalities is not None and set(self.modalities) != {"text"}:
+        if set(self.modalities or ["text"]) != {"text"}:
             raise unsupported("modalities", _NO_AUDIO)
         tools, choice = self._tools()
         is_single = choice not in ("auto", "none", "required")
@@ -182,7 +182,10 @@ def _adapt(choice: Json, kind: Literal["message", "delta"], result: ChatCompleti
 def _allowed(tools: list[Json], choice: Json) -> tuple[list[Json], str]:
     """The tools that ``{"type": "allowed_tools", ...}`` names, and whether one of them must be called."""
     allowed = choice.get("allowed_tools", choice)
-    names = [_name(each) for each in allowed.get("tools") or ()]
+    named = allowed.get("tools") if isinstance(allowed, dict) else None
+    if not isinstance(named, list):
+        raise invalid("tool_choice", "allowed_tools must be an object with a list of tools")
+    names = [_name(each) for each in named]
     return [tool for tool in tools if _name(tool) in names], allowed.get("mode") or "auto"
 
 

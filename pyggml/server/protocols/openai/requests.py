@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import logging
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -14,6 +15,8 @@ from pydantic import Field as BodyField
 from pyggml.server.models import DEFAULT, Served
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.sampling import Body, Sampling, given
+
+_ID = re.compile(r"-?[0-9]{1,20}")
 
 _logger = logging.getLogger("pyggml")
 
@@ -210,7 +213,7 @@ def _bias(bias: dict[str, Bias] | list[tuple[int | str, Bias]], served: Served) 
 
 def _tokens(key: int | str, served: Served) -> list[int]:
     """The tokens that a key of ``logit_bias`` means: JSON's keys are strings, and llama-server's may be texts."""
-    if isinstance(key, int) or key.removeprefix("-").isdecimal():
+    if isinstance(key, int) or _ID.fullmatch(key):
         return [int(key)]
     return served.llm.tokenizer.encode(key, add_special=False)
 
