@@ -19,8 +19,8 @@ expect.set_options(timeout=30_000)
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
-#: Room for answers that take seconds, one at a time.
-LOAD = {"n_ctx": 16384, "n_parallel": 1, "n_threads": 1}
+#: Room for answers that take seconds, one at a time, and the same answer each time.
+LOAD = {"n_ctx": 16384, "n_parallel": 1, "n_threads": 1, "prefix_cache": False}
 
 #: More fields of a request whose answer does not end by itself.
 ENDLESS = json.dumps({"ignore_eos": True, "temperature": 1.5})
@@ -118,6 +118,7 @@ class Visit:
         for name, value in fields.items():
             self.page.fill(f"dialog [name={name}]", str(value))
         self.page.click("dialog .main")
+        expect(self.page.locator("dialog")).to_have_count(0)
 
     def _logged(self, message: ConsoleMessage) -> None:
         if message.type == "error":

@@ -65,6 +65,10 @@ def visit(browser: Browser, url: str) -> Iterator[Visit]:
 
 def test_a_conversation_of_two_turns_streams(visit: Visit) -> None:
     visit.set(temperature=0)
+    # So slow that it takes frames to arrive, on a busy machine too.
+    session = visit.page.context.new_cdp_session(visit.page)
+    slow = {"offline": False, "latency": 0, "downloadThroughput": 30_000, "uploadThroughput": -1}
+    session.send("Network.emulateNetworkConditions", slow)
     visit.page.evaluate(
         """() => {
             window.sizes = new Set();
@@ -74,6 +78,7 @@ def test_a_conversation_of_two_turns_streams(visit: Visit) -> None:
     )
     first = visit.ask("Tell me a story about a dog.")
     assert visit.page.evaluate("sizes.size") > 3
+    session.send("Network.emulateNetworkConditions", {**slow, "downloadThroughput": -1})
     second = visit.ask("Tell me another one.")
     assert visit.answers.count() == 2
     tokens: list[int] = []
@@ -188,7 +193,7 @@ def test_conversations_are_renamed_exported_and_deleted(visit: Visit) -> None:
     visit.page.click("#rename")
     visit.page.fill("dialog input", "A <b>new</b> name")
     visit.page.keyboard.press("Enter")
-    assert visit.page.inner_text("#title") == "A <b>new</b> name"
+    expect(visit.page.locator("#title")).to_have_text("A <b>new</b> name")
     with visit.page.expect_download() as downloading:
         visit.page.click("#export")
     assert downloading.value.suggested_filename == "A-b-new-b-name.json"
@@ -270,7 +275,7 @@ def test_everything_is_done_by_keyboard(visit: Visit) -> None:
                 assert outline >= 2, f"the focus of {focused()} cannot be seen"
         pytest.fail(f"{name} cannot be reached")
 
-    assert focused() == "prompt"
+    expect(page.locator("#prompt")).to_be_focused()
     tab_to("settings")
     page.keyboard.press("Enter")
     for text in ("Be kind.", "0", "5"):
@@ -278,7 +283,7 @@ def test_everything_is_done_by_keyboard(visit: Visit) -> None:
         page.keyboard.press("Tab")
     tab_to("Save settings")
     page.keyboard.press("Enter")
-    assert focused() == "settings"
+    expect(page.locator("#settings")).to_be_focused()
     tab_to("prompt")
     page.keyboard.type("One line")
     page.keyboard.press("Shift+Enter")
@@ -287,7 +292,7 @@ def test_everything_is_done_by_keyboard(visit: Visit) -> None:
     visit.wait()
     assert visit.bodies[0]["messages"][1]["content"] == "One line\nand another"
     assert (visit.bodies[0]["temperature"], visit.bodies[0]["top_k"]) == (0, 5)
-    assert focused() == "prompt"
+    expect(page.locator("#prompt")).to_be_focused()
     tab_to("Regenerate")
     page.keyboard.press("Enter")
     visit.wait()
@@ -295,10 +300,10 @@ def test_everything_is_done_by_keyboard(visit: Visit) -> None:
     tab_to("delete")
     page.keyboard.press("Enter")
     page.keyboard.press("Escape")
-    assert focused() == "delete"
+    expect(page.locator("#delete")).to_be_focused()
     tab_to("new")
     page.keyboard.press("Enter")
-    assert focused() == "prompt"
+    expect(page.locator("#prompt")).to_be_focused()
     tab_to("One line and another")
     page.keyboard.press("Enter")
     assert visit.answers.count() == 1

@@ -126,7 +126,7 @@ def test_the_metrics_are_plotted(browser: Browser) -> None:
         assert heights.endswith(" 100.0")
         assert visit.page.locator("figcaption").count() == plots.count() == 6
         visit.page.go_back()
-        assert visit.page.locator("#prompt").is_visible()
+        expect(visit.page.locator("#prompt")).to_be_visible()
 
 
 def test_events_are_read_however_they_are_cut(visit: Visit) -> None:
