@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
+from pyggml.server import tracing
 from pyggml.server.failures import STOPPING, Failure, RequestError
 from pyggml.server.guard import Keys
 from pyggml.server.logs import Logs
@@ -105,7 +106,7 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics(lambda: self.models.loaded)
-        self.observer = Observers([self.metrics, Logs(settings.log_prompts)])
+        self.observer = Observers([self.metrics, Logs(settings.log_prompts), *tracing.observers()])
         self.models = Models(settings, self.observer)
         self.keys = Keys(settings.read_api_keys())
         self.calls = Calls()
