@@ -68,6 +68,14 @@ def connect(port: int) -> socket.socket:
     return connection
 
 
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the server has closed a connection that nobody used."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+
+
 def request(port: int, path: str, body: Any) -> bytes:
     content = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
@@ -97,7 +105,7 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         port, path, bodies = asked["port"], asked["path"], asked["bodies"]
-        if not asked.get("kept") or len(connections) != len(bodies):
+        if not asked.get("kept") or len(connections) != len(bodies) or any(map(is_closed, connections)):
             for connection in connections:
                 connection.close()
             connections = [connect(port) for _ in bodies]

@@ -168,7 +168,7 @@ def pyggml_serve(model: Path, n_ctx: int, n_parallel: int) -> Iterator[int]:
         assert server.stderr is not None
         try:
             for line in server.stderr:
-                if found := re.search(r"listening on http://127\.0\.0\.1:(\d+)", line):
+                if found := re.search(r"http://127\.0\.0\.1:(\d+)", line):
                     yield int(found[1])
                     break
             else:

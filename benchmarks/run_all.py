@@ -26,6 +26,7 @@ SCRIPTS = (
     "cancel",
     "grammar",
     "asyncio_load",
+    "http_streams",
 )
 
 
