@@ -74,6 +74,7 @@ def test_options_reach_the_server_from_all_places(tmp_path: Path) -> None:
         """
     )
     env = {"PYGGML_CONFIG": str(tmp_path / "server.toml"), "PYGGML_API_KEY": "sk-env", "PYGGML_N_CTX": "2048"}
+    env["PYGGML_ROOT_PATH"] = "/llm"  # which a proxy takes off
     with ServerProcess("--n-parallel", "1", "--alias", "tiny,gpt-4o-mini", "--no-page", env=env) as server:
         assert "serving tiny at" in server.log
         assert "a page" not in server.log
