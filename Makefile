@@ -18,7 +18,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 # know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all lint format stubs reference outputs compare comparison stress fuzz asan tsan wheel wheel-test portable portable-test bench clean
+.PHONY: help build demo test test-all lint format stubs reference outputs compare comparison stress attack fuzz asan tsan wheel wheel-test portable portable-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -61,6 +61,9 @@ reference: build ## write docs/command-reference.md from the help of the command
 
 stress: build ## do everything at once for ten minutes: threads, tasks, cancels, closes
 	$(BIN)/python tests/stress.py --minutes 10 --threads 32
+
+attack: build ## stream from a server that 500 hostile clients attack, and count what they cost
+	$(BIN)/python tests/attack_server.py --attackers 500
 
 fuzz: build ## try thousands of damaged checkpoints: each must be imported, or refused with a clear error
 	$(BIN)/python tests/fuzz_import.py --rounds 10000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import signal
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import attack_server
 import httpx
 import pytest
 import servers
@@ -297,3 +299,21 @@ def test_a_second_signal_ends_it_at_once(number: int) -> None:
 def _ignoring(kind: type[Exception], function: Callable[[], object]) -> None:
     with contextlib.suppress(kind):
         function()
+
+
+def test_clients_that_hang_and_leave_cost_the_others_no_token() -> None:
+    """The campaign of tests/attack_server.py, small and without a clock."""
+    n_tokens, load = 300, {"n_parallel": 2, "n_ctx": 8192}
+
+    async def campaign(port: int) -> list[tuple[list[int], str]]:
+        streams = [asyncio.ensure_future(attack_server.honest(port, n_tokens, asyncio.Event())) for _ in range(2)]
+        await attack_server.attack(port, 60, 1.0)
+        return await asyncio.gather(*streams)
+
+    with servers.running(header_timeout=1, load=load) as server:
+        for ids, text in asyncio.run(campaign(server.host[1])):
+            assert len(ids) == n_tokens
+            llm = server.worker.models.loaded[0].llm
+            assert llm.detokenize(ids).strip() == text.strip()
+        assert until(lambda: is_free(server) and not server.server.server_state.connections)
+        assert len(server.worker.calls) == 0

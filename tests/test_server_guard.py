@@ -193,6 +193,24 @@ def test_a_body_of_millions_of_lists_is_not_parsed() -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_complex")
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("prompt", "a" * 7_000_000, "context_length_exceeded"),
+        ("json_schema", {"type": "string", "pattern": "^" + "(a|b)?" * 100_000}, "grammar_too_large"),
+        ("json_schema", {"const": "x" * 7_000_000}, "grammar_too_large"),
+        ("grammar", 'root ::= "a"' + ' | "a"' * 300_000, "grammar_too_large"),
+    ],
+    ids=["prompt", "pattern", "constant", "grammar"],
+)
+def test_what_would_take_long_to_refuse_is_refused_soon(field: str, value: object, code: str) -> None:
+    with servers.running(load={"n_ctx": 4096}) as server:
+        began = time.monotonic()
+        answer = httpx.post(f"{server.url}/execute", json={"prompt": "a", "max_tokens": 1, field: value}, timeout=60)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
+        assert time.monotonic() - began < 10
+
+
 def test_every_list_in_every_body_is_bounded() -> None:
     unbounded = [
         f"{endpoint.path}: {place}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import anyio
@@ -111,3 +113,34 @@ def _validated(model: type[Model], raw: bytes) -> Model:
 def _too_large(max_bytes: int) -> RequestError:
     message = f"the body is larger than the {max_bytes} bytes that this server reads: send less in one request"
     return RequestError(Failure(413, "too_large", message, "body_too_large"))
+
+
+# More of a text than any tokenizer puts into a token on average; and what schemas and grammars for people's forms have.
+_MAX_TOKEN_CHARS = 64
+_MAX_GRAMMAR_CHARS = 256 * 1024
+_GRAMMARS = ("json_schema", "grammar", "tools")
+
+
+def require_reasonable(n_ctx: int, prompts: Iterable[object], options: Mapping[str, Any]) -> None:
+    """Refuses at once what would be refused in the end, after seconds or minutes of work.
+
+    Args:
+        n_ctx: tokens that the context holds.
+        prompts: texts, of which each must fit; those in token ids are quick to refuse anyway.
+        options: parameters of a request, of which grammars, schemas and tools are bounded.
+
+    Raises:
+        RequestError: 400, a prompt cannot fit, or a grammar is too large.
+    """
+    longest = max((len(prompt) for prompt in prompts if isinstance(prompt, str)), default=0)
+    if longest > n_ctx * _MAX_TOKEN_CHARS:
+        message = (
+            f"the prompt has {longest} characters, which the {n_ctx} tokens of the context cannot hold: shorten it"
+        )
+        raise RequestError(Failure(400, "invalid", message, "context_length_exceeded"))
+    for name in _GRAMMARS:
+        value = options.get(name)
+        size = len(value) if isinstance(value, str) else len(json.dumps(value, default=str))
+        if size > _MAX_GRAMMAR_CHARS:
+            message = f"{name} has {size} characters, and may have {_MAX_GRAMMAR_CHARS} in one request: make it smaller"
+            raise RequestError(Failure(400, "invalid", message, "grammar_too_large", name))

@@ -31,7 +31,7 @@ from pyggml import (
     QueueFullError,
 )
 from pyggml.server.admission import queue_full
-from pyggml.server.bodies import read_body
+from pyggml.server.bodies import read_body, require_reasonable
 from pyggml.server.failures import STOPPING, ClientGone, Failure, RequestError, failure_of, without_folders
 from pyggml.server.generation import Generation
 from pyggml.server.observer import Answer, Ended, Outcome
@@ -165,6 +165,8 @@ class Call:
             ClientGone: the client left meanwhile.
         """
         self._require_at_most("messages", len(messages), self.worker.settings.max_messages)
+        if self._is_long:
+            await self.aside(require_reasonable, served.llm.n_ctx, _texts(messages), {**sampling, **options})
         self._require_at_most("choices", n, self._max_choices(served))
 
         def streams() -> list[AsyncChatStream]:
@@ -196,6 +198,8 @@ class Call:
             ClientGone: the client left meanwhile.
         """
         self._require_at_most("choices", n * len(prompts), self._max_choices(served))
+        if self._is_long:
+            await self.aside(require_reasonable, served.llm.n_ctx, prompts, sampling)
 
         def streams() -> list[AsyncStream]:
             params = served.choices(sampling, n, self.worker.settings)
@@ -400,6 +404,10 @@ class Route:
             except ClientGone:
                 return
             await response(scope, receive, send)
+
+
+def _texts(messages: Sequence[Message]) -> list[str]:
+    return [each["content"] for each in messages if isinstance(each, dict) and isinstance(each.get("content"), str)]
 
 
 def refusal(protocol: Protocol, failure: Failure) -> Response:

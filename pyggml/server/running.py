@@ -126,6 +126,7 @@ def _config(app: Starlette, settings: Settings) -> uvicorn.Config:
         http=connection_class(limits),
         h11_max_incomplete_event_size=settings.max_header_bytes,
         log_config=None,
+        log_level="error",  # a line for each request that is no HTTP would let anybody fill a disk
         access_log=False,
         ws="none",
         proxy_headers=False,
