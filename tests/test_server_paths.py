@@ -142,4 +142,4 @@ def test_no_answer_tells_where_files_are(server: servers.Running, client: httpx.
         for body in bodies(endpoint, "no such thing"):
             told = client.post(endpoint.path, json=body).text
             assert not any(folder in told for folder in folders), told
-            assert not re.search(r"Traceback|File \"|\.py\b", told), told
+            assert not re.search(r"Traceback|File \"", told), told

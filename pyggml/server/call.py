@@ -284,7 +284,7 @@ class Call:
         if self.served is not None:
             message = without_folders(message, self.served.llm.model.path)
         self._failure = dataclasses.replace(failure, message=message, request_id=self.id)
-        if self._failure.status >= 500:
+        if self._failure.status >= 500 and self._failure.code != STOPPING.code:
             self.worker.observer.failed(self, error)
         return self._failure
 
