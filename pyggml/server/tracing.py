@@ -81,7 +81,8 @@ class Traces(Observer):
 
         if call.endpoint.is_probe:
             return
-        began_ns, request = time.time_ns(), call.request
+        request = call.request
+        began_ns = time.time_ns() - _ns(time.monotonic() - call.began_s)
         attributes = {
             "http.request.method": request.method,
             "http.route": call.endpoint.path,
