@@ -242,3 +242,39 @@ def _shown_name(family: Metric) -> str:
 
 def _labels(family: Metric) -> set[str]:
     return {label for sample in family.samples for label in sample.labels} - {"le"}
+
+
+def test_the_dashboard_shows_figures_that_there_are(url: str) -> None:
+    dashboard = json.loads((DOCS / "grafana-dashboard.json").read_text())
+    families = Figures(url).families
+    known = {_shown_name(each) for each in families}
+    known |= {f"{each.name}_bucket" for each in families if each.type == "histogram"}
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    expressions += [each["query"]["query"] for each in dashboard["templating"]["list"] if each["type"] == "query"]
+    for expression in expressions:
+        named = set(re.findall(r"\b(?:pyggml|process|python)_\w+", expression))
+        assert named, expression
+        assert named <= known, expression
+        assert expression.count("(") == expression.count(")")
+    for of_servers in (name for name in known if name.startswith("pyggml_") and not name.endswith("_bucket")):
+        shown = any(re.search(rf"\b{of_servers}(_bucket)?\b", each) for each in expressions)
+        assert shown or of_servers in {"pyggml_generated_tokens_total", "pyggml_model_load_seconds"}, of_servers
+
+
+def test_the_dashboard_is_one_that_grafana_imports() -> None:
+    """What Grafana's model of a dashboard asks for, and that no panel lies on another."""
+    dashboard = json.loads((DOCS / "grafana-dashboard.json").read_text())
+    assert isinstance(dashboard["schemaVersion"], int)
+    assert "id" not in dashboard, "which would be another dashboard's"
+    panels = dashboard["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24
+        cells = {(at["x"] + dx, at["y"] + dy) for dx in range(at["w"]) for dy in range(at["h"])}
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        assert panel["datasource"]["uid"] == "${datasource}"
+        refs = [target["refId"] for target in panel["targets"]]
+        assert len(set(refs)) == len(refs) > 0
