@@ -22,7 +22,7 @@ NAME = SHIPPED_MODEL.stem
 
 
 def models_at(url: str, **headers: str) -> list[str]:
-    answer = httpx.get(f"{url}/v1/models", headers=headers)
+    answer = httpx.get(f"{url}/v1/models", headers=headers, timeout=60)
     answer.raise_for_status()
     return [each["id"] for each in answer.json()["data"]]
 
@@ -82,14 +82,16 @@ def test_options_reach_the_server_from_all_places(tmp_path: Path) -> None:
             assert models_at(server.url, authorization=f"Bearer {key}")[0] == "tiny"
         headers = {"authorization": "Bearer sk-env"}
         body = {"model": "gpt-4o-mini", "prompt": "Once upon a time"}
-        answer = httpx.post(f"{server.url}/v1/completions", json=body, headers=headers).json()
+        answer = httpx.post(f"{server.url}/v1/completions", json=body, headers=headers, timeout=60).json()
         assert (answer["usage"]["completion_tokens"], answer["choices"][0]["finish_reason"]) == (3, "length")
-        answer = httpx.post(f"{server.url}/v1/completions", json=body | {"max_tokens": 99}, headers=headers).json()
+        answer = httpx.post(
+            f"{server.url}/v1/completions", json=body | {"max_tokens": 99}, headers=headers, timeout=60
+        ).json()
         assert (answer["usage"]["completion_tokens"], answer["choices"][0]["finish_reason"]) == (5, "length")
-        assert httpx.get(f"{server.url}/v1/models").status_code == 401
+        assert httpx.get(f"{server.url}/v1/models", timeout=60).status_code == 401
         long = {"model": "tiny", "prompt": "x" * 20_000}
-        assert httpx.post(f"{server.url}/v1/completions", json=long, headers=headers).status_code == 413
-        props = httpx.get(f"{server.url}/props", headers=headers).json()
+        assert httpx.post(f"{server.url}/v1/completions", json=long, headers=headers, timeout=60).status_code == 413
+        props = httpx.get(f"{server.url}/props", headers=headers, timeout=60).json()
         assert props["default_generation_settings"]["n_ctx"] == 2048
         assert props["total_slots"] == 1
 
@@ -127,7 +129,7 @@ def test_the_module_is_the_same_command() -> None:
 def test_lines_for_other_servers(line: str) -> None:
     with ServerProcess(*line.format(model=MODEL).split()) as server:
         assert "serving tiny at" in server.log
-        props = httpx.get(f"{server.url}/props").json()
+        props = httpx.get(f"{server.url}/props", timeout=60).json()
         assert (props["default_generation_settings"]["n_ctx"], props["total_slots"]) == (512, 2)
 
 

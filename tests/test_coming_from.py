@@ -91,7 +91,7 @@ def _serve(line: str, folder: Path) -> None:
     (folder / "keys.txt").write_text("sk-1\n")
     env = {"PYGGML_CACHE": str(folder / "cache")}
     with ServerProcess(*shlex.split(line)[2:], env=env) as server:
-        asked = httpx.get(f"{server.url}/v1/models", headers={"authorization": "Bearer sk-1"})
+        asked = httpx.get(f"{server.url}/v1/models", headers={"authorization": "Bearer sk-1"}, timeout=60)
         assert len(asked.raise_for_status().json()["data"]) == 1
 
 

@@ -69,7 +69,7 @@ def test_it_is_mounted_in_another_application() -> None:
     exec(next(block for block in blocks("python") if "mount" in block), names)
     with serving(names["app"]) as url:  # type: ignore[arg-type]
         body = {"messages": [{"role": "user", "content": "What colour is the sky?"}], "temperature": 0}
-        answer = httpx.post(f"{url}/llm/v1/chat/completions", json=body).json()
+        answer = httpx.post(f"{url}/llm/v1/chat/completions", json=body, timeout=60).json()
         assert answer["choices"][0]["message"]["content"] == "The sky is blue."
 
 
