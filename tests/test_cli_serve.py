@@ -193,7 +193,13 @@ def test_what_keeps_it_from_starting(options: list[str], message: str) -> None:
         ("--gpu-memory-utilization 0.9", "--n-ctx auto"),
         ("--dtype float16", "pyggml convert"),
         ("--models-dir .", "--config FILE"),
-        ("-p hello", "requests bring their prompts"),
+        ("-p 9000", "--port N is the port; requests bring their prompts"),
+        ("--host 0.0.0.0:9000", "the port is an option of its own"),
+        ("--host http://0.0.0.0", "host must be an address or a name alone"),
+        ("--host [::1]", "such as 0.0.0.0, ::1 or localhost"),
+        ("--bind 0.0.0.0", "--host ADDRESS and --port N"),
+        ("-fit on", "--n-ctx auto"),
+        ("--daemon", "docs/server.md"),
     ],
 )
 def test_wrong_lines_are_answered(options: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Iterator
@@ -10,8 +11,10 @@ from typing import Any
 import httpx
 import pytest
 import servers
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
-from pyggml.server.app import PROTOCOLS
+from pyggml.server.app import PROTOCOLS, create_app
 from pyggml.server.failures import without_paths
 from pyggml.server.protocol import Endpoint
 
@@ -256,3 +259,29 @@ def test_what_is_not_there_is_said_in_json(server: servers.Running) -> None:
         answer = httpx.request(method, server.url + path)
         assert answer.status_code == status
         assert answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/v1/v1/messages", "there is nothing at /v1/v1/messages; did you mean /v1/messages?"),
+        ("/completion", "there is nothing at /completion; did you mean /v1/completions?"),
+        ("/embeddings", "there is nothing at /embeddings; did you mean /v1/embeddings?"),
+        ("/slots", "there is nothing at /slots; /openapi.json lists what there is"),
+        ("/" + "v1/" * 200, f"there is nothing at /{'v1/' * 200}; /openapi.json lists what there is"),
+        ("/api/tags", "there is no POST at /api/tags: it takes GET"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_a_wrong_path_is_told_the_right_one(path: str, message: str, server: servers.Running) -> None:
+    assert message in httpx.post(server.url + path).text
+
+
+def test_a_mounted_server_answers_wrong_paths_in_their_protocol() -> None:
+    app = create_app()
+    with servers.serving(Starlette(routes=[Mount("/llm", app)])) as url:
+        near = httpx.post(f"{url}/llm/v1/message").json()
+        lost = httpx.post(f"{url}/llm/v1/messages/lost", headers={"x-request-id": "lost"}).json()
+    assert near["error"]["message"].endswith("did you mean /llm/v1/messages?")
+    assert (lost["type"], lost["request_id"]) == ("error", "lost")  # as Anthropic's clients expect it
+    asyncio.run(app.state.worker.models.aclose())

@@ -13,7 +13,7 @@ import pytest
 import servers
 
 import pyggml.server
-from pyggml.server.logs import JSONFormatter, TextFormatter
+from pyggml.server.logs import JSONFormatter, Repeated, TextFormatter
 
 SECRET = "Once upon a midnight dreary"
 
@@ -185,3 +185,12 @@ def test_the_command_writes_it(log_format: str) -> None:
     else:
         assert [line.split()[2] for line in lines] == ["model_loaded", "request", "model_unloaded"]
         assert " generated_tokens=6 " in lines[1]
+
+
+def test_what_the_engine_repeats_is_logged_once() -> None:
+    def record(text: str, **extra: Any) -> logging.LogRecord:
+        return logging.makeLogRecord({"msg": text, **extra})
+
+    is_new = Repeated().filter
+    assert [is_new(record(text)) for text in "aaba"] == [True, False, True, True]
+    assert [is_new(record("request", fields={"event": "request"})) for _ in range(2)] == [True, True]

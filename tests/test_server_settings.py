@@ -341,6 +341,7 @@ def test_variables_of_other_servers_are_answered() -> None:
     assert hints({"OLLAMA_HOST": "0.0.0.0"}) == ["OLLAMA_HOST is not read here; set PYGGML_HOST and PYGGML_PORT"]
     assert hints({"LLAMA_ARG_CTX_SIZE": "5"}) == ["LLAMA_ARG_CTX_SIZE is not read here; set PYGGML_N_CTX"]
     assert hints({"LLAMA_ARG_PORT": "5"}) == ["LLAMA_ARG_PORT is not read here; set PYGGML_PORT"]
+    assert hints({"LLAMA_ARG_MODEL": "a.gguf"}) == ["LLAMA_ARG_MODEL is not read here; set PYGGML_MODEL"]
     assert hints({"VLLM_API_KEY": "x"}) == ["VLLM_API_KEY is not read here; set PYGGML_API_KEY"]
     assert hints({"PATH": "/bin", "PYGGML_PORT": "5"}) == []
 

@@ -186,10 +186,11 @@ _OPTIONS_OF = {
     "serve": {
         "--api-key": "on the command line everybody on the machine would see it: put it in a file and name that with "
         "--api-key-file FILE, or set PYGGML_API_KEY",
-        "-p --prompt -f --file": "requests bring their prompts",
+        "-p": "--port N is the port; requests bring their prompts",
+        "--prompt -f --file": "requests bring their prompts",
         "-sys --system --system-prompt -spf --system-prompt-file -sysf": "requests bring their system messages",
         "--threads-http": "not needed: one event loop serves all connections",
-        "--workers --data-parallel-size": "one process serves; a proxy may stand before several",
+        "--workers --api-server-count --data-parallel-size -dp": "one process serves; a proxy may stand before several",
         "--metrics --no-metrics": "not needed: /metrics is always there",
         "--props": "not needed: /props is always there, to be read",
         "--slots --no-slots --slot-save-path -sps --slot-prompt-similarity": "there are no slots: -np N is the number "
@@ -205,17 +206,22 @@ _OPTIONS_OF = {
         "models think",
         "--enable-auto-tool-choice --tool-call-parser --reasoning-parser --enable-reasoning": "not needed: the model's "
         "template says how it calls tools and reasons",
-        "--ssl-key-file --ssl-cert-file --ssl-keyfile --ssl-certfile --ssl-ca-certs": "TLS is for a proxy before the "
-        "server: docs/server.md shows one",
+        "--ssl-key-file --ssl-cert-file --ssl-keyfile --ssl-certfile --ssl-ca-certs --ssl --tls --https": "TLS is for "
+        "a proxy before the server: docs/server.md shows one",
         "--no-webui --no-ui": "--no-page leaves the page out",
         "--path --media-path": "no files are served; --no-page leaves the page out",
         "--ui-config --webui-config --tools --agent -ag": "the page has its settings in the browser, and no tools",
+        "--cors": "--cors-origins ORIGIN says whose pages may ask",
         "--cors-methods --cors-headers --cors-credentials": _CORS,
         "--allowed-methods --allowed-headers --allow-credentials": _CORS,
         "-v --verbose --log-verbose": "--log-level debug",
         "-lv --verbosity --log-verbosity": "--log-level LEVEL says how much is logged",
-        "--log-disable --disable-log-requests --disable-uvicorn-access-log": "--log-level warning leaves requests out",
+        "--log-disable --disable-log-requests --disable-uvicorn-access-log --no-access-log": "--log-level warning "
+        "leaves requests out",
+        "--log-requests --access-log": "not needed: the log has a line for each request",
         "--log-jsonl": "--log-format json",
+        "--log-prefix --log-timestamps": "not needed: each line of the log has its time and its level",
+        "--disable-log-stats": "not needed: figures are at /metrics, not in the log",
         "--log-file": "the log goes to standard error: '2> FILE' keeps it",
         "--enable-log-requests --enable-log-outputs --log-prompts-dir": "--log-prompts logs prompts and answers too",
         "--models-dir --models-preset": "several models are arguments, pyggml serve MODEL MODEL, or tables of a file "
@@ -226,10 +232,27 @@ _OPTIONS_OF = {
         "--no-cache-prompt --no-enable-prefix-caching": "--no-prefix-cache",
         "--cache-reuse --cache-ram -cram --ctx-checkpoints -ctxcp --swa-checkpoints --kv-unified -kvu": "not needed: "
         "all requests have one cache, which keeps what prompts begin with",
-        "--max-concurrent-requests": "-np N are computed together, and --max-queue N wait",
+        "--max-concurrent-requests --max-concurrency --concurrency": "-np N are computed together, and --max-queue N "
+        "wait",
+        "--queue-size": "--max-queue N is how many requests may wait",
         "--n-probs --logprobs": "requests ask for logprobs",
         "--no-stream --stream": "requests say whether they are answered in a stream",
-        "--uds --reuse-port --reload": "there is no such option: --host and --port say where it listens",
+        "--uds --reuse-port --listen --bind --address -H": "--host ADDRESS and --port N say where it listens",
+        "--reload": "there is no such option: SIGTERM ends a server when its requests have ended",
+        "-d --daemon --detach --background": "it stays in the foreground: docs/server.md shows a service of systemd",
+        "-to": "--request-timeout X is how long a request may take",
+        "-fit --fit -fitc --fit-ctx -fitt --fit-target": "--n-ctx auto and --n-gpu-layers auto take what fits",
+        "--generation-config --override-generation-config": "not needed: what a model's makers recommend is used, and "
+        "options such as --temperature go before it",
+        "--guided-decoding-backend --structured-outputs-config": "not needed: requests bring their schemas",
+        "--enable-lora --lora-modules": _NO_ADAPTERS,
+        "--speculative-config": _NO_DRAFTS,
+        "--limit-mm-per-prompt": _NO_PICTURES,
+        "--pipeline-parallel-size -pp -tp --enable-expert-parallel": _ALL_GPUS,
+        "--revision": "name it after the repository: hf:org/repo@REVISION",
+        "--download-dir": "set HF_HUB_CACHE, or HF_HOME",
+        "--enforce-eager --async-scheduling --compilation-config --load-format --enable-chunked-prefill "
+        "--scheduling-policy --swap-space --cpu-offload-gb --swa-full": "there is no such setting",
         "--interrupt-requests": "not needed: requests do not interrupt each other",
     },
     "inspect": {"-e": "--estimate shows how much memory the model takes"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -74,16 +75,16 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
     def refuse(scope: Scope, failure: Failure) -> Response:
         request_id = call.request_id(Headers(scope=scope))
         worker.observer.refused(scope, failure, request_id)
-        response = call.refusal(_protocol_at(scope["path"]), failure)
+        response = call.refusal(_protocol_at(_own_path(scope)), replace(failure, request_id=request_id))
         response.headers[call.REQUEST_ID] = request_id
         return response
 
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        what = "nothing" if error.status_code == 404 else f"no {request.method}"
-        message = f"there is {what} at {request.url.path}"
+        headers = error.headers or {}
+        message = _unknown(request.scope, headers.get("Allow", ""))
         response = refuse(request.scope, Failure(error.status_code, "not_found", message, "unknown_url"))
-        response.headers.update(error.headers or {})
+        response.headers.update(headers)
         return response
 
     middleware = [Middleware(Guard, allowed_hosts=settings.allowed_hosts, origins=settings.cors_origins, refuse=refuse)]
@@ -102,11 +103,31 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
     return app
 
 
+_PATHS = [endpoint.path for protocol in PROTOCOLS for endpoint in protocol.endpoints if "{" not in endpoint.path]
+_LONGEST_MISTAKE = 100
+
+
+def _unknown(scope: Scope, allowed: str) -> str:
+    """What to say of a path that is not there, or has other methods: ``allowed``."""
+    if allowed:
+        methods = sorted({*allowed.split(", ")} - {"HEAD"})
+        return f"there is no {scope['method']} at {scope['path']}: it takes {' or '.join(methods)}"
+    path = _own_path(scope)
+    near = difflib.get_close_matches(path, _PATHS, n=1, cutoff=0.8) if len(path) <= _LONGEST_MISTAKE else []
+    way_out = f"did you mean {scope.get('root_path', '')}{near[0]}?" if near else "/openapi.json lists what there is"
+    return f"there is nothing at {scope['path']}; {way_out}"
+
+
+def _own_path(scope: Scope) -> str:
+    """The path of a request within this application, which may be mounted in another."""
+    return f"/{scope['path'].removeprefix(scope.get('root_path', '')).lstrip('/')}"
+
+
 def _protocol_at(path: str) -> Protocol:
     """The protocol that has the paths most like this one."""
 
     def likeness(protocol: Protocol) -> int:
-        return max(len(commonpath((endpoint.path, f"/{path.lstrip('/')}"))) for endpoint in protocol.endpoints)
+        return max(len(commonpath((endpoint.path, path))) for endpoint in protocol.endpoints)
 
     return max(PROTOCOLS, key=likeness)
 

@@ -92,12 +92,13 @@ class Guard:
             return None
         for name, value in scope["headers"]:
             if name == b"host" and not self._is_allowed(_host_of("//" + value.decode("latin-1")), is_loopback):
-                return f"this server does not answer for the host {value.decode('latin-1')!r:.200}: see allowed_hosts"
+                host = value.decode("latin-1")
+                return f"this server is not called {host!r:.200}: its option allowed_hosts says what it may be called"
             if name == b"origin":
                 origin = value.decode("latin-1").lower()
                 is_known = ANY in self._origins or origin in self._origins
                 if not is_known and not self._is_allowed(_host_of(origin), is_loopback):
-                    return f"pages of {origin!r:.200} may not use this server: see cors_origins"
+                    return f"pages of {origin!r:.200} may not use this server: its option cors_origins says which may"
         return None
 
     def _is_allowed(self, host: str | None, is_loopback: bool) -> bool:

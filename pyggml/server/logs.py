@@ -141,11 +141,25 @@ def configure(settings: Settings) -> None:
     """
     handler = logging.StreamHandler()
     handler.setFormatter(JSONFormatter() if settings.log_format == "json" else TextFormatter())
+    handler.addFilter(Repeated())
     logger.setLevel(settings.log_level.upper())
     for name in ("pyggml", "uvicorn"):
         others = logging.getLogger(name)
         others.setLevel(logger.level if logger.level == logging.DEBUG else max(logger.level, logging.WARNING))
         others.addHandler(handler)
+
+
+class Repeated(logging.Filter):
+    """Leaves out what the engine has just said: it says it again of each context by which it plans."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record says something else than the one before it. Those of requests always do."""
+        last, self._last = self._last, record.getMessage()
+        return hasattr(record, "fields") or self._last != last
 
 
 class TextFormatter(logging.Formatter):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import signal
 import socket
 import sys
@@ -82,6 +83,7 @@ class Server(uvicorn.Server):
         if self.told_by:
             signal.signal(sig, signal.SIG_DFL)
             signal.raise_signal(sig)
+            os._exit(128 + sig)  # process 1, as in a container, outlives signals of its own
         self.told_by = sig
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

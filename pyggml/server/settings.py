@@ -165,6 +165,7 @@ class Settings:
         check(self)
         for name in ("cors_origins", "allowed_hosts", "api_keys"):
             _set(self, **{name: _texts(name, getattr(self, name))})
+        _check_host(self.host)
         _set(self, models=_models(self.models), root_path=_root_path(self.root_path))
         if self.api_key_file is not None:
             _set(self, api_key_file=Path(self.api_key_file))
@@ -230,6 +231,15 @@ def _texts(name: str, given: object) -> tuple[str, ...]:
     if isinstance(given, (list, tuple)) and all(isinstance(text, str) for text in given):
         return tuple(given)
     raise pyggml.InvalidParameterError(f"{name} must be a sequence of strings, not {given!r:.200}")
+
+
+def _check_host(host: str) -> None:
+    has_port = host.count(":") == 1  # an IPv6 address has more
+    if not host or has_port or {*host} & {*"/[]"}:
+        raise pyggml.InvalidParameterError(
+            f"host must be an address or a name alone, such as 0.0.0.0, ::1 or localhost, not {host!r:.200}: "
+            "the port is an option of its own"
+        )
 
 
 def _root_path(path: str) -> str:
