@@ -250,6 +250,11 @@ def test_where_no_token_can_go_on(tiny_llm: pyggml.LLM) -> None:
     assert tiny_llm.generate("x", max_tokens=2).token_ids
 
 
+def test_a_short_grammar_that_would_hold_up_everybody(tiny_llm: pyggml.LLM) -> None:
+    with pytest.raises(pyggml.GrammarError, match="less ambiguous"):
+        tiny_llm.generate("x", grammar='root ::= ("a"?){1000} ("a"?){1000} "b"', max_tokens=30)
+
+
 def test_an_ambiguous_grammar(tiny_llm: pyggml.LLM) -> None:
     grammar = 'root ::= a a a a\na ::= ("x" | "x" "x" | [a-z])+\n'
     done = tiny_llm.generate("x", grammar=grammar, temperature=1.0, seed=1, max_tokens=100)
