@@ -13,7 +13,7 @@ constexpr uint32_t NOTHING      = UINT32_MAX;  // the symbol of the empty stack
 constexpr uint32_t UNKNOWN      = UINT32_MAX;  // in the table: not computed yet
 constexpr size_t   MAX_STACKS   = 20'000;
 constexpr size_t   MAX_WORK     = 5'000'000;  // stacks visited for one token or one mask: tenths of a second
-constexpr size_t   WORK_OF_NEW  = 200;         // extra cost of a new state, in stacks
+constexpr size_t   WORK_OF_NEW  = 200;        // extra cost of a new state, in stacks
 constexpr size_t   N_BYTES      = 256;
 constexpr uint32_t SURROGATES[] = {0xD800, 0xDFFF};
 
