@@ -163,6 +163,24 @@ def test_who_reads_slowly_gets_all() -> None:
         assert time.monotonic() - began > 2  # long after the limit
 
 
+_FEW_DESCRIPTORS = """
+import contextlib, resource, socket
+import httpx, servers
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+with servers.running() as server, contextlib.ExitStack() as stack:
+    for _ in range(20):
+        stack.enter_context(socket.create_connection(server.host, 20))
+    print(httpx.get(f"{server.url}/health", timeout=20).status_code)
+"""
+
+
+def test_a_process_that_may_open_little_serves_few() -> None:
+    command = [sys.executable, "-c", _FEW_DESCRIPTORS]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.returncode) == ("200\n", 0), done.stderr
+
+
 # --- clients that leave ---------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 import time
 from collections.abc import Iterator
@@ -212,6 +213,34 @@ def test_what_would_take_long_to_refuse_is_refused_soon(field: str, value: objec
         answer = httpx.post(f"{server.url}/execute", json={"prompt": "a", "max_tokens": 1, field: value}, timeout=60)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
         assert time.monotonic() - began < 10
+
+
+_LONG = "a b " * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/messages", {"max_tokens": 1, "messages": [{"role": "user", "content": "a"}], "system": _LONG}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "text", "text": _LONG}]}]}),
+        ("/v1/embeddings", {"input": ["a", _LONG]}),
+        ("/v1/rerank", {"query": " " * len(_LONG), "documents": ["a"] * 2000}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_text_that_cannot_fit_is_not_tokenized(path: str, body: dict[str, Any]) -> None:
+    with servers.running() as server:
+        answer = httpx.post(f"{server.url}{path}", json={"model": "default", **body}, timeout=60)
+    assert answer.status_code == 400
+    assert f"the text has {len(_LONG)} characters" in answer.json()["error"]["message"]
+
+
+def test_a_compressed_body_is_refused_by_name(server: servers.Running) -> None:
+    headers = {"content-encoding": "gzip", "content-type": "application/json"}
+    content = gzip.compress(b'{"prompt":"a","max_tokens":1}')
+    answer = httpx.post(f"{server.url}/execute", content=content, headers=headers, timeout=30)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (415, "unsupported_encoding")
+    assert "'gzip'" in answer.json()["error"]["message"]
 
 
 def test_every_list_in_every_body_is_bounded() -> None:

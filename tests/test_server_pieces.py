@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator, Callable
+from typing import Any
 
 import httpx
+import pytest
 from servers import serving
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+import pyggml.server
 from pyggml.server.pieces import PING, Pieces, framed
 from pyggml.server.protocol import Event
 
@@ -88,3 +92,47 @@ def test_a_reader_that_stops_reading_holds_back_the_generator_alone() -> None:
         time.sleep(0.2)
         assert made == before < 1000
         assert sum(map(len, slow.iter_raw())) == 1000 * 100_000
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_server_that_raises_once_the_client_has_left(stream: bool) -> None:
+    """As the specification of ASGI wants it since version 2.4; uvicorn says nothing."""
+
+    async def main() -> None:
+        app = pyggml.server.create_app()
+        worker = app.state.worker
+        body = {"prompt": "Once", "model": "default", "max_tokens": 500, "ignore_eos": True, "stream": stream}
+        n_sent = 0
+
+        async def receive() -> dict[str, Any]:
+            if n_received:
+                await asyncio.Event().wait()
+            n_received.append(1)
+            return {"type": "http.request", "body": json.dumps(body).encode()}
+
+        async def send(message: Any) -> None:  # noqa: ARG001
+            nonlocal n_sent
+            n_sent += 1
+            if n_sent > 1:
+                raise BrokenPipeError
+
+        n_received: list[int] = []
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/completions",
+            "raw_path": b"/v1/completions",
+            "query_string": b"",
+            "headers": [(b"host", b"localhost")],
+            "server": ("127.0.0.1", 80),
+            "client": None,
+        }
+        async with app.router.lifespan_context(app):
+            await app(scope, receive, send)
+            assert n_sent == 2
+            assert len(worker.calls) == 0
+            stats = worker.models.loaded[0].llm.stats
+            while stats().n_running:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(main(), 60))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import json
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +183,29 @@ def test_a_full_queue_says_when_to_come_back(copies: list[Path]) -> None:
                     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
         assert served.beside.n_taken == 0
         assert client.post("/v1/embeddings", json={"model": DEFAULT, "input": "Once"}).status_code == 200
+
+
+def test_a_job_that_waits_for_its_model_is_cancelled(copies: list[Path]) -> None:
+    endless = {"prompt": "Once", "ignore_eos": True, "max_tokens": 1_000_000}
+
+    def last_event(url: str, **body: Any) -> dict[str, Any]:
+        with httpx.stream("POST", f"{url}/execute", json={**endless, **body}, timeout=PATIENCE_S) as answer:
+            name, data = servers.events([*answer.iter_lines()])[-1]
+        assert name == "end"
+        return json.loads(data)  # type: ignore[no-any-return]
+
+    app = create_app([*copies[:2]], load={**SMALL, "n_ctx": 100_000}, max_loaded_models=1)
+    models = app.state.worker.models
+    with servers.serving(app) as url, ThreadPoolExecutor(2) as pool:
+        runs = pool.submit(last_event, url, model="a", job_id="runs")
+        servers.eventually(lambda: models.loaded[0].llm.stats().n_running == 1)
+        waits = pool.submit(last_event, url, model="b", job_id="waits")
+        cancel = functools.partial(httpx.post, f"{url}/cancel")
+        servers.eventually(lambda: cancel(json={"job_id": "waits"}).json()["cancelled"])
+        assert not waits.done()
+        assert cancel(json={"job_id": "runs"}).json()["cancelled"]
+        assert runs.result()["reason"] == "cancelled"
+        assert waits.result()["reason"] == "cancelled"
 
 
 # An address space with little left: the context for a long text does not fit, and everything else does.

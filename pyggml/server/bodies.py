@@ -73,9 +73,13 @@ async def read_body(request: Request, model: type[Model], max_bytes: int, timeou
 
     Raises:
         ClientGone: the client left before it had sent everything.
-        RequestError: 408, it did not come in time; 413, it is too large.
+        RequestError: 408, it did not come in time; 413, it is too large; 415, it is compressed.
         ValidationError: it is not JSON, or does not validate.
     """
+    coding = request.headers.get("content-encoding", "")
+    if coding.lower() not in ("", "identity"):
+        message = f"the body is encoded as {coding!r:.80}, and bodies are read as they are: send it without that"
+        raise RequestError(Failure(415, "invalid", message, "unsupported_encoding"))
     raw = await _received(request, max_bytes, timeout_s)
     if len(raw) < _LONG_BYTES:
         return model.model_validate_json(raw), False
@@ -121,23 +125,34 @@ _MAX_GRAMMAR_CHARS = 256 * 1024
 _GRAMMARS = ("json_schema", "grammar", "tools")
 
 
+def require_fitting(n_ctx: int, texts: Iterable[object]) -> None:
+    """Refuses a text that cannot fit into the context, which would take seconds to tokenize.
+
+    Args:
+        n_ctx: tokens that the context holds.
+        texts: of which each must fit; those in token ids are quick to refuse anyway.
+
+    Raises:
+        RequestError: 400, a text cannot fit.
+    """
+    longest = max((len(text) for text in texts if isinstance(text, str)), default=0)
+    if longest > n_ctx * _MAX_TOKEN_CHARS:
+        message = f"the text has {longest} characters, which the {n_ctx} tokens of the context cannot hold: shorten it"
+        raise RequestError(Failure(400, "invalid", message, "context_length_exceeded"))
+
+
 def require_reasonable(n_ctx: int, prompts: Iterable[object], options: Mapping[str, Any]) -> None:
     """Refuses at once what would be refused in the end, after seconds or minutes of work.
 
     Args:
         n_ctx: tokens that the context holds.
-        prompts: texts, of which each must fit; those in token ids are quick to refuse anyway.
+        prompts: as for :func:`require_fitting`.
         options: parameters of a request, of which grammars, schemas and tools are bounded.
 
     Raises:
         RequestError: 400, a prompt cannot fit, or a grammar is too large.
     """
-    longest = max((len(prompt) for prompt in prompts if isinstance(prompt, str)), default=0)
-    if longest > n_ctx * _MAX_TOKEN_CHARS:
-        message = (
-            f"the prompt has {longest} characters, which the {n_ctx} tokens of the context cannot hold: shorten it"
-        )
-        raise RequestError(Failure(400, "invalid", message, "context_length_exceeded"))
+    require_fitting(n_ctx, prompts)
     for name in _GRAMMARS:
         value = options.get(name)
         size = len(value) if isinstance(value, str) else len(json.dumps(value, default=str))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import json
@@ -10,7 +11,7 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -403,11 +404,18 @@ class Route:
                 response = await call.answer()
             except ClientGone:
                 return
-            await response(scope, receive, send)
+            with contextlib.suppress(OSError):  # by which servers may say that the client has left
+                await response(scope, receive, send)
 
 
-def _texts(messages: Sequence[Message]) -> list[str]:
-    return [each["content"] for each in messages if isinstance(each, dict) and isinstance(each.get("content"), str)]
+def _texts(messages: Sequence[Message]) -> Iterator[object]:
+    """The texts of a conversation, of which some may be no texts yet."""
+    for message in messages:
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, list):
+            yield from (part.get("text") for part in content if isinstance(part, dict))
+        else:
+            yield content
 
 
 def refusal(protocol: Protocol, failure: Failure) -> Response:

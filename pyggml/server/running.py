@@ -116,7 +116,7 @@ _LAST_READS_S = 2
 
 def _config(app: Starlette, settings: Settings) -> uvicorn.Config:
     limits = Limits(
-        max_connections=min(settings.max_connections, _descriptors() - _OTHER_DESCRIPTORS),
+        max_connections=min(settings.max_connections, _descriptors_for_connections()),
         max_head_bytes=settings.max_header_bytes,
         head_s=settings.header_timeout,
         keep_alive_s=settings.keep_alive_timeout,
@@ -143,12 +143,12 @@ def _config(app: Starlette, settings: Settings) -> uvicorn.Config:
 _OTHER_DESCRIPTORS = 64
 
 
-def _descriptors() -> int:
-    """How many descriptors the process may have open."""
+def _descriptors_for_connections() -> int:
+    """How many of the descriptors that the process may have open are for connections."""
     import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+    return sys.maxsize if soft == resource.RLIM_INFINITY else max(soft - _OTHER_DESCRIPTORS, soft // 2)
 
 
 def _raise_descriptor_limit() -> None:

@@ -76,6 +76,7 @@ class Ready(BaseModel):
 
 async def execute(call: Call, body: Execute) -> Response:
     """Continues a text, in events."""
+    job_id = call.named(body.job_id or call.id)  # who waits for a model can be cancelled, too
     served = await call.model(body.model)
     sampling = given(
         body,
@@ -85,7 +86,6 @@ async def execute(call: Call, body: Execute) -> Response:
         json_schema=body.json_schema,
         timeout_s=body.timeout_s,
     )
-    job_id = call.named(body.job_id or call.id)
     generation = await call.complete(served, [body.prompt], sampling)
     return call.events(_events(job_id, generation))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel
@@ -13,6 +14,7 @@ from pyggml import SamplingParams, Vocab
 from pyggml.options import fields_of
 from pyggml.server.call import Call
 from pyggml.server.failures import Failure, RequestError
+from pyggml.server.long_answers import long_answer, sliced
 from pyggml.server.models import DEFAULT
 from pyggml.server.protocol import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE
@@ -129,11 +131,14 @@ async def tokenize(call: Call, body: Tokenize) -> Response:
     """Converts a text to tokens."""
     tokenizer = (await call.model(body.model)).llm.tokenizer
 
-    def tokens() -> list[Any]:
+    def answer() -> Response:
         ids = tokenizer.encode(body.content, add_special=body.add_special, parse_special=body.parse_special)
-        return [{"id": each, "piece": _piece(tokenizer.piece(each))} for each in ids] if body.with_pieces else ids
+        slices: Iterable[list[Any]] = sliced(ids)
+        if body.with_pieces:
+            slices = ([{"id": each, "piece": _piece(tokenizer.piece(each))} for each in some] for some in slices)
+        return long_answer("tokens", slices)
 
-    return await call.aside(lambda: JSONResponse({"tokens": tokens()}))
+    return await call.aside(answer)
 
 
 async def detokenize(call: Call, body: Detokenize) -> Response:

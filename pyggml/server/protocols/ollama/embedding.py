@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -10,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 import pyggml
 from pyggml.server.call import Call
+from pyggml.server.long_answers import long_answer
 from pyggml.server.protocols.ollama.requests import KeepAlive
 from pyggml.server.sampling import Body
 from pyggml.server.vectors import Vectors, shortened
@@ -65,14 +67,14 @@ async def embed(call: Call, body: Embed) -> Response:
     texts = [body.input] if isinstance(body.input, str) else body.input
     token_ids = await call.aside(_encoded, llm, texts if body.input else [], body.truncate is not False)
     vectors = await call.beside(llm.aembed, token_ids, normalize=True) if token_ids else None
-    answer = {
+    others = {
         "model": body.model,
-        "embeddings": [] if vectors is None else await call.aside(_rows, vectors, body.dimensions),
         "total_duration": time.monotonic_ns() - began,
         "load_duration": loaded - began,
         "prompt_eval_count": sum(map(len, token_ids)),
     }
-    return await call.aside(JSONResponse, answer)
+    rows = iter(()) if vectors is None else _rows(vectors, body.dimensions)
+    return await call.aside(long_answer, "embeddings", rows, **others)
 
 
 async def embed_one(call: Call, body: EmbedOne) -> Response:
@@ -94,5 +96,7 @@ def _cut(llm: pyggml.LLM, token_ids: list[int]) -> list[int]:
     return token_ids[: llm.n_ctx - len(end)] + end
 
 
-def _rows(vectors: Vectors, dimensions: int | None) -> Any:
-    return shortened(vectors, min(dimensions or vectors.shape[1], vectors.shape[1])).tolist()
+def _rows(vectors: Vectors, dimensions: int | None) -> Iterator[list[Any]]:
+    width = vectors.shape[1]
+    for row in shortened(vectors, min(dimensions or width, width)):
+        yield [row.tolist()]

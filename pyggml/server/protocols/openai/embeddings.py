@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel
 from pydantic import Field as BodyField
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from pyggml.server.bodies import require_fitting
 from pyggml.server.call import Call
+from pyggml.server.long_answers import long_answer
 from pyggml.server.models import DEFAULT, Served
 from pyggml.server.protocol import Endpoint
 from pyggml.server.protocols.openai.completions import Texts, as_list
@@ -71,17 +73,18 @@ async def embed(call: Call, body: Embed) -> Response:
 
 
 def _token_ids(served: Served, texts: list[str | list[int]]) -> list[list[int]]:
+    require_fitting(served.llm.n_ctx, texts)
     return [served.llm.tokenizer.encode(each) if isinstance(each, str) else each for each in texts]
 
 
 def _answer(served: Served, body: Embed, vectors: Vectors, n_tokens: int) -> Response:
     rows = shortened(vectors, body.dimensions)
-    data = [
-        {"object": "embedding", "index": index, "embedding": _encoded(row, body.encoding_format)}
+    data = (
+        [{"object": "embedding", "index": index, "embedding": _encoded(row, body.encoding_format)}]
         for index, row in enumerate(rows)
-    ]
+    )
     usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
-    return JSONResponse({"object": "list", "data": data, "model": served.name, "usage": usage})
+    return long_answer("data", data, object="list", model=served.name, usage=usage)
 
 
 def _encoded(vector: Vectors, form: str | None) -> Any:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, model_validator
 from pydantic import Field as BodyField
 from starlette.responses import JSONResponse, Response
 
+from pyggml.server.bodies import require_fitting
 from pyggml.server.call import Call
 from pyggml.server.models import DEFAULT
 from pyggml.server.protocol import Endpoint
@@ -82,6 +83,7 @@ async def rerank(call: Call, body: Rerank) -> Response:
     """Sorts documents by how well they answer a query."""
     served = await call.model(body.model)
     documents, llm = body.contents, served.llm
+    require_fitting(llm.n_ctx, [body.query, *documents])
     # Heads with several outputs have turned them into probabilities already.
     normalize = not body.raw_scores and llm.model.n_cls_out == 1
     scores = await call.beside(llm.arerank, body.query, documents, normalize=normalize)
