@@ -49,6 +49,13 @@ def test_every_field_that_is_wrong_is_listed(url: str) -> None:
     assert fields == {"prompt", "max_tokens", "temp", "top_p"}
 
 
+def test_a_field_of_several_types_is_listed_once(url: str) -> None:
+    answer = httpx.post(f"{url}/execute", json={"prompt": "a", "stop": 3})
+    ((field, message),) = [(each["field"], each["message"]) for each in answer.json()["error"]["fields"]]
+    assert field == "stop"
+    assert "string, or: " in message
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'"text"', b"\xff", b"null"])
 def test_what_is_no_json_object_is_refused(content: bytes, url: str) -> None:
     answer = httpx.post(f"{url}/execute", content=content)

@@ -195,7 +195,8 @@ _OPTIONS_OF = {
         "--props": "not needed: /props is always there, to be read",
         "--slots --no-slots --slot-save-path -sps --slot-prompt-similarity": "there are no slots: -np N is the number "
         "of requests computed together, and /metrics shows how busy the server is",
-        "--embedding --embeddings --rerank --reranking --task --runner": "not needed: every model embeds and reranks",
+        "--embedding --embeddings --rerank --reranking --task --runner": "not needed: every model embeds, and "
+        "rerankers rerank",
         "--pooling": "not needed: it is read from the model",
         "-cb --cont-batching -nocb --no-cont-batching": "not needed: requests that are there are computed together",
         "--jinja --no-jinja --skip-chat-parsing --chat-template-content-format": "not needed: the model's template is "

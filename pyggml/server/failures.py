@@ -137,9 +137,20 @@ def without_paths(message: str) -> str:
 
 def _invalid_body(error: ValidationError) -> Failure:
     found = error.errors(include_url=False, include_context=False, include_input=False)[:_MAX_PROBLEMS]
-    problems = tuple(Problem(".".join(map(_name, each["loc"])), each["msg"]) for each in found)
+    messages: dict[str, list[str]] = {}
+    for each in found:
+        messages.setdefault(".".join(_name(part) for part in each["loc"] if not _is_type(part)), []).append(each["msg"])
+    problems = tuple(Problem(name, ", or: ".join(dict.fromkeys(each))) for name, each in messages.items())
     message = "; ".join(f"{each.field}: {each.message}" if each.field else each.message for each in problems)
     return Failure(400, "invalid", message, param=problems[0].field if len(problems) == 1 else "", problems=problems)
+
+
+# Of a field that takes several types, pydantic reports each with what is wrong for it.
+_TYPE = re.compile(r"str|int|float|bool|none|[\w-]+\[.*\]")
+
+
+def _is_type(part: int | str) -> bool:
+    return isinstance(part, str) and _TYPE.fullmatch(part) is not None
 
 
 def _name(part: int | str) -> str:
