@@ -113,7 +113,11 @@ class ServerProcess:
         self.log = ""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.url = self._wait_for(r"http://[\w.:\[\]]+:\d+")
+        try:
+            self.url = self._wait_for(r"http://[\w.:\[\]]+:\d+")
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Self:
         return self

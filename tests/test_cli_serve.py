@@ -222,7 +222,7 @@ def test_a_key_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_help_needs_none_of_the_extra() -> None:
     """It is there before ``pip install "pyggml[server]"``, and so is the line that says what to install."""
-    hide = "import sys; sys.modules.update(dict.fromkeys(['starlette', 'uvicorn', 'pydantic', 'sse_starlette']))"
+    hide = "import sys; sys.modules.update(dict.fromkeys(['starlette', 'uvicorn', 'pydantic', 'prometheus_client']))"
     code = f"{hide}; sys.argv = ['pyggml', 'serve', *sys.argv[1:]]; import pyggml.cli; pyggml.cli.main()"
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
 

@@ -81,6 +81,11 @@ def test_a_question(client: anthropic.Anthropic) -> None:
     assert answer.id == f"msg_{answer._request_id}"
 
 
+def test_what_is_refused_before_it_is_read_has_a_request_id_too(url: str) -> None:
+    answer = httpx.get(f"{url}/v1/messages", headers={"x-request-id": "mine"})
+    assert (answer.status_code, answer.json()["request_id"], answer.headers["request-id"]) == (405, "mine", "mine")
+
+
 def test_coroutines_get_the_same(client: anthropic.Anthropic, url: str) -> None:
     expected = ask(client)
 

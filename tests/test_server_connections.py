@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -72,6 +73,14 @@ def is_free(server: servers.Running) -> bool:
 
 def n_descriptors() -> int:
     return len(list(Path("/dev/fd").iterdir()))
+
+
+def in_flight(url: str) -> dict[str, int]:
+    """Number of requests that have arrived and not been answered, by route."""
+    found = re.findall(
+        r'^pyggml_requests_in_flight{route="(.+)"} (\d+)', httpx.get(f"{url}/metrics").text, re.MULTILINE
+    )
+    return {route: int(number) for route, number in found if route != "/metrics" and int(number)}
 
 
 def is_busy(server: servers.Running, number: int = 1) -> bool:
@@ -204,7 +213,7 @@ def test_who_leaves_frees_what_it_had(sent: bytes, delay_s: float, server: serve
             end(client)
     assert until(lambda: is_free(server) and not server.server.server_state.connections)
     assert until(lambda: n_descriptors() <= before)
-    assert len(server.worker.calls) == 0
+    assert until(lambda: not server.worker.calls)
 
 
 def _reset(client: socket.socket) -> None:
@@ -225,7 +234,7 @@ def test_a_client_that_is_killed_frees_its_sequence_within_steps(server: servers
             client.kill()
     killed = time.monotonic()
     assert until(lambda: is_free(server))
-    assert time.monotonic() - killed < 2
+    assert time.monotonic() - killed < 10  # all of it would take minutes
 
 
 # --- the end --------------------------------------------------------------------------------------------------
@@ -253,11 +262,11 @@ def test_a_server_that_is_killed_breaks_its_streams() -> None:
 
 
 def test_running_requests_end_when_the_server_is_told_to() -> None:
-    with servers.ServerProcess(*WIDE) as process, ThreadPoolExecutor(8) as pool:
-        asks = [pool.submit(streamed, process.url, **{**LONG, "max_tokens": 150}) for _ in range(8)]
+    with servers.ServerProcess("--drain-timeout", "200", *WIDE) as process, ThreadPoolExecutor(8) as pool:
+        asks = [pool.submit(streamed, process.url, **{**LONG, "max_tokens": 300}) for _ in range(8)]
         with httpx.Client(base_url=process.url) as before:
             assert before.get("/ready").status_code == 200
-            time.sleep(0.1)
+            assert until(lambda: in_flight(process.url) == {"/execute": 8})
             process.process.send_signal(signal.SIGTERM)
             assert until(lambda: before.get("/ready").status_code == 503)
             assert before.get("/health").status_code == 200
@@ -265,12 +274,10 @@ def test_running_requests_end_when_the_server_is_told_to() -> None:
             assert (late.status_code, late.json()["error"]["code"]) == (503, "stopping")
             assert late.headers["retry-after"]
         for ask in asks:
-            events = ask.result(60)
-            if events[0][0] == "503":  # it came too late
-                continue
+            events = ask.result(200)
             assert events[-1][0] == "end"
             found = [json.loads(data) for name, data in events if name == "token"]
-            assert [token["index"] for token in found] == list(range(150))
+            assert [token["index"] for token in found] == list(range(300))
         assert process.process.wait(30) in (0, 143, -signal.SIGTERM)
         assert "Traceback" not in process.log
 
@@ -282,7 +289,7 @@ def test_what_does_not_end_in_time_hears_of_it() -> None:
         whole = [pool.submit(httpx.post, f"{process.url}/v1/completions", json=body, timeout=60) for _ in range(2)]
         half = socket.create_connection(("127.0.0.1", int(process.url.rpartition(":")[2])), 60)
         half.sendall(HEAD + b"content-length: 100\r\n\r\n{")
-        time.sleep(0.5)
+        assert until(lambda: in_flight(process.url) == {"/execute": 5, "/v1/completions": 2})
         began = time.monotonic()
         process.process.send_signal(signal.SIGTERM)
         for stream in streams:
@@ -303,13 +310,13 @@ def test_a_second_signal_ends_it_at_once(number: int) -> None:
     with servers.ServerProcess(*WIDE) as process:
         thread = threading.Thread(target=lambda: _ignoring(httpx.HTTPError, lambda: streamed(process.url, **LONG)))
         thread.start()
-        time.sleep(0.5)
+        assert until(lambda: in_flight(process.url) == {"/execute": 1})
         process.process.send_signal(number)
         time.sleep(0.5)
         assert process.process.poll() is None
         began = time.monotonic()
         assert process.stop(number) != 0
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 10  # and not the 30 that requests may have
         thread.join(30)
         assert "Traceback" not in process.log
 
@@ -334,4 +341,4 @@ def test_clients_that_hang_and_leave_cost_the_others_no_token() -> None:
             llm = server.worker.models.loaded[0].llm
             assert llm.detokenize(ids).strip() == text.strip()
         assert until(lambda: is_free(server) and not server.server.server_state.connections)
-        assert len(server.worker.calls) == 0
+        assert until(lambda: not server.worker.calls)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -12,6 +13,9 @@ import pytest
 import servers
 
 import pyggml
+import pyggml.server
+from pyggml.server import ModelSpec, loader
+from pyggml.server.served import load
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +67,12 @@ def test_what_is_no_json_object_is_refused(content: bytes, url: str) -> None:
     assert answer.json()["error"]["message"]
 
 
-def test_a_job_is_cancelled_by_its_name(url: str) -> None:
+def test_a_job_is_cancelled_by_its_name() -> None:
+    with servers.serving(pyggml.server.create_app(load={"n_ctx": 100_000})) as url:
+        assert end_of_a_cancelled_job(url) == "cancelled"
+
+
+def end_of_a_cancelled_job(url: str) -> str:
     started = threading.Event()
     found: list[tuple[str, str]] = []
 
@@ -83,9 +92,30 @@ def test_a_job_is_cancelled_by_its_name(url: str) -> None:
     assert (twice.status_code, twice.json()["error"]["code"]) == (409, "job_exists")
     assert httpx.post(f"{url}/cancel", json={"job_id": "mine"}).json() == {"job_id": "mine", "cancelled": True}
     thread.join(30)
-    name, data = found[-1]
-    assert (name, json.loads(data)["reason"]) in [("end", "cancelled"), ("end", "length")]
     assert httpx.post(f"{url}/cancel", json={"job_id": "mine"}).status_code == 404
+    name, data = found[-1]
+    assert name == "end"
+    reason: str = json.loads(data)["reason"]
+    return reason
+
+
+def test_a_job_is_cancelled_while_its_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_cancelled = threading.Event()
+
+    def late(*args: Any) -> pyggml.LLM:
+        assert is_cancelled.wait(60)
+        return load(*args)
+
+    app = pyggml.server.create_app([ModelSpec(), ModelSpec(name="late")])
+    with servers.serving(app) as url, ThreadPoolExecutor() as pool:
+        httpx.get(f"{url}/ready")
+        monkeypatch.setattr(loader, "load", late)
+        body = {"job_id": "mine", "model": "late", "prompt": "Once", "ignore_eos": True, "max_tokens": 500}
+        asked = pool.submit(httpx.post, f"{url}/execute", json=body, timeout=60)
+        servers.eventually(lambda: httpx.post(f"{url}/cancel", json={"job_id": "mine"}).status_code == 200)
+        is_cancelled.set()
+        name, data = servers.events(asked.result().text.splitlines())[-1]
+    assert (name, json.loads(data)["reason"]) == ("end", "cancelled")
 
 
 def test_a_model_that_is_not_there(url: str) -> None:

@@ -243,6 +243,14 @@ def test_a_compressed_body_is_refused_by_name(server: servers.Running) -> None:
     assert "'gzip'" in answer.json()["error"]["message"]
 
 
+def test_a_response_format_is_bounded_as_a_schema_is() -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"const": "x" * 7_000_000}}}
+    body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1, "response_format": form}
+    with servers.running(load={"n_ctx": 4096}) as server:
+        answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "grammar_too_large")
+
+
 def test_every_list_in_every_body_is_bounded() -> None:
     unbounded = [
         f"{endpoint.path}: {place}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,26 @@ def test_a_reference_is_downloaded_when_it_is_asked_for(tmp_path: Path, monkeypa
     with hub_at(tmp_path, monkeypatch) as hub:
         hub.add("tiny/stories", {"stories.gguf": pyggml.SHIPPED_MODEL.read_bytes()})
         run(lambda: main(hub))
+
+
+def test_downloads_leave_threads_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(_source: str, goes_on: Callable[[Any], bool]) -> Path:  # from a hub that sends nothing
+        while goes_on(None):
+            time.sleep(0.01)
+        raise pyggml.DownloadError("it was stopped")
+
+    async def main() -> None:
+        names = [f"tiny/{i}" for i in range(40)]
+        async with opened([None, *(f"hf:{name}" for name in names)]) as offered:
+            waiting = [asyncio.create_task(answer(offered, name)) for name in names]
+            await asyncio.sleep(0)
+            assert await answer(offered, DEFAULT)
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    monkeypatch.setattr(pyggml.hub, "fetch", fetch)
+    run(main)
 
 
 def test_a_directory_is_imported_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import browser as chromium
@@ -35,13 +34,6 @@ def visit(browser: Browser, url: str) -> Iterator[Visit]:
         yield visit
 
 
-def until(holds: Callable[[], bool], patience_s: float = 30) -> None:
-    deadline = time.monotonic() + patience_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 def test_a_server_that_is_busy_says_so_and_is_asked_again(browser: Browser) -> None:
     settings = Settings(load={**LOAD, "max_queue": 1})
@@ -56,7 +48,9 @@ def test_a_server_that_is_busy_says_so_and_is_asked_again(browser: Browser) -> N
         assert problem.inner_text().startswith("The server is busy.")
         assert "Try again in 1 s." in problem.inner_text()
         visit.check("status of 429")
-        until(lambda: httpx.post(f"{url}/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200)
+        servers.eventually(
+            lambda: httpx.post(f"{url}/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200
+        )
         problem.get_by_role("button", name="Try again").click()
         assert visit.wait()
         assert visit.answers.count() == 1

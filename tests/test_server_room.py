@@ -119,7 +119,7 @@ def test_steady_use_of_one_model_does_not_keep_another_out(copies: list[Path]) -
 def test_who_finds_no_room_in_time_is_told_what_is_in_use(copies: list[Path]) -> None:
     async def main() -> None:
         diary = Diary()
-        async with opened(copies, diary, max_memory=NEED + 1000, load_timeout=1.0) as offered:
+        async with opened(copies, diary, max_memory=NEED + 1000, load_timeout=3.0) as offered:
             async with offered.lease("a") as served:
                 failure = (await refusal(offered, "b")).failure
                 assert (failure.status, failure.kind, failure.retry_after_s) == (503, "unavailable", 10)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import ipaddress
 import os
 import types
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +18,18 @@ from pyggml.cli.arguments.options import ParamType, field_option, other_names_of
 from pyggml.cli.arguments.sampling import sampling_options, sampling_values
 from pyggml.cli.command import Command, Option
 from pyggml.options import Field, LoadOptions, fields_of
-from pyggml.server import LOAD_DEFAULTS, LOADING, SERVING, Given, ModelSpec, Settings, from_text, hints, read_settings
+from pyggml.server import (
+    LOAD_DEFAULTS,
+    LOADING,
+    SERVING,
+    Given,
+    ModelSpec,
+    Settings,
+    from_text,
+    hints,
+    is_loopback,
+    read_settings,
+)
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -165,7 +175,7 @@ def _say_before(settings: Settings, *, is_open: bool) -> None:
     """What is worth knowing while the model is loaded."""
     if all(model.source is None for model in settings.models):
         say_which(None, "MODEL")
-    if is_open and not _is_loopback(settings.host):
+    if is_open and not is_loopback(settings.host):
         click.echo(
             f"pyggml: warning: whoever reaches {settings.host} can use the server, which asks for no key; "
             "--api-key-file FILE or PYGGML_API_KEY sets one",
@@ -173,13 +183,6 @@ def _say_before(settings: Settings, *, is_open: bool) -> None:
         )
     for hint in hints(os.environ):
         click.echo(f"pyggml: {hint}", err=True)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _say_where(url: str, names: Sequence[str], settings: Settings) -> None:

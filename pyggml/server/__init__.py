@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from pyggml.server.addresses import is_loopback
 from pyggml.server.configuration import Given, from_text
 from pyggml.server.environment import hints
 from pyggml.server.reading import read_settings
@@ -24,6 +25,7 @@ __all__ = [
     "create_app",
     "from_text",
     "hints",
+    "is_loopback",
     "read_settings",
     "run",
 ]

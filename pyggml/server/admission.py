@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyggml
-from pyggml.server.failures import RETRY_AFTER_S, Failure, RequestError
+from pyggml.server.failures import RETRY_AFTER_S, RequestError, failure_of
 
 if TYPE_CHECKING:
     from pyggml.server.served import Served
@@ -47,7 +48,7 @@ class Places:
 
 def queue_full(served: Served, error: pyggml.QueueFullError) -> RequestError:
     """The refusal of a request for which the queue has no room, which says when there may be some."""
-    return RequestError(Failure(429, "overloaded", str(error), "queue_full", retry_after_s=retry_after_s(served)))
+    return RequestError(replace(failure_of(error), retry_after_s=retry_after_s(served)))
 
 
 def retry_after_s(served: Served) -> int:

@@ -18,14 +18,16 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 import pyggml
-from pyggml.server import call, page
-from pyggml.server.failures import Failure
+from pyggml.server import page
+from pyggml.server.call import Call
+from pyggml.server.failures import ClientGone, Failure
 from pyggml.server.guard import Guard
+from pyggml.server.heads import refusal, request_id, with_request_id
 from pyggml.server.openapi import describing
-from pyggml.server.protocol import Protocol
+from pyggml.server.protocol import Endpoint, Protocol
 from pyggml.server.protocols.anthropic import ANTHROPIC
 from pyggml.server.protocols.execute import EXECUTE
 from pyggml.server.protocols.metrics import METRICS
@@ -62,7 +64,7 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
     worker = Worker(settings)
     routes = page.routes() if settings.page else []
     routes += [
-        Route(endpoint.path, call.Route(lambda: worker, protocol, endpoint), methods=[endpoint.method])
+        Route(endpoint.path, _Answering(worker, protocol, endpoint), methods=[endpoint.method])
         for protocol in (*PROTOCOLS, describing(PROTOCOLS))
         for endpoint in protocol.endpoints
     ]
@@ -73,11 +75,9 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
             yield
 
     def refuse(scope: Scope, failure: Failure) -> Response:
-        request_id = call.request_id(Headers(scope=scope))
-        worker.observer.refused(scope, failure, request_id)
-        response = call.refusal(_protocol_at(_own_path(scope)), replace(failure, request_id=request_id))
-        response.headers[call.REQUEST_ID] = request_id
-        return response
+        failure = replace(failure, request_id=request_id(Headers(scope=scope)))
+        worker.observer.refused(scope, failure)
+        return with_request_id(refusal(_protocol_at(_own_path(scope)), failure), failure.request_id)
 
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -90,9 +90,9 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
     middleware = [Middleware(Guard, allowed_hosts=settings.allowed_hosts, origins=settings.cors_origins, refuse=refuse)]
     if settings.cors_origins:
         origins = settings.cors_origins
-        middleware += [
+        middleware.append(
             Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["*"])
-        ]
+        )
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
@@ -101,6 +101,24 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
     )
     app.state.worker = worker
     return app
+
+
+class _Answering:
+    """An endpoint as an ASGI application."""
+
+    def __init__(self, worker: Worker, protocol: Protocol, endpoint: Endpoint) -> None:
+        self._worker = worker
+        self._protocol = protocol
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with Call(self._worker, self._protocol, self._endpoint, Request(scope, receive)) as call:
+            try:
+                response = await call.answer()
+            except ClientGone:
+                return
+            with contextlib.suppress(OSError):  # by which servers may say that the client has left
+                await response(scope, receive, send)
 
 
 _PATHS = [endpoint.path for protocol in PROTOCOLS for endpoint in protocol.endpoints if "{" not in endpoint.path]

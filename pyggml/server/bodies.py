@@ -33,7 +33,7 @@ _FAIL_FAST = {
 }
 
 
-def _bound(schema: Any) -> None:
+def _bound(schema: object) -> None:
     """Bounds every list and mapping in a schema that says nothing itself."""
     if isinstance(schema, list | tuple):
         for each in schema:
@@ -122,7 +122,7 @@ def _too_large(max_bytes: int) -> RequestError:
 # More of a text than any tokenizer puts into a token on average; and what schemas and grammars for people's forms have.
 _MAX_TOKEN_CHARS = 64
 _MAX_GRAMMAR_CHARS = 256 * 1024
-_GRAMMARS = ("json_schema", "grammar", "tools")
+_GRAMMARS = ("json_schema", "response_format", "grammar", "tools")
 
 
 def require_fitting(n_ctx: int, texts: Iterable[object]) -> None:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
-import json
-import re
 import sys
 import time
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
 from pyggml import (
     AsyncChatStream,
@@ -35,9 +29,11 @@ from pyggml.server.admission import queue_full
 from pyggml.server.bodies import read_body, require_reasonable
 from pyggml.server.failures import STOPPING, ClientGone, Failure, RequestError, failure_of, without_folders
 from pyggml.server.generation import Generation
-from pyggml.server.observer import Answer, Ended, Outcome
-from pyggml.server.pieces import PING, Pieces, framed, watched
-from pyggml.server.protocol import Endpoint, Event, Protocol
+from pyggml.server.heads import refusal, request_id, with_request_id
+from pyggml.server.observer import Answer
+from pyggml.server.outcome import Course
+from pyggml.server.pieces import PING, Pieces, framed, lined, watched
+from pyggml.server.protocol import EVENTS, LINES, Endpoint, Event, Protocol
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -51,14 +47,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 C = TypeVar("C", Chunk, ChatChunk)
 D = TypeVar("D", Completion, ChatCompletion)
-
-#: The client's own id of a request, and ours.
-REQUEST_ID = "x-request-id"
-# Where Anthropic's clients look for it.
-_ANTHROPICS_REQUEST_ID = "request-id"
-
-# What a log or a header may repeat: visible, and no longer than anybody's ids are.
-_PLAIN_ID = re.compile(r"[!-~]{1,128}")
 
 
 class Call:
@@ -90,9 +78,7 @@ class Call:
         self._place = ExitStack()
         self._held.callback(self._place.close)
         self._has_place = False
-        self._failure: Failure | None = None
-        self._status: int | None = None
-        self._is_streaming = False
+        self._course = Course()
         self._is_cancelled = False
         self._is_long = False
         self._is_stopped = False
@@ -105,11 +91,13 @@ class Call:
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None
     ) -> None:
+        self._task = None  # it only cleans up, which nobody may stop
         try:
             await self._held.aclose()
         finally:
             self.worker.calls.leave(self)
-            self.worker.observer.call_ended(self, self._ended(value))
+            ended = self._course.ended([*self._answers()], time.monotonic() - self.began_s, value)
+            self.worker.observer.call_ended(self, ended)
 
     # --- what handlers use ----------------------------------------------------------------------------------
 
@@ -226,7 +214,7 @@ class Call:
 
     def stop(self) -> None:
         """Has the call answer that the server is stopping, unless its answer has begun."""
-        if self._status is None and self._task is not None:
+        if self._course.status is None and self._task is not None:
             self._is_stopped = True
             self._task.cancel()
 
@@ -271,11 +259,11 @@ class Call:
     def events(self, events: AsyncIterator[Event]) -> Response:
         """Streams server-sent events. What goes wrong on the way is the last one."""
         ping = PING if self.protocol.ping is None else framed(self.protocol.ping)
-        return Pieces(self._as_sent(events), "text/event-stream", ping, self.worker.settings.ping_s)
+        return Pieces(self._pieces(events, framed, self._error_event), EVENTS, ping, self.worker.settings.ping_s)
 
     def lines(self, values: AsyncIterator[Any]) -> Response:
         """Streams JSON values, a line each. What goes wrong on the way is the last one."""
-        return Pieces(self._as_lines(values), "application/x-ndjson")
+        return Pieces(self._pieces(values, lined, self.protocol.error_body), LINES)
 
     def failed(self, error: Exception) -> Failure:
         """What an exception means. The observers hear of it."""
@@ -284,10 +272,11 @@ class Call:
         message = failure.message
         if self.served is not None:
             message = without_folders(message, self.served.llm.model.path)
-        self._failure = dataclasses.replace(failure, message=message, request_id=self.id)
-        if self._failure.status >= 500 and self._failure.code != STOPPING.code:
+        failure = dataclasses.replace(failure, message=message, request_id=self.id)
+        if failure.status >= 500 and failure.code != STOPPING.code:
             self.worker.observer.failed(self, error)
-        return self._failure
+        self._course.failure = failure
+        return failure
 
     # --- inside ---------------------------------------------------------------------------------------------
 
@@ -297,10 +286,8 @@ class Call:
         Raises:
             ClientGone: nobody reads an answer.
         """
-        response = await self._answer()
-        for name in (REQUEST_ID, _ANTHROPICS_REQUEST_ID):
-            response.headers.setdefault(name, self.id)
-        self._status = response.status_code
+        response = with_request_id(await self._answer(), self.id)
+        self._course.status = response.status_code
         return response
 
     async def _answer(self) -> Response:
@@ -344,68 +331,33 @@ class Call:
             generation.cancel()
         return generation
 
-    async def _as_sent(self, events: AsyncIterator[Event]) -> AsyncGenerator[bytes, None]:
-        self._is_streaming = True
-        try:
-            async for event in events:
-                yield framed(event)
-        except Exception as error:
-            failure = self.failed(error)
-            make = self.protocol.error_event
-            last = make(failure) if make else Event(json.dumps(self.protocol.error_body(failure)), "error")
-            yield framed(last)
-        self._is_streaming = False  # which it stays when the client leaves
+    async def _pieces(
+        self, values: AsyncIterator[T], sent: Callable[[T], bytes], last: Callable[[Failure], T]
+    ) -> AsyncGenerator[bytes, None]:
+        """An answer as it is sent.
 
-    async def _as_lines(self, values: AsyncIterator[Any]) -> AsyncGenerator[bytes, None]:
-        self._is_streaming = True
+        Args:
+            values: what it is made of.
+            sent: how one of them is sent.
+            last: makes the last one, if something goes wrong on the way.
+        """
+        self._course.is_streaming = True
         try:
             async for value in values:
-                yield _line(value)
+                yield sent(value)
         except Exception as error:
-            yield _line(self.protocol.error_body(self.failed(error)))
-        self._is_streaming = False
+            yield sent(last(self.failed(error)))
+        self._course.is_streaming = False  # which it stays when the client leaves
 
-    def _ended(self, error: BaseException | None) -> Ended:
-        answers = [
-            Answer(generation.served.name, completion, None if at is None else at - self.began_s)
-            for generation in self.generations
-            for completion, at in zip(generation.completions, generation.submitted_s, strict=True)
-        ]
-        duration_s = time.monotonic() - self.began_s
-        return Ended(self._outcome(answers, error), self._status, self._failure, duration_s, answers)
+    def _error_event(self, failure: Failure) -> Event:
+        make = self.protocol.error_event
+        return make(failure) if make else Event.of(self.protocol.error_body(failure), "error")
 
-    def _outcome(self, answers: Sequence[Answer], error: BaseException | None) -> Outcome:
-        reasons = {answer.completion.finish_reason for answer in answers}
-        status = self._status if self._failure is None else self._failure.status
-        if self._failure is not None and self._failure.kind == "timeout":
-            return "timeout"
-        if self._is_streaming or status is None:
-            return "disconnected"
-        if status >= 500 or error is not None:
-            return "server_error"
-        if status >= 400:
-            return "client_error"
-        return "timeout" if "timeout" in reasons else "cancelled" if "cancelled" in reasons else "ok"
-
-
-class Route:
-    """An endpoint as an ASGI application."""
-
-    def __init__(self, worker: Callable[[], Worker], protocol: Protocol, endpoint: Endpoint) -> None:
-        self._worker = worker
-        self._protocol = protocol
-        self._endpoint = endpoint
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request."""
-        request = Request(scope, receive)
-        async with Call(self._worker(), self._protocol, self._endpoint, request) as call:
-            try:
-                response = await call.answer()
-            except ClientGone:
-                return
-            with contextlib.suppress(OSError):  # by which servers may say that the client has left
-                await response(scope, receive, send)
+    def _answers(self) -> Iterator[Answer]:
+        """What was generated."""
+        for generation in self.generations:
+            for completion, at in zip(generation.completions, generation.submitted_s, strict=True):
+                yield Answer(generation.served.name, completion, None if at is None else at - self.began_s)
 
 
 def _texts(messages: Sequence[Message]) -> Iterator[object]:
@@ -416,25 +368,3 @@ def _texts(messages: Sequence[Message]) -> Iterator[object]:
             yield from (part.get("text") for part in content if isinstance(part, dict))
         else:
             yield content
-
-
-def refusal(protocol: Protocol, failure: Failure) -> Response:
-    """A failure as an answer, in the words of a protocol."""
-    headers = {}
-    if failure.retry_after_s is not None:
-        headers["Retry-After"] = str(failure.retry_after_s)
-    if failure.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    if failure.code == STOPPING.code:
-        headers["Connection"] = "close"
-    return JSONResponse(protocol.error_body(failure), failure.status, headers=headers)
-
-
-def request_id(headers: Headers) -> str:
-    """What names a request: the client's own id if it is short and plain, else a new one."""
-    given = headers.get(REQUEST_ID, "")
-    return given if _PLAIN_ID.fullmatch(given) else uuid.uuid4().hex
-
-
-def _line(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

@@ -1,6 +1,7 @@
 """Connections that wait for their clients: how long they may, and who goes first when there are too many.
 
-uvicorn gives a client all the time in the world to send a request's head, or to read an answer.
+uvicorn gives a client all the time in the world to send a request's head, or to read an answer. What is added here
+uses attributes of its protocols that it does not document: pyproject.toml says in which versions they are there.
 """
 
 from __future__ import annotations

@@ -68,12 +68,10 @@ def hints(environment: Mapping[str, str]) -> list[str]:
     """What to set instead of variables that other servers read."""
     found = {variable: ours for variable, ours in _OTHERS.items() if variable in environment}
     for variable in environment:
-        name = variable.removeprefix(_OF_LLAMA_SERVER).lower()
-        own = next(
-            (_own_name(name, cls, fields) for cls, fields in TABLES.values() if _own_name(name, cls, fields)), ""
-        )
-        if variable.startswith(_OF_LLAMA_SERVER) and own:
-            found[variable] = f"{PREFIX}{own.upper()}"
+        if variable.startswith(_OF_LLAMA_SERVER):
+            name = variable.removeprefix(_OF_LLAMA_SERVER).lower()
+            for own in filter(None, (_own_name(name, cls, fields) for cls, fields in TABLES.values())):
+                found.setdefault(variable, f"{PREFIX}{own.upper()}")
     return [f"{variable} is not read here; set {ours}" for variable, ours in found.items()]
 
 

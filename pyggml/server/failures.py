@@ -50,7 +50,7 @@ class Failure:
         param: the field that is wrong; "" if none or several.
         problems: what is wrong with each field, for bodies that do not validate.
         retry_after_s: when to try again; None: no advice.
-        request_id: names the request in logs and answers; "" where it never became a call.
+        request_id: names the request in logs and answers; "" as long as nobody has said whose failure it is.
     """
 
     status: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from urllib.parse import urlsplit
@@ -12,6 +11,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from pyggml.server.addresses import is_loopback
 from pyggml.server.failures import Failure, RequestError
 
 #: Allows any host or origin.
@@ -87,22 +87,22 @@ class Guard:
         """Why a request is refused; None: it is not."""
         if ANY in self._allowed:
             return None
-        is_loopback = _is_loopback((scope.get("server") or ("",))[0])
-        if not (is_loopback or self._allowed):
+        reaches_loopback = is_loopback((scope.get("server") or ("",))[0])
+        if not (reaches_loopback or self._allowed):
             return None
         for name, value in scope["headers"]:
-            if name == b"host" and not self._is_allowed(_host_of("//" + value.decode("latin-1")), is_loopback):
+            if name == b"host" and not self._is_allowed(_host_of("//" + value.decode("latin-1")), reaches_loopback):
                 host = value.decode("latin-1")
                 return f"this server is not called {host!r:.200}: its option allowed_hosts says what it may be called"
             if name == b"origin":
                 origin = value.decode("latin-1").lower()
                 is_known = ANY in self._origins or origin in self._origins
-                if not is_known and not self._is_allowed(_host_of(origin), is_loopback):
+                if not is_known and not self._is_allowed(_host_of(origin), reaches_loopback):
                     return f"pages of {origin!r:.200} may not use this server: its option cors_origins says which may"
         return None
 
-    def _is_allowed(self, host: str | None, is_loopback: bool) -> bool:
-        return host is not None and (host in self._allowed or (is_loopback and _is_loopback(host)))
+    def _is_allowed(self, host: str | None, reaches_loopback: bool) -> bool:
+        return host is not None and (host in self._allowed or (reaches_loopback and is_loopback(host)))
 
 
 def _digest(key: str) -> bytes:
@@ -114,14 +114,3 @@ def _host_of(url: str) -> str | None:
         return urlsplit(url).hostname
     except ValueError:
         return None
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback

@@ -7,10 +7,11 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pyggml
 from pyggml.memory.estimate import estimate
@@ -21,6 +22,8 @@ from pyggml.server.observer import Observer
 from pyggml.server.room import Held, Room
 from pyggml.server.served import Served, load, served
 from pyggml.server.settings import Settings
+
+T = TypeVar("T")
 
 #: What happens to a model that is not loaded: nothing, or it is downloaded, waits for its turn, for room, or is loaded.
 Stage = Literal["", "download", "turn", "room", "load"]
@@ -149,7 +152,7 @@ class Loader:
         slot.given_up = given_up = threading.Event()
         if slot.offer.kind == "hub":
             slot.stage = "download"
-            slot.path = await asyncio.to_thread(pyggml.hub.fetch, str(source), lambda _: not given_up.is_set())
+            slot.path = await _in_own_thread(pyggml.hub.fetch, str(source), lambda _: not given_up.is_set())
             return slot.path
         return source
 
@@ -198,7 +201,7 @@ class Loader:
     async def _load(self, slot: Slot, source: str | os.PathLike[str] | None, memory: pyggml.MemoryEstimate) -> None:
         began_s = time.monotonic()
         try:
-            llm = await asyncio.to_thread(load, source, slot.options, slot.given_up)
+            llm = await _in_own_thread(load, source, slot.options, slot.given_up)
         except asyncio.CancelledError:  # the thread goes on
             slot.given_up.set()
             raise
@@ -209,6 +212,15 @@ class Loader:
             raise
         slot.used = next(self._uses)
         self._observer.model_loaded(slot.offer.name, time.monotonic() - began_s)
+
+
+async def _in_own_thread(function: Callable[..., T], *args: Any) -> T:
+    """Calls something that may take hours: of the loop's threads there are only a few, which requests need."""
+    thread = ThreadPoolExecutor(1, "pyggml.server.loader")
+    try:
+        return await asyncio.get_running_loop().run_in_executor(thread, function, *args)
+    finally:
+        thread.shutdown(wait=False)
 
 
 def places(options: dict[str, Any]) -> int | None:

@@ -48,10 +48,10 @@ class Logs(Observer):
         if logger.isEnabledFor(level):
             _write(level, "request", _about(call, ended) | (_texts(call, ended) if self._with_texts else {}))
 
-    def refused(self, scope: Scope, failure: Failure, request_id: str) -> None:
+    def refused(self, scope: Scope, failure: Failure) -> None:
         """Writes a line."""
         about = {
-            "id": request_id,
+            "id": failure.request_id,
             "method": scope["method"],
             "path": scope["path"][:_LONGEST_PATH],
             "status": failure.status,
@@ -126,7 +126,7 @@ class _Line:
         return " ".join([event[1], *(f"{name}={_shown(value)}" for name, value in others)])
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(value)
 

@@ -6,7 +6,7 @@ Nothing here costs anything per token: a call is counted when it ends, and the e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import (
@@ -121,10 +121,6 @@ class Metrics(Observer):
         encoder, content_type = choose_encoder(accept)
         return encoder(_WithoutBirthdays(self._registry)), content_type
 
-    def collect(self) -> Iterable[Metric]:
-        """All figures, as they are now."""
-        return _WithoutBirthdays(self._registry).collect()
-
     async def watch_loop(self) -> None:
         """Measures how late the event loop is, now and then, until it is cancelled."""
         loop = asyncio.get_running_loop()
@@ -147,7 +143,7 @@ class Metrics(Observer):
         for answer in ended.answers:
             self._answered(answer)
 
-    def refused(self, scope: Scope, failure: Failure, request_id: str) -> None:  # noqa: ARG002
+    def refused(self, scope: Scope, failure: Failure) -> None:
         """Counts it."""
         method = scope["method"] if scope["method"] in _METHODS else ""
         outcome = "server_error" if failure.status >= 500 else "client_error"

@@ -50,8 +50,8 @@ class Models:
 
     @property
     def loaded(self) -> list[Served]:
-        """The models that are loaded now."""
-        return [slot.served for slot in self._slots.values() if slot.served is not None]
+        """The models that are loaded now, from any thread."""
+        return [each for slot in self._slots.values() if (each := slot.served) is not None]
 
     async def info(self, name: str = DEFAULT) -> ModelInfo:
         """What is known of a model, which need not be loaded.

@@ -71,7 +71,7 @@ class Observer:
     def call_ended(self, call: Call, ended: Ended) -> None:
         """The answer has been sent, or nobody reads it any more."""
 
-    def refused(self, scope: Scope, failure: Failure, request_id: str) -> None:
+    def refused(self, scope: Scope, failure: Failure) -> None:
         """A request was turned away before it became a call: by a guard, or because nothing has its path."""
 
     def model_loaded(self, name: str, seconds: float) -> None:
@@ -106,9 +106,9 @@ class Observers(Observer):
         for each in self._all:
             each.call_ended(call, ended)
 
-    def refused(self, scope: Scope, failure: Failure, request_id: str) -> None:  # noqa: D102
+    def refused(self, scope: Scope, failure: Failure) -> None:  # noqa: D102
         for each in self._all:
-            each.refused(scope, failure, request_id)
+            each.refused(scope, failure)
 
     def model_loaded(self, name: str, seconds: float) -> None:  # noqa: D102
         for each in self._all:

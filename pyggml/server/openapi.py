@@ -37,8 +37,8 @@ def describing(protocols: Sequence[Protocol]) -> Protocol:
 
     async def openapi(call: Call, body: None) -> Response:  # noqa: ARG001
         prefix = call.request.scope.get("root_path", "")
-        described = await call.aside(document, [*protocols, itself], prefix, needs_key=call.worker.keys.are_needed)
-        return JSONResponse(described)
+        needs_key = call.worker.keys.are_needed
+        return await call.aside(lambda: JSONResponse(document([*protocols, itself], prefix, needs_key=needs_key)))
 
     itself = Protocol(
         "openapi",

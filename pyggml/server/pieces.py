@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pyggml.server.failures import ClientGone
-from pyggml.server.protocol import Event
+from pyggml.server.protocol import Event, as_json
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class Pieces(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Sends all pieces."""
-        with contextlib.suppress(ClientGone):
+        with contextlib.suppress(ClientGone, OSError):  # which servers may raise where the client has left
             await watched(self._send_all(send), receive)
 
     async def _send_all(self, send: Send) -> None:
@@ -111,6 +111,11 @@ def framed(event: Event) -> bytes:
     """An event as it is sent."""
     name = f"event: {event.name}\n" if event.name else ""
     return f"{name}data: {event.data}\n\n".encode()
+
+
+def lined(value: Any) -> bytes:
+    """A JSON value as it is sent in a line of its own."""
+    return f"{as_json(value)}\n".encode()
 
 
 async def _client_leaves(receive: Receive) -> None:

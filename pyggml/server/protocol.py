@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 #: Answers a call. The second argument is the validated body; None if the endpoint takes none.
 Handler = Callable[["Call", Any], Awaitable[Response]]
 
+#: The content types of answers in pieces: server-sent events, and JSON values, a line each.
+EVENTS, LINES = "text/event-stream", "application/x-ndjson"
+
+#: A JSON value in one line.
+as_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 
 @dataclass(frozen=True)
 class Endpoint:
@@ -28,8 +35,7 @@ class Endpoint:
         summary: one line that says what it does.
         body: what it takes; None: no body.
         answer: what it returns as JSON; None: something else.
-        events: the content type of what it may answer instead: "text/event-stream" or "application/x-ndjson" for
-            streams, "text/plain" ...
+        events: the content type of what it may answer instead: EVENTS or LINES for streams, "text/plain" ...
         also: statuses other than 200 of such answers; those of failures go without saying.
         is_open: whether it needs no key.
         is_probe: whether machines ask for it again and again; such calls are logged at level DEBUG.
@@ -52,12 +58,17 @@ class Event:
     """A server-sent event.
 
     Attributes:
-        data: its data in one line, as JSON is if nothing indents it.
+        data: its data in one line.
         name: its type; "": none.
     """
 
     data: str
     name: str = ""
+
+    @classmethod
+    def of(cls, value: Any, name: str = "") -> Event:
+        """An event whose data is a JSON value."""
+        return cls(as_json(value), name)
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,6 @@ class Protocol:
 
     name: str
     endpoints: Sequence[Endpoint]
-    error_body: Callable[[Failure], Any]
+    error_body: Callable[[Failure], dict[str, Any]]
     error_event: Callable[[Failure], Event] | None = None
     ping: Event | None = None

@@ -15,8 +15,6 @@ from pyggml import SamplingParams
 from pyggml.options import Field, fields_of
 from pyggml.server.bodies import Body
 
-__all__ = ["Body", "Sampling", "given"]
-
 # Those that every protocol spells in its own way, or that make no sense over HTTP.
 _OWN_WAYS = (
     "max_tokens",

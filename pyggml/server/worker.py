@@ -126,8 +126,10 @@ class Worker:
             yield
         finally:
             watching.cancel()
-            await self.models.aclose()
-            self.observer.close()
+            try:
+                await self.models.aclose()
+            finally:
+                self.observer.close()
 
     def admit(self, call: Call) -> None:
         """Lets a call in.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -11,12 +10,13 @@ from pydantic import Field as BodyField
 from starlette.responses import JSONResponse, Response
 
 from pyggml import Chunk, Completion
+from pyggml.server.bodies import Body
 from pyggml.server.call import Call
 from pyggml.server.failures import Failure
 from pyggml.server.generation import Generation
 from pyggml.server.models import DEFAULT
-from pyggml.server.protocol import Endpoint, Event, Protocol
-from pyggml.server.sampling import Body, Sampling, given
+from pyggml.server.protocol import EVENTS, Endpoint, Event, Protocol
+from pyggml.server.sampling import Sampling, given
 
 Stop = str | list[str]
 
@@ -139,10 +139,10 @@ async def _events(job_id: str, generation: Generation[Chunk, Completion]) -> Asy
 
 
 def _event(name: str, **data: Any) -> Event:
-    return Event(json.dumps(data, ensure_ascii=False, separators=(",", ":")), name)
+    return Event.of(data, name)
 
 
-def _error_body(failure: Failure) -> Any:
+def _error_body(failure: Failure) -> dict[str, Any]:
     error: dict[str, Any] = {"status": failure.status, "code": failure.code or failure.kind, "message": failure.message}
     if failure.problems:
         error["fields"] = [{"field": each.field, "message": each.message} for each in failure.problems]
@@ -152,7 +152,7 @@ def _error_body(failure: Failure) -> Any:
 EXECUTE = Protocol(
     "execute",
     (
-        Endpoint("POST", "/execute", execute, "Continue a text", Execute, None, "text/event-stream"),
+        Endpoint("POST", "/execute", execute, "Continue a text", Execute, None, EVENTS),
         Endpoint("POST", "/cancel", cancel, "End a job", Cancel, Cancelled, also=(404,)),
         Endpoint("GET", "/health", health, "Whether the server is alive", None, Health, is_open=True, is_probe=True),
         Endpoint(

@@ -12,13 +12,13 @@ from starlette.responses import JSONResponse, Response
 import pyggml
 from pyggml import SamplingParams, Vocab
 from pyggml.options import fields_of
+from pyggml.server.bodies import Body
 from pyggml.server.call import Call
 from pyggml.server.failures import Failure, RequestError
 from pyggml.server.long_answers import long_answer, sliced
 from pyggml.server.models import DEFAULT
 from pyggml.server.protocol import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE
-from pyggml.server.sampling import Body
 
 
 class Tokenize(Body):
@@ -158,10 +158,12 @@ async def apply_template(call: Call, body: ApplyTemplate) -> Response:
     if taken := sorted(_NO_VARIABLES & variables.keys()):
         message = f"{taken[0]!r} is no variable of a template"
         raise RequestError(Failure(400, "invalid", message, "", "chat_template_kwargs"))
-    prompt = await call.aside(
-        llm.apply_chat_template, body.messages, body.tools, body.add_generation_prompt, **variables
-    )
-    return JSONResponse({"prompt": prompt})
+
+    def rendered() -> Response:
+        prompt = llm.apply_chat_template(body.messages, body.tools, body.add_generation_prompt, **variables)
+        return JSONResponse({"prompt": prompt})
+
+    return await call.aside(rendered)
 
 
 def _token_text(vocab: Vocab, token_id: int | None) -> str:

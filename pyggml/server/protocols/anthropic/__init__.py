@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from pyggml.server.call import Call
 from pyggml.server.failures import Failure
-from pyggml.server.protocol import Endpoint, Event, Protocol
+from pyggml.server.protocol import EVENTS, Endpoint, Event, Protocol
 from pyggml.server.protocols.anthropic.answers import Message, events, message
 from pyggml.server.protocols.anthropic.requests import Conversation, CreateMessage
 
@@ -56,7 +56,7 @@ _TYPES = {
 }
 
 
-def _error_body(failure: Failure) -> Any:
+def _error_body(failure: Failure) -> dict[str, Any]:
     kind = _TYPES.get(failure.status, "api_error" if failure.status >= 500 else "invalid_request_error")
     error: dict[str, Any] = {"type": kind, "message": failure.message}
     if failure.code:
@@ -67,9 +67,7 @@ def _error_body(failure: Failure) -> Any:
 ANTHROPIC = Protocol(
     "anthropic",
     (
-        Endpoint(
-            "POST", "/v1/messages", messages, "Answer a conversation", CreateMessage, Message, "text/event-stream"
-        ),
+        Endpoint("POST", "/v1/messages", messages, "Answer a conversation", CreateMessage, Message, EVENTS),
         Endpoint(
             "POST",
             "/v1/messages/count_tokens",
@@ -80,5 +78,5 @@ ANTHROPIC = Protocol(
         ),
     ),
     _error_body,
-    ping=Event('{"type":"ping"}', "ping"),
+    ping=Event.of({"type": "ping"}, "ping"),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Literal
 
@@ -178,4 +177,4 @@ def _usage(prompt_tokens: int, cached_tokens: int, output_tokens: int) -> dict[s
 
 
 def _event(name: str, **data: Any) -> Event:
-    return Event(json.dumps({"type": name, **data}, ensure_ascii=False, separators=(",", ":")), name)
+    return Event.of({"type": name, **data}, name)

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from pyggml.server.bodies import Body
 from pyggml.server.failures import Failure, RequestError
-from pyggml.server.sampling import Body, Sampling, given
+from pyggml.server.sampling import Sampling, given
 
 
 class Text(Body):
@@ -19,7 +20,7 @@ class Text(Body):
     text: str
 
 
-def _kind(content: Any) -> str:
+def _kind(content: object) -> str:
     return "blocks" if isinstance(content, list) else "text"
 
 

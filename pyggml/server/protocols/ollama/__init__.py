@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from pyggml.server.failures import Failure
-from pyggml.server.protocol import Endpoint, Protocol
+from pyggml.server.protocol import LINES, Endpoint, Protocol
 from pyggml.server.protocols.ollama import embedding, generating, models
 from pyggml.server.protocols.ollama.requests import Chat, Generate
 
-_LINES = "application/x-ndjson"
 _FIXED = "Refused: requests do not change the models"
 
 
-def _error_body(failure: Failure) -> Any:
+def _error_body(failure: Failure) -> dict[str, Any]:
     return {"error": failure.message}
 
 
@@ -27,9 +26,9 @@ OLLAMA = Protocol(
             "Answer or continue a prompt",
             Generate,
             generating.Generated,
-            _LINES,
+            LINES,
         ),
-        Endpoint("POST", "/api/chat", generating.chat, "Answer a conversation", Chat, generating.Answered, _LINES),
+        Endpoint("POST", "/api/chat", generating.chat, "Answer a conversation", Chat, generating.Answered, LINES),
         Endpoint(
             "POST", "/api/embed", embedding.embed, "Convert texts to vectors", embedding.Embed, embedding.Embeddings
         ),

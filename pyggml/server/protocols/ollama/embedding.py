@@ -10,10 +10,10 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 import pyggml
+from pyggml.server.bodies import Body
 from pyggml.server.call import Call
 from pyggml.server.long_answers import long_answer
 from pyggml.server.protocols.ollama.requests import KeepAlive
-from pyggml.server.sampling import Body
 from pyggml.server.vectors import Vectors, shortened
 
 

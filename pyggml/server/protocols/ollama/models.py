@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import pyggml
+from pyggml.server.bodies import Body
 from pyggml.server.call import Call
 from pyggml.server.failures import Failure, RequestError
 from pyggml.server.models import DEFAULT, ModelInfo
-from pyggml.server.sampling import Body
 from pyggml.server.times import rfc3339
 
 Json = dict[str, Any]

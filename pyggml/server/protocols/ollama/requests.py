@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from pyggml.server.bodies import Body
 from pyggml.server.failures import Failure, RequestError
-from pyggml.server.sampling import Body, Sampling, given
+from pyggml.server.sampling import Sampling, given
 
 Json = dict[str, Any]
 
 #: What every request has that ollama would keep or free a model by: seconds, or a text such as "5m".
 KeepAlive = float | str | None
-
-_ALL = 2**31 - 1
 
 
 class Options(Sampling):
@@ -34,15 +33,10 @@ class Options(Sampling):
     @model_validator(mode="before")
     @classmethod
     def _in_our_words(cls, options: Any) -> Any:
-        """Negative numbers mean something in ollama's options."""
+        """What -1 means elsewhere, any negative number does in ollama's options."""
         if not isinstance(options, dict):
             return options
-        found = {**options}
-        if _is_negative(found.get("seed")):
-            del found["seed"]  # a new one each time
-        if _is_negative(found.get("repeat_last_n")):
-            found["repeat_last_n"] = _ALL
-        return found
+        return options | {name: -1 for name in ("seed", "repeat_last_n") if _is_negative(options.get(name))}
 
 
 class Generating(Body):
@@ -69,10 +63,15 @@ class Generating(Body):
     top_logprobs: Annotated[int, Field(ge=0, le=20)] = 0
     keep_alive: KeepAlive = None
 
-    @field_validator("stream", "options", "logprobs", "top_logprobs", mode="before")
+    @field_validator(
+        *("stream", "options", "logprobs", "top_logprobs", "prompt", "system", "raw", "suffix", "template", "messages"),
+        mode="before",
+        check_fields=False,  # some are only in one of the two requests
+    )
     @classmethod
-    def _default_for_null(cls, value: Any, info: Any) -> Any:
+    def _default_for_null(cls, value: Any, info: ValidationInfo) -> Any:
         """As in Go, null is as good as nothing."""
+        assert info.field_name is not None
         return cls.model_fields[info.field_name].get_default(call_default_factory=True) if value is None else value
 
     @property
@@ -122,11 +121,6 @@ class Generate(Generating):
     template: str = ""
     context: list[int] | None = None
     images: list[Any] | None = None
-
-    @field_validator("prompt", "system", "raw", "suffix", "template", mode="before")
-    @classmethod
-    def _default_for_null_too(cls, value: Any, info: Any) -> Any:
-        return cls.model_fields[info.field_name].default if value is None else value
 
     @property
     def is_empty(self) -> bool:
@@ -211,11 +205,6 @@ class Chat(Generating):
     messages: list[Message] = Field(default_factory=list)
     tools: list[Json] | None = None
 
-    @field_validator("messages", mode="before")
-    @classmethod
-    def _none_for_null(cls, messages: Any) -> Any:
-        return [] if messages is None else messages
-
     @property
     def is_empty(self) -> bool:
         """Whether it asks for nothing but the model to be loaded."""
@@ -252,5 +241,5 @@ def _call(call: Call) -> Json:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _is_negative(value: Any) -> bool:
+def _is_negative(value: object) -> bool:
     return isinstance(value, (int, float)) and value < 0

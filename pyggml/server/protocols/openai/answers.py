@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -16,8 +15,6 @@ from pyggml.server.protocol import Event
 
 #: The last event of a stream.
 DONE = Event("[DONE]")
-
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class CachedTokens(BaseModel):
@@ -35,9 +32,14 @@ class Usage(BaseModel):
     prompt_tokens_details: CachedTokens
 
 
-def event(value: Any) -> Event:
-    """An event with JSON."""
-    return Event(_encode(value))
+class Answer(BaseModel):
+    """An answer, or several."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[dict[str, Any]]
+    usage: Usage
 
 
 def pieces(chunk: Chunk, form: dict[str, Any], nothing: dict[str, Any]) -> Iterator[Event]:
@@ -52,10 +54,10 @@ def pieces(chunk: Chunk, form: dict[str, Any], nothing: dict[str, Any]) -> Itera
     reason = choice["finish_reason"]
     if chunk.logprobs or any(choice[name] for name in nothing):
         choice["finish_reason"] = None
-        yield event(form)
+        yield Event.of(form)
     if reason is not None:
         end = {**choice, **nothing, "logprobs": None, "finish_reason": reason}
-        yield event({**form, "choices": [end]})
+        yield Event.of({**form, "choices": [end]})
 
 
 def envelope(call: Call, generation: Generation[Any, Any], prefix: str) -> dict[str, Any]:
@@ -117,10 +119,12 @@ def timings(completions: Sequence[Completion]) -> dict[str, Any]:
     }
 
 
-async def respond(call: Call, completions: Sequence[Completion | ChatCompletion], make: Any) -> Response:
-    """Sends an object that ``make()`` makes; beside the event loop if it has the logprobs of many tokens."""
+async def respond(
+    call: Call, completions: Sequence[Completion | ChatCompletion], make: Callable[[], dict[str, Any]]
+) -> Response:
+    """Sends an object that ``make()`` makes: beside the event loop if it has logprobs, or may repeat a long prompt."""
 
     def response() -> Response:
         return JSONResponse(make())
 
-    return await call.aside(response) if completions[0].logprobs is not None else response()
+    return await (call.prepared if completions[0].logprobs is None else call.aside)(response)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel
 from pydantic import Field as BodyField
 from starlette.responses import Response
 
 from pyggml import ChatChunk, ChatCompletion
 from pyggml.server.call import Call
 from pyggml.server.generation import Generation
-from pyggml.server.protocol import Endpoint, Event
+from pyggml.server.protocol import EVENTS, Endpoint, Event
 from pyggml.server.protocols.openai import legacy
-from pyggml.server.protocols.openai.answers import DONE, Usage, envelope, event, pieces, respond, timings, usage, whole
+from pyggml.server.protocols.openai.answers import DONE, Answer, envelope, pieces, respond, timings, usage, whole
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.protocols.openai.messages import in_our_form
 from pyggml.server.protocols.openai.requests import Generating, TokenLimit
@@ -118,15 +117,10 @@ class Chat(Generating):
         return max(1, self.top_logprobs or 0) if self.logprobs else 0
 
 
-class ChatAnswer(BaseModel):
-    """An answer, or several."""
+class ChatAnswer(Answer):
+    """An answer to a conversation, or several."""
 
-    id: str
     object: Literal["chat.completion"]
-    created: int
-    model: str
-    choices: list[Json]
-    usage: Usage
 
 
 async def chat(call: Call, body: Chat) -> Response:
@@ -156,7 +150,7 @@ async def _events(call: Call, generation: Generation[ChatChunk, ChatCompletion],
     for index in range(body.choices):
         form = ChatChunk("").to_dict("openai", index=index, **about) | no_usage
         form["choices"][0]["delta"] = {"role": "assistant", "content": ""}
-        yield event(form)
+        yield Event.of(form)
     async for index, chunk in generation:
         form = chunk.to_dict("openai", index=index, **about) | no_usage
         _adapt(form["choices"][0], "delta", chunk, body)
@@ -164,7 +158,7 @@ async def _events(call: Call, generation: Generation[ChatChunk, ChatCompletion],
             yield piece
     if body.wants_usage:
         done = generation.completions
-        yield event(form | {"choices": [], "usage": usage(done, body.choices), **timings(done)})
+        yield Event.of(form | {"choices": [], "usage": usage(done, body.choices), **timings(done)})
     yield DONE
 
 
@@ -196,6 +190,6 @@ def _name(tool: Any) -> Any:
 
 # The second is llama-server's, for clients whose address has no /v1.
 CHAT = tuple(
-    Endpoint("POST", path, chat, "Answer a conversation", Chat, ChatAnswer, events="text/event-stream")
+    Endpoint("POST", path, chat, "Answer a conversation", Chat, ChatAnswer, events=EVENTS)
     for path in ("/v1/chat/completions", "/chat/completions")
 )

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import BaseModel
 from pydantic import Field as BodyField
 from starlette.responses import Response
 
@@ -14,8 +13,8 @@ from pyggml import Chunk, Completion, TokenLogprobs
 from pyggml.server.call import Call
 from pyggml.server.generation import Generation
 from pyggml.server.models import Served
-from pyggml.server.protocol import Endpoint, Event
-from pyggml.server.protocols.openai.answers import DONE, Usage, envelope, event, pieces, respond, timings, usage, whole
+from pyggml.server.protocol import EVENTS, Endpoint, Event
+from pyggml.server.protocols.openai.answers import DONE, Answer, envelope, pieces, respond, timings, usage, whole
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.protocols.openai.requests import Generating
 
@@ -81,15 +80,10 @@ class Complete(Generating):
         }
 
 
-class CompletionAnswer(BaseModel):
+class CompletionAnswer(Answer):
     """The continuations."""
 
-    id: str
     object: Literal["text_completion"]
-    created: int
-    model: str
-    choices: list[Json]
-    usage: Usage
 
 
 async def complete(call: Call, body: Complete) -> Response:
@@ -130,7 +124,7 @@ async def _events(
     form: Json = {}
     if echoes is not None:
         for index in range(len(echoes) * body.choices):
-            yield event(Chunk(echoes[index // body.choices][0]).to_dict("openai", index=index, **about) | no_usage)
+            yield Event.of(Chunk(echoes[index // body.choices][0]).to_dict("openai", index=index, **about) | no_usage)
     lengths = [0] * len(generation)
     async for index, chunk in generation:
         form = chunk.to_dict("openai", index=index, **about) | no_usage
@@ -140,7 +134,7 @@ async def _events(
             yield piece
     if body.wants_usage:
         done = generation.completions
-        yield event(form | {"choices": [], "usage": usage(done, body.choices), **timings(done)})
+        yield Event.of(form | {"choices": [], "usage": usage(done, body.choices), **timings(done)})
     yield DONE
 
 
@@ -189,7 +183,5 @@ def _adapt(choice: Json, result: Completion | Chunk, body: Complete, length: int
 
 
 COMPLETIONS = (
-    Endpoint(
-        "POST", "/v1/completions", complete, "Continue texts", Complete, CompletionAnswer, events="text/event-stream"
-    ),
+    Endpoint("POST", "/v1/completions", complete, "Continue texts", Complete, CompletionAnswer, events=EVENTS),
 )

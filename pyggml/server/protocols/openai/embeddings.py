@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel
 from pydantic import Field as BodyField
 from starlette.responses import Response
 
-from pyggml.server.bodies import require_fitting
+from pyggml.server.bodies import Body, require_fitting
 from pyggml.server.call import Call
 from pyggml.server.long_answers import long_answer
 from pyggml.server.models import DEFAULT, Served
@@ -17,7 +17,6 @@ from pyggml.server.protocol import Endpoint
 from pyggml.server.protocols.openai.completions import Texts, as_list
 from pyggml.server.protocols.openai.errors import invalid
 from pyggml.server.protocols.openai.requests import ModelName
-from pyggml.server.sampling import Body
 from pyggml.server.vectors import Vectors, shortened
 
 
@@ -87,10 +86,11 @@ def _answer(served: Served, body: Embed, vectors: Vectors, n_tokens: int) -> Res
     return long_answer("data", data, object="list", model=served.name, usage=usage)
 
 
-def _encoded(vector: Vectors, form: str | None) -> Any:
+def _encoded(vector: Vectors, form: str | None) -> str | list[float]:
     if form == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-    return vector.tolist()
+    numbers: list[float] = vector.tolist()
+    return numbers
 
 
 EMBEDDINGS = (Endpoint("POST", "/v1/embeddings", embed, "Convert texts to vectors", Embed, Embeddings),)

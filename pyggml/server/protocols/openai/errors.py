@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -29,7 +28,7 @@ def error_body(failure: Failure) -> dict[str, Any]:
 
 def error_event(failure: Failure) -> Event:
     """The last event of a stream that fails: one without a name, in which OpenAI's client finds the error."""
-    return Event(json.dumps(error_body(failure), ensure_ascii=False, separators=(",", ":")))
+    return Event.of(error_body(failure))
 
 
 def unsupported(param: str, message: str) -> RequestError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import logging
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,13 +11,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AliasChoices, BeforeValidator, model_validator
 from pydantic import Field as BodyField
 
+from pyggml.server.bodies import Body
+from pyggml.server.logs import logger
 from pyggml.server.models import DEFAULT, Served
 from pyggml.server.protocols.openai.errors import invalid, unsupported
-from pyggml.server.sampling import Body, Sampling, given
+from pyggml.server.sampling import Sampling, given
 
 _ID = re.compile(r"-?[0-9]{1,20}")
-
-_logger = logging.getLogger("pyggml")
 
 # How alike two names are of which one is probably the other misspelled, as difflib measures it.
 _NEAR = 0.85
@@ -189,7 +188,7 @@ def _known(cls: type[Body]) -> frozenset[str]:
 def _warn_of(cls: type[Body], name: str) -> None:
     near = difflib.get_close_matches(name[:100], _known(cls), n=1, cutoff=_NEAR)
     if near:
-        _logger.warning("a request has a field %r, which is ignored: is %r meant?", name[:100], near[0])
+        logger.warning("a request has a field %r, which is ignored: is %r meant?", name[:100], near[0])
 
 
 def _first(*values: Any) -> Any:

@@ -8,14 +8,13 @@ from pydantic import BaseModel, model_validator
 from pydantic import Field as BodyField
 from starlette.responses import JSONResponse, Response
 
-from pyggml.server.bodies import require_fitting
+from pyggml.server.bodies import Body, require_fitting
 from pyggml.server.call import Call
 from pyggml.server.models import DEFAULT
 from pyggml.server.protocol import Endpoint
 from pyggml.server.protocols.openai.completions import MAX_TEXTS
 from pyggml.server.protocols.openai.embeddings import PromptUsage
 from pyggml.server.protocols.openai.requests import ModelName
-from pyggml.server.sampling import Body
 
 
 class Document(Body):
@@ -90,10 +89,12 @@ async def rerank(call: Call, body: Rerank) -> Response:
     n_tokens = sum(map(len, await call.aside(llm.rerank_ids, body.query, documents)))
     best = [(int(index), float(scores[index])) for index in (-scores).argsort(kind="stable")[: body.top_n]]
     if body.documents is None:
-        return JSONResponse([_as_hugging_face(index, score, documents, body) for index, score in best])
+        found = [_as_hugging_face(index, score, documents, body) for index, score in best]
+        return await call.prepared(JSONResponse, found)
     results = [_result(index, score, documents, body) for index, score in best]
     usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
-    return JSONResponse({"object": "list", "model": served.name, "results": results, "usage": usage})
+    answer = {"object": "list", "model": served.name, "results": results, "usage": usage}
+    return await call.prepared(JSONResponse, answer)
 
 
 def _result(index: int, score: float, documents: list[str], body: Rerank) -> dict[str, Any]:

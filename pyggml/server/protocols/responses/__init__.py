@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -13,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from pyggml import ChatChunk, ChatCompletion
 from pyggml.server.call import Call
 from pyggml.server.generation import Generation
-from pyggml.server.protocol import Endpoint, Event, Protocol
+from pyggml.server.protocol import EVENTS, Endpoint, Event, Protocol
 from pyggml.server.protocols.openai.errors import error_body
 from pyggml.server.protocols.responses.request import CreateResponse
 from pyggml.server.protocols.responses.writing import Writer, whole
@@ -37,44 +36,55 @@ async def create(call: Call, body: CreateResponse) -> Response:
     """Answers a conversation."""
     body.require_nothing_kept()
     served = await call.model(body.model)
-    generation = await call.chat(served, body.messages(), body.sampling, **body.chat_options)
+    messages = await call.prepared(body.messages)
+    generation = await call.chat(served, messages, body.sampling, **body.chat_options)
     writer = Writer(body, generation, call.id)
     if body.stream:
-        return call.events(_events(call, writer, generation))
-    (completion,) = await call.finish(generation)
-    *_, last = *writer.add(whole(completion)), *writer.end(completion, await _n_reasoning(generation))
+        begun = await call.prepared(_sent, writer.begin())
+        return call.events(_events(call, writer, generation, begun))
+    await call.finish(generation)
+    return await call.aside(_whole, writer, generation)
+
+
+def _whole(writer: Writer, generation: Generation[ChatChunk, ChatCompletion]) -> Response:
+    (completion,) = generation.completions
+    *_, last = *writer.add(whole(completion)), *writer.end(completion, _n_reasoning(generation))
     return JSONResponse(last["response"])
 
 
 async def _events(
-    call: Call, writer: Writer, generation: Generation[ChatChunk, ChatCompletion]
+    call: Call, writer: Writer, generation: Generation[ChatChunk, ChatCompletion], begun: list[Event]
 ) -> AsyncIterator[Event]:
-    for event in _sent(writer.begin()):
+    for event in begun:
         yield event
     try:
         async for _, chunk in generation:
             for event in _sent(writer.add(chunk)):
                 yield event
-        (completion,) = generation.completions
-        for event in _sent(writer.end(completion, await _n_reasoning(generation))):
+        for event in await asyncio.to_thread(_ended, writer, generation):
             yield event
     except Exception as error:
         for event in _sent([writer.failed(call.failed(error))]):
             yield event
 
 
-def _sent(events: Iterable[dict[str, Any]]) -> Iterable[Event]:
-    for event in events:
-        yield Event(json.dumps(event, ensure_ascii=False, separators=(",", ":")), event["type"])
+def _ended(writer: Writer, generation: Generation[ChatChunk, ChatCompletion]) -> list[Event]:
+    """The last events, which repeat the whole answer and what was asked."""
+    (completion,) = generation.completions
+    return _sent(writer.end(completion, _n_reasoning(generation)))
 
 
-async def _n_reasoning(generation: Generation[ChatChunk, ChatCompletion]) -> int:
+def _sent(events: Iterable[dict[str, Any]]) -> list[Event]:
+    return [Event.of(event, event["type"]) for event in events]
+
+
+def _n_reasoning(generation: Generation[ChatChunk, ChatCompletion]) -> int:
     """Number of tokens of an answer's reasoning."""
     (completion,) = generation.completions
     if not completion.message.reasoning_content:
         return 0
     tokenizer = generation.served.llm.tokenizer
-    return len(await asyncio.to_thread(tokenizer.encode, completion.message.reasoning_content, add_special=False))
+    return len(tokenizer.encode(completion.message.reasoning_content, add_special=False))
 
 
 _CREATE = Endpoint(
@@ -84,7 +94,7 @@ _CREATE = Endpoint(
     "Answer a conversation",
     body=CreateResponse,
     answer=ResponseObject,
-    events="text/event-stream",
+    events=EVENTS,
 )
 
 RESPONSES = Protocol("responses", (_CREATE,), error_body)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field as BodyField
 
+from pyggml.server.bodies import Body
 from pyggml.server.failures import Failure, RequestError
 from pyggml.server.models import DEFAULT
-from pyggml.server.sampling import Body, Sampling, given
+from pyggml.server.sampling import Sampling, given
 
 Item = dict[str, Any]
 
@@ -207,10 +208,10 @@ def _tool(place: int, tool: Item) -> Item:
     return {"type": "function", "function": function}
 
 
-def _tool_choice(choice: str | Item) -> Any:
+def _tool_choice(choice: str | Item) -> str | Item:
     if isinstance(choice, str):
         return choice
-    kind: Literal["function", "allowed_tools"] | Any = choice.get("type")
+    kind = choice.get("type")
     if kind == "function":
         return {"type": "function", "function": {"name": choice.get("name")}}
     raise _invalid(f"tool_choice has the type {kind!r}: name a function, or say auto, none or required", "tool_choice")
