@@ -305,8 +305,10 @@ def test_what_does_not_end_in_time_hears_of_it() -> None:
         assert "Traceback" not in process.log
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_second_signal_ends_it_at_once(number: int) -> None:
+    if signal.getsignal(number) is signal.SIG_IGN:
+        pytest.skip("the tests run under nohup, or in the background")
     with servers.ServerProcess(*WIDE) as process:
         thread = threading.Thread(target=lambda: _ignoring(httpx.HTTPError, lambda: streamed(process.url, **LONG)))
         thread.start()

@@ -9,7 +9,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import uvicorn
@@ -85,6 +86,20 @@ class Server(uvicorn.Server):
             signal.raise_signal(sig)
             os._exit(128 + sig)  # process 1, as in a container, outlives signals of its own
         self.told_by = sig
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Takes what a terminal sends when it is closed as well, unless nohup has it ignored."""
+        with super().capture_signals():
+            before = signal.getsignal(signal.SIGHUP)
+            if threading.current_thread() is not threading.main_thread() or before is signal.SIG_IGN:
+                yield
+                return
+            signal.signal(signal.SIGHUP, self.handle_exit)
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGHUP, before)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts to listen."""
