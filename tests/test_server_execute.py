@@ -60,6 +60,13 @@ def test_a_field_of_several_types_is_listed_once(url: str) -> None:
     assert "string, or: " in message
 
 
+@pytest.mark.parametrize("field", ["temperature", "max_tokens", "top_k", "seed"])
+def test_false_is_no_number(field: str, url: str) -> None:
+    answer = httpx.post(f"{url}/execute", json={"prompt": "Once", field: False})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["fields"][0]["field"] == field
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'"text"', b"\xff", b"null"])
 def test_what_is_no_json_object_is_refused(content: bytes, url: str) -> None:
     answer = httpx.post(f"{url}/execute", content=content)

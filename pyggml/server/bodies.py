@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import anyio
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
-from pydantic_core import CoreSchema
-from pydantic_core.core_schema import DictSchema
+from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core.core_schema import DictSchema, no_info_before_validator_function
 from starlette.requests import ClientDisconnect, Request
 
 from pyggml.server.failures import ClientGone, Failure, RequestError
@@ -33,20 +33,38 @@ _FAIL_FAST = {
 }
 
 
-def _bound(schema: object) -> None:
-    """Bounds every list and mapping in a schema that says nothing itself."""
+def _not_a_bool(value: Any) -> Any:
+    """Refuses what pydantic would read as 0 or 1."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("number_type", "Input should be a number, not true or false")
+    return value
+
+
+_NOT_A_BOOL = {"type": "no-info", "function": _not_a_bool}
+
+
+def _bound(schema: Any) -> None:
+    """Bounds every list and mapping in a schema that says nothing itself, and has numbers refuse true and false."""
     if isinstance(schema, list | tuple):
         for each in schema:
             _bound(each)
-    if not isinstance(schema, dict):
+    if not isinstance(schema, dict) or schema.get("function") == _NOT_A_BOOL:
+        return
+    if schema.get("type") in ("int", "float"):
+        number = dict(schema)
+        schema.clear()
+        schema.update(no_info_before_validator_function(_not_a_bool, number))
         return
     if schema.get("type") in ("list", "dict"):
         is_ids = schema.get("items_schema", {}).get("type") == "int"
+        if is_ids:
+            schema["items_schema"]["strict"] = True  # checked without Python, which a million ids would keep busy
         schema.setdefault("max_length", _MAX_IDS if is_ids else _MAX_ITEMS)
         # A description of each of a million wrong items would take gigabytes.
         schema.update(_FAIL_FAST[schema["type"]])
-    for each in schema.values():
-        _bound(each)
+    for name, each in schema.items():
+        if not (name == "items_schema" and isinstance(each, dict) and each.get("strict")):
+            _bound(each)
 
 
 class Body(BaseModel):
