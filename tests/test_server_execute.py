@@ -60,9 +60,19 @@ def test_a_field_of_several_types_is_listed_once(url: str) -> None:
     assert "string, or: " in message
 
 
-@pytest.mark.parametrize("field", ["temperature", "max_tokens", "top_k", "seed"])
-def test_false_is_no_number(field: str, url: str) -> None:
-    answer = httpx.post(f"{url}/execute", json={"prompt": "Once", field: False})
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", False),
+        ("max_tokens", True),
+        ("top_k", "5"),
+        ("seed", "x"),
+        ("ignore_eos", 1),
+        ("ignore_eos", "yes"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(field: str, value: object, url: str) -> None:
+    answer = httpx.post(f"{url}/execute", json={"prompt": "Once", field: value})
     assert answer.status_code == 400
     assert answer.json()["error"]["fields"][0]["field"] == field
 

@@ -33,28 +33,37 @@ _FAIL_FAST = {
 }
 
 
-def _not_a_bool(value: Any) -> Any:
-    """Refuses what pydantic would read as 0 or 1."""
-    if isinstance(value, bool):
-        raise PydanticCustomError("number_type", "Input should be a number, not true or false")
+def _integer(value: Any) -> Any:
+    """Refuses what pydantic would read as an integer: true, false and texts."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
     return value
 
 
-_NOT_A_BOOL = {"type": "no-info", "function": _not_a_bool}
+def _number(value: Any) -> Any:
+    """The same for numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PydanticCustomError("float_type", "Input should be a valid number")
+    return value
+
+
+_CHECKS = {"int": _integer, "float": _number}
 
 
 def _bound(schema: Any) -> None:
-    """Bounds every list and mapping in a schema that says nothing itself, and has numbers refuse true and false."""
+    """Bounds every list and mapping in a schema that says nothing itself, and has numbers and bools be just that."""
     if isinstance(schema, list | tuple):
         for each in schema:
             _bound(each)
-    if not isinstance(schema, dict) or schema.get("function") == _NOT_A_BOOL:
+    if not isinstance(schema, dict) or _is_checked(schema):
         return
-    if schema.get("type") in ("int", "float"):
+    if schema.get("type") in (*_CHECKS,):  # it may be a field of that name
         number = dict(schema)
         schema.clear()
-        schema.update(no_info_before_validator_function(_not_a_bool, number))
+        schema.update(no_info_before_validator_function(_CHECKS[number["type"]], number))
         return
+    if schema.get("type") == "bool":
+        schema["strict"] = True
     if schema.get("type") in ("list", "dict"):
         is_ids = schema.get("items_schema", {}).get("type") == "int"
         if is_ids:
@@ -63,8 +72,13 @@ def _bound(schema: Any) -> None:
         # A description of each of a million wrong items would take gigabytes.
         schema.update(_FAIL_FAST[schema["type"]])
     for name, each in schema.items():
-        if not (name == "items_schema" and isinstance(each, dict) and each.get("strict")):
-            _bound(each)
+        if name != "keys_schema" and not (name == "items_schema" and isinstance(each, dict) and each.get("strict")):
+            _bound(each)  # keys are texts in JSON, whatever they stand for
+
+
+def _is_checked(schema: dict[str, Any]) -> bool:
+    """Whether it is a number's that has its check."""
+    return schema.get("type") == "function-before" and schema["function"].get("function") in _CHECKS.values()
 
 
 class Body(BaseModel):
