@@ -13,6 +13,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from pydantic_core.core_schema import DictSchema, no_info_before_validator_function
 from starlette.requests import ClientDisconnect, Request
 
+from pyggml.server import failures
 from pyggml.server.failures import ClientGone, Failure, RequestError
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -170,7 +171,7 @@ def require_fitting(n_ctx: int, texts: Iterable[object]) -> None:
     longest = max((len(text) for text in texts if isinstance(text, str)), default=0)
     if longest > n_ctx * _MAX_TOKEN_CHARS:
         message = f"the text has {longest} characters, which the {n_ctx} tokens of the context cannot hold: shorten it"
-        raise RequestError(Failure(400, "invalid", message, "context_length_exceeded"))
+        raise failures.invalid(message, code="context_length_exceeded")
 
 
 def require_reasonable(n_ctx: int, prompts: Iterable[object], options: Mapping[str, Any]) -> None:
@@ -190,4 +191,4 @@ def require_reasonable(n_ctx: int, prompts: Iterable[object], options: Mapping[s
         size = len(value) if isinstance(value, str) else len(json.dumps(value, default=str))
         if size > _MAX_GRAMMAR_CHARS:
             message = f"{name} has {size} characters, and may have {_MAX_GRAMMAR_CHARS} in one request: make it smaller"
-            raise RequestError(Failure(400, "invalid", message, "grammar_too_large", name))
+            raise failures.invalid(message, name, "grammar_too_large")

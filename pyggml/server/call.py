@@ -25,6 +25,7 @@ from pyggml import (
     Message,
     QueueFullError,
 )
+from pyggml.server import failures
 from pyggml.server.admission import queue_full
 from pyggml.server.bodies import read_body, require_reasonable
 from pyggml.server.failures import STOPPING, ClientGone, Failure, RequestError, failure_of, without_folders
@@ -308,7 +309,7 @@ class Call:
     def _require_at_most(self, what: str, number: int, limit: int) -> None:
         if number > limit:
             message = f"{number} {what} are more than the {limit} that this server allows in one request"
-            raise RequestError(Failure(400, "invalid", message, f"too_many_{what}"))
+            raise failures.invalid(message, code=f"too_many_{what}")
 
     def _max_choices(self, served: Served) -> int:
         """How many answers a request may ask for: no more than the queue can ever hold."""

@@ -91,6 +91,18 @@ _KINDS: tuple[tuple[type[BaseException], int, str, str], ...] = (
     (pyggml.TokenizerError, 400, "invalid", "tokenizer"),
 )
 
+
+def invalid(message: str, param: str = "", code: str = "invalid_value") -> RequestError:
+    """What is raised for a request that asks for what cannot be.
+
+    Args:
+        message: what is wrong, and the way out.
+        param: the field that is wrong; "" if none or several.
+        code: a word for programs.
+    """
+    return RequestError(Failure(400, "invalid", message, code, param))
+
+
 #: Seconds after which a full queue may have room.
 RETRY_AFTER_S = 1
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from starlette.responses import Response
+
+from pyggml.server.protocol import as_json
 
 T = TypeVar("T")
 
@@ -24,10 +25,10 @@ def long_answer(name: str, slices: Iterable[list[Any]], **others: Any) -> Respon
         slices: the parts of the list, each of which is made and written within a few milliseconds.
         **others: what else is in the object.
     """
-    parts = b",".join(_dumped(each)[1:-1] for each in slices if each)
-    rest = _dumped(others)[1:]
+    parts = b",".join(as_json(each).encode()[1:-1] for each in slices if each)
+    rest = as_json(others).encode()[1:]
     return Response(
-        b"{%b:[%b]%b%b" % (_dumped(name), parts, b"," if others else b"", rest), media_type="application/json"
+        b"{%b:[%b]%b%b" % (as_json(name).encode(), parts, b"," if others else b"", rest), media_type="application/json"
     )
 
 
@@ -35,7 +36,3 @@ def sliced(items: list[T]) -> Iterator[list[T]]:
     """The items of a long list, a slice at a time."""
     for start in range(0, len(items), _SLICE):
         yield items[start : start + _SLICE]
-
-
-def _dumped(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

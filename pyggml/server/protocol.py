@@ -20,8 +20,8 @@ Handler = Callable[["Call", Any], Awaitable[Response]]
 #: The content types of answers in pieces: server-sent events, and JSON values, a line each.
 EVENTS, LINES = "text/event-stream", "application/x-ndjson"
 
-#: A JSON value in one line.
-as_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+#: A JSON value in one line. JSON has no infinity and no NaN: whoever has one says how it is written.
+as_json: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True)

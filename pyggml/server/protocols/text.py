@@ -12,9 +12,9 @@ from starlette.responses import JSONResponse, Response
 import pyggml
 from pyggml import SamplingParams, Vocab
 from pyggml.options import fields_of
+from pyggml.server import failures
 from pyggml.server.bodies import Body
 from pyggml.server.call import Call
-from pyggml.server.failures import Failure, RequestError
 from pyggml.server.long_answers import long_answer, sliced
 from pyggml.server.models import DEFAULT
 from pyggml.server.protocol import Endpoint, Protocol
@@ -157,7 +157,7 @@ async def apply_template(call: Call, body: ApplyTemplate) -> Response:
     variables = body.chat_template_kwargs or {}
     if taken := sorted(_NO_VARIABLES & variables.keys()):
         message = f"{taken[0]!r} is no variable of a template"
-        raise RequestError(Failure(400, "invalid", message, "", "chat_template_kwargs"))
+        raise failures.invalid(message, "chat_template_kwargs")
 
     def rendered() -> Response:
         prompt = llm.apply_chat_template(body.messages, body.tools, body.add_generation_prompt, **variables)

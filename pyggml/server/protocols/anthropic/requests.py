@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from pyggml.server import failures
 from pyggml.server.bodies import Body
-from pyggml.server.failures import Failure, RequestError
 from pyggml.server.sampling import Sampling, given
 
 
@@ -150,10 +150,10 @@ class Conversation(Sampling):
         """
         if self.thread is not None:  # by this code the client's tool runner knows that it has to send everything
             message = "threads are not supported, since nothing is kept: send the whole conversation"
-            raise RequestError(Failure(400, "invalid", message, "thread_unsupported_request", "thread"))
+            raise failures.invalid(message, "thread", "thread_unsupported_request")
         if self.mcp_servers:
             message = "mcp_servers are not supported: call their tools yourself, as tools of your own"
-            raise RequestError(Failure(400, "invalid", message, "unsupported_value", "mcp_servers"))
+            raise failures.invalid(message, "mcp_servers", "unsupported_value")
 
     @property
     def json_schema(self) -> dict[str, Any] | None:

@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from pyggml.server import failures
 from pyggml.server.bodies import Body
-from pyggml.server.failures import Failure, RequestError
+from pyggml.server.failures import RequestError
 from pyggml.server.sampling import Sampling, given
 
 Json = dict[str, Any]
@@ -233,7 +234,7 @@ _NOT_HERE = {
 
 def refused(param: str, instead: str) -> RequestError:
     """A field that cannot be used, and what to do instead."""
-    return RequestError(Failure(400, "invalid", f"{param}: {instead}", "unsupported_value", param))
+    return failures.invalid(f"{param}: {instead}", param, "unsupported_value")
 
 
 def _call(call: Call) -> Json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from pyggml.server import failures
 from pyggml.server.failures import Failure, RequestError
 from pyggml.server.protocol import Event
 
@@ -33,12 +34,12 @@ def error_event(failure: Failure) -> Event:
 
 def unsupported(param: str, message: str) -> RequestError:
     """What is raised for a field that would change the answer, and cannot be kept."""
-    return RequestError(Failure(400, "invalid", f"{param}: {message}", "unsupported_parameter", param))
+    return failures.invalid(f"{param}: {message}", param, "unsupported_parameter")
 
 
 def invalid(param: str, message: str) -> RequestError:
     """What is raised for a field that contradicts another."""
-    return RequestError(Failure(400, "invalid", f"{param}: {message}", "invalid_value", param))
+    return failures.invalid(f"{param}: {message}", param)
 
 
 def _place(message: str) -> str | None:

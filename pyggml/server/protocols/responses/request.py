@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import Field as BodyField
 
+from pyggml.server import failures
 from pyggml.server.bodies import Body
-from pyggml.server.failures import Failure, RequestError
+from pyggml.server.failures import RequestError
 from pyggml.server.models import DEFAULT
 from pyggml.server.sampling import Sampling, given
 
@@ -218,4 +219,4 @@ def _tool_choice(choice: str | Item) -> str | Item:
 
 
 def _invalid(message: str, param: str) -> RequestError:
-    return RequestError(Failure(400, "invalid", message, "unsupported_value", param))
+    return failures.invalid(message, param, "unsupported_value")
