@@ -18,6 +18,7 @@ import pyggml
 from pyggml.model import Model
 
 if TYPE_CHECKING:
+    from browser import Visit
     from playwright.sync_api import Browser
 
 # A shell that runs this in the background has it ignore Ctrl-C, and nohup has it ignore the end of the terminal. What
@@ -70,6 +71,26 @@ def browser() -> Iterator[Browser]:
 
     with browser.chromium() as chromium:
         yield chromium
+
+
+@pytest.fixture(scope="module")
+def page_url() -> Iterator[str]:
+    """A server whose page may be visited."""
+    import browser
+    import servers
+
+    app = pyggml.server.create_app(pyggml.server.Settings(load=browser.LOAD))
+    with servers.serving(app) as url:
+        yield url
+
+
+@pytest.fixture
+def visit(browser: Browser, page_url: str) -> Iterator[Visit]:
+    """A visit to it."""
+    import browser as chromium
+
+    with chromium.visit(browser, page_url) as visit:
+        yield visit
 
 
 @pytest.fixture(scope="session")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 import numpy as np
 import openai
 import pytest
 import servers
+from answer_forms import GetWeather, Pet
 from openai import AsyncOpenAI, OpenAI
-from pydantic import BaseModel
 
 from pyggml.server import Settings, create_app
 
@@ -22,19 +22,6 @@ STORY: Any = [{"role": "user", "content": "Tell me a story."}]
 SAID = "The sky is blue."
 # Lets a small model come to the point in JSON, instead of writing spaces.
 EAGER: Any = {"max_tokens": 200, "extra_body": {"logit_bias": {'"': 20, "}": 8}}}
-
-
-class Pet(BaseModel):
-    """A pet."""
-
-    kind: Literal["cat", "dog"]
-    tame: bool
-
-
-class GetWeather(BaseModel):
-    """Tells the weather."""
-
-    city: Literal["Rome", "Oslo"]
 
 
 @pytest.fixture(scope="module")

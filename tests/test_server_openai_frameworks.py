@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 import instructor
 import numpy as np
 import pytest
 import servers
+from answer_forms import GetWeather, Pet
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from openai import AsyncOpenAI, OpenAI
-from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput, ToolOutput
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -23,19 +23,6 @@ QUESTION = "What colour is the sky?"
 SAID = "The sky is blue."
 # Lets a small model come to the point in JSON, instead of writing spaces.
 EAGER: Any = {"logit_bias": {'"': 20, "}": 8}}
-
-
-class Pet(BaseModel):
-    """A pet."""
-
-    kind: Literal["cat", "dog"]
-    tame: bool
-
-
-class GetWeather(BaseModel):
-    """Tells the weather."""
-
-    city: Literal["Rome", "Oslo"]
 
 
 @pytest.fixture(scope="module")

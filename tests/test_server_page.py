@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ import browser as chromium
 import httpx
 import pytest
 import servers
-from browser import ENDLESS, LOAD, forced
+from browser import ENDLESS, forced
 from playwright.sync_api import expect
 
 import pyggml.server
@@ -49,18 +48,6 @@ Some <b>bold</b> <script>alert(1)</script> text & &lt;more&gt;, **strong** `code
 <script>alert(9)</script>
 ```
 """
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with servers.serving(pyggml.server.create_app(Settings(load=LOAD))) as url:
-        yield url
-
-
-@pytest.fixture
-def visit(browser: Browser, url: str) -> Iterator[Visit]:
-    with chromium.visit(browser, url) as visit:
-        yield visit
 
 
 def test_a_conversation_of_two_turns_streams(visit: Visit) -> None:
@@ -365,10 +352,10 @@ def test_reasoning_is_folded(thinking_path: Path, browser: Browser) -> None:
 
 
 @pytest.mark.slow
-def test_two_tabs_see_the_same(browser: Browser, url: str) -> None:
-    with chromium.visit(browser, url) as visit:
+def test_two_tabs_see_the_same(browser: Browser, page_url: str) -> None:
+    with chromium.visit(browser, page_url) as visit:
         other = visit.page.context.new_page()
-        other.goto(url)
+        other.goto(page_url)
         visit.set(max_tokens=5)
         shown = visit.ask("Hello from the other tab")
         other.click("#list >> text=Hello from the other tab")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import signal
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import browser as chromium
@@ -20,18 +19,6 @@ from pyggml.server import Settings
 if TYPE_CHECKING:
     from browser import Visit
     from playwright.sync_api import Browser
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with servers.serving(pyggml.server.create_app(Settings(load=LOAD))) as url:
-        yield url
-
-
-@pytest.fixture
-def visit(browser: Browser, url: str) -> Iterator[Visit]:
-    with chromium.visit(browser, url) as visit:
-        yield visit
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import browser as chromium
@@ -41,22 +41,10 @@ WIDE = f"""{"word" * 200} https://example.com/{"path" * 50}
 """
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with servers.serving(pyggml.server.create_app(Settings(load=LOAD))) as url:
-        yield url
-
-
-@pytest.fixture
-def visit(browser: Browser, url: str) -> Iterator[Visit]:
-    with chromium.visit(browser, url) as visit:
-        yield visit
-
-
 @pytest.mark.parametrize("width", [320, pytest.param(390, marks=pytest.mark.slow)])
-def test_it_fits_on_a_phone(width: int, browser: Browser, url: str) -> None:
+def test_it_fits_on_a_phone(width: int, browser: Browser, page_url: str) -> None:
     size = {"width": width, "height": 640}
-    with chromium.visit(browser, url, viewport=size, has_touch=True, is_mobile=True) as visit:
+    with chromium.visit(browser, page_url, viewport=size, has_touch=True, is_mobile=True) as visit:
         visit.set(more=forced(WIDE))
         visit.ask("Write something wide: " + "wide" * 100)
         for view in ("#to-metrics", "#to-chat"):
@@ -76,12 +64,12 @@ def test_it_fits_on_a_phone(width: int, browser: Browser, url: str) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_dark_or_light_as_one_likes(browser: Browser, url: str) -> None:
+def test_it_is_dark_or_light_as_one_likes(browser: Browser, page_url: str) -> None:
     def lightness(page: Page) -> int:
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         return sum(map(int, re.findall(r"\d+", colour)[:3])) // 3
 
-    with chromium.visit(browser, url, color_scheme="dark") as visit:
+    with chromium.visit(browser, page_url, color_scheme="dark") as visit:
         assert lightness(visit.page) < 60
         visit.page.emulate_media(color_scheme="light")
         assert lightness(visit.page) > 200
@@ -92,12 +80,12 @@ def test_it_is_dark_or_light_as_one_likes(browser: Browser, url: str) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_moves_for_those_who_want_no_motion(browser: Browser, url: str) -> None:
+def test_nothing_moves_for_those_who_want_no_motion(browser: Browser, page_url: str) -> None:
     body = {"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "stream": True}
     for motion, moving in (("reduce", 0), ("no-preference", 1)):
         with (
-            chromium.visit(browser, url, reduced_motion=motion) as visit,
-            httpx.stream("POST", f"{url}/v1/chat/completions", json=body),
+            chromium.visit(browser, page_url, reduced_motion=motion) as visit,
+            httpx.stream("POST", f"{page_url}/v1/chat/completions", json=body),
         ):
             visit.say("Hello")
             visit.page.wait_for_selector(".answer.waiting")
@@ -173,8 +161,8 @@ def test_metrics_are_read_as_prometheus_reads_them(visit: Visit) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["> " * 5000, "[" * 5000, "**a" * 3000, "- " * 3000, "`" * 4001 + "\n" + "|a" * 3000])
-def test_text_that_is_hard_to_read_neither_hangs_nor_vanishes(text: str, browser: Browser, url: str) -> None:
-    with chromium.visit(browser, url) as visit:
+def test_text_that_is_hard_to_read_neither_hangs_nor_vanishes(text: str, browser: Browser, page_url: str) -> None:
+    with chromium.visit(browser, page_url) as visit:
         shown = visit.page.evaluate(
             """async (text) => {
                 const { MarkdownView } = await import("./static/markdown.js");
