@@ -107,13 +107,13 @@ def test_the_counters_are_what_was_done(url: str) -> None:
         expected = sum(end["reason"] == reason for end in ends)
         assert found.sum("pyggml_generations_total", model=model, finish_reason=reason) == expected
 
-    timings = [end["timings"] for end in ends]
-    assert found.sum("pyggml_time_to_first_token_seconds_count") == 5
-    assert found.sum("pyggml_time_to_first_token_seconds_sum") >= sum(each["ttft_s"] for each in timings)
+    started = [end["timings"] for end in ends if end["generated_tokens"]]  # a cancel may come before the first token
+    assert found.sum("pyggml_time_to_first_token_seconds_count") == len(started) >= 3
+    assert found.sum("pyggml_time_to_first_token_seconds_sum") >= sum(each["ttft_s"] for each in started)
     for name, part in (("queue_wait", "queue_s"), ("prefill", "prefill_s"), ("inter_token_latency", "itl_s")):
-        expected = sum(each[part] for each in timings)
+        expected = sum(each[part] for each in started)
         assert math.isclose(found.sum(f"pyggml_{name}_seconds_sum"), expected, rel_tol=1e-6)
-    speeds = sum(each["tokens_per_s"] for each in timings)
+    speeds = sum(each["tokens_per_s"] for each in started)
     assert math.isclose(found.sum("pyggml_tokens_per_second_sum"), speeds, rel_tol=1e-6)
 
 
