@@ -4,6 +4,8 @@
 
 namespace {
 
+using pyg::Complaint;
+
 bool says(const std::string & words, const char * phrase) { return words.find(phrase) != std::string::npos; }
 
 // The text between `before` and `after`; "" when either is missing.
@@ -32,31 +34,55 @@ std::vector<int64_t> sizes_after(const std::string & words, const char * before)
     return sizes;
 }
 
+Complaint of_kind(Complaint::Kind kind, const std::string & tensor = "") {
+    Complaint complaint;
+    complaint.kind   = kind;
+    complaint.tensor = tensor;
+    return complaint;
+}
+
+// CUDA and the engine itself; then the names of Vulkan's results.
+bool says_no_memory(const std::string & words) {
+    return says(words, "out of memory") || says(words, "unable to allocate") || says(words, "failed to allocate") ||
+           says(words, "ErrorOutOfDeviceMemory") || says(words, "ErrorOutOfHostMemory");
+}
+
+Complaint no_memory(const std::string & words) {
+    Complaint                  complaint = of_kind(Complaint::NO_MEMORY);
+    const std::vector<int64_t> n_bytes   = sizes_after(words, " buffer of size ");
+    if (!n_bytes.empty()) {
+        complaint.buffer_type = text_between(words, ": failed to allocate ", " buffer of size ");
+        complaint.n_bytes     = static_cast<uint64_t>(n_bytes.front());
+    }
+    return complaint;
+}
+
 }  // namespace
 
 namespace pyg {
 
 Complaint understood(const std::string & words) {
     if (says(words, "unknown model architecture")) {
-        return {Complaint::UNKNOWN_ARCHITECTURE, "", {}, {}};
+        return of_kind(Complaint::UNKNOWN_ARCHITECTURE);
     }
     std::string tensor = text_between(words, "tensor '", "' has wrong shape; expected");
     if (!tensor.empty()) {
-        return {Complaint::TENSOR_SHAPE, tensor, sizes_after(words, "; expected "), sizes_after(words, ", got ")};
+        return {Complaint::TENSOR_SHAPE,      tensor, sizes_after(words, "; expected "),
+                sizes_after(words, ", got "), "",     0};
     }
     tensor = text_between(words, "tensor '", "' not found");
     if (tensor.empty()) {
         tensor = text_between(words, "missing tensor '", "'");
     }
     if (!tensor.empty()) {
-        return {Complaint::TENSOR_MISSING, tensor, {}, {}};
+        return of_kind(Complaint::TENSOR_MISSING, tensor);
     }
     if (says(words, "wrong number of tensors")) {
-        return {Complaint::TENSORS_LEFT_OVER, "", {}, {}};
+        return of_kind(Complaint::TENSORS_LEFT_OVER);
     }
-    const bool no_memory =
-        says(words, "out of memory") || says(words, "unable to allocate") || says(words, "failed to allocate");
-    return {no_memory ? Complaint::NO_MEMORY : Complaint::OTHER, "", {}, {}};
+    return says_no_memory(words) ? no_memory(words) : Complaint{};
 }
+
+bool is_about_scratch(const std::string & words) { return says(words, "failed to allocate compute "); }
 
 }  // namespace pyg

@@ -14,8 +14,13 @@ struct Complaint {
     Kind                 kind = OTHER;
     std::string          tensor;           // with TENSOR_MISSING and TENSOR_SHAPE
     std::vector<int64_t> expected, found;  // with TENSOR_SHAPE: sizes, innermost first
+    std::string          buffer_type;      // with NO_MEMORY: the memory that was full, and what was asked of it;
+    uint64_t             n_bytes = 0;      // "" and 0 where upstream does not say
 };
 
 Complaint understood(const std::string & words);
+
+// Whether upstream could not make the scratch buffers of a context, as it does before it computes anything.
+bool is_about_scratch(const std::string & words);
 
 }  // namespace pyg

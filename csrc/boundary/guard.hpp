@@ -30,8 +30,10 @@ struct Failure {
 // What the abort callback throws. Deliberately not a std::exception: upstream catches those in places where it would
 // mistake a failed assert for an ordinary failure.
 struct EngineAbort {
-    std::string message;
+    std::string message;  // after what the engine said before it gave up: CUDA's reason is only there
 };
+
+Failure failure_of(const EngineAbort & abort);
 
 [[gnu::format(printf, 2, 3)]] Failure fail(pyg_code code, const char * format, ...);
 
@@ -85,7 +87,7 @@ pyg_status guard(pyg_error * err, Body && body) noexcept {
     } catch (const Failure & failure) {
         return report(err, failure);
     } catch (const EngineAbort & abort) {
-        return report(err, {PYG_ERR_ENGINE, "a check inside the engine failed: " + abort.message});
+        return report(err, failure_of(abort));
     } catch (const std::bad_alloc &) {
         return report(err, {PYG_ERR_OUT_OF_MEMORY, "an allocation failed"});
     } catch (const std::exception & e) {

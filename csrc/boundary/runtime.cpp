@@ -1,4 +1,5 @@
 // Process-wide state: start-up, guards, handles, forks.
+#include "boundary/engine_words.hpp"
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
 #include "ggml-backend.h"
@@ -22,7 +23,8 @@ thread_local pyg::GuardScope * t_guard = nullptr;
 
 void on_engine_abort(const char * message) {
     if (pyg::guarded()) {
-        throw pyg::EngineAbort{message};
+        const std::string words = pyg::engine_words();
+        throw pyg::EngineAbort{words.empty() ? message : words + "; " + message};
     }
     std::fprintf(stderr, "pyggml: a check inside the engine failed on one of its own threads: %s\n", message);
 }
@@ -83,6 +85,12 @@ Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, ui
     failure.required_bytes  = required_bytes;
     failure.available_bytes = available_bytes;
     return failure;
+}
+
+Failure failure_of(const EngineAbort & abort) {
+    const bool no_memory = understood(abort.message).kind == Complaint::NO_MEMORY;
+    return fail(no_memory ? PYG_ERR_OUT_OF_MEMORY : PYG_ERR_ENGINE, "a check inside the engine failed: %s",
+                abort.message.c_str());
 }
 
 void install_runtime() {

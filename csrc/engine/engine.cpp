@@ -40,13 +40,13 @@ Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & opti
     : model_(context->model), context_(std::move(context)),
       n_ctx_(std::min(options.n_ctx, static_cast<uint32_t>(n_positions(*model_)))), n_vocab_(model_->n_vocab()),
       n_parallel_(llama_n_seq_max(context_->raw)), max_queue_(options.max_queue),
-      is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), cache_(*context_),
+      is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), places_(places_of(*context_)), cache_(*context_),
       scheduler_(limits_of(*context_, options), cache_) {
     stats_.n_parallel      = static_cast<int32_t>(n_parallel_);
     stats_.n_threads       = llama_n_threads(context_->raw);
     stats_.n_threads_batch = llama_n_threads_batch(context_->raw);
     stats_.n_cells         = scheduler_.n_cells();
-    if (options.adapt_threads) {
+    if (options.adapt_threads && !places_.all_on_devices) {
         tuner_.emplace(pyg_cpu_count());
     }
     const SignalsBlocked signals_go_to_the_callers_threads;

@@ -8,6 +8,7 @@
 #include "engine/context_cache.hpp"
 #include "engine/request.hpp"
 #include "engine/thread_tuner.hpp"
+#include "objects/compute.hpp"
 
 #include <thread>
 #include <utility>
@@ -90,12 +91,13 @@ class Engine {
     const uint32_t               n_parallel_;
     const uint32_t               max_queue_;
     const bool                   is_reproducible_;
+    const Places                 places_;
     ContextCache                 cache_;
 
     // The thread's own.
     BatchArrays                batch_;
     Step                       step_;
-    std::optional<ThreadTuner> tuner_;                         // none if the caller chose the number
+    std::optional<ThreadTuner> tuner_;  // none if the caller chose the number, or devices compute everything
     int32_t                    n_threads_          = 0;        // last set; 0: not yet
     const Request *            watched_            = nullptr;  // cancelling it interrupts its step
     bool                       interrupted_before_ = false;

@@ -15,10 +15,6 @@ constexpr double   PIECE_BESIDE_S = 0.1;
 constexpr double   PIECE_ALONE_S  = 0.5;
 constexpr uint32_t PIECE_MIN      = 64;
 
-// What llama_decode returns.
-constexpr int32_t DECODE_NO_ROOM = 1;
-constexpr int32_t DECODE_ABORTED = 2;
-
 double seconds_since(pyg::Clock::time_point start) {
     return std::chrono::duration<double>(pyg::Clock::now() - start).count();
 }
@@ -59,22 +55,24 @@ llama_batch BatchArrays::of(const Step & step) {
             outputs_.data()};
 }
 
-// How many prompt tokens take about `seconds`.
+// How many prompt tokens take about `seconds`. Until that is known, few if the step could not be interrupted.
 uint32_t Engine::prompt_piece(double seconds) const {
     const uint32_t n_ubatch = llama_n_ubatch(context_->raw);
     if (s_per_prompt_token_ == 0) {
-        return n_ubatch;
+        return places_.any_on_device ? std::min(PIECE_MIN, n_ubatch) : n_ubatch;
     }
     const double n = std::min(seconds / s_per_prompt_token_, 1e6);
     return std::max(static_cast<uint32_t>(n), std::min(PIECE_MIN, n_ubatch));
 }
 
 // How many prompt tokens a step may compute beside streaming requests, and when none streams. The latter has a limit
-// too, because new requests have to wait for the step, and so may a cancel, which ggml sees only between two nodes of a
-// graph. The bit-reproducible mode must not depend on timing.
+// too, because new requests have to wait for the step, and so may a cancel: the CPU sees it between two nodes of a
+// graph, a device not before the end of a micro-batch. The bit-reproducible mode must not depend on timing.
 std::pair<uint32_t, uint32_t> Engine::prompt_pieces() const {
-    const uint32_t alone = is_reproducible_ ? UINT32_MAX : prompt_piece(PIECE_ALONE_S);
-    return {std::min(prompt_piece(PIECE_BESIDE_S), llama_n_ubatch(context_->raw)), alone};
+    const uint32_t n_ubatch = llama_n_ubatch(context_->raw);
+    const uint32_t most     = places_.any_on_device && !places_.pipelined ? n_ubatch : UINT32_MAX;
+    const uint32_t alone    = is_reproducible_ ? most : std::min(prompt_piece(PIECE_ALONE_S), most);
+    return {std::min(prompt_piece(PIECE_BESIDE_S), n_ubatch), alone};
 }
 
 // One forward pass, finished when it returns.
@@ -85,24 +83,26 @@ Engine::Outcome Engine::compute(const Step & step) {
     LogHeld       words;
     const auto    start     = Clock::now();
     const double  own_start = processor_seconds();
-    const int32_t result    = llama_decode(context_->raw, batch);
-    llama_synchronize(context_->raw);
-    const double seconds = seconds_since(start);
-    interrupted_before_  = result == DECODE_ABORTED;
-    if (tuner_ && result == 0) {
-        tuner_->measured(step.n_tokens, seconds, processor_seconds() - own_start);
+    const int32_t answer    = pyg::compute(*context_, batch, llama_decode);
+    const double  seconds   = seconds_since(start);
+    interrupted_before_     = answer == ABORTED;
+    if (tuner_ && answer == COMPUTED) {
+        // A thread that waits for a device has no processor time, and lacks no core.
+        const double own = places_.any_on_device ? seconds : processor_seconds() - own_start;
+        tuner_->measured(step.n_tokens, seconds, own);
     } else if (tuner_) {
         tuner_->abandoned();
     }
-    if (result == DECODE_ABORTED) {
+    switch (answer) {
+    case COMPUTED:
+        break;
+    case ABORTED:
         words.drop();  // they call it an error, but it was requested
         return Outcome::INTERRUPTED;
-    }
-    if (result == DECODE_NO_ROOM) {
+    case NO_ROOM:
         return Outcome::NO_ROOM;
-    }
-    if (result != 0) {
-        throw fail(PYG_ERR_ENGINE, "the engine could not decode (status %d): %s", result, engine_words().c_str());
+    default:
+        throw compute_failure(answer);
     }
     count(step, seconds);
     scheduler_.computed(step);

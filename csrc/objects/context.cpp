@@ -4,6 +4,7 @@
 #include "engine/logprobs.hpp"
 #include "engine/threads.hpp"
 #include "ggml-cpu.h"
+#include "objects/out_of_memory.hpp"
 
 #include <algorithm>
 #include <climits>
@@ -128,9 +129,11 @@ bool is_cancelled(void * context) {
 }
 
 pyg::Failure creation_failure() {
-    const std::string words     = pyg::engine_words();
-    const bool        no_memory = pyg::understood(words).kind == pyg::Complaint::NO_MEMORY;
-    return fail(no_memory ? PYG_ERR_OUT_OF_MEMORY : PYG_ERR_INVALID_PARAMETER, "the engine refuses this context: %s",
+    const std::string words = pyg::engine_words();
+    if (pyg::understood(words).kind == pyg::Complaint::NO_MEMORY) {
+        return pyg::no_memory("this context", words);
+    }
+    return fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses this context: %s",
                 words.empty() ? "it gave no reason" : words.c_str());
 }
 

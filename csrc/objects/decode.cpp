@@ -1,6 +1,7 @@
 // Runs one batch: checks whatever upstream would assert on, and turns the result into a status.
 #include "boundary/handles.hpp"
 #include "llama-model.h"
+#include "objects/compute.hpp"
 
 #include <algorithm>
 #include <climits>
@@ -156,31 +157,25 @@ void require_output_buffer(const Context & context, int32_t n_outputs) {
     }
 }
 
-// What llama_decode returns, as documented in llama.h.
-constexpr int32_t DECODED = 0, NO_ROOM = 1, ABORTED = 2, INVALID_BATCH = -1;
-
-void require_decoded(const Context & context, int32_t answer, int32_t n_tokens) {
-    const std::string words = pyg::engine_words();
+void require_computed(const Context & context, int32_t answer, int32_t n_tokens) {
     switch (answer) {
-    case DECODED:
+    case pyg::COMPUTED:
         return;
-    case NO_ROOM:
+    case pyg::NO_ROOM:
         throw fail(PYG_ERR_CONTEXT_OVERFLOW,
                    "there is no room for %d more tokens among the context's %u cells: remove sequences or make a "
                    "context with a larger n_ctx",
                    n_tokens, llama_n_ctx(context.raw));
-    case ABORTED:
+    case pyg::ABORTED:
         throw fail(PYG_ERR_ENGINE, "the computation was cancelled; what it had finished stays in the memory");
-    case INVALID_BATCH:
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses this batch: %s", words.c_str());
+    case pyg::INVALID_BATCH:
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses this batch: %s", pyg::engine_words().c_str());
     default:
-        throw fail(PYG_ERR_ENGINE, "the engine failed to compute the batch (status %d): %s", answer, words.c_str());
+        throw pyg::compute_failure(answer);
     }
 }
 
-using Compute = int32_t (*)(llama_context *, llama_batch);
-
-void run(pyg_context & handle, const Batch & batch, Compute compute, bool gives_logits) {
+void run(pyg_context & handle, const Batch & batch, pyg::Pass pass, bool gives_logits) {
     Context & context = *handle.context;
     require_output_buffer(context, batch.n_outputs);
     const int32_t before = context.n_outputs;
@@ -188,15 +183,14 @@ void run(pyg_context & handle, const Batch & batch, Compute compute, bool gives_
     int32_t answer;
     {
         const Cancellable cancellable(handle);
-        answer = compute(context.raw, batch.raw);
-        llama_synchronize(context.raw);
+        answer = pyg::compute(context, batch.raw, pass);
     }
-    if (answer == INVALID_BATCH) {
+    if (answer == pyg::INVALID_BATCH) {
         context.n_outputs = before;  // upstream rejected the batch and changed nothing
     } else {
         context.edit_pending = false;
     }
-    require_decoded(context, answer, batch.raw.n_tokens);
+    require_computed(context, answer, batch.raw.n_tokens);
     if (context.imatrix) {
         context.imatrix->require_sound();
     }

@@ -2,6 +2,7 @@
 #include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
 #include "llama-model.h"
+#include "objects/out_of_memory.hpp"
 
 #include <sys/stat.h>
 
@@ -203,7 +204,7 @@ Failure load_failure(const char * path) {
         return fail(PYG_ERR_UNSUPPORTED_ARCH, "%s: this engine (%s) does not know the architecture: %s", path,
                     pyg_engine_build(), said);
     case Complaint::NO_MEMORY:
-        return fail(PYG_ERR_OUT_OF_MEMORY, "the weights of %s do not fit: %s", path, said);
+        return no_memory(std::string("loading ") + path, words);
     default:
         return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, said);
     }

@@ -39,11 +39,19 @@ void check_memory() {
              "unable to allocate CUDA0 buffer",                                    // src/llama-model.cpp
              "failed to allocate buffer for kv cache",                             // src/llama-kv-cache.cpp
              "failed to allocate compute pp buffers",                              // src/llama-context.cpp
-             "failed to allocate buffer of size 34359738368",                      // ggml/src/ggml-backend.cpp
+             "vk::Device::allocateMemory: ErrorOutOfDeviceMemory",                 // the Vulkan headers
              "allocating 1.00 MiB on device 0: cudaMalloc failed: out of memory",  // ggml/src/ggml-cuda/ggml-cuda.cu
          }) {
         CHECK(understood(words).kind == Complaint::NO_MEMORY);
+        CHECK(understood(words).n_bytes == 0);
     }
+    const Complaint complaint = understood("llama_context: n_ctx_seq (1024) < n_ctx_train (4096); "
+                                           "ggml_backend_buft_alloc_buffer_n_default: failed to allocate "
+                                           "RPC0[127.0.0.1:1] buffer of size 2560491520");  // ggml/src/ggml-backend.cpp
+    CHECK(complaint.kind == Complaint::NO_MEMORY);
+    CHECK(complaint.buffer_type == "RPC0[127.0.0.1:1]" && complaint.n_bytes == 2560491520);
+    CHECK(pyg::is_about_scratch("failed to allocate compute tg buffers"));  // src/llama-context.cpp
+    CHECK(!pyg::is_about_scratch("failed to allocate buffer for kv cache"));
 }
 
 void check_others() {

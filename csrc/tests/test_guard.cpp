@@ -70,6 +70,19 @@ void test_a_failed_assert_is_an_error() {
     CHECK(contains(err, "number 7"));
 }
 
+// As CUDA's backend does when a pool cannot grow: the reason is in its log, the abort only names the place.
+void test_an_abort_for_want_of_memory() {
+    pyg_error err;
+    CHECK(pyg::guard(&err, [] {
+              ggml_log_callback callback;
+              void *            user_data;
+              ggml_log_get(&callback, &user_data);
+              callback(GGML_LOG_LEVEL_ERROR, "CUDA error: out of memory\n", user_data);
+              GGML_ABORT("CUDA error");
+          }) == PYG_ERR_OUT_OF_MEMORY);
+    CHECK(contains(err, "out of memory") && contains(err, "test_guard.cpp"));
+}
+
 // Through frames of ggml's C code, which must let an exception pass.
 void test_an_assert_inside_ggml() {
     pyg_error              err;
@@ -233,6 +246,7 @@ int main() {
     test_exceptions_become_codes();
     test_messages_are_cut_between_characters();
     test_a_failed_assert_is_an_error();
+    test_an_abort_for_want_of_memory();
     test_an_assert_inside_ggml();
     test_guards_nest();
     test_the_engines_words_are_heard();
