@@ -55,6 +55,7 @@ enum pyg_code {
     PYG_ERR_CLOSED            = -13,
     PYG_ERR_ENGINE            = -14,
     PYG_ERR_QUEUE_FULL        = -15,
+    PYG_ERR_HOST_LOST         = -16,
 };
 
 typedef struct pyg_error {
@@ -91,6 +92,7 @@ enum pyg_handle_kind {
     PYG_HANDLE_CHAT_TEMPLATES,
     PYG_HANDLE_CHAT_PARSER,
     PYG_HANDLE_IMATRIX,
+    PYG_HANDLE_REMOTE,
     PYG_HANDLE_KINDS,
 };
 
@@ -180,6 +182,36 @@ pyg_status pyg_backend_get(pyg_backend * backend, struct ggml_backend ** out, py
 // Computes a graph and returns when it is done. PYG_ERR_INVALID_PARAMETER when a tensor is not allocated in memory the
 // device can reach, or the device cannot compute one of the operations.
 pyg_status pyg_backend_compute(pyg_backend * backend, struct ggml_cgraph * graph, pyg_error * err);
+
+// ---------------------------------------------------------------------------------------------------------
+// Other hosts, which lend their devices over a socket. Both ends must be of the same engine build, and both must have
+// proved that they know the key before the socket is handed over here (pyggml/remote).
+// ---------------------------------------------------------------------------------------------------------
+
+typedef struct pyg_remote pyg_remote;
+
+// Takes over a connected socket, also on failure. `name` is the host's in messages. The host is lost if it shows no
+// sign of life for `silence_s` seconds while this process waits for it; then what was computed with it fails with
+// PYG_ERR_HOST_LOST. Its devices can be named (pyg_device_find knows them not, pyg_model_options.device does) until the
+// handle is closed. Whatever uses them keeps the connection.
+pyg_status pyg_remote_connect(int32_t socket, const char * name, double silence_s, pyg_remote ** out, pyg_error * err);
+pyg_status pyg_remote_close(pyg_remote * remote, pyg_error * err);
+void       pyg_remote_free(pyg_remote * remote);
+
+// The host's devices, by their names in this process, with the host's name as description. Asks the host for their
+// memory.
+pyg_status pyg_remote_device_count(pyg_remote * remote, int32_t * out, pyg_error * err);
+pyg_status pyg_remote_device_get(pyg_remote * remote, int32_t index, pyg_device * out, pyg_error * err);
+
+// PYG_ERR_HOST_LOST if the connection is known to be broken. Does not wait.
+pyg_status pyg_remote_require(pyg_remote * remote, pyg_error * err);
+
+// Computes on devices of this process (indices of pyg_device_get) for whoever is connected to the socket, which is
+// taken over, and returns when it hangs up. `n_threads`: of devices that compute on the CPU; 0: pyg_cpu_count(). The
+// client may allocate `max_bytes` on each device. Once in a process, and in one that can be spared: a malformed request
+// may end it.
+pyg_status pyg_remote_serve(int32_t socket, const char * name, const int32_t * devices, int32_t n_devices,
+                            int32_t n_threads, uint64_t max_bytes, pyg_error * err);
 
 // ---------------------------------------------------------------------------------------------------------
 // Quantisation of plain arrays

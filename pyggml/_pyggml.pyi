@@ -2100,6 +2100,7 @@ class Lib:
     PYG_ERR_CLOSED: int
     PYG_ERR_ENGINE: int
     PYG_ERR_QUEUE_FULL: int
+    PYG_ERR_HOST_LOST: int
     PYG_HANDLE_MODEL: int
     PYG_HANDLE_CONTEXT: int
     PYG_HANDLE_SAMPLER: int
@@ -2111,6 +2112,7 @@ class Lib:
     PYG_HANDLE_CHAT_TEMPLATES: int
     PYG_HANDLE_CHAT_PARSER: int
     PYG_HANDLE_IMATRIX: int
+    PYG_HANDLE_REMOTE: int
     PYG_HANDLE_KINDS: int
     PYG_LOG_DEBUG: int
     PYG_LOG_INFO: int
@@ -2146,6 +2148,25 @@ class Lib:
     def pyg_backend_free(self, backend: CData, /) -> None: ...
     def pyg_backend_get(self, backend: CData, out: _Array, err: CData, /) -> int: ...
     def pyg_backend_compute(self, backend: CData, graph: CData, err: CData, /) -> int: ...
+    def pyg_remote_connect(
+        self, socket: int, name: _Bytes, silence_s: float, out: _Array, err: CData, /
+    ) -> int: ...
+    def pyg_remote_close(self, remote: CData, err: CData, /) -> int: ...
+    def pyg_remote_free(self, remote: CData, /) -> None: ...
+    def pyg_remote_device_count(self, remote: CData, out: CData, err: CData, /) -> int: ...
+    def pyg_remote_device_get(self, remote: CData, index: int, out: CData, err: CData, /) -> int: ...
+    def pyg_remote_require(self, remote: CData, err: CData, /) -> int: ...
+    def pyg_remote_serve(
+        self,
+        socket: int,
+        name: _Bytes,
+        devices: _Array,
+        n_devices: int,
+        n_threads: int,
+        max_bytes: int,
+        err: CData,
+        /,
+    ) -> int: ...
     def pyg_quantize(
         self,
         type: int,

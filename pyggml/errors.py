@@ -132,6 +132,10 @@ class EngineError(InferError):
     """The engine failed: an internal check, a computation, or use after a fork."""
 
 
+class HostLostError(EngineError, ConnectionError):
+    """A host that computes a part of the model is lost; the message names it. Load the model again when it is back."""
+
+
 _BY_CODE: dict[int, type[InferError]] = {
     lib.PYG_ERR_MODEL_NOT_FOUND: ModelNotFoundError,
     lib.PYG_ERR_MODEL_LOAD: ModelLoadError,
@@ -148,6 +152,7 @@ _BY_CODE: dict[int, type[InferError]] = {
     lib.PYG_ERR_TIMEOUT: RequestTimeout,
     lib.PYG_ERR_CLOSED: ClosedError,
     lib.PYG_ERR_ENGINE: EngineError,
+    lib.PYG_ERR_HOST_LOST: HostLostError,
 }
 
 

@@ -7,6 +7,7 @@
 #include "llama.h"
 #include "objects/imatrix.hpp"
 #include "objects/sampler_cache.hpp"
+#include "remote/hosts.hpp"
 
 #include <atomic>
 #include <memory>
@@ -20,6 +21,7 @@ namespace pyg {
 struct Shape {
     llama_model * raw              = nullptr;
     uint64_t      vocabulary_bytes = 0;  // what the vocabulary would take
+    Hosts         hosts;                 // of its devices
 
     // Reads a file. PYG_ERR_DEVICE, and the codes of load_failure.
     Shape(const std::string & path, const std::string & device, int32_t n_gpu_layers);
@@ -36,6 +38,7 @@ struct Model {
     std::string         device;  // as requested; "" or "auto" for the default choice
     int32_t             n_gpu_layers = -1;
     bool                vocab_only   = false;
+    Hosts               hosts;  // with some of its weights
 
     std::shared_ptr<Shape> shape;  // if the model was loaded with shape_only, else null
 
@@ -90,6 +93,10 @@ struct Context {
 
     Pools pools_;
 };
+
+// Compute threads for backends that compute on the CPU, asleep until the first graph.
+ggml_threadpool * new_threads(int32_t n);
+void              free_threads(ggml_threadpool * pool);
 
 // Positions must be below this. Some models look them up in a learned table, and reading past its end fails an assert
 // on a compute thread, where there is no guard.

@@ -12,11 +12,13 @@ using pyg::fail;
 
 struct pyg_backend : pyg::Handle {
     ggml_backend_t raw = nullptr;
+    pyg::Hosts     hosts;  // of its device
 
     pyg_backend() : Handle(PYG_HANDLE_BACKEND) {}
     void release() {
         ggml_backend_free(raw);
         raw = nullptr;
+        hosts.clear();
     }
     void leak() { raw = nullptr; }
 };
@@ -214,7 +216,14 @@ void require_success(ggml_status status) {
 
 namespace pyg {
 
-ggml_backend_dev_t find_device(const std::string & name) { return ggml_backend_dev_get(device_index(name)); }
+ggml_backend_dev_t find_device(const std::string & name) {
+    for (const ggml_backend_dev_t device : devices_of_hosts()) {
+        if (name == ggml_backend_dev_name(device)) {
+            return device;
+        }
+    }
+    return ggml_backend_dev_get(device_index(name));
+}
 
 void * cpu_function(const char * name) {
     const ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
@@ -269,6 +278,7 @@ pyg_status pyg_backend_new(const char * device_name, int32_t n_threads, pyg_back
         }
         const ggml_backend_dev_t device  = pyg::find_device(device_name ? device_name : "");
         auto                     backend = std::make_unique<pyg_backend>();
+        backend->hosts                   = pyg::hosts_of({device});
         backend->raw                     = ggml_backend_dev_init(device, nullptr);
         if (!backend->raw) {
             throw fail(PYG_ERR_DEVICE, "the device %s cannot be used: %s", device_name, pyg::engine_words().c_str());
@@ -293,6 +303,8 @@ pyg_status pyg_backend_compute(pyg_backend * backend, struct ggml_cgraph * graph
             throw fail(PYG_ERR_INVALID_PARAMETER, "the graph is NULL");
         }
         require_computable(self.raw, graph);
-        require_success(ggml_backend_graph_compute(self.raw, graph));
+        const ggml_status status = ggml_backend_graph_compute(self.raw, graph);
+        pyg::require_hosts(self.hosts);
+        require_success(status);
     });
 }

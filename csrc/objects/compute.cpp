@@ -28,11 +28,13 @@ int32_t compute(Context & context, const llama_batch & batch, Pass pass) {
     } catch (const std::bad_alloc &) {
         throw;
     } catch (const std::exception & e) {
+        require_hosts(context.model->hosts);
         if (!is_about_scratch(e.what())) {
             throw EngineAbort{e.what()};
         }
         answer = NO_MEMORY;  // it is made before anything is computed
     }
+    require_hosts(context.model->hosts);
     if (answer == NO_MEMORY) {
         renew_scratch(context.raw);
     }

@@ -152,6 +152,7 @@ std::shared_ptr<Context> create(std::shared_ptr<Model> model, const pyg_context_
     }
     context->model = std::move(model);
     context->raw   = llama_init_from_model(context->model->raw, params);
+    pyg::require_hosts(context->model->hosts);
     if (!context->raw) {
         throw creation_failure();
     }
@@ -192,6 +193,18 @@ size_t n_floats(int32_t n_rows, int32_t n_columns) { return static_cast<size_t>(
 
 namespace pyg {
 
+ggml_threadpool * new_threads(int32_t n) {
+    const SignalsBlocked   signals_go_to_the_callers_threads;
+    ggml_threadpool_params params = ggml_threadpool_params_default(n);
+    params.paused                 = true;  // asleep until the first graph, instead of spinning for work
+    params.poll                   = POLL;
+    return cpu_function_as<decltype(&ggml_threadpool_new)>("ggml_threadpool_new")(&params);
+}
+
+void free_threads(ggml_threadpool * pool) {
+    cpu_function_as<decltype(&ggml_threadpool_free)>("ggml_threadpool_free")(pool);
+}
+
 Context::~Context() {
     llama_free(raw);
     free_pools(pools_.end());
@@ -199,7 +212,7 @@ Context::~Context() {
 
 void Context::free_pools(Pools::iterator end) {
     for (auto pool = pools_.begin(); pool != end; ++pool) {
-        cpu_function_as<decltype(&ggml_threadpool_free)>("ggml_threadpool_free")(pool->second);
+        free_threads(pool->second);
     }
     pools_.erase(pools_.begin(), end);
 }
@@ -210,11 +223,7 @@ ggml_threadpool * Context::threads(int32_t n) {
         std::rotate(found, found + 1, pools_.end());
         return pools_.back().second;
     }
-    const SignalsBlocked   signals_go_to_the_callers_threads;
-    ggml_threadpool_params params = ggml_threadpool_params_default(n);
-    params.paused                 = true;  // asleep until the first graph, instead of spinning for work
-    params.poll                   = POLL;
-    pools_.emplace_back(n, cpu_function_as<decltype(&ggml_threadpool_new)>("ggml_threadpool_new")(&params));
+    pools_.emplace_back(n, new_threads(n));
     return pools_.back().second;
 }
 

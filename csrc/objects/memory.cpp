@@ -166,8 +166,10 @@ uint64_t n_cells(const llama_model * model, const llama_context_params & params)
 }
 
 // What the engine plans for the model with these parameters.
-pyg_memory plan(llama_model * model, const llama_context_params & params) {
+pyg_memory plan(const pyg::Shape & shape, const llama_context_params & params) {
+    llama_model * const model = shape.raw;
     const UniqueContext context(llama_init_from_model(model, params));
+    pyg::require_hosts(shape.hosts);
     if (!context) {
         throw pyg::fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses a context of this shape: %s",
                         pyg::engine_words().c_str());
@@ -181,12 +183,12 @@ pyg_memory plan(llama_model * model, const llama_context_params & params) {
 }
 
 // Everything that depends on the number of cells is linear in it, so two plans give a third.
-pyg_memory extrapolate(llama_model * model, llama_context_params params) {
+pyg_memory extrapolate(const pyg::Shape & shape, llama_context_params params) {
     const double steps    = static_cast<double>(params.n_ctx - PLANNED_CELLS) / (PLANNED_CELLS / 2);
     params.n_ctx          = PLANNED_CELLS / 2;
-    const pyg_memory half = plan(model, params);
+    const pyg_memory half = plan(shape, params);
     params.n_ctx          = PLANNED_CELLS;
-    pyg_memory full       = plan(model, params);
+    pyg_memory full       = plan(shape, params);
     for (int32_t i = 0; i < full.n_shares; i++) {
         for (const auto field : {&pyg_memory_share::context_bytes, &pyg_memory_share::compute_bytes}) {
             uint64_t &     bytes = full.shares[i].*field;
@@ -218,7 +220,8 @@ Shape::Shape(const std::string & path, const std::string & device, int32_t n_gpu
     }
     LogHeld          held;   // the model's warnings appear when it is really loaded,
     const GuardScope words;  // and its missing vocabulary is intended
-    raw = llama_model_load_from_file(path.c_str(), params);
+    hosts = hosts_of(devices);
+    raw   = llama_model_load_from_file(path.c_str(), params);
     if (!raw) {
         throw load_failure(path.c_str());
     }
@@ -246,7 +249,7 @@ pyg_memory estimate_memory(const Model & model, const llama_context_params & par
     const LogMuted quietly;
     const auto     shape =
         model.shape ? model.shape : std::make_shared<Shape>(model.path, model.device, model.n_gpu_layers);
-    pyg_memory memory = params.n_ctx <= PLANNED_CELLS ? plan(shape->raw, params) : extrapolate(shape->raw, params);
+    pyg_memory memory = params.n_ctx <= PLANNED_CELLS ? plan(*shape, params) : extrapolate(*shape, params);
     memory.shares[0].vocabulary_bytes = shape->vocabulary_bytes;
     return memory;
 }

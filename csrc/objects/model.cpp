@@ -142,6 +142,7 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
         require_room(path);
     }
     llama_model_params params          = pyg::model_params(model->device, options.n_gpu_layers, devices);
+    model->hosts                       = pyg::hosts_of(devices);
     params.load_mode                   = load_mode(options);
     params.vocab_only                  = options.vocab_only;
     params.check_tensors               = options.check_tensors;
@@ -149,6 +150,7 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
     params.progress_callback_user_data = options.progress_data;
 
     model->raw = llama_model_load_from_file(path, params);
+    pyg::require_hosts(model->hosts);
     if (!model->raw) {
         throw pyg::load_failure(path);
     }

@@ -260,6 +260,7 @@ pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, 
         const size_t body_size = needed - sizeof(StateHeader);
         const size_t n         = seq_id == EVERY ? llama_state_get_data(context.raw, body, body_size)
                                                  : llama_state_seq_get_data(context.raw, body, body_size, seq_id);
+        pyg::require_hosts(context.model->hosts);
         if (n == 0) {
             throw fail(PYG_ERR_ENGINE, "the engine could not save the state: %s", pyg::engine_words().c_str());
         }
@@ -280,6 +281,7 @@ pyg_status pyg_context_state_set(pyg_context * ctx, int32_t seq_id, const void *
         context.n_outputs        = 0;
         const size_t n           = seq_id == EVERY ? llama_state_set_data(context.raw, body, header.size)
                                                    : llama_state_seq_set_data(context.raw, body, header.size, seq_id);
+        pyg::require_hosts(context.model->hosts);
         if (n == 0) {
             const std::string words = pyg::engine_words();
             if (seq_id == EVERY) {

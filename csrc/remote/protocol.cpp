@@ -1,0 +1,186 @@
+// Upstream's ggml-rpc.cpp is compiled as a part of this file: it keeps its messages and its server's loop to itself.
+#include "remote/protocol.hpp"
+
+#include "ggml-backend-impl.h"
+#include "ggml-cpp.h"
+#include "ggml-impl.h"
+#include "remote/link.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+namespace {
+
+// What the client of a server may allocate on each device, and what it has. One server runs in a process.
+class Allowance {
+  public:
+    void set(uint64_t max_bytes, uint64_t (*main_memory_available)()) {
+        max_bytes_             = max_bytes;
+        main_memory_available_ = main_memory_available;
+    }
+
+    ggml_backend_buffer_t alloc(ggml_backend_buffer_type_t type, size_t size) {
+        const ggml_backend_dev_t place = place_of(ggml_backend_buft_get_device(type));
+        if (size > left_in(place)) {
+            return nullptr;
+        }
+        const ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(type, size);
+        if (buffer) {
+            taken_[place] += ggml_backend_buffer_get_size(buffer);
+        }
+        return buffer;
+    }
+
+    void free(ggml_backend_buffer_t buffer) {
+        const ggml_backend_buffer_type_t type = ggml_backend_buffer_get_type(buffer);
+        taken_[place_of(ggml_backend_buft_get_device(type))] -= ggml_backend_buffer_get_size(buffer);
+        ggml_backend_buffer_free(buffer);
+    }
+
+    void memory(ggml_backend_dev_t device, size_t * free, size_t * total) {
+        ggml_backend_dev_memory(device, free, total);
+        const uint64_t left = left_in(place_of(device));
+        *total              = std::min<uint64_t>(*total, max_bytes_);
+        *free               = place_of(device) ? std::min<uint64_t>(*free, left) : left;
+    }
+
+  private:
+    // A device with memory of its own, or null for main memory, where upstream's buffers name no device.
+    static ggml_backend_dev_t place_of(ggml_backend_dev_t device) {
+        return device && ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_CPU ? device : nullptr;
+    }
+
+    uint64_t left_in(ggml_backend_dev_t place) {
+        const uint64_t left = max_bytes_ - std::min(max_bytes_, taken_[place]);
+        return place ? left : std::min(left, main_memory_available_());
+    }
+
+    uint64_t max_bytes_                  = UINT64_MAX;
+    uint64_t (*main_memory_available_)() = nullptr;
+    std::unordered_map<ggml_backend_dev_t, uint64_t> taken_;
+};
+
+Allowance g_allowance;
+
+}  // namespace
+
+// Upstream's server gives its client whatever it asks for. These three are where it turns to memory.
+#define ggml_backend_buft_alloc_buffer g_allowance.alloc
+#define ggml_backend_buffer_free g_allowance.free
+#define ggml_backend_dev_memory g_allowance.memory
+
+#include <ggml-rpc.cpp>
+
+#undef ggml_backend_buft_alloc_buffer
+#undef ggml_backend_buffer_free
+#undef ggml_backend_dev_memory
+
+namespace {
+
+template <class Request>
+bool read(const void * request, size_t n_request, Request & out) {
+    if (n_request != sizeof(out)) {
+        return false;
+    }
+    std::memcpy(&out, request, sizeof(out));
+    return true;
+}
+
+template <class Answer>
+void put(const Answer & answer, void * dst, size_t size) {
+    std::memcpy(dst, &answer, std::min(size, sizeof(answer)));
+}
+
+}  // namespace
+
+namespace pyg {
+
+size_t answer_size(uint8_t command, const void * request, size_t n_request) {
+    switch (command) {
+    case RPC_CMD_ALLOC_BUFFER:
+        return sizeof(rpc_msg_alloc_buffer_rsp);
+    case RPC_CMD_GET_ALIGNMENT:
+        return sizeof(rpc_msg_get_alignment_rsp);
+    case RPC_CMD_GET_MAX_SIZE:
+        return sizeof(rpc_msg_get_max_size_rsp);
+    case RPC_CMD_BUFFER_GET_BASE:
+        return sizeof(rpc_msg_buffer_get_base_rsp);
+    case RPC_CMD_SET_TENSOR_HASH:
+        return sizeof(rpc_msg_set_tensor_hash_rsp);
+    case RPC_CMD_COPY_TENSOR:
+        return sizeof(rpc_msg_copy_tensor_rsp);
+    case RPC_CMD_GET_DEVICE_MEMORY:
+        return sizeof(rpc_msg_get_device_memory_rsp);
+    case RPC_CMD_GET_ALLOC_SIZE:
+        return sizeof(rpc_msg_get_alloc_size_rsp);
+    case RPC_CMD_HELLO:
+        return sizeof(rpc_msg_hello_rsp);
+    case RPC_CMD_DEVICE_COUNT:
+        return sizeof(rpc_msg_device_count_rsp);
+    case RPC_CMD_COMM_INIT:
+        return sizeof(rpc_msg_comm_init_rsp);
+    case RPC_CMD_GET_TENSOR: {
+        rpc_msg_get_tensor_req wanted = {};
+        return read(request, n_request, wanted) ? wanted.size : 0;
+    }
+    case RPC_CMD_GET_TENSOR_2D: {
+        rpc_msg_get_tensor_2d_req wanted = {};
+        return read(request, n_request, wanted) ? wanted.size * wanted.n_copies : 0;
+    }
+    default:
+        return 0;
+    }
+}
+
+static_assert(RPC_PROTO_MAJOR_VERSION == 8 && RPC_CMD_COUNT == 24,
+              "upstream's protocol has changed: see which commands have answers, and what stands in for them");
+
+void make_answer(uint8_t command, void * answer, size_t n_answer) {
+    constexpr uint64_t ALIGNMENT = 4096;  // upstream divides by it
+    std::memset(answer, 0, n_answer);
+    switch (command) {
+    case RPC_CMD_HELLO:
+        return put(rpc_msg_hello_rsp{RPC_PROTO_MAJOR_VERSION, RPC_PROTO_MINOR_VERSION, RPC_PROTO_PATCH_VERSION, 0, {}},
+                   answer, n_answer);
+    case RPC_CMD_GET_ALIGNMENT:
+        return put(rpc_msg_get_alignment_rsp{ALIGNMENT}, answer, n_answer);
+    case RPC_CMD_GET_MAX_SIZE:
+        return put(rpc_msg_get_max_size_rsp{SIZE_MAX}, answer, n_answer);
+    case RPC_CMD_BUFFER_GET_BASE:
+        return put(rpc_msg_buffer_get_base_rsp{ALIGNMENT}, answer, n_answer);  // never read; null fails an assert
+    case RPC_CMD_SET_TENSOR_HASH:
+        return put(rpc_msg_set_tensor_hash_rsp{1}, answer, n_answer);  // "I have it": nothing more is sent
+    case RPC_CMD_COPY_TENSOR:
+        return put(rpc_msg_copy_tensor_rsp{1}, answer, n_answer);
+    default:
+        return;
+    }
+}
+
+bool is_kept_back(uint8_t command) { return command == RPC_CMD_COMM_INIT; }
+
+std::shared_ptr<void> connect_upstream(const char * endpoint) { return get_dispatcher(endpoint); }
+
+std::vector<ggml_backend_dev_t> devices_at(const char * endpoint) {
+    std::vector<ggml_backend_dev_t> devices;
+    const ggml_backend_reg_t        reg = ggml_backend_rpc_add_server(endpoint);
+    for (size_t i = 0; reg && i < ggml_backend_reg_dev_count(reg); i++) {
+        devices.push_back(ggml_backend_reg_dev_get(reg, i));
+        ggml_backend_dev_buffer_type(devices.back());  // asks for what upstream must know of it, while it can be asked
+    }
+    return devices;
+}
+
+void serve(const std::shared_ptr<Link> & link, const std::vector<ggml_backend_t> & backends, uint64_t max_bytes,
+           uint64_t (*main_memory_available)()) {
+    g_allowance.set(max_bytes, main_memory_available);
+    std::string host;
+    int         number = 0;
+    parse_endpoint(link->endpoint(), host, number);
+    rpc_serve_client(backends, nullptr, socket_t::connect(host.c_str(), number));
+}
+
+}  // namespace pyg
