@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyggml._ffi import ffi, lib
 from pyggml._version import __version__
-from pyggml.backend import Backend, Device, device_advice, devices, find_device
+from pyggml.backend import Backend, Device, device_advice, devices, find_device, unused_gpu
 from pyggml.chat import ChatParser, ChatPrompt, ChatTemplates
 from pyggml.chat.conversation import ChatStream
 from pyggml.chat.messages import Message, checked_messages
@@ -188,6 +188,7 @@ __all__ = [
     "perplexity",
     "quantize",
     "schema_of",
+    "unused_gpu",
     *NAMES,  # of the families
 ]
 globals().update(NAMES)

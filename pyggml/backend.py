@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pyggml import errors
+from pyggml import errors, system
 from pyggml._checks import device_name
+from pyggml._device_names import kind_of, understood
 from pyggml._ffi import ffi, lib
+from pyggml._log import logger
 from pyggml._owner import Owner
+from pyggml.gpus.absence import Build, Machine, explanation, findings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -31,19 +36,23 @@ class Device:
 
     Attributes:
         name: the engine's name for it: "CPU", "CUDA0", "Vulkan0" ...
+        kind: what ``device=`` calls its kind: "cpu", "cuda", "vulkan", "metal", "rpc" ...
         description: the product: "AMD EPYC ...", "NVIDIA H200" ...
         type: "cpu", "gpu", "igpu" (shares the main memory), "accel" (assists the CPU, such as BLAS) or "meta" (several
             devices as one).
         memory_total: total memory in bytes.
         memory_free: free memory in bytes. For the CPU, what this process may still allocate: the least of what the
             machine has free and what its control groups and ``ulimit -v`` allow.
+        capability: what a CUDA device can compute, by NVIDIA's number for it, such as "9.0"; None for others.
     """
 
     name: str
+    kind: str
     description: str
     type: str
     memory_total: int
     memory_free: int
+    capability: str | None = None
 
 
 def devices() -> list[Device]:
@@ -59,14 +68,47 @@ def find_device(name: str) -> Device:
         InvalidParameterError: the name holds a NUL.
     """
     index = ffi.new("int32_t *")
-    errors.call(lib.pyg_device_find, _name(name), index)
+    try:
+        errors.call(lib.pyg_device_find, _name(name), index)
+    except errors.DeviceError:
+        raise no_device(name, devices()) from None
     return _device(index[0])
 
 
+def no_device(name: str, every: Sequence[Device]) -> errors.DeviceError:
+    """The error for a device that is not among those that there are."""
+    seen = ", ".join(device.name for device in every)
+    return errors.DeviceError(f'there is no device "{name}"; this build sees: {seen}; {device_advice(name)}')
+
+
 def device_advice(name: str) -> str:
-    """Returns the advice for a missing device, with which a DeviceError ends: usually how to build its backend."""
-    advice: str = ffi.string(lib.pyg_device_advice(name.encode())).decode()
-    return advice
+    """Returns why there is no device with a name, and the way out: what a DeviceError ends with.
+
+    Says which of hardware, driver, run-time libraries and build is missing.
+    """
+    return explanation(understood(name).kind, _build(devices()), Machine())
+
+
+def unused_gpu() -> str | None:
+    """Returns why this machine's GPU is not used, and the way out; None: one is, none is there, or that was chosen."""
+    every = devices()
+    if any(device.type in ("gpu", "igpu") for device in every):
+        return None
+    faults = [each for each in findings(_build(every), Machine()) if each.status in ("warning", "failed")]
+    return next((f"{fault.text}: {fault.advice}" for fault in faults), None)
+
+
+@functools.cache
+def warn_of_unused_gpu() -> None:
+    """Logs :func:`unused_gpu`, once per process."""
+    reason = unused_gpu()
+    if reason is not None:
+        logger.warning('the CPU computes, as it does with device="cpu", though this machine has a GPU: %s', reason)
+
+
+def _build(every: Sequence[Device]) -> Build:
+    info = system.build_info()
+    return Build(info.backends, every, info.unloaded, info.refused, info.cuda)
 
 
 def _name(device: str) -> CData:
@@ -78,6 +120,7 @@ def _device(index: int) -> Device:
     errors.call(lib.pyg_device_get, index, found)
     return Device(
         name=ffi.string(found.name).decode(errors="replace"),
+        kind=kind_of(ffi.string(found.name).decode(errors="replace").rstrip("0123456789")),
         description=ffi.string(found.description).decode(errors="replace"),
         type=_TYPE_NAMES[found.type],
         memory_total=found.memory_total,

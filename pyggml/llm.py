@@ -35,6 +35,7 @@ from pyggml.recommended import recommended
 from pyggml.source import Source
 from pyggml.tokenizer.hugging_face import tokenizer_for
 from pyggml.types import EngineStats, SamplingParams
+from pyggml.units import percent_text
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -295,7 +296,18 @@ class LLM(Owner, Generating, Chatting, Answered):
 
     def __repr__(self) -> str:
         about = f"{self.model.desc}, {self.family.name}, n_ctx={self.n_ctx}, n_parallel={self.n_parallel}"
-        return f"{type(self).__name__}({self.source!r}: {about}{', closed' * self.model._is_closed})"
+        place = f", {self.where}" if self.where else ""
+        return f"{type(self).__name__}({self.source!r}: {about}{place}{', closed' * self.model._is_closed})"
+
+    @property
+    def where(self) -> str:
+        """Where the model is: "on CPU", "94% on CUDA0, 6% on CPU" ...; "" where ``memory`` does not say."""
+        total = sum(device.total_bytes for device in self.memory)
+        shares = sorted(((device.total_bytes, device.name) for device in self.memory), reverse=True)
+        held = [(size / total, name) for size, name in shares if size]
+        if len(held) == 1:
+            return f"on {held[0][1]}"
+        return ", ".join(f"{percent_text(share)} on {name}" for share, name in held)
 
     # --- inside -------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyggml._fields import fields_of
+from pyggml.backend import warn_of_unused_gpu
 from pyggml.chat.choice import require_file
 from pyggml.errors import InvalidParameterError, TokenizerNotFoundError
 from pyggml.files.model_files import gguf_at
@@ -57,6 +58,8 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     if isinstance(tokenizer, (str, os.PathLike)):
         tokenizer = _found_tokenizer(tokenizer, source)
     path = model_file(source, options.progress, tokenizer, accept)
+    if options.device == "auto":
+        warn_of_unused_gpu()
     settings = _planned(path, options)
     model = Model(
         path,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyggml._ffi import ffi, lib, module_dir
+from pyggml.gpus import nvidia
+from pyggml.gpus.kinds import KINDS
 
 if TYPE_CHECKING:
     from pyggml._ffi import CData
@@ -28,6 +31,10 @@ class BuildInfo:
         sanitize: the compiled-in sanitizers; None: none.
         options: the engine's build options that are on.
         backends: the available backends: "CPU", "CUDA" ...
+        unloaded: backends of this build that the system does not load: the kind of their devices, such as "cuda", and
+            the loader's words.
+        refused: available backends that find no device: the kind, and their words.
+        cuda: the major version of CUDA that the build needs; None: it has no CUDA.
         module: the folder of the compiled module.
     """
 
@@ -39,6 +46,9 @@ class BuildInfo:
     sanitize: str | None
     options: tuple[str, ...]
     backends: tuple[str, ...]
+    unloaded: Mapping[str, str]
+    refused: Mapping[str, str]
+    cuda: int | None
     module: Path
 
 
@@ -89,6 +99,9 @@ def build_info() -> BuildInfo:
         sanitize=values["sanitize"] or None,
         options=tuple(name for name in values if name.startswith("GGML_")),
         backends=tuple(_text(lib.ggml_backend_reg_name(registry)) for registry in registries),
+        unloaded={},
+        refused={},
+        cuda=nvidia.cuda_of(module_dir / KINDS["cuda"].module),
         module=module_dir,
     )
 

@@ -422,7 +422,7 @@ def test_the_device_is_handed_on(paths: dict[str, Path], monkeypatch: pytest.Mon
 
 @pytest.mark.skipif(bool(CUDA_DEVICES), reason="this build and machine have a CUDA device")
 def test_no_cuda() -> None:
-    with pytest.raises(pyggml.DeviceError, match=r'no device "cuda:0"; this build sees: .*CPU.*GGML_CUDA=ON'):
+    with pytest.raises(pyggml.DeviceError, match=r'no device "cuda:0"; this build sees: .*CPU.*; .*NVIDIA'):
         pyggml.Inference.cuda()
     with pytest.raises(pyggml.DeviceError, match="cuda:3"):
         pyggml.Inference.cuda(3)
@@ -446,7 +446,7 @@ def test_gpus_of_other_kinds(paths: dict[str, Path]) -> None:
 def test_cuda(paths: dict[str, Path]) -> None:
     with pyggml.Inference.cuda().use_phi3(paths["phi3"]) as model:
         assert model.generate("Once", max_tokens=3).token_ids
-    with pytest.raises(pyggml.DeviceError, match="CUDA_VISIBLE_DEVICES"):
+    with pytest.raises(pyggml.DeviceError, match="counted from 0"):
         pyggml.Inference.cuda(len(CUDA_DEVICES))
 
 

@@ -54,7 +54,7 @@ def test_greedy_is_the_same_in_a_new_process(llm: pyggml.LLM) -> None:
 
 
 def test_repr_says_which_model(llm: pyggml.LLM) -> None:
-    about = f"{llm.model.desc}, {llm.family.name}, n_ctx={llm.n_ctx}, n_parallel={llm.n_parallel}"
+    about = f"{llm.model.desc}, {llm.family.name}, n_ctx={llm.n_ctx}, n_parallel={llm.n_parallel}, {llm.where}"
     assert repr(llm) == f"LLM({llm.source!r}: {about})"
     assert llm.source == llm.model.path
 

@@ -73,11 +73,11 @@ def command(
         stream = llm.stream(text, params, parse_special=parse_special)
         with interrupts.stopping(stream.cancel):
             _show(stream, quiet=as_json)
-        done = stream.completion
+        done, where = stream.completion, llm.where
     if as_json:
         print_json(_as_json(done))
     if stats:
-        click.echo(stats_line(done), err=True)
+        click.echo(f"{stats_line(done)}, {where}", err=True)
     if done.finish_reason == "cancelled":
         raise click.exceptions.Exit(INTERRUPTED)
 

@@ -120,9 +120,12 @@ def loaded(model: str | None, **options: Any) -> LLM:
         **options: as :func:`pyggml.load`; None stands for the default.
     """
     what = "" if model is None else f" {Path(model).name}"
+    given = {name: value for name, value in options.items() if value is not None}
     with progress(f"Loading{what}") as show:
-        given = {name: value for name, value in options.items() if value is not None}
-        return pyggml.load(model, progress=show, **given)
+        llm = pyggml.load(model, progress=show, **given)
+    if given.get("device", "auto") == "auto" and (reason := pyggml.unused_gpu()):
+        click.echo(f"pyggml: the CPU computes, as it does with --device cpu: {reason}", err=True)
+    return llm
 
 
 @contextmanager

@@ -34,14 +34,14 @@ def command(as_json: bool) -> None:
     """
     from pyggml.cli.doctor import machine
     from pyggml.cli.doctor.checks import checks
-    from pyggml.cli.doctor.gpu import find_gpus, has_rocm
     from pyggml.cli.doctor.probe import probe
     from pyggml.cli.show.tables import print_all
+    from pyggml.gpus.absence import Machine
 
     with console(stderr=True).status("asking the engine"):
         said, failure = probe()
-    processor, gpus = machine.processor(), find_gpus()
-    found = checks({**said, "processor": processor}, gpus, failure, has_rocm=has_rocm())
+    processor, here = machine.processor(), Machine()
+    found = checks({**said, "processor": processor}, here, failure)
     # The machine as the system shows it, and beside it as the engine sees it.
     facts: dict[str, Any] = {
         "build": said.get("build", {}),
@@ -51,7 +51,7 @@ def command(as_json: bool) -> None:
         "versions": machine.versions(),
         "environment": machine.environment(),
         "cache": said.get("cache", {}),
-        "gpus": [gpu._asdict() for gpu in gpus],
+        "gpus": [gpu._asdict() for gpu in here.gpus],
         "checks": [check._asdict() for check in found],
     }
     is_well = all(check["status"] != "failed" for check in facts["checks"])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from pyggml.cli.doctor.gpu import VENDORS, Gpu, Vendor
 from pyggml.cli.doctor.machine import FEATURES
+from pyggml.gpus.absence import Build, Finding, Machine, findings
 from pyggml.units import bytes_text, counted
 
 _Finding = tuple[str, ...]  # a check without its name
@@ -25,10 +25,10 @@ class Check(NamedTuple):
     advice: str | None = None
 
 
-def checks(facts: dict[str, Any], gpus: Sequence[Gpu], failure: str | None, *, has_rocm: bool) -> Iterator[Check]:
+def checks(facts: dict[str, Any], machine: Machine, failure: str | None) -> Iterator[Check]:
     """All of them, of what the engine said ("build", "cpu" ...) as far as it came, and the machine's "processor".
 
-    The failure is what ended the engine too early; ``has_rocm``: the kernel offers an AMD GPU to ROCm.
+    The failure is what ended the engine too early.
     """
     if failure is None:
         yield Check("engine", "ok", f"{facts['build']['engine']} starts")
@@ -37,17 +37,8 @@ def checks(facts: dict[str, Any], gpus: Sequence[Gpu], failure: str | None, *, h
         yield Check("engine", "failed", f"the engine failed {when}: {failure}", f"build pyggml here: {_INSTALL}")
     if "cpu" in facts:
         yield Check("processor", *_processor(facts["build"], facts["cpu"]["used"], facts["processor"]["features"]))
-    if not gpus and "devices" in facts:
-        seen = [device for device in facts["devices"] if device["type"] in ("gpu", "igpu")]
-        yield Check("GPU", "ok", f"the engine sees {_names(seen)}" if seen else "none was found in this machine")
-    ready = {vendor: [gpu.name for gpu in gpus if gpu.vendor == vendor and not gpu.missing] for vendor in VENDORS}
-    for gpu in gpus:
-        if gpu.missing:
-            text = f"{gpu.name} ({gpu.seen}) cannot be used: {gpu.missing}"
-            yield Check("GPU", "note" if ready[gpu.vendor] else "warning", text, gpu.remedy)
-    for vendor, names in ready.items():
-        if names:
-            yield Check("GPU", *_gpus(facts, vendor, names, has_rocm=has_rocm))
+    for finding in _gpus(facts, machine):
+        yield Check("GPU", *finding)
     if "memory" in facts:
         yield Check("memory", *_memory(facts["memory"]))
     if "cache" in facts:
@@ -74,32 +65,22 @@ def _processor(build: dict[str, Any], used: list[str], has: list[str] | None) ->
     return "warning", f"this processor has {_list(unused)}, which the build does not use", advice
 
 
-def _gpus(facts: dict[str, Any], vendor: str, names: list[str], *, has_rocm: bool) -> _Finding:
-    """How the engine gets on with the GPUs of a vendor that lack nothing."""
-    known, found = VENDORS[vendor], f"found {_list(names)}"
+def _gpus(facts: dict[str, Any], machine: Machine) -> Iterator[Finding]:
     if "devices" not in facts:
-        return "note", f"{found}, but the engine has to start first"
-    built = facts["build"]["backends"]
-    backends = [backend for backend in known.backends if backend in built]
-    if in_use := [device for device in facts["devices"] if _is_of(device, known)]:
-        rest = f", of {len(names)} {vendor} GPUs" if len(names) > len(in_use) else ""
-        return "note" if rest else "ok", f"the engine sees {_names(in_use)}{rest}"
-    if not backends:
-        best = "Vulkan" if vendor == "AMD" and not has_rocm else known.backends[0]
-        text = f"{found}, but this build cannot use it: it was built for {_list(built)}"
-        # Most of Intel's share the main memory with the processor, and gain little.
-        return "note" if vendor == "Intel" else "warning", text, facts["advice"][best]
-    if known.hiding in os.environ:
-        text = f"{found}, but {known.hiding}={os.environ[known.hiding]} hides it from {backends[0]}"
-        return "note", text, f"unset {known.hiding} to use it"
-    text = f"{found}, which the engine does not see, though the build has {backends[0]}"
-    return "failed", text, facts["advice"][backends[0]]
-
-
-def _is_of(device: dict[str, Any], vendor: Vendor) -> bool:
-    """Whether the engine's device is one of the vendor's; Vulkan serves several, so there the description decides."""
-    backend, description = device["name"].rstrip("0123456789"), device["description"].lower()
-    return backend in vendor.backends and (backend != "Vulkan" or any(word in description for word in vendor.words))
+        if machine.gpus:
+            yield Finding(
+                "note", f"found {_list([gpu.name for gpu in machine.gpus])}, but the engine has to start first"
+            )
+        return
+    if machine.gpus:
+        devices = [SimpleNamespace(**device) for device in facts["devices"]]
+        about = facts["build"]
+        yield from findings(
+            Build(about["backends"], devices, about["unloaded"], about["refused"], about["cuda"]), machine
+        )
+        return
+    seen = [device for device in facts["devices"] if device["type"] in ("gpu", "igpu")]
+    yield Finding("ok", f"the engine sees {_names(seen)}" if seen else "none was found in this machine")
 
 
 def _memory(memory: dict[str, Any]) -> _Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import resource
@@ -10,6 +9,8 @@ import sys
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
+
+from pyggml.gpus.files import pairs
 
 _PACKAGES = ("numpy", "cffi", "tokenizers", "huggingface_hub", "click", "rich", "prompt_toolkit", "matplotlib")
 # Settings that change what pyggml does. None of their values is secret; of the others, only that they are set is shown.
@@ -64,16 +65,3 @@ def environment() -> dict[str, str]:
     """The settings that are there."""
     names = [name for name in (*_SETTINGS, *_SECRETS) if name in os.environ]
     return {name: "(set)" if name in _SECRETS else os.environ[name] for name in names}
-
-
-def pairs(file: Path, separator: str) -> dict[str, str]:
-    """The names and values in the lines of a file, of several values the first; empty where it cannot be read."""
-    lines = [line.partition(separator) for line in reversed(text_of(file).splitlines())]
-    return {name.strip(): value.strip() for name, _, value in lines}
-
-
-def text_of(file: Path) -> str:
-    """What is in a file; nothing where it cannot be read."""
-    with contextlib.suppress(OSError):
-        return file.read_text(errors="replace")
-    return ""

@@ -68,15 +68,12 @@ def _why(code: int, complaint: Sequence[str]) -> str:
 def _topics() -> Iterator[tuple[str, Any]]:
     import pyggml
     from pyggml import system
-    from pyggml.cli.doctor.gpu import VENDORS
 
-    backends = sorted({name for vendor in VENDORS.values() for name in vendor.backends})
     yield "build", {"pyggml": pyggml.__version__, **dataclasses.asdict(system.build_info())}
     yield "cpu", {**dataclasses.asdict(system.cpu_limits()), "used": system.cpu_features()}
     yield "memory", dataclasses.asdict(system.memory_limits())
     devices = pyggml.devices()
     yield "devices", [dataclasses.asdict(device) for device in devices]
-    yield "advice", {backend: pyggml.device_advice(backend.lower()) for backend in backends}
     yield "cache", _cache()
     yield "self_test", [_self_test(device.name) for device in devices if device.type in ("cpu", "gpu", "igpu")]
 

@@ -1,11 +1,7 @@
-"""Which GPUs are in this machine, and what is missing to use them, as far as files show: no driver is called.
-
-Everything is read below ``root``, so that tests can lay out a machine in a folder.
-"""
+"""The GPUs in this machine, and what is missing to use them."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import shutil
@@ -14,26 +10,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pyggml.cli.doctor.machine import pairs, text_of
+from pyggml.gpus import nvidia
+from pyggml.gpus.files import pairs, text_of
 
 
 class Vendor(NamedTuple):
     """How a vendor's GPUs are recognised and used."""
 
     pci_id: str
-    backends: tuple[str, ...]  # of the engine that use them, the one to build first
+    kinds: tuple[str, ...]  # of device that use them, the one to build first
     words: tuple[str, ...]  # one of them is in the description of its devices: Vulkan serves several vendors
-    hiding: str = ""  # the variable that hides devices from the engine
     driver: str = ""  # of Linux; "": whatever drives them will do
 
 
 VENDORS = {
-    "NVIDIA": Vendor(
-        "0x10de", ("CUDA", "Vulkan"), ("nvidia", "geforce", "quadro", "tesla"), "CUDA_VISIBLE_DEVICES", "nvidia"
-    ),
-    "AMD": Vendor("0x1002", ("ROCm", "Vulkan"), ("amd", "radeon"), "HIP_VISIBLE_DEVICES", "amdgpu"),
-    "Intel": Vendor("0x8086", ("Vulkan", "SYCL"), ("intel",), "ONEAPI_DEVICE_SELECTOR"),
-    "Apple": Vendor("0x106b", ("MTL",), ("apple",)),
+    "NVIDIA": Vendor("0x10de", ("cuda", "vulkan"), ("nvidia", "geforce", "quadro", "tesla"), "nvidia"),
+    "AMD": Vendor("0x1002", ("rocm", "vulkan"), ("amd", "radeon"), "amdgpu"),
+    "Intel": Vendor("0x8086", ("vulkan", "sycl"), ("intel",)),
+    "Apple": Vendor("0x106b", ("metal",), ("apple",)),
 }
 # The files in /dev of each driver, how many of them a program needs, and the options that lend them to a container.
 _NODES = {
@@ -78,15 +72,23 @@ def _on_the_bus(root: Path) -> Iterator[Gpu]:
             driver = link.readlink().name if link.is_symlink() else ""
             about = pairs(root / "proc/driver/nvidia/gpus" / folder.name / "information", ":")
             name = about.get("Model", f"{vendor} GPU (PCI {vendor_id[2:]}:{device_id[2:]})")
-            seen = f"PCI {folder.name}, {f'driver {driver}' if driver else 'no driver'}"
+            seen = f"PCI {folder.name}, {_shown_driver(root, driver)}"
             missing = _missing(root, vendor, driver, about.get("Device Minor", "[0-9]"))
             yield Gpu(vendor, name, seen, *next(missing, ()))
 
 
+def _shown_driver(root: Path, driver: str) -> str:
+    version = nvidia.driver_version(root) if driver == "nvidia" else None
+    return f"driver {driver} {version or ''}".strip() if driver else "no driver"
+
+
 def _off_the_bus(root: Path) -> Iterator[Gpu]:
-    """NVIDIA's GPUs that are not PCI devices: those that Windows lends to its Linux, and those of Jetson boards."""
+    """NVIDIA's GPUs that are not PCI devices: lent by Windows to its Linux, seen from a sandbox, on Jetson boards."""
     for name in _smi_names(root) if (root / "dev/dxg").exists() else ():
         yield Gpu("NVIDIA", name, "nvidia-smi", *next(_missing(root, "NVIDIA", "dxg"), ()))
+    for node in sorted(root.glob("dev/nvidia[0-9]*")):
+        minor = node.name.removeprefix("nvidia")
+        yield Gpu("NVIDIA", "NVIDIA GPU", f"/dev/{node.name}", *next(_missing(root, "NVIDIA", "nvidia", minor), ()))
     if (root / "etc/nv_tegra_release").exists():
         name = text_of(root / "proc/device-tree/model").strip(" \n\0") or "NVIDIA Jetson"
         yield Gpu("NVIDIA", name, "/etc/nv_tegra_release", *next(_missing(root, "NVIDIA", "tegra"), ()))
@@ -114,18 +116,8 @@ def _missing(root: Path, vendor: str, driver: str, minor: str = "") -> Iterator[
         if not os.access(node, os.R_OK | os.W_OK):
             remedy = "join the group that owns it (for AMD, render or video), or ask for access"
             yield f"this user may not open /{node.relative_to(root)}", remedy
-    if vendor == "NVIDIA" and not _has_libcuda(root):
-        yield "the driver's library libcuda.so.1 was not found", f"{in_container} install the driver again"
-
-
-def _has_libcuda(root: Path) -> bool:
-    if root != Path("/"):
-        return any(root.glob("usr/lib/**/libcuda.so.1"))
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True
+    if vendor == "NVIDIA" and (failure := nvidia.libcuda_failure(root)):
+        yield f"the driver's library {failure}", f"{in_container} install the driver again"
 
 
 def _smi_names(root: Path) -> list[str]:
