@@ -69,9 +69,11 @@ typedef struct pyg_error {
 // Process: start-up, versions, live handles, logs
 // ---------------------------------------------------------------------------------------------------------
 
-// Starts the engine once for the process: log and abort callbacks, fork detection, backends. Later calls do
-// nothing. `module_dir` is the folder of the compiled module, which is searched for loadable backends.
-pyg_status pyg_init(const char * module_dir, pyg_error * err);
+// Starts the engine once for the process: log and abort callbacks, fork detection, the CPU's backends. Later calls do
+// nothing. `module_dir` is the folder of the compiled module, which is searched for loadable backends. `search_path`
+// lists folders of Python packages, separated by colons: NVIDIA's are looked for there when a backend lacks their
+// libraries.
+pyg_status pyg_init(const char * module_dir, const char * search_path, pyg_error * err);
 
 const char * pyg_version(void);       // the package version; static
 const char * pyg_engine_build(void);  // upstream's build, such as "b11549"; static
@@ -127,6 +129,18 @@ typedef struct pyg_device {
     uint64_t memory_total;      // bytes
     uint64_t memory_free;       // bytes; for the CPU, what the machine and its cgroups have left
 } pyg_device;
+
+// In a build whose backends are modules (PYGGML_PORTABLE), those of GPUs are loaded on first need, once: by the
+// functions below when they may mean a GPU, by a model that is not for the CPU alone. What became of each is kept.
+typedef struct pyg_gpu_module {
+    char name[128];     // its file: "libggml-cuda.so"
+    char reason[1024];  // what the system's loader or the backend said, if it was not loaded or found no device; or ""
+    bool is_loaded;
+    int32_t n_devices;
+} pyg_gpu_module;
+
+int32_t    pyg_gpu_module_count(void);  // 0 in builds that have none
+pyg_status pyg_gpu_module_get(int32_t index, pyg_gpu_module * out, pyg_error * err);
 
 int32_t    pyg_device_count(void);
 pyg_status pyg_device_get(int32_t index, pyg_device * out, pyg_error * err);

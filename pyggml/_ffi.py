@@ -7,6 +7,7 @@ engine is started before its first use.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ def _check_version() -> None:
 
 def _start_engine() -> None:
     err = ffi.new("pyg_error *")
-    if lib.pyg_init(os.fsencode(module_dir), err) != 0:
+    if lib.pyg_init(os.fsencode(module_dir), os.fsencode(":".join(sys.path)), err) != 0:
         raise ImportError(f"pyggml's engine did not start: {ffi.string(err.message).decode(errors='replace')}")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from pyggml import errors
 from pyggml._ffi import ffi, lib, module_dir
 from pyggml.gpus import nvidia
 from pyggml.gpus.kinds import KINDS
@@ -89,6 +90,7 @@ class MemoryLimits:
 def build_info() -> BuildInfo:
     """Returns how the compiled module was built."""
     values = dict(line.split("=", 1) for line in _text(lib.pyg_build_info()).splitlines())
+    modules = _gpu_modules()  # before the backends are counted: they add theirs
     registries = [lib.ggml_backend_reg_get(index) for index in range(lib.ggml_backend_reg_count())]
     return BuildInfo(
         engine=f"llama.cpp {_text(lib.pyg_engine_build())}",
@@ -99,11 +101,31 @@ def build_info() -> BuildInfo:
         sanitize=values["sanitize"] or None,
         options=tuple(name for name in values if name.startswith("GGML_")),
         backends=tuple(_text(lib.ggml_backend_reg_name(registry)) for registry in registries),
-        unloaded={},
-        refused={},
+        unloaded={kind: module.reason for kind, module in modules.items() if not module.is_loaded},
+        refused={kind: module.reason for kind, module in modules.items() if module.is_loaded and not module.n_devices},
         cuda=nvidia.cuda_of(module_dir / KINDS["cuda"].module),
         module=module_dir,
     )
+
+
+class _GpuModule(NamedTuple):
+    """What became of the module of a kind of GPU, and what was said about it."""
+
+    is_loaded: bool
+    n_devices: int
+    reason: str
+
+
+def _gpu_modules() -> dict[str, _GpuModule]:
+    """The modules of GPUs by their kinds; loads them, if no one else has needed one yet."""
+    kinds = {kind.module: name for name, kind in KINDS.items()}
+    modules = {}
+    for index in range(lib.pyg_gpu_module_count()):
+        module = ffi.new("pyg_gpu_module *")
+        errors.call(lib.pyg_gpu_module_get, index, module)
+        if kind := kinds.get(_text(module.name)):
+            modules[kind] = _GpuModule(module.is_loaded, module.n_devices, _text(module.reason))
+    return modules
 
 
 def cpu_limits() -> CpuLimits:

@@ -1,4 +1,5 @@
 // Process-wide state: start-up, guards, handles, forks.
+#include "boundary/backends.hpp"
 #include "boundary/engine_words.hpp"
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
@@ -29,12 +30,19 @@ void on_engine_abort(const char * message) {
     std::fprintf(stderr, "pyggml: a check inside the engine failed on one of its own threads: %s\n", message);
 }
 
-void before_fork() { pyg::lock_log_for_fork(); }
+void before_fork() {
+    pyg::lock_backends_for_fork();
+    pyg::lock_log_for_fork();
+}
 
-void after_fork_in_parent() { pyg::unlock_log_after_fork(); }
+void after_fork_in_parent() {
+    pyg::unlock_log_after_fork();
+    pyg::unlock_backends_after_fork();
+}
 
 void after_fork_in_child() {
-    pyg::unlock_log_after_fork();
+    after_fork_in_parent();
+    pyg::renew_backends_lock_in_child();
     g_fork_generation.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -165,20 +173,13 @@ void Handle::require_usable() const {
 
 }  // namespace pyg
 
-pyg_status pyg_init(const char * module_dir, pyg_error * err) {
+pyg_status pyg_init(const char * module_dir, const char * search_path, pyg_error * err) {
     return pyg::guard(err, [&] {
         static std::once_flag once;
         std::call_once(once, [&] {
             pyg::install_runtime();
             llama_backend_init();
-#ifdef PYGGML_BACKEND_DL
-            ggml_backend_load_all_from_path(module_dir);
-#else
-            (void) module_dir;
-#endif
-            if (ggml_backend_dev_count() == 0) {
-                throw pyg::fail(PYG_ERR_DEVICE, "no compute backend could be loaded from %s", module_dir);
-            }
+            pyg::load_cpu_backends(module_dir, search_path);
         });
     });
 }

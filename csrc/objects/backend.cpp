@@ -1,4 +1,5 @@
 // Devices, and backends for raw ggml graphs.
+#include "boundary/backends.hpp"
 #include "boundary/handles.hpp"
 #include "boundary/machine.hpp"
 
@@ -143,6 +144,9 @@ std::vector<size_t> gpus() {
 
 size_t device_index(const std::string & name) {
     const Wanted wanted = wanted_device(name);
+    if (wanted.kind != "CPU") {
+        pyg::load_gpu_backends();
+    }
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
         const Wanted own = wanted_device(ggml_backend_dev_name(ggml_backend_dev_get(i)));
         if (wanted.is(own.kind, own.index)) {
@@ -236,7 +240,10 @@ void * cpu_function(const char * name) {
 
 }  // namespace pyg
 
-int32_t pyg_device_count(void) { return static_cast<int32_t>(ggml_backend_dev_count()); }
+int32_t pyg_device_count(void) {
+    pyg::load_gpu_backends();
+    return static_cast<int32_t>(ggml_backend_dev_count());
+}
 
 pyg_status pyg_device_get(int32_t index, pyg_device * out, pyg_error * err) {
     return pyg::guard(err, [&] {
@@ -263,6 +270,7 @@ pyg_status pyg_device_find(const char * name, int32_t * index, pyg_error * err) 
 
 const char * pyg_device_advice(const char * name) {
     try {
+        pyg::load_gpu_backends();
         return advice(wanted_device(name ? name : ""));
     } catch (...) {
         return ANY_GPU;  // out of memory for a copy of the name

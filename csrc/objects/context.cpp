@@ -1,4 +1,5 @@
 // Contexts. Options are checked before upstream can assert on them, and memory is planned before it is allocated.
+#include "boundary/backends.hpp"
 #include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
 #include "engine/logprobs.hpp"
@@ -151,7 +152,7 @@ std::shared_ptr<Context> create(std::shared_ptr<Model> model, const pyg_context_
         params.cb_eval_user_data = context->imatrix.get();
     }
     context->model = std::move(model);
-    context->raw   = llama_init_from_model(context->model->raw, params);
+    context->raw   = pyg::create_context(context->model->raw, params);
     pyg::require_hosts(context->model->hosts);
     if (!context->raw) {
         throw creation_failure();

@@ -3,6 +3,7 @@
 // The engine does not reject an absurd context: it asks the system, the system agrees, and the kernel kills the process
 // when the pages are touched. So the engine's own planner runs first, on a copy of the model without weights
 // (`no_alloc`), and the plan is compared with what is available.
+#include "boundary/backends.hpp"
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
 #include "gguf.h"
@@ -168,7 +169,7 @@ uint64_t n_cells(const llama_model * model, const llama_context_params & params)
 // What the engine plans for the model with these parameters.
 pyg_memory plan(const pyg::Shape & shape, const llama_context_params & params) {
     llama_model * const model = shape.raw;
-    const UniqueContext context(llama_init_from_model(model, params));
+    const UniqueContext context(pyg::create_context(model, params));
     pyg::require_hosts(shape.hosts);
     if (!context) {
         throw pyg::fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses a context of this shape: %s",
@@ -221,7 +222,7 @@ Shape::Shape(const std::string & path, const std::string & device, int32_t n_gpu
     LogHeld          held;   // the model's warnings appear when it is really loaded,
     const GuardScope words;  // and its missing vocabulary is intended
     hosts = hosts_of(devices);
-    raw   = llama_model_load_from_file(path.c_str(), params);
+    raw   = load_model(path, params);
     if (!raw) {
         throw load_failure(path.c_str());
     }

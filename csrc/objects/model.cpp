@@ -1,4 +1,5 @@
 // Models: the file is checked before the engine sees it, loaded under the guard, and shared by everything made from it.
+#include "boundary/backends.hpp"
 #include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
 #include "llama-model.h"
@@ -149,7 +150,7 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
     params.progress_callback           = options.progress;
     params.progress_callback_user_data = options.progress_data;
 
-    model->raw = llama_model_load_from_file(path, params);
+    model->raw = pyg::load_model(path, params);
     pyg::require_hosts(model->hosts);
     if (!model->raw) {
         throw pyg::load_failure(path);
@@ -217,6 +218,7 @@ llama_model_params model_params(const std::string & device, int32_t n_gpu_layers
     llama_model_params params = llama_model_default_params();
     params.n_gpu_layers       = n_gpu_layers;
     if (device.empty() || device == "auto") {
+        load_gpu_backends();
         return params;
     }
     const ggml_backend_dev_t found = pyg::find_device(device);

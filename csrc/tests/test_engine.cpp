@@ -406,7 +406,7 @@ void test_bad_requests_are_refused(const Loaded & loaded) {
 int main(int argc, char ** argv) {
     CHECK(argc == 2);
     pyg_error err;
-    CHECK_OK(pyg_init(".", &err), err);
+    CHECK_OK(pyg_init(".", "", &err), err);
     {
         const Loaded loaded(argv[1]);
         test_every_thread_gets_the_same_answer(loaded);

@@ -242,7 +242,7 @@ void test_deep_stacks() {
 
 int main() {
     pyg_error err;
-    CHECK_OK(pyg_init("", &err), err);
+    CHECK_OK(pyg_init("", "", &err), err);
     test_exceptions_become_codes();
     test_messages_are_cut_between_characters();
     test_a_failed_assert_is_an_error();

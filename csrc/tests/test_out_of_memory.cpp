@@ -151,7 +151,7 @@ void test_an_engine(pyg_model * model) {
 int main(int argc, char ** argv) {
     CHECK(argc == 2);
     pyg_error err;
-    CHECK_OK(pyg_init(".", &err), err);
+    CHECK_OK(pyg_init(".", "", &err), err);
     test_making(argv[1]);
     pyg_model *             model   = nullptr;
     const pyg_model_options options = pyg_model_default_options();

@@ -1,0 +1,80 @@
+# The CUDA toolkit: the system's, or its parts as Python packages, or the one for what the other lacks.
+#
+# Upstream does the rest (find_package(CUDAToolkit), the language, the architectures). This settles what it will find,
+# and where libggml-cuda.so looks for its libraries at run time.
+
+# The driver's library is needed neither to build nor to load the module, which then can say what is missing: virtual
+# memory management is all that is called in it. Collectives for several GPUs are one more library, of 300 MB.
+engine_option(GGML_CUDA_NO_VMM ON)
+engine_option(GGML_CUDA_NCCL OFF)
+
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>)
+
+# Sets `variable` to the path of a file such as lib/libcublas.so.13 in a Python package of NVIDIA's, or to "".
+function(find_in_packages variable file)
+    execute_process(
+        COMMAND "${Python_EXECUTABLE}" "${PROJECT_SOURCE_DIR}/vendor/cuda_packages.py" "${file}"
+        OUTPUT_VARIABLE path
+        OUTPUT_STRIP_TRAILING_WHITESPACE
+        COMMAND_ERROR_IS_FATAL ANY)
+    set(${variable} "${path}" PARENT_SCOPE)
+endfunction()
+
+# The compiler: the one that the user names, the system's, or the package's.
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    find_program(PYGGML_NVCC nvcc
+        HINTS "${CUDAToolkit_ROOT}" ENV CUDAToolkit_ROOT ENV CUDA_PATH ENV CUDA_HOME
+        PATHS /usr/local/cuda
+        PATH_SUFFIXES bin)
+    if(NOT PYGGML_NVCC)
+        find_in_packages(PYGGML_NVCC bin/nvcc)
+    endif()
+    if(NOT PYGGML_NVCC)
+        message(FATAL_ERROR
+            "GGML_CUDA is on, but there is no CUDA compiler. Install NVIDIA's CUDA toolkit and put its nvcc on the PATH "
+            "(or name it: CMAKE_CUDA_COMPILER=/path/to/nvcc), or install it as Python packages: "
+            "pip install 'cuda-toolkit[nvcc,cudart,cublas,cccl]==13.*'")
+    endif()
+    set(CMAKE_CUDA_COMPILER "${PYGGML_NVCC}" CACHE FILEPATH "The CUDA compiler")
+endif()
+
+# The libraries: the toolkit's, or the packages' of the same version. Those have only versioned names, which CMake
+# would not find.
+find_package(CUDAToolkit QUIET)
+foreach(library IN ITEMS cudart cublas cublasLt)
+    if(TARGET CUDA::${library})
+        continue()
+    endif()
+    find_in_packages(path lib/lib${library}.so.${CUDAToolkit_VERSION_MAJOR})
+    if(NOT path)
+        message(FATAL_ERROR
+            "GGML_CUDA is on, and nvcc is version ${CUDAToolkit_VERSION}, but lib${library}.so."
+            "${CUDAToolkit_VERSION_MAJOR} is neither in its toolkit nor in a Python package. Install the toolkit's "
+            "development files of cuBLAS, or packages of the compiler's version: "
+            "pip install 'cuda-toolkit[cudart,cublas]==${CUDAToolkit_VERSION_MAJOR}.*'")
+    endif()
+    set(CUDA_${library}_LIBRARY "${path}" CACHE FILEPATH "From a Python package" FORCE)
+    if(library STREQUAL cudart)
+        set(CUDA_CUDART "${path}" CACHE FILEPATH "From a Python package" FORCE) # without it CMake finds no toolkit
+    endif()
+endforeach()
+find_package(CUDAToolkit REQUIRED)
+
+# Of the packages' headers only those of cuBLAS, in a folder of their own: those of another runtime, which may lie beside
+# them, would not suit this compiler.
+set(CUDA_CUBLAS_INCLUDES "")
+find_file(CUDA_CUBLAS_HEADER cublas_v2.h PATHS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
+if(NOT CUDA_CUBLAS_HEADER)
+    set(CUDA_CUBLAS_INCLUDES "${CMAKE_CURRENT_BINARY_DIR}/cublas")
+    cmake_path(REPLACE_FILENAME CUDA_cublas_LIBRARY ../include OUTPUT_VARIABLE headers)
+    file(GLOB headers "${headers}/cublas*.h")
+    file(COPY ${headers} DESTINATION "${CUDA_CUBLAS_INCLUDES}")
+endif()
+
+# Where the packages lie beside the installed module. Elsewhere, csrc/boundary/backends.cpp looks for them.
+if(CUDAToolkit_VERSION_MAJOR GREATER_EQUAL 13)
+    set(CUDA_RUN_PATH "$ORIGIN/../nvidia/cu${CUDAToolkit_VERSION_MAJOR}/lib")
+else()
+    set(CUDA_RUN_PATH "$ORIGIN/../nvidia/cuda_runtime/lib:$ORIGIN/../nvidia/cublas/lib")
+endif()
