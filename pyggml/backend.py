@@ -108,7 +108,7 @@ def warn_of_unused_gpu() -> None:
 
 def _build(every: Sequence[Device]) -> Build:
     info = system.build_info()
-    return Build(info.backends, every, info.unloaded, info.refused, info.cuda)
+    return Build(info.backends, every, info.unloaded, info.refused, info.cuda, info.capabilities)
 
 
 def _name(device: str) -> CData:

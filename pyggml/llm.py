@@ -301,13 +301,12 @@ class LLM(Owner, Generating, Chatting, Answered):
 
     @property
     def where(self) -> str:
-        """Where the model is: "on CPU", "94% on CUDA0, 6% on CPU" ...; "" where ``memory`` does not say."""
-        total = sum(device.total_bytes for device in self.memory)
-        shares = sorted(((device.total_bytes, device.name) for device in self.memory), reverse=True)
-        held = [(size / total, name) for size, name in shares if size]
+        """Where weights and cache are: "on CPU", "94% on CUDA0, 6% on CPU" ...; "" where ``memory`` does not say."""
+        sizes = {device.name: device.weights_bytes + device.cache_bytes for device in self.memory}
+        held = sorted((name for name in sizes if sizes[name]), key=sizes.__getitem__, reverse=True)
         if len(held) == 1:
-            return f"on {held[0][1]}"
-        return ", ".join(f"{percent_text(share)} on {name}" for share, name in held)
+            return f"on {held[0]}"
+        return ", ".join(f"{percent_text(sizes[name] / sum(sizes.values()))} on {name}" for name in held)
 
     # --- inside -------------------------------------------------------------------------------------------
 

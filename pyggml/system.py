@@ -36,6 +36,7 @@ class BuildInfo:
             the loader's words.
         refused: available backends that find no device: the kind, and their words.
         cuda: the major version of CUDA that the build needs; None: it has no CUDA.
+        capabilities: the compute capabilities that its CUDA code is for, such as "9.0"; newer GPUs do, too.
         module: the folder of the compiled module.
     """
 
@@ -50,6 +51,7 @@ class BuildInfo:
     unloaded: Mapping[str, str]
     refused: Mapping[str, str]
     cuda: int | None
+    capabilities: tuple[str, ...]
     module: Path
 
 
@@ -104,6 +106,9 @@ def build_info() -> BuildInfo:
         unloaded={kind: module.reason for kind, module in modules.items() if not module.is_loaded},
         refused={kind: module.reason for kind, module in modules.items() if module.is_loaded and not module.n_devices},
         cuda=nvidia.cuda_of(module_dir / KINDS["cuda"].module),
+        capabilities=tuple(
+            nvidia.capability_text(int(arch)) for arch in _features("CUDA").get("ARCHS", "").split(",") if arch
+        ),
         module=module_dir,
     )
 
@@ -138,9 +143,7 @@ def cpu_limits() -> CpuLimits:
 
 def cpu_features() -> list[str]:
     """Returns the CPU backend's features by the engine's names: instruction sets such as "AVX2", and others."""
-    own = _text(lib.llama_print_system_info()).partition("CPU : ")[2].split(" : ")[0]
-    pairs = [part.split("=") for part in own.split("|") if "=" in part]
-    return [name.strip() for name, value in pairs if value.strip() != "0"]
+    return [name for name, value in _features("CPU").items() if value != "0"]
 
 
 def memory_limits() -> MemoryLimits:
@@ -149,6 +152,13 @@ def memory_limits() -> MemoryLimits:
     lib.pyg_memory_get_limits(limits)
     found = (limits.machine, limits.groups, limits.address_space)
     return MemoryLimits(min(found), *(each if each < _NO_LIMIT else None for each in found))
+
+
+def _features(backend: str) -> dict[str, str]:
+    """What a backend says that it was built with; nothing if it is not there."""
+    own = _text(lib.llama_print_system_info()).partition(f"{backend} : ")[2].split(" : ")[0]
+    pairs = [part.split("=") for part in own.split("|") if "=" in part]
+    return {name.strip(): value.strip() for name, value in pairs}
 
 
 def _text(chars: CData) -> str:

@@ -238,6 +238,7 @@ CUDA0 = {
     "type": "gpu",
     "memory_total": 1,
     "memory_free": 1,
+    "capability": "9.0",
 }
 
 

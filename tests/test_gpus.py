@@ -18,11 +18,11 @@ from made_up_machine import MadeUp, compile_library
 import pyggml
 from pyggml import backend
 from pyggml.gpus import nvidia
-from pyggml.gpus.absence import Build, Finding, explanation, findings, lacks
+from pyggml.gpus.absence import Build, Finding, explanation, findings, inability, lacks
 from pyggml.gpus.hardware import Gpu, find_gpus, has_rocm
 from pyggml.gpus.kinds import KINDS
 
-CUDA0 = SimpleNamespace(name="CUDA0", kind="cuda", description="NVIDIA H200")
+CUDA0 = SimpleNamespace(name="CUDA0", kind="cuda", description="NVIDIA H200", capability="9.0")
 CPU_BUILD = Build(["CPU"], [])
 CUDA_BUILD = Build(["CPU", "CUDA"], [], cuda=12)
 TO_BUILD = 'CMAKE_ARGS="-DGGML_CUDA=ON" pip install --force-reinstall --no-deps .'
@@ -209,6 +209,10 @@ class TestTheDriver:
         made_up.libcuda(13000)
         assert nvidia.capability("0000:01:00.0", made_up.root) == "9.0"
         assert nvidia.capability("0000:02:00.0", made_up.root) is None
+
+    @pytest.mark.parametrize(("arch", "text"), [(500, "5.0"), (750, "7.5"), (900, "9.0"), (1210, "12.1")])
+    def test_capabilities_as_the_compiler_counts_them(self, arch: int, text: str) -> None:
+        assert nvidia.capability_text(arch) == text
 
     def test_the_cuda_of_a_module(self, tmp_path: Path) -> None:
         module = tmp_path / "libggml-cuda.so"
@@ -448,10 +452,24 @@ class TestHowGpusAreUsed:
 
     def test_one_that_is_used(self, made_up: MadeUp) -> None:
         made_up.nvidia()
-        vulkan = SimpleNamespace(name="Vulkan0", kind="vulkan", description="NVIDIA H200")
+        vulkan = SimpleNamespace(name="Vulkan0", kind="vulkan", description="NVIDIA H200", capability=None)
         for device in (CUDA0, vulkan):
             build = Build(["CPU", device.kind], [device])
             assert self.found(build, made_up) == [("ok", f"the engine sees {device.name} (NVIDIA H200)", None)]
+
+    def test_one_that_is_older_than_the_build(self, made_up: MadeUp) -> None:
+        made_up.nvidia("Tesla P40")
+        p40 = SimpleNamespace(name="CUDA0", kind="cuda", description="Tesla P40", capability="6.1")
+        seen, old = self.found(Build(["CPU", "CUDA"], [p40], capabilities=("7.5", "10.0")), made_up)
+        assert (seen.status, old.status) == ("ok", "failed")
+        assert old.text == (
+            "CUDA0 (Tesla P40) has the compute capability 6.1, and the CUDA code of this build is for 7.5 and newer"
+        )
+        assert 'CMAKE_ARGS="-DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=61" pip install' in (old.advice or "")
+        for capability in ("7.5", "8.9", "12.0"):
+            device = SimpleNamespace(**{**vars(p40), "capability": capability})
+            assert inability(device, Build(["CUDA"], [device], capabilities=("7.5", "10.0"))) is None
+        assert inability(p40, Build(["CUDA"], [p40])) is None
 
     def test_one_of_two(self, made_up: MadeUp) -> None:
         made_up.nvidia()
@@ -463,7 +481,7 @@ class TestHowGpusAreUsed:
         """Vulkan serves them all: that it has one device does not mean it has this one."""
         made_up.nvidia()
         made_up.file("usr/share/vulkan/icd.d/intel_icd.json", "{}")
-        intel = SimpleNamespace(name="Vulkan0", kind="vulkan", description="Intel(R) Graphics")
+        intel = SimpleNamespace(name="Vulkan0", kind="vulkan", description="Intel(R) Graphics", capability=None)
         (found,) = self.found(Build(["CPU", "Vulkan"], [intel]), made_up)
         assert (found.status, "vulkaninfo" in (found.advice or "")) == ("failed", True)
 
@@ -549,6 +567,8 @@ def test_where_a_model_is() -> None:
         assert llm.where == "on CPU"
         assert repr(llm).endswith(", on CPU)")
         cpu, *_ = llm.memory
-        rest = dataclasses.replace(cpu, name="CUDA0", cache_bytes=cpu.cache_bytes + 10 * cpu.total_bytes)
-        llm.memory = (cpu, rest)
-        assert llm.where == "92% on CUDA0, 8% on CPU"
+        gpu = dataclasses.replace(
+            cpu, name="CUDA0", weights_bytes=3 * cpu.weights_bytes, cache_bytes=3 * cpu.cache_bytes
+        )
+        llm.memory = (cpu, gpu)
+        assert llm.where == "75% on CUDA0, 25% on CPU"

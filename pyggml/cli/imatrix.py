@@ -7,7 +7,7 @@ import time
 import click
 
 import pyggml
-from pyggml.cli.arguments.model import model_option, say_which
+from pyggml.cli.arguments.model import model_option, say_unused_gpu, say_which
 from pyggml.cli.arguments.output_file import force_option, output_file
 from pyggml.cli.arguments.text_file import amount, chunk_options, text_argument, text_or_file
 from pyggml.cli.command import Command
@@ -52,6 +52,7 @@ def command(
     target = output_file(out, text, model, *merge, force=force)
     others = [pyggml.ImportanceMatrix.load(each) for each in merge]
     say_which(model)
+    say_unused_gpu(device)
     began = time.monotonic()
     with progress("reading", *amount(source, n_chunks, n_ctx)) as report:
         matrix = pyggml.compute_imatrix(

@@ -7,7 +7,7 @@ import time
 import click
 
 import pyggml
-from pyggml.cli.arguments.model import model_option, say_which
+from pyggml.cli.arguments.model import model_option, say_unused_gpu, say_which
 from pyggml.cli.arguments.text_file import amount, chunk_options, text_argument, text_or_file
 from pyggml.cli.command import Command
 from pyggml.cli.show.terminal import json_option, print_json, progress
@@ -35,6 +35,7 @@ def command(
     """
     source = text_or_file(text)
     say_which(model)
+    say_unused_gpu(device)
     began = time.monotonic()
     with progress("reading", *amount(source, n_chunks, n_ctx)) as report:
         found = pyggml.perplexity(

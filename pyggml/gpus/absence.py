@@ -44,6 +44,8 @@ class Seen(Protocol):
     def kind(self) -> str: ...  # noqa: D102
     @property
     def description(self) -> str: ...  # noqa: D102
+    @property
+    def capability(self) -> str | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Build:
         unloaded: what the system's loader says of modules that do not load, by the kind of their devices.
         refused: what backends say that find no device, by kind.
         cuda: the CUDA that it was built with, such as 12; None: not known.
+        capabilities: the compute capabilities that its CUDA code is for, such as "9.0"; () if not known.
     """
 
     backends: Sequence[str]
@@ -63,6 +66,7 @@ class Build:
     unloaded: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     cuda: int | None = None
+    capabilities: Sequence[str] = ()
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -156,6 +160,23 @@ def lacks(kind: str, build: Build, machine: Machine) -> list[Lack]:
     return found or [_unexplained(kind, build, machine)]
 
 
+def inability(device: Seen, build: Build) -> Lack | None:
+    """Why a device that the engine sees cannot compute; None: it can. Code for newer GPUs ends in a failed check."""
+    least = min(map(_number, build.capabilities), default=(0, 0))
+    if device.capability is None or _number(device.capability) >= least:
+        return None
+    text = (
+        f"{_shown([device])} has the compute capability {device.capability}, and the CUDA code of this build is for "
+        f"{'.'.join(map(str, least))} and newer"
+    )
+    option = f"-DCMAKE_CUDA_ARCHITECTURES={device.capability.replace('.', '')}"
+    return Lack("build", text, f"build it for that GPU, too, {KINDS['cuda'].to_build_with(option)}")
+
+
+def _number(capability: str) -> tuple[int, ...]:
+    return tuple(map(int, capability.split(".")))
+
+
 def findings(build: Build, machine: Machine) -> Iterator[Finding]:
     """How each GPU in the machine is used, or why not."""
     ready = {
@@ -176,6 +197,8 @@ def _use(vendor: str, names: Sequence[str], build: Build, machine: Machine) -> I
     if in_use := [device for device in build.devices if _is_of(device, known)]:
         rest = f", of {len(names)} {vendor} GPUs" if len(names) > len(in_use) else ""
         yield Finding("note" if rest else "ok", f"the engine sees {_shown(in_use)}{rest}")
+        unable = filter(None, (inability(device, build) for device in in_use))
+        yield from (Finding("failed", lack.text, lack.remedy) for lack in unable)
         return
     built = [kind for kind in known.kinds if build.has(kind)]
     found = lacks(built[0] if built else best_kind(vendor, rocm=machine.has_rocm), build, machine)

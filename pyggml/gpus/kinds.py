@@ -36,7 +36,12 @@ class Kind(NamedTuple):
     @property
     def to_build(self) -> str:
         """The command that builds pyggml with it."""
-        return f'in the folder of pyggml\'s source: CMAKE_ARGS="-D{self.option}=ON" {INSTALL}'
+        return self.to_build_with()
+
+    def to_build_with(self, *definitions: str) -> str:
+        """The same, with further definitions of CMake."""
+        defined = " ".join((f"-D{self.option}=ON", *definitions))
+        return f'in the folder of pyggml\'s source: CMAKE_ARGS="{defined}" {INSTALL}'
 
 
 #: By the names that ``device=`` has for them.

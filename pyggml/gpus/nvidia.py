@@ -107,6 +107,11 @@ def capability(device_id: str, root: Path = _SYSTEM) -> str | None:
     return ".".join(str(number.value) for number in numbers)
 
 
+def capability_text(arch: int) -> str:
+    """A compute capability as people write it, "7.5", of the compiler's number for it, 750."""
+    return f"{arch // 100}.{arch % 100 // 10}"
+
+
 def cuda_of(module: Path) -> int | None:
     """The CUDA whose libraries a compiled module needs, such as 12; None: it names none."""
     try:

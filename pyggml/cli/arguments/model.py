@@ -112,6 +112,12 @@ def say_which(model: str | None, parameter: str = "--model") -> None:
         )
 
 
+def say_unused_gpu(*devices: str) -> None:
+    """Says on standard error that the CPU computes though there is a GPU, if one of ``--device`` is auto."""
+    if "auto" in devices and (reason := pyggml.unused_gpu()):
+        click.echo(f"pyggml: the CPU computes, as it does with --device cpu: {reason}", err=True)
+
+
 def loaded(model: str | None, **options: Any) -> LLM:
     """Loads a model.
 
@@ -123,8 +129,7 @@ def loaded(model: str | None, **options: Any) -> LLM:
     given = {name: value for name, value in options.items() if value is not None}
     with progress(f"Loading{what}") as show:
         llm = pyggml.load(model, progress=show, **given)
-    if given.get("device", "auto") == "auto" and (reason := pyggml.unused_gpu()):
-        click.echo(f"pyggml: the CPU computes, as it does with --device cpu: {reason}", err=True)
+    say_unused_gpu(given.get("device", "auto"))
     return llm
 
 

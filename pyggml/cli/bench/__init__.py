@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyggml.cli.arguments.model import of_the_hub
+from pyggml.cli.arguments.model import of_the_hub, say_unused_gpu
 from pyggml.cli.arguments.options import named_like
 from pyggml.cli.command import Command
 from pyggml.cli.show.terminal import json_option, print_json, progress
@@ -122,6 +122,7 @@ def command(
     from pyggml.cli.bench import report
     from pyggml.cli.bench.measure import Bench
 
+    say_unused_gpu(*(side.device for side in sides))
     with closing(Bench(sides, cases)) as bench:
         interrupted = _run(bench, repetitions, warm_up=not no_warm_up)
         results = bench.results

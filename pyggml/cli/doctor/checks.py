@@ -68,19 +68,15 @@ def _processor(build: dict[str, Any], used: list[str], has: list[str] | None) ->
 def _gpus(facts: dict[str, Any], machine: Machine) -> Iterator[Finding]:
     if "devices" not in facts:
         if machine.gpus:
-            yield Finding(
-                "note", f"found {_list([gpu.name for gpu in machine.gpus])}, but the engine has to start first"
-            )
-        return
-    if machine.gpus:
+            names = _list([gpu.name for gpu in machine.gpus])
+            yield Finding("note", f"found {names}, but the engine has to start first")
+    elif machine.gpus:
+        known = ("backends", "unloaded", "refused", "cuda", "capabilities")
         devices = [SimpleNamespace(**device) for device in facts["devices"]]
-        about = facts["build"]
-        yield from findings(
-            Build(about["backends"], devices, about["unloaded"], about["refused"], about["cuda"]), machine
-        )
-        return
-    seen = [device for device in facts["devices"] if device["type"] in ("gpu", "igpu")]
-    yield Finding("ok", f"the engine sees {_names(seen)}" if seen else "none was found in this machine")
+        yield from findings(Build(devices=devices, **{name: facts["build"][name] for name in known}), machine)
+    else:
+        seen = [device for device in facts["devices"] if device["type"] in ("gpu", "igpu")]
+        yield Finding("ok", f"the engine sees {_names(seen)}" if seen else "none was found in this machine")
 
 
 def _memory(memory: dict[str, Any]) -> _Finding:
