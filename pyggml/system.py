@@ -34,7 +34,7 @@ class BuildInfo:
         backends: the available backends: "CPU", "CUDA" ...
         unloaded: backends of this build that the system does not load: the kind of their devices, such as "cuda", and
             the loader's words.
-        refused: available backends that find no device: the kind, and their words.
+        refused: backends of this build that run and find no device: the kind, and their words.
         cuda: the major version of CUDA that the build needs; None: it has no CUDA.
         capabilities: the compute capabilities that its CUDA code is for, such as "9.0"; newer GPUs do, too.
         module: the folder of the compiled module.
@@ -103,8 +103,8 @@ def build_info() -> BuildInfo:
         sanitize=values["sanitize"] or None,
         options=tuple(name for name in values if name.startswith("GGML_")),
         backends=tuple(_text(lib.ggml_backend_reg_name(registry)) for registry in registries),
-        unloaded={kind: module.reason for kind, module in modules.items() if not module.is_loaded},
-        refused={kind: module.reason for kind, module in modules.items() if module.is_loaded and not module.n_devices},
+        unloaded={kind: each.reason for kind, each in modules.items() if not (each.is_loaded or each.refuses)},
+        refused={kind: each.reason for kind, each in modules.items() if each.refuses},
         cuda=nvidia.cuda_of(module_dir / KINDS["cuda"].module),
         capabilities=tuple(
             nvidia.capability_text(int(arch)) for arch in _features("CUDA").get("ARCHS", "").split(",") if arch
@@ -119,6 +119,11 @@ class _GpuModule(NamedTuple):
     is_loaded: bool
     n_devices: int
     reason: str
+
+    @property
+    def refuses(self) -> bool:
+        """Whether it runs here and finds no device; Vulkan's then does not become a backend at all."""
+        return not self.n_devices and (self.is_loaded or "returned NULL" in self.reason)
 
 
 def _gpu_modules() -> dict[str, _GpuModule]:

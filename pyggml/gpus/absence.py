@@ -74,8 +74,8 @@ class Build:
         return [kind_of(backend) for backend in self.backends]
 
     def has(self, kind: str) -> bool:
-        """Whether it was built for a kind of device, though its module may not load here."""
-        return kind in self.kinds or kind in self.unloaded
+        """Whether it was built for a kind of device, though its module may do nothing here."""
+        return kind in self.kinds or kind in self.unloaded or kind in self.refused
 
 
 @dataclass(frozen=True)

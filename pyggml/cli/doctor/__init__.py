@@ -121,4 +121,6 @@ def _text(key: str, value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int) and key.endswith(("_bytes", "_total", "_free")):
         return bytes_text(value)
-    return " ".join(value) if isinstance(value, list) else str("-" if value in (None, "") else value)
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {words}" for name, words in value.items()) or "-"
+    return (" ".join(value) or "-") if isinstance(value, list) else str("-" if value in (None, "") else value)
