@@ -18,7 +18,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 # know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all lint format stubs reference outputs compare comparison stress attack fuzz asan tsan wheel wheel-test portable portable-test bench clean
+.PHONY: help build demo test test-all lint format stubs reference outputs compare comparison stress attack fuzz gpu-proof asan tsan wheel wheel-test portable portable-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -101,6 +101,9 @@ comparison: build ## measure the README's comparison with other libraries, and d
 
 bench: build ## measure every claim of docs/benchmarks.md, about half an hour on two idle cores
 	$(BIN)/python benchmarks/run_all.py
+
+gpu-proof: ## on a machine with an NVIDIA GPU: build for it, run the tests marked gpu, measure, in eight minutes
+	$(PYTHON) tools/gpu_proof.py
 
 clean: ## delete what was built, but not the engine's sources and the environment
 	rm -rf build dist

@@ -10,7 +10,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 Figures = dict[str, list[float]]
@@ -61,15 +61,21 @@ def interleaved(sides: Mapping[str, Callable[[int], float]], rounds: int, unit: 
     Round 0 warms up and does not count.
     """
     figures: Figures = {name: [] for name in sides}
-    for n in range(rounds + 1):
-        names = list(sides)
-        measured = {name: sides[name](n) for name in (names if n % 2 else reversed(names))}
+    for n, names in turns(sides, rounds):
+        measured = {name: sides[name](n) for name in names}
         line = "   ".join(f"{name} {measured[name]:.4g}" for name in sides)
         print(f"  {f'round {n}' if n else 'warm-up'}: {line} {unit}", flush=True)
         if n:
             for name, figure in measured.items():
                 figures[name].append(figure)
     return figures
+
+
+def turns(names: Iterable[str], rounds: int) -> Iterator[tuple[int, list[str]]]:
+    """The number of each round, with the order of the sides in it. Round 0 warms up."""
+    order = list(names)
+    for n in range(rounds + 1):
+        yield n, order if n % 2 else order[::-1]
 
 
 def ratio(figures: Figures, numerator: str, denominator: str) -> float:

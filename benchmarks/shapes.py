@@ -1,9 +1,10 @@
 """Models for measuring: random weights in the shapes of real ones, with real vocabularies, as Q4_K_M unless asked.
 
-    python benchmarks/shapes.py       make all of them now (a few minutes, 2 GB; 2.5 GB more while it works)
+    python benchmarks/shapes.py       make all of SHAPES now (a few minutes, 2 GB; 2.5 GB more while it works)
 
 They are made once, in a scratch folder, from the vocabularies in the vendored engine. The weights mean nothing, but
-take the time and memory of the real models.
+take the time and memory of the real models. Those of LARGE are for GPUs: the same few rows over and over, which take
+seconds to make where billions of random weights would take minutes.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import numpy.typing as npt
 
 from pyggml import ffi, lib
 from pyggml.gguf import GGUFReader, GGUFWriter, ValueType
-from pyggml.quant import GGMLType
+from pyggml.quant import GGMLType, quantize
 
 ROOT = Path(__file__).resolve().parent.parent
 VOCABULARIES = ROOT / "vendor" / "llama.cpp" / "models"
 SCRATCH = ROOT / "build" / "models"
 
 _ROWS_AT_ONCE = 8192
+_REPEATED_ROWS = 512
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,25 @@ SHAPES = {
 }
 
 
+LARGE = {
+    shape.name: shape
+    for shape in (
+        Shape("llama-3.1-8b", "llama", "llama-bpe", 4096, 32, 14336, 32, 8, 128, 131072, 5e5, 1e-5, tied=False),
+    )
+}
+
+
 def model_file(name: str, ftype: str = "q4_k_m") -> Path:
-    """Path of one of SHAPES with its weights in a type ("f16", "q8_0", "q4_0" ...), made on the first call."""
+    """Path of one of SHAPES or LARGE with its weights in a type, made on the first call.
+
+    Types are "f16", "q8_0", "q4_0" ..., of LARGE only "q4_k_m", "q8_0" and "f16".
+    """
     path = SCRATCH / f"{name}-{ftype}.gguf"
     if not path.exists():
         SCRATCH.mkdir(parents=True, exist_ok=True)
+        if name in LARGE:
+            _write_repeated(path, LARGE[name], ftype)
+            return path
         full = SCRATCH / f"{name}-f16.gguf"
         is_kept = full.exists() or ftype == "f16"
         if not full.exists():
@@ -126,6 +142,46 @@ def _random(rng: np.random.Generator, dims: tuple[int, ...]) -> npt.NDArray[np.f
         block = weights[row : row + _ROWS_AT_ONCE]
         block[:] = rng.standard_normal(block.shape, np.float32) * np.float32(0.02)
     return weights
+
+
+def _write_repeated(path: Path, shape: Shape, ftype: str) -> None:
+    partial = path.with_suffix(".partial")
+    rng = np.random.default_rng(0)
+    rows: dict[tuple[GGMLType, int], npt.NDArray[np.uint8]] = {}
+    with (
+        GGUFReader(VOCABULARIES / f"ggml-vocab-{shape.vocabulary}.gguf") as vocabulary,
+        GGUFWriter(partial) as writer,
+    ):
+        _write_metadata(writer, shape, vocabulary)
+        tensors = _tensor_shapes(shape, _n_vocab(shape))
+        types = {name: _type_in(ftype, name, dims, shape.n_layer) for name, dims in tensors.items()}
+        for name, dims in tensors.items():
+            writer.add_tensor(name, dims, types[name])
+        for name, dims in tensors.items():
+            if len(dims) == 1:
+                writer.write_tensor(name, np.ones(dims, np.float32))
+                continue
+            key = (types[name], dims[1])
+            if key not in rows:
+                rows[key] = quantize(_random(rng, (_REPEATED_ROWS, dims[1])), types[name]).reshape(_REPEATED_ROWS, -1)
+            starts = range(0, dims[0], _REPEATED_ROWS)
+            writer.write_tensor_parts(name, (rows[key][: dims[0] - start] for start in starts))
+    partial.rename(path)
+
+
+def _type_in(ftype: str, name: str, dims: tuple[int, ...], n_layer: int) -> GGMLType:
+    """The type that upstream's quantiser would choose for a tensor of a dense Llama."""
+    if len(dims) == 1:
+        return GGMLType.F32
+    if ftype != "q4_k_m":
+        return {"q8_0": GGMLType.Q8_0, "f16": GGMLType.F16}[ftype]
+    if name == "output.weight":
+        return GGMLType.Q6_K
+    if name.endswith(("attn_v.weight", "ffn_down.weight")):
+        layer, eighth = int(name.split(".")[1]), n_layer // 8
+        if layer < eighth or layer >= 7 * eighth or (layer - eighth) % 3 == 2:
+            return GGMLType.Q6_K
+    return GGMLType.Q4_K
 
 
 def _write_metadata(writer: GGUFWriter, shape: Shape, vocabulary: GGUFReader) -> None:

@@ -1,17 +1,34 @@
 """Upstream's own programs to compare with, built from the pinned engine into a scratch folder.
 
-python benchmarks/upstream.py       build all of them now (a few minutes on two cores)
+    python benchmarks/upstream.py                  build all of them now (a few minutes on two cores)
+    python benchmarks/upstream.py --for-devices    the two that benchmarks/gpu.py compares with
+
+Programs for devices are built without any backend, and use the modules of the pyggml that is installed: both sides run
+the same kernels, and CUDA's, which take most of the time to compile, are compiled once.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / "build" / "upstream"
+
+_OPTIONS = (
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DLLAMA_OPENSSL=OFF",
+    "-DLLAMA_BUILD_TESTS=OFF",
+    "-DLLAMA_BUILD_UI=OFF",
+    "-DLLAMA_USE_PREBUILT_UI=OFF",
+)
+_WITHOUT_BACKENDS = ("-DGGML_BACKEND_DL=ON", "-DGGML_NATIVE=OFF", "-DGGML_CPU=OFF", "-DLLAMA_BUILD_SERVER=OFF")
+_FOR_DEVICES = ("llama-bench", "llama-batched-bench")
 
 
 def llama_bench() -> Path:
@@ -55,19 +72,49 @@ def quantize(source: Path, target: Path, file_type: int, n_threads: int) -> None
     _run(sys.executable, "-c", code, source, target, file_type, n_threads)
 
 
+def build_for_devices() -> Path:
+    """Builds those programs, without modules yet, and returns their folder."""
+    return _build("devices", _FOR_DEVICES, _WITHOUT_BACKENDS)
+
+
+def for_devices(modules: Path) -> Path:
+    """A folder with llama-bench and llama-batched-bench that use a package's backends; built on the first call.
+
+    Args:
+        modules: the folder of an installed pyggml whose backends are loadable modules.
+
+    Raises:
+        FileNotFoundError: they are not.
+    """
+    backends = sorted(modules.glob("libggml-*.so"))
+    if not backends:
+        raise FileNotFoundError(f"{modules} has no libggml-*.so: build pyggml with a GPU or with PYGGML_PORTABLE=ON")
+    folder = build_for_devices()
+    for old in set(folder.glob("libggml-*.so")) - {folder / "libggml-base.so"}:
+        old.unlink()
+    for backend in backends:
+        shutil.copy2(backend, folder)
+    # The modules need our ggml-base by its name. As a link to upstream's, which the program has loaded already, it is
+    # that same library to the loader, so that the process has one.
+    for needed in modules.glob("lib*ggml-base.so"):
+        link = folder / needed.name
+        link.unlink(missing_ok=True)
+        link.symlink_to("libggml-base.so")
+    return folder
+
+
 def _program(name: str) -> Path:
-    program = SCRATCH / "build" / "bin" / name
-    if program.exists():
-        return program
-    options = [
-        "-DLLAMA_OPENSSL=OFF",
-        "-DLLAMA_BUILD_TESTS=OFF",
-        "-DLLAMA_BUILD_UI=OFF",
-        "-DLLAMA_USE_PREBUILT_UI=OFF",
-    ]
-    _run("cmake", "-S", tree(), "-B", SCRATCH / "build", "-DCMAKE_BUILD_TYPE=Release", *options)
-    _run("cmake", "--build", SCRATCH / "build", "--target", name, "--parallel", "2")
-    return program
+    return _build("build", [name], ()) / name
+
+
+def _build(name: str, programs: Sequence[str], options: Sequence[str]) -> Path:
+    """The folder with programs, built on the first call."""
+    folder = SCRATCH / name
+    missing = [program for program in programs if not (folder / "bin" / program).exists()]
+    if missing:
+        _run("cmake", "-S", tree(), "-B", folder, *_OPTIONS, *options)
+        _run("cmake", "--build", folder, "--target", *missing, "--parallel", os.cpu_count() or 2)
+    return folder / "bin"
 
 
 def _run(*command: object) -> None:
@@ -75,5 +122,8 @@ def _run(*command: object) -> None:
 
 
 if __name__ == "__main__":
-    for build in (llama_bench, llama_batched_bench, llama_server):
-        print(build())
+    if "--for-devices" in sys.argv:
+        print(build_for_devices())
+    else:
+        for build in (llama_bench, llama_batched_bench, llama_server):
+            print(build())
