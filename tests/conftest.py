@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import device_kinds
 import event_loops
 import filelock
 import models
@@ -96,6 +97,19 @@ def visit(browser: Browser, page_url: str) -> Iterator[Visit]:
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="session")
+def shelf(model_dir: Path) -> device_kinds.Shelf:
+    """Models to compare devices by."""
+    return device_kinds.Shelf(model_dir)
+
+
+@pytest.fixture(scope="module", params=device_kinds.KINDS)
+def placed(request: pytest.FixtureRequest) -> Iterator[device_kinds.Placed]:
+    """Devices that are not the CPU, of each kind."""
+    with device_kinds.placed(request.param) as placed:
+        yield placed
 
 
 @pytest.fixture(scope="session")

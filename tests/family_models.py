@@ -350,15 +350,30 @@ def write(
     layout: str | None = None,
     name: str = "a model",
     tied: bool = True,
+    own_output: bool = False,
     size: Size = SMALL,
 ) -> Path:
-    """A model of an architecture; without ``tied``, with output weights that are the embedding's all the same."""
+    """A model of an architecture.
+
+    Args:
+        path: the file to write.
+        architecture: of the file.
+        vocabulary: its ``tokenizer.*`` metadata.
+        layout: the row of LAYOUTS; None: as the architecture.
+        name: ``general.name``.
+        tied: False: with output weights, the embedding's all the same.
+        own_output: with output weights of its own, unless the architecture has none. Otherwise a small model mostly
+            repeats its last token.
+        size: how large it is.
+    """
     shape = LAYOUTS[layout or architecture]
     tokens = vocabulary["tokenizer.ggml.tokens"]
     assert isinstance(tokens, list)
     weights = _weights(shape, size, len(tokens))
     if shape.output == "required" or (shape.output == "optional" and not tied):
         weights["output.weight"] = weights["token_embd.weight"]
+    if own_output and shape.output != "tied":
+        weights["output.weight"] = models.Draw(1)(len(tokens), size.n_embd)
     facts = {"general.architecture": architecture, "general.name": name, **_hyper_parameters(architecture, shape, size)}
     return models.write(path, {**facts, **vocabulary}, weights)
 

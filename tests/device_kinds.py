@@ -1,0 +1,137 @@
+"""Devices that are not the CPU, of each kind that tests compare with it, and models to compare them by.
+
+A kind that this build or this machine lacks is skipped, with the reason. Mesa's software driver counts as a Vulkan
+device where GGML_VK_VISIBLE_DEVICES names it, as ``make vulkan-test`` does: upstream leaves it out otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import family_models
+import models
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import pyggml
+from pyggml.context import Context
+
+Logits = npt.NDArray[np.float32]
+
+#: Kinds of devices of this machine -> how their names begin.
+LOCAL = {"vulkan": "Vulkan", "cuda": "CUDA"}
+
+#: For ``pytest.fixture(params=...)``.
+KINDS = ["vulkan", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Devices of a kind, and how to load a model onto them.
+
+    Attributes:
+        kind: "vulkan" or "cuda".
+        options: the options of :func:`pyggml.load` that put a model there.
+        names: the devices, as :attr:`pyggml.LLM.memory` names them.
+    """
+
+    kind: str
+    options: Mapping[str, Any]
+    names: tuple[str, ...]
+
+
+@contextmanager
+def placed(kind: str) -> Iterator[Placed]:
+    """The devices of a kind; skips the test if there are none."""
+    names = [device.name for device in pyggml.devices() if device.name.startswith(LOCAL[kind])]
+    if not names:
+        pytest.skip(f"needs a {LOCAL[kind]} device that this build supports")
+    yield Placed(kind, {"device": kind}, (names[0],))
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+
+SIZE = family_models.Size(n_layer=4, n_embd=256, n_ff=512)  # whole blocks of every quantised type
+
+
+def _of_family(layout: str, path: Path) -> Path:
+    architecture = {"mixtral": "llama"}.get(layout, layout)
+    vocabulary = family_models.small_vocabulary("<end>")
+    return family_models.write(path, architecture, vocabulary, layout=layout, own_output=True, size=SIZE)
+
+
+#: Every kind of model that generates: the families' architectures, and memories other than a cache.
+WRITERS: dict[str, Callable[[Path], Path]] = {
+    **{layout: partial(_of_family, layout) for layout in family_models.LAYOUTS},
+    "window": models.write_gemma2,
+    "mamba": models.write_mamba,
+    "jamba": models.write_jamba,
+}
+
+
+class Shelf:
+    """Models that are made when they are first asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def __call__(self, name: str, ftype: str = "f32") -> Path:
+        """The file of a model, of the same weights in each type."""
+        path = self._directory / f"{name}-{ftype}.gguf"
+        if not path.exists():
+            if ftype == "f32":
+                WRITERS[name](path)
+            else:
+                pyggml.quantize(self(name), path, ftype)
+        return path
+
+
+# --- what is compared ------------------------------------------------------------------------------------------------
+
+N_TOGETHER = 70  # more than one tile of any kernel for matrices, and no multiple of one
+
+
+def prompt(seed: int, n: int = N_TOGETHER) -> list[int]:
+    """Random tokens."""
+    return [int(token) for token in np.random.default_rng(seed).integers(0, 256, n)]
+
+
+PROMPT = prompt(7)
+FOLLOWING = prompt(8, 4)
+
+#: A family -> a prompt after which its best token leads by a tenth of a standard deviation for 16 tokens: other kernels
+#: choose the same.
+UNDISPUTED = {"llama": prompt(50), "qwen3": prompt(3), "gemma3": prompt(14)}
+
+
+def logits_of(llm: pyggml.LLM, token_ids: list[int], n_alone: int = 0, **options: Any) -> Logits:
+    """Logits after every token, (n_tokens, n_vocab), the last ``n_alone`` of them computed one by one."""
+    together, alone = token_ids[: len(token_ids) - n_alone], token_ids[len(token_ids) - n_alone :]
+    with Context(llm.model, n_ctx=512, **options) as context:
+        rows = []
+        for batch in (together, *([token] for token in alone)):
+            context.decode(batch, output="all")
+            rows.append(context.logits())
+        return np.concatenate(rows)
+
+
+def difference(a: Logits, b: Logits) -> float:
+    """The largest difference between two sets of logits, in standard deviations of the first."""
+    return float(np.abs(a - b).max() / a.std())
+
+
+def worst_choice(logits: Logits, token_ids: list[int]) -> float:
+    """How far below the best logit the worst of these choices is, in standard deviations; 0 if each is the best.
+
+    Args:
+        logits: (n_tokens, n_vocab), those that each token was chosen by.
+        token_ids: the choices.
+    """
+    chosen = logits[np.arange(len(token_ids)), token_ids]
+    return float((logits.max(1) - chosen).max() / logits.std())
