@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import shlex
@@ -16,7 +15,7 @@ from command import called, fails, pyggml
 
 from pyggml._version import __version__
 from pyggml.cli.elsewhere import _COMMANDS, _OPTIONS, _OPTIONS_OF
-from pyggml.cli.program import COMMANDS
+from pyggml.cli.program import COMMANDS, command_of
 from pyggml.source import SHIPPED_MODEL
 
 MODEL = str(SHIPPED_MODEL)
@@ -92,9 +91,9 @@ ANSWERS = [
 
 @pytest.mark.parametrize("answer", sorted({*ANSWERS}))
 def test_what_answers_name_exists(answer: str) -> None:
-    for command, _, rest in re.findall(r"(?:'|: )pyggml ([a-z]+)( ([^']*))?", answer):
+    for command, _, rest in re.findall(r"(?:'|: )pyggml ([a-z][a-z-]*)( ([^']*))?", answer):
         assert command in COMMANDS, answer
-        group = importlib.import_module(f"pyggml.cli.{command}").command
+        group = command_of(command)
         if isinstance(group, click.Group):
             assert rest.split()[0] in group.commands, answer
     own = {name for command in COMMANDS for name in names_of(command)} | {"--help", "--version"}
@@ -103,8 +102,7 @@ def test_what_answers_name_exists(answer: str) -> None:
 
 
 def names_of(command: str) -> set[str]:
-    module = importlib.import_module(f"pyggml.cli.{command}")
-    return {name for param in module.command.params for name in (*param.opts, *param.secondary_opts)}
+    return {name for param in command_of(command).params for name in (*param.opts, *param.secondary_opts)}
 
 
 # --- options ----------------------------------------------------------------------------------------------------
@@ -146,7 +144,7 @@ def test_a_letter_means_the_same_everywhere(command: str) -> None:
         "-y": "--yes",
     }
     in_bench = {"-n": "--generate", "-np": "--parallel"}  # lists of numbers, as for llama-bench
-    for param in importlib.import_module(f"pyggml.cli.{command}").command.params:
+    for param in command_of(command).params:
         for letter in (name for name in param.opts if not name.startswith("--") and name.startswith("-")):
             meant = in_bench.get(letter, meanings[letter]) if command == "bench" else meanings[letter]
             assert meant in param.opts, (command, letter)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 #: Group of commands -> another name of one of its commands -> its own.
 ALIASES = {
-    "pyggml": {"run": "chat", "server": "serve", "llama-server": "serve"},
+    "pyggml": {"run": "chat", "server": "serve", "llama-server": "serve", "rpc-server": "rpc-serve"},
     "cache": {"ls": "list", "remove": "rm", "delete": "rm", "pull": "get", "download": "get"},
 }
 

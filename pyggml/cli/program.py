@@ -20,11 +20,12 @@ from pyggml import __version__
 from pyggml.cli.command import Command, CommandGroup
 from pyggml.cli.elsewhere import ALIASES, command_answer
 
-#: Subcommand -> what it does. The module of the same name in this package defines it as ``command``.
+#: Subcommand -> what it does. The module of the same name (with _ for -) in this package defines it as ``command``.
 COMMANDS = {
     "generate": "Continue a text, and show it as it is generated.",
     "chat": "Chat with a model.",
     "serve": "Serve models over HTTP.",
+    "rpc-serve": "Lend this machine's devices to other hosts.",
     "inspect": "Show what a model is, what is wrong with it, and whether it fits.",
     "convert": "Convert a Hugging Face directory to a GGUF file.",
     "quantize": "Make a GGUF file smaller.",
@@ -71,9 +72,7 @@ class Program(CommandGroup):
         name = ALIASES["pyggml"].get(cmd_name, cmd_name)
         if name not in COMMANDS:
             return None
-        command = importlib.import_module(f"pyggml.cli.{name}").command
-        assert isinstance(command, click.Command)
-        return command
+        return command_of(name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parses what stands before the subcommand; where there is none, says which was probably meant."""
@@ -95,6 +94,13 @@ class Program(CommandGroup):
         """The list of subcommands in the help, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+def command_of(name: str) -> click.Command:
+    """The subcommand that ``COMMANDS`` calls so."""
+    command = importlib.import_module(f"pyggml.cli.{name.replace('-', '_')}").command
+    assert isinstance(command, click.Command)
+    return command
 
 
 def _unknown(name: str, rest: list[str]) -> str:

@@ -1,0 +1,125 @@
+"""``pyggml rpc-serve``: lends this machine's devices to other hosts."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+import pyggml
+from pyggml.cli.arguments.options import ParamType
+from pyggml.cli.command import Command, Option
+from pyggml.remote import DEFAULT_PORT, VARIABLE, Address, Loan, Supervisor, default_file, found_key, lent_by, made_key
+from pyggml.units import bytes_of, bytes_text
+
+
+class _Size(ParamType):
+    """A number of bytes, such as 8G or 12GiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        try:
+            size = value if isinstance(value, int) else bytes_of(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if size < 1:
+            self.fail("nothing would be lent", param, ctx)
+        return size
+
+
+@click.command("rpc-serve", cls=Command)
+@click.option(
+    "--host",
+    cls=Option,
+    other_names=["-H"],
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Address to listen on; 0.0.0.0: all.",
+)
+@click.option(
+    "--port",
+    cls=Option,
+    other_names=["-p"],
+    type=click.IntRange(0, 65535),
+    default=DEFAULT_PORT,
+    show_default=True,
+    help="0: any.",
+)
+@click.option(
+    "-dev",
+    "--device",
+    cls=Option,
+    other_names=["-d"],
+    metavar="NAME[,NAME]...",
+    help="Devices to lend. Without it: all GPUs or, without any, the CPU.",
+)
+@click.option(
+    "--mem",
+    cls=Option,
+    other_names=["-m"],
+    type=_Size(),
+    metavar="SIZE",
+    help="Memory for each client on each device, such as 8G.",
+)
+@click.option(
+    "--key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"The key that clients must have. Without it: {VARIABLE}, or a key that is made and kept.",
+)
+@click.option(
+    "-t",
+    "--n-threads",
+    cls=Option,
+    other_names=["--threads"],
+    type=click.IntRange(1, 512),
+    help="Compute threads of the CPU. Without it: one per core.",
+)
+def command(
+    host: str, port: int, device: str | None, mem: int | None, key_file: Path | None, n_threads: int | None
+) -> None:
+    r"""Lend this machine's devices to pyggml on other hosts: load(..., rpc=["HOST:PORT"]) puts layers on them.
+
+    Each client is served by a process of its own, which is gone with the client. Clients must have the same key and the
+    same build of the engine. The connection is authenticated, but not encrypted: over a network you do not trust, put a
+    tunnel in front of it. Ctrl-C and SIGTERM end the server and its clients' work.
+
+    \b
+    pyggml rpc-serve                               # this machine's programs only
+    pyggml rpc-serve --host 10.0.0.7 --mem 20G --key-file rpc.key
+    """
+    names = tuple(name.strip() for name in re.split("[,/]", device) if name.strip()) if device else ()
+    loan = Loan(names, mem or Loan.max_bytes, n_threads or 0)
+    key = _key(key_file)
+    lent = lent_by(loan)
+    with Supervisor(Address(host.strip("[]"), port), loan, key, _say) as supervisor:
+        _say(f"pyggml {pyggml.__version__} lends at {supervisor.address}:")
+        for each in lent:
+            free = bytes_text(min(each["memory_free"], loan.max_bytes))
+            _say(f"  {each['name']}: {each['description']}, {free} free")
+        supervisor.run()
+
+
+def _key(file: Path | None) -> bytes:
+    if file is not None and file.exists():
+        return found_key(file)
+    made = file or default_file()
+    if file is None:
+        try:
+            return found_key(None)
+        except pyggml.InvalidParameterError:
+            if made.exists():
+                raise  # it cannot be read, or is too short
+    key = made_key(made)
+    click.echo(f"pyggml: made a key for clients, in {made}: copy the file to them (rpc_key=FILE)", err=True)
+    return key
+
+
+def _say(line: str) -> None:
+    click.echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}", err=True)

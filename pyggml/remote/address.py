@@ -1,0 +1,36 @@
+"""Addresses of hosts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pyggml._checks import refused, shown
+
+#: The port of upstream's rpc-server, which people have opened in their firewalls.
+DEFAULT_PORT = 50052
+
+
+class Address(NamedTuple):
+    """Where a host listens."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: object) -> Address:
+        """Reads "host:port", "host" (the default port), or "[::1]:port".
+
+        Raises:
+            InvalidParameterError: it is none of these.
+        """
+        if not isinstance(text, str) or not text.strip() or "\0" in text:
+            raise refused(f'a host is named by a text such as "gpu-box:{DEFAULT_PORT}", not {shown(text)}')
+        host, colon, port = text.strip().rpartition(":")
+        if not colon or port.endswith("]") or (":" in host and not host.endswith("]")):
+            host, port = text.strip(), str(DEFAULT_PORT)  # a name or an IPv6 address without a port
+        if not host.strip("[]") or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
+            raise refused(f'{shown(text)} is no address of a host; "gpu-box:{DEFAULT_PORT}" is one')
+        return cls(host.strip("[]"), int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -1,0 +1,142 @@
+"""A host that this process has connected to, to compute on its devices."""
+
+from __future__ import annotations
+
+import os
+import socket
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pyggml import errors
+from pyggml._ffi import ffi, lib
+from pyggml._owner import Owner
+from pyggml.remote.address import Address
+from pyggml.remote.handshake import About, HandshakeError, Wire, prove_as_client
+from pyggml.remote.keys import found_key
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: How long a host may take to accept a connection, and then to start a worker for it.
+CONNECT_S = 10.0
+START_S = 60.0
+
+#: How long a host may show no sign of life, of which it gives one a second, while this process waits for it.
+SILENCE_S = 20.0
+
+
+def connect(address: str, key: bytes) -> Host:
+    """Connects to a host that runs ``pyggml rpc-serve``.
+
+    Args:
+        address: "host:port", or "host" for the default port.
+        key: the key that the server has, from :func:`found_key`.
+
+    Raises:
+        DeviceError: the host cannot be reached, has another key or another build of the engine.
+        InvalidParameterError: it is no address.
+        HostLostError: it went away in the meantime.
+    """
+    return Host(Address.parse(address), key)
+
+
+class Host(Owner):
+    """A connected host. Its devices can be named as long as it is open; what uses them keeps the connection.
+
+    Attributes:
+        address: where it listens.
+        about: what it is.
+        devices: the engine's names for its devices in this process.
+    """
+
+    _instead_of_a_copy = "connect again"
+
+    def __init__(self, address: Address, key: bytes) -> None:
+        """Connects; see :func:`connect`."""
+        self.address = address
+        connection, self.about = _connected(address, key)
+        connection.settimeout(None)
+        self._handle = errors.create(
+            "pyg_remote",
+            lib.pyg_remote_free,
+            lib.pyg_remote_connect,
+            connection.detach(),
+            str(address).encode(),
+            SILENCE_S,
+        )
+        self.devices = self._names()
+
+    def check(self) -> None:
+        """Raises an exception if the host is known to be lost. Does not wait for it.
+
+        Raises:
+            HostLostError: it is.
+            ClosedError: the connection was closed here.
+        """
+        errors.call(lib.pyg_remote_require, self._handle)
+
+    def close(self) -> None:
+        """Gives the devices' names back, and the connection as soon as no model uses it. Can be called repeatedly."""
+        errors.call(lib.pyg_remote_close, self._handle)
+        self._is_closed = True
+
+    def _names(self) -> tuple[str, ...]:
+        n_devices, device = ffi.new("int32_t *"), ffi.new("pyg_device *")
+        errors.call(lib.pyg_remote_device_count, self._handle, n_devices)
+        names = []
+        for index in range(n_devices[0]):
+            errors.call(lib.pyg_remote_device_get, self._handle, index, device)
+            names.append(ffi.string(device.name).decode())
+        return tuple(names)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Host({str(self.address)!r}, devices={list(self.devices)}{', closed' * self._is_closed})"
+
+
+def connect_all(addresses: tuple[str, ...], key_file: str | os.PathLike[str] | None) -> list[Host]:
+    """Connects to hosts, in their order; to all of them or, if one fails, to none.
+
+    Raises:
+        As :func:`connect`, and as :func:`found_key`.
+    """
+    hosts: list[Host] = []
+    key = found_key(key_file) if addresses else b""
+    try:
+        for address in addresses:
+            hosts.append(connect(address, key))
+    except BaseException:
+        for host in hosts:
+            host.close()
+        raise
+    return hosts
+
+
+def _connected(address: Address, key: bytes) -> tuple[socket.socket, About]:
+    try:
+        connection = socket.create_connection(address, CONNECT_S)
+    except OSError as error:
+        reason = "it does not answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise errors.DeviceError(
+            f'the host {address} cannot be reached ({reason}): does "pyggml rpc-serve" run there, and is the port open?'
+        ) from None
+    try:
+        prove_as_client(Wire(connection, CONNECT_S), key)
+        wire, mine = Wire(connection, START_S), About.this()
+        wire.send_about(mine)
+        theirs = wire.receive_about()
+        mine.require_same_engine(theirs)
+        return connection, theirs
+    except HandshakeError as error:
+        connection.close()
+        raise errors.DeviceError(f"the host {address} cannot be used: {error}") from None
+    except BaseException:
+        connection.close()
+        raise
