@@ -18,7 +18,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 # know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all lint format stubs reference outputs compare comparison stress attack fuzz gpu-proof asan tsan wheel wheel-test portable portable-test bench clean
+.PHONY: help build demo test test-all lint format stubs reference outputs compare comparison stress attack fuzz gpu-proof asan tsan wheel wheel-test portable portable-test vulkan-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -86,6 +86,15 @@ portable: $(BIN)/python ## build a wheel with every CPU variant, in dist/portabl
 
 portable-test: portable ## test that wheel, installed and then moved to another folder
 	.ci/test-wheel --move dist/portable $(PYTHONS)
+
+vulkan-test: ## run the tests of GPUs on Mesa's software driver for Vulkan, which needs none
+	@command -v glslc >/dev/null && ls /usr/share/vulkan/icd.d/lvp_icd*.json >/dev/null || { echo >&2 \
+		"first, on Debian and Ubuntu: apt install libvulkan-dev glslc spirv-headers mesa-vulkan-drivers"; exit 1; }
+	$(PYTHON) -m venv build/vulkan-venv
+	build/vulkan-venv/bin/python -m pip --disable-pip-version-check install '.[test]' \
+		--config-settings=build-dir=build/vulkan --config-settings=cmake.define.GGML_VULKAN=ON \
+		--config-settings=cmake.define.GGML_CPU_ALL_VARIANTS=OFF
+	GGML_VK_VISIBLE_DEVICES=0 build/vulkan-venv/bin/pytest -m "not slow" tests/test_on_devices.py -k vulkan
 
 compare: build ## compare imported models with transformers' and compressed-tensors' own; TRANSFORMERS_PYTHON has both
 	$(BIN)/python tools/compare_with_transformers.py --python $(TRANSFORMERS_PYTHON)

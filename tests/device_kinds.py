@@ -126,12 +126,15 @@ def difference(a: Logits, b: Logits) -> float:
     return float(np.abs(a - b).max() / a.std())
 
 
-def worst_choice(logits: Logits, token_ids: list[int]) -> float:
-    """How far below the best logit the worst of these choices is, in standard deviations; 0 if each is the best.
+def worst_choice(reference: pyggml.LLM, token_ids: list[int], written: list[int]) -> float:
+    """How far below the best logit the worst of the tokens written is, in standard deviations; 0 if each is the best.
 
     Args:
-        logits: (n_tokens, n_vocab), those that each token was chosen by.
-        token_ids: the choices.
+        reference: whose logits judge.
+        token_ids: the prompt.
+        written: what followed it, with ``ignore_eos``.
     """
-    chosen = logits[np.arange(len(token_ids)), token_ids]
-    return float((logits.max(1) - chosen).max() / logits.std())
+    logits = logits_of(reference, [*token_ids, *written])[len(token_ids) - 1 : -1]
+    chosen = logits[np.arange(len(written)), written]
+    allowed = np.delete(logits, sorted(reference.stop_tokens), axis=1)
+    return float((allowed.max(1) - chosen).max() / logits.std())

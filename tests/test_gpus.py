@@ -247,6 +247,14 @@ class TestWhyThereIsNoDevice:
             == 'this machine has no GPU that pyggml knows; device="auto" takes what there is'
         )
 
+    def test_no_hardware_but_a_driver_without(self, made_up: MadeUp) -> None:
+        """The engine leaves Mesa's software driver out unless it is named."""
+        made_up.file("usr/share/vulkan/icd.d/lvp_icd.x86_64.json", "{}")
+        assert why("vulkan", Build(["CPU", "Vulkan"], []), made_up) == (
+            "this machine has no GPU; GGML_VK_VISIBLE_DEVICES=0 takes Mesa's driver that computes on the CPU, for "
+            "tests: it is slow"
+        )
+
     def test_no_hardware_and_no_build(self, made_up: MadeUp) -> None:
         """Hardware first: who has none need not build."""
         assert why("cuda", CPU_BUILD, made_up) == (

@@ -262,7 +262,13 @@ def _no_hardware(known: Kind, machine: Machine) -> Lack:
     if machine.gpus:
         text += f", but {machine.gpus[0].name}"
         remedy = f'device="{_first_to_try(machine)}" is for that one'
+    elif known is KINDS["vulkan"] and _has_vulkan_driver(machine, "lvp_icd*"):
+        remedy = "GGML_VK_VISIBLE_DEVICES=0 takes Mesa's driver that computes on the CPU, for tests: it is slow"
     return Lack("hardware", text, remedy)
+
+
+def _has_vulkan_driver(machine: Machine, pattern: str) -> bool:
+    return any(True for folder in _VULKAN_DRIVERS for _ in (machine.root / folder).glob(f"{pattern}.json"))
 
 
 def _no_driver(gpus: Sequence[Gpu]) -> Iterator[Lack]:
@@ -286,7 +292,7 @@ def _old_driver(kind: str, build: Build, machine: Machine) -> Iterator[Lack]:
 def _no_vulkan_driver(kind: str, machine: Machine) -> Iterator[Lack]:
     if kind != "vulkan" or any(name in machine.environment for name in _VULKAN_VARIABLES):
         return
-    if not any(file for folder in _VULKAN_DRIVERS for file in (machine.root / folder).glob("*.json")):
+    if not _has_vulkan_driver(machine, "*"):
         remedy = (
             "install the GPU's own: Mesa's for AMD and Intel (on Debian and Ubuntu: apt install mesa-vulkan-drivers); "
             "NVIDIA's comes with its driver, and into a container with -e NVIDIA_DRIVER_CAPABILITIES=all"
