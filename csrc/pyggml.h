@@ -124,6 +124,8 @@ int32_t pyg_log_read(char * line, size_t size);
 
 typedef struct pyg_device {
     char     name[128];         // upstream's name: "CPU", "CUDA0", "Vulkan0" ...
+    char     backend[64];       // upstream's name of its backend: "CPU", "CUDA", "RPC" ...
+    char     device_id[64];     // on the bus, the same for every backend that sees it; "" if upstream does not know
     char     description[256];  // "AMD EPYC ...", "NVIDIA H200" ...
     int32_t  type;              // enum ggml_backend_dev_type
     uint64_t memory_total;      // bytes
@@ -144,15 +146,6 @@ pyg_status pyg_gpu_module_get(int32_t index, pyg_gpu_module * out, pyg_error * e
 
 int32_t    pyg_device_count(void);
 pyg_status pyg_device_get(int32_t index, pyg_device * out, pyg_error * err);
-
-// A device is named by its kind and index, in any case and with a colon or without: "cuda:1", "CUDA1". Without an index
-// it is the first of its kind; "gpu" is any kind, those with their own memory first; "metal" and "mps" are upstream's
-// "MTL", "hip" is "ROCm". PYG_ERR_DEVICE if there is no such device, with the advice below.
-pyg_status pyg_device_find(const char * name, int32_t * index, pyg_error * err);
-
-// What to do when there is no device with this name: the command that builds pyggml with its backend or, if this build
-// has that backend, what may hide the device. Static.
-const char * pyg_device_advice(const char * name);
 
 // Bytes of main memory this process may still take: the minimum of the machine's available memory, what each
 // cgroup above the process leaves, and what its address space limit (ulimit -v) leaves.
@@ -185,7 +178,7 @@ struct ggml_backend;
 struct ggml_cgraph;
 
 // Opens a device for raw ggml graphs. `n_threads` is for devices that compute on the
-// CPU; 0: pyg_cpu_count(). PYG_ERR_DEVICE if there is no such device.
+// CPU; 0: pyg_cpu_count(). PYG_ERR_DEVICE if upstream has no device of this name.
 pyg_status pyg_backend_new(const char * device_name, int32_t n_threads, pyg_backend ** out, pyg_error * err);
 pyg_status pyg_backend_close(pyg_backend * backend, pyg_error * err);
 void       pyg_backend_free(pyg_backend * backend);
@@ -206,8 +199,8 @@ typedef struct pyg_remote pyg_remote;
 
 // Takes over a connected socket, also on failure. `name` is the host's in messages. The host is lost if it shows no
 // sign of life for `silence_s` seconds while this process waits for it; then what was computed with it fails with
-// PYG_ERR_HOST_LOST. Its devices can be named (pyg_device_find knows them not, pyg_model_options.device does) until the
-// handle is closed. Whatever uses them keeps the connection.
+// PYG_ERR_HOST_LOST. A pyg_placement may name its devices until the handle is closed. Whatever uses them keeps the
+// connection.
 pyg_status pyg_remote_connect(int32_t socket, const char * name, double silence_s, pyg_remote ** out, pyg_error * err);
 pyg_status pyg_remote_close(pyg_remote * remote, pyg_error * err);
 void       pyg_remote_free(pyg_remote * remote);
@@ -318,23 +311,42 @@ struct llama_vocab;
 // Called on the loading thread with a fraction 0..1; if it returns false, the load stops with PYG_ERR_MODEL_LOAD.
 typedef bool (*pyg_progress_fn)(float fraction, void * user_data);
 
+// A pattern, as C++ reads regular expressions, and upstream's name of the device that takes the tensors in whose names
+// it is found; "CPU" is main memory.
+typedef struct pyg_override {
+    const char * pattern;
+    const char * device;
+} pyg_override;
+
+// Where the weights of a model go. Read by the call it is passed to, and not kept.
+typedef struct pyg_placement {
+    const char * const * devices;       // upstream's names, (n_devices,)
+    int32_t              n_devices;     // at most PYG_MAX_GPUS; 0: the CPU alone
+    int32_t              split_mode;    // enum llama_split_mode
+    const float *        tensor_split;  // (n_devices,), how much each takes; NULL: upstream divides by free memory
+    int32_t              n_gpu_layers;  // on the devices, counted from the last; negative: all of them
+    int32_t              n_cpu_moe;  // layers whose experts stay in main memory, counted from the first; negative: all
+    const pyg_override * overrides;  // (n_overrides,), the first that matches counts
+    int32_t              n_overrides;
+} pyg_placement;
+
 typedef struct pyg_model_options {
-    const char *    device;        // NULL or "auto": every GPU, or the CPU if there is none; "cpu", "gpu" ...
-    int32_t         n_gpu_layers;  // layers on the GPU; negative: all of them
-    bool            use_mmap;
-    bool            use_mlock;
-    bool            vocab_only;     // vocabulary and metadata, no weights
-    bool            shape_only;     // metadata and the shapes of the weights, for pyg_context_estimate; quick
-    bool            check_tensors;  // validate every block of the weights while loading
-    pyg_progress_fn progress;       // or NULL
-    void *          progress_data;
+    const pyg_placement * placement;  // NULL: the CPU
+    bool                  use_mmap;
+    bool                  use_mlock;
+    bool                  vocab_only;     // vocabulary and metadata, no weights
+    bool                  shape_only;     // metadata and the shapes of the weights, for pyg_context_estimate; quick
+    bool                  check_tensors;  // validate every block of the weights while loading
+    pyg_progress_fn       progress;       // or NULL
+    void *                progress_data;
 } pyg_model_options;
 
 pyg_model_options pyg_model_default_options(void);
 
 // Loads a GGUF file (given the first of a split set, all of them). `path` is checked before the engine sees it.
-// PYG_ERR_MODEL_NOT_FOUND, PYG_ERR_MODEL_LOAD, PYG_ERR_UNSUPPORTED_ARCH, PYG_ERR_DEVICE; PYG_ERR_OUT_OF_MEMORY when the
-// engine cannot allocate, or when the weights would not fit without mmap.
+// PYG_ERR_MODEL_NOT_FOUND, PYG_ERR_MODEL_LOAD, PYG_ERR_UNSUPPORTED_ARCH, PYG_ERR_DEVICE; PYG_ERR_INVALID_PARAMETER when
+// a device cannot do what the placement says, or an override matches nothing; PYG_ERR_OUT_OF_MEMORY when the engine
+// cannot allocate, or when the weights would not fit without mmap.
 pyg_status pyg_model_new(const char * path, const pyg_model_options * options, pyg_model ** out, pyg_error * err);
 
 // Loads a model from its metadata alone, without weights, and continues past what is wrong with it. `ggufs` are the

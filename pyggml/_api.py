@@ -70,6 +70,7 @@ from pyggml.inference import NAMES, Inference
 from pyggml.llm import LLM, load
 from pyggml.memory.estimate import DeviceMemory, MemoryEstimate, Suggestions
 from pyggml.model import Model
+from pyggml.placement import Placement
 from pyggml.quantization import Perplexity, compute_imatrix, perplexity, quantize
 from pyggml.sampler import Sampler
 from pyggml.schema import schema_of
@@ -146,6 +147,7 @@ __all__ = [
     "ModelReport",
     "OutOfMemoryError",
     "Perplexity",
+    "Placement",
     "Problem",
     "QuantizationReport",
     "QueueFullError",

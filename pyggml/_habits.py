@@ -90,6 +90,9 @@ PROMPTS: Answers = _each("input_ids prompt_token_ids inputs", "token ids are a p
 _GENERATES = "it is an argument of generate and chat, or a field of SamplingParams"
 _REFERENCE = "a model on the hub is one text: source='hf:org/repo' or 'hf:org/repo:file.gguf'"
 _SILENT = "the engine says nothing; its messages go to logging.getLogger('pyggml')"
+_PARALLEL = (
+    "device='cuda:0,cuda:1' uses both GPUs: layer by layer, or with split_mode='tensor' each a part of each layer"
+)
 _AS_STORED = "weights are used as the file has them; pyggml.quantize and pyggml.convert make others"
 
 #: Options for loading a model, from the same libraries and ctransformers.
@@ -104,8 +107,9 @@ LOADING: Answers = {
     **_each("type_k type_v kv_cache_dtype cache_type_k cache_type_v", "cache_type"),
     **_each("gpu_layers num_gpu ngl", "n_gpu_layers"),
     **_each("threads num_threads num_thread", "n_threads"),
-    **_each("device_map", "device"),
+    **_each("device_map devices device_id gpu_ids", "device"),
     **_each("gpu use_gpu cuda", "device='auto', the default, uses the GPUs that this build can; 'gpu' insists on one"),
+    **_each("gpus num_gpus n_gpu", "device='cuda:0,cuda:1' names GPUs; 'auto', the default, uses all that there are"),
     **_each("enable_prefix_caching", "prefix_cache"),
     **_each("repo_id filename model_file hf hf_repo hf_file revision", f"{_REFERENCE}, with '@' before a revision"),
     **_each(
@@ -114,8 +118,14 @@ LOADING: Answers = {
     **_each("cache_dir local_dir download_dir", "downloads go to the hub's own cache; set HF_HOME to move it"),
     **_each("local_files_only offline", "set HF_HUB_OFFLINE=1"),
     **_each("n_threads_batch threads_batch", "n_threads is for prompts too; None lets the engine choose for each"),
-    **_each("main_gpu", "device='cuda:1' chooses the GPU"),
-    **_each("tensor_split tensor_parallel_size split_mode", "device='auto' uses all GPUs, layer by layer"),
+    **_each("tensor_parallel_size", _PARALLEL),
+    **_each("pipeline_parallel_size", "device='cuda:0,cuda:1' divides the layers between GPUs, as tensor_split says"),
+    **_each("cpu_moe", "n_cpu_moe='all' keeps the experts of all layers in main memory"),
+    **_each("override_tensors tensor_buft_overrides", "override_tensor"),
+    **_each("max_memory cpu_offload_gb", "n_gpu_layers='auto' puts on the GPUs what fits, or tensor_split divides"),
+    **_each(
+        "offload_kqv", "the cache is where its layers are; Context(model, offload_kqv=False) keeps it in main memory"
+    ),
     **_each("gpu_memory_utilization", "n_ctx='auto' and n_gpu_layers='auto' take what is free, less a tenth"),
     **_each("verbose verbosity log_level", _SILENT),
     **_each("chat_format", "chat_template"),

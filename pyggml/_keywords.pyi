@@ -5,15 +5,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from pyggml.model import Progress
-from pyggml.options import Auto, QueueFull
+from pyggml.options import All, Auto, QueueFull, SplitMode
 from pyggml.sampling import Grammar
 
 class LoadKeywords(TypedDict, total=False):
+    n_gpu_layers: int | Auto | None
+    split_mode: SplitMode
+    tensor_split: str | Sequence[float] | None
+    main_gpu: int | None
+    n_cpu_moe: int | All | None
+    override_tensor: str | Mapping[str, str] | Sequence[str] | None
     n_ctx: int | Auto | None
     n_parallel: int
     n_batch: int
     n_ubatch: int
-    n_gpu_layers: int | Auto | None
     cache_type: str
     n_threads: int | None
     prefix_cache: bool
@@ -23,12 +28,17 @@ class LoadKeywords(TypedDict, total=False):
     chat_template: str | os.PathLike[str] | None
 
 class EstimateKeywords(TypedDict, total=False):
-    device: str
+    device: str | Sequence[str]
+    n_gpu_layers: int | Auto | None
+    split_mode: SplitMode
+    tensor_split: str | Sequence[float] | None
+    main_gpu: int | None
+    n_cpu_moe: int | All | None
+    override_tensor: str | Mapping[str, str] | Sequence[str] | None
     n_ctx: int | Auto | None
     n_parallel: int
     n_batch: int
     n_ubatch: int
-    n_gpu_layers: int | Auto | None
     cache_type: str
     outtype: str
 

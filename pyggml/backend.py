@@ -9,8 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyggml import errors, system
-from pyggml._checks import device_name
-from pyggml._device_names import kind_of, understood
+from pyggml._device_names import found, kind_of, names_of, understood
 from pyggml._ffi import ffi, lib
 from pyggml._log import logger
 from pyggml._owner import Owner
@@ -37,12 +36,14 @@ class Device:
     Attributes:
         name: the engine's name for it: "CPU", "CUDA0", "Vulkan0" ...
         kind: what ``device=`` calls its kind: "cpu", "cuda", "vulkan", "metal", "rpc" ...
-        description: the product: "AMD EPYC ...", "NVIDIA H200" ...
+        description: the product: "AMD EPYC ...", "NVIDIA H200" ...; of another host's device, the host.
         type: "cpu", "gpu", "igpu" (shares the main memory), "accel" (assists the CPU, such as BLAS) or "meta" (several
             devices as one).
         memory_total: total memory in bytes.
         memory_free: free memory in bytes. For the CPU, what this process may still allocate: the least of what the
             machine has free and what its control groups and ``ulimit -v`` allow.
+        device_id: where it is on the bus, such as "0000:65:00.0", the same for every backend that sees it; "" if the
+            engine does not know.
         capability: what a CUDA device can compute, by NVIDIA's number for it, such as "9.0"; None for others.
     """
 
@@ -52,12 +53,18 @@ class Device:
     type: str
     memory_total: int
     memory_free: int
+    device_id: str = ""
     capability: str | None = None
 
 
 def devices() -> list[Device]:
     """Returns the devices that this build supports on this machine, in the engine's order of preference."""
-    return [_device(index) for index in range(lib.pyg_device_count())]
+    about = ffi.new("pyg_device *")
+    found = []
+    for index in range(lib.pyg_device_count()):
+        errors.call(lib.pyg_device_get, index, about)
+        found.append(device_of(about))
+    return found
 
 
 def find_device(name: str) -> Device:
@@ -65,14 +72,21 @@ def find_device(name: str) -> Device:
 
     Raises:
         DeviceError: there is no such device.
-        InvalidParameterError: the name holds a NUL.
+        InvalidParameterError: it is not the name of one device.
     """
-    index = ffi.new("int32_t *")
-    try:
-        errors.call(lib.pyg_device_find, _name(name), index)
-    except errors.DeviceError:
-        raise no_device(name, devices()) from None
-    return _device(index[0])
+    names = names_of(name)
+    if len(names) > 1:
+        raise errors.InvalidParameterError(f"one device was expected, not {len(names)}: {name!r}")
+    every = devices()
+    device = found(names[0], every, local_gpus(every))
+    if device is None:
+        raise no_device(names[0], every)
+    return device
+
+
+def local_gpus(every: Sequence[Device]) -> list[Device]:
+    """This machine's GPUs among some devices, those with their own memory first."""
+    return [device for type in ("gpu", "igpu") for device in every if device.type == type]
 
 
 def no_device(name: str, every: Sequence[Device]) -> errors.DeviceError:
@@ -111,21 +125,22 @@ def _build(every: Sequence[Device]) -> Build:
     return Build(info.backends, every, info.unloaded, info.refused, info.cuda, info.capabilities)
 
 
-def _name(device: str) -> CData:
-    return ffi.new("char[]", device_name(device))
-
-
-def _device(index: int) -> Device:
-    found = ffi.new("pyg_device *")
-    errors.call(lib.pyg_device_get, index, found)
+def device_of(about: CData) -> Device:
+    """Converts a ``pyg_device *``."""
     return Device(
-        name=ffi.string(found.name).decode(errors="replace"),
-        kind=kind_of(ffi.string(found.name).decode(errors="replace").rstrip("0123456789")),
-        description=ffi.string(found.description).decode(errors="replace"),
-        type=_TYPE_NAMES[found.type],
-        memory_total=found.memory_total,
-        memory_free=found.memory_free,
+        name=_text(about.name),
+        kind=kind_of(_text(about.backend)),
+        description=_text(about.description),
+        type=_TYPE_NAMES[about.type],
+        memory_total=about.memory_total,
+        memory_free=about.memory_free,
+        device_id=_text(about.device_id),
     )
+
+
+def _text(field: CData) -> str:
+    text: str = ffi.string(field).decode(errors="replace")
+    return text
 
 
 class Backend(Owner):
@@ -154,7 +169,7 @@ class Backend(Owner):
                 f"n_threads is {n_threads}; it must be 1 to {lib.GGML_MAX_N_THREADS}, or None (one per core)"
             )
         self._handle = errors.create(
-            "pyg_backend", lib.pyg_backend_free, lib.pyg_backend_new, _name(device), n_threads or 0
+            "pyg_backend", lib.pyg_backend_free, lib.pyg_backend_new, find_device(device).name.encode(), n_threads or 0
         )
 
     @property

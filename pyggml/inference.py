@@ -8,7 +8,7 @@ writes from the same declarations.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -121,11 +121,11 @@ class Inference(Factories):
     TokenizerError if the architecture is right but the vocabulary belongs to another family.
 
     Attributes:
-        device: "auto", "cpu", "cuda:0" ...
+        device: "auto", "cpu", "cuda:0", "cuda:0,cuda:1" ...
     """
 
-    def __init__(self, device: str = "auto") -> None:
-        """Selects a device by name, as for :func:`pyggml.load`, which looks for it when a model is loaded."""
+    def __init__(self, device: str | Sequence[str] = "auto") -> None:
+        """Selects devices by name, as for :func:`pyggml.load`, which looks for them when a model is loaded."""
         self.device = device
 
     @classmethod

@@ -365,17 +365,29 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             pyggml.
         tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one; or a tokenizer object. None: the
             one in the model's file.
-        device: "auto" (GPUs this build can use, else the CPU), "cpu", "gpu", "cuda", "cuda:1", "metal" ... An index
-            counts from 0; without one it is the first. "gpu" is a GPU of any kind; an error if there is none.
+        device: "auto" (GPUs this build can use, else the CPU), "cpu", "gpu", "cuda", "cuda:1", "cuda:0,cuda:1" ...
+            An index counts from 0; without one it is the first. "gpu" is a GPU of any kind; an error if there is none.
+            A list of names works too; the first device takes the first layers.
+        n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them. "auto" leaves a tenth of
+            the GPU's memory free, and lets a mixture of experts leave experts in main memory first, as ``n_cpu_moe``
+            does; with ``n_ctx="auto"`` too, layers are placed first, assuming a context of the default size, which then
+            grows.
+        split_mode: how several devices share the model: "layer" by layer, "row" or "tensor" within them, or "none".
+            Every device can do "layer" and "none", which uses one of them.
+        tensor_split: how much of the model each device takes, such as 3,1. None: in proportion to their free memory.
+            A list of numbers works too.
+        main_gpu: with ``split_mode`` "none", which of the devices takes the model. None: the first.
+        n_cpu_moe: number of layers whose experts stay in main memory, or "all". None: as few as ``n_gpu_layers`` asks.
+            Counted from the first layer; everything else of those layers is where ``n_gpu_layers`` puts it.
+        override_tensor: where tensors go whose names match, such as "ffn_.*_exps=cpu". None: as the other options say.
+            Several pairs have commas between them; a dict of patterns and devices works too. The first pattern found in
+            a name counts.
         n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits. All running requests
             share it, and a request that runs alone may use all of it. None: the model's training length, at most 8,192.
             "auto": the training length, or less if needed to leave a tenth of the available memory free.
         n_parallel: number of requests computed together; the others wait their turn. 1 to 256.
         n_batch: maximum number of tokens in a forward pass; at least n_parallel.
         n_ubatch: maximum number of tokens computed at once within a forward pass.
-        n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them. "auto" leaves a tenth of
-            the GPU's memory free; with ``n_ctx="auto"`` too, layers are placed first, assuming a context of the default
-            size, which then grows.
         cache_type: element type of the key-value cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
         n_threads: number of compute threads. None: the engine measures its speed and adapts as other programs claim or
             release cores; in the bit-reproducible mode it uses one per core, since another number would change the

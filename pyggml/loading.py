@@ -14,9 +14,10 @@ from pyggml.files.model_files import gguf_at
 from pyggml.hub import is_reference
 from pyggml.importer.cache import imported
 from pyggml.importer.convert import Accept
-from pyggml.memory.estimate import Planner, Settings, require_room, resolve
+from pyggml.memory.estimate import Planner, require_room, resolve
 from pyggml.model import Model, Progress
-from pyggml.options import LoadOptions
+from pyggml.options import LoadOptions, PlacementOptions
+from pyggml.placement import Placement, placed
 from pyggml.source import Source, identify
 from pyggml.tokenizer import Tokenizer
 from pyggml.tokenizer import files as tokenizer_files
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as HuggingFace
 
 # Options that cannot change once a model is open.
-_BEFORE_OPENING = ("device", "n_gpu_layers", "progress")
+_BEFORE_OPENING = (*fields_of(PlacementOptions), "progress")
 
 
 class Opened(NamedTuple):
@@ -57,17 +58,13 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     tokenizer = options.tokenizer
     if isinstance(tokenizer, (str, os.PathLike)):
         tokenizer = _found_tokenizer(tokenizer, source)
+    placement = placed(options)
     path = model_file(source, options.progress, tokenizer, accept)
     if options.device == "auto":
         warn_of_unused_gpu()
-    settings = _planned(path, options)
-    model = Model(
-        path,
-        device=options.device,
-        n_gpu_layers=settings.n_gpu_layers,
-        progress=options.progress,
-    )
-    return Opened(model, tokenizer, settings.n_ctx)
+    n_ctx, placement = _planned(path, options, placement)
+    model = Model(path, placement=placement, progress=options.progress)
+    return Opened(model, tokenizer, n_ctx)
 
 
 def take_over(model: Model, options: LoadOptions) -> Opened:
@@ -121,9 +118,9 @@ def _found_tokenizer(path: str | os.PathLike[str], source: Source) -> Path:
         raise
 
 
-def _planned(path: Path, options: LoadOptions) -> Settings:
-    """Resolves "auto" to numbers, and makes sure that the model fits."""
-    with Planner(gguf_at(path), options.device) as planner:
+def _planned(path: Path, options: LoadOptions, placement: Placement) -> tuple[int, Placement]:
+    """Resolves "auto" to numbers, and makes sure that the model fits: the context's size, and where the model goes."""
+    with Planner(gguf_at(path), placement) as planner:
         settings = resolve(planner, options)
         require_room(planner, settings)
-        return settings
+        return settings.n_ctx, planner.placement_of(settings)

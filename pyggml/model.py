@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyggml import _log, errors
-from pyggml._checks import device_name
 from pyggml._ffi import ffi, lib
 from pyggml._native import INT32_MAX, c_string, integer
 from pyggml._owner import Owner
+from pyggml._placement_options import PlacementOptions
+from pyggml.placement import Placement, placed
 from pyggml.units import size_label
 from pyggml.vocab import Vocab
 
@@ -36,6 +37,7 @@ class Model(Owner):
 
     Attributes:
         path: the model's file.
+        placement: where its weights are; contexts put their caches beside them.
         vocab: its :class:`~pyggml.vocab.Vocab`.
         arch: the file's ``general.architecture``, such as "llama".
         desc: a one-line description, such as "llama 1B Q4_K - Medium".
@@ -65,8 +67,9 @@ class Model(Owner):
         self,
         path: str | os.PathLike[str],
         *,
-        device: str = "auto",
+        device: str | Sequence[str] = "auto",
         n_gpu_layers: int = -1,
+        placement: Placement | None = None,
         use_mmap: bool = True,
         use_mlock: bool = False,
         vocab_only: bool = False,
@@ -78,8 +81,9 @@ class Model(Owner):
 
         Args:
             path: the file; for a split set the first file, which loads the others.
-            device: "auto" (all GPUs, or the CPU if there are none), "cpu", "gpu", "cuda", "cuda:1", "metal" ...
+            device: as for :func:`pyggml.load`.
             n_gpu_layers: layers to put on the GPU; -1: all of them.
+            placement: where the model goes, from :func:`pyggml.placement.placed`; it replaces the two above.
             use_mmap: map the weights from the file instead of reading them: faster, and shared between
                 processes.
             use_mlock: keep the weights in main memory, never swapped out.
@@ -99,12 +103,13 @@ class Model(Owner):
             InvalidParameterError: an argument is of the wrong kind or out of range.
         """
         self.path = _checked_path(path)
+        n_gpu_layers = integer("n_gpu_layers", n_gpu_layers, -1, INT32_MAX)
+        self.placement = placement or placed(PlacementOptions(device=device, n_gpu_layers=n_gpu_layers))
         _log.sync_level()
         self._handle = _load(
             self.path,
+            self.placement,
             progress,
-            device=ffi.new("char[]", device_name(device)),
-            n_gpu_layers=integer("n_gpu_layers", n_gpu_layers, -1, INT32_MAX),
             use_mmap=bool(use_mmap),
             use_mlock=bool(use_mlock),
             vocab_only=bool(vocab_only),
@@ -118,6 +123,7 @@ class Model(Owner):
         """Takes ownership of an existing ``pyg_model *``."""
         model = cls.__new__(cls)
         model.path = os.fsdecode(path)
+        model.placement = Placement()
         model._handle = handle
         model._read_facts()
         return model
@@ -284,9 +290,11 @@ def _on_progress(fraction: float, user_data: CData) -> bool:
     return watch.report(fraction)
 
 
-def _load(path: str, progress: Progress | None, **settings: object) -> CData:
+def _load(path: str, placement: Placement, progress: Progress | None, **settings: object) -> CData:
     """The owned ``pyg_model *`` of a file."""
     options = ffi.new("pyg_model_options *", lib.pyg_model_default_options())
+    kept = placement.native()
+    options.placement = kept[0]
     for name, value in settings.items():
         setattr(options, name, value)
     watch = None if progress is None else _Watch(progress)

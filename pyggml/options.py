@@ -11,8 +11,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pyggml import _habits
-from pyggml._checks import INT32_MAX, UINT32_MAX, device_name, refused
+from pyggml._checks import UINT32_MAX, refused
 from pyggml._fields import CacheType, Field, Threads, check, fields_of, option_class, require_known
+from pyggml._placement_options import All, Auto, PlacementOptions, SplitMode
 
 if TYPE_CHECKING:
     import os
@@ -24,50 +25,47 @@ if TYPE_CHECKING:
     from pyggml.tokenizer import Tokenizer
 
 __all__ = [
+    "All",
     "Auto",
     "EstimateOptions",
     "Field",
     "LoadOptions",
     "MemoryOptions",
+    "PlacementOptions",
     "QueueFull",
+    "SplitMode",
     "check",
     "fields_of",
     "option_class",
     "require_known",
 ]
 
-Auto = Literal["auto"]
 QueueFull = Literal["raise", "wait"]
 
 
 @option_class
 @dataclass(frozen=True, kw_only=True)
-class MemoryOptions:
-    """The options that affect how much memory a model takes.
+class MemoryOptions(PlacementOptions):
+    """The options that affect how much memory a model takes, and where.
 
     Attributes:
-        device: "auto" (GPUs this build can use, else the CPU), "cpu", "gpu", "cuda", "cuda:1", "metal" ...
         n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits.
         n_parallel: number of requests computed together; the others wait their turn.
         n_batch: maximum number of tokens in a forward pass.
         n_ubatch: maximum number of tokens computed at once within a forward pass.
-        n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them.
         cache_type: element type of the key-value cache.
     """
 
     HABITS: ClassVar[Mapping[str, str]] = _habits.LOADING
 
-    device: Annotated[str, Field(letter="dev")] = "auto"
     n_ctx: Annotated[int | Auto | None, Field(1, UINT32_MAX, letter="c", without="None is the model's own")] = None
     n_parallel: Annotated[int, Field(1, 256, letter="np", hidden=True)] = 4  # upstream's LLAMA_MAX_SEQ
     n_batch: Annotated[int, Field(1, UINT32_MAX, letter="b")] = 2048
     n_ubatch: Annotated[int, Field(1, UINT32_MAX, letter="ub")] = 512
-    n_gpu_layers: Annotated[int | Auto | None, Field(-1, INT32_MAX, letter="ngl")] = None
     cache_type: CacheType = "f16"
 
     def __post_init__(self) -> None:
-        check(self)
-        device_name(self.device)
+        super().__post_init__()
         if self.n_batch < self.n_parallel:
             raise refused(
                 f"n_batch is {self.n_batch} and n_parallel is {self.n_parallel}: n_batch must be at least n_parallel, "

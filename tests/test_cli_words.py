@@ -142,6 +142,12 @@ def test_a_letter_means_the_same_everywhere(command: str) -> None:
         "-d": "--depth",
         "-r": "--repetitions",
         "-y": "--yes",
+        "-sm": "--split-mode",
+        "-ts": "--tensor-split",
+        "-mg": "--main-gpu",
+        "-ncmoe": "--n-cpu-moe",
+        "-cmoe": "--cpu-moe",
+        "-ot": "--override-tensor",
     }
     in_bench = {"-n": "--generate", "-np": "--parallel"}  # lists of numbers, as for llama-bench
     for param in command_of(command).params:
@@ -187,7 +193,7 @@ def test_only_own_names_are_shown() -> None:
     assert "--temperature" in shown
     assert "--ctx-size" not in shown
     assert "--flash-attn" not in shown
-    words = {"_PYGGML_COMPLETE": "bash_complete", "COMP_WORDS": "pyggml generate --te", "COMP_CWORD": "2"}
+    words = {"_PYGGML_COMPLETE": "bash_complete", "COMP_WORDS": "pyggml generate --temp", "COMP_CWORD": "2"}
     assert pyggml(env=words).out == "plain,--temperature\n"
 
 

@@ -49,6 +49,7 @@ from pyggml.memory.search import (
     tightest,
 )
 from pyggml.options import MemoryOptions
+from pyggml.placement import Placement
 from pyggml.quant import GGMLType
 from pyggml.source import SHIPPED_MODEL
 
@@ -299,7 +300,7 @@ def split(whole: Path, directory: Path) -> None:
 
 def test_nothing_is_left_behind(tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with Planner(gguf_at(tiny_path)) as planner:
+    with Planner(gguf_at(tiny_path), Placement()) as planner:
         planner.model(outtype="q8_0")
         assert len(list(tmp_path.rglob("*.gguf"))) == 1
         planner.model(outtype="q8_0")

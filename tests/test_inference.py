@@ -20,6 +20,8 @@ import tokenizer_files
 import pyggml
 from pyggml import inference as inference_module
 from pyggml import loading
+from pyggml.options import MemoryOptions
+from pyggml.placement import Placement, placed
 
 CHATML = ("<|im_end|>", "<|endoftext|>", "<|im_start|>")
 R1 = ("<｜end▁of▁sentence｜>", "<｜Assistant｜>", "<｜User｜>", "<｜begin▁of▁sentence｜>")
@@ -407,17 +409,17 @@ CUDA_DEVICES = [device.name for device in pyggml.devices() if device.name.starts
 
 
 def test_the_device_is_handed_on(paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str | None] = []
+    asked: list[Placement] = []
 
     class Watched(pyggml.Model):
-        def __init__(self, *args: Any, device: str, **options: Any) -> None:
-            asked.append(device)
-            super().__init__(*args, device=device, **options)
+        def __init__(self, *args: Any, placement: Placement, **options: Any) -> None:
+            asked.append(placement)
+            super().__init__(*args, placement=placement, **options)
 
     monkeypatch.setattr(loading, "Model", Watched)
     for inference in (pyggml.Inference.cpu(), pyggml.Inference.auto()):
         inference.use_phi3(paths["phi3"], n_threads=1).close()
-    assert asked == ["cpu", "auto"]
+    assert asked == [placed(MemoryOptions(device=device)) for device in ("cpu", "auto")]
 
 
 @pytest.mark.skipif(bool(CUDA_DEVICES), reason="this build and machine have a CUDA device")

@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from pyggml.model import Progress
-from pyggml.options import Auto, QueueFull
+from pyggml.options import All, Auto, QueueFull, SplitMode
 from pyggml.sampling import Grammar
 """
 #: Name -> the class whose fields become keywords, and the fields that do not.

@@ -6,6 +6,7 @@
 #include "grammar/grammar_cache.hpp"
 #include "llama.h"
 #include "objects/imatrix.hpp"
+#include "objects/placement.hpp"
 #include "objects/sampler_cache.hpp"
 #include "remote/hosts.hpp"
 
@@ -23,8 +24,10 @@ struct Shape {
     uint64_t      vocabulary_bytes = 0;  // what the vocabulary would take
     Hosts         hosts;                 // of its devices
 
-    // Reads a file. PYG_ERR_DEVICE, and the codes of load_failure.
-    Shape(const std::string & path, const std::string & device, int32_t n_gpu_layers);
+    std::shared_ptr<const Placement> placement;
+
+    // Reads a file. PYG_ERR_INVALID_PARAMETER as Placement::require_matches, and the codes of load_failure.
+    Shape(const std::string & path, std::shared_ptr<const Placement> placement);
     ~Shape();
     Shape(const Shape &)             = delete;
     Shape & operator=(const Shape &) = delete;
@@ -35,12 +38,11 @@ struct Model {
     llama_model *       raw   = nullptr;  // that of `shape`, if there is one
     const llama_vocab * vocab = nullptr;
     std::string         path;
-    std::string         device;  // as requested; "" or "auto" for the default choice
-    int32_t             n_gpu_layers = -1;
-    bool                vocab_only   = false;
+    bool                vocab_only = false;
     Hosts               hosts;  // with some of its weights
 
-    std::shared_ptr<Shape> shape;  // if the model was loaded with shape_only, else null
+    std::shared_ptr<const Placement> placement = std::make_shared<const Placement>();
+    std::shared_ptr<Shape>           shape;  // if the model was loaded with shape_only, else null
 
     mutable GrammarCache grammars;  // caches: can be recomputed
     mutable SamplerCache samplers;
@@ -120,11 +122,6 @@ std::string missing_vocabulary(const gguf_context * gguf);
 // Refuses such a file. PYG_ERR_MODEL_LOAD.
 void require_vocabulary(const char * path);
 
-// llama_model_params for a device name and number of layers. The arrays they point to are static or owned by
-// `devices`, which must outlive the call they are used in. PYG_ERR_DEVICE.
-llama_model_params model_params(const std::string & device, int32_t n_gpu_layers,
-                                std::vector<ggml_backend_dev_t> & devices);
-
 // The error for a file that upstream failed to load, from its own words.
 Failure load_failure(const char * path);
 
@@ -136,9 +133,10 @@ Function cpu_function_as(const char * name) {
     return reinterpret_cast<Function>(cpu_function(name));
 }
 
-// The device with this name, in any case and with a colon or without: "cuda:1", "CUDA1". Without an index, the first of
-// a kind. "gpu" is any kind, and "metal" is the same as upstream's "mtl". PYG_ERR_DEVICE.
-ggml_backend_dev_t find_device(const std::string & name);
+// The device that the engine calls so, of this machine or of a connected host. PYG_ERR_DEVICE.
+ggml_backend_dev_t device_named(const char * name);
+
+pyg_device device_facts(ggml_backend_dev_t device);
 
 }  // namespace pyg
 

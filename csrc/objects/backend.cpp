@@ -3,8 +3,8 @@
 #include "boundary/handles.hpp"
 #include "boundary/machine.hpp"
 
-#include <cctype>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,134 +34,7 @@ std::string device_names() {
     return names;
 }
 
-// From the source, which has every backend; pip rebuilds what is installed only when it is told to.
-#define BUILD_WITH(option)                                                                                             \
-    "build pyggml with it, in the folder of its source: CMAKE_ARGS=\"-D" option "=ON\" pip install --force-reinstall " \
-    "--no-deps .; that needs "
-
-// A kind of GPU: how upstream's device names begin, what else people call it, and what to do if there are none.
-struct GpuKind {
-    const char * name;
-    const char * other_names[2];
-    const char * backend;  // as upstream registers it
-    const char * to_build;
-    const char * to_see;
-};
-
-const GpuKind GPU_KINDS[] = {
-    {"CUDA",
-     {},
-     "CUDA",
-     BUILD_WITH("GGML_CUDA") "NVIDIA's CUDA toolkit, and its driver to run",
-     "this build has CUDA: see that nvidia-smi lists the GPU, that CUDA_VISIBLE_DEVICES does not hide it, and that the "
-     "driver is as new as the toolkit of the build"},
-    {"ROCM",
-     {"HIP"},
-     "ROCm",
-     BUILD_WITH("GGML_HIP") "AMD's ROCm with its HIP SDK, and the amdgpu driver to run",
-     "this build has ROCm: see that rocminfo lists the GPU, that HIP_VISIBLE_DEVICES does not hide it, and that "
-     "you may open /dev/kfd"},
-    {"VULKAN",
-     {},
-     "Vulkan",
-     BUILD_WITH("GGML_VULKAN") "Vulkan's headers and glslc, and a Vulkan driver to run",
-     "this build has Vulkan: see that vulkaninfo lists the GPU"},
-    {"SYCL",
-     {},
-     "SYCL",
-     BUILD_WITH("GGML_SYCL") "Intel's oneAPI compiler, and its GPU driver to run",
-     "this build has SYCL: see that sycl-ls lists the GPU"},
-    {"MTL",
-     {"METAL", "MPS"},
-     "MTL",
-     BUILD_WITH("GGML_METAL") "a Mac with Xcode's command line tools",
-     "this build has Metal, but this Mac has no GPU it can use"},
-};
-
-const char * const ANY_GPU = "a GPU needs a build with its backend (GGML_CUDA, GGML_HIP, GGML_VULKAN, GGML_SYCL or "
-                             "GGML_METAL), and its driver; \"pyggml doctor\" shows which";
-
-const char * const GPU = "GPU";  // of any kind
-
-bool begins_with(const std::string & text, const char * beginning) { return text.rfind(beginning, 0) == 0; }
-
-// A device that was asked for, "cuda:1" or "CUDA1": its kind in upper case, as upstream calls it, and its index.
-struct Wanted {
-    std::string kind;
-    std::string index;  // "" for the first
-
-    bool is(const std::string & other_kind, const std::string & other_index) const {
-        return kind == other_kind && (index.empty() ? "0" : index) == (other_index.empty() ? "0" : other_index);
-    }
-};
-
-Wanted wanted_device(const std::string & name) {
-    const size_t n_kind = name.find_last_not_of("0123456789") + 1;
-    Wanted       wanted = {"", name.substr(n_kind)};
-    for (const char c : name.substr(0, n_kind)) {
-        if (c != ':') {
-            wanted.kind += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-        }
-    }
-    for (const GpuKind & kind : GPU_KINDS) {
-        for (const char * other : kind.other_names) {
-            if (other && wanted.kind == other) {
-                wanted.kind = kind.name;
-            }
-        }
-    }
-    return wanted;
-}
-
-const char * advice(const Wanted & wanted) {
-    for (const GpuKind & kind : GPU_KINDS) {
-        const bool is_built = ggml_backend_reg_by_name(kind.backend) != nullptr;
-        if (begins_with(wanted.kind, kind.name) || (wanted.kind == GPU && is_built)) {
-            return is_built ? kind.to_see : kind.to_build;
-        }
-    }
-    return ANY_GPU;
-}
-
-bool is_of_type(ggml_backend_dev_t device, enum ggml_backend_dev_type type) {
-    return ggml_backend_dev_type(device) == type;
-}
-
-bool is_cpu(ggml_backend_dev_t device) { return is_of_type(device, GGML_BACKEND_DEVICE_TYPE_CPU); }
-
-// The indices of all GPUs; those that share the main memory come last.
-std::vector<size_t> gpus() {
-    std::vector<size_t> found;
-    for (const enum ggml_backend_dev_type type : {GGML_BACKEND_DEVICE_TYPE_GPU, GGML_BACKEND_DEVICE_TYPE_IGPU}) {
-        for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
-            if (is_of_type(ggml_backend_dev_get(i), type)) {
-                found.push_back(i);
-            }
-        }
-    }
-    return found;
-}
-
-size_t device_index(const std::string & name) {
-    const Wanted wanted = wanted_device(name);
-    if (wanted.kind != "CPU") {
-        pyg::load_gpu_backends();
-    }
-    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
-        const Wanted own = wanted_device(ggml_backend_dev_name(ggml_backend_dev_get(i)));
-        if (wanted.is(own.kind, own.index)) {
-            return i;
-        }
-    }
-    const std::vector<size_t> every_gpu = gpus();
-    for (size_t i = 0; i < every_gpu.size(); i++) {
-        if (wanted.is(GPU, std::to_string(i))) {
-            return every_gpu[i];
-        }
-    }
-    throw fail(PYG_ERR_DEVICE, "there is no device \"%s\"; this build sees: %s; %s", name.c_str(),
-               device_names().c_str(), advice(wanted));
-}
+bool is_cpu(ggml_backend_dev_t device) { return ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU; }
 
 // Only backends that compute on the CPU have threads to set.
 void set_threads(ggml_backend_dev_t device, ggml_backend_t backend, int32_t n_threads) {
@@ -220,13 +93,36 @@ void require_success(ggml_status status) {
 
 namespace pyg {
 
-ggml_backend_dev_t find_device(const std::string & name) {
+ggml_backend_dev_t device_named(const char * name) {
     for (const ggml_backend_dev_t device : devices_of_hosts()) {
-        if (name == ggml_backend_dev_name(device)) {
+        if (name && std::strcmp(name, ggml_backend_dev_name(device)) == 0) {
             return device;
         }
     }
-    return ggml_backend_dev_get(device_index(name));
+    if (name && std::strcmp(name, "CPU") != 0) {
+        load_gpu_backends();
+    }
+    const ggml_backend_dev_t device = name ? ggml_backend_dev_by_name(name) : nullptr;
+    if (!device) {
+        throw fail(PYG_ERR_DEVICE, "there is no device \"%s\"; this build sees: %s", name ? name : "",
+                   device_names().c_str());
+    }
+    return device;
+}
+
+pyg_device device_facts(ggml_backend_dev_t device) {
+    ggml_backend_dev_props props;
+    ggml_backend_dev_get_props(device, &props);
+    pyg_device facts = {};
+    std::snprintf(facts.name, sizeof(facts.name), "%s", props.name);
+    std::snprintf(facts.backend, sizeof(facts.backend), "%s",
+                  ggml_backend_reg_name(ggml_backend_dev_backend_reg(device)));
+    std::snprintf(facts.device_id, sizeof(facts.device_id), "%s", props.device_id ? props.device_id : "");
+    std::snprintf(facts.description, sizeof(facts.description), "%s", props.description);
+    facts.type         = props.type;
+    facts.memory_total = props.memory_total;
+    facts.memory_free  = is_cpu(device) ? memory_available() : props.memory_free;
+    return facts;
 }
 
 void * cpu_function(const char * name) {
@@ -251,30 +147,8 @@ pyg_status pyg_device_get(int32_t index, pyg_device * out, pyg_error * err) {
             throw fail(PYG_ERR_INVALID_PARAMETER, "there is no device %d; this build sees %d", index,
                        pyg_device_count());
         }
-        const ggml_backend_dev_t device = ggml_backend_dev_get(static_cast<size_t>(index));
-        size_t                   free = 0, total = 0;
-        ggml_backend_dev_memory(device, &free, &total);
-
-        *out = {};
-        std::snprintf(out->name, sizeof(out->name), "%s", ggml_backend_dev_name(device));
-        std::snprintf(out->description, sizeof(out->description), "%s", ggml_backend_dev_description(device));
-        out->type         = ggml_backend_dev_type(device);
-        out->memory_total = total;
-        out->memory_free  = is_cpu(device) ? pyg::memory_available() : free;
+        *out = pyg::device_facts(ggml_backend_dev_get(static_cast<size_t>(index)));
     });
-}
-
-pyg_status pyg_device_find(const char * name, int32_t * index, pyg_error * err) {
-    return pyg::guard(err, [&] { *index = static_cast<int32_t>(device_index(name)); });
-}
-
-const char * pyg_device_advice(const char * name) {
-    try {
-        pyg::load_gpu_backends();
-        return advice(wanted_device(name ? name : ""));
-    } catch (...) {
-        return ANY_GPU;  // out of memory for a copy of the name
-    }
 }
 
 pyg_status pyg_backend_new(const char * device_name, int32_t n_threads, pyg_backend ** out, pyg_error * err) {
@@ -284,7 +158,7 @@ pyg_status pyg_backend_new(const char * device_name, int32_t n_threads, pyg_back
             throw fail(PYG_ERR_INVALID_PARAMETER, "n_threads is %d; it must be 1 to %d, or 0 for one per core",
                        n_threads, GGML_MAX_N_THREADS);
         }
-        const ggml_backend_dev_t device  = pyg::find_device(device_name ? device_name : "");
+        const ggml_backend_dev_t device  = pyg::device_named(device_name);
         auto                     backend = std::make_unique<pyg_backend>();
         backend->hosts                   = pyg::hosts_of({device});
         backend->raw                     = ggml_backend_dev_init(device, nullptr);

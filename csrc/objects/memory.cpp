@@ -206,11 +206,10 @@ namespace pyg {
 
 Shape::~Shape() { llama_model_free(raw); }
 
-Shape::Shape(const std::string & path, const std::string & device, int32_t n_gpu_layers) {
-    std::vector<ggml_backend_dev_t> devices;
-    llama_model_params              params = model_params(device, n_gpu_layers, devices);
-    params.no_alloc                        = true;
-    params.load_mode                       = LLAMA_LOAD_MODE_NONE;
+Shape::Shape(const std::string & path, std::shared_ptr<const Placement> where) : placement(std::move(where)) {
+    llama_model_params params = placement->params();
+    params.no_alloc           = true;
+    params.load_mode          = LLAMA_LOAD_MODE_NONE;
 
     std::vector<llama_model_kv_override> overrides;
     if (const gguf_context_ptr gguf = head_of(path)) {
@@ -221,12 +220,13 @@ Shape::Shape(const std::string & path, const std::string & device, int32_t n_gpu
     }
     LogHeld          held;   // the model's warnings appear when it is really loaded,
     const GuardScope words;  // and its missing vocabulary is intended
-    hosts = hosts_of(devices);
+    hosts = placement->hosts();
     raw   = load_model(path, params);
     if (!raw) {
         throw load_failure(path.c_str());
     }
     held.drop();
+    placement->require_matches(*raw);
 }
 
 std::string missing_vocabulary(const gguf_context * gguf) {
@@ -248,9 +248,8 @@ void require_vocabulary(const char * path) {
 
 pyg_memory estimate_memory(const Model & model, const llama_context_params & params) {
     const LogMuted quietly;
-    const auto     shape =
-        model.shape ? model.shape : std::make_shared<Shape>(model.path, model.device, model.n_gpu_layers);
-    pyg_memory memory = params.n_ctx <= PLANNED_CELLS ? plan(*shape, params) : extrapolate(*shape, params);
+    const auto     shape  = model.shape ? model.shape : std::make_shared<Shape>(model.path, model.placement);
+    pyg_memory     memory = params.n_ctx <= PLANNED_CELLS ? plan(*shape, params) : extrapolate(*shape, params);
     memory.shares[0].vocabulary_bytes = shape->vocabulary_bytes;
     return memory;
 }

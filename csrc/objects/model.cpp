@@ -127,23 +127,23 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
     auto model = std::make_shared<pyg::Model>();
     model->path =
         std::filesystem::absolute(path);  // read again to plan contexts, perhaps from another working directory
-    model->device       = options.device ? options.device : "";
-    model->n_gpu_layers = options.n_gpu_layers;
-    model->vocab_only   = options.vocab_only;
+    model->vocab_only = options.vocab_only;
+    if (options.placement) {
+        model->placement = std::make_shared<const pyg::Placement>(*options.placement);
+    }
 
     if (options.shape_only) {
-        model->shape = std::make_shared<pyg::Shape>(model->path, model->device, model->n_gpu_layers);
+        model->shape = std::make_shared<pyg::Shape>(model->path, model->placement);
         model->raw   = model->shape->raw;
         model->vocab = llama_model_get_vocab(model->raw);
         return model;
     }
     pyg::require_vocabulary(path);
-    std::vector<ggml_backend_dev_t> devices;
     if (!options.use_mmap && !options.vocab_only) {
         require_room(path);
     }
-    llama_model_params params          = pyg::model_params(model->device, options.n_gpu_layers, devices);
-    model->hosts                       = pyg::hosts_of(devices);
+    llama_model_params params          = model->placement->params();
+    model->hosts                       = model->placement->hosts();
     params.load_mode                   = load_mode(options);
     params.vocab_only                  = options.vocab_only;
     params.check_tensors               = options.check_tensors;
@@ -156,6 +156,7 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
         throw pyg::load_failure(path);
     }
     require_computable(path, *model->raw);
+    model->placement->require_matches(*model->raw);
     model->vocab = llama_model_get_vocab(model->raw);
     return model;
 }
@@ -213,31 +214,10 @@ Failure load_failure(const char * path) {
     }
 }
 
-llama_model_params model_params(const std::string & device, int32_t n_gpu_layers,
-                                std::vector<ggml_backend_dev_t> & devices) {
-    llama_model_params params = llama_model_default_params();
-    params.n_gpu_layers       = n_gpu_layers;
-    if (device.empty() || device == "auto") {
-        load_gpu_backends();
-        return params;
-    }
-    const ggml_backend_dev_t found = pyg::find_device(device);
-    if (ggml_backend_dev_type(found) == GGML_BACKEND_DEVICE_TYPE_CPU) {
-        params.n_gpu_layers = 0;  // upstream's list has only offload devices: an empty one means the CPU
-    } else {
-        devices.push_back(found);
-    }
-    devices.push_back(nullptr);
-    params.devices    = devices.data();
-    params.split_mode = LLAMA_SPLIT_MODE_NONE;
-    return params;
-}
-
 }  // namespace pyg
 
 pyg_model_options pyg_model_default_options(void) {
     pyg_model_options options = {};
-    options.n_gpu_layers      = -1;
     options.use_mmap          = true;
     return options;
 }

@@ -72,7 +72,7 @@ class Descriptions {
 class Survey {
   public:
     Survey(const std::vector<gguf_context *> & ggufs, const char * path)
-        : params_(pyg::model_params("cpu", 0, devices_)),
+        : params_(cpu_.params()),
           loader_(ggufs.front(), nullptr, nullptr, "", splits_, nullptr, LLAMA_LOAD_MODE_NONE, false,
                   /*no_alloc =*/true, false, nullptr, nullptr),
           tensors_(loader_, path, n_tensors(ggufs)) {
@@ -301,12 +301,12 @@ class Survey {
         sizes_["n_ctx_original"] = h.n_ctx_orig_yarn;
     }
 
-    std::vector<ggml_backend_dev_t> devices_;
-    std::vector<std::string>        splits_;
-    llama_model_params              params_;
-    llama_model_loader              loader_;
-    Descriptions                    tensors_;
-    std::unique_ptr<llama_model>    model_;
+    pyg::Placement               cpu_;
+    std::vector<std::string>     splits_;
+    llama_model_params           params_;
+    llama_model_loader           loader_;
+    Descriptions                 tensors_;
+    std::unique_ptr<llama_model> model_;
 
     bool        has_vocabulary_ = false;
     bool        aborted_        = false;

@@ -92,17 +92,9 @@ pyg_status pyg_remote_device_get(pyg_remote * remote, int32_t index, pyg_device 
             throw fail(PYG_ERR_INVALID_PARAMETER, "there is no device %d; the host %s lends %zu", index,
                        handle.host->link->peer().c_str(), devices.size());
         }
-        const ggml_backend_dev_t device = devices[static_cast<size_t>(index)];
-        size_t                   free = 0, total = 0;
-        ggml_backend_dev_memory(device, &free, &total);
+        *out = pyg::device_facts(devices[static_cast<size_t>(index)]);
         pyg::require_hosts({handle.host});
-
-        *out = {};
-        std::snprintf(out->name, sizeof(out->name), "%s", ggml_backend_dev_name(device));
         std::snprintf(out->description, sizeof(out->description), "%s", handle.host->link->peer().c_str());
-        out->type         = ggml_backend_dev_type(device);
-        out->memory_total = total;
-        out->memory_free  = free;
     });
 }
 

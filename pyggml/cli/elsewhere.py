@@ -67,7 +67,9 @@ _COMMANDS = {
 
 _ONE_TYPE = "keys and values have one type here: --cache-type TYPE sets it"
 _NO_CPU_SETTINGS = "there is no such setting: -t N is the number of threads, and without it they adapt to the machine"
-_ALL_GPUS = "there is no such setting: --device cuda:1 names one GPU; without it the model takes all that there are"
+_TENSOR_PARALLEL = (
+    "--device cuda:0,cuda:1 uses both GPUs, layer by layer; --split-mode tensor gives each a part of each layer"
+)
 _OF_THE_MODEL = "it is read from the model"
 _MMAP = "there is no such setting: the file is mapped, and the system keeps in memory what is used"
 _NO_ADAPTERS = (
@@ -89,11 +91,9 @@ _OPTIONS = {
     "--mlock --no-mlock --mmap --no-mmap --use-mmap --load-mode": _MMAP,
     "-tb --threads-batch": "not needed: -t N sets the threads for prompts and tokens, and without it they adapt",
     "-C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll --numa": _NO_CPU_SETTINGS,
-    "-sm --split-mode -ts --tensor-split -mg --main-gpu --tensor-parallel-size": _ALL_GPUS,
+    "-tp --tensor-parallel-size": _TENSOR_PARALLEL,
     "--list-devices": "'pyggml doctor' shows the devices that this build can use",
     "--gpu-memory-utilization": "not needed: memory is planned before anything is read; --n-ctx auto takes what fits",
-    "-ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe": "there is no such setting: --n-gpu-layers auto puts as "
-    "many layers on the GPU as fit",
     "--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx": f"not needed: {_OF_THE_MODEL}",
     "--lora --lora-scaled --adapter-path --control-vector": _NO_ADAPTERS,
     "-mm --mmproj --image --audio --video -a --attachment": _NO_PICTURES,
@@ -249,7 +249,8 @@ _OPTIONS_OF = {
         "--enable-lora --lora-modules": _NO_ADAPTERS,
         "--speculative-config": _NO_DRAFTS,
         "--limit-mm-per-prompt": _NO_PICTURES,
-        "--pipeline-parallel-size -pp -tp --enable-expert-parallel": _ALL_GPUS,
+        "--pipeline-parallel-size -pp": "--device cuda:0,cuda:1 divides the layers between both GPUs",
+        "--enable-expert-parallel": "there is no such setting: --n-cpu-moe and --override-tensor place experts",
         "--revision": "name it after the repository: hf:org/repo@REVISION",
         "--download-dir": "set HF_HUB_CACHE, or HF_HOME",
         "--enforce-eager --async-scheduling --compilation-config --load-format --enable-chunked-prefill "

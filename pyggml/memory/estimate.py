@@ -15,11 +15,12 @@ from pyggml.memory.search import (
     Settings,
     Suggestions,
     largest_n_ctx,
-    most_gpu_layers,
+    place_layers,
     suggest,
     tightest,
 )
 from pyggml.options import EstimateOptions, MemoryOptions
+from pyggml.placement import ALL, placed
 from pyggml.source import identify
 from pyggml.units import bytes_text
 
@@ -34,8 +35,6 @@ __all__ = [
     "resolve",
 ]
 
-_ALL = -1  # layers
-
 
 @option_class
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +43,12 @@ class MemoryEstimate(Settings, JSONReady):
 
     Attributes:
         device: where the model would go.
+        n_gpu_layers: number of layers on the GPU; -1: all of them.
+        n_cpu_moe: number of layers whose experts stay in main memory.
         n_ctx: context size in tokens.
         n_parallel: number of requests computed together.
         n_batch: maximum number of tokens in a forward pass.
         n_ubatch: maximum number of tokens computed at once within a forward pass.
-        n_gpu_layers: number of layers on the GPU; -1: all of them.
         cache_type: element type of the key-value cache.
         outtype: type that the weights would be converted to; "auto": they are not converted.
         devices: main memory first, then the GPUs.
@@ -108,13 +108,18 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
     Args:
         source: a model's file, directory or reference. A directory is not imported. None: the model that ships with
             pyggml.
-        device: "auto" (GPUs this build can use, else the CPU), "cpu", "gpu", "cuda", "cuda:1", "metal" ...
+        device: "auto" (GPUs this build can use, else the CPU), "cpu", "gpu", "cuda", "cuda:1", "cuda:0,cuda:1" ...
+        n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them.
+        split_mode: how several devices share the model: "layer" by layer, "row" or "tensor" within them, or "none".
+        tensor_split: how much of the model each device takes, such as 3,1. None: in proportion to their free memory.
+        main_gpu: with ``split_mode`` "none", which of the devices takes the model. None: the first.
+        n_cpu_moe: number of layers whose experts stay in main memory, or "all". None: as few as ``n_gpu_layers`` asks.
+        override_tensor: where tensors go whose names match, such as "ffn_.*_exps=cpu". None: as the other options say.
         n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits. None: as for
             :func:`pyggml.load`.
         n_parallel: number of requests computed together; the others wait their turn.
         n_batch: maximum number of tokens in a forward pass.
         n_ubatch: maximum number of tokens computed at once within a forward pass.
-        n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them.
         cache_type: element type of the key-value cache.
         outtype: estimate for weights converted to this type: "q8_0", "q4_k_m" ...; "auto": no conversion.
 
@@ -124,7 +129,8 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
         InvalidParameterError: an argument is out of range.
         OutOfMemoryError: with ``n_ctx="auto"``, not even the smallest context fits.
     """
-    with Planner(identify(options.source), options.device) as planner:
+    placement = placed(options)
+    with Planner(identify(options.source), placement) as planner:
         settings = resolve(planner, options, options.outtype)
         return MemoryEstimate(
             **vars(settings),
@@ -137,20 +143,23 @@ def resolve(planner: Planner, options: MemoryOptions, outtype: str = "auto") -> 
     """Resolves options to settings for a model.
 
     If n_ctx and n_gpu_layers are both "auto", layers are placed on the GPU first, assuming a context of the default
-    size, which is then made as large as fits.
+    size, which is then made as large as fits. n_gpu_layers="auto" chooses n_cpu_moe too, unless that is given.
 
     Raises:
         As :func:`estimate`.
     """
-    n_ctx, n_gpu_layers = options.n_ctx, options.n_gpu_layers
+    n_ctx, n_gpu_layers, n_cpu_moe = options.n_ctx, options.n_gpu_layers, options.n_cpu_moe
+    model = planner.model(outtype=outtype)
     decided = {
-        "n_ctx": checked_n_ctx(planner.model(outtype=outtype), None if n_ctx == "auto" else n_ctx),
-        "n_gpu_layers": _ALL if n_gpu_layers is None or n_gpu_layers == "auto" else n_gpu_layers,
+        "n_ctx": checked_n_ctx(model, None if n_ctx == "auto" else n_ctx),
+        "n_gpu_layers": ALL if n_gpu_layers is None or n_gpu_layers == "auto" else n_gpu_layers,
+        "n_cpu_moe": model.n_layer if n_cpu_moe == "all" else min(n_cpu_moe or 0, model.n_layer),
         "outtype": outtype,
     }
     settings = Settings(**{**shared(options, Settings), **decided})
     if n_gpu_layers == "auto":
-        settings = replace(settings, n_gpu_layers=_most_gpu_layers(planner, settings))
+        n_layers = planner.limits(settings).n_layers
+        settings = place_layers(settings, planner.memory_of, n_layers, move_experts=n_cpu_moe is None)
     if n_ctx == "auto":
         settings = replace(settings, n_ctx=_largest_n_ctx(planner, settings))
     return settings
@@ -164,7 +173,7 @@ def require_room(planner: Planner, settings: Settings) -> None:
     Raises:
         OutOfMemoryError: names required and available bytes, and what would fit.
     """
-    if not generates(planner.model(settings.n_gpu_layers, settings.outtype)):
+    if not generates(planner.model(settings)):
         return  # its contexts are created on demand, no larger than needed
     memories = planner.memory_of(settings)
     for memory, required in zip(memories, _lasting_bytes(memories), strict=True):
@@ -176,12 +185,6 @@ def _lasting_bytes(memories: Sequence[DeviceMemory]) -> list[int]:
     main, *gpus = memories
     mapped = main.weights_bytes - main.repacked_bytes
     return [main.total_bytes - mapped, *(gpu.total_bytes for gpu in gpus)]
-
-
-def _most_gpu_layers(planner: Planner, settings: Settings) -> int:
-    if len(planner.memory_of(settings)) == 1:
-        return _ALL  # there is no GPU
-    return most_gpu_layers(settings, planner.memory_of, planner.limits(settings).n_layers)
 
 
 def _largest_n_ctx(planner: Planner, settings: Settings) -> int:
@@ -213,6 +216,7 @@ def _advice(suggestions: Suggestions) -> str:
         "" if suggestions.cache_type is None else f'cache_type="{suggestions.cache_type}"',
         "" if suggestions.outtype is None else f"weights quantised as {suggestions.outtype}",
         "" if suggestions.n_gpu_layers is None else f"n_gpu_layers={suggestions.n_gpu_layers}",
+        "" if suggestions.n_cpu_moe is None else f"n_cpu_moe={suggestions.n_cpu_moe}",
     ]
     found = [way for way in ways if way]
     if not found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from pyggml.memory.gguf_header import header_of
 from pyggml.memory.llm_context import context_options, generates, longest_n_ctx
 from pyggml.memory.search import OUTTYPES, DeviceMemory, Limits, Settings
 from pyggml.model import Model
+from pyggml.placement import Placement
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -31,28 +33,32 @@ class Planner:
     The engine itself plans each answer, with the model as it would load it, but without the weights.
     """
 
-    def __init__(self, files: ModelFiles, device: str = "auto") -> None:
-        """Plans for a model on a device; see :func:`pyggml.load`."""
+    def __init__(self, files: ModelFiles, placement: Placement) -> None:
+        """Plans for a model in a place; settings say only how many of its layers go there."""
         self.path = files.path
         self._source = files
-        self._device = device
+        self._placement = placement
         self._stack = contextlib.ExitStack()
         self._folder: Path | None = None
         self._files: dict[str, Path] = {"auto": files.path} if files.format == "gguf" else {}
-        self._models: dict[tuple[int, str], Model] = {}
+        self._models: dict[tuple[Placement, str], Model] = {}
 
-    def model(self, n_gpu_layers: int = -1, outtype: str = "auto") -> Model:
-        """The model without weights, with ``n_gpu_layers`` on the GPU and converted to the type ``outtype``.
+    def model(self, settings: Settings | None = None, outtype: str = "auto") -> Model:
+        """The model without weights, as the settings place and convert it; without settings, of the type ``outtype``.
 
         Raises:
             As :func:`pyggml.load`.
         """
-        key = n_gpu_layers, require_outtype(outtype)
+        placement = self._placement if settings is None else self.placement_of(settings)
+        key = placement, require_outtype(outtype if settings is None else settings.outtype)
         if key not in self._models:
-            file = self._file(key[1])
-            model = Model(file, device=self._device, n_gpu_layers=n_gpu_layers, shape_only=True)
+            model = Model(self._file(key[1]), placement=placement, shape_only=True)
             self._models[key] = self._stack.enter_context(model)
         return self._models[key]
+
+    def placement_of(self, settings: Settings) -> Placement:
+        """Where the model goes with these settings."""
+        return dataclasses.replace(self._placement, n_gpu_layers=settings.n_gpu_layers, n_cpu_moe=settings.n_cpu_moe)
 
     def memory_of(self, settings: Settings) -> tuple[DeviceMemory, ...]:
         """How much memory the model takes with these settings, in main memory and on each GPU.
@@ -60,7 +66,7 @@ class Planner:
         Raises:
             InvalidParameterError: a setting is out of range.
         """
-        model = self.model(settings.n_gpu_layers, settings.outtype)
+        model = self.model(settings)
         memory = ffi.new("pyg_memory *")
         options = native_options(_context_options(model, settings))
         errors.call(lib.pyg_context_estimate, model._handle, options, memory)
@@ -68,7 +74,7 @@ class Planner:
 
     def limits(self, settings: Settings) -> Limits:
         """The limits of a search for settings that fit."""
-        model = self.model(settings.n_gpu_layers, settings.outtype)
+        model = self.model(settings)
         return Limits(longest_n_ctx(model), model.n_layer + 1, OUTTYPES)
 
     def close(self) -> None:

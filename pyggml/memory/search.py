@@ -71,11 +71,13 @@ class Settings(MemoryOptions):
     Attributes:
         n_ctx: context size in tokens.
         n_gpu_layers: number of layers on the GPU; -1: all of them.
+        n_cpu_moe: number of layers whose experts stay in main memory.
         outtype: type to convert the weights to first; "auto": no conversion.
     """
 
     n_ctx: int
     n_gpu_layers: int = -1
+    n_cpu_moe: int = 0
     outtype: str = "auto"
 
 
@@ -107,12 +109,15 @@ class Suggestions:
         cache_type: the most exact type for the cache. None: it fits already, or none would.
         outtype: the most exact type for the weights. None: it fits already, or none would.
         n_gpu_layers: the largest number of layers that fit on the GPUs. None: there is no GPU.
+        n_cpu_moe: the smallest number of layers with their experts in main memory, if all layers then fit on the GPUs.
+            None: there is no GPU, the model is no mixture of experts, it fits already, or it would not.
     """
 
     n_ctx: int | None
     cache_type: str | None
     outtype: str | None
     n_gpu_layers: int | None
+    n_cpu_moe: int | None = None
 
 
 def fits_well(memories: Sequence[DeviceMemory]) -> bool:
@@ -135,6 +140,7 @@ def suggest(settings: Settings, memory_of: MemoryOf, limits: Limits) -> Suggesti
         cache_type=_first(caches, lambda type: _fits(settings, memory_of, cache_type=type)),
         outtype=_first(outtypes, lambda type: _fits(settings, memory_of, outtype=type)),
         n_gpu_layers=None if len(memories) == 1 else most_gpu_layers(settings, memory_of, limits.n_layers),
+        n_cpu_moe=None if is_fine or len(memories) == 1 else fewest_cpu_experts(settings, memory_of, limits.n_layers),
     )
 
 
@@ -154,6 +160,40 @@ def most_gpu_layers(settings: Settings, memory_of: MemoryOf, n_layers: int) -> i
         return fits_well(memory_of(dataclasses.replace(settings, n_gpu_layers=n_gpu_layers))[1:])
 
     return _first(range(n_layers, 0, -1), fit) or 0
+
+
+def fewest_cpu_experts(settings: Settings, memory_of: MemoryOf, n_layers: int) -> int | None:
+    """The smallest number of layers whose experts must stay in main memory for all else to fit on the GPUs.
+
+    None: no number is enough, there is no GPU, or the model has no experts there.
+    """
+
+    def gpus(n_cpu_moe: int) -> Sequence[DeviceMemory]:
+        return memory_of(dataclasses.replace(settings, n_gpu_layers=-1, n_cpu_moe=n_cpu_moe))[1:]
+
+    if weights_of(gpus(n_layers)) == weights_of(gpus(0)):
+        return None
+    return _first(range(n_layers + 1), lambda n_cpu_moe: fits_well(gpus(n_cpu_moe)))
+
+
+def place_layers(settings: Settings, memory_of: MemoryOf, n_layers: int, *, move_experts: bool) -> Settings:
+    """Puts as many layers on the GPUs as fit; with ``move_experts``, rather experts in main memory than whole layers.
+
+    A token uses few of a layer's experts, so the CPU has little to compute with them.
+    """
+    if len(memory_of(settings)) == 1:
+        return settings  # there is no GPU
+    most = most_gpu_layers(settings, memory_of, n_layers)
+    if most < n_layers and move_experts:
+        n_cpu_moe = fewest_cpu_experts(settings, memory_of, n_layers)
+        if n_cpu_moe is not None:
+            return dataclasses.replace(settings, n_gpu_layers=-1, n_cpu_moe=n_cpu_moe)
+    return dataclasses.replace(settings, n_gpu_layers=most)
+
+
+def weights_of(memories: Sequence[DeviceMemory]) -> int:
+    """The bytes of weights on some devices together."""
+    return sum(memory.weights_bytes for memory in memories)
 
 
 def _fits(settings: Settings, memory_of: MemoryOf, **change: Any) -> bool:

@@ -88,14 +88,16 @@ def field_option(
     shown = default_text(field.default if default is None else default)
     text = (help or sentence(field.help)) + (f"  [default: {shown}]" if shown else "")
     settings = {"cls": Option, "other_names": other_names_of(field), **settings}
-    return click.option(*letters, name, field.name, help=text, **settings)
+    option = click.option(*letters, name, field.name, help=text, **settings)
+    flag = _FLAGS.get(field.name)
+    return option if flag is None else lambda function: option(flag(function))
 
 
 def field_type(field: Field) -> ParamType:
     """The click type for a field's values."""
     low, high = _bound(field.low), _bound(field.high)
     if int in field.types:
-        return _CountOrAuto(low, high) if field.words else click.IntRange(low, high)
+        return _CountOrWord(low, high, field.words) if field.words else click.IntRange(low, high)
     if float in field.types:
         return click.FLOAT if low is high is None else click.FloatRange(low, high, min_open=field.above_low)
     if bool in field.types:
@@ -121,7 +123,7 @@ def default_text(default: object) -> str:
 
 def _metavar(field: Field) -> str | None:
     if int in field.types:
-        return "N|auto" if field.words else "N"
+        return "|".join(("N", *field.words))
     return "X" if float in field.types else None
 
 
@@ -130,31 +132,45 @@ def _bound(number: float) -> Any:
     return None if math.isinf(number) or number in (2**31 - 1, 2**32 - 1) else number
 
 
-class _CountOrAuto(ParamType):
-    """A number, or "auto" for as many as fit in memory."""
+class _CountOrWord(ParamType):
+    """A number, or a word for one, such as "auto" for as many as fit in memory."""
 
-    name = "n|auto"
-
-    def __init__(self, least: int | None, most: int | None) -> None:
+    def __init__(self, least: int | None, most: int | None, words: Sequence[str]) -> None:
+        self.name = "|".join(("n", *words))
         self._count = click.IntRange(least, most)
+        self._words = words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number, or "auto"."""
-        if value == "auto":
+        """The number, or the word."""
+        if value in self._words:
             return value
         if not str(value).removeprefix("-").isdecimal():
-            self.fail(f"{value!r} is neither a number nor auto.", param, ctx)
+            self.fail(f"{value!r} is neither a number nor {' or '.join(self._words)}.", param, ctx)
         return self._count.convert(value, param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002
-        """Completes "auto"."""
-        return [CompletionItem("auto")] if "auto".startswith(incomplete) else []
+        """Completes the words."""
+        return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
 
+
+# Options without a value that stand for a word of a field.
+_FLAGS = {
+    "n_cpu_moe": click.option(
+        "-cmoe",
+        "--cpu-moe",
+        "n_cpu_moe",
+        flag_value="all",
+        default=None,
+        help="The experts of all layers stay in main memory: --n-cpu-moe all.",
+    )
+}
 
 # What cannot be derived from the fields: files, repeated values, ranges that differ.
 _SPECIAL: dict[str, dict[str, Any]] = {
     "tokenizer": {"type": click.Path(), "metavar": "PATH"},
-    "n_gpu_layers": {"type": _CountOrAuto(-1, None), "metavar": "N|auto"},
+    "n_gpu_layers": {"type": _CountOrWord(-1, None, ("auto",)), "metavar": "N|auto"},
+    "tensor_split": {"metavar": "N,N..."},
+    "override_tensor": {"metavar": "PATTERN=DEVICE,..."},
     "device": {
         "shell_complete": lambda _ctx, _param, begun: [
             name for name in ("auto", "cpu", "gpu", "cuda", "metal", "vulkan") if name.startswith(begun)

@@ -1,0 +1,43 @@
+// Where the weights of a model go.
+#pragma once
+
+#include "llama.h"
+#include "pyggml.h"
+#include "remote/hosts.hpp"
+
+#include <string>
+#include <vector>
+
+namespace pyg {
+
+// A pyg_placement, and everything that llama_model_params only points to. Upstream keeps those pointers, so it has to
+// live as long as the model.
+class Placement {
+  public:
+    Placement() = default;                             // the CPU
+    explicit Placement(const pyg_placement & wanted);  // PYG_ERR_DEVICE, PYG_ERR_INVALID_PARAMETER
+    Placement(const Placement &)             = delete;
+    Placement & operator=(const Placement &) = delete;
+
+    llama_model_params params() const;
+    const Hosts &      hosts() const { return hosts_; }  // of the devices
+
+    // PYG_ERR_INVALID_PARAMETER if a pattern matches no name of a tensor, or is none.
+    void require_matches(const llama_model & model) const;
+
+  private:
+    void add_devices(const pyg_placement & wanted);
+    void require_rows_can_be_split() const;
+    void add_overrides(const pyg_placement & wanted);
+
+    std::vector<ggml_backend_dev_t>               devices_ = {nullptr};  // a null is the end
+    Hosts                                         hosts_;
+    llama_split_mode                              split_mode_ = LLAMA_SPLIT_MODE_NONE;
+    std::vector<float>                            split_;  // of each device, or empty
+    int32_t                                       n_gpu_layers_ = 0;
+    size_t                                        n_own_        = 0;  // patterns that the caller gave: the first
+    std::vector<std::string>                      patterns_;
+    std::vector<llama_model_tensor_buft_override> overrides_;  // one for each pattern and a null, or empty
+};
+
+}  // namespace pyg
