@@ -90,9 +90,7 @@ PROMPTS: Answers = _each("input_ids prompt_token_ids inputs", "token ids are a p
 _GENERATES = "it is an argument of generate and chat, or a field of SamplingParams"
 _REFERENCE = "a model on the hub is one text: source='hf:org/repo' or 'hf:org/repo:file.gguf'"
 _SILENT = "the engine says nothing; its messages go to logging.getLogger('pyggml')"
-_PARALLEL = (
-    "device='cuda:0,cuda:1' uses both GPUs: layer by layer, or with split_mode='tensor' each a part of each layer"
-)
+_PARALLEL = "device='auto' uses all GPUs, layer by layer; split_mode='tensor' gives each a part of each layer"
 _AS_STORED = "weights are used as the file has them; pyggml.quantize and pyggml.convert make others"
 
 #: Options for loading a model, from the same libraries and ctransformers.
