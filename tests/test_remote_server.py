@@ -19,6 +19,8 @@ from remote_servers import KEY, Server, is_alive, server, until
 
 import pyggml
 from pyggml.model import Model
+from pyggml.options import PlacementOptions
+from pyggml.placement import placed
 from pyggml.remote import Loan, Supervisor, connect, found_key, host, lent_by, supervisor
 from pyggml.remote.address import Address
 from pyggml.remote.handshake import MAGIC, About
@@ -135,19 +137,19 @@ def test_memory_is_limited_as_stated(tiny_path: Path) -> None:
     """What the device says it has is what the client may allocate."""
     with server(Loan(("cpu",), max_bytes=100_000, n_threads=1)) as small, connect(small.address, KEY) as client:
         with pytest.raises(pyggml.OutOfMemoryError):
-            Model(tiny_path, device=client.devices[0])
+            Model(tiny_path, placement=placed(PlacementOptions(), client.devices))
         client.check()  # a refusal does not lose the host
 
 
 def test_a_closed_host_cannot_be_used(one: Server, tiny_path: Path) -> None:
     client = connect(one.address, KEY)
-    (name,) = client.devices
+    placement = placed(PlacementOptions(device="rpc"), client.devices)
     client.close()
     client.close()
     with pytest.raises(pyggml.ClosedError):
         client.check()
     with pytest.raises(pyggml.DeviceError):
-        Model(tiny_path, device=name)
+        Model(tiny_path, placement=placement)
 
 
 def test_workers_go_with_their_clients(one: Server) -> None:

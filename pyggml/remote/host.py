@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pyggml import errors
 from pyggml._ffi import ffi, lib
 from pyggml._owner import Owner
+from pyggml.backend import Device, device_of
 from pyggml.remote.address import Address
 from pyggml.remote.handshake import About, HandshakeError, Wire, prove_as_client
 from pyggml.remote.keys import found_key
@@ -46,7 +47,7 @@ class Host(Owner):
     Attributes:
         address: where it listens.
         about: what it is.
-        devices: the engine's names for its devices in this process.
+        devices: its devices, by the engine's names for them in this process.
     """
 
     _instead_of_a_copy = "connect again"
@@ -64,7 +65,7 @@ class Host(Owner):
             str(address).encode(),
             SILENCE_S,
         )
-        self.devices = self._names()
+        self.devices = self._lent()
 
     def check(self) -> None:
         """Raises an exception if the host is known to be lost. Does not wait for it.
@@ -80,14 +81,14 @@ class Host(Owner):
         errors.call(lib.pyg_remote_close, self._handle)
         self._is_closed = True
 
-    def _names(self) -> tuple[str, ...]:
-        n_devices, device = ffi.new("int32_t *"), ffi.new("pyg_device *")
+    def _lent(self) -> tuple[Device, ...]:
+        n_devices, about = ffi.new("int32_t *"), ffi.new("pyg_device *")
         errors.call(lib.pyg_remote_device_count, self._handle, n_devices)
-        names = []
+        lent = []
         for index in range(n_devices[0]):
-            errors.call(lib.pyg_remote_device_get, self._handle, index, device)
-            names.append(ffi.string(device.name).decode())
-        return tuple(names)
+            errors.call(lib.pyg_remote_device_get, self._handle, index, about)
+            lent.append(device_of(about))
+        return tuple(lent)
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +99,8 @@ class Host(Owner):
         self.close()
 
     def __repr__(self) -> str:
-        return f"Host({str(self.address)!r}, devices={list(self.devices)}{', closed' * self._is_closed})"
+        names = [device.name for device in self.devices]
+        return f"Host({str(self.address)!r}, devices={names}{', closed' * self._is_closed})"
 
 
 def connect_all(addresses: tuple[str, ...], key_file: str | os.PathLike[str] | None) -> list[Host]:
