@@ -3,6 +3,7 @@
 #include "boundary/engine_words.hpp"
 #include "ggml-backend.h"
 #include "pyggml.h"
+#include "remote/hosts.hpp"
 
 #include <optional>
 
@@ -10,8 +11,11 @@ namespace {
 
 // The free bytes of the memory with this name.
 std::optional<uint64_t> n_free(const std::string & buffer_type) {
+    std::vector<ggml_backend_dev_t> devices = pyg::devices_of_hosts();
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
-        const ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        devices.push_back(ggml_backend_dev_get(i));
+    }
+    for (const ggml_backend_dev_t device : devices) {
         if (buffer_type != ggml_backend_buft_name(ggml_backend_dev_buffer_type(device))) {
             continue;
         }
