@@ -21,6 +21,7 @@ _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAP
 # What CUresult means for the person who meets it, and the way out; of the others, the library's own words are given.
 _REFUSALS = {
     3: ("the process was forked after CUDA had started", 'start processes by the "spawn" method'),
+    34: ("the libcuda.so.1 that is found is the toolkit's stub", "take the toolkit's stubs out of LD_LIBRARY_PATH"),
     100: ("it has no GPU for this process", "see that nvidia-smi lists it, and that the container was given it"),
     101: ("it has no GPU of that number", "see which nvidia-smi lists"),
     802: (
