@@ -13,7 +13,8 @@ from pyggml._device_names import found, kind_of, names_of, understood
 from pyggml._ffi import ffi, lib
 from pyggml._log import logger
 from pyggml._owner import Owner
-from pyggml.gpus.absence import Build, Machine, explanation, findings
+from pyggml.gpus import nvidia
+from pyggml.gpus.absence import Build, Machine, explanation, findings, inability
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -95,6 +96,12 @@ def no_device(name: str, every: Sequence[Device]) -> errors.DeviceError:
     return errors.DeviceError(f'there is no device "{name}"; this build sees: {seen}; {device_advice(name)}')
 
 
+def inability_of(device: Device) -> str | None:
+    """Why a device that the engine sees cannot compute, and the way out; None: it can."""
+    lack = inability(device, _build([device])) if device.capability else None
+    return lack and f"{lack.text}: {lack.remedy}"
+
+
 def device_advice(name: str) -> str:
     """Returns why there is no device with a name, and the way out: what a DeviceError ends with.
 
@@ -106,8 +113,9 @@ def device_advice(name: str) -> str:
 def unused_gpu() -> str | None:
     """Returns why this machine's GPU is not used, and the way out; None: one is, none is there, or that was chosen."""
     every = devices()
-    if any(device.type in ("gpu", "igpu") for device in every):
-        return None
+    seen = [inability_of(gpu) for gpu in local_gpus(every)]
+    if seen:
+        return None if None in seen else seen[0]
     faults = [each for each in findings(_build(every), Machine()) if each.status in ("warning", "failed")]
     return next((f"{fault.text}: {fault.advice}" for fault in faults), None)
 
@@ -135,6 +143,7 @@ def device_of(about: CData) -> Device:
         memory_total=about.memory_total,
         memory_free=about.memory_free,
         device_id=_text(about.device_id),
+        capability=nvidia.capability(_text(about.device_id)) if _text(about.backend) == "CUDA" else None,
     )
 
 

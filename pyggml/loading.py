@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyggml._fields import fields_of
-from pyggml.backend import warn_of_unused_gpu
 from pyggml.chat.choice import require_file
 from pyggml.errors import InvalidParameterError, TokenizerNotFoundError
 from pyggml.files.model_files import gguf_at
@@ -60,8 +59,6 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
         tokenizer = _found_tokenizer(tokenizer, source)
     placement = placed(options)
     path = model_file(source, options.progress, tokenizer, accept)
-    if options.device == "auto":
-        warn_of_unused_gpu()
     n_ctx, placement = _planned(path, options, placement)
     model = Model(path, placement=placement, progress=options.progress)
     return Opened(model, tokenizer, n_ctx)

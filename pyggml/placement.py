@@ -14,7 +14,8 @@ from pyggml._checks import refused
 from pyggml._device_names import AUTO, CPU, RPC, found, names_of, understood
 from pyggml._ffi import ffi, lib
 from pyggml._placement_options import MAX_DEVICES, PlacementOptions, SplitMode
-from pyggml.backend import Device, devices, local_gpus, no_device
+from pyggml.backend import Device, devices, inability_of, local_gpus, no_device, warn_of_unused_gpu
+from pyggml.errors import DeviceError
 
 _SPLIT_MODES: dict[SplitMode, int] = {
     "none": lib.LLAMA_SPLIT_MODE_NONE,
@@ -112,7 +113,10 @@ class _Seen:
     def chosen(self, names: Sequence[str]) -> list[Device]:
         """The devices that take layers; [] for the CPU."""
         if understood(names[0]).kind == AUTO:
-            return [*self.remote, *_automatic(self.gpus)]
+            able = [gpu for gpu in self.gpus if inability_of(gpu) is None]
+            if not able and not self.remote:
+                warn_of_unused_gpu()
+            return [*self.remote, *_automatic(able)]
         picked = [self.named(name) for name in names]
         for name, device in zip(names, picked, strict=True):
             if device.type == "accel":
@@ -127,6 +131,8 @@ class _Seen:
         device = found(name, self.all, self.gpus)
         if device is None:
             raise no_device(name, self.all)
+        if reason := inability_of(device):
+            raise DeviceError(reason)
         return device
 
 

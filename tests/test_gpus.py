@@ -16,7 +16,7 @@ import pytest
 from made_up_machine import MadeUp, compile_library
 
 import pyggml
-from pyggml import backend
+from pyggml import backend, placement
 from pyggml.gpus import nvidia
 from pyggml.gpus.absence import Build, Finding, explanation, findings, inability, lacks
 from pyggml.gpus.hardware import Gpu, find_gpus, has_rocm
@@ -561,13 +561,31 @@ class TestAGpuThatIsNotUsed:
         here.nvidia()
         for name in ("cuda", "cuda:3", "gpu"):
             with pytest.raises(pyggml.DeviceError) as error:
-                pyggml.find_device(name)
+                pyggml.load(device=name)
             seen = ", ".join(device.name for device in pyggml.devices())
             assert str(error.value).startswith(f'there is no device "{name}"; this build sees: {seen}; ')
             assert TO_BUILD in str(error.value)
         for name in ("rocm", "hip", "metal", "sycl"):
             with pytest.raises(pyggml.DeviceError, match=r"this machine has no \w+ GPU, but NVIDIA H200"):
-                pyggml.find_device(name)
+                pyggml.load(device=name)
+
+
+@pytest.mark.skipif(HAS_GPU, reason="this build uses a GPU")
+@pytest.mark.usefixtures("nothing_said")
+def test_a_device_older_than_the_build(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Were this build one for newer GPUs than the machine has: no test machine is like that."""
+    old = pyggml.Device("CUDA0", "cuda", "Tesla P40", "gpu", 1 << 34, 1 << 34, "0000:01:00.0", "6.1")
+    every = [*pyggml.devices(), old]
+    monkeypatch.setattr(backend, "_build", lambda seen: Build(["CUDA"], seen, capabilities=("7.5",)))
+    monkeypatch.setattr(backend, "devices", lambda: every)
+    monkeypatch.setattr(placement, "devices", lambda: every)
+    with pytest.raises(pyggml.DeviceError, match=r"compute capability 6\.1.*-DCMAKE_CUDA_ARCHITECTURES=61"):
+        pyggml.load(device="cuda")
+    assert pyggml.find_device("cuda") == old
+    with caplog.at_level(logging.WARNING, "pyggml"), pyggml.load(n_ctx=256) as llm:
+        assert llm.where == "on CPU"
+    (line,) = [record.getMessage() for record in caplog.records if "compute capability 6.1" in record.getMessage()]
+    assert line.startswith("the CPU computes")
 
 
 def test_where_a_model_is() -> None:

@@ -215,7 +215,7 @@ def _advice(suggestions: Suggestions) -> str:
         "" if suggestions.n_ctx is None else f"n_ctx={suggestions.n_ctx}",
         "" if suggestions.cache_type is None else f'cache_type="{suggestions.cache_type}"',
         "" if suggestions.outtype is None else f"weights quantised as {suggestions.outtype}",
-        "" if suggestions.n_gpu_layers is None else f"n_gpu_layers={suggestions.n_gpu_layers}",
+        "" if suggestions.n_gpu_layers is None else f'n_gpu_layers={suggestions.n_gpu_layers} (or "auto")',
         "" if suggestions.n_cpu_moe is None else f"n_cpu_moe={suggestions.n_cpu_moe}",
     ]
     found = [way for way in ways if way]
