@@ -20,6 +20,8 @@ class LoadKeywords(TypedDict, total=False):
     n_batch: int
     n_ubatch: int
     cache_type: str
+    rpc: str | Sequence[str] | None
+    rpc_key: str | os.PathLike[str] | None
     n_threads: int | None
     prefix_cache: bool
     max_queue: int | None

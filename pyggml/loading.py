@@ -17,6 +17,7 @@ from pyggml.memory.estimate import Planner, require_room, resolve
 from pyggml.model import Model, Progress
 from pyggml.options import LoadOptions, PlacementOptions
 from pyggml.placement import Placement, placed
+from pyggml.remote import connected
 from pyggml.source import Source, identify
 from pyggml.tokenizer import Tokenizer
 from pyggml.tokenizer import files as tokenizer_files
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer as HuggingFace
 
 # Options that cannot change once a model is open.
-_BEFORE_OPENING = (*fields_of(PlacementOptions), "progress")
+_BEFORE_OPENING = (*fields_of(PlacementOptions), "rpc", "rpc_key", "progress")
 
 
 class Opened(NamedTuple):
@@ -57,11 +58,12 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     tokenizer = options.tokenizer
     if isinstance(tokenizer, (str, os.PathLike)):
         tokenizer = _found_tokenizer(tokenizer, source)
-    placement = placed(options)
-    path = model_file(source, options.progress, tokenizer, accept)
-    n_ctx, placement = _planned(path, options, placement)
-    model = Model(path, placement=placement, progress=options.progress)
-    return Opened(model, tokenizer, n_ctx)
+    with connected(options.rpc, options.rpc_key) as devices_of_hosts:
+        placement = placed(options, devices_of_hosts)
+        path = model_file(source, options.progress, tokenizer, accept)
+        n_ctx, placement = _planned(path, options, placement)
+        model = Model(path, placement=placement, progress=options.progress)
+        return Opened(model, tokenizer, n_ctx)
 
 
 def take_over(model: Model, options: LoadOptions) -> Opened:

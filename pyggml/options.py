@@ -6,7 +6,7 @@ memory planner if it belongs to MemoryOptions. The signatures of :func:`pyggml.l
 the keyword types of ``Inference.use_...``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -81,6 +81,8 @@ class LoadOptions(MemoryOptions):
     Attributes:
         source: a model's file, directory or reference, or an open Model.
         tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one. None: the model's own.
+        rpc: hosts that run ``pyggml rpc-serve``, such as "gpu-box:50052", whose devices take layers. None: no others.
+        rpc_key: a file with the key of those hosts. None: PYGGML_RPC_KEY, or the key that this user's server made.
         n_threads: number of compute threads. None: the engine measures its speed and adapts.
         prefix_cache: keep the work of finished requests for prompts with the same beginning.
         max_queue: maximum number of waiting requests. None: no limit.
@@ -94,6 +96,8 @@ class LoadOptions(MemoryOptions):
     source: "Source | Model" = None
     tokenizer: "str | os.PathLike[str] | Tokenizer | HuggingFace | None" = None
     _: KW_ONLY
+    rpc: Annotated[str | Sequence[str] | None, Field()] = None
+    rpc_key: "str | os.PathLike[str] | None" = None
     n_threads: Threads = None
     prefix_cache: Annotated[bool, Field(hidden=True)] = True
     max_queue: Annotated[int | None, Field(1, UINT32_MAX, hidden=True)] = None

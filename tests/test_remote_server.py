@@ -143,7 +143,7 @@ def test_memory_is_limited_as_stated(tiny_path: Path) -> None:
 
 def test_a_closed_host_cannot_be_used(one: Server, tiny_path: Path) -> None:
     client = connect(one.address, KEY)
-    placement = placed(PlacementOptions(device="rpc"), client.devices)
+    placement = placed(PlacementOptions(), client.devices)
     client.close()
     client.close()
     with pytest.raises(pyggml.ClosedError):

@@ -40,7 +40,7 @@ _SHOWN_DEFAULTS = {
 
 # What help says of fields that servers use in their own way.
 _HELP = {"max_queue": "Maximum number of waiting requests, of each model. More are told to come again."}
-_PATHS = ("tokenizer",)
+_PATHS = ("tokenizer", "rpc_key")
 
 
 class _Text(ParamType):

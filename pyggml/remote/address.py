@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pyggml._checks import refused, shown
@@ -34,3 +35,21 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def addresses_of(hosts: str | Sequence[str] | None) -> list[Address]:
+    """The addresses in ``rpc=``: one text, with commas between them, or a sequence.
+
+    Raises:
+        InvalidParameterError: one is no address, or is named twice.
+    """
+    if hosts is None:
+        return []
+    given = hosts.split(",") if isinstance(hosts, str) else hosts
+    if not isinstance(given, (list, tuple)):
+        raise refused(f'rpc names hosts, such as ["gpu-box:{DEFAULT_PORT}"], not {shown(hosts)}')
+    addresses = [Address.parse(each) for each in given]
+    for index, address in enumerate(addresses):
+        if address in addresses[:index]:
+            raise refused(f"rpc names {address} twice; a host that lends several devices needs one address")
+    return addresses

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ from pyggml import errors
 from pyggml._ffi import ffi, lib
 from pyggml._owner import Owner
 from pyggml.backend import Device, device_of
-from pyggml.remote.address import Address
+from pyggml.remote.address import Address, addresses_of
 from pyggml.remote.handshake import About, HandshakeError, Wire, prove_as_client
 from pyggml.remote.keys import found_key
 
@@ -47,7 +49,7 @@ class Host(Owner):
     Attributes:
         address: where it listens.
         about: what it is.
-        devices: its devices, by the engine's names for them in this process.
+        devices: its devices, by their names in this process, as they were when it was connected.
     """
 
     _instead_of_a_copy = "connect again"
@@ -65,7 +67,7 @@ class Host(Owner):
             str(address).encode(),
             SILENCE_S,
         )
-        self.devices = self._lent()
+        self.devices = self._found()
 
     def check(self) -> None:
         """Raises an exception if the host is known to be lost. Does not wait for it.
@@ -81,14 +83,14 @@ class Host(Owner):
         errors.call(lib.pyg_remote_close, self._handle)
         self._is_closed = True
 
-    def _lent(self) -> tuple[Device, ...]:
+    def _found(self) -> tuple[Device, ...]:
         n_devices, about = ffi.new("int32_t *"), ffi.new("pyg_device *")
         errors.call(lib.pyg_remote_device_count, self._handle, n_devices)
-        lent = []
+        devices = []
         for index in range(n_devices[0]):
             errors.call(lib.pyg_remote_device_get, self._handle, index, about)
-            lent.append(device_of(about))
-        return tuple(lent)
+            devices.append(device_of(about))
+        return tuple(devices)
 
     def __enter__(self) -> Self:
         return self
@@ -99,26 +101,29 @@ class Host(Owner):
         self.close()
 
     def __repr__(self) -> str:
-        names = [device.name for device in self.devices]
-        return f"Host({str(self.address)!r}, devices={names}{', closed' * self._is_closed})"
+        return (
+            f"Host({str(self.address)!r}, devices={[each.name for each in self.devices]}{', closed' * self._is_closed})"
+        )
 
 
-def connect_all(addresses: tuple[str, ...], key_file: str | os.PathLike[str] | None) -> list[Host]:
-    """Connects to hosts, in their order; to all of them or, if one fails, to none.
+@contextlib.contextmanager
+def connected(
+    hosts: str | Sequence[str] | None, key_file: str | os.PathLike[str] | None
+) -> Iterator[tuple[Device, ...]]:
+    """Connects to hosts while a model is placed on their devices, which it yields, and loaded.
+
+    Args:
+        hosts: addresses, as one text with commas or in a sequence; None: none.
+        key_file: as for :func:`found_key`.
 
     Raises:
         As :func:`connect`, and as :func:`found_key`.
     """
-    hosts: list[Host] = []
+    addresses = addresses_of(hosts)
     key = found_key(key_file) if addresses else b""
-    try:
-        for address in addresses:
-            hosts.append(connect(address, key))
-    except BaseException:
-        for host in hosts:
-            host.close()
-        raise
-    return hosts
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(Host(address, key)) for address in addresses]
+        yield tuple(device for host in connections for device in host.devices)
 
 
 def _connected(address: Address, key: bytes) -> tuple[socket.socket, About]:

@@ -168,6 +168,8 @@ _FLAGS = {
 # What cannot be derived from the fields: files, repeated values, ranges that differ.
 _SPECIAL: dict[str, dict[str, Any]] = {
     "tokenizer": {"type": click.Path(), "metavar": "PATH"},
+    "rpc": {"metavar": "HOST:PORT,..."},
+    "rpc_key": {"type": click.Path(), "metavar": "FILE"},
     "n_gpu_layers": {"type": _CountOrWord(-1, None, ("auto",)), "metavar": "N|auto"},
     "tensor_split": {"metavar": "N,N..."},
     "override_tensor": {"metavar": "PATTERN=DEVICE,..."},
