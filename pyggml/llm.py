@@ -389,7 +389,7 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
         n_batch: maximum number of tokens in a forward pass; at least n_parallel.
         n_ubatch: maximum number of tokens computed at once within a forward pass.
         cache_type: element type of the key-value cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
-        rpc: hosts that run ``pyggml rpc-serve``, such as "gpu-box:50052", whose devices take layers. None: no others.
+        rpc: hosts that run "pyggml rpc-serve", such as "gpu-box:50052", whose devices take layers. None: no others.
             Several have commas between them; a list works too. ``device`` "auto" takes all of their devices beside this
             machine's GPUs, and "rpc:0" names the first. A host that is lost makes every later request a HostLostError.
         rpc_key: a file with the key of those hosts. None: PYGGML_RPC_KEY, or the key that this user's server made.

@@ -81,7 +81,7 @@ class LoadOptions(MemoryOptions):
     Attributes:
         source: a model's file, directory or reference, or an open Model.
         tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one. None: the model's own.
-        rpc: hosts that run ``pyggml rpc-serve``, such as "gpu-box:50052", whose devices take layers. None: no others.
+        rpc: hosts that run "pyggml rpc-serve", such as "gpu-box:50052", whose devices take layers. None: no others.
         rpc_key: a file with the key of those hosts. None: PYGGML_RPC_KEY, or the key that this user's server made.
         n_threads: number of compute threads. None: the engine measures its speed and adapts.
         prefix_cache: keep the work of finished requests for prompts with the same beginning.
