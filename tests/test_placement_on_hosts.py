@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import family_models
+import models
 import pytest
 from remote_servers import KEY, server
 
@@ -248,9 +249,23 @@ def test_auto_moves_experts_before_layers(
 def test_no_room_names_the_device_and_what_would_fit(small: Sequence[Device], paths: dict[str, Path]) -> None:
     wanted = MemoryOptions(n_ctx=2048, n_parallel=1)
     with Planner(gguf_at(paths["mixtral"]), placed(wanted, small)) as planner:
-        said = rf"needs .* on {small[0].name} .*what fits: .*n_gpu_layers=\d, or n_cpu_moe=\d"
+        said = rf"needs .* on {small[0].name}, but .*what fits: .*n_gpu_layers=\d .*or n_cpu_moe=\d"
         with pytest.raises(pyggml.OutOfMemoryError, match=said):
             require_room(planner, resolve(planner, wanted))
+
+
+# --- within layers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split", [None, [3, 1]])
+def test_tensors_are_divided(
+    split: Any, devices: Sequence[Device], paths: dict[str, Path], on_cpu: dict[str, tuple[int, ...]]
+) -> None:
+    with loaded(paths["llama"], devices, split_mode="tensor", tensor_split=split) as llm:
+        assert [share.name for share in llm.memory] == ["CPU", *(device.name for device in devices)]
+        assert all(share.weights_bytes and share.cache_bytes for share in llm.memory[1:])
+        assert llm.memory[0].cache_bytes == 0
+        assert answer(llm) == on_cpu["llama"]
 
 
 # --- what devices cannot do ----------------------------------------------------------------------------------------
@@ -262,3 +277,9 @@ def test_rows_are_not_divided_by_hosts(devices: Sequence[Device], paths: dict[st
         pyggml.InvalidParameterError, match=f'cannot divide tensors of {devices[0].name} by rows: "layer"'
     ):
         pyggml.Model(paths["llama"], placement=placement)
+
+
+def test_tensors_are_not_divided_for_every_architecture(devices: Sequence[Device], tmp_path: Path) -> None:
+    placement = placed(PlacementOptions(split_mode="tensor"), devices)
+    with pytest.raises(pyggml.InvalidParameterError, match=r"cannot divide .*mamba.*\"layer\" works for every model"):
+        pyggml.Model(models.write_mamba(tmp_path / "mamba.gguf"), placement=placement)

@@ -223,6 +223,11 @@ void load_gpu_backends() noexcept {
 
 llama_model * load_model(const std::string & path, const llama_model_params & params) {
     const std::shared_lock lock(g_backends);
+    static std::mutex      combining;  // upstream's list of devices that are several as one has no lock
+    std::unique_lock       alone(combining, std::defer_lock);
+    if (params.split_mode == LLAMA_SPLIT_MODE_TENSOR) {
+        alone.lock();
+    }
     return llama_model_load_from_file(path.c_str(), params);
 }
 

@@ -65,6 +65,9 @@ Complaint understood(const std::string & words) {
     if (says(words, "unknown model architecture")) {
         return of_kind(Complaint::UNKNOWN_ARCHITECTURE);
     }
+    if (says(words, "LLAMA_SPLIT_MODE_TENSOR not implemented for architecture")) {
+        return of_kind(Complaint::NOT_DIVISIBLE);
+    }
     std::string tensor = text_between(words, "tensor '", "' has wrong shape; expected");
     if (!tensor.empty()) {
         return {Complaint::TENSOR_SHAPE,      tensor, sizes_after(words, "; expected "),

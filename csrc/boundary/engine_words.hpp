@@ -9,7 +9,15 @@
 namespace pyg {
 
 struct Complaint {
-    enum Kind { UNKNOWN_ARCHITECTURE, NO_MEMORY, TENSOR_MISSING, TENSOR_SHAPE, TENSORS_LEFT_OVER, OTHER };
+    enum Kind {
+        UNKNOWN_ARCHITECTURE,
+        NOT_DIVISIBLE,
+        NO_MEMORY,
+        TENSOR_MISSING,
+        TENSOR_SHAPE,
+        TENSORS_LEFT_OVER,
+        OTHER
+    };
 
     Kind                 kind = OTHER;
     std::string          tensor;           // with TENSOR_MISSING and TENSOR_SHAPE

@@ -121,33 +121,33 @@ pyg_memory_share share_of(ggml_backend_dev_t device) {
     return share;
 }
 
-// The memories a model may use, in the order of pyg_memory; null is main memory.
-std::vector<ggml_backend_dev_t> memories_of(const llama_model * model) {
-    std::vector<ggml_backend_dev_t> memories = {nullptr};
-    const int32_t                   n        = std::min<int32_t>(llama_model_n_devices(model), PYG_MAX_GPUS);
-    for (int32_t i = 0; i < n; i++) {
-        if (!is_main_memory(llama_model_get_device(model, i))) {
-            memories.push_back(llama_model_get_device(model, i));
-        }
-    }
-    return memories;
+void add(pyg_memory_share & share, const llama_memory_breakdown_data & bytes) {
+    share.weights_bytes += bytes.model;
+    share.context_bytes += bytes.context;
+    share.compute_bytes += bytes.compute;
 }
 
 // What the engine reports about the buffers of a context and its model, planned or real.
-pyg_memory buffers_of(const llama_context * context) {
-    pyg_memory memory   = {};
-    const auto memories = memories_of(llama_get_model(context));
-    for (const ggml_backend_dev_t device : memories) {
+pyg_memory buffers_of(const llama_context * context, const pyg::Placement & placement) {
+    const std::vector<ggml_backend_dev_t> devices = placement.devices();
+    pyg_memory                            memory  = {};
+    memory.shares[memory.n_shares++]              = share_of(nullptr);
+    for (const ggml_backend_dev_t device : devices) {
         memory.shares[memory.n_shares++] = share_of(device);
     }
     for (const auto & [type, bytes] : llama_get_memory_breakdown(context)) {
-        const auto         found = std::find(memories.begin(), memories.end(), memory_of(type));
-        pyg_memory_share & share = memory.shares[found == memories.end() ? 0 : found - memories.begin()];
-        share.weights_bytes += bytes.model;
-        share.context_bytes += bytes.context;
-        share.compute_bytes += bytes.compute;
-        if (is_main_memory(memory_of(type)) && !ggml_backend_buft_is_host(type)) {
-            share.repacked_bytes += bytes.model;  // a layout that only the CPU's kernels read
+        const ggml_backend_dev_t device = memory_of(type);
+        const auto               found  = std::find(devices.begin(), devices.end(), device);
+        if (found != devices.end()) {
+            add(memory.shares[1 + (found - devices.begin())], bytes);
+        } else if (device && ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_META) {
+            // All of them as one (LLAMA_SPLIT_MODE_TENSOR), of which upstream reports what the fullest takes.
+            std::for_each_n(memory.shares + 1, devices.size(), [&](auto & share) { add(share, bytes); });
+        } else {
+            add(memory.shares[0], bytes);
+            if (!device && !ggml_backend_buft_is_host(type)) {
+                memory.shares[0].repacked_bytes += bytes.model;  // a layout that only the CPU's kernels read
+            }
         }
     }
     return memory;
@@ -175,7 +175,7 @@ pyg_memory plan(const pyg::Shape & shape, const llama_context_params & params) {
         throw pyg::fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses a context of this shape: %s",
                         pyg::engine_words().c_str());
     }
-    pyg_memory memory = buffers_of(context.get());
+    pyg_memory memory = buffers_of(context.get(), *shape.placement);
     if (llama_get_memory(context.get())) {
         memory.shares[0].context_bytes += n_cells(model, params) * CELL_BYTES;
     }
@@ -275,5 +275,7 @@ pyg_status pyg_context_estimate(pyg_model * model, const pyg_context_options * o
 }
 
 pyg_status pyg_context_memory(pyg_context * ctx, pyg_memory * out, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) { *out = buffers_of(handle.context->raw); });
+    return pyg::with(ctx, err, [&](pyg_context & handle) {
+        *out = buffers_of(handle.context->raw, *handle.context->model->placement);
+    });
 }

@@ -207,6 +207,11 @@ Failure load_failure(const char * path) {
     case Complaint::UNKNOWN_ARCHITECTURE:
         return fail(PYG_ERR_UNSUPPORTED_ARCH, "%s: this engine (%s) does not know the architecture: %s", path,
                     pyg_engine_build(), said);
+    case Complaint::NOT_DIVISIBLE:
+        return fail(PYG_ERR_INVALID_PARAMETER,
+                    "split_mode is \"tensor\", but the engine cannot divide the tensors of this architecture (%s): "
+                    "\"layer\" works for every model",
+                    said);
     case Complaint::NO_MEMORY:
         return no_memory(std::string("loading ") + path, words);
     default:

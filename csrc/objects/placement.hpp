@@ -22,6 +22,9 @@ class Placement {
     llama_model_params params() const;
     const Hosts &      hosts() const { return hosts_; }  // of the devices
 
+    // Those that take layers.
+    std::vector<ggml_backend_dev_t> devices() const { return {devices_.begin(), devices_.end() - 1}; }
+
     // PYG_ERR_INVALID_PARAMETER if a pattern matches no name of a tensor, or is none.
     void require_matches(const llama_model & model) const;
 

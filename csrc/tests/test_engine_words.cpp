@@ -54,6 +54,11 @@ void check_memory() {
     CHECK(!pyg::is_about_scratch("failed to allocate buffer for kv cache"));
 }
 
+void check_split() {
+    CHECK(understood("error loading model: LLAMA_SPLIT_MODE_TENSOR not implemented for architecture 'mamba'").kind ==
+          Complaint::NOT_DIVISIBLE);  // src/llama-model.cpp
+}
+
 void check_others() {
     for (const char * words : {"", "missing tensor info mapping for output.weight", "tensor 'output.weight",
                                "key not found in model: llama.block_count"}) {
@@ -81,6 +86,7 @@ int main() {
     check_architectures();
     check_tensors();
     check_memory();
+    check_split();
     check_others();
     check_bytes_text();
     return 0;

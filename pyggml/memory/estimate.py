@@ -173,12 +173,15 @@ def require_room(planner: Planner, settings: Settings) -> None:
     Raises:
         OutOfMemoryError: names required and available bytes, and what would fit.
     """
-    if not generates(planner.model(settings)):
+    model = planner.model(settings)
+    if not model.placement.devices and not generates(model):
         return  # its contexts are created on demand, no larger than needed
     memories = planner.memory_of(settings)
-    for memory, required in zip(memories, _lasting_bytes(memories), strict=True):
+    lasting = _lasting_bytes(memories) if generates(model) else [0, *(gpu.weights_bytes for gpu in memories[1:])]
+    for memory, required in zip(memories, lasting, strict=True):
         if required > memory.available_bytes:
-            raise _out_of_memory(planner, settings, memory, required, "besides its mapped weights")
+            how = " besides its mapped weights" if memory is memories[0] else ""
+            raise _out_of_memory(planner, settings, memory, required, how)
 
 
 def _lasting_bytes(memories: Sequence[DeviceMemory]) -> list[int]:
@@ -193,7 +196,7 @@ def _largest_n_ctx(planner: Planner, settings: Settings) -> int:
     if n_ctx is None:
         smallest = replace(settings, n_ctx=min(CELL_PAD, limit))
         memory = tightest(planner.memory_of(smallest))
-        raise _out_of_memory(planner, smallest, memory, memory.total_bytes, "with a tenth to spare")
+        raise _out_of_memory(planner, smallest, memory, memory.total_bytes, " with a tenth to spare")
     return n_ctx
 
 
@@ -203,7 +206,7 @@ def _out_of_memory(
     place = "" if memory.name == "CPU" else f" on {memory.name}"
     advice = _advice(suggest(settings, planner.memory_of, planner.limits(settings)))
     return OutOfMemoryError(
-        f"{shown_name(planner.path)} with n_ctx={settings.n_ctx} needs {bytes_text(required)}{place} {how}, but "
+        f"{shown_name(planner.path)} with n_ctx={settings.n_ctx} needs {bytes_text(required)}{place}{how}, but "
         f"{bytes_text(memory.available_bytes)} is available; {advice}",
         required,
         memory.available_bytes,
