@@ -1,7 +1,8 @@
 """Devices that are not the CPU, of each kind that tests compare with it, and models to compare them by.
 
-A kind that this build or this machine lacks is skipped, with the reason. Mesa's software driver counts as a Vulkan
-device where GGML_VK_VISIBLE_DEVICES names it, as ``make vulkan-test`` does: upstream leaves it out otherwise.
+Two servers on the loopback are always there. Another kind that this build or this machine lacks is skipped, with the
+reason. Mesa's software driver counts as a Vulkan device where GGML_VK_VISIBLE_DEVICES names it, as ``make vulkan-test``
+does: upstream leaves it out otherwise.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import family_models
@@ -24,11 +26,14 @@ from pyggml.context import Context
 
 Logits = npt.NDArray[np.float32]
 
-#: Kinds of devices of this machine -> how their names begin.
-LOCAL = {"vulkan": "Vulkan", "cuda": "CUDA"}
+#: Kinds of devices -> how their names begin, as :attr:`pyggml.LLM.memory` has them.
+NAMES = {"rpc": "RPC", "vulkan": "Vulkan", "cuda": "CUDA"}
 
 #: For ``pytest.fixture(params=...)``.
-KINDS = ["vulkan", pytest.param("cuda", marks=pytest.mark.gpu)]
+KINDS = ["rpc", "vulkan", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+#: What each server lends: enough for the models here, and little enough to use up.
+LENT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -36,23 +41,42 @@ class Placed:
     """Devices of a kind, and how to load a model onto them.
 
     Attributes:
-        kind: "vulkan" or "cuda".
+        kind: "rpc", "vulkan" or "cuda".
         options: the options of :func:`pyggml.load` that put a model there.
-        names: the devices, as :attr:`pyggml.LLM.memory` names them.
+        free_bytes: what each device that shares it has free, before it is loaded.
     """
 
     kind: str
     options: Mapping[str, Any]
-    names: tuple[str, ...]
+    free_bytes: tuple[int, ...]
 
 
 @contextmanager
 def placed(kind: str) -> Iterator[Placed]:
     """The devices of a kind; skips the test if there are none."""
-    names = [device.name for device in pyggml.devices() if device.name.startswith(LOCAL[kind])]
-    if not names:
-        pytest.skip(f"needs a {LOCAL[kind]} device that this build supports")
-    yield Placed(kind, {"device": kind}, (names[0],))
+    if kind == "rpc":
+        with _two_hosts() as hosts:
+            yield hosts
+        return
+    found = [device for device in pyggml.devices() if device.kind == kind]
+    if not found:
+        pytest.skip(f"needs a {NAMES[kind]} device that this build supports")
+    yield Placed(kind, {"device": kind}, (found[0].memory_free,))
+
+
+@contextmanager
+def _two_hosts() -> Iterator[Placed]:
+    from remote_servers import KEY, server
+
+    from pyggml.remote import Loan
+
+    loan = Loan(("cpu",), max_bytes=LENT_BYTES, n_threads=1)
+    with TemporaryDirectory() as folder, server(loan) as one, server(loan) as other:
+        key = Path(folder) / "key"
+        key.write_bytes(KEY)
+        hosts = [one.address, other.address]
+        options = {"rpc": hosts, "rpc_key": key, "device": ["rpc:0", "rpc:1"], "tensor_split": [1, 1]}
+        yield Placed("rpc", options, (LENT_BYTES, LENT_BYTES))
 
 
 # --- models ----------------------------------------------------------------------------------------------------------

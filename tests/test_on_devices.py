@@ -58,6 +58,7 @@ def test_a_llama_in_each_type(placed: Placed, shelf: Shelf, ftype: str) -> None:
     assert_as_on_the_cpu(placed, shelf("llama", ftype), TOLERANCE[ftype])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ftype", ["f16", "q8_0", "q4_k_m"])
 @pytest.mark.parametrize("family", ["qwen3", "gemma3"])
 def test_other_families_in_each_type(placed: Placed, shelf: Shelf, family: str, ftype: str) -> None:
@@ -143,13 +144,14 @@ def test_a_model_is_where_it_was_sent(placed: Placed, shelf: Shelf) -> None:
     """Weights, cache and scratch space; the table of embeddings stays in main memory, where rows are looked up."""
     with on(placed, shelf("llama", "f16")) as llm:
         main, *others = llm.memory
-        assert tuple(memory.name for memory in others) == placed.names
+        assert len(others) == len(placed.free_bytes)
+        assert all(memory.name.startswith(device_kinds.NAMES[placed.kind]) for memory in others)
         assert all(memory.weights_bytes and memory.cache_bytes and memory.compute_bytes for memory in others)
         assert sum(memory.weights_bytes for memory in others) > 0.9 * llm.model.size_bytes
         assert main.cache_bytes == 0
 
 
-@pytest.mark.parametrize("n_gpu_layers", [0, 1, 2, ALL_LAYERS])
+@pytest.mark.parametrize("n_gpu_layers", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, ALL_LAYERS))])
 def test_some_of_the_layers(placed: Placed, shelf: Shelf, n_gpu_layers: int) -> None:
     path = shelf("llama", "f16")
     assert_as_on_the_cpu(placed, path, TOLERANCE["f16"], n_gpu_layers=n_gpu_layers)
@@ -173,28 +175,36 @@ def test_the_cache_can_stay_in_main_memory(placed: Placed, shelf: Shelf) -> None
 
 # --- too large -------------------------------------------------------------------------------------------------------
 
+# Scratch space grows with the tokens computed at once, too; here the cache decides.
+SMALL_STEPS = {"n_batch": 32, "n_ubatch": 32}
 CELL_BYTES = device_kinds.SIZE.n_layer * 2 * device_kinds.SIZE.head_dim * 2  # keys and values, f16
 
 
 def too_large(placed: Placed) -> int:
     """A context whose cache is half as large again as what the devices have free."""
-    free = sum(device.memory_free for device in pyggml.devices() if device.name in placed.names)
-    return int(1.5 * free / CELL_BYTES)
+    return int(1.5 * sum(placed.free_bytes) / CELL_BYTES)
 
 
 def test_what_does_not_fit_is_refused(placed: Placed, shelf: Shelf) -> None:
     path = shelf("llama", "f16")
-    with pytest.raises(pyggml.OutOfMemoryError, match=rf" on {placed.names[0]} .*n_gpu_layers=\d") as refused:
-        on(placed, path, n_ctx=too_large(placed))
+    name = device_kinds.NAMES[placed.kind]
+    with pytest.raises(pyggml.OutOfMemoryError, match=rf" on {name}.*n_gpu_layers=\d") as refused:
+        on(placed, path, n_ctx=too_large(placed), **SMALL_STEPS)
     assert refused.value.required_bytes > refused.value.available_bytes > 0
     with on(placed, path) as llm:
         assert len(llm.generate(PROMPT, **GREEDY).token_ids) == GREEDY["max_tokens"]
 
 
 def test_auto_leaves_on_the_cpu_what_does_not_fit(placed: Placed, shelf: Shelf) -> None:
-    options = {**placed.options, "n_ctx": too_large(placed), "n_parallel": 1}
-    plan = estimate(shelf("llama", "f16"), n_gpu_layers="auto", **options)
-    assert 0 < plan.n_gpu_layers < ALL_LAYERS
-    for memory in plan.devices[1:]:
-        assert memory.leaves_room
-        assert memory.cache_bytes > 0
+    """Hosts lend little, so it is loaded there; it is planned for what may have a hundred gigabytes."""
+    path = shelf("llama", "f16")
+    options = {"n_ctx": too_large(placed), "n_gpu_layers": "auto", **SMALL_STEPS}
+    if placed.kind == "rpc":
+        with on(placed, path, **options) as llm:
+            main, *others = llm.memory
+    else:
+        main, *others = estimate(path, **{**placed.options, "n_parallel": 1, **options}).devices
+    for memory, free_bytes in zip(others, placed.free_bytes, strict=True):
+        assert memory.total_bytes < free_bytes
+    assert sum(memory.cache_bytes for memory in others) > 0
+    assert main.cache_bytes > 0
