@@ -333,6 +333,7 @@ def main() -> int:
     if proof.kind not in BACKENDS:
         parser.error(f"--device {proof.device}: one of {', '.join(BACKENDS)}, with an index or without")
     FOLDER.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # jobs end with it
     outcomes = []
     for name, stage, seconds in STAGES:
         if name in chosen.only:
