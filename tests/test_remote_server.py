@@ -23,7 +23,7 @@ from pyggml.options import PlacementOptions
 from pyggml.placement import placed
 from pyggml.remote import Loan, Supervisor, connect, found_key, host, lent_by, supervisor
 from pyggml.remote.address import Address
-from pyggml.remote.handshake import MAGIC, About
+from pyggml.remote.handshake import MAGIC, About, HandshakeError, Wire, prove_as_client
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_garbage_and_half_handshakes_leave_the_server_alive(one: Server) -> None
     noise = [draw.randbytes(draw.randrange(1, 400)) for _ in range(20)]
     for pieces in (
         [b"GET / HTTP/1.1\r\n\r\n"],
-        [b"\x0e" + (24).to_bytes(8, "little") + bytes(24)],  # upstream's HELLO
+        [hello()],
         [MAGIC],
         [MAGIC[:-1] + b"\x09" + bytes(32)],
         [MAGIC + bytes(31)],
@@ -97,6 +97,31 @@ def test_strangers_have_a_limit_and_a_deadline(monkeypatch: pytest.MonkeyPatch) 
         for each in silent:
             each.close()
         connect(running.address, KEY).close()
+
+
+def hello(size: int = 24) -> bytes:
+    """The first message of upstream's protocol."""
+    return b"\x0e" + size.to_bytes(8, "little") + bytes(24)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_garbage_from_whoever_has_the_key_ends_only_its_worker(one: Server, seed: int) -> None:
+    """Upstream's server asserts on some of it, and reads and computes whatever it can of the rest."""
+    draw = random.Random(seed)
+    name, _, port = one.address.rpartition(":")
+    with socket.create_connection((name, int(port)), 5) as connection:
+        prove_as_client(Wire(connection, 5), KEY)
+        wire = Wire(connection, 30)
+        wire.send_about(About.this())
+        wire.receive_about()
+        body = draw.randbytes(draw.randrange(400))
+        command = draw.choice([bytes([draw.randrange(24)]) + len(body).to_bytes(8, "little"), b""])
+        with suppress(HandshakeError):
+            wire.send(hello() + command + body)
+        pid = one.workers[-1]
+        connection.shutdown(socket.SHUT_WR)
+    assert until(lambda: not is_alive(pid))
+    connect(one.address, KEY).close()
 
 
 def test_another_build_of_the_engine_is_refused(one: Server, monkeypatch: pytest.MonkeyPatch) -> None:
