@@ -237,7 +237,9 @@ def loaded(path: Path, device: str, work: Work) -> Iterator[Here]:
 
 def fresh(path: Path, device: str) -> dict[str, float]:
     """Seconds of a new process; the file is in the page cache."""
-    done = subprocess.run([sys.executable, "-c", FRESH, path, device], capture_output=True, text=True, check=True)
+    # Not in the checkout, whose package need not be the one that is installed.
+    command = [sys.executable, "-c", FRESH, str(path), device]
+    done = subprocess.run(command, cwd=path.parent, stdout=subprocess.PIPE, text=True, check=True)
     seconds: dict[str, float] = json.loads(done.stdout)
     return seconds
 
