@@ -84,8 +84,16 @@ def _value(word: str, least: int | None, words: dict[str, Any], choices: Sequenc
 )
 @named_like("n_batch", **_list(least=1), default="2048", help="Maximum number of tokens in a forward pass.")
 @named_like("n_ubatch", **_list(least=1), default="512", help="Maximum number of tokens computed at once.")
-@named_like("device", **_list(), default="auto", help="auto, cpu, gpu, cuda, cuda:1, metal ...")
+@named_like("device", **_list(), default="auto", help="auto, cpu, gpu, cuda:1 ...; cuda:0/cuda:1 is one model on both.")
 @named_like("n_gpu_layers", **_list(least=0, words={"all": None}), default="all", help="Layers on the GPU.")
+@named_like(
+    "split_mode",
+    **_list(choices=fields_of(LoadOptions)["split_mode"].words),
+    default="layer",
+    help="How several devices share a model.",
+)
+@named_like("tensor_split", **_list(words=_NONE), default="none", help="How much each device takes, such as 3/1.")
+@named_like("n_cpu_moe", **_list(least=0, words={"all": "all"}), default="0", help="Layers with experts on the CPU.")
 @click.option("-r", "--repetitions", default=5, type=click.IntRange(1), help="How often to measure each combination.")
 @click.option("--no-warm-up", is_flag=True, help="Count the first round too.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
@@ -172,7 +180,17 @@ def _cases(lists: dict[str, list[Any]]) -> list[Case]:
 def _sides(models: Sequence[str | None], lists: dict[str, list[Any]]) -> list[Side]:
     from pyggml.cli.bench.measure import Side
 
-    names = ("device", "n_gpu_layers", "n_threads", "cache_type", "n_batch", "n_ubatch")
+    names = (
+        "device",
+        "n_gpu_layers",
+        "split_mode",
+        "tensor_split",
+        "n_cpu_moe",
+        "n_threads",
+        "cache_type",
+        "n_batch",
+        "n_ubatch",
+    )
     combinations = list(itertools.product(*(lists[name] for name in names)))
     return [
         Side(model, **dict(zip(names, values, strict=True)))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyggml
+from pyggml.options import All, PlacementOptions, SplitMode, fields_of
 from pyggml.units import size_label
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ class Side:
     model: str | None
     device: str = "auto"
     n_gpu_layers: int | None = None
+    split_mode: SplitMode = "layer"
+    tensor_split: str | None = None
+    n_cpu_moe: int | All = 0
     n_threads: int | None = None
     cache_type: str = "f16"
     n_batch: int = 2048
@@ -272,6 +276,11 @@ class _Model:
             llm.close()
 
 
+def _place(side: Side) -> dict[str, Any]:
+    """The options that say where a model goes: sides that agree on them share its weights."""
+    return {name: getattr(side, name) for name in fields_of(PlacementOptions) if hasattr(side, name)}
+
+
 class _Memory:
     """The sides in memory: the most recently used models, as many as fit, each with engines that share its weights."""
 
@@ -285,7 +294,7 @@ class _Memory:
 
     def llm(self, side: Side, progress: Callable[[float], None] | None = None) -> pyggml.LLM:
         """The engine of a side; the least recently used models make room for it."""
-        key = (side.model, side.device, side.n_gpu_layers)
+        key = (side.model, *_place(side).values())
         while True:
             try:
                 self._models[key] = self._with(self._models.pop(key, None), side, progress)  # now the most recent
@@ -309,9 +318,7 @@ class _Memory:
             **self._options,
         }
         if model is None:
-            llm = pyggml.load(
-                side.model, device=side.device, n_gpu_layers=side.n_gpu_layers, progress=progress, **engine
-            )
+            llm = pyggml.load(side.model, progress=progress, **_place(side), **engine)
             return _Model(llm, {side: llm})
         if side not in model.llms:
             try:

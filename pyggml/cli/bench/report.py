@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _SETTINGS = {
     "device": ("device", ""),
     "n_gpu_layers": ("GPU layers", "all"),
+    "split_mode": ("split", ""),
+    "tensor_split": ("shares", "by memory"),
+    "n_cpu_moe": ("CPU experts", ""),
     "n_threads": ("threads", "auto"),
     "cache_type": ("cache", ""),
     "n_batch": ("n_batch", ""),
