@@ -94,7 +94,7 @@ vulkan-test: ## run the tests of GPUs on Mesa's software driver for Vulkan, whic
 	build/vulkan-venv/bin/python -m pip --disable-pip-version-check install '.[test]' \
 		--config-settings=build-dir=build/vulkan --config-settings=cmake.define.GGML_VULKAN=ON \
 		--config-settings=cmake.define.GGML_CPU_ALL_VARIANTS=OFF
-	GGML_VK_VISIBLE_DEVICES=0 build/vulkan-venv/bin/pytest -m "not slow" tests/test_on_devices.py -k vulkan
+	GGML_VK_VISIBLE_DEVICES=0 GGML_VK_DISABLE_FUSION=1 build/vulkan-venv/bin/pytest -m "not slow" tests/test_on_devices.py -k vulkan
 
 compare: build ## compare imported models with transformers' and compressed-tensors' own; TRANSFORMERS_PYTHON has both
 	$(BIN)/python tools/compare_with_transformers.py --python $(TRANSFORMERS_PYTHON)
