@@ -132,7 +132,7 @@ class EngineError(InferError):
     """The engine failed: an internal check, a computation, or use after a fork."""
 
 
-class HostLostError(EngineError, ConnectionError):
+class HostLostError(EngineError):
     """A host that computes a part of the model is lost; the message names it. Load the model again when it is back."""
 
 
