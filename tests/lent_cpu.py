@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from pyggml._ffi import ffi, lib
-from pyggml.errors import check
+from remote_servers import KEY, Server, server
 
-_SERVE = """
-import sys
-from pyggml._ffi import ffi, lib
-socket, max_bytes = int(sys.argv[1]), int(sys.argv[2])
-sys.exit(lib.pyg_remote_serve(socket, b"the test", [0], 1, 1, max_bytes, ffi.new("pyg_error *")))
-"""
+import pyggml
+from pyggml.options import PlacementOptions
+from pyggml.placement import Placement, placed
+from pyggml.remote import Loan, connect
 
 
 @dataclass(frozen=True)
@@ -25,12 +21,25 @@ class LentCPU:
     """A connected device.
 
     Attributes:
-        name: for ``device=``.
-        process: that computes.
+        placement: of models that are all on it.
+        server: that lends it, with one worker for this and each model that it loads.
+        key_file: for ``rpc_key=``.
     """
 
-    name: str
-    process: subprocess.Popen[bytes]
+    placement: Placement
+    server: Server
+    key_file: Path
+
+    def load(self, *, n_ctx: int, n_ubatch: int, n_parallel: int = 4, prefix_cache: bool = True) -> pyggml.LLM:
+        """The shipped model, all of it on the device."""
+        return pyggml.load(
+            rpc=self.server.address,
+            rpc_key=self.key_file,
+            n_ctx=n_ctx,
+            n_ubatch=n_ubatch,
+            n_parallel=n_parallel,
+            prefix_cache=prefix_cache,
+        )
 
 
 @contextmanager
@@ -38,22 +47,13 @@ def lent_cpu(max_bytes: int = 1 << 40) -> Iterator[LentCPU]:
     """Lends the CPU, with one thread, to this process.
 
     Args:
-        max_bytes: memory that may be allocated on it.
+        max_bytes: memory that each client may allocate on it.
     """
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        client = socket.create_connection(listener.getsockname())
-        served, _ = listener.accept()
-    with served:
-        command = [sys.executable, "-c", _SERVE, str(served.fileno()), str(max_bytes)]
-        process = subprocess.Popen(command, pass_fds=[served.fileno()])
-    try:
-        err, out = ffi.new("pyg_error *"), ffi.new("pyg_remote **")
-        check(lib.pyg_remote_connect(client.detach(), b"loopback", 30.0, out, err), err)
-        try:
-            device = ffi.new("pyg_device *")
-            check(lib.pyg_remote_device_get(out[0], 0, device, err), err)
-            yield LentCPU(ffi.string(device.name).decode(), process)
-        finally:
-            lib.pyg_remote_free(out[0])
-    finally:
-        process.wait(10)
+    with (
+        TemporaryDirectory() as directory,
+        server(Loan(("cpu",), max_bytes=max_bytes, n_threads=1)) as lending,
+        connect(lending.address, KEY) as host,
+    ):
+        key_file = Path(directory, "key")
+        key_file.write_bytes(KEY)
+        yield LentCPU(placed(PlacementOptions(), host.devices), lending, key_file)

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 import pytest
 from lent_cpu import LentCPU, lent_cpu
+from remote_servers import is_alive
 
 import pyggml
 from pyggml import Context, Model, OutOfMemoryError
@@ -31,14 +32,14 @@ def device() -> Iterator[LentCPU]:
 @pytest.fixture(scope="module")
 def far(device: LentCPU) -> Iterator[pyggml.LLM]:
     """The shipped model, all of it on the device."""
-    with pyggml.load(device=device.name, n_ctx=N_CTX, n_parallel=2, n_ubatch=N_UBATCH) as llm:
+    with device.load(n_ctx=N_CTX, n_parallel=2, n_ubatch=N_UBATCH) as llm:
         yield llm
 
 
 @pytest.fixture
 def models(device: LentCPU) -> Iterator[tuple[Model, Model]]:
     """The shipped model on the device, and here."""
-    with Model(SHIPPED_MODEL, device=device.name) as far, Model(SHIPPED_MODEL, device="cpu") as near:
+    with Model(SHIPPED_MODEL, placement=device.placement) as far, Model(SHIPPED_MODEL, device="cpu") as near:
         yield far, near
 
 
@@ -81,7 +82,7 @@ class TestCancel:
         assert n_tokens <= n_steps * N_UBATCH
 
     def test_close(self, device: LentCPU) -> None:
-        llm = pyggml.load(device=device.name, n_ctx=N_CTX, n_ubatch=N_UBATCH)
+        llm = device.load(n_ctx=N_CTX, n_ubatch=N_UBATCH)
         stream = llm.stream(ids_of(N_CTX - 8), max_tokens=4)
         when_under_way(llm, 1)
         llm.close()
@@ -91,17 +92,13 @@ class TestCancel:
     def test_the_reproducible_mode_too(self, device: LentCPU) -> None:
         """Its pieces have a fixed length: that of a micro-batch."""
         prompt = ids_of(1000)
-        texts = []
-        for name in (device.name, "cpu"):
-            with pyggml.load(
-                device=name, n_ctx=2048, n_parallel=1, prefix_cache=False, n_ubatch=N_UBATCH, n_threads=1
-            ) as llm:
-                texts.append(llm.generate(prompt, max_tokens=8).text)
-                n_steps, n_tokens = llm.stats().n_decode_steps, llm.stats().n_prompt_tokens
-                assert n_tokens == len(prompt)
-                if name == device.name:
-                    assert n_steps == -(-len(prompt) // N_UBATCH) + 7
-        assert texts[0] == texts[1]
+        with device.load(n_ctx=2048, n_parallel=1, prefix_cache=False, n_ubatch=N_UBATCH) as llm:
+            there = llm.generate(prompt, max_tokens=8)
+            assert llm.stats().n_prompt_tokens == len(prompt)
+            assert llm.stats().n_decode_steps == -(-len(prompt) // N_UBATCH) + 7
+        with pyggml.load(n_ctx=2048, n_parallel=1, prefix_cache=False, n_threads=1) as llm:
+            here = llm.generate(prompt, max_tokens=8)
+        assert there.token_ids == here.token_ids
 
 
 def test_the_number_of_threads_is_left_alone(far: pyggml.LLM) -> None:
@@ -118,14 +115,14 @@ class TestOutOfMemory:
         """Both numbers, and nothing left behind: the autouse fixture counts."""
         with lent_cpu(max_bytes=1 << 20) as small:
             with pytest.raises(OutOfMemoryError) as caught:
-                Model(SHIPPED_MODEL, device=small.name)
+                Model(SHIPPED_MODEL, placement=small.placement)
             assert caught.value.required_bytes > caught.value.available_bytes > 0
-            assert small.process.poll() is None
+            assert is_alive(small.server.workers[-1])
         with Model(SHIPPED_MODEL) as model:
             assert model.n_layer > 0
 
     def test_cache(self) -> None:
-        with lent_cpu(max_bytes=100 << 20) as small, Model(SHIPPED_MODEL, device=small.name) as model:
+        with lent_cpu(max_bytes=100 << 20) as small, Model(SHIPPED_MODEL, placement=small.placement) as model:
             with pytest.raises(OutOfMemoryError) as caught:
                 Context(model, n_ctx=1 << 18)
             assert caught.value.required_bytes > 100 << 20
@@ -136,14 +133,14 @@ class TestOutOfMemory:
         """Somebody else has taken what the device had when the context was made."""
         with (
             lent_cpu() as device,
-            Model(SHIPPED_MODEL, device=device.name) as model,
+            Model(SHIPPED_MODEL, placement=device.placement) as model,
             Context(model, n_ctx=2048, n_batch=2048, n_ubatch=2048) as context,
         ):
             context.decode([5, 6, 7])
             expected = context.logits()
             context.memory_clear()
             lib.llama_set_adapter_cvec(context.handle, ffi.NULL, 0, 0, 0, 0)  # its scratch is made anew
-            pid = device.process.pid
+            pid = device.server.workers[-1]
             used = int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
             limits = resource.prlimit(pid, resource.RLIMIT_AS)
             resource.prlimit(pid, resource.RLIMIT_AS, (used - (16 << 20), limits[1]))
@@ -185,10 +182,8 @@ class TestWhatComesBack:
                 rows.append(context.embeddings() if pooling == "none" else context.embeddings_seq())
         np.testing.assert_allclose(rows[0], rows[1], atol=2e-3)
 
-    def test_importances(self, device: LentCPU) -> None:
-        there, here = (
-            pyggml.compute_imatrix(SHIPPED_MODEL, ids_of(600), n_ctx=128, device=name) for name in (device.name, "cpu")
-        )
+    def test_importances(self, far: pyggml.LLM) -> None:
+        there, here = (pyggml.compute_imatrix(model, ids_of(600), n_ctx=128) for model in (far, SHIPPED_MODEL))
         assert there.entries.keys() == here.entries.keys()
         for name, entry in there.entries.items():
             assert entry.counts.tolist() == here.entries[name].counts.tolist()
