@@ -68,6 +68,9 @@ def test_other_families_in_each_type(placed: Placed, shelf: Shelf, family: str, 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", device_kinds.WRITERS)
 def test_every_architecture(placed: Placed, shelf: Shelf, name: str) -> None:
+    on_software = placed.kind == "vulkan" and "llvmpipe" in pyggml.find_device("vulkan").description
+    if on_software and name in ("llama4", "gpt-oss"):
+        pytest.skip("Mesa's software driver crashes on it")
     assert_as_on_the_cpu(placed, shelf(name), TOLERANCE["f32"])
 
 
