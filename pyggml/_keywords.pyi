@@ -15,13 +15,13 @@ class LoadKeywords(TypedDict, total=False):
     main_gpu: int | None
     n_cpu_moe: int | All | None
     override_tensor: str | Mapping[str, str] | Sequence[str] | None
+    rpc: str | Sequence[str] | None
+    rpc_key: str | os.PathLike[str] | None
     n_ctx: int | Auto | None
     n_parallel: int
     n_batch: int
     n_ubatch: int
     cache_type: str
-    rpc: str | Sequence[str] | None
-    rpc_key: str | os.PathLike[str] | None
     n_threads: int | None
     prefix_cache: bool
     max_queue: int | None
@@ -37,6 +37,8 @@ class EstimateKeywords(TypedDict, total=False):
     main_gpu: int | None
     n_cpu_moe: int | All | None
     override_tensor: str | Mapping[str, str] | Sequence[str] | None
+    rpc: str | Sequence[str] | None
+    rpc_key: str | os.PathLike[str] | None
     n_ctx: int | Auto | None
     n_parallel: int
     n_batch: int

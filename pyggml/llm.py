@@ -382,6 +382,10 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
         override_tensor: where tensors go whose names match, such as "ffn_.*_exps=cpu". None: as the other options say.
             Several pairs have commas between them; a dict of patterns and devices works too. The first pattern found in
             a name counts.
+        rpc: hosts that run "pyggml rpc-serve", such as "gpu-box:50052", whose devices take layers. None: no others.
+            Several have commas between them; a list works too. ``device`` "auto" takes all of their devices beside this
+            machine's GPUs, and "rpc:0" names the first. A host that is lost makes every later request a HostLostError.
+        rpc_key: a file with the key of those hosts. None: PYGGML_RPC_KEY, or the key that this user's server made.
         n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits. All running requests
             share it, and a request that runs alone may use all of it. None: the model's training length, at most 8,192.
             "auto": the training length, or less if needed to leave a tenth of the available memory free.
@@ -389,10 +393,6 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
         n_batch: maximum number of tokens in a forward pass; at least n_parallel.
         n_ubatch: maximum number of tokens computed at once within a forward pass.
         cache_type: element type of the key-value cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
-        rpc: hosts that run "pyggml rpc-serve", such as "gpu-box:50052", whose devices take layers. None: no others.
-            Several have commas between them; a list works too. ``device`` "auto" takes all of their devices beside this
-            machine's GPUs, and "rpc:0" names the first. A host that is lost makes every later request a HostLostError.
-        rpc_key: a file with the key of those hosts. None: PYGGML_RPC_KEY, or the key that this user's server made.
         n_threads: number of compute threads. None: the engine measures its speed and adapts as other programs claim or
             release cores; in the bit-reproducible mode it uses one per core, since another number would change the
             order of sums. A number you give is kept.

@@ -49,6 +49,8 @@ class MemoryOptions(PlacementOptions):
     """The options that affect how much memory a model takes, and where.
 
     Attributes:
+        rpc: hosts that run "pyggml rpc-serve", such as "gpu-box:50052", whose devices take layers. None: no others.
+        rpc_key: a file with the key of those hosts. None: PYGGML_RPC_KEY, or the key that this user's server made.
         n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits.
         n_parallel: number of requests computed together; the others wait their turn.
         n_batch: maximum number of tokens in a forward pass.
@@ -58,6 +60,8 @@ class MemoryOptions(PlacementOptions):
 
     HABITS: ClassVar[Mapping[str, str]] = _habits.LOADING
 
+    rpc: Annotated[str | Sequence[str] | None, Field()] = None
+    rpc_key: "str | os.PathLike[str] | None" = None
     n_ctx: Annotated[int | Auto | None, Field(1, UINT32_MAX, letter="c", without="None is the model's own")] = None
     n_parallel: Annotated[int, Field(1, 256, letter="np", hidden=True)] = 4  # upstream's LLAMA_MAX_SEQ
     n_batch: Annotated[int, Field(1, UINT32_MAX, letter="b")] = 2048
@@ -81,8 +85,6 @@ class LoadOptions(MemoryOptions):
     Attributes:
         source: a model's file, directory or reference, or an open Model.
         tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one. None: the model's own.
-        rpc: hosts that run "pyggml rpc-serve", such as "gpu-box:50052", whose devices take layers. None: no others.
-        rpc_key: a file with the key of those hosts. None: PYGGML_RPC_KEY, or the key that this user's server made.
         n_threads: number of compute threads. None: the engine measures its speed and adapts.
         prefix_cache: keep the work of finished requests for prompts with the same beginning.
         max_queue: maximum number of waiting requests. None: no limit.
@@ -96,8 +98,6 @@ class LoadOptions(MemoryOptions):
     source: "Source | Model" = None
     tokenizer: "str | os.PathLike[str] | Tokenizer | HuggingFace | None" = None
     _: KW_ONLY
-    rpc: Annotated[str | Sequence[str] | None, Field()] = None
-    rpc_key: "str | os.PathLike[str] | None" = None
     n_threads: Threads = None
     prefix_cache: Annotated[bool, Field(hidden=True)] = True
     max_queue: Annotated[int | None, Field(1, UINT32_MAX, hidden=True)] = None

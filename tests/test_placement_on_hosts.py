@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,20 @@ def test_a_later_plan_divides_as_the_model_was(devices: Sequence[Device], paths:
         assert cached(llm.memory) == [0, 7, 1]
         with Context(llm.model, n_ctx=1024) as context:  # planned on another copy of the model
             assert cached(taken_by(context)) == [0, 7, 1]
+
+
+def test_an_estimate_asks_the_hosts(paths: dict[str, Path], tmp_path: Path) -> None:
+    """As a server does before it loads a model, with the same options."""
+    key = tmp_path / "key"
+    key.write_bytes(KEY)
+    key.chmod(0o600)
+    with server() as running:
+        options: dict[str, Any] = {"rpc": [running.address], "rpc_key": key, "device": "rpc:0", "n_ctx": 512}
+        planned = pyggml.memory.estimate.estimate(paths["llama"], **options)
+        with pyggml.load(paths["llama"], **options, n_threads=1) as llm:
+            assert [share.weights_bytes for share in planned.devices[1:]] == [llm.memory[1].weights_bytes]
+        assert cached(planned.devices)[1] == N_LAYERS
+        assert json.loads(json.dumps(planned.to_dict()))["rpc"] == [running.address]
 
 
 @pytest.fixture(scope="module")

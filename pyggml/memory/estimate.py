@@ -21,6 +21,7 @@ from pyggml.memory.search import (
 )
 from pyggml.options import EstimateOptions, MemoryOptions
 from pyggml.placement import ALL, placed
+from pyggml.remote import connected
 from pyggml.source import identify
 from pyggml.units import bytes_text
 
@@ -115,6 +116,8 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
         main_gpu: with ``split_mode`` "none", which of the devices takes the model. None: the first.
         n_cpu_moe: number of layers whose experts stay in main memory, or "all". None: as few as ``n_gpu_layers`` asks.
         override_tensor: where tensors go whose names match, such as "ffn_.*_exps=cpu". None: as the other options say.
+        rpc: hosts that run "pyggml rpc-serve", such as "gpu-box:50052", whose devices take layers. None: no others.
+        rpc_key: a file with the key of those hosts. None: PYGGML_RPC_KEY, or the key that this user's server made.
         n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits. None: as for
             :func:`pyggml.load`.
         n_parallel: number of requests computed together; the others wait their turn.
@@ -125,12 +128,15 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
 
     Raises:
         ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory cannot be loaded.
-        DeviceError: there is no such device.
+        DeviceError: there is no such device, or a host cannot be used.
+        HostLostError: a host went away.
         InvalidParameterError: an argument is out of range.
         OutOfMemoryError: with ``n_ctx="auto"``, not even the smallest context fits.
     """
-    placement = placed(options)
-    with Planner(identify(options.source), placement) as planner:
+    with (
+        connected(options.rpc, options.rpc_key) as devices_of_hosts,
+        Planner(identify(options.source), placed(options, devices_of_hosts)) as planner,
+    ):
         settings = resolve(planner, options, options.outtype)
         return MemoryEstimate(
             **vars(settings),
