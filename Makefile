@@ -18,7 +18,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 # know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all lint format stubs reference outputs compare comparison stress attack fuzz gpu-proof asan tsan wheel wheel-test portable portable-test vulkan-test bench clean
+.PHONY: help build demo test test-all lint format stubs reference outputs compare comparison stress attack fuzz gpu-proof asan tsan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -86,6 +86,9 @@ portable: $(BIN)/python ## build a wheel with every CPU variant, in dist/portabl
 
 portable-test: portable ## test that wheel, installed and then moved to another folder
 	.ci/test-wheel --move dist/portable $(PYTHONS)
+
+cuda-wheel: ## build a wheel with CUDA, in dist/cuda13/, and check it; needs no GPU, no driver and no toolkit (docs/gpu.md)
+	$(PYTHON) tools/cuda_wheel.py $(CUDA_WHEEL_ARGS)
 
 vulkan-test: ## run the tests of GPUs on Mesa's software driver for Vulkan, which needs none
 	@command -v glslc >/dev/null && ls /usr/share/vulkan/icd.d/lvp_icd*.json >/dev/null || { echo >&2 \

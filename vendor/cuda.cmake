@@ -4,7 +4,7 @@
 # and where libggml-cuda.so looks for its libraries at run time.
 
 # The driver's library is needed neither to build nor to load the module, which then can say what is missing: virtual
-# memory management is all that is called in it. Collectives for several GPUs are one more library, of 300 MB.
+# memory management is all that is called in it. Collectives for several GPUs are one more library.
 engine_option(GGML_CUDA_NO_VMM ON)
 engine_option(GGML_CUDA_NCCL OFF)
 
