@@ -22,6 +22,7 @@ from pyggml import (
     Chunk,
     ClosedError,
     Completion,
+    HostLostError,
     Message,
     QueueFullError,
 )
@@ -273,6 +274,8 @@ class Call:
         message = failure.message
         if self.served is not None:
             message = without_folders(message, self.served.llm.model.path)
+            if isinstance(error, HostLostError):
+                self.worker.models.lost(self.served)
         failure = dataclasses.replace(failure, message=message, request_id=self.id)
         if failure.status >= 500 and failure.code != STOPPING.code:
             self.worker.observer.failed(self, error)

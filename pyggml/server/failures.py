@@ -112,6 +112,15 @@ STOPPING = Failure(
     503, "unavailable", "the server is stopping: send the request again a little later", "stopping", retry_after_s=5
 )
 
+# Clients need not know which hosts there are; the log names the one that is lost.
+_HOST_LOST = Failure(
+    503,
+    "unavailable",
+    "a host that computes for the model is lost: send the request again a little later",
+    "host_lost",
+    retry_after_s=5,
+)
+
 # What clients did not send, and so may quote where the server keeps its files.
 _OF_THE_SERVER = ("not_found", "unavailable", "internal")
 
@@ -126,6 +135,8 @@ def failure_of(error: BaseException) -> Failure:
         return error.failure
     if isinstance(error, ValidationError):
         return _invalid_body(error)
+    if isinstance(error, pyggml.HostLostError):
+        return _HOST_LOST
     for cls, status, kind, code in _KINDS:
         if isinstance(error, cls):
             message = without_paths(str(error)) if kind in _OF_THE_SERVER else str(error)

@@ -135,6 +135,17 @@ class Loader:
             self._observer.model_unloaded(leaving.name)
             await asyncio.to_thread(leaving.llm.close)
 
+    async def drop(self, slot: Slot) -> None:
+        """Unloads a model that no longer works, once the requests that use it have heard so; others wait for it."""
+        async with self._turn:
+            try:
+                while slot.n_leases:
+                    self._freed.clear()
+                    await self._freed.wait()
+                await self.unload(slot)
+            finally:
+                slot.is_leaving = False
+
     def held(self) -> Held:
         """What the loaded models take, by name, without those that others loaded."""
         return {each.offer.name: each.served.memory for each in self._slots if each.served and each.served.memory}

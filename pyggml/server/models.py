@@ -41,6 +41,7 @@ class Models:
         self._facts = {offer: Facts() for offer in self._catalogue}
         self._loader = Loader(settings, observer, list(self._slots.values()))
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._dropping: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     @property
@@ -116,16 +117,30 @@ class Models:
         finally:
             self._loader.release(slot)
 
+    def lost(self, model: Served) -> None:
+        """Unloads a model whose hosts are lost. The next request loads it again, if they are back.
+
+        One that was open before the server stays as it is: nobody here knows how it was loaded.
+        """
+        slot = next((each for each in self._slots.values() if each.served is model), None)
+        if slot is not None and slot.is_ours and not slot.is_leaving:
+            slot.is_leaving = True
+            task = asyncio.get_running_loop().create_task(self._loader.drop(slot))
+            self._dropping.add(task)
+            task.add_done_callback(self._dropping.discard)
+
     async def aclose(self) -> None:
         """Closes all models but those that were open before; running requests end with ClosedError."""
         self._is_closed = True
         slots = list(self._slots.values())
         tasks = [slot.loading for slot in slots if slot.loading is not None and not slot.loading.done()]
+        for task in self._dropping:
+            task.cancel()
         for slot in slots:
             slot.given_up.set()
             if slot.loading is not None and slot.stage != "load":
                 slot.loading.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._dropping, return_exceptions=True)
         for slot in slots:
             if slot.offer.kind != "open":
                 await self._loader.unload(slot)
