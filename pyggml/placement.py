@@ -48,6 +48,13 @@ class Placement:
     n_cpu_moe: int = 0
     overrides: tuple[tuple[str, str], ...] = ()
 
+    def __post_init__(self) -> None:
+        if len(self.devices) > MAX_DEVICES:
+            n = len(self.devices)
+            raise refused(f"a model goes to {MAX_DEVICES} devices at most, and these are {n}: name fewer in device")
+        if self.tensor_split and len(self.tensor_split) != len(self.devices):
+            raise refused(f"tensor_split has {len(self.tensor_split)} numbers for {len(self.devices)} devices")
+
     def native(self) -> list[Any]:
         """A ``pyg_placement *``, and then what it points to: all have to live while it is used."""
         names = [ffi.new("char[]", name.encode()) for name in self.devices]
@@ -123,8 +130,6 @@ class _Seen:
                 raise refused(f'{name!r} assists the CPU: device="cpu" uses it')
             if picked.count(device) > 1:
                 raise refused(f"device names {device.name} twice")
-        if len(picked) > MAX_DEVICES:
-            raise refused(f"device names {len(picked)} devices; a model goes to {MAX_DEVICES} at most")
         return [device for device in picked if device.type != "cpu"]
 
     def named(self, name: str) -> Device:

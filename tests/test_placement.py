@@ -211,6 +211,16 @@ def test_options_that_the_devices_contradict(options: dict[str, Any], said: str)
         place(**options)
 
 
+def test_a_model_goes_to_a_limited_number_of_devices(machine: list[Device]) -> None:
+    """The engine's arrays have no room for more."""
+    machine[:0] = [dataclasses.replace(CUDA[0], name=f"CUDA{index}", device_id=f"{index}") for index in range(3, 17)]
+    with pytest.raises(pyggml.InvalidParameterError, match="16 devices at most, and these are 17: name fewer"):
+        place()
+    assert len(place(device=[f"CUDA{index}" for index in range(16)]).devices) == 16
+    with pytest.raises(pyggml.InvalidParameterError, match="2 numbers for 1 devices"):
+        Placement(devices=("CUDA0",), tensor_split=(1, 1))
+
+
 @pytest.mark.usefixtures("machine")
 def test_a_device_that_is_not_there() -> None:
     for options in ({"device": "cuda:3"}, {"override_tensor": {"exps": "cuda:3"}}, {"device": "rocm"}):

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -129,6 +130,8 @@ def test_a_device_may_be_named(two: tuple[Server, Server], key_file: Path) -> No
         ({"rpc": 7}, "rpc names hosts"),
         ({"rpc": ["x:1", "x:1"]}, "twice"),
         ({"rpc": "localhost:1", "rpc_key": "/nonexistent/key"}, "cannot be read"),
+        ({"rpc": "localhost:1", "rpc_key": 7}, "rpc_key must be the path of a file with the key, not int"),
+        ({"rpc": "localhost:1", "rpc_key": "a\0b"}, "rpc_key must be the path"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, object], message: str) -> None:
@@ -240,7 +243,9 @@ def test_closing_does_not_wait_for_a_silent_host(
 def test_a_host_that_computes_long_is_not_silent(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt that takes longer than the silence allowed, since the host shows that it lives."""
     monkeypatch.setattr(host, "SILENCE_S", 1.5)
-    with server() as slow, pyggml.load(rpc=slow.address, rpc_key=key_file, n_ctx=2048, n_threads=1) as llm:
+    # All of it in one graph, with one answer to wait for.
+    whole: dict[str, Any] = {"n_parallel": 1, "prefix_cache": False, "n_batch": 2048, "n_ubatch": 2048}
+    with server() as slow, pyggml.load(rpc=slow.address, rpc_key=key_file, n_ctx=2048, n_threads=1, **whole) as llm:
         stopping = threading.Event()
 
         def slow_down() -> None:  # a worker that runs a tenth of the time is one on a slow machine
@@ -254,7 +259,8 @@ def test_a_host_that_computes_long_is_not_silent(key_file: Path, monkeypatch: py
         thread.start()
         try:
             began = time.monotonic()
-            llm.generate(list(range(3, 400)) * 2, max_tokens=1)
+            llm.generate((list(range(3, 400)) * 5)[:1900], max_tokens=1)
+            assert llm.stats().n_decode_steps == 1
             assert time.monotonic() - began > 1.5
         finally:
             stopping.set()

@@ -158,6 +158,12 @@ def test_an_address_where_nobody_listens() -> None:
         connect(address, KEY)
 
 
+@pytest.mark.parametrize("name", ["a..b", "a" * 300 + ".x", "\ud800"])
+def test_a_name_that_no_network_has(name: str) -> None:
+    with pytest.raises(pyggml.DeviceError, match="cannot be reached"):
+        connect(name, KEY)
+
+
 def test_memory_is_limited_as_stated(tiny_path: Path) -> None:
     """What the device says it has is what the client may allocate."""
     with server(Loan(("cpu",), max_bytes=100_000, n_threads=1)) as small, connect(small.address, KEY) as client:
@@ -194,6 +200,22 @@ def test_an_unknown_device_is_named_at_the_start() -> None:
 def test_a_port_in_use_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
         Supervisor(Address(*taken.getsockname()), Loan(), KEY)
+
+
+def test_no_worker_can_be_started(one: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client hears of it, and the next one is served."""
+    monkeypatch.setattr(supervisor, "child_command", lambda *_: ["/nonexistent/python"])
+    with pytest.raises(pyggml.DeviceError, match="cannot be used: "):
+        connect(one.address, KEY)
+    assert one.said("no worker could be started: .*No such file")
+    monkeypatch.undo()
+    connect(one.address, KEY).close()
+
+
+def test_workers_take_nothing_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    assert [each["name"] for each in lent_by(Loan(("cpu",)))] == ["CPU"]
 
 
 @contextmanager
@@ -244,6 +266,16 @@ def lost(client: host.Host) -> bool:
         return False
     except pyggml.HostLostError:
         return True
+
+
+def test_a_key_that_is_too_short_is_not_passed_over(tmp_path: Path) -> None:
+    """Nobody who has set one wants another to be made."""
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "PYGGML_RPC_KEY": "short"}
+    line = [sys.executable, "-m", "pyggml", "rpc-serve", "--port", "0", "--device", "cpu"]
+    done = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "the key in PYGGML_RPC_KEY has 5 bytes" in done.stderr
+    assert not (tmp_path / "pyggml").exists()
 
 
 def test_the_command_takes_a_key_from_a_file(tmp_path: Path) -> None:

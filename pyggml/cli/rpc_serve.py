@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from pathlib import Path
@@ -107,15 +108,9 @@ def command(
 
 
 def _key(file: Path | None) -> bytes:
-    if file is not None and file.exists():
-        return found_key(file)
     made = file or default_file()
-    if file is None:
-        try:
-            return found_key(None)
-        except pyggml.InvalidParameterError:
-            if made.exists():
-                raise  # it cannot be read, or is too short
+    if made.exists() or (file is None and os.environ.get(VARIABLE)):
+        return found_key(file)
     key = made_key(made)
     click.echo(f"pyggml: made a key for clients, in {made}: copy the file to them (rpc_key=FILE)", err=True)
     return key

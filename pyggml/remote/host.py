@@ -129,8 +129,8 @@ def connected(
 def _connected(address: Address, key: bytes) -> tuple[socket.socket, About]:
     try:
         connection = socket.create_connection(address, CONNECT_S)
-    except OSError as error:
-        reason = "it does not answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+    except (OSError, UnicodeError) as error:  # the latter of a name that no network has, such as "a..b"
+        reason = "it does not answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", "") or error
         raise errors.DeviceError(
             f'the host {address} cannot be reached ({reason}): does "pyggml rpc-serve" run there, and is the port open?'
         ) from None

@@ -6,6 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
+from pyggml._checks import is_path
 from pyggml.errors import InvalidParameterError
 
 #: The environment variable that holds the key itself.
@@ -25,10 +26,12 @@ def found_key(file: str | os.PathLike[str] | None = None) -> bytes:
     """The key in a file, else in PYGGML_RPC_KEY, else in the file that this user's server has made.
 
     Raises:
-        InvalidParameterError: there is none, or it is too short.
+        InvalidParameterError: there is none, it is too short, or ``file`` is no path.
     """
     if file is None and os.environ.get(VARIABLE):
-        return key_of(os.environ[VARIABLE].encode(), VARIABLE)
+        return key_of(os.fsencode(os.environ[VARIABLE]), VARIABLE)
+    if file is not None and not is_path(file):
+        raise InvalidParameterError(f"rpc_key must be the path of a file with the key, not {type(file).__name__}")
     path = default_file() if file is None else Path(file)
     try:
         return key_of(path.read_bytes(), str(path))

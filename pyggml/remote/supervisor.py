@@ -6,7 +6,6 @@ import contextlib
 import json
 import socket
 import subprocess
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from pyggml.child import child_command
 from pyggml.errors import DeviceError
 from pyggml.remote.address import Address
 from pyggml.remote.handshake import HandshakeError, Wire, WrongKeyError, prove_as_server, refuse
@@ -119,15 +119,19 @@ class Supervisor:
             if self._closing.is_set():
                 return None
             task = {**asdict(self._loan), "socket": connection.fileno(), "client": str(client)}
-            # In a session of its own, a terminal's Ctrl-C does not reach it before us.
-            worker = subprocess.Popen(
-                _command(task),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                pass_fds=[connection.fileno()],
-                start_new_session=True,
-            )
+            try:
+                # In a session of its own, a terminal's Ctrl-C does not reach it before us.
+                worker = subprocess.Popen(
+                    _command(task),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    pass_fds=[connection.fileno()],
+                    start_new_session=True,
+                )
+            except OSError as error:  # too many processes or files, or no memory
+                self._say(f"{client}: no worker could be started: {error}")
+                return None
             self._workers.add(worker)
         self._say(f"{client}: connected, worker {worker.pid}")
         return worker
@@ -194,4 +198,4 @@ def lent_by(loan: Loan) -> list[dict[str, Any]]:
 
 
 def _command(task: dict[str, Any]) -> list[str]:
-    return [sys.executable, "-m", "pyggml.remote.worker", json.dumps(task)]
+    return child_command("pyggml.remote.worker", json.dumps(task))

@@ -1,4 +1,4 @@
-"""The process that computes for one client: ``python -m pyggml.remote.worker``, started by the supervisor.
+"""The process that computes for one client, started by the supervisor.
 
 Upstream's server ends the process on requests that make no sense, and what a client has allocated is given back for
 certain only with the process. Hence one for each.
@@ -67,7 +67,3 @@ def _end_with_the_supervisor() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="pyggml-supervisor", daemon=True).start()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -129,7 +129,8 @@ def loaded(model: str | None, **options: Any) -> LLM:
     given = {name: value for name, value in options.items() if value is not None}
     with progress(f"Loading{what}") as show:
         llm = pyggml.load(model, progress=show, **given)
-    say_unused_gpu(given.get("device", "auto"))
+    if "rpc" not in given:  # else another host may compute
+        say_unused_gpu(given.get("device", "auto"))
     return llm
 
 

@@ -11,10 +11,11 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
+
+from pyggml.child import child_command
 
 _QUESTION, _ANSWER = "What colour is the sky?", "blue"
 _TIMEOUT_S = 300
@@ -29,9 +30,7 @@ class Probe(NamedTuple):
 
 def probe(command: Sequence[str] | None = None, timeout_s: float = _TIMEOUT_S) -> Probe:
     """Runs the process, and returns what it said."""
-    # It finds the package where this process did, and nothing in the working directory that this one does not.
-    program = f"import sys; sys.path[:] = {sys.path!r}; from pyggml.cli.doctor.probe import main; main()"
-    command = command or [sys.executable, "-c", program]
+    command = command or child_command(__name__)
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired as late:
