@@ -90,6 +90,19 @@ def local_gpus(every: Sequence[Device]) -> list[Device]:
     return [device for type in ("gpu", "igpu") for device in every if device.type == type]
 
 
+def automatic_gpus(gpus: Sequence[Device]) -> list[Device]:
+    """Those of this machine's GPUs that "auto" takes: all that can compute, each once though two backends may see it.
+
+    Those that share the main memory are taken only if there are no others.
+    """
+    able = [gpu for gpu in gpus if inability_of(gpu) is None]
+    own = [gpu for gpu in able if gpu.type == "gpu"]
+    if not own:
+        return [gpu for gpu in able if gpu.kind == able[0].kind]
+    ids = [gpu.device_id or gpu.name for gpu in own]
+    return [gpu for index, gpu in enumerate(own) if ids.index(ids[index]) == index]
+
+
 def no_device(name: str, every: Sequence[Device]) -> errors.DeviceError:
     """The error for a device that is not among those that there are."""
     seen = ", ".join(device.name for device in every)

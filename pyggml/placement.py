@@ -14,7 +14,15 @@ from pyggml._checks import refused
 from pyggml._device_names import AUTO, CPU, RPC, found, names_of, understood
 from pyggml._ffi import ffi, lib
 from pyggml._placement_options import MAX_DEVICES, PlacementOptions, SplitMode
-from pyggml.backend import Device, devices, inability_of, local_gpus, no_device, warn_of_unused_gpu
+from pyggml.backend import (
+    Device,
+    automatic_gpus,
+    devices,
+    inability_of,
+    local_gpus,
+    no_device,
+    warn_of_unused_gpu,
+)
 from pyggml.errors import DeviceError
 
 _SPLIT_MODES: dict[SplitMode, int] = {
@@ -120,10 +128,10 @@ class _Seen:
     def chosen(self, names: Sequence[str]) -> list[Device]:
         """The devices that take layers; [] for the CPU."""
         if understood(names[0]).kind == AUTO:
-            able = [gpu for gpu in self.gpus if inability_of(gpu) is None]
-            if not able and not self.remote:
+            own = automatic_gpus(self.gpus)
+            if not own and not self.remote:
                 warn_of_unused_gpu()
-            return [*self.remote, *_automatic(able)]
+            return [*self.remote, *own]
         picked = [self.named(name) for name in names]
         for name, device in zip(names, picked, strict=True):
             if device.type == "accel":
@@ -139,15 +147,6 @@ class _Seen:
         if reason := inability_of(device):
             raise DeviceError(reason)
         return device
-
-
-def _automatic(gpus: Sequence[Device]) -> list[Device]:
-    """Each GPU once, though two backends may see it; those that share the main memory only if there are no others."""
-    own = [gpu for gpu in gpus if gpu.type == "gpu"]
-    if not own:
-        return [gpu for gpu in gpus if gpu.kind == gpus[0].kind]
-    ids = [gpu.device_id or gpu.name for gpu in own]
-    return [gpu for index, gpu in enumerate(own) if ids.index(ids[index]) == index]
 
 
 def _require_use(hosts: Sequence[Device], chosen: Sequence[Device], options: PlacementOptions) -> None:

@@ -221,6 +221,13 @@ def test_a_model_goes_to_a_limited_number_of_devices(machine: list[Device]) -> N
         Placement(devices=("CUDA0",), tensor_split=(1, 1))
 
 
+def test_the_engine_has_that_limit_too(tiny_path: Path) -> None:
+    placement = Placement()
+    object.__setattr__(placement, "devices", ("CPU",) * 17)
+    with pytest.raises(pyggml.InvalidParameterError, match="0 to 16 devices, not to 17"):
+        pyggml.Model(tiny_path, placement=placement)
+
+
 @pytest.mark.usefixtures("machine")
 def test_a_device_that_is_not_there() -> None:
     for options in ({"device": "cuda:3"}, {"override_tensor": {"exps": "cuda:3"}}, {"device": "rocm"}):

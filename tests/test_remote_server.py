@@ -124,6 +124,20 @@ def test_garbage_from_whoever_has_the_key_ends_only_its_worker(one: Server, seed
     connect(one.address, KEY).close()
 
 
+def test_a_request_larger_than_the_loan_is_not_waited_for() -> None:
+    """Upstream makes room for a request as soon as it knows its size."""
+    with server(Loan(("cpu",), max_bytes=1_000_000, n_threads=1)) as running:
+        name, _, port = running.address.rpartition(":")
+        with socket.create_connection((name, int(port)), 5) as connection:
+            prove_as_client(Wire(connection, 5), KEY)
+            wire = Wire(connection, 30)
+            wire.send_about(About.this())
+            wire.receive_about()
+            wire.send(hello() + b"\x06" + (1 << 30).to_bytes(8, "little"))
+            assert until(lambda: not is_alive(running.workers[-1]))
+        connect(running.address, KEY).close()
+
+
 def test_another_build_of_the_engine_is_refused(one: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     real = About.this()
     monkeypatch.setattr(About, "this", lambda: About("9.9", "b1"))

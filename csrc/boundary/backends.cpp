@@ -34,6 +34,8 @@ fs::path               g_module_dir;
 std::vector<fs::path>  g_search_path;
 std::vector<GpuModule> g_gpu_modules;
 
+thread_local bool t_loads_model = false;
+
 #ifdef PYGGML_BACKEND_DL
 constexpr bool HAS_MODULES = true;
 #else
@@ -46,6 +48,18 @@ constexpr const char * CPU_KINDS[] = {"libggml-blas", "libggml-zendnn", "libggml
 bool begins_with(const std::string & text, const char * beginning) { return text.rfind(beginning, 0) == 0; }
 
 bool is_of_kind(const fs::path & module, const char * kind) { return begins_with(module.filename().string(), kind); }
+
+// While it lives, this thread loads a model.
+class Loading {
+  public:
+    Loading() { t_loads_model = true; }
+    ~Loading() { t_loads_model = before_; }
+    Loading(const Loading &)             = delete;
+    Loading & operator=(const Loading &) = delete;
+
+  private:
+    const bool before_ = t_loads_model;
+};
 
 // Sorted, so that devices have the same order on every file system.
 std::vector<fs::path> modules() {
@@ -208,6 +222,9 @@ void load_cpu_backends(const char * module_dir, const char * search_path) {
 }
 
 void load_gpu_backends() noexcept {
+    if (t_loads_model) {
+        return;  // a progress callback asks: adding to the engine's lists would wait for the end of the load
+    }
     const std::lock_guard lock(g_loading);
     if (g_gpus_loaded) {
         return;
@@ -228,6 +245,7 @@ llama_model * load_model(const std::string & path, const llama_model_params & pa
     if (params.split_mode == LLAMA_SPLIT_MODE_TENSOR) {
         alone.lock();
     }
+    const Loading loading;
     return llama_model_load_from_file(path.c_str(), params);
 }
 

@@ -21,7 +21,10 @@ struct pyg_backend : pyg::Handle {
         raw = nullptr;
         hosts.clear();
     }
-    void leak() { raw = nullptr; }
+    void leak() {
+        raw = nullptr;
+        new pyg::Hosts(std::move(hosts));
+    }
 };
 
 namespace {

@@ -7,6 +7,7 @@
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
 #include "gguf.h"
+#include "llama-cpp.h"
 #include "llama-ext.h"
 
 #include <algorithm>
@@ -221,12 +222,14 @@ Shape::Shape(const std::string & path, std::shared_ptr<const Placement> where) :
     LogHeld          held;   // the model's warnings appear when it is really loaded,
     const GuardScope words;  // and its missing vocabulary is intended
     hosts = placement->hosts();
-    raw   = load_model(path, params);
-    if (!raw) {
+    llama_model_ptr loaded(load_model(path, params));
+    require_hosts(hosts);
+    if (!loaded) {
         throw load_failure(path.c_str());
     }
     held.drop();
-    placement->require_matches(*raw);
+    placement->require_matches(*loaded);
+    raw = loaded.release();
 }
 
 std::string missing_vocabulary(const gguf_context * gguf) {

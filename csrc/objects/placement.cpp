@@ -54,6 +54,10 @@ Placement::Placement(const pyg_placement & wanted)
 }
 
 void Placement::add_devices(const pyg_placement & wanted) {
+    if (wanted.n_devices < 0 || wanted.n_devices > PYG_MAX_GPUS) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "a model goes to 0 to %d devices, not to %d", PYG_MAX_GPUS,
+                   wanted.n_devices);
+    }
     devices_.clear();
     for (int32_t i = 0; i < wanted.n_devices; i++) {
         devices_.push_back(device_named(wanted.devices[i]));

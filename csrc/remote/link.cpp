@@ -41,7 +41,7 @@ void set_option(int socket, int level, int name, int value) {
 }
 
 // A host that vanishes without a word (no power, no network) is noticed even if nobody waits for it.
-void watch_for_the_end(int socket) {
+void watch_for_the_end(int socket, pyg::Link::Role role) {
     set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
 #ifdef TCP_KEEPIDLE
@@ -50,7 +50,13 @@ void watch_for_the_end(int socket) {
     set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
     set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, 4);
 #ifdef TCP_USER_TIMEOUT
-    set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 30000);
+    // Signs of life to a client that is gone wait for it, and are no idle time. A client has silence_s instead: this
+    // would end a connection to a server that reads nothing for so long because it computes.
+    if (role == pyg::Link::SERVER) {
+        set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 30000);
+    }
+#else
+    (void) role;
 #endif
 #ifdef SO_NOSIGPIPE
     set_option(socket, SOL_SOCKET, SO_NOSIGPIPE, 1);
@@ -103,7 +109,7 @@ std::shared_ptr<Link> Link::take(int number) {
 
 Link::Link(int socket, std::string peer, Role role, double silence_s, int number)
     : socket_(socket), peer_(std::move(peer)), role_(role), silence_s_(silence_s), number_(number) {
-    watch_for_the_end(socket_);
+    watch_for_the_end(socket_, role_);
     limit_waiting(socket_, silence_s_);
 }
 

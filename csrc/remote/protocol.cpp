@@ -40,6 +40,12 @@ class Allowance {
         ggml_backend_buffer_free(buffer);
     }
 
+    // Data for a buffer, and what describes it or a graph.
+    bool may_receive(uint64_t n_request) const {
+        constexpr uint64_t BESIDE_DATA = 64 << 20;
+        return n_request <= BESIDE_DATA || n_request - BESIDE_DATA <= std::min(max_bytes_, main_memory_available_());
+    }
+
     void memory(ggml_backend_dev_t device, size_t * free, size_t * total) {
         ggml_backend_dev_memory(device, free, total);
         const uint64_t left = left_in(place_of(device));
@@ -161,6 +167,8 @@ void make_answer(uint8_t command, void * answer, size_t n_answer) {
 }
 
 bool is_kept_back(uint8_t command) { return command == RPC_CMD_COMM_INIT; }
+
+bool may_receive(uint64_t n_request) { return g_allowance.may_receive(n_request); }
 
 std::shared_ptr<void> connect_upstream(const char * endpoint) { return get_dispatcher(endpoint); }
 

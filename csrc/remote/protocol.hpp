@@ -30,6 +30,9 @@ std::shared_ptr<void> connect_upstream(const char * endpoint);
 // exist until the process ends, as upstream remembers them.
 std::vector<ggml_backend_dev_t> devices_at(const char * endpoint);
 
+// Whether a server takes a request of this size, for which upstream makes room before it comes.
+bool may_receive(uint64_t n_request);
+
 // Computes for the peer until it hangs up. Once in a process. The peer may allocate `max_bytes` on each backend, and in
 // main memory no more than `main_memory_available` says.
 void serve(const std::shared_ptr<Link> & link, const std::vector<ggml_backend_t> & backends, uint64_t max_bytes,

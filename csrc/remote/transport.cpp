@@ -141,7 +141,7 @@ class ServerEnd : public End {
         if (part_ == COMMAND) {
             signs_.set_busy(false);
         }
-        const bool received = link_->receive(dst, size);
+        const bool received = link_->receive(dst, size) && (part_ != SIZE || may_receive(dst));
         signs_.set_busy(true);
         part_ = part_ == BODY ? COMMAND : static_cast<Part>(part_ + 1);
         return received;
@@ -158,6 +158,12 @@ class ServerEnd : public End {
     }
 
   private:
+    static bool may_receive(const void * size) {
+        uint64_t n_request;
+        std::memcpy(&n_request, size, sizeof(n_request));
+        return pyg::may_receive(n_request);
+    }
+
     std::shared_ptr<Link> link_;
     LifeSigns             signs_;
     Part                  part_         = COMMAND;

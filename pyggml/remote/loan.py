@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyggml.backend import Device, devices, find_device
+from pyggml.backend import Device, automatic_gpus, devices, find_device, inability_of, local_gpus
+from pyggml.errors import DeviceError
 
 
 @dataclass(frozen=True)
@@ -12,7 +13,7 @@ class Loan:
     """What a server lends.
 
     Attributes:
-        devices: names as for :func:`pyggml.load`; (): all GPUs, or the CPU if there is none.
+        devices: names as for :func:`pyggml.load`; (): the GPUs that "auto" takes, or the CPU if there are none.
         max_bytes: memory for each client on each device.
         n_threads: compute threads for devices that compute on the CPU; 0: one per core.
     """
@@ -25,8 +26,11 @@ class Loan:
         """The devices.
 
         Raises:
-            DeviceError: there is no such device.
+            DeviceError: there is no such device, or this build has no code for it.
         """
-        if self.devices:
-            return [find_device(name) for name in self.devices]
-        return [device for device in devices() if device.type in ("gpu", "igpu")] or [find_device("cpu")]
+        if not self.devices:
+            return automatic_gpus(local_gpus(devices())) or [find_device("cpu")]
+        found = [find_device(name) for name in self.devices]
+        for reason in filter(None, map(inability_of, found)):
+            raise DeviceError(reason)
+        return found
