@@ -786,6 +786,7 @@ typedef struct pyg_engine_options {
     uint32_t max_queue;     // most requests that may wait; 0: no limit
     bool     prefix_cache;  // keep finished sequences while there is room, and start prompts from the prefix they share
     bool     adapt_threads;  // choose the number of compute threads step by step; otherwise use the context's
+    bool backend_sampling;   // choose the tokens of greedy requests on the device that computes the logits, if it can
 } pyg_engine_options;
 
 pyg_engine_options pyg_engine_default_options(void);
@@ -941,7 +942,8 @@ typedef struct pyg_engine_stats {
     uint64_t n_prompt_tokens;  // computed
     uint64_t n_cached_tokens;  // reused instead
     uint64_t n_generated_tokens;
-    uint64_t n_decode_steps;  // forward passes
+    uint64_t n_sampled_on_device;  // chosen where their logits were computed, stop tokens included
+    uint64_t n_decode_steps;       // forward passes
     uint64_t n_preemptions;
     uint64_t n_grammars;  // compiled for the model, by this or another engine
     double   prefill_s;   // in forward passes that include prompt tokens

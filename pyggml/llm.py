@@ -107,6 +107,7 @@ class LLM(Owner, Generating, Chatting, Answered):
                 prefix_cache=options.prefix_cache,
                 max_queue=options.max_queue,
                 adapt_threads=options.n_threads is None and not reproducible,
+                backend_sampling=options.backend_sampling,
                 stop_token_ids=self.stop_tokens,
             )
         except BaseException:
@@ -397,6 +398,10 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             release cores; in the bit-reproducible mode it uses one per core, since another number would change the
             order of sums. A number you give is kept.
         prefix_cache: keep the work of finished requests for prompts with the same beginning, while there is room.
+        backend_sampling: choose the tokens of greedy requests on the GPU (experimental). The tokens are the same, but
+            only a token id leaves the device instead of a row of logits as long as the vocabulary. It stays off where
+            the device cannot do it, and while a request runs that needs more of the logits;
+            ``llm.stats().n_sampled_on_device`` counts. Off by default, as it has not been measured on a GPU.
         max_queue: maximum number of waiting requests. None: no limit.
         queue_full: "raise" refuses a request when the queue is full; "wait" waits for room. A refused request raises
             QueueFullError; a waiting one gives up after its ``timeout_s``.

@@ -174,6 +174,8 @@ class EngineStats(JSONReady):
         n_prompt_tokens: prompt tokens computed.
         n_cached_tokens: prompt tokens taken from the cache instead.
         n_generated_tokens: tokens generated.
+        n_sampled_on_device: tokens chosen on the device that computed their logits (``backend_sampling``), stop tokens
+            too. 0: it is off, or the device cannot do it.
         n_decode_steps: forward passes.
         n_preemptions: how often a request had to give up its room to others and was computed again.
         n_grammars: grammars compiled for the model; reusing one does not count.
@@ -195,6 +197,7 @@ class EngineStats(JSONReady):
     n_prompt_tokens: int
     n_cached_tokens: int
     n_generated_tokens: int
+    n_sampled_on_device: int
     n_decode_steps: int
     n_preemptions: int
     n_grammars: int

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from remote_servers import KEY, Server, server
 
@@ -30,16 +31,9 @@ class LentCPU:
     server: Server
     key_file: Path
 
-    def load(self, *, n_ctx: int, n_ubatch: int, n_parallel: int = 4, prefix_cache: bool = True) -> pyggml.LLM:
-        """The shipped model, all of it on the device."""
-        return pyggml.load(
-            rpc=self.server.address,
-            rpc_key=self.key_file,
-            n_ctx=n_ctx,
-            n_ubatch=n_ubatch,
-            n_parallel=n_parallel,
-            prefix_cache=prefix_cache,
-        )
+    def load(self, source: Path | None = None, **options: Any) -> pyggml.LLM:
+        """A model, or the shipped one, all of it on the device."""
+        return pyggml.load(source, rpc=self.server.address, rpc_key=self.key_file, **options)
 
 
 @contextmanager

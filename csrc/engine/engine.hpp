@@ -6,6 +6,7 @@
 #pragma once
 
 #include "engine/context_cache.hpp"
+#include "engine/device_sampler.hpp"
 #include "engine/request.hpp"
 #include "engine/thread_tuner.hpp"
 #include "objects/compute.hpp"
@@ -82,6 +83,7 @@ class Engine {
     const Request *               worth_interrupting(const Step & step) const;
     void                          choose_threads(uint32_t n_tokens);
     void                          count(const Step & step, double seconds);
+    static bool                   is_greedy(const Step & step);
     static bool                   should_abort(void * self);
 
     const std::shared_ptr<Model> model_;
@@ -95,6 +97,7 @@ class Engine {
     ContextCache                 cache_;
 
     // The thread's own.
+    DeviceSampler              device_sampler_;
     BatchArrays                batch_;
     Step                       step_;
     std::optional<ThreadTuner> tuner_;  // none if the caller chose the number, or devices compute everything

@@ -80,6 +80,7 @@ Engine::Outcome Engine::compute(const Step & step) {
     const llama_batch batch = batch_.of(step);
     watched_                = worth_interrupting(step);
     choose_threads(step.n_tokens);
+    device_sampler_.prepare(is_greedy(step));
     LogHeld       words;
     const auto    start     = Clock::now();
     const double  own_start = processor_seconds();
@@ -101,6 +102,12 @@ Engine::Outcome Engine::compute(const Step & step) {
         return Outcome::INTERRUPTED;
     case NO_ROOM:
         return Outcome::NO_ROOM;
+    case NO_MEMORY:
+        if (device_sampler_.is_on()) {
+            device_sampler_.give_up();
+            return Outcome::INTERRUPTED;
+        }
+        throw compute_failure(answer);
     default:
         throw compute_failure(answer);
     }
@@ -128,6 +135,14 @@ const Request * Engine::worth_interrupting(const Step & step) const {
     const bool for_it    = 2 * largest->n > step.n_tokens;
     const bool no_regret = cache_.rewinds() && !interrupted_before_;
     return for_it && (alone || no_regret) ? &request_of(largest->task) : nullptr;
+}
+
+// Whether nobody needs the logits of the step for more than to find the largest.
+bool Engine::is_greedy(const Step & step) {
+    return std::all_of(step.slices.begin(), step.slices.end(), [](const Slice & slice) {
+        Request & request = request_of(slice.task);
+        return !request.every_row && !request.wants_logprobs() && request.sampler()->is_plain_greedy();
+    });
 }
 
 // Called by ggml between the nodes of a graph, on a compute thread.
@@ -191,6 +206,7 @@ void Engine::hand_out(const Step & step) {
     }
     std::lock_guard<std::mutex> lock(mutex_);
     stats_.n_generated_tokens += n_generated;
+    stats_.n_sampled_on_device = device_sampler_.n_sampled();
     stats_.sample_s += seconds_since(start);
     for (const auto & [request, how] : ended) {
         end(*request, how);
@@ -203,7 +219,8 @@ std::optional<Engine::End> Engine::next_token(Request & request, int32_t row) {
     if (request.is_full()) {
         return End{PYG_FINISH_LENGTH};  // max_tokens is 0
     }
-    const int32_t token_id = request.sampler()->sample(context_->raw, n_vocab_, row);
+    const int32_t token_id =
+        device_sampler_.is_on() ? device_sampler_.token(row) : request.sampler()->sample(context_->raw, n_vocab_, row);
     if (request.is_stop(token_id)) {
         return End{PYG_FINISH_STOP, token_id};
     }

@@ -19,6 +19,9 @@ class TokenSampler {
     // PYG_ERR_GRAMMAR or PYG_ERR_INVALID_PARAMETER when the options together leave no token to choose.
     int32_t sample(llama_context * context, int32_t n_vocab, int32_t index);
 
+    // Whether it takes the largest logit, whatever came before.
+    bool is_plain_greedy() const { return !chain_ && biases_.empty() && !follower_; }
+
     // Gives the penalties the prompt to look back at.
     void accept_prompt(const std::vector<int32_t> & prompt);
 

@@ -80,6 +80,7 @@ class Engine(Owner):
         prefix_cache: bool = True,
         max_queue: int | None = None,
         adapt_threads: bool = False,
+        backend_sampling: bool = False,
         stop_token_ids: Iterable[int] | None = None,
     ) -> None:
         """Takes over the context, closes it for everybody else, and starts the thread, which sleeps when idle.
@@ -90,6 +91,7 @@ class Engine(Owner):
             prefix_cache: keep the work of finished requests for prompts with the same beginning, while there is room.
             max_queue: maximum number of waiting requests; None: no limit.
             adapt_threads: adapt the number of compute threads while running; otherwise the context's number is kept.
+            backend_sampling: choose the tokens of greedy requests on the device that computes the logits, if it can.
             stop_token_ids: tokens that end every generation. None: those of the model's files and its family, as
                 ``llm.stop_tokens``. (): none, so that only a request's own end it.
 
@@ -110,6 +112,7 @@ class Engine(Owner):
         options.max_queue = 0 if max_queue is None else integer("max_queue", max_queue, 1, UINT32_MAX)
         options.prefix_cache = prefix_cache
         options.adapt_threads = adapt_threads
+        options.backend_sampling = backend_sampling
         self.stop_token_ids = self._ends(stop_token_ids)
         self._handle = errors.create("pyg_engine", lib.pyg_engine_free, lib.pyg_engine_new, context._handle, options)
         context.close()
