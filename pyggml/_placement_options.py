@@ -28,7 +28,7 @@ class PlacementOptions:
         split_mode: how several devices share the model: "layer" by layer, "row" or "tensor" within them, or "none".
         tensor_split: how much of the model each device takes, such as 3,1. None: in proportion to their free memory.
         main_gpu: with ``split_mode`` "none", which of the devices takes the model. None: the first.
-        n_cpu_moe: number of layers whose experts stay in main memory, or "all". None: as few as ``n_gpu_layers`` asks.
+        n_cpu_moe: number of layers whose experts stay in main memory, or "all". None: as few as ``n_gpu_layers`` needs.
         override_tensor: where tensors go whose names match, such as "ffn_.*_exps=cpu". None: as the other options say.
     """
 

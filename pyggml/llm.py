@@ -378,7 +378,7 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
         tensor_split: how much of the model each device takes, such as 3,1. None: in proportion to their free memory.
             A list of numbers works too.
         main_gpu: with ``split_mode`` "none", which of the devices takes the model. None: the first.
-        n_cpu_moe: number of layers whose experts stay in main memory, or "all". None: as few as ``n_gpu_layers`` asks.
+        n_cpu_moe: number of layers whose experts stay in main memory, or "all". None: as few as ``n_gpu_layers`` needs.
             Counted from the first layer; everything else of those layers is where ``n_gpu_layers`` puts it.
         override_tensor: where tensors go whose names match, such as "ffn_.*_exps=cpu". None: as the other options say.
             Several pairs have commas between them; a dict of patterns and devices works too. The first pattern found in

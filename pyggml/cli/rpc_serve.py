@@ -50,7 +50,8 @@ class _Size(ParamType):
     type=click.IntRange(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
-    help="0: any.",
+    metavar="N",
+    help="Port to listen on; 0: any free one.",
 )
 @click.option(
     "-dev",
@@ -58,7 +59,7 @@ class _Size(ParamType):
     cls=Option,
     other_names=["-d"],
     metavar="NAME[,NAME]...",
-    help="Devices to lend. Without it: all GPUs or, without any, the CPU.",
+    help="Devices to lend. Without it, or with auto: all GPUs or, without any, the CPU.",
 )
 @click.option(
     "--mem",
@@ -80,6 +81,7 @@ class _Size(ParamType):
     cls=Option,
     other_names=["--threads"],
     type=click.IntRange(1, 512),
+    metavar="N",
     help="Compute threads of the CPU. Without it: one per core.",
 )
 def command(
@@ -95,7 +97,8 @@ def command(
     pyggml rpc-serve                               # this machine's programs only
     pyggml rpc-serve --host 10.0.0.7 --mem 20G --key-file rpc.key
     """
-    names = tuple(name.strip() for name in re.split("[,/]", device) if name.strip()) if device else ()
+    named = "" if device in (None, "auto") else device
+    names = tuple(name.strip() for name in re.split("[,/]", named) if name.strip())
     loan = Loan(names, mem or Loan.max_bytes, n_threads or 0)
     key = _key(key_file)
     lent = lent_by(loan)

@@ -114,7 +114,7 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
         split_mode: how several devices share the model: "layer" by layer, "row" or "tensor" within them, or "none".
         tensor_split: how much of the model each device takes, such as 3,1. None: in proportion to their free memory.
         main_gpu: with ``split_mode`` "none", which of the devices takes the model. None: the first.
-        n_cpu_moe: number of layers whose experts stay in main memory, or "all". None: as few as ``n_gpu_layers`` asks.
+        n_cpu_moe: number of layers whose experts stay in main memory, or "all". None: as few as ``n_gpu_layers`` needs.
         override_tensor: where tensors go whose names match, such as "ffn_.*_exps=cpu". None: as the other options say.
         rpc: hosts that run "pyggml rpc-serve", such as "gpu-box:50052", whose devices take layers. None: no others.
         rpc_key: a file with the key of those hosts. None: PYGGML_RPC_KEY, or the key that this user's server made.

@@ -63,7 +63,7 @@ class Supervisor:
         self._workers: set[subprocess.Popen[bytes]] = set()
         self._closing = threading.Event()
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        self._socket = socket.create_server(address, family=family, backlog=_BACKLOG)
+        self._socket = socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)
         self.address = Address(*self._socket.getsockname()[:2])
 
     def run(self) -> None:

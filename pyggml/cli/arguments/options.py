@@ -121,7 +121,13 @@ def default_text(default: object) -> str:
     return " ".join(json.dumps(item) for item in default) if isinstance(default, tuple) else str(default)
 
 
+# Of fields whose texts have a form.
+_METAVARS = {"rpc": "HOST:PORT,...", "tensor_split": "N,N...", "override_tensor": "PATTERN=DEVICE,..."}
+
+
 def _metavar(field: Field) -> str | None:
+    if field.name in _METAVARS:
+        return _METAVARS[field.name]
     if int in field.types:
         return "|".join(("N", *field.words))
     return "X" if float in field.types else None
@@ -168,11 +174,7 @@ _FLAGS = {
 # What cannot be derived from the fields: files, repeated values, ranges that differ.
 _SPECIAL: dict[str, dict[str, Any]] = {
     "tokenizer": {"type": click.Path(), "metavar": "PATH"},
-    "rpc": {"metavar": "HOST:PORT,..."},
     "rpc_key": {"type": click.Path(), "metavar": "FILE"},
-    "n_gpu_layers": {"type": _CountOrWord(-1, None, ("auto",)), "metavar": "N|auto"},
-    "tensor_split": {"metavar": "N,N..."},
-    "override_tensor": {"metavar": "PATTERN=DEVICE,..."},
     "device": {
         "shell_complete": lambda _ctx, _param, begun: [
             name for name in ("auto", "cpu", "gpu", "cuda", "metal", "vulkan") if name.startswith(begun)
