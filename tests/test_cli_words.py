@@ -148,6 +148,7 @@ def test_a_letter_means_the_same_everywhere(command: str) -> None:
         "-ncmoe": "--n-cpu-moe",
         "-cmoe": "--cpu-moe",
         "-ot": "--override-tensor",
+        "-bs": "--backend-sampling",
     }
     in_bench = {"-n": "--generate", "-np": "--parallel"}  # lists of numbers, as for llama-bench
     for param in command_of(command).params:
