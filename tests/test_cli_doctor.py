@@ -314,6 +314,15 @@ class TestProcessors:
             assert advice in (check.advice or "")
         check = judged(told(processor__features=features, build__portable=True))["processor"]
         assert "PYGGML_PORTABLE=OFF" in (check.advice or "")
+        with_gpu = told(
+            processor__features=features, build__portable=True, build__options=["GGML_CPU_ALL_VARIANTS", "GGML_CUDA"]
+        )
+        assert judged(with_gpu)["processor"].status == "note"  # such builds have no other layout
+
+    def test_wider_registers_stand_for_narrower_ones(self) -> None:
+        used = ["SSE3", "AVX512", "AVX512_VNNI"]
+        check = judged(told(processor__features=[*used, "AVX_VNNI"], cpu__used=used))["processor"]
+        assert check.status == "ok"
 
     def test_what_the_processor_misses(self) -> None:
         check = judged(told(processor__features=["SSE3"], cpu__used=["SSE3", "AVX2", "REPACK"]))["processor"]

@@ -70,7 +70,7 @@ def test_other_families_in_each_type(placed: Placed, shelf: Shelf, family: str, 
 def test_every_architecture(placed: Placed, shelf: Shelf, name: str) -> None:
     on_software = placed.kind == "vulkan" and "llvmpipe" in pyggml.find_device("vulkan").description
     if on_software and name in ("llama4", "gpt-oss"):
-        pytest.skip("Mesa's software driver crashes on it")
+        pytest.skip("Mesa's software driver crashes on it, or does not come to an end")
     assert_as_on_the_cpu(placed, shelf(name), TOLERANCE["f32"])
 
 

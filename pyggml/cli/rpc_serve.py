@@ -13,7 +13,7 @@ import click
 import pyggml
 from pyggml.cli.arguments.options import ParamType
 from pyggml.cli.command import Command, Option
-from pyggml.remote import DEFAULT_PORT, VARIABLE, Address, Loan, Supervisor, default_file, found_key, lent_by, made_key
+from pyggml.remote import DEFAULT_PORT, VARIABLE, Address, default_file, found_key, made_key
 from pyggml.units import bytes_of, bytes_text
 
 
@@ -97,6 +97,8 @@ def command(
     pyggml rpc-serve                               # this machine's programs only
     pyggml rpc-serve --host 10.0.0.7 --mem 20G --key-file rpc.key
     """
+    from pyggml.remote import Loan, Supervisor, lent_by  # here, because help does without the compiled module
+
     named = "" if device in (None, "auto") else device
     names = tuple(name.strip() for name in re.split("[,/]", named) if name.strip())
     loan = Loan(names, mem or Loan.max_bytes, n_threads or 0)

@@ -117,6 +117,11 @@ class Finding(NamedTuple):
     advice: str | None = None
 
 
+def is_for_gpus(options: Sequence[str]) -> bool:
+    """Whether a build with these options of CMake's computes on GPUs."""
+    return any(kind.option in options for kind in KINDS.values())
+
+
 def explanation(kind: str, build: Build, machine: Machine) -> str:
     """Why there is no such device, and the way out.
 

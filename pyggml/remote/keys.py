@@ -6,8 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from pyggml._checks import is_path
-from pyggml.errors import InvalidParameterError
+from pyggml._checks import is_path, refused
 
 #: The environment variable that holds the key itself.
 VARIABLE = "PYGGML_RPC_KEY"
@@ -31,13 +30,13 @@ def found_key(file: str | os.PathLike[str] | None = None) -> bytes:
     if file is None and os.environ.get(VARIABLE):
         return key_of(os.fsencode(os.environ[VARIABLE]), VARIABLE)
     if file is not None and not is_path(file):
-        raise InvalidParameterError(f"rpc_key must be the path of a file with the key, not {type(file).__name__}")
+        raise refused(f"rpc_key must be the path of a file with the key, not {type(file).__name__}")
     path = default_file() if file is None else Path(file)
     try:
         return key_of(path.read_bytes(), str(path))
     except OSError as error:
         way_out = f'rpc_key="FILE" or {VARIABLE} names the key that "pyggml rpc-serve" on that host has'
-        raise InvalidParameterError(f"the key {path} cannot be read ({error.strerror}): {way_out}") from None
+        raise refused(f"the key {path} cannot be read ({error.strerror}): {way_out}") from None
 
 
 def made_key(path: Path) -> bytes:
@@ -65,7 +64,7 @@ def key_of(text: bytes, where: str) -> bytes:
     """
     key = text.strip()
     if len(key) < _SHORTEST:
-        raise InvalidParameterError(
+        raise refused(
             f"the key in {where} has {len(key)} bytes, and needs {_SHORTEST} at least: "
             "openssl rand -hex 32 makes a good one"
         )

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from pyggml.cli.doctor.machine import FEATURES
-from pyggml.gpus.absence import Build, Finding, Machine, findings
+from pyggml.gpus.absence import Build, Finding, Machine, findings, is_for_gpus
 from pyggml.units import bytes_text, counted
 
 _Finding = tuple[str, ...]  # a check without its name
@@ -52,12 +52,16 @@ def _processor(build: dict[str, Any], used: list[str], has: list[str] | None) ->
     if has is None:
         return "ok", f"the build uses {_list(used)}; the system hides what this processor has"
     lacking, unused = [name for name in used if name not in has], [name for name in has if name not in used]
+    if "AVX512_VNNI" in used and "AVX_VNNI" in unused:
+        unused.remove("AVX_VNNI")  # the same instructions on narrower registers
     if lacking:
         text = f"the build uses {_list(lacking)}, which this processor does not have: it will crash"
         return "failed", text, f"build pyggml here: {_INSTALL}"
     if not unused:
         return "ok", f"the build uses everything it can of this processor: {_list(used)}"
     advice = f'it was built for processors in general: CMAKE_ARGS="-DGGML_NATIVE=ON" {_INSTALL}'
+    if build["portable"] and is_for_gpus(build["options"]):
+        return "note", f"this processor has {_list(unused)}, which builds with a GPU do not use"
     if build["portable"]:
         advice = f'build for this processor alone: CMAKE_ARGS="-DPYGGML_PORTABLE=OFF" {_INSTALL}'
     elif "GGML_NATIVE" in build["options"]:
