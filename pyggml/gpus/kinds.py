@@ -17,7 +17,6 @@ class Kind(NamedTuple):
         label: what people call the system behind it.
         option: the build option that turns it on.
         toolkit: what the build needs.
-        vendors: whose GPUs it computes on.
         look: the program that lists what it can see.
         lists: the environment variables that hold the numbers of the devices it may see.
         switches: other variables that hide devices from it.
@@ -27,11 +26,15 @@ class Kind(NamedTuple):
     label: str
     option: str
     toolkit: str
-    vendors: tuple[str, ...]
     look: str
     lists: tuple[str, ...]
     switches: tuple[str, ...]
     module: str
+
+    @property
+    def vendors(self) -> tuple[str, ...]:
+        """Whose GPUs it computes on."""
+        return tuple(name for name, vendor in VENDORS.items() if any(KINDS[kind] is self for kind in vendor.kinds))
 
     @property
     def to_build(self) -> str:
@@ -50,7 +53,6 @@ KINDS = {
         "CUDA",
         "GGML_CUDA",
         "NVIDIA's CUDA toolkit",
-        ("NVIDIA",),
         "nvidia-smi",
         ("CUDA_VISIBLE_DEVICES",),
         (),
@@ -60,7 +62,6 @@ KINDS = {
         "ROCm",
         "GGML_HIP",
         "AMD's ROCm with its HIP SDK",
-        ("AMD",),
         "rocminfo",
         ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),  # HIP reads CUDA's, too
         (),
@@ -70,7 +71,6 @@ KINDS = {
         "Vulkan",
         "GGML_VULKAN",
         "Vulkan's headers and glslc",
-        ("NVIDIA", "AMD", "Intel"),
         "vulkaninfo",
         ("GGML_VK_VISIBLE_DEVICES",),
         ("GGML_DISABLE_VULKAN",),
@@ -80,7 +80,6 @@ KINDS = {
         "SYCL",
         "GGML_SYCL",
         "Intel's oneAPI compiler",
-        ("Intel",),
         "sycl-ls",
         (),
         ("ONEAPI_DEVICE_SELECTOR",),
@@ -90,7 +89,6 @@ KINDS = {
         "Metal",
         "GGML_METAL",
         "a Mac with Xcode's command line tools",
-        ("Apple",),
         "system_profiler SPDisplaysDataType",
         (),
         (),
