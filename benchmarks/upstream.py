@@ -48,9 +48,31 @@ def llama_server() -> Path:
 
 def decode_speed(model: Path, n_tokens: int, n_threads: int) -> float:
     """Tokens per second that llama-bench decodes: one stream, one repetition after its own warm-up."""
-    command = [llama_bench(), "-m", model, "-t", n_threads, "-p", 0, "-n", n_tokens, "-r", 1, "-o", "json"]
+    return bench(llama_bench(), model, n_threads, n_prompt=0, n_tokens=n_tokens)
+
+
+def bench(program: Path, model: Path, n_threads: int, n_prompt: int, n_tokens: int) -> float:
+    """Tokens per second of a llama-bench, upstream's or a fork's, after its own warm-up.
+
+    One of ``n_prompt``, tokens of the prompt that it computes, and ``n_tokens``, which it decodes in one stream, is 0.
+    """
+    command = [program, "-m", model, "-t", n_threads, "-p", n_prompt, "-n", n_tokens, "-r", 1, "-o", "json"]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
-    return float(json.loads(done.stdout)[0]["avg_ts"])
+    return float(json.loads(done.stdout[done.stdout.index("[") :])[0]["avg_ts"])
+
+
+def batched_bench(
+    program: Path, model: Path, n_threads: int, n_streams: Sequence[int], n_prompt: int, n_tokens: int
+) -> list[float]:
+    """Tokens per second that so many streams decode together, after a prompt each, in a llama-batched-bench."""
+    n_ctx = max(n_streams) * (n_prompt + n_tokens)
+    command = [program, "-m", model, "-t", n_threads, "-tb", n_threads, "-c", n_ctx, "-npp", n_prompt, "-ntg", n_tokens]
+    command += ["-npl", ",".join(map(str, n_streams))]
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
+    # | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | ...; forks have no other format.
+    rows = [[cell.strip() for cell in line.split("|")[1:]] for line in (done.stdout + done.stderr).splitlines()]
+    speeds = {int(row[2]): float(row[7]) for row in rows if len(row) > 9 and row[2].isdecimal()}
+    return [speeds[n] for n in n_streams]
 
 
 def tree() -> Path:
