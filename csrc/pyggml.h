@@ -857,6 +857,8 @@ typedef struct pyg_request_options {
     // logprobs. With n_prompt_logprobs the whole prompt is computed, nothing of it is reused.
     int32_t n_logprobs;
     int32_t n_prompt_logprobs;
+    // Nobody reads the tokens one by one: they may come late and many at once if all are done sooner.
+    bool unwatched;
 } pyg_request_options;
 
 // Greedy, up to 256 tokens; every sampler off, with default parameters for when it is switched on.

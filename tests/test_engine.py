@@ -19,7 +19,7 @@ import questions
 from event_loops import is_idle, until
 
 import pyggml
-from pyggml import Context, Engine, Model, lib
+from pyggml import Context, Engine, Model, errors, lib
 from pyggml.schema import grammar as schema_grammar
 
 LONG: dict[str, Any] = {"max_tokens": 100_000, "ignore_eos": True}
@@ -88,6 +88,25 @@ class TestInThreads:
             story = llm.generate(prompt, max_tokens=300, ignore_eos=True).token_ids
         with new_engine(model, n_seq_max=1, prefix_cache=False) as engine:
             assert engine.submit(prompt, max_tokens=300, ignore_eos=True).read_all() == story
+
+    def test_only_streams_are_watched(
+        self, llm: pyggml.LLM, engine: Engine, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The engine may let tokens come late where nobody reads them one by one."""
+        unwatched, create = [], errors.create
+
+        def spy(type: str, free: Any, new: Any, *arguments: Any) -> Any:
+            if new is lib.pyg_engine_submit:
+                unwatched.append(arguments[-1].unwatched)
+            return create(type, free, new, *arguments)
+
+        monkeypatch.setattr(errors, "create", spy)
+        llm.generate(prompts[0], max_tokens=1)
+        llm.generate_batch(prompts[:2], max_tokens=1)
+        asyncio.run(llm.agenerate(prompts[0], max_tokens=1))
+        list(llm.stream(prompts[0], max_tokens=1))
+        engine.submit(prompts[0], max_tokens=1).read_all()
+        assert unwatched == [True, True, True, True, False, False]
 
     def test_many_threads(self, engine: Engine, prompts: list[list[int]], expected: list[list[int]]) -> None:
         steps, generated = engine.stats().n_decode_steps, engine.stats().n_generated_tokens

@@ -212,9 +212,9 @@ Step Engine::next_step() {
         scheduler_.forget();
     }
     sweep();
-    const auto [beside, alone] = prompt_pieces();
+    const Scheduler::Pieces pieces = prompt_pieces();
     for (;;) {
-        Step       step = scheduler_.next(beside, alone);
+        Step       step = scheduler_.next(pieces);
         const auto dead = std::find_if(step.slices.begin(), step.slices.end(),
                                        [](const Slice & slice) { return !request_of(slice.task).start(); });
         if (dead == step.slices.end()) {

@@ -78,13 +78,13 @@ class Engine {
     void fail_step(const pyg_error & error);
     void break_down(const pyg_error & error);
 
-    uint32_t                      prompt_piece(double seconds) const;
-    std::pair<uint32_t, uint32_t> prompt_pieces() const;
-    const Request *               worth_interrupting(const Step & step) const;
-    void                          choose_threads(uint32_t n_tokens);
-    void                          count(const Step & step, double seconds);
-    static bool                   is_greedy(const Step & step);
-    static bool                   should_abort(void * self);
+    uint32_t          prompt_piece(double seconds) const;
+    Scheduler::Pieces prompt_pieces() const;
+    const Request *   worth_interrupting(const Step & step) const;
+    void              choose_threads(uint32_t n_tokens);
+    void              count(const Step & step, double seconds);
+    static bool       is_greedy(const Step & step);
+    static bool       should_abort(void * self);
 
     const std::shared_ptr<Model> model_;
     std::shared_ptr<Context>     context_;

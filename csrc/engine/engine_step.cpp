@@ -9,11 +9,12 @@
 
 namespace {
 
-// Prompts are computed in pieces that take about this long, beside streams or alone; pieces with fewer tokens than this
-// cost more than they are worth.
-constexpr double   PIECE_BESIDE_S = 0.1;
-constexpr double   PIECE_ALONE_S  = 0.5;
-constexpr uint32_t PIECE_MIN      = 64;
+// Prompts are computed in pieces that take about this long: beside streams, without them, and when nobody reads tokens
+// as they come. Pieces with fewer tokens than this cost more than they are worth.
+constexpr double   PIECE_BESIDE_S    = 0.1;
+constexpr double   PIECE_ALONE_S     = 0.5;
+constexpr double   PIECE_UNWATCHED_S = 1.0;
+constexpr uint32_t PIECE_MIN         = 64;
 
 double seconds_since(pyg::Clock::time_point start) {
     return std::chrono::duration<double>(pyg::Clock::now() - start).count();
@@ -65,14 +66,16 @@ uint32_t Engine::prompt_piece(double seconds) const {
     return std::max(static_cast<uint32_t>(n), std::min(PIECE_MIN, n_ubatch));
 }
 
-// How many prompt tokens a step may compute beside streaming requests, and when none streams. The latter has a limit
-// too, because new requests have to wait for the step, and so may a cancel: the CPU sees it between two nodes of a
-// graph, a device not before the end of a micro-batch. The bit-reproducible mode must not depend on timing.
-std::pair<uint32_t, uint32_t> Engine::prompt_pieces() const {
+// How many prompt tokens a step may compute. Without streams there is a limit too, because a cancel may have to wait
+// for the step: the CPU sees it between two nodes of a graph, but only if most of the step is for that request, a
+// device not before the end of a micro-batch. Where nobody reads tokens as they come the limit is wider: prompts that
+// wait together are computed faster together, and answers that begin together fill the batches to their end. The
+// bit-reproducible mode must not depend on timing.
+Scheduler::Pieces Engine::prompt_pieces() const {
     const uint32_t n_ubatch = llama_n_ubatch(context_->raw);
     const uint32_t most     = places_.any_on_device && !places_.pipelined ? n_ubatch : UINT32_MAX;
-    const uint32_t alone    = is_reproducible_ ? most : std::min(prompt_piece(PIECE_ALONE_S), most);
-    return {std::min(prompt_piece(PIECE_BESIDE_S), n_ubatch), alone};
+    const auto piece = [&](double seconds) { return is_reproducible_ ? most : std::min(prompt_piece(seconds), most); };
+    return {std::min(prompt_piece(PIECE_BESIDE_S), n_ubatch), piece(PIECE_ALONE_S), piece(PIECE_UNWATCHED_S)};
 }
 
 // One forward pass, finished when it returns.

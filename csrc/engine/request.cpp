@@ -44,6 +44,7 @@ Request::Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, in
       prompt_logprobs_("prompt_logprobs", options.n_prompt_logprobs, model.n_vocab()) {
     tokens    = checked_prompt(model, n_ctx, prompt, n_prompt);
     every_row = prompt_logprobs_.wanted();
+    unwatched = options.unwatched;
     if (max_tokens < 0) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "max_tokens must be 0 or more, not %d", max_tokens);
     }

@@ -49,7 +49,7 @@ void Scheduler::add(std::shared_ptr<Task> task) {
     waiting_.push_back(std::move(task));
 }
 
-Step Scheduler::next(uint32_t n_beside, uint32_t n_alone) {
+Step Scheduler::next(const Pieces & pieces) {
     reserve_for_decoding();
     admit();
     if (Step step = rows_step(); !step.empty()) {
@@ -61,7 +61,7 @@ Step Scheduler::next(uint32_t n_beside, uint32_t n_alone) {
             step.add(task, 1);
         }
     }
-    uint32_t n_left = std::min(limits_.n_batch - step.n_tokens, step.empty() ? n_alone : n_beside);
+    uint32_t n_left = std::min(limits_.n_batch - step.n_tokens, piece(pieces));
     for (const auto & task : running_) {
         if (!task->every_row && task->n_pending() > 1 && n_left > 0) {
             const uint32_t n = std::min(n_left, task->n_pending());
@@ -70,6 +70,20 @@ Step Scheduler::next(uint32_t n_beside, uint32_t n_alone) {
         }
     }
     return step;
+}
+
+uint32_t Scheduler::piece(const Pieces & pieces) const {
+    uint32_t most = pieces.unwatched;
+    for (const auto & task : running_) {
+        if (task->every_row || task->unwatched) {
+            continue;
+        }
+        if (task->n_pending() == 1) {
+            return pieces.beside;
+        }
+        most = pieces.alone;
+    }
+    return most;
 }
 
 // Tasks that want every row get every other step while there are others.

@@ -38,6 +38,8 @@ struct Task {
     // It wants the output of every position: computed from its first token, a few rows at a time and alone, so that the
     // numbers do not depend on other tasks.
     bool every_row = false;
+    // Nobody reads its tokens one by one: they may come late if all are done sooner.
+    bool unwatched = false;
 
     // Maintained by the scheduler.
     uint64_t arrival       = 0;
@@ -87,9 +89,16 @@ class Scheduler {
 
     void add(std::shared_ptr<Task> task);
 
-    // The next step: one token for each task that decodes, then prompt tokens, at most `n_beside` while a task decodes,
-    // else `n_alone`. Empty when nothing is left to do.
-    Step next(uint32_t n_beside, uint32_t n_alone = UINT32_MAX);
+    // The most prompt tokens that a step computes: beside a task that decodes and is watched; while others that are
+    // watched run; and when nobody watches any.
+    struct Pieces {
+        uint32_t beside;
+        uint32_t alone     = UINT32_MAX;
+        uint32_t unwatched = UINT32_MAX;
+    };
+
+    // The next step: one token for each task that decodes, then prompt tokens. Empty when nothing is left to do.
+    Step next(const Pieces & pieces);
 
     // Call one of these after each next() whose step was begun. Tasks of the step may have ended meanwhile.
     void computed(const Step & step);
@@ -126,6 +135,7 @@ class Scheduler {
     };
 
     Step                   rows_step();
+    uint32_t               piece(const Pieces & pieces) const;
     void                   reserve_for_decoding();
     void                   admit();
     bool                   start(const std::shared_ptr<Task> & task, const Prefix & prefix);

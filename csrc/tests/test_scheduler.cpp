@@ -56,8 +56,10 @@ struct Engine {
         return task;
     }
 
-    Step step(uint32_t n_prefill = 100) {
-        const Step step = scheduler.next(n_prefill);
+    Step step(uint32_t n_prefill = 100) { return step(Scheduler::Pieces{n_prefill}); }
+
+    Step step(const Scheduler::Pieces & pieces) {
+        const Step step = scheduler.next(pieces);
         compute(step);
         scheduler.computed(step);
         for (const Slice & slice : step.slices) {
@@ -130,6 +132,36 @@ void test_the_oldest_prompt_comes_first() {
     CHECK(n_of(step, a) == 100 && n_of(step, b) == 0);
     step = engine.step();
     CHECK(n_of(step, a) == 50 && n_of(step, b) == 50);
+}
+
+// Large pieces delay tokens that somebody waits for, so they are for those that nobody does.
+void test_pieces_are_as_large_as_those_who_watch_allow() {
+    const Scheduler::Pieces pieces = {10, 20, 50};
+    Engine                  engine;
+    const auto              a = engine.add(text(1, 30)), b = engine.add(text(2, 200)), c = engine.add(text(3, 90));
+    a->unwatched = b->unwatched = c->unwatched = true;
+
+    Step step = engine.step(pieces);
+    CHECK(n_of(step, a) == 30 && n_of(step, b) == 20);
+    step = engine.step(pieces);  // the answer to a comes along
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 50);
+
+    const auto watched = engine.add(text(4, 25));
+    step               = engine.step(pieces);
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 20 && n_of(step, watched) == 0);
+    engine.scheduler.end(*b);
+    engine.scheduler.end(*c);
+    step = engine.step(pieces);
+    CHECK(n_of(step, a) == 1 && n_of(step, watched) == 20);
+    engine.step(pieces);
+
+    const auto d = engine.add(text(5, 90));
+    d->unwatched = true;
+    step         = engine.step(pieces);
+    CHECK(n_of(step, watched) == 1 && n_of(step, d) == 10);
+    engine.scheduler.end(*watched);
+    step = engine.step(pieces);
+    CHECK(n_of(step, a) == 1 && n_of(step, d) == 50);
 }
 
 void test_every_row_is_computed_alone_and_every_other_step() {
@@ -360,7 +392,7 @@ void test_an_interrupted_step_does_not_count() {
         const auto a = engine.add(text(1, 50)), b = engine.add(text(2, 150));
         engine.step();
         CHECK(a->n_past == 50 && b->n_past == 50);
-        const Step step = engine.scheduler.next(100);
+        const Step step = engine.scheduler.next({100});
         engine.compute(step);
         engine.scheduler.interrupted(step);
         // A state that cannot go back is computed again from the first token.
@@ -377,7 +409,7 @@ void test_who_leaves_during_a_step_takes_nobody_along() {
         Engine     engine;
         const auto a = engine.add(text(1, 30)), b = engine.add(text(2, 30)), c = engine.add(text(3, 30));
         engine.step();
-        const Step step = engine.scheduler.next(100);
+        const Step step = engine.scheduler.next({100});
         engine.compute(step);
         engine.scheduler.end(*a);
         CHECK(engine.scheduler.n_cells_used() == engine.cache.n_used());  // b's and c's cells of this step among them
@@ -408,7 +440,7 @@ void test_ending() {
     CHECK(ended.expired());
     engine.run_to(c, 60);
     engine.scheduler.end(*c);
-    CHECK(engine.scheduler.idle() && engine.scheduler.next(100).empty());
+    CHECK(engine.scheduler.idle() && engine.scheduler.next({100}).empty());
 }
 
 // --- cells ---
@@ -436,6 +468,7 @@ void test_cells_are_counted_once() {
 int main() {
     test_prompts_share_a_step_and_answers_come_first();
     test_the_oldest_prompt_comes_first();
+    test_pieces_are_as_large_as_those_who_watch_allow();
     test_every_row_is_computed_alone_and_every_other_step();
     test_the_same_prompt_again();
     test_without_a_prefix_cache_nothing_is_kept();

@@ -82,10 +82,10 @@ class Simulation {
     void end(Request & request, bool cancelled);
     void cancel_some(uint32_t percent);
 
-    void     check_step(const Step & step, uint32_t n_prefill);
+    void     check_step(const Step & step, const Scheduler::Pieces & pieces);
     void     check_slice(const Slice & slice);
     void     check_rows(const Step & step);
-    void     check_mixed(const Step & step, uint32_t n_prefill);
+    void     check_mixed(const Step & step, const Scheduler::Pieces & pieces);
     void     check_preempted(const std::map<const Task *, Before> & before);
     void     check_admitted(std::map<const Task *, uint32_t> on_offer);
     bool     waits_for_a_prefix(const Task & task);
@@ -130,12 +130,14 @@ Scheduler::Limits Simulation::draw_limits(Random & random) {
 
 void Simulation::draw_requests() {
     requests_.resize(random_.between(1, 30));
+    const uint32_t unwatched      = random_.percent(50) ? 100 : random_.below(100);
     const uint32_t longest_prompt = limits_.n_cells / random_.between(1, 8) + 1;
     const uint32_t longest_answer = limits_.n_cells / random_.between(1, 8) + 1;
     for (size_t i = 0; i < requests_.size(); i++) {
         Request & request = requests_[i];
         Task &    task    = *request.task;
         task.every_row    = random_.percent(8);
+        task.unwatched    = random_.percent(unwatched);
         task.tokens       = draw_prompt(i, std::min(longest_prompt, limits_.n_cells));
         request.n_prompt  = task.n_tokens();
         request.alone     = task.tokens;
@@ -209,10 +211,11 @@ Step Simulation::plan() {
     for (const auto & task : scheduler_.waiting()) {
         on_offer[task.get()] = offered(request_of(*task));
     }
-    const uint64_t n_dropped = cache_.n_dropped();
-    const uint32_t n_prefill = random_.between(1, limits_.n_batch);
+    const uint64_t          n_dropped = cache_.n_dropped();
+    const Scheduler::Pieces pieces    = {random_.between(1, limits_.n_batch), random_.between(1, limits_.n_batch),
+                                         random_.between(1, limits_.n_batch)};
 
-    Step step = scheduler_.next(n_prefill);
+    Step step = scheduler_.next(pieces);
 
     for (const auto & task : scheduler_.running()) {
         request_of(*task).n_reserved = task->n_tokens();
@@ -224,7 +227,7 @@ Step Simulation::plan() {
     check_cells();
     check_preempted(before);
     check_admitted(on_offer);
-    check_step(step, n_prefill);
+    check_step(step, pieces);
     if (!step.empty() && cancels_ && random_.percent(2)) {  // cancel one of them before anything is computed
         end(request_of(*step.slices[random_.below(static_cast<uint32_t>(step.slices.size()))].task), true);
         return plan();
@@ -307,7 +310,7 @@ void Simulation::cancel_some(uint32_t percent) {
     }
 }
 
-void Simulation::check_step(const Step & step, uint32_t n_prefill) {
+void Simulation::check_step(const Step & step, const Scheduler::Pieces & pieces) {
     CHECK(step.empty() == scheduler_.idle());
     uint32_t n = 0;
     for (const Slice & slice : step.slices) {
@@ -322,7 +325,7 @@ void Simulation::check_step(const Step & step, uint32_t n_prefill) {
     if (step.slices[0].task->every_row) {
         check_rows(step);
     } else {
-        check_mixed(step, n_prefill);
+        check_mixed(step, pieces);
     }
     // Enough to compute every token of every request in a step of its own, twice, and again after each disturbance.
     CHECK(++n_steps_ <= 2 * n_tokens_ + n_disturbances_ * limits_.n_cells);
@@ -344,17 +347,19 @@ void Simulation::check_rows(const Step & step) {
     rows_had_last_step_ = true;
 }
 
-// A token for every task that decodes, then prompts, the oldest first, until the batch is full.
-void Simulation::check_mixed(const Step & step, uint32_t n_prefill) {
+// A token for every task that decodes, then prompts, the oldest first, until the batch or the piece is full.
+void Simulation::check_mixed(const Step & step, const Scheduler::Pieces & pieces) {
     std::map<const Task *, uint32_t> taken;
     for (const Slice & slice : step.slices) {
         CHECK(!slice.task->every_row && taken.emplace(slice.task.get(), slice.n).second);
     }
     uint32_t n_decoding = 0, n_pending = 0, n_prompt = 0;
-    bool     all = true;
+    bool     all = true, watched = false, watched_decodes = false;
     for (const auto & task : scheduler_.running()) {
         CHECK(!task->every_row || rows_had_last_step_);
         const uint32_t n = taken.count(task.get()) ? taken[task.get()] : 0;
+        watched |= !task->every_row && !task->unwatched;
+        watched_decodes |= !task->every_row && !task->unwatched && task->n_pending() == 1;
         if (task->every_row) {
             CHECK(n == 0);
         } else if (task->n_pending() == 1) {
@@ -367,8 +372,8 @@ void Simulation::check_mixed(const Step & step, uint32_t n_prefill) {
             n_prompt += n;
         }
     }
-    const uint32_t n_most = limits_.n_batch - n_decoding;
-    CHECK(n_prompt == std::min(n_pending, n_decoding > 0 ? std::min(n_most, n_prefill) : n_most));
+    const uint32_t piece = watched_decodes ? pieces.beside : watched ? pieces.alone : pieces.unwatched;
+    CHECK(n_prompt == std::min({n_pending, limits_.n_batch - n_decoding, piece}));
     rows_had_last_step_ = false;
 }
 
@@ -487,7 +492,7 @@ void Simulation::check_end() {
     CHECK(limits_.prefix_cache || cache_.n_used() == 0);
     scheduler_.forget();
     CHECK(scheduler_.n_cells_used() == 0 && cache_.n_used() == 0 && !scheduler_.give_room());
-    CHECK(scheduler_.next(1).empty());
+    CHECK(scheduler_.next({1}).empty());
 }
 
 uint32_t seed;  // of the simulation that runs

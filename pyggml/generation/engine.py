@@ -262,6 +262,7 @@ class Engine(Owner):
         waker: Waker | None = None,
         tag: int = 0,
         line: Line | None = None,
+        watched: bool = True,
     ) -> Request:
         """Queues a generation.
 
@@ -271,6 +272,8 @@ class Engine(Owner):
             waker: notified with ``tag`` when there is news; see :meth:`Request.read_now`.
             tag: identifies the request to the waker, 0 to 2**64 - 1.
             line: to the event loop that reads it, in place of a waker and a tag.
+            watched: whether somebody reads its tokens as they come; otherwise they may come late if all requests are
+                done sooner.
 
         Raises:
             As :meth:`submit`.
@@ -278,7 +281,7 @@ class Engine(Owner):
         if line is not None:
             waker, tag = line.waker, line.tag
         prompt, params, stop_token_ids = prepared
-        options, borrowed = request_options(params, stop_token_ids)
+        options, borrowed = request_options(params, stop_token_ids, watched=watched)
         options.timeout_s = -1.0 if timeout_s is None else timeout_s
         if waker is not None:
             options.waker, options.tag = waker.handle, tag

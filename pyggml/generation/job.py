@@ -77,7 +77,11 @@ class Job:
         self._prepared: Prepared | None = None
 
     def unwatched(self) -> Self:
-        """Makes the reader wake rarely, because nobody looks before the end. Returns the job itself."""
+        """Makes the reader wake rarely, and lets tokens come late, because nobody looks before the end.
+
+        Returns:
+            The job itself.
+        """
         self._is_watched = False
         return self
 
@@ -123,7 +127,7 @@ class Job:
             self._prepared = self.engine.prepared(*self._prompt_and_params())
         timeout_s = self.params.timeout_s if deadline is None else max(0.0, deadline - time.monotonic())
         self.submitted_s = time.monotonic()
-        return self.engine.start(self._prepared, timeout_s, waker=waker, tag=tag, line=line)
+        return self.engine.start(self._prepared, timeout_s, waker=waker, tag=tag, line=line, watched=self._is_watched)
 
     def queue(self) -> Request:
         """Queues the job, waiting for room if :attr:`waits` is set.

@@ -20,18 +20,21 @@ _SAMPLING_NUMBERS = [
 ]
 
 
-def request_options(params: SamplingParams, stop_token_ids: Sequence[int]) -> tuple[CData, list[CData]]:
+def request_options(
+    params: SamplingParams, stop_token_ids: Sequence[int], *, watched: bool
+) -> tuple[CData, list[CData]]:
     """The ``pyg_request_options`` of a generation, without its timeout and waker.
 
     Args:
         params: sampling parameters, as :func:`~pyggml.generation.params.in_token_ids` returns them.
         stop_token_ids: all tokens that end the generation.
+        watched: whether somebody reads its tokens as they come.
 
     Returns:
         The options, and the objects they point to, which must live until the native call has copied them.
     """
     options = ffi.new("pyg_request_options *")
-    options.max_tokens = params.max_tokens
+    options.max_tokens, options.unwatched = params.max_tokens, not watched
     options.n_logprobs, options.n_prompt_logprobs = params.logprobs, params.prompt_logprobs
     stop = ffi.new("int32_t[]", list(stop_token_ids))
     options.stop_token_ids, options.n_stop = stop, len(stop_token_ids)
