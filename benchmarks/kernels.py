@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 SCRATCH = HERE.parent / "build" / "kernels"
 
-TYPES = ("q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "iq4_xs", "iq4_nl", "f16", "bf16", "f32")
+TYPES = ("q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "q5_0", "iq4_xs", "iq4_nl", "f16", "bf16", "f32")
 FLOATS = ("f16", "bf16", "f32")
 ROWS = (1, 2, 4, 8, 16, 32, 128, 512)
 SHAPES = ("4096x4096", "2048x5632")

@@ -13,7 +13,7 @@ namespace {
 // as they come. Pieces with fewer tokens than this cost more than they are worth.
 constexpr double   PIECE_BESIDE_S    = 0.1;
 constexpr double   PIECE_ALONE_S     = 0.5;
-constexpr double   PIECE_UNWATCHED_S = 1.0;
+constexpr double   PIECE_UNWATCHED_S = 2.0;
 constexpr uint32_t PIECE_MIN         = 64;
 
 double seconds_since(pyg::Clock::time_point start) {
