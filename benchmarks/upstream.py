@@ -57,8 +57,9 @@ def bench(program: Path, model: Path, n_threads: int, n_prompt: int, n_tokens: i
     One of ``n_prompt``, tokens of the prompt that it computes, and ``n_tokens``, which it decodes in one stream, is 0.
     """
     command = [program, "-m", model, "-t", n_threads, "-p", n_prompt, "-n", n_tokens, "-r", 1, "-o", "json"]
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
-    return float(json.loads(done.stdout[done.stdout.index("[") :])[0]["avg_ts"])
+    printed = _output(program, command)
+    results, _end = json.JSONDecoder().raw_decode(printed, printed.index("["))
+    return float(results[0]["avg_ts"])
 
 
 def batched_bench(
@@ -68,11 +69,17 @@ def batched_bench(
     n_ctx = max(n_streams) * (n_prompt + n_tokens)
     command = [program, "-m", model, "-t", n_threads, "-tb", n_threads, "-c", n_ctx, "-npp", n_prompt, "-ntg", n_tokens]
     command += ["-npl", ",".join(map(str, n_streams))]
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True)
     # | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | ...; forks have no other format.
-    rows = [[cell.strip() for cell in line.split("|")[1:]] for line in (done.stdout + done.stderr).splitlines()]
+    rows = [[cell.strip() for cell in line.split("|")[1:]] for line in _output(program, command).splitlines()]
     speeds = {int(row[2]): float(row[7]) for row in rows if len(row) > 9 and row[2].isdecimal()}
     return [speeds[n] for n in n_streams]
+
+
+def _output(program: Path, command: Sequence[object]) -> str:
+    """What a program prints. It runs beside its own file: some leave a log where they are started."""
+    words = [str(part) for part in command]
+    done = subprocess.run(words, cwd=program.parent, capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
 
 
 def tree() -> Path:
