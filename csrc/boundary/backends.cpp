@@ -3,12 +3,14 @@
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
 #include "ggml-backend.h"
+#include "kernels/kernels.h"
 
 #include <dlfcn.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <new>
@@ -121,6 +123,24 @@ int score(const fs::path & path) {
     return score ? score() : 1;
 }
 
+// Our kernels are compiled into each variant of the CPU's backend. They are used where PYGGML_KERNELS=on asks for them,
+// until all that an answer passes through is among them.
+void register_kernels(const fs::path & module) {
+    const char * const setting = std::getenv("PYGGML_KERNELS");
+    if (!setting || std::strcmp(setting, "on") != 0) {
+        return;
+    }
+#ifdef PYGGML_BACKEND_DL
+    const Library library(module);
+    if (void * const found = library.symbol("pyg_kernels_register")) {
+        reinterpret_cast<decltype(&pyg_kernels_register)>(found)();
+    }
+#else
+    (void) module;
+    pyg_kernels_register();
+#endif
+}
+
 void load_best(const std::vector<fs::path> & all, const char * kind) {
     fs::path best;
     int      best_score = 0;
@@ -131,8 +151,8 @@ void load_best(const std::vector<fs::path> & all, const char * kind) {
             best       = path;
         }
     }
-    if (best_score > 0) {
-        ggml_backend_load(best.c_str());
+    if (best_score > 0 && ggml_backend_load(best.c_str())) {
+        register_kernels(best);
     }
 }
 
@@ -215,6 +235,9 @@ void load_cpu_backends(const char * module_dir, const char * search_path) {
         for (const char * kind : CPU_KINDS) {
             load_best(all, kind);
         }
+    }
+    if (!HAS_MODULES) {
+        register_kernels("");
     }
     if (ggml_backend_dev_count() == 0) {
         throw fail(PYG_ERR_DEVICE, "no compute backend could be loaded from %s", module_dir);

@@ -1,0 +1,20 @@
+// What this folder is made of: a kernel computes one kind of node of ggml's graphs, inside ggml's own threads.
+//
+// A node is offered to each kernel in turn before upstream computes it (entry.cpp). Every result of our kernels is, row
+// by row, the same bits whatever else is in the batch, however it was split, and whatever the number of threads: sums
+// of integers are exact, and sums of floats go in an order that depends on the row alone.
+#pragma once
+
+#include "ggml-cpu-impl.h"  // ggml_compute_params, ggml_barrier
+#include "traits.h"
+
+namespace pyg::kernels {
+
+using Kernel = ggml::cpu::tensor_traits;
+
+// Each returns the kernel that computes `op`, or null if upstream's code has to.
+Kernel * attention_for(const ggml_tensor * op);
+Kernel * product_for(const ggml_tensor * op);      // of weights that lie in tiles
+Kernel * row_product_for(const ggml_tensor * op);  // of all others
+
+}  // namespace pyg::kernels
