@@ -4,6 +4,7 @@
 #include "boundary/guard.hpp"
 #include "ggml-cpp.h"
 #include "grammar/grammar_cache.hpp"
+#include "kernels/positions.h"
 #include "llama.h"
 #include "objects/imatrix.hpp"
 #include "objects/placement.hpp"
@@ -73,7 +74,8 @@ struct Context {
     bool                   has_logits    = false;  // whether those rows have logits
     std::atomic<bool>      cancelled{false};       // read by the abort callback
 
-    std::shared_ptr<ImatrixCollector> imatrix;  // or null
+    std::shared_ptr<ImatrixCollector> imatrix;    // or null
+    std::vector<pyg_positions>        positions;  // of its caches, for attention; only ~Context may drop them
 
     Context() = default;
     ~Context();

@@ -5,6 +5,7 @@
 #include "engine/logprobs.hpp"
 #include "engine/threads.hpp"
 #include "ggml-cpu.h"
+#include "objects/cell_positions.hpp"
 #include "objects/out_of_memory.hpp"
 
 #include <algorithm>
@@ -157,6 +158,7 @@ std::shared_ptr<Context> create(std::shared_ptr<Model> model, const pyg_context_
     if (!context->raw) {
         throw creation_failure();
     }
+    context->positions     = pyg::offer_positions(context->raw);
     const uint32_t n_batch = llama_n_batch(context->raw);
     const bool     all     = params.n_outputs_max == 0 || llama_model_has_encoder(context->model->raw);
     context->n_outputs_max = all ? n_batch : std::min(params.n_outputs_max, n_batch);
