@@ -1,15 +1,14 @@
 // Joins ggml's CPU backend as one more of its "extra buffer types": what these can compute is offered to them first.
-#include "ggml-backend-impl.h"
-#include "ggml-cpu.h"
 #include "kernel.hpp"
 #include "kernels.h"
+#include "tiled_buffer.hpp"
 
 namespace {
 
 class Kernels : public ggml::cpu::extra_buffer_type {
   public:
-    // Whether weights may lie in a buffer of this type for this operation: there are no such buffers.
-    bool supports_op(ggml_backend_dev_t, const ggml_tensor *) override { return false; }
+    // Asked for weights that lie, or might lie, in tiles.
+    bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override { return pyg::kernels::takes_tiles(op); }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
         switch (op->op) {
@@ -27,22 +26,10 @@ class Kernels : public ggml::cpu::extra_buffer_type {
     }
 };
 
-ggml_backend_buffer_type_t buffer_type() {
-    static Kernels                  kernels;
-    static ggml_backend_buffer_type type = [] {
-        ggml_backend_buffer_type made = *ggml_backend_cpu_buffer_type();
-        made.device                   = ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0);
-        made.iface.get_name           = [](ggml_backend_buffer_type_t) { return "CPU_PYGGML"; };
-        made.iface.is_host            = nullptr;
-        made.context                  = static_cast<ggml::cpu::extra_buffer_type *>(&kernels);
-        return made;
-    }();
-    return &type;
-}
-
 }  // namespace
 
 void pyg_kernels_register(void) {
+    static Kernels                            kernels;
     std::vector<ggml_backend_buffer_type_t> & types = ggml_backend_cpu_get_extra_buffer_types();
-    types.insert(types.begin(), buffer_type());
+    types.insert(types.begin(), pyg::kernels::tiled_buffer_type(static_cast<ggml::cpu::extra_buffer_type *>(&kernels)));
 }

@@ -1,0 +1,32 @@
+// How weights lie in tiles: 16 rows side by side, so that each lane of a vector belongs to a row.
+//
+// Rows are taken in groups of 16. Within a group, blocks follow each other as in a row; within a block, each field of
+// the type's struct (ggml-common.h) is cut into units of 1, 2 or 4 bytes, and each unit is followed by the same unit of
+// the other 15 rows. What lies at byte `o` of a block therefore begins at byte `16 * o` of the group's block, and the
+// whole takes exactly as many bytes as before.
+#pragma once
+
+#include "ggml.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pyg::kernels {
+
+constexpr int GROUP_ROWS = 16;
+
+struct Field {
+    int n_units;
+    int unit_bytes;
+};
+
+// The fields of a type's block, ended by one of no units; null for types that are not laid out in tiles.
+const Field * fields_of(ggml_type type);
+
+// Lays out a whole matrix, or stack of matrices, of `n_rows` rows: `n_rows` is a multiple of 16.
+void lay_out(ggml_type type, int64_t n_blocks_per_row, int64_t n_rows, const void * rows, void * tiles);
+
+// The same back.
+void take_back(ggml_type type, int64_t n_blocks_per_row, int64_t n_rows, const void * tiles, void * rows);
+
+}  // namespace pyg::kernels

@@ -1,0 +1,64 @@
+#include "tiled_buffer.hpp"
+
+#include "ggml-cpu.h"
+#include "ggml-impl.h"
+#include "layout.hpp"
+
+namespace pyg::kernels {
+
+namespace {
+
+const char * name(ggml_backend_buffer_type_t) { return "CPU_PYGGML"; }
+
+int64_t blocks_per_row(const ggml_tensor * tensor) { return tensor->ne[0] / ggml_blck_size(tensor->type); }
+
+void set(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, size_t offset, size_t size) {
+    GGML_ASSERT(offset == 0 && size == ggml_nbytes(tensor) && "weights in tiles are set whole");
+    lay_out(tensor->type, blocks_per_row(tensor), ggml_nrows(tensor), data, tensor->data);
+}
+
+void get(ggml_backend_buffer_t, const ggml_tensor * tensor, void * data, size_t offset, size_t size) {
+    GGML_ASSERT(offset == 0 && size == ggml_nbytes(tensor) && "weights in tiles are read whole");
+    take_back(tensor->type, blocks_per_row(tensor), ggml_nrows(tensor), tensor->data, data);
+}
+
+ggml_backend_buffer_t allocate(ggml_backend_buffer_type_t type, size_t size) {
+    ggml_backend_buffer_t const buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
+    if (buffer) {
+        buffer->buft             = type;
+        buffer->iface.set_tensor = set;
+        buffer->iface.get_tensor = get;
+        buffer->iface.cpy_tensor = nullptr;
+    }
+    return buffer;
+}
+
+}  // namespace
+
+bool is_tiled(const ggml_tensor * weights) {
+    return weights->buffer && weights->buffer->buft->iface.get_name == name && can_be_tiled(weights);
+}
+
+bool takes_tiles(const ggml_tensor * op) {
+    const ggml_tensor * const weights = op->src[0];
+    const ggml_tensor * const x       = op->src[1];
+    const int                 n_dims  = ggml_n_dims(weights);
+    const bool is_product = (op->op == GGML_OP_MUL_MAT && n_dims <= 2) || (op->op == GGML_OP_MUL_MAT_ID && n_dims == 3);
+    return is_product && can_be_tiled(weights) && x->type == GGML_TYPE_F32 &&
+           (!x->buffer || ggml_backend_buft_is_host(x->buffer->buft));
+}
+
+ggml_backend_buffer_type_t tiled_buffer_type(void * context) {
+    static ggml_backend_buffer_type type = [&] {
+        ggml_backend_buffer_type made = *ggml_backend_cpu_buffer_type();
+        made.device                   = ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0);
+        made.iface.get_name           = name;
+        made.iface.alloc_buffer       = allocate;
+        made.iface.is_host            = nullptr;
+        made.context                  = context;
+        return made;
+    }();
+    return &type;
+}
+
+}  // namespace pyg::kernels
