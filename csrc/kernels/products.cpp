@@ -4,10 +4,9 @@
 // tiles once, and multiplies them with all columns that the weights are for.
 #include "ggml-cpu.h"
 #include "kernel.hpp"
-#include "simd-mappings.h"
 #include "tiled_buffer.hpp"
 
-#if defined(__AVX2__) && defined(__FMA__)
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #    include "multiply_tile.hpp"
 
 namespace pyg::kernels {

@@ -10,6 +10,7 @@
 
 #include "ggml.h"
 #include "layout.hpp"
+#include "vector_avx2.hpp"
 
 #include <cstdint>
 #include <cstring>
@@ -31,29 +32,11 @@ inline uint32_t pair(int low, int high) {
     return static_cast<uint16_t>(low) | static_cast<uint32_t>(static_cast<uint16_t>(high)) << 16;
 }
 
-inline void unpack_halves(const uint8_t * halves, float * floats) {
-    ggml_fp16_t values[GROUP_ROWS];
-    std::memcpy(values, halves, sizeof(values));
-    for (int r = 0; r < GROUP_ROWS; ++r) {
-        floats[r] = GGML_CPU_FP16_TO_FP32(values[r]);
-    }
-}
+inline void unpack_halves(const uint8_t * halves, float * floats) { store(floats, load_half_floats(halves)); }
 
 // The low and the high half of each byte of 16 rows' units.
-inline void unpack_nibbles(const uint8_t * units, uint8_t * low, uint8_t * high) {
-    for (int i = 0; i < GROUP_ROWS * 4; ++i) {
-        low[i]  = units[i] & 15;
-        high[i] = units[i] >> 4;
-    }
-}
-
-// ORs bit `bit` of each of `bits`' bytes into `values` as their bit 4.
-inline void add_fifth_bit(const uint8_t * bits, int bit, uint8_t * values) {
-    const auto mask = static_cast<uint8_t>(1 << bit);
-    for (int i = 0; i < GROUP_ROWS * 4; ++i) {
-        values[i] |= (bits[i] & mask) ? 16 : 0;
-    }
-}
+inline Ints low_halves(const Ints & units) { return masked(units, 15); }
+inline Ints high_halves(const Ints & units) { return masked(down<4>(units), 15); }
 
 // Scales and minima of Q4_K and Q5_K: 6 bits each, eight of both in 12 bytes.
 inline void unpack_scales_and_minima(const uint8_t * bytes, Tile & tile) {
@@ -95,8 +78,10 @@ struct TilesQ4K {
         unpack_halves(block + 32, tile.m[0]);
         unpack_scales_and_minima(block + 64, tile);
         for (int u = 0; u < 32; ++u) {
-            const int step = u / 8 * 16 + u % 8;
-            unpack_nibbles(block + 256 + 64 * u, tile.values[0][step], tile.values[0][step + 8]);
+            const int  step  = u / 8 * 16 + u % 8;
+            const Ints units = load_unaligned(block + 256 + 64 * u);
+            store(tile.values[0][step], low_halves(units));
+            store(tile.values[0][step + 8], high_halves(units));
         }
     }
 };
@@ -114,11 +99,11 @@ struct TilesQ5K {
         unpack_halves(block + 32, tile.m[0]);
         unpack_scales_and_minima(block + 64, tile);
         for (int u = 0; u < 32; ++u) {
-            const int             step = u / 8 * 16 + u % 8;
-            const uint8_t * const bits = block + 256 + 64 * (u % 8);
-            unpack_nibbles(block + 768 + 64 * u, tile.values[0][step], tile.values[0][step + 8]);
-            add_fifth_bit(bits, u / 8 * 2, tile.values[0][step]);
-            add_fifth_bit(bits, u / 8 * 2 + 1, tile.values[0][step + 8]);
+            const int  step  = u / 8 * 16 + u % 8;
+            const Ints bits  = load_unaligned(block + 256 + 64 * (u % 8));
+            const Ints units = load_unaligned(block + 768 + 64 * u);
+            store(tile.values[0][step], either(low_halves(units), sixteen_where(bits, u / 8 * 2)));
+            store(tile.values[0][step + 8], either(high_halves(units), sixteen_where(bits, u / 8 * 2 + 1)));
         }
     }
 };
@@ -134,16 +119,14 @@ struct TilesQ6K {
     static void unpack(const uint8_t * block, Tile & tile, int) {
         for (int half = 0; half < 2; ++half) {
             for (int u = 0; u < 8; ++u) {
-                const uint8_t * const first  = block + 64 * (16 * half + u);
-                const uint8_t * const second = first + 64 * 8;
-                const uint8_t * const bits   = block + 64 * (32 + 8 * half + u);
-                uint8_t (*const to)[64]      = tile.values[0] + 32 * half + u;
-                for (int i = 0; i < GROUP_ROWS * 4; ++i) {
-                    to[0][i]  = static_cast<uint8_t>((first[i] & 15) | (bits[i] & 3) << 4);
-                    to[8][i]  = static_cast<uint8_t>((second[i] & 15) | (bits[i] & 12) << 2);
-                    to[16][i] = static_cast<uint8_t>(first[i] >> 4 | (bits[i] & 48));
-                    to[24][i] = static_cast<uint8_t>(second[i] >> 4 | (bits[i] & 192) >> 2);
-                }
+                const Ints first        = load_unaligned(block + 64 * (16 * half + u));
+                const Ints second       = load_unaligned(block + 64 * (16 * half + u + 8));
+                const Ints bits         = load_unaligned(block + 64 * (32 + 8 * half + u));
+                uint8_t (*const to)[64] = tile.values[0] + 32 * half + u;
+                store(to[0], either(low_halves(first), up<4>(masked(bits, 3))));
+                store(to[8], either(low_halves(second), up<2>(masked(bits, 12))));
+                store(to[16], either(high_halves(first), masked(bits, 48)));
+                store(to[24], either(high_halves(second), masked(down<2>(bits), 48)));
             }
         }
         const auto scales = reinterpret_cast<const int8_t *>(block + 64 * 48);
@@ -174,7 +157,9 @@ struct TilesQ40 {
     static void unpack(const uint8_t * block, Tile & tile, int b) {
         unpack_halves(block, tile.d[b]);
         for (int u = 0; u < 4; ++u) {
-            unpack_nibbles(block + 32 + 64 * u, tile.values[0][8 * b + u], tile.values[0][8 * b + u + 4]);
+            const Ints units = load_unaligned(block + 32 + 64 * u);
+            store(tile.values[0][8 * b + u], low_halves(units));
+            store(tile.values[0][8 * b + u + 4], high_halves(units));
         }
     }
 };
@@ -187,37 +172,25 @@ struct TilesQ50 {
     static constexpr int  PLUS    = 16;
     static constexpr bool MINIMA  = false;
 
-    // Four bits become bit 4 of four bytes.
-    static uint32_t spread(uint32_t bits) { return ((bits & 15) * 0x00204081u & 0x01010101u) << 4; }
+    template <int U>
+    static void unpack_unit(const uint8_t * block, const Ints & bits, uint8_t (*to)[64]) {
+        const Ints units = load_unaligned(block + 96 + 64 * U);
+        store(to[U], either(low_halves(units), four_fifth_bits<4 * U>(bits)));
+        store(to[U + 4], either(high_halves(units), four_fifth_bits<16 + 4 * U>(bits)));
+    }
 
     static void unpack(const uint8_t * block, Tile & tile, int b) {
         unpack_halves(block, tile.d[b]);
-        uint32_t bits[GROUP_ROWS];
-        std::memcpy(bits, block + 32, sizeof(bits));
-        for (int u = 0; u < 4; ++u) {
-            uint32_t units[GROUP_ROWS];
-            uint32_t low[GROUP_ROWS];
-            uint32_t high[GROUP_ROWS];
-            std::memcpy(units, block + 96 + 64 * u, sizeof(units));
-            for (int r = 0; r < GROUP_ROWS; ++r) {
-                low[r]  = (units[r] & 0x0f0f0f0fu) | spread(bits[r] >> (4 * u));
-                high[r] = (units[r] >> 4 & 0x0f0f0f0fu) | spread(bits[r] >> (16 + 4 * u));
-            }
-            std::memcpy(tile.values[0][8 * b + u], low, sizeof(low));
-            std::memcpy(tile.values[0][8 * b + u + 4], high, sizeof(high));
-        }
+        const Ints bits         = load_unaligned(block + 32);
+        uint8_t (*const to)[64] = tile.values[0] + 8 * b;
+        unpack_unit<0>(block, bits, to);
+        unpack_unit<1>(block, bits, to);
+        unpack_unit<2>(block, bits, to);
+        unpack_unit<3>(block, bits, to);
     }
 };
 
-// Values of 8 bits with a sign, 128 added, in two planes.
-inline void unpack_bytes(const uint8_t * units, uint8_t * low, uint8_t * high) {
-    for (int i = 0; i < GROUP_ROWS * 4; ++i) {
-        const auto value = static_cast<uint8_t>(units[i] ^ 128);
-        low[i]           = value & 15;
-        high[i]          = value >> 4;
-    }
-}
-
+// Values of 8 bits with a sign: 128 is added, and each becomes two of 4 bits.
 struct TilesQ80 {
     static constexpr int  BLOCK   = 32;
     static constexpr int  SEGMENT = 32;
@@ -229,7 +202,9 @@ struct TilesQ80 {
     static void unpack(const uint8_t * block, Tile & tile, int b) {
         unpack_halves(block, tile.d[b]);
         for (int u = 0; u < 8; ++u) {
-            unpack_bytes(block + 32 + 64 * u, tile.values[0][8 * b + u], tile.values[1][8 * b + u]);
+            const Ints values = add_128(load_unaligned(block + 32 + 64 * u));
+            store(tile.values[0][8 * b + u], low_halves(values));
+            store(tile.values[1][8 * b + u], high_halves(values));
         }
     }
 };

@@ -23,7 +23,69 @@ inline Ints load(const void * p) {
     return {_mm256_load_si256(at), _mm256_load_si256(at + 1)};
 }
 
+inline Ints load_unaligned(const void * p) {
+    const auto at = static_cast<const __m256i *>(p);
+    return {_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)};
+}
+
+inline void store(void * p, const Ints & x) {
+    const auto at = static_cast<__m256i *>(p);
+    _mm256_store_si256(at, x.a);
+    _mm256_store_si256(at + 1, x.b);
+}
+
+// Of each byte, the bits of `mask`.
+inline Ints masked(const Ints & x, int mask) {
+    const __m256i bits = _mm256_set1_epi8(static_cast<char>(mask));
+    return {_mm256_and_si256(x.a, bits), _mm256_and_si256(x.b, bits)};
+}
+
+// Each byte's bits BY places further down or up; what crosses into another byte is for masked() to remove.
+template <int BY>
+Ints down(const Ints & x) {
+    return {_mm256_srli_epi16(x.a, BY), _mm256_srli_epi16(x.b, BY)};
+}
+template <int BY>
+Ints up(const Ints & x) {
+    return {_mm256_slli_epi16(x.a, BY), _mm256_slli_epi16(x.b, BY)};
+}
+
+inline Ints either(const Ints & x, const Ints & y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
+
+// 16 in each byte that has the bit set.
+inline Ints sixteen_where(const Ints & x, int bit) {
+    const __m256i mask    = _mm256_set1_epi8(static_cast<char>(1 << bit));
+    const __m256i sixteen = _mm256_set1_epi8(16);
+    return {_mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(x.a, mask), mask), sixteen),
+            _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(x.b, mask), mask), sixteen)};
+}
+
+// In each row's lane, bits FIRST to FIRST + 3 of its number become bit 4 of its four bytes.
+template <int FIRST>
+Ints four_fifth_bits(const Ints & x) {
+    const __m256i which = _mm256_set1_epi32(0x08040201 << FIRST % 8 / 4 * 4);
+    const __m256i byte = _mm256_add_epi8(_mm256_set_epi8(12, 12, 12, 12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0, 12, 12, 12,
+                                                         12, 8, 8, 8, 8, 4, 4, 4, 4, 0, 0, 0, 0),
+                                         _mm256_set1_epi8(FIRST / 8));
+    const __m256i sixteen = _mm256_set1_epi8(16);
+    const auto    spread  = [&](__m256i bits) {
+        const __m256i own = _mm256_and_si256(_mm256_shuffle_epi8(bits, byte), which);
+        return _mm256_and_si256(_mm256_cmpeq_epi8(own, which), sixteen);
+    };
+    return {spread(x.a), spread(x.b)};
+}
+
+inline Ints add_128(const Ints & x) {
+    const __m256i sign = _mm256_set1_epi8(static_cast<char>(128));
+    return {_mm256_xor_si256(x.a, sign), _mm256_xor_si256(x.b, sign)};
+}
+
 inline Floats load_floats(const float * p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+
+inline Floats load_half_floats(const void * p) {
+    const auto at = static_cast<const __m128i *>(p);
+    return {_mm256_cvtph_ps(_mm_loadu_si128(at)), _mm256_cvtph_ps(_mm_loadu_si128(at + 1))};
+}
 
 inline void store(float * p, const Floats & x) {
     _mm256_storeu_ps(p, x.a);
