@@ -108,6 +108,8 @@ inline Ints subtract(const Ints & x, const Ints & y) {
 inline void add_products(Ints & sums, const Ints & bytes, __m256i with) {
     sums.a = _mm256_add_epi16(sums.a, _mm256_maddubs_epi16(bytes.a, with));
     sums.b = _mm256_add_epi16(sums.b, _mm256_maddubs_epi16(bytes.b, with));
+    // Keeps the order of the sums. Compilers would make all products first, for which there are too few registers.
+    asm("" : "+x"(sums.a), "+x"(sums.b));
 }
 
 // Each row's two numbers of 16 bits times its two, added.
