@@ -148,7 +148,7 @@ def attend(
             bases.append(base)
         hidden = graph.input(n_kv, q.shape[1], type=GGMLType.F16)
         scale = 1 / math.sqrt(case.n_keys)
-        result = lib.ggml_flash_attn_ext(graph.ctx, query, *views, hidden, scale, case.bias, case.softcap)
+        result = lib.ggml_flash_attn_ext(graph.ctx, query, views[0], views[1], hidden, scale, case.bias, case.softcap)
         sink = graph.input(n_heads)
         if case.sinks:
             lib.ggml_flash_attn_ext_add_sinks(result, sink)
@@ -188,7 +188,7 @@ def expected(case: Case) -> npt.NDArray[np.float64]:
 
 
 def scattered(case: Case, n_kv: int) -> list[int]:
-    return np.random.default_rng(3).permutation(n_kv)[: case.n_cells].tolist()
+    return [int(cell) for cell in np.random.default_rng(3).permutation(n_kv)[: case.n_cells]]
 
 
 def error(case: Case) -> float:
