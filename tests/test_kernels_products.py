@@ -1,0 +1,87 @@
+"""Products of our kernels: as near to the true ones as upstream's, and the same bits whatever is computed beside."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import products
+import pytest
+from raw_graphs import Floats
+
+Results = Mapping[str, Floats]
+
+
+def _computed(path: Path, variables: dict[str, str]) -> Results:
+    env = {name: value for name, value in os.environ.items() if name != "PYGGML_KERNELS"} | variables
+    subprocess.run([sys.executable, products.__file__, str(path)], env=env, check=True)
+    with np.load(path) as results:
+        return dict(results)
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return _computed(tmp_path_factory.mktemp("products") / "ours.npz", {"PYGGML_KERNELS": "on"})
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return _computed(tmp_path_factory.mktemp("products") / "upstream.npz", {})
+
+
+def _true(type: str, n_in: int, n_out: int, kind: str) -> npt.NDArray[np.float64]:
+    weights = products.weights_of(type, n_out, n_in)[1].astype(np.float64)
+    true: npt.NDArray[np.float64] = products.activations(kind, products.N_ROWS, n_in).astype(np.float64) @ weights.T
+    return true
+
+
+def _error(result: Floats, true: npt.NDArray[np.float64]) -> float:
+    """Root mean square, as a part of the results' own."""
+    return float(np.sqrt(np.mean((result - true) ** 2) / np.mean(true**2)))
+
+
+@pytest.mark.parametrize("type", products.TYPES)
+@pytest.mark.parametrize("kind", products.KINDS)
+def test_error_is_not_larger_than_upstream_s(type: str, kind: str, ours: Results, upstream: Results) -> None:
+    for n_in, n_out in products.shapes(type):
+        true = _true(type, n_in, n_out, kind)
+        name = f"{type} {n_in}x{n_out} {kind} {products.N_ROWS} 2"
+        assert _error(ours[name], true) <= 1.15 * _error(upstream[name], true) + 1e-7, name
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="has no kernels of floats of its own")
+@pytest.mark.parametrize("type", ["F16", "BF16"])
+def test_floats_meet_activations_that_are_not_rounded(type: str, ours: Results, upstream: Results) -> None:
+    true = _true(type, 768, 64, "even")
+    name = f"{type} 768x64 even {products.N_ROWS} 2"
+    assert _error(ours[name], true) < 1e-6 < 1e-5 < _error(upstream[name], true)
+
+
+@pytest.mark.parametrize("type", products.TYPES)
+@pytest.mark.parametrize("kind", products.KINDS)
+def test_a_row_is_the_same_alone_and_in_batches(type: str, kind: str, ours: Results) -> None:
+    for n_in, n_out in products.shapes(type):
+        every = ours[f"{type} {n_in}x{n_out} {kind} {products.N_ROWS} 1"].view(np.uint32)
+        for n_rows in products.BATCHES:
+            for n_threads in products.THREADS:
+                name = f"{type} {n_in}x{n_out} {kind} {n_rows} {n_threads}"
+                result = ours[name].view(np.uint32)
+                np.testing.assert_array_equal(result, every[: len(result)], err_msg=name)
+
+
+@pytest.mark.parametrize("type", products.TYPES)
+def test_weights_are_repeated_over_the_other_dimensions(type: str, ours: Results, upstream: Results) -> None:
+    weights = products.weights_of(type, *products.REPEATED_WEIGHTS)[1].astype(np.float64)
+    weights = np.repeat(weights, 2, axis=1)
+    rows = products.activations("even", *products.REPEATED_ROWS).astype(np.float64)
+    true = np.einsum("abri,abni->abrn", rows, np.broadcast_to(weights, (3, *weights.shape[1:])))
+    for n_threads in products.THREADS:
+        name = f"{type} repeated {n_threads}"
+        assert _error(ours[name], true) <= 1.15 * _error(upstream[name], true) + 1e-7
+    np.testing.assert_array_equal(ours[f"{type} repeated 1"], ours[f"{type} repeated 2"])
