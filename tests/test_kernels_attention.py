@@ -18,8 +18,10 @@ import numpy.typing as npt
 import pytest
 from raw_graphs import graph_on, put
 
+import pyggml
 from pyggml import ffi, lib
 from pyggml.backend import Backend
+from pyggml.context import Context
 from pyggml.quant import GGMLType, dequantize, quantize
 
 Floats = npt.NDArray[np.float32]
@@ -219,6 +221,25 @@ def different_ways(case: Case) -> list[str]:
     return [name for name, values in ways.items() if values.tobytes() != alone.tobytes()]
 
 
+def logits_among_others(others: bool) -> Floats:
+    """The shipped model's, of a sequence that goes on in cells which another one has left, or that is alone."""
+    token_ids = [(7 * i * i + 3 * i) % 400 + 3 for i in range(40)]
+    rows = []
+    with pyggml.load() as llm, Context(llm.model, n_ctx=256, n_seq_max=2, n_threads=1, flash_attn="on") as context:
+        if others:
+            context.decode(token_ids, seq_id=1)
+        for i, token_id in enumerate(token_ids):
+            if others and i == 20:
+                context.seq_rm(1, 10)
+            context.decode([token_id], seq_id=0)
+            rows.append(context.logits().copy())
+    return np.concatenate(rows)
+
+
+def context_tells_positions() -> dict[str, bool]:
+    return {"same": logits_among_others(False).tobytes() == logits_among_others(True).tobytes()}
+
+
 def in_a_process(function: str, kernels: str) -> dict[str, object]:
     code = f"import json, test_kernels_attention as t; print(json.dumps(t.{function}()))"
     paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")]), *filter(None, sys.path)]
@@ -248,3 +269,8 @@ def test_every_way_gives_the_same_bits(name: str) -> None:
 def test_upstream_depends_on_places() -> None:
     """What the test above compares can differ: upstream's order is that of the cells."""
     assert results("differences", "off")["plain"]
+
+
+def test_contexts_tell_positions() -> None:
+    assert results("context_tells_positions", "on")["same"]
+    assert not results("context_tells_positions", "off")["same"]
