@@ -17,6 +17,11 @@
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #    include <immintrin.h>
 #    define PYG_FLOAT_PRODUCTS
+#    if defined(__GNUC__)
+#        define PYG_NOT_INLINED __attribute__((noinline))
+#    else
+#        define PYG_NOT_INLINED
+#    endif
 #endif
 
 namespace pyg::kernels {
@@ -156,9 +161,10 @@ float total(__m256 sums) {
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-// Computes a block of results, of rows with `n` values.
+// Computes a block of results, of rows with `n` values. Not inlined: among other code its sums would not all be kept in
+// registers.
 template <typename Weight, int n_rows, int n_columns>
-void compute_block(const Piece & piece, size_t stride, int64_t n, int64_t row, int64_t column) {
+PYG_NOT_INLINED void compute_block(const Piece & piece, size_t stride, int64_t n, int64_t row, int64_t column) {
     const typename Weight::Value * weights[n_rows];
     const float *                  columns[n_columns];
     __m256                         sums[n_rows][n_columns];
