@@ -7,6 +7,8 @@ namespace pyg::kernels {
 
 namespace {
 
+constexpr float SMALLEST = 1e-36F;  // below it, 127 / x would be infinite
+
 constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Eight maxima side by side, which compilers make one vector of.
@@ -52,7 +54,7 @@ void fill_column(const float * x, int64_t begin, int64_t end, int block, int seg
     for (int64_t i = begin; i < end; i += block) {
         const float largest = largest_magnitude(x + i, block);
         d[i / block]        = largest / 127;
-        round_block(x + i, block, largest > 0 ? 127 / largest : 0, q + i);
+        round_block(x + i, block, largest > SMALLEST ? 127 / largest : 0, q + i);
     }
     for (int64_t i = begin; i < end; i += segment) {
         int sum = 0;

@@ -13,8 +13,8 @@ namespace pyg::kernels {
 
 namespace {
 
-constexpr int COLUMNS_AT_ONCE = 64;  // as many as a first-level cache holds besides a tile
-constexpr int GROUPS_AT_ONCE  = 4;
+constexpr int COLUMNS_AT_ONCE = 64;  // not yet tuned
+constexpr int GROUPS_AT_ONCE  = 4;   // the same
 
 using MultiplyGroup = void (*)(const uint8_t * group, size_t block_bytes, int64_t k, const Column * columns,
                                int n_columns, float (*results)[GROUP_ROWS]);

@@ -27,8 +27,8 @@
 namespace pyg::kernels {
 namespace {
 
-constexpr int64_t kRows    = 24;  // of weights, in a piece of work; all blocks below divide it
-constexpr int64_t kColumns = 32;  // rows of activations, in a piece of work
+constexpr int64_t PIECE_ROWS    = 24;  // of weights, in a piece of work; all blocks below divide it
+constexpr int64_t PIECE_COLUMNS = 32;  // rows of activations, in a piece of work
 
 int64_t pieces(int64_t n, int64_t of) { return (n + of - 1) / of; }
 
@@ -38,8 +38,8 @@ struct Piece {
     const char * weights;  // the first row
     int64_t      n_rows;
     int64_t      n_columns;
-    const char * columns[kColumns];
-    float *      results[kColumns];  // of the first row
+    const char * columns[PIECE_COLUMNS];
+    float *      results[PIECE_COLUMNS];  // of the first row
 };
 
 // How a product divides into pieces. Those that share weights follow one another, so that the weights are in a cache.
@@ -49,21 +49,21 @@ class Pieces {
     Pieces(const ggml_tensor * op, const char * columns, const size_t * strides)
         : weights_(op->src[0]), op_(op), columns_(columns), strides_(strides), n_1_(op->ne[1]),
           repeats_2_(op->ne[2] / weights_->ne[2]), repeats_3_(op->ne[3] / weights_->ne[3]),
-          n_columns_(n_1_ * repeats_2_ * repeats_3_), of_rows_(pieces(weights_->ne[1], kRows)),
-          of_columns_(pieces(n_columns_, kColumns)) {}
+          n_columns_(n_1_ * repeats_2_ * repeats_3_), of_rows_(pieces(weights_->ne[1], PIECE_ROWS)),
+          of_columns_(pieces(n_columns_, PIECE_COLUMNS)) {}
 
     int64_t size() const { return weights_->ne[2] * weights_->ne[3] * of_rows_ * of_columns_; }
 
     void get(int64_t index, Piece & piece) const {
         const int64_t matrix = index / (of_rows_ * of_columns_);
-        const int64_t row    = index / of_columns_ % of_rows_ * kRows;
-        const int64_t column = index % of_columns_ * kColumns;
+        const int64_t row    = index / of_columns_ % of_rows_ * PIECE_ROWS;
+        const int64_t column = index % of_columns_ * PIECE_COLUMNS;
         const int64_t w2     = matrix % weights_->ne[2];
         const int64_t w3     = matrix / weights_->ne[2];
         const char *  first  = static_cast<const char *>(weights_->data);
         piece.weights        = first + row * weights_->nb[1] + w2 * weights_->nb[2] + w3 * weights_->nb[3];
-        piece.n_rows         = std::min(kRows, weights_->ne[1] - row);
-        piece.n_columns      = std::min(kColumns, n_columns_ - column);
+        piece.n_rows         = std::min(PIECE_ROWS, weights_->ne[1] - row);
+        piece.n_columns      = std::min(PIECE_COLUMNS, n_columns_ - column);
         for (int64_t c = 0; c < piece.n_columns; c++) {
             const int64_t i1  = (column + c) % n_1_;
             const int64_t i2  = (column + c) / n_1_ % repeats_2_ + w2 * repeats_2_;
@@ -112,7 +112,7 @@ const float * row_at(const ggml_tensor * columns, int64_t i) {
 
 #ifdef PYG_FLOAT_PRODUCTS
 
-constexpr int64_t kLanes = 8;  // in a vector
+constexpr int64_t LANES = 8;  // in a vector
 
 struct F32 {
     using Value = float;
@@ -175,8 +175,8 @@ PYG_NOT_INLINED void compute_block(const Piece & piece, size_t stride, int64_t n
             sums[r][c] = _mm256_setzero_ps();
         }
     }
-    const int64_t in_vectors = n - n % kLanes;
-    for (int64_t i = 0; i < in_vectors; i += kLanes) {
+    const int64_t in_vectors = n - n % LANES;
+    for (int64_t i = 0; i < in_vectors; i += LANES) {
         if constexpr (n_columns <= n_rows) {
             __m256 x[n_columns];
             for (int c = 0; c < n_columns; c++) {

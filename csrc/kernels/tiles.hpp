@@ -1,11 +1,15 @@
 // One struct per type of weights: how a group's block (layout.hpp) becomes a tile of plain integers.
 //
 // A tile holds 256 values of each of 16 rows, or fewer at the end of a row:
-//     values   [plane][k / 4][16 rows][4]  bytes without sign, small enough that maddubs' sums of several fit 16 bits;
-//                                    values of 8 bits are two planes of 4, the second worth 16 times as much
-//     scales   [segment][16 rows]     the integer factor of a segment of values, twice in 32 bits as maddubs' sums need
-//     it offsets  [segment / 2][16 rows] what each segment's values have too much, times its scale: two in 32 bits d, m
-//     [block][16 rows]      float factors of the sums, and of the offsets
+//
+// values [plane][k / 4][16 rows][4]: bytes without sign, so small that the sums of several of maddubs' products fit 16
+// bits. Values of 8 bits are two planes of 4, the second worth 16 times as much.
+//
+// scales [segment][16 rows]: the integer factor of a segment's values, twice in 32 bits, as the sums need it.
+//
+// offsets [segment / 2][16 rows]: what each segment's values have too much, times its scale; two in 32 bits.
+//
+// d, m [block][16 rows]: the float factors of the sums, and of the offsets.
 #pragma once
 
 #include "ggml.h"
