@@ -39,25 +39,40 @@ void for_each(ggml_type type, int64_t n_blocks, int64_t n_rows, Copy copy) {
 }  // namespace
 
 const Field * fields_of(ggml_type type) {
-    static constexpr Field Q4_0[] = {{1, 2}, {4, 4}, {}};
-    static constexpr Field Q5_0[] = {{1, 2}, {1, 4}, {4, 4}, {}};
-    static constexpr Field Q8_0[] = {{1, 2}, {8, 4}, {}};
-    static constexpr Field Q4_K[] = {{1, 2}, {1, 2}, {12, 1}, {32, 4}, {}};
-    static constexpr Field Q5_K[] = {{1, 2}, {1, 2}, {12, 1}, {8, 4}, {32, 4}, {}};
-    static constexpr Field Q6_K[] = {{32, 4}, {16, 4}, {16, 1}, {1, 2}, {}};
+    static constexpr Field Q4_0[]   = {{1, 2}, {4, 4}, {}};
+    static constexpr Field Q4_1[]   = {{1, 2}, {1, 2}, {4, 4}, {}};
+    static constexpr Field Q5_0[]   = {{1, 2}, {1, 4}, {4, 4}, {}};
+    static constexpr Field Q5_1[]   = {{1, 2}, {1, 2}, {1, 4}, {4, 4}, {}};
+    static constexpr Field Q8_0[]   = {{1, 2}, {8, 4}, {}};
+    static constexpr Field IQ4_NL[] = {{1, 2}, {4, 4}, {}};
+    static constexpr Field MXFP4[]  = {{1, 1}, {4, 4}, {}};
+    static constexpr Field Q4_K[]   = {{1, 2}, {1, 2}, {12, 1}, {32, 4}, {}};
+    static constexpr Field Q5_K[]   = {{1, 2}, {1, 2}, {12, 1}, {8, 4}, {32, 4}, {}};
+    static constexpr Field Q6_K[]   = {{32, 4}, {16, 4}, {16, 1}, {1, 2}, {}};
+    static constexpr Field IQ4_XS[] = {{1, 2}, {1, 2}, {4, 1}, {32, 4}, {}};
     switch (type) {
     case GGML_TYPE_Q4_0:
         return Q4_0;
+    case GGML_TYPE_Q4_1:
+        return Q4_1;
     case GGML_TYPE_Q5_0:
         return Q5_0;
+    case GGML_TYPE_Q5_1:
+        return Q5_1;
     case GGML_TYPE_Q8_0:
         return Q8_0;
+    case GGML_TYPE_IQ4_NL:
+        return IQ4_NL;
+    case GGML_TYPE_MXFP4:
+        return MXFP4;
     case GGML_TYPE_Q4_K:
         return Q4_K;
     case GGML_TYPE_Q5_K:
         return Q5_K;
     case GGML_TYPE_Q6_K:
         return Q6_K;
+    case GGML_TYPE_IQ4_XS:
+        return IQ4_XS;
     default:
         return nullptr;
     }

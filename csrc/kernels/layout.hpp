@@ -23,7 +23,8 @@ struct Field {
 // The fields of a type's block, ended by one of no units; null for types that are not laid out in tiles.
 const Field * fields_of(ggml_type type);
 
-// Lays out a whole matrix, or stack of matrices, of `n_rows` rows: `n_rows` is a multiple of 16.
+// Lays out a whole matrix, or a stack of matrices with a multiple of 16 rows each. Where the last group lacks rows,
+// it still takes the bytes of 16, and what the missing ones would be is left as it is.
 void lay_out(ggml_type type, int64_t n_blocks_per_row, int64_t n_rows, const void * rows, void * tiles);
 
 // The same back.

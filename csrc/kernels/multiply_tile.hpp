@@ -1,101 +1,165 @@
-// A tile of 16 rows of weights times up to four columns of activations.
+// A tile of 16 rows of weights times some columns of activations.
 #pragma once
 
 #include "columns.hpp"
 #include "tiles.hpp"
-#include "vector_avx2.hpp"
 
 #include <algorithm>
 
+// Loops whose arrays are to be registers have to be unrolled, which compilers would not always do by themselves.
+#if defined(__clang__)
+#    define PYG_UNROLL _Pragma("unroll")
+#else
+#    define PYG_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+// Functions whose arrays are to be registers: among other code some would not be.
+#if defined(__GNUC__)
+#    define PYG_ALONE __attribute__((noinline))
+#else
+#    define PYG_ALONE
+#endif
+
 namespace pyg::kernels {
 
-constexpr int TILE_COLUMNS = 4;
+template <class Type>
+using ColumnFor = Column<typename Type::Dots::Activation>;
 
-// Adds to `total` the integer sums of one segment, times its scale; `values` is its first step in a plane.
+// N columns from where a tile begins.
 template <class Type, int N>
-inline void add_segment(const uint8_t (*values)[GROUP_ROWS * 4], const Ints & scale, const int8_t * const * q,
-                        Ints * total) {
-    constexpr int N_STEPS = Type::SEGMENT / 4;
-    for (int first = 0; first < N_STEPS; first += Type::RUN) {
-        Ints sums[N];
+struct Columns {
+    const typename Type::Dots::Activation * q[N];
+    const float *                           d[N];
+    const uint32_t *                        starts[N];
+    const int16_t *                         sums[N];
+
+    Columns(const ColumnFor<Type> * columns, int64_t k) {
+        PYG_UNROLL
         for (int n = 0; n < N; ++n) {
-            sums[n] = zero();
+            q[n]      = columns[n].q + k;
+            d[n]      = columns[n].d + k / Type::BLOCK;
+            starts[n] = columns[n].starts + k / Type::SEGMENT;
+            sums[n]   = columns[n].sums + k / Type::SEGMENT;
         }
-        for (int step = first; step < first + Type::RUN; ++step) {
-            const Ints weights = load(values[step]);
+    }
+};
+
+// Steps that are added up before sums have to be widened.
+template <class Type>
+constexpr int run_of() {
+    constexpr int N_STEPS = Type::SEGMENT / Type::Dots::STEP;
+    if constexpr (Type::MINIMA) {
+        return std::min(N_STEPS, Type::Dots::steps_that_fit(Type::MOST));
+    } else {
+        static_assert(Type::Dots::segment_fits(Type::SEGMENT, Type::PLUS));
+        return N_STEPS;
+    }
+}
+
+// The sums of segment `s` as numbers of 32 bits, times its scale if it has one.
+template <class Type>
+inline Ints total_of(const Tile & tile, int s, const Ints & sums) {
+    if constexpr (Type::SEGMENT == Type::BLOCK) {
+        return Type::Dots::total(sums);
+    } else {
+        return Type::Dots::total(sums, load(tile.scales[s]));
+    }
+}
+
+// Adds to `total`, or makes it, the integer sums of segment `s` of a tile, times its scale.
+template <class Type, int N>
+inline void add_segment(const Tile & tile, int s, bool is_first, const Columns<Type, N> & columns, Ints * total) {
+    using Dots            = typename Type::Dots;
+    constexpr int N_STEPS = Type::SEGMENT / Dots::STEP;
+    constexpr int RUN     = run_of<Type>();
+    PYG_UNROLL
+    for (int first = 0; first < N_STEPS; first += RUN) {
+        Ints sums[N];
+        PYG_UNROLL
+        for (int n = 0; n < N; ++n) {
+            sums[n] = Type::PLUS != 0 ? broadcast(columns.starts[n] + s) : zero();
+        }
+        PYG_UNROLL
+        for (int step = first; step < first + RUN; ++step) {
+            Ints weights = load(tile.values[s * N_STEPS + step]);
+            keep(weights);
+            PYG_UNROLL
             for (int n = 0; n < N; ++n) {
-                add_products(sums[n], weights, broadcast(q[n] + 4 * step));
+                Dots::add(sums[n], weights, broadcast(columns.q[n] + (s * N_STEPS + step) * Dots::STEP));
             }
         }
+        PYG_UNROLL
         for (int n = 0; n < N; ++n) {
-            total[n] = add(total[n], products(sums[n], scale));
+            const Ints part = total_of<Type>(tile, s, sums[n]);
+            total[n]        = is_first && first == 0 ? part : add(total[n], part);
         }
     }
 }
 
-// What the values of a block have too much: the sum of its segments' offsets times the columns' sums.
+// The minima of a block times the columns' sums.
 template <class Type>
 inline Ints offset_of(const Tile & tile, const int16_t * sums) {
     if constexpr (Type::BLOCK == Type::SEGMENT) {
-        const __m256i offset = _mm256_set1_epi32(Type::PLUS * *sums);
-        return {offset, offset};
+        return everywhere(*sums);
     } else {
         Ints offset = zero();
         for (int p = 0; p < Type::BLOCK / Type::SEGMENT / 2; ++p) {
-            offset = add(offset, products(load(tile.offsets[p]), broadcast(sums + 2 * p)));
+            offset = add(offset, multiply_pairs(load(tile.offsets[p]), broadcast(sums + 2 * p)));
         }
         return offset;
     }
 }
 
-// Adds block `b` of a tile times N columns to `results`, [N][16 rows]. `k` is the tile's first value in its rows.
+// Adds block `b` of a tile times N columns to `results`, [N][16 rows].
 template <class Type, int N>
-inline void multiply_block(const Tile & tile, int b, int64_t k, const Column * columns, float (*results)[GROUP_ROWS]) {
-    const int64_t  first = k + b * Type::BLOCK;
-    const int8_t * q[N];
-    Ints           total[N];
-    for (int n = 0; n < N; ++n) {
-        q[n]     = columns[n].q + first;
-        total[n] = zero();
-    }
-    if constexpr (Type::BLOCK == Type::SEGMENT) {
-        for (int plane = 0; plane < Type::PLANES; ++plane) {
-            const __m256i worth = _mm256_set1_epi16(plane == 0 ? 1 : 16);
-            add_segment<Type, N>(tile.values[plane] + b * Type::BLOCK / 4, {worth, worth}, q, total);
-        }
-    } else {
-        for (int s = 0; s < Type::BLOCK / Type::SEGMENT; ++s) {
-            const int8_t * segment[N];
-            for (int n = 0; n < N; ++n) {
-                segment[n] = q[n] + s * Type::SEGMENT;
-            }
-            add_segment<Type, N>(tile.values[0] + s * Type::SEGMENT / 4, load(tile.scales[s]), segment, total);
-        }
+inline void multiply_block(const Tile & tile, int b, const Columns<Type, N> & columns, float (*results)[GROUP_ROWS]) {
+    constexpr int N_SEGMENTS = Type::BLOCK / Type::SEGMENT;
+    const int     first      = b * N_SEGMENTS;
+    Ints          total[N];
+    add_segment<Type, N>(tile, first, true, columns, total);
+    for (int s = first + 1; s < first + N_SEGMENTS; ++s) {
+        add_segment<Type, N>(tile, s, false, columns, total);
     }
     const Floats d = load_floats(tile.d[b]);
+    PYG_UNROLL
     for (int n = 0; n < N; ++n) {
-        const Ints offset = offset_of<Type>(tile, columns[n].sums + first / Type::SEGMENT);
-        Floats     sum;
+        Floats sum = multiply(d, to_floats(total[n]));
         if constexpr (Type::MINIMA) {
-            sum = multiply_subtract(d, to_floats(total[n]), multiply(load_floats(tile.m[b]), to_floats(offset)));
-        } else {
-            sum = multiply(d, to_floats(subtract(total[n], offset)));
+            const Ints offset = offset_of<Type>(tile, columns.sums[n] + first);
+            sum               = multiply_add(load_floats(tile.m[b]), to_floats(offset), sum);
         }
-        store(results[n], multiply_add(sum, columns[n].d[first / Type::BLOCK], load_floats(results[n])));
+        store(results[n], multiply_add(sum, everywhere(columns.d[n][b]), load_floats(results[n])));
     }
 }
 
+// Adds a tile times N columns, whose value `k` meets the tile's first.
 template <class Type, int N>
-void multiply_tile(const Tile & tile, int n_blocks, int64_t k, const Column * columns, float (*results)[GROUP_ROWS]) {
+PYG_ALONE void multiply_tile(const Tile & tile, int n_blocks, int64_t k, const ColumnFor<Type> * columns,
+                             float (*results)[GROUP_ROWS]) {
+    const Columns<Type, N> at(columns, k);
     for (int b = 0; b < n_blocks; ++b) {
-        multiply_block<Type, N>(tile, b, k, columns, results);
+        multiply_block<Type, N>(tile, b, at, results);
+    }
+}
+
+// The same for any number of columns: N at a time, and what is left.
+template <class Type, int N>
+void multiply_columns(const Tile & tile, int n_blocks, int64_t k, const ColumnFor<Type> * columns, int n_columns,
+                      float (*results)[GROUP_ROWS]) {
+    for (; n_columns >= N; n_columns -= N, columns += N, results += N) {
+        multiply_tile<Type, N>(tile, n_blocks, k, columns, results);
+    }
+    if constexpr (N > 1) {
+        if (n_columns > 0) {
+            multiply_columns<Type, N - 1>(tile, n_blocks, k, columns, n_columns, results);
+        }
     }
 }
 
 // Multiplies a whole group, `k` values of 16 rows, with columns: results[n][r] is row r times column n.
 template <class Type>
-void multiply_group(const uint8_t * group, size_t block_bytes, int64_t k, const Column * columns, int n_columns,
-                    float (*results)[GROUP_ROWS]) {
+void multiply_group(const uint8_t * group, size_t block_bytes, int64_t k, const ColumnFor<Type> * columns,
+                    int n_columns, float (*results)[GROUP_ROWS]) {
     Tile tile;
     std::memset(results, 0, n_columns * sizeof(*results));
     for (int64_t first = 0; first < k; first += TILE_K) {
@@ -104,21 +168,7 @@ void multiply_group(const uint8_t * group, size_t block_bytes, int64_t k, const 
             Type::unpack(group, tile, b);
             group += GROUP_ROWS * block_bytes;
         }
-        int n = 0;
-        for (; n + TILE_COLUMNS <= n_columns; n += TILE_COLUMNS) {
-            multiply_tile<Type, TILE_COLUMNS>(tile, n_blocks, first, columns + n, results + n);
-        }
-        switch (n_columns - n) {
-        case 3:
-            multiply_tile<Type, 3>(tile, n_blocks, first, columns + n, results + n);
-            break;
-        case 2:
-            multiply_tile<Type, 2>(tile, n_blocks, first, columns + n, results + n);
-            break;
-        case 1:
-            multiply_tile<Type, 1>(tile, n_blocks, first, columns + n, results + n);
-            break;
-        }
+        multiply_columns<Type, TILE_COLUMNS>(tile, n_blocks, first, columns, n_columns, results);
     }
 }
 

@@ -12,6 +12,12 @@ const char * name(ggml_backend_buffer_type_t) { return "CPU_PYGGML"; }
 
 int64_t blocks_per_row(const ggml_tensor * tensor) { return tensor->ne[0] / ggml_blck_size(tensor->type); }
 
+// Room for whole groups of rows.
+size_t alloc_size(ggml_backend_buffer_type_t, const ggml_tensor * tensor) {
+    const int64_t n_missing = (GROUP_ROWS - ggml_nrows(tensor) % GROUP_ROWS) % GROUP_ROWS;
+    return ggml_nbytes(tensor) + n_missing * ggml_row_size(tensor->type, tensor->ne[0]);
+}
+
 void set(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, size_t offset, size_t size) {
     GGML_ASSERT(offset == 0 && size == ggml_nbytes(tensor) && "weights in tiles are set whole");
     lay_out(tensor->type, blocks_per_row(tensor), ggml_nrows(tensor), data, tensor->data);
@@ -54,6 +60,7 @@ ggml_backend_buffer_type_t tiled_buffer_type(void * context) {
         made.device                   = ggml_backend_reg_dev_get(ggml_backend_cpu_reg(), 0);
         made.iface.get_name           = name;
         made.iface.alloc_buffer       = allocate;
+        made.iface.get_alloc_size     = alloc_size;
         made.iface.is_host            = nullptr;
         made.context                  = context;
         return made;

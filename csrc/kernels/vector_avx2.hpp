@@ -1,4 +1,7 @@
-// Vectors with a lane, or several, for each of a group's 16 rows: two registers each.
+// Vectors with a lane of 32 bits for each of a group's 16 rows: two registers each.
+//
+// Every instruction set has a header like this one (vector.hpp chooses), with the same functions, and with two ways of
+// adding up products: NarrowDots for weights of up to 6 bits, WideDots for those of 8.
 #pragma once
 
 #include <immintrin.h>
@@ -8,30 +11,66 @@
 
 namespace pyg::kernels {
 
-struct Ints {  // 16 x int32, or 32 x int16
+// Copied register by register: gcc would copy a struct in pieces of 16 bytes, which cannot be read back as 32 at once
+// without a long wait.
+struct Ints {
     __m256i a, b;
+
+    Ints() = default;
+    Ints(__m256i first, __m256i second) : a(first), b(second) {}
+    Ints(const Ints & other) : a(other.a), b(other.b) {}
+    Ints & operator=(const Ints & other) {
+        a = other.a;
+        b = other.b;
+        return *this;
+    }
 };
 
 struct Floats {
     __m256 a, b;
+
+    Floats() = default;
+    Floats(__m256 first, __m256 second) : a(first), b(second) {}
+    Floats(const Floats & other) : a(other.a), b(other.b) {}
+    Floats & operator=(const Floats & other) {
+        a = other.a;
+        b = other.b;
+        return *this;
+    }
 };
+
+constexpr int TILE_COLUMNS = 4;  // columns that are multiplied at once: as many as registers hold the sums of
 
 inline Ints zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 
-inline Ints load(const void * p) {
-    const auto at = static_cast<const __m256i *>(p);
-    return {_mm256_load_si256(at), _mm256_load_si256(at + 1)};
+inline Ints everywhere(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+
+// The same four bytes in every lane.
+inline Ints broadcast(const void * p) {
+    int32_t bytes;
+    std::memcpy(&bytes, p, sizeof(bytes));
+    return everywhere(bytes);
 }
 
-inline Ints load_unaligned(const void * p) {
+inline Ints load(const void * p) {
     const auto at = static_cast<const __m256i *>(p);
     return {_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)};
 }
 
 inline void store(void * p, const Ints & x) {
     const auto at = static_cast<__m256i *>(p);
-    _mm256_store_si256(at, x.a);
-    _mm256_store_si256(at + 1, x.b);
+    _mm256_storeu_si256(at, x.a);
+    _mm256_storeu_si256(at + 1, x.b);
+}
+
+// 16 bytes, with a sign or without, as 16 lanes.
+inline Ints load_signed_bytes(const void * p) {
+    const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i *>(p));
+    return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+}
+inline Ints load_bytes(const void * p) {
+    const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i *>(p));
+    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
 }
 
 // Of each byte, the bits of `mask`.
@@ -50,15 +89,17 @@ Ints up(const Ints & x) {
     return {_mm256_slli_epi16(x.a, BY), _mm256_slli_epi16(x.b, BY)};
 }
 
-inline Ints either(const Ints & x, const Ints & y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
-
-// 16 in each byte that has the bit set.
-inline Ints sixteen_where(const Ints & x, int bit) {
-    const __m256i mask    = _mm256_set1_epi8(static_cast<char>(1 << bit));
-    const __m256i sixteen = _mm256_set1_epi8(16);
-    return {_mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(x.a, mask), mask), sixteen),
-            _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(x.b, mask), mask), sixteen)};
+// Up by BY places, or down where BY is negative.
+template <int BY>
+Ints moved_up(const Ints & x) {
+    if constexpr (BY >= 0) {
+        return up<BY>(x);
+    } else {
+        return down<-BY>(x);
+    }
 }
+
+inline Ints either(const Ints & x, const Ints & y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
 
 // In each row's lane, bits FIRST to FIRST + 3 of its number become bit 4 of its four bytes.
 template <int FIRST>
@@ -75,9 +116,54 @@ Ints four_fifth_bits(const Ints & x) {
     return {spread(x.a), spread(x.b)};
 }
 
-inline Ints add_128(const Ints & x) {
-    const __m256i sign = _mm256_set1_epi8(static_cast<char>(128));
-    return {_mm256_xor_si256(x.a, sign), _mm256_xor_si256(x.b, sign)};
+// Each byte, less than 16, as a place in a table of bytes.
+inline Ints looked_up(const Ints & places, const int8_t (&table)[16]) {
+    const __m256i values = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i *>(table)));
+    return {_mm256_shuffle_epi8(values, places.a), _mm256_shuffle_epi8(values, places.b)};
+}
+
+// Of numbers of 32 bits.
+inline Ints add(const Ints & x, const Ints & y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+
+// Each lane's two numbers of 16 bits times its two, added.
+inline Ints multiply_pairs(const Ints & x, const Ints & y) {
+    return {_mm256_madd_epi16(x.a, y.a), _mm256_madd_epi16(x.b, y.b)};
+}
+
+// The low 16 bits of x, and those of y above them.
+inline Ints pairs(const Ints & x, const Ints & y) {
+    return {_mm256_blend_epi16(x.a, _mm256_slli_epi32(y.a, 16), 0xAA),
+            _mm256_blend_epi16(x.b, _mm256_slli_epi32(y.b, 16), 0xAA)};
+}
+
+inline Floats to_floats(const Ints & x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+
+// To the nearest, and to the even one of two.
+inline Ints rounded(const Floats & x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
+
+// The bits of floats without their sign.
+inline Ints magnitude_bits(const Floats & x) {
+    const __m256i mask = _mm256_set1_epi32(0x7FFFFFFF);
+    return {_mm256_and_si256(_mm256_castps_si256(x.a), mask), _mm256_and_si256(_mm256_castps_si256(x.b), mask)};
+}
+
+inline Ints larger(const Ints & x, const Ints & y) { return {_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)}; }
+
+inline int32_t largest(const Ints & x) {
+    const __m256i eight = _mm256_max_epi32(x.a, x.b);
+    __m128i       most  = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    most                = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4E));
+    most                = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0xB1));
+    return _mm_cvtsi128_si32(most);
+}
+
+// Of 16 bytes with sign: the sum of the first two of each four, and of the other two, in 16 bits each.
+inline uint32_t sums_of_pairs(const int8_t * q) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i *>(q));
+    __m128i       sums  = _mm_maddubs_epi16(_mm_set1_epi8(1), bytes);
+    sums                = _mm_add_epi16(sums, _mm_shuffle_epi32(sums, 0x4E));
+    sums                = _mm_add_epi16(sums, _mm_shuffle_epi32(sums, 0xB1));
+    return static_cast<uint32_t>(_mm_cvtsi128_si32(sums));
 }
 
 inline Floats load_floats(const float * p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
@@ -92,47 +178,101 @@ inline void store(float * p, const Floats & x) {
     _mm256_storeu_ps(p + 8, x.b);
 }
 
-// The same four bytes in every lane.
-inline __m256i broadcast(const void * p) {
-    int32_t bytes;
-    std::memcpy(&bytes, p, sizeof(bytes));
-    return _mm256_set1_epi32(bytes);
-}
-
-inline Ints add(const Ints & x, const Ints & y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
-inline Ints subtract(const Ints & x, const Ints & y) {
-    return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)};
-}
-
-// Adds to each row's two sums of 16 bits the products of its four bytes without sign with four that have one.
-inline void add_products(Ints & sums, const Ints & bytes, __m256i with) {
-    sums.a = _mm256_add_epi16(sums.a, _mm256_maddubs_epi16(bytes.a, with));
-    sums.b = _mm256_add_epi16(sums.b, _mm256_maddubs_epi16(bytes.b, with));
-    // Keeps the order of the sums. Compilers would make all products first, for which there are too few registers.
-    asm("" : "+x"(sums.a), "+x"(sums.b));
-}
-
-// Each row's two numbers of 16 bits times its two, added.
-inline Ints products(const Ints & x, const Ints & y) {
-    return {_mm256_madd_epi16(x.a, y.a), _mm256_madd_epi16(x.b, y.b)};
-}
-inline Ints products(const Ints & x, __m256i y) { return {_mm256_madd_epi16(x.a, y), _mm256_madd_epi16(x.b, y)}; }
-
-inline Floats to_floats(const Ints & x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
-
 inline Floats multiply(const Floats & x, const Floats & y) {
     return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)};
 }
 
-// x * y - z
-inline Floats multiply_subtract(const Floats & x, const Floats & y, const Floats & z) {
-    return {_mm256_fmsub_ps(x.a, y.a, z.a), _mm256_fmsub_ps(x.b, y.b, z.b)};
-}
+inline Floats everywhere(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 
 // x * y + z
-inline Floats multiply_add(const Floats & x, float y, const Floats & z) {
-    const __m256 factor = _mm256_set1_ps(y);
-    return {_mm256_fmadd_ps(x.a, factor, z.a), _mm256_fmadd_ps(x.b, factor, z.b)};
+inline Floats multiply_add(const Floats & x, const Floats & y, const Floats & z) {
+    return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
 }
+
+// Makes compilers have the numbers in registers at this point: they would else make all products of a segment before
+// they add them up, for which there are too few registers, or read weights again from memory for each column.
+inline void keep([[maybe_unused]] Ints & x) {
+#if defined(__GNUC__)
+    asm("" : "+x"(x.a), "+x"(x.b));
+#endif
+}
+
+// Products of weights without sign, of up to 6 bits, with activations of 8 bits. A row's sums are two numbers of 16
+// bits, which is enough for some steps only, or for a whole segment if what its weights have too much is taken off:
+// what runs over in between runs back.
+struct NarrowDots {
+    using Activation = int8_t;
+
+    static constexpr int STEP = 4;  // values of a row that a lane has
+
+    // Steps after which sums may no longer fit, of weights of at most `most`.
+    static constexpr int steps_that_fit(int most) { return 32767 / (2 * 127 * most); }
+
+    static constexpr bool segment_fits(int n_values, int plus) { return n_values / 2 * plus * 127 <= 32767; }
+
+    // What the sums of a segment begin with so that `plus` is taken off all its weights; `low` and `high` are the sums
+    // of its pairs of activations.
+    static uint32_t start(int low, int high, int plus) {
+        return static_cast<uint16_t>(-plus * low) | static_cast<uint32_t>(-plus * high) << 16;
+    }
+
+    static void store(Activation * q, const Ints & x) {
+        const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xD8);
+        const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(q), bytes);
+    }
+
+    static void add(Ints & sums, const Ints & weights, const Ints & activations) {
+        sums.a = _mm256_add_epi16(sums.a, _mm256_maddubs_epi16(weights.a, activations.a));
+        sums.b = _mm256_add_epi16(sums.b, _mm256_maddubs_epi16(weights.b, activations.b));
+        keep(sums);
+    }
+
+    // The scales of 16 rows as total() takes them, of numbers that fit 16 bits.
+    static Ints scales(const Ints & x) { return pairs(x, x); }
+
+    static Ints total(const Ints & sums) { return multiply_pairs(sums, everywhere(0x00010001)); }
+    static Ints total(const Ints & sums, const Ints & scales) { return multiply_pairs(sums, scales); }
+};
+
+// Products of weights of 8 bits. Sums of two of maddubs' products would not fit 16 bits, so all values have 16.
+struct WideDots {
+    using Activation = int16_t;
+
+    static constexpr int STEP = 2;
+    static constexpr int PLUS = 0;  // what store() adds to weights
+
+    static constexpr bool segment_fits(int, int) { return true; }
+
+    static void store(Activation * q, const Ints & x) {
+        const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xD8);
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(q), words);
+    }
+
+    // Writes the weights, with sign, of a unit of four of each row.
+    static void store(uint8_t (*steps)[64], const Ints & bytes) {
+        const __m256i first  = _mm256_set1_epi64x(0x0580048001800080);
+        const __m256i second = _mm256_set1_epi64x(0x0780068003800280);
+        const __m256i lanes  = _mm256_set_epi64x(0x0808080808080808, 0, 0x0808080808080808, 0);
+        const auto    widen  = [&](const __m256i & x, const __m256i & which) {
+            return _mm256_srai_epi16(_mm256_shuffle_epi8(x, _mm256_add_epi8(which, lanes)), 8);
+        };
+        kernels::store(steps[0], Ints{widen(bytes.a, first), widen(bytes.b, first)});
+        kernels::store(steps[1], Ints{widen(bytes.a, second), widen(bytes.b, second)});
+    }
+
+    static void add(Ints & sums, const Ints & weights, const Ints & activations) {
+        sums.a = _mm256_add_epi32(sums.a, _mm256_madd_epi16(weights.a, activations.a));
+        sums.b = _mm256_add_epi32(sums.b, _mm256_madd_epi16(weights.b, activations.b));
+        keep(sums);
+    }
+
+    static Ints scales(const Ints & x) { return x; }
+
+    static Ints total(const Ints & sums) { return sums; }
+    static Ints total(const Ints & sums, const Ints & scales) {
+        return {_mm256_mullo_epi32(sums.a, scales.a), _mm256_mullo_epi32(sums.b, scales.b)};
+    }
+};
 
 }  // namespace pyg::kernels
