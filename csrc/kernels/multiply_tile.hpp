@@ -22,27 +22,9 @@
 
 namespace pyg::kernels {
 
-template <class Type>
-using ColumnFor = Column<typename Type::Dots::Activation>;
-
-// N columns from where a tile begins.
+// N columns' parts that meet a tile.
 template <class Type, int N>
-struct Columns {
-    const typename Type::Dots::Activation * q[N];
-    const float *                           d[N];
-    const uint32_t *                        starts[N];
-    const int16_t *                         sums[N];
-
-    Columns(const ColumnFor<Type> * columns, int64_t k) {
-        PYG_UNROLL
-        for (int n = 0; n < N; ++n) {
-            q[n]      = columns[n].q + k;
-            d[n]      = columns[n].d + k / Type::BLOCK;
-            starts[n] = columns[n].starts + k / Type::SEGMENT;
-            sums[n]   = columns[n].sums + k / Type::SEGMENT;
-        }
-    }
-};
+using Columns = const ColumnTileFor<Type> * const (&)[N];
 
 // Steps that are added up before sums have to be widened.
 template <class Type>
@@ -68,7 +50,7 @@ inline Ints total_of(const Tile & tile, int s, const Ints & sums) {
 
 // Adds to `total`, or makes it, the integer sums of segment `s` of a tile, times its scale.
 template <class Type, int N>
-inline void add_segment(const Tile & tile, int s, bool is_first, const Columns<Type, N> & columns, Ints * total) {
+inline void add_segment(const Tile & tile, int s, bool is_first, Columns<Type, N> columns, Ints * total) {
     using Dots            = typename Type::Dots;
     constexpr int N_STEPS = Type::SEGMENT / Dots::STEP;
     constexpr int RUN     = run_of<Type>();
@@ -77,7 +59,7 @@ inline void add_segment(const Tile & tile, int s, bool is_first, const Columns<T
         Ints sums[N];
         PYG_UNROLL
         for (int n = 0; n < N; ++n) {
-            sums[n] = Type::PLUS != 0 ? broadcast(columns.starts[n] + s) : zero();
+            sums[n] = Type::PLUS != 0 ? broadcast(columns[n]->starts + s) : zero();
         }
         PYG_UNROLL
         for (int step = first; step < first + RUN; ++step) {
@@ -85,7 +67,7 @@ inline void add_segment(const Tile & tile, int s, bool is_first, const Columns<T
             keep(weights);
             PYG_UNROLL
             for (int n = 0; n < N; ++n) {
-                Dots::add(sums[n], weights, broadcast(columns.q[n] + (s * N_STEPS + step) * Dots::STEP));
+                Dots::add(sums[n], weights, broadcast(columns[n]->q + (s * N_STEPS + step) * Dots::STEP));
             }
         }
         PYG_UNROLL
@@ -110,9 +92,9 @@ inline Ints offset_of(const Tile & tile, const int16_t * sums) {
     }
 }
 
-// Adds block `b` of a tile times N columns to `results`, [N][16 rows].
+// Adds block `b` of a tile times N columns to `results`.
 template <class Type, int N>
-inline void multiply_block(const Tile & tile, int b, const Columns<Type, N> & columns, float (*results)[GROUP_ROWS]) {
+inline void multiply_block(const Tile & tile, int b, Columns<Type, N> columns, Floats * results) {
     constexpr int N_SEGMENTS = Type::BLOCK / Type::SEGMENT;
     const int     first      = b * N_SEGMENTS;
     Ints          total[N];
@@ -125,50 +107,61 @@ inline void multiply_block(const Tile & tile, int b, const Columns<Type, N> & co
     for (int n = 0; n < N; ++n) {
         Floats sum = multiply(d, to_floats(total[n]));
         if constexpr (Type::MINIMA) {
-            const Ints offset = offset_of<Type>(tile, columns.sums[n] + first);
+            const Ints offset = offset_of<Type>(tile, columns[n]->sums + first);
             sum               = multiply_add(load_floats(tile.m[b]), to_floats(offset), sum);
         }
-        store(results[n], multiply_add(sum, everywhere(columns.d[n][b]), load_floats(results[n])));
+        results[n] = multiply_add(sum, everywhere(columns[n]->d[b]), results[n]);
     }
 }
 
-// Adds a tile times N columns, whose value `k` meets the tile's first.
+// Adds a tile times N columns to `results`, [N][16 rows]; column n is number which[n] of `columns`.
 template <class Type, int N>
-PYG_ALONE void multiply_tile(const Tile & tile, int n_blocks, int64_t k, const ColumnFor<Type> * columns,
-                             float (*results)[GROUP_ROWS]) {
-    const Columns<Type, N> at(columns, k);
+PYG_ALONE void multiply_tile(const Tile & tile, int n_blocks, const ColumnTileFor<Type> * columns,
+                             const int32_t * which, float (*results)[GROUP_ROWS]) {
+    const ColumnTileFor<Type> * at[N];
+    Floats                      sums[N];
+    PYG_UNROLL
+    for (int n = 0; n < N; ++n) {
+        at[n]   = columns + which[n];
+        sums[n] = load_floats(results[n]);
+    }
     for (int b = 0; b < n_blocks; ++b) {
-        multiply_block<Type, N>(tile, b, at, results);
+        multiply_block<Type, N>(tile, b, at, sums);
+    }
+    PYG_UNROLL
+    for (int n = 0; n < N; ++n) {
+        store(results[n], sums[n]);
     }
 }
 
 // The same for any number of columns: N at a time, and what is left.
 template <class Type, int N>
-void multiply_columns(const Tile & tile, int n_blocks, int64_t k, const ColumnFor<Type> * columns, int n_columns,
-                      float (*results)[GROUP_ROWS]) {
-    for (; n_columns >= N; n_columns -= N, columns += N, results += N) {
-        multiply_tile<Type, N>(tile, n_blocks, k, columns, results);
+void multiply_columns(const Tile & tile, int n_blocks, const ColumnTileFor<Type> * columns, const int32_t * which,
+                      int n_columns, float (*results)[GROUP_ROWS]) {
+    for (; n_columns >= N; n_columns -= N, which += N, results += N) {
+        multiply_tile<Type, N>(tile, n_blocks, columns, which, results);
     }
     if constexpr (N > 1) {
         if (n_columns > 0) {
-            multiply_columns<Type, N - 1>(tile, n_blocks, k, columns, n_columns, results);
+            multiply_columns<Type, N - 1>(tile, n_blocks, columns, which, n_columns, results);
         }
     }
 }
 
-// Multiplies a whole group, `k` values of 16 rows, with columns: results[n][r] is row r times column n.
+// Multiplies a whole group, `k` values of 16 rows, with columns: results[n][r] is row r times column which[n], whose
+// tiles lie `stride` apart.
 template <class Type>
-void multiply_group(const uint8_t * group, size_t block_bytes, int64_t k, const ColumnFor<Type> * columns,
-                    int n_columns, float (*results)[GROUP_ROWS]) {
+void multiply_group(const uint8_t * group, size_t block_bytes, int64_t k, const ColumnTileFor<Type> * columns,
+                    int64_t stride, const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
     Tile tile;
     std::memset(results, 0, n_columns * sizeof(*results));
-    for (int64_t first = 0; first < k; first += TILE_K) {
+    for (int64_t first = 0; first < k; first += TILE_K, columns += stride) {
         const int n_blocks = static_cast<int>(std::min<int64_t>(TILE_K, k - first)) / Type::BLOCK;
         for (int b = 0; b < n_blocks; ++b) {
             Type::unpack(group, tile, b);
             group += GROUP_ROWS * block_bytes;
         }
-        multiply_columns<Type, TILE_COLUMNS>(tile, n_blocks, first, columns, n_columns, results);
+        multiply_columns<Type, TILE_COLUMNS>(tile, n_blocks, columns, which, n_columns, results);
     }
 }
 

@@ -41,28 +41,25 @@ class Product {
   public:
     // Workspace of size() bytes holds all that is made on the way.
     Product(const ggml_tensor * op, void * workspace)
-        : op_(op), weights_(op->src[0]), x_(op->src[1]), k_(x_->ne[0]), n_columns_(ggml_nrows(op)),
-          data_(static_cast<char *>(workspace)),
-          columns_(reinterpret_cast<ColumnFor<Type> *>(data_ + ggml_nrows(x_) * column_bytes<Activation>(k_))),
-          results_(reinterpret_cast<float **>(columns_ + n_columns_)),
-          first_(reinterpret_cast<int64_t *>(results_ + n_columns_)) {}
+        : op_(op), weights_(op->src[0]), x_(op->src[1]), k_(x_->ne[0]), n_rows_(ggml_nrows(x_)),
+          n_columns_(ggml_nrows(op)), rounded_(static_cast<ColumnTileFor<Type> *>(aligned(workspace))),
+          results_(reinterpret_cast<float **>(rounded_ + n_rows_ * n_tiles())),
+          first_(reinterpret_cast<int64_t *>(results_ + n_columns_)),
+          rows_(reinterpret_cast<int32_t *>(first_ + weights_->ne[2] + 1)) {}
 
     static size_t size(const ggml_tensor * op) {
         const Product of_nothing(op, nullptr);
-        return reinterpret_cast<size_t>(of_nothing.first_ + op->src[0]->ne[2] + 1);
+        return reinterpret_cast<size_t>(of_nothing.rows_ + of_nothing.n_columns_) + ALIGNMENT;
     }
 
-    // Cuts all rows' blocks, one after the other, into as many parts as there are threads.
+    // All rows' tiles, one row after the other, go to the threads in equal parts.
     void round_activations(const ggml_compute_params * params) const {
-        const int64_t n_blocks = k_ / Type::BLOCK;
-        const int64_t n        = n_blocks * ggml_nrows(x_);
-        const int64_t end      = n * (params->ith + 1) / params->nth;
-        for (int64_t i = n * params->ith / params->nth; i < end;) {
-            const int64_t row   = i / n_blocks;
-            const int64_t until = std::min(end, (row + 1) * n_blocks);
-            fill_column<Type>(activations(x_, row), (i - row * n_blocks) * Type::BLOCK,
-                              (until - row * n_blocks) * Type::BLOCK, rounded_row(row));
-            i = until;
+        const int64_t n   = n_rows_ * n_tiles();
+        const int64_t end = n * (params->ith + 1) / params->nth;
+        for (int64_t i = n * params->ith / params->nth; i < end; ++i) {
+            const int64_t row = i / n_tiles(), tile = i % n_tiles();
+            const int     n_values = static_cast<int>(std::min<int64_t>(TILE_K, k_ - tile * TILE_K));
+            fill_column<Type>(activations(x_, row) + tile * TILE_K, n_values, rounded_[tile * n_rows_ + row]);
         }
     }
 
@@ -92,14 +89,17 @@ class Product {
     }
 
   private:
-    using Activation = typename Type::Dots::Activation;
+    static constexpr uintptr_t ALIGNMENT = alignof(ColumnTileFor<Type>);
 
-    ColumnFor<Type> rounded_row(int64_t row) const {
-        return column_at<Activation>(data_ + row * column_bytes<Activation>(k_), k_);
+    static void * aligned(void * workspace) {
+        return reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(workspace) + ALIGNMENT - 1) / ALIGNMENT *
+                                        ALIGNMENT);
     }
 
+    int64_t n_tiles() const { return (k_ + TILE_K - 1) / TILE_K; }
+
     void set_column(int64_t column, int64_t row, int64_t result) const {
-        columns_[column] = rounded_row(row);
+        rows_[column]    = static_cast<int32_t>(row);
         results_[column] = reinterpret_cast<float *>(static_cast<char *>(op_->data) + result * op_->nb[1]);
     }
 
@@ -134,7 +134,8 @@ class Product {
         for (int64_t c = first_[matrix]; c < first_[matrix + 1]; c += COLUMNS_AT_ONCE) {
             const int n = static_cast<int>(std::min<int64_t>(COLUMNS_AT_ONCE, first_[matrix + 1] - c));
             for (int64_t g = begin; g < end; ++g) {
-                multiply_group<Type>(weights + g * group_bytes, block_bytes, k_, columns_ + c, n, results);
+                multiply_group<Type>(weights + g * group_bytes, block_bytes, k_, rounded_, n_rows_, rows_ + c, n,
+                                     results);
                 const int64_t n_rows = std::min<int64_t>(GROUP_ROWS, weights_->ne[1] - g * GROUP_ROWS);
                 for (int i = 0; i < n; ++i) {
                     std::memcpy(results_[c + i] + g * GROUP_ROWS, results[i], n_rows * sizeof(float));
@@ -144,11 +145,11 @@ class Product {
     }
 
     const ggml_tensor *const op_, *const weights_, *const x_;
-    const int64_t           k_, n_columns_;
-    char * const            data_;     // rounded rows, and then:
-    ColumnFor<Type> * const columns_;  // [column]
-    float ** const          results_;  // [column]   of its first row
-    int64_t * const         first_;    // [matrix]   its first column; and one after the last
+    const int64_t               k_, n_rows_, n_columns_;
+    ColumnTileFor<Type> * const rounded_;  // [tile][row of activations]
+    float ** const              results_;  // [column] of its first row
+    int64_t * const             first_;    // [matrix] its first column; and one after the last
+    int32_t * const             rows_;     // [column] its row of activations
 };
 
 template <class Type>

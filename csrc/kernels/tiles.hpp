@@ -34,6 +34,16 @@ inline void unpack_halves(const uint8_t * block, int byte, float * floats) {
     store(floats, load_half_floats(block + GROUP_ROWS * byte));
 }
 
+// Up by BY places, or down where BY is negative.
+template <int BY>
+Ints moved_up(const Ints & x) {
+    if constexpr (BY >= 0) {
+        return up<BY>(x);
+    } else {
+        return down<-BY>(x);
+    }
+}
+
 // What the 4 bits of IQ4_NL and IQ4_XS stand for.
 constexpr int8_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 

@@ -1,7 +1,19 @@
-// The vectors of the instruction set that this file is compiled for.
+// The vectors of the instruction set that this file is compiled for, and how products of bytes are added up with them.
 #pragma once
 
-#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#    define PYG_TILES
+#    include "vector_avx512.hpp"
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #    define PYG_TILES
 #    include "vector_avx2.hpp"
+#elif defined(__ARM_NEON) && defined(__ARM_FEATURE_DOTPROD)
+#    define PYG_TILES
+#    include "vector_neon.hpp"
+#endif
+
+#ifdef PYG_DOTS_OF_FOUR
+#    include "dots_of_four.hpp"
+#elif defined(PYG_TILES)
+#    include "dots_of_pairs.hpp"
 #endif

@@ -1,7 +1,7 @@
 // Vectors with a lane of 32 bits for each of a group's 16 rows: two registers each.
 //
-// Every instruction set has a header like this one (vector.hpp chooses), with the same functions, and with two ways of
-// adding up products: NarrowDots for weights of up to 6 bits, WideDots for those of 8.
+// Every instruction set has a header like this one (vector.hpp chooses), with the same functions. For products of bytes
+// it has what dots_of_four.hpp needs, where there are instructions for that, or what dots_of_pairs.hpp needs.
 #pragma once
 
 #include <immintrin.h>
@@ -89,16 +89,6 @@ Ints up(const Ints & x) {
     return {_mm256_slli_epi16(x.a, BY), _mm256_slli_epi16(x.b, BY)};
 }
 
-// Up by BY places, or down where BY is negative.
-template <int BY>
-Ints moved_up(const Ints & x) {
-    if constexpr (BY >= 0) {
-        return up<BY>(x);
-    } else {
-        return down<-BY>(x);
-    }
-}
-
 inline Ints either(const Ints & x, const Ints & y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
 
 // In each row's lane, bits FIRST to FIRST + 3 of its number become bit 4 of its four bytes.
@@ -124,6 +114,10 @@ inline Ints looked_up(const Ints & places, const int8_t (&table)[16]) {
 
 // Of numbers of 32 bits.
 inline Ints add(const Ints & x, const Ints & y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+
+inline Ints multiply(const Ints & x, const Ints & y) {
+    return {_mm256_mullo_epi32(x.a, y.a), _mm256_mullo_epi32(x.b, y.b)};
+}
 
 // Each lane's two numbers of 16 bits times its two, added.
 inline Ints multiply_pairs(const Ints & x, const Ints & y) {
@@ -197,82 +191,53 @@ inline void keep([[maybe_unused]] Ints & x) {
 #endif
 }
 
-// Products of weights without sign, of up to 6 bits, with activations of 8 bits. A row's sums are two numbers of 16
-// bits, which is enough for some steps only, or for a whole segment if what its weights have too much is taken off:
-// what runs over in between runs back.
-struct NarrowDots {
-    using Activation = int8_t;
+// Of 16 numbers that fit, in 8 or 16 bits each.
+inline void store_bytes(int8_t * q, const Ints & x) {
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xD8);
+    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i *>(q), bytes);
+}
 
-    static constexpr int STEP = 4;  // values of a row that a lane has
+#ifdef __AVXVNNI__
+#    define PYG_DOTS_OF_FOUR
 
-    // Steps after which sums may no longer fit, of weights of at most `most`.
-    static constexpr int steps_that_fit(int most) { return 32767 / (2 * 127 * most); }
+// The weights have no sign, so those that have one get 128 too much.
+constexpr int PLUS_OF_BYTES = 128;
 
-    static constexpr bool segment_fits(int n_values, int plus) { return n_values / 2 * plus * 127 <= 32767; }
+inline Ints plus_of_bytes(const Ints & x) {
+    const __m256i sign = _mm256_set1_epi8(-128);
+    return {_mm256_xor_si256(x.a, sign), _mm256_xor_si256(x.b, sign)};
+}
 
-    // What the sums of a segment begin with so that `plus` is taken off all its weights; `low` and `high` are the sums
-    // of its pairs of activations.
-    static uint32_t start(int low, int high, int plus) {
-        return static_cast<uint16_t>(-plus * low) | static_cast<uint32_t>(-plus * high) << 16;
-    }
+// Adds to each sum its lane's four weights, without sign, times its four activations.
+inline Ints add_products_of_four(const Ints & sums, const Ints & weights, const Ints & activations) {
+    return {_mm256_dpbusd_avx_epi32(sums.a, weights.a, activations.a),
+            _mm256_dpbusd_avx_epi32(sums.b, weights.b, activations.b)};
+}
+#else
+inline void store_words(int16_t * q, const Ints & x) {
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xD8);
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(q), words);
+}
 
-    static void store(Activation * q, const Ints & x) {
-        const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xD8);
-        const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(q), bytes);
-    }
+// Of numbers of 16 bits.
+inline Ints add_words(const Ints & x, const Ints & y) {
+    return {_mm256_add_epi16(x.a, y.a), _mm256_add_epi16(x.b, y.b)};
+}
 
-    static void add(Ints & sums, const Ints & weights, const Ints & activations) {
-        sums.a = _mm256_add_epi16(sums.a, _mm256_maddubs_epi16(weights.a, activations.a));
-        sums.b = _mm256_add_epi16(sums.b, _mm256_maddubs_epi16(weights.b, activations.b));
-        keep(sums);
-    }
+// Weights without sign times activations, each two added, in 16 bits.
+inline Ints products_of_two(const Ints & weights, const Ints & activations) {
+    return {_mm256_maddubs_epi16(weights.a, activations.a), _mm256_maddubs_epi16(weights.b, activations.b)};
+}
 
-    // The scales of 16 rows as total() takes them, of numbers that fit 16 bits.
-    static Ints scales(const Ints & x) { return pairs(x, x); }
-
-    static Ints total(const Ints & sums) { return multiply_pairs(sums, everywhere(0x00010001)); }
-    static Ints total(const Ints & sums, const Ints & scales) { return multiply_pairs(sums, scales); }
-};
-
-// Products of weights of 8 bits. Sums of two of maddubs' products would not fit 16 bits, so all values have 16.
-struct WideDots {
-    using Activation = int16_t;
-
-    static constexpr int STEP = 2;
-    static constexpr int PLUS = 0;  // what store() adds to weights
-
-    static constexpr bool segment_fits(int, int) { return true; }
-
-    static void store(Activation * q, const Ints & x) {
-        const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xD8);
-        _mm256_storeu_si256(reinterpret_cast<__m256i *>(q), words);
-    }
-
-    // Writes the weights, with sign, of a unit of four of each row.
-    static void store(uint8_t (*steps)[64], const Ints & bytes) {
-        const __m256i first  = _mm256_set1_epi64x(0x0580048001800080);
-        const __m256i second = _mm256_set1_epi64x(0x0780068003800280);
-        const __m256i lanes  = _mm256_set_epi64x(0x0808080808080808, 0, 0x0808080808080808, 0);
-        const auto    widen  = [&](const __m256i & x, const __m256i & which) {
-            return _mm256_srai_epi16(_mm256_shuffle_epi8(x, _mm256_add_epi8(which, lanes)), 8);
-        };
-        kernels::store(steps[0], Ints{widen(bytes.a, first), widen(bytes.b, first)});
-        kernels::store(steps[1], Ints{widen(bytes.a, second), widen(bytes.b, second)});
-    }
-
-    static void add(Ints & sums, const Ints & weights, const Ints & activations) {
-        sums.a = _mm256_add_epi32(sums.a, _mm256_madd_epi16(weights.a, activations.a));
-        sums.b = _mm256_add_epi32(sums.b, _mm256_madd_epi16(weights.b, activations.b));
-        keep(sums);
-    }
-
-    static Ints scales(const Ints & x) { return x; }
-
-    static Ints total(const Ints & sums) { return sums; }
-    static Ints total(const Ints & sums, const Ints & scales) {
-        return {_mm256_mullo_epi32(sums.a, scales.a), _mm256_mullo_epi32(sums.b, scales.b)};
-    }
-};
+// Each lane's first two bytes, or its other two, with their signs as numbers of 16 bits.
+template <int HALF>
+Ints words_of_bytes(const Ints & x) {
+    const __m256i place = HALF == 0 ? _mm256_set1_epi64x(0x0580048001800080) : _mm256_set1_epi64x(0x0780068003800280);
+    const __m256i lanes = _mm256_set_epi64x(0x0808080808080808, 0, 0x0808080808080808, 0);
+    const __m256i high  = _mm256_add_epi8(place, lanes);
+    return {_mm256_srai_epi16(_mm256_shuffle_epi8(x.a, high), 8), _mm256_srai_epi16(_mm256_shuffle_epi8(x.b, high), 8)};
+}
+#endif
 
 }  // namespace pyg::kernels

@@ -1,0 +1,141 @@
+// The vectors of AVX-512 (see vector_avx2.hpp): one register each.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace pyg::kernels {
+
+using Ints   = __m512i;
+using Floats = __m512;
+
+constexpr int TILE_COLUMNS = 8;
+
+inline Ints zero() { return _mm512_setzero_si512(); }
+
+inline Ints everywhere(int32_t x) { return _mm512_set1_epi32(x); }
+
+inline Ints broadcast(const void * p) {
+    int32_t bytes;
+    std::memcpy(&bytes, p, sizeof(bytes));
+    return everywhere(bytes);
+}
+
+inline Ints load(const void * p) { return _mm512_loadu_si512(p); }
+
+inline void store(void * p, Ints x) { _mm512_storeu_si512(p, x); }
+
+inline Ints load_signed_bytes(const void * p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i *>(p)));
+}
+inline Ints load_bytes(const void * p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i *>(p)));
+}
+
+inline Ints masked(Ints x, int mask) { return _mm512_and_si512(x, _mm512_set1_epi8(static_cast<char>(mask))); }
+
+template <int BY>
+Ints down(Ints x) {
+    return _mm512_srli_epi16(x, BY);
+}
+template <int BY>
+Ints up(Ints x) {
+    return _mm512_slli_epi16(x, BY);
+}
+
+inline Ints either(Ints x, Ints y) { return _mm512_or_si512(x, y); }
+
+template <int FIRST>
+Ints four_fifth_bits(Ints x) {
+    const Ints which = _mm512_set1_epi32(0x08040201 << FIRST % 8 / 4 * 4);
+    const Ints byte =
+        _mm512_add_epi8(_mm512_set4_epi32(0x0C0C0C0C, 0x08080808, 0x04040404, 0), _mm512_set1_epi8(FIRST / 8));
+    return _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(_mm512_shuffle_epi8(x, byte), which), _mm512_set1_epi8(16));
+}
+
+inline Ints looked_up(Ints places, const int8_t (&table)[16]) {
+    const __m128i values = _mm_loadu_si128(reinterpret_cast<const __m128i *>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), places);
+}
+
+inline Ints add(Ints x, Ints y) { return _mm512_add_epi32(x, y); }
+
+inline Ints multiply(Ints x, Ints y) { return _mm512_mullo_epi32(x, y); }
+
+inline Ints multiply_pairs(Ints x, Ints y) { return _mm512_madd_epi16(x, y); }
+
+inline Ints pairs(Ints x, Ints y) { return _mm512_mask_blend_epi16(0xAAAAAAAA, x, _mm512_slli_epi32(y, 16)); }
+
+inline Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
+
+inline Ints rounded(Floats x) { return _mm512_cvtps_epi32(x); }
+
+inline Ints magnitude_bits(Floats x) { return _mm512_and_si512(_mm512_castps_si512(x), everywhere(0x7FFFFFFF)); }
+
+inline Ints larger(Ints x, Ints y) { return _mm512_max_epi32(x, y); }
+
+inline int32_t largest(Ints x) { return _mm512_reduce_max_epi32(x); }
+
+inline uint32_t sums_of_pairs(const int8_t * q) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i *>(q));
+    __m128i       sums  = _mm_maddubs_epi16(_mm_set1_epi8(1), bytes);
+    sums                = _mm_add_epi16(sums, _mm_shuffle_epi32(sums, 0x4E));
+    sums                = _mm_add_epi16(sums, _mm_shuffle_epi32(sums, 0xB1));
+    return static_cast<uint32_t>(_mm_cvtsi128_si32(sums));
+}
+
+inline Floats load_floats(const float * p) { return _mm512_loadu_ps(p); }
+
+inline Floats load_half_floats(const void * p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i *>(p)));
+}
+
+inline void store(float * p, Floats x) { _mm512_storeu_ps(p, x); }
+
+inline Floats multiply(Floats x, Floats y) { return _mm512_mul_ps(x, y); }
+
+inline Floats everywhere(float x) { return _mm512_set1_ps(x); }
+
+inline Floats multiply_add(Floats x, Floats y, Floats z) { return _mm512_fmadd_ps(x, y, z); }
+
+inline void keep([[maybe_unused]] Ints & x) {
+#if defined(__GNUC__)
+    asm("" : "+v"(x));
+#endif
+}
+
+inline void store_bytes(int8_t * q, Ints x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i *>(q), _mm512_cvtsepi32_epi8(x));
+}
+
+#ifdef __AVX512VNNI__
+#    define PYG_DOTS_OF_FOUR
+
+// The weights have no sign, so those that have one get 128 too much.
+constexpr int PLUS_OF_BYTES = 128;
+
+inline Ints plus_of_bytes(Ints x) { return _mm512_xor_si512(x, _mm512_set1_epi8(-128)); }
+
+inline Ints add_products_of_four(Ints sums, Ints weights, Ints activations) {
+    return _mm512_dpbusd_epi32(sums, weights, activations);
+}
+#else
+inline void store_words(int16_t * q, Ints x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(q), _mm512_cvtsepi32_epi16(x));
+}
+
+inline Ints add_words(Ints x, Ints y) { return _mm512_add_epi16(x, y); }
+
+inline Ints products_of_two(Ints weights, Ints activations) { return _mm512_maddubs_epi16(weights, activations); }
+
+template <int HALF>
+Ints words_of_bytes(Ints x) {
+    const Ints high = HALF == 0 ? _mm512_set4_epi32(0x0D800C80, 0x09800880, 0x05800480, 0x01800080)
+                                : _mm512_set4_epi32(0x0F800E80, 0x0B800A80, 0x07800680, 0x03800280);
+    return _mm512_srai_epi16(_mm512_shuffle_epi8(x, high), 8);
+}
+#endif
+
+}  // namespace pyg::kernels
