@@ -6,6 +6,7 @@
 
 namespace pyg::kernels {
 
+// Multiplies columns whose number is a multiple of TILE_COLUMNS, by tiles.
 template <class Type>
 void multiply_many(const uint8_t * group, size_t block_bytes, int64_t k, const ColumnTileFor<Type> * columns,
                    int64_t stride, const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
@@ -17,16 +18,31 @@ void multiply_many(const uint8_t * group, size_t block_bytes, int64_t k, const C
             unpack_block<Type>(group, tile, b);
             group += GROUP_ROWS * block_bytes;
         }
-        multiply_columns<Type, TILE_COLUMNS>(tile, n_blocks, columns, which, n_columns, results);
+        for (int n = 0; n < n_columns; n += TILE_COLUMNS) {
+            multiply_tile<Type, TILE_COLUMNS>(tile, n_blocks, columns, which + n, results + n);
+        }
     }
+}
+
+// A type whose parts have many segments would need more registers than there are for FEW_COLUMNS.
+template <class Type>
+constexpr int few_columns() {
+    return segments_of_block<Type>() / Type::PARTS > 2 ? FEW_COLUMNS / 2 : FEW_COLUMNS;
 }
 
 // results[n][r] is row r times column which[n]. The columns' tiles lie `stride` apart.
 template <class Type>
 void multiply_group(const uint8_t * group, size_t block_bytes, int64_t k, const ColumnTileFor<Type> * columns,
                     int64_t stride, const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
-    const auto multiply = n_columns <= FEW_COLUMNS ? multiply_few<Type, FEW_COLUMNS> : multiply_many<Type>;
-    multiply(group, block_bytes, k, columns, stride, which, n_columns, results);
+    const int n_many = n_columns < MANY_COLUMNS ? 0 : n_columns / TILE_COLUMNS * TILE_COLUMNS;
+    if (n_many > 0) {
+        multiply_many<Type>(group, block_bytes, k, columns, stride, which, n_many, results);
+    }
+    constexpr int FEW = few_columns<Type>();
+    for (int n = n_many; n < n_columns; n += FEW) {
+        multiply_few<Type, FEW>(group, block_bytes, k, columns, stride, which + n, std::min(FEW, n_columns - n),
+                                results + n);
+    }
 }
 
 }  // namespace pyg::kernels

@@ -64,18 +64,4 @@ PYG_ALONE void multiply_tile(const Tile & tile, int n_blocks, const ColumnTileFo
     unrolled<N>([&](auto n) PYG_INLINE { store(results[n], sums[n]); });
 }
 
-// The same for any number of columns: N at a time, and what is left.
-template <class Type, int N>
-void multiply_columns(const Tile & tile, int n_blocks, const ColumnTileFor<Type> * columns, const int32_t * which,
-                      int n_columns, float (*results)[GROUP_ROWS]) {
-    for (; n_columns >= N; n_columns -= N, which += N, results += N) {
-        multiply_tile<Type, N>(tile, n_blocks, columns, which, results);
-    }
-    if constexpr (N > 1) {
-        if (n_columns > 0) {
-            multiply_columns<Type, N - 1>(tile, n_blocks, columns, which, n_columns, results);
-        }
-    }
-}
-
 }  // namespace pyg::kernels

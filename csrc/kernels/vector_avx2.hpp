@@ -39,11 +39,15 @@ struct Floats {
     }
 };
 
-constexpr int TILE_COLUMNS = 4;  // columns that are multiplied at once: as many as registers hold the sums of
+// Columns that meet a tile at once, or weights as they are unpacked: as many as registers hold the sums of. Tiles pay
+// from MANY_COLUMNS on.
+constexpr int TILE_COLUMNS = 4;
 #ifndef FEW
-#    define FEW 4
+#define FEW 4
+#define MANY 8
 #endif
-constexpr int FEW_COLUMNS = FEW;
+constexpr int FEW_COLUMNS  = FEW;
+constexpr int MANY_COLUMNS = MANY;
 
 inline Ints zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 

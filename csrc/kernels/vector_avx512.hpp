@@ -12,10 +12,8 @@ using Ints   = __m512i;
 using Floats = __m512;
 
 constexpr int TILE_COLUMNS = 8;
-#ifndef FEW
-#    define FEW 8
-#endif
-constexpr int FEW_COLUMNS = FEW;
+constexpr int FEW_COLUMNS  = 8;
+constexpr int MANY_COLUMNS = 24;
 
 inline Ints zero() { return _mm512_setzero_si512(); }
 
