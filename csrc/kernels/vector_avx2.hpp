@@ -42,12 +42,8 @@ struct Floats {
 // Columns that meet a tile at once, or weights as they are unpacked: as many as registers hold the sums of. Tiles pay
 // from MANY_COLUMNS on.
 constexpr int TILE_COLUMNS = 4;
-#ifndef FEW
-#define FEW 4
-#define MANY 8
-#endif
-constexpr int FEW_COLUMNS  = FEW;
-constexpr int MANY_COLUMNS = MANY;
+constexpr int FEW_COLUMNS  = 4;
+constexpr int MANY_COLUMNS = 8;
 
 inline Ints zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 

@@ -1,0 +1,195 @@
+// Products of weights in tiles: each type, alone and beside other columns, with the vectors that this file is compiled
+// for; and the same bits on every instruction set.
+#include "../kernels/multiply_group.hpp"
+#include "../kernels/types_of_blocks.hpp"
+#include "../kernels/types_of_superblocks.hpp"
+
+#include <cmath>
+#include <cstdio>
+#include <random>
+#include <vector>
+
+namespace {
+
+using namespace pyg::kernels;
+
+constexpr int N_COLUMNS = 27;
+
+int n_failed = 0;
+
+void check(bool good, const char * type, const char * what) {
+    if (!good) {
+        std::printf("%s: %s\n", type, what);
+        ++n_failed;
+    }
+}
+
+// 16 rows, as in a file, of blocks of arbitrary bytes.
+struct Rows {
+    ggml_type            type;
+    int64_t              k;
+    std::vector<uint8_t> bytes, tiles;
+
+    Rows(ggml_type type, int64_t k, std::mt19937 & random, bool with_plain_factors) : type(type), k(k) {
+        bytes.resize(GROUP_ROWS * ggml_row_size(type, k));
+        for (uint8_t & byte : bytes) {
+            byte = static_cast<uint8_t>(random());
+        }
+        if (with_plain_factors) {
+            make_factors_plain();
+        }
+        tiles.resize(bytes.size());
+        lay_out(type, k / ggml_blck_size(type), GROUP_ROWS, bytes.data(), tiles.data());
+    }
+
+    // Row `r` as floats.
+    std::vector<float> floats(int r) const {
+        std::vector<float> values(k);
+        ggml_get_type_traits(type)->to_float(bytes.data() + r * ggml_row_size(type, k), values.data(), k);
+        return values;
+    }
+
+  private:
+    // No factor is infinite, or no number.
+    void make_factors_plain() {
+        const size_t block = ggml_type_size(type);
+        for (size_t first = 0; first < bytes.size(); first += block) {
+            if (type == GGML_TYPE_MXFP4) {
+                bytes[first] = static_cast<uint8_t>(100 + bytes[first] % 32);
+                continue;
+            }
+            const size_t d = first + (type == GGML_TYPE_Q6_K ? 208 : 0);
+            bytes[d + 1] &= 0xBB;
+            if (type == GGML_TYPE_Q4_K || type == GGML_TYPE_Q5_K || type == GGML_TYPE_Q4_1 || type == GGML_TYPE_Q5_1) {
+                bytes[d + 3] &= 0xBB;
+            }
+        }
+    }
+};
+
+// Columns of activations, as floats and rounded.
+template <class Type>
+struct Activations {
+    int64_t                          k;
+    int64_t                          n_tiles;
+    std::vector<float>               values;   // [column][k]
+    std::vector<ColumnTileFor<Type>> rounded;  // [tile][column]
+
+    Activations(int64_t k, std::mt19937 & random)
+        : k(k), n_tiles((k + TILE_K - 1) / TILE_K), values(N_COLUMNS * k), rounded(N_COLUMNS * n_tiles) {
+        for (float & value : values) {
+            value = static_cast<float>(static_cast<int>(random() % 4001) - 2000) / 512;
+            value *= random() % 64 == 0 ? 50.0F : 1.0F;
+        }
+        for (int64_t n = 0; n < N_COLUMNS; ++n) {
+            for (int64_t t = 0; t < n_tiles; ++t) {
+                fill_column<Type>(values.data() + n * k + t * TILE_K,
+                                  static_cast<int>(std::min<int64_t>(TILE_K, k - t * TILE_K)),
+                                  rounded[t * N_COLUMNS + n]);
+            }
+        }
+    }
+
+    // What value `i` of column `n` was rounded to.
+    double value(int n, int64_t i) const {
+        const ColumnTileFor<Type> & tile = rounded[i / TILE_K * N_COLUMNS + n];
+        return static_cast<double>(tile.q[i % TILE_K]) * tile.d[i % TILE_K / Type::BLOCK];
+    }
+};
+
+struct Results {
+    alignas(64) float values[N_COLUMNS][GROUP_ROWS];
+};
+
+template <class Type>
+Results multiply(const Rows & rows, const Activations<Type> & x, int first, int n) {
+    int32_t which[N_COLUMNS];
+    for (int i = 0; i < n; ++i) {
+        which[i] = first + i;
+    }
+    Results results;
+    multiply_group<Type>(rows.tiles.data(), ggml_type_size(rows.type), rows.k, x.rounded.data(), N_COLUMNS, which, n,
+                         results.values);
+    return results;
+}
+
+// A column's results are the same bits whatever columns are computed beside it.
+template <class Type>
+void test_columns(const char * name, const Rows & rows, const Activations<Type> & x) {
+    for (int n = 1; n <= N_COLUMNS; ++n) {
+        const int     first   = (N_COLUMNS - n) / 2;
+        const Results several = multiply(rows, x, first, n);
+        for (int i = 0; i < n; ++i) {
+            const Results alone = multiply(rows, x, first + i, 1);
+            check(std::memcmp(several.values[i], alone.values[0], sizeof(alone.values[0])) == 0, name,
+                  "a column differs beside others");
+        }
+    }
+}
+
+// Results are those of upstream's floats, but for the rounding of sums.
+template <class Type>
+void test_values(const char * name, const Rows & rows, const Activations<Type> & x) {
+    const Results results = multiply(rows, x, 0, N_COLUMNS);
+    for (int r = 0; r < GROUP_ROWS; ++r) {
+        const std::vector<float> weights = rows.floats(r);
+        for (int n = 0; n < N_COLUMNS; ++n) {
+            double sum = 0, magnitude = 0;
+            for (int64_t i = 0; i < rows.k; ++i) {
+                sum += weights[i] * x.value(n, i);
+                magnitude += std::abs(weights[i] * x.value(n, i));
+            }
+            check(std::abs(results.values[n][r] - sum) <= 4e-6 * magnitude, name, "a result is wrong");
+        }
+    }
+}
+
+// Of the results' bits; all that are no number are alike.
+uint32_t hash(const Results & results) {
+    uint32_t hash = 2166136261u;
+    for (const auto & column : results.values) {
+        for (const float value : column) {
+            uint32_t bits;
+            std::memcpy(&bits, &value, sizeof(bits));
+            hash = (hash ^ (std::isnan(value) ? 0x7FC00000u : bits)) * 16777619u;
+        }
+    }
+    return hash;
+}
+
+template <class Type>
+void test_type(ggml_type type, uint32_t expected) {
+    const char * const name = ggml_type_name(type);
+    std::mt19937       random(static_cast<uint32_t>(type));
+    uint32_t           hashes = 0;
+    for (const int64_t k : {256, 1024, Type::BLOCK == 32 ? 32 : 512, Type::BLOCK == 32 ? 608 : 768}) {
+        const Rows              plain(type, k, random, true), arbitrary(type, k, random, false);
+        const Activations<Type> x(k, random);
+        test_columns(name, plain, x);
+        test_columns(name, arbitrary, x);
+        test_values(name, plain, x);
+        hashes = hashes * 31 + hash(multiply(plain, x, 0, N_COLUMNS));
+        hashes = hashes * 31 + hash(multiply(arbitrary, x, 0, N_COLUMNS));
+    }
+    if (hashes != expected) {
+        std::printf("%s: other bits than on other instruction sets: 0x%08X\n", name, hashes);
+        ++n_failed;
+    }
+}
+
+}  // namespace
+
+int main() {
+    test_type<TilesQ40>(GGML_TYPE_Q4_0, 0x8BF057B1);
+    test_type<TilesQ41>(GGML_TYPE_Q4_1, 0x45449117);
+    test_type<TilesQ50>(GGML_TYPE_Q5_0, 0x108D1B00);
+    test_type<TilesQ51>(GGML_TYPE_Q5_1, 0xCEB87A3A);
+    test_type<TilesQ80>(GGML_TYPE_Q8_0, 0x922F9C4D);
+    test_type<TilesIQ4NL>(GGML_TYPE_IQ4_NL, 0x2A1034FD);
+    test_type<TilesMXFP4>(GGML_TYPE_MXFP4, 0x5AFED843);
+    test_type<TilesQ4K>(GGML_TYPE_Q4_K, 0xD47FAC12);
+    test_type<TilesQ5K>(GGML_TYPE_Q5_K, 0x001EF6E5);
+    test_type<TilesQ6K>(GGML_TYPE_Q6_K, 0x90A2FBD6);
+    test_type<TilesIQ4XS>(GGML_TYPE_IQ4_XS, 0x2389105D);
+    return n_failed == 0 ? 0 : 1;
+}
