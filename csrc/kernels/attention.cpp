@@ -13,12 +13,12 @@
 namespace pyg::kernels {
 namespace {
 
-// A piece of work: some queries of rows that share their cells, for all chunks or for one.
+// A piece of work: some heads of rows that share their cells, for all chunks or for one.
 struct Item {
     const Rows * rows;
-    int64_t      first_head, n_heads;
+    int64_t      set, end_set;  // of heads
     int64_t      chunk, end_chunk;
-    int64_t      part;  // where the results of its first chunk's first query are, if it is not all
+    int64_t      part;  // where the results of its first chunk are, if it is not all
 };
 
 class Attention {
@@ -61,14 +61,13 @@ class Attention {
         if (params_->ith == 0) {
             ggml_threadpool_chunk_set(params_->threadpool, params_->nth);
         }
-        n_rows_               = n;
-        const int64_t low     = n * params_->ith / params_->nth;
-        const int64_t high    = n * (params_->ith + 1) / params_->nth;
-        const int64_t n_items = n * sizes_.n_groups * sizes_.n_parts;
+        n_rows_            = n;
+        const int64_t low  = n * params_->ith / params_->nth;
+        const int64_t high = n * (params_->ith + 1) / params_->nth;
         lister_.list(first + low, first + high, low,
-                     std::clamp<int64_t>(n_items / (4 * params_->nth), 1, sizes_.n_joint_rows()));
+                     std::clamp<int64_t>(n * sizes_.n_sets / (4 * params_->nth), 1, sizes_.n_joint_rows()));
         ggml_barrier(params_->threadpool);
-        split_ = is_worth_splitting();
+        divide();
         take_items();
         if (split_) {
             ggml_barrier(params_->threadpool);
@@ -76,14 +75,25 @@ class Attention {
         }
     }
 
-    bool is_worth_splitting() const {
-        int64_t n_items = 0, n_parts = 0;
+    // Decides how the work is divided: by chunks if there is room for their results, and by sets of heads. Those of the
+    // same cells lie side by side, so if there are few queries it is better to read them together.
+    void divide() {
+        int64_t n_rows = 1, n_lists = 0, n_chunks = 0, n_parts = 0;
         for (int64_t i = 0; i < n_rows_; ++i) {
-            const Rows & rows = shared_.rows[i];
-            n_items += rows.end > rows.first ? sizes_.n_groups * sizes_.n_parts : 0;
-            n_parts += (rows.end - rows.first) * rows.n_chunks() * sizes_.n_heads;
+            const Rows &  rows = shared_.rows[i];
+            const int64_t n    = rows.end - rows.first;
+            n_rows             = std::max(n_rows, n);
+            n_lists += n > 0;
+            n_chunks += n > 0 ? rows.n_chunks() : 0;
+            n_parts += n * rows.n_chunks() * sizes_.n_heads;
         }
-        return params_->nth > 1 && n_items < 16 * params_->nth && n_parts <= sizes_.n_kept;
+        const int64_t n_wanted = params_->nth > 1 ? 4 * params_->nth : 1;
+        n_sets_                = std::clamp<int64_t>(MAX_QUERIES / (n_rows * sizes_.n_joint), 1, sizes_.n_sets);
+        split_                 = n_lists * divided(sizes_.n_sets, n_sets_) < n_wanted && n_parts <= sizes_.n_kept;
+        const int64_t n_items  = split_ ? n_chunks : n_lists;
+        while (n_sets_ > 1 && n_items * divided(sizes_.n_sets, n_sets_) < n_wanted) {
+            n_sets_ = divided(n_sets_, 2);
+        }
     }
 
     // Computes what this thread can get hold of. The last rows see most, so they come first.
@@ -94,48 +104,43 @@ class Attention {
             if (rows.end == rows.first) {
                 continue;
             }
-            const int64_t n_chunks = split_ ? rows.n_chunks() : 1;
-            const int64_t n_items  = sizes_.n_groups * sizes_.n_parts * n_chunks;
+            const int64_t n_items = divided(sizes_.n_sets, n_sets_) * (split_ ? rows.n_chunks() : 1);
             for (; next < n_before + n_items; next = ggml_threadpool_chunk_add(params_->threadpool, 1)) {
-                attend(item(rows, next - n_before, n_chunks, part));
+                attend(item(rows, next - n_before, part));
             }
             n_before += n_items;
             part += (rows.end - rows.first) * rows.n_chunks() * sizes_.n_heads;
         }
     }
 
-    Item item(const Rows & rows, int64_t index, int64_t n_chunks, int64_t part) const {
-        const int64_t chunk = index % n_chunks, of_group = index / n_chunks % sizes_.n_parts;
-        const int64_t group = index / n_chunks / sizes_.n_parts;
+    Item item(const Rows & rows, int64_t index, int64_t part) const {
+        const int64_t n_chunks = split_ ? rows.n_chunks() : 1, chunk = index % n_chunks;
         Item          item;
-        item.rows       = &rows;
-        item.first_head = group * sizes_.n_shared + of_group * sizes_.n_joint;
-        item.n_heads    = std::min(sizes_.n_joint, (group + 1) * sizes_.n_shared - item.first_head);
-        item.chunk      = rows.first_chunk() + chunk;
-        item.end_chunk  = split_ ? item.chunk + 1 : item.chunk + rows.n_chunks();
-        item.part       = part + chunk * (rows.end - rows.first) * sizes_.n_heads;
+        item.rows      = &rows;
+        item.set       = index / n_chunks * n_sets_;
+        item.end_set   = std::min(item.set + n_sets_, sizes_.n_sets);
+        item.chunk     = rows.first_chunk() + chunk;
+        item.end_chunk = split_ ? item.chunk + 1 : item.chunk + rows.n_chunks();
+        item.part      = part + chunk * (rows.end - rows.first) * sizes_.n_heads;
         return item;
     }
 
     void attend(const Item & item) {
-        group_  = item.first_head / sizes_.n_shared;
-        stream_ = item.rows->first / q_->ne[1];
         begin(item);
         for (int64_t chunk = item.chunk; chunk < item.end_chunk; ++chunk) {
-            attend_chunk(item, chunk);
-            for (Query * query = scratch_.queries; query < end_ && !split_; ++query) {
-                merge(query->all, query->chunk, sizes_.n_values);
+            begin_ = scratch_.queries;
+            for (int64_t set = item.set; set < item.end_set; ++set, begin_ = end_) {
+                end_ = begin_ + (item.rows->end - item.rows->first) * sizes_.n_heads_of(set);
+                attend_chunk(item, set, chunk);
             }
         }
         for (Query * query = scratch_.queries; query < end_; ++query) {
-            const int64_t row  = item.rows->first + query->row;
-            const int64_t head = item.first_head + (query - scratch_.queries) % item.n_heads;
             if (split_) {
-                float * const to = part(item.part + query->row * sizes_.n_heads + head);
+                float * const to = part(item.part + query->row * sizes_.n_heads + query->head);
                 to[0]            = query->chunk.most;
                 to[1]            = query->chunk.total;
             } else {
-                finish(query->all, row, head);
+                finish(query->all, item.rows->first + query->row, query->head);
             }
         }
     }
@@ -153,83 +158,98 @@ class Attention {
     }
 
     void begin(const Item & item) {
+        stream_       = item.rows->first / q_->ne[1];
         Query * query = scratch_.queries;
-        float * sums  = scratch_.sums;
-        for (int64_t row = item.rows->first; row < item.rows->end; ++row) {
-            for (int64_t h = 0; h < item.n_heads; ++h, ++query) {
-                const int64_t head = item.first_head + h;
-                query->q =
-                    reinterpret_cast<const float *>(static_cast<const char *>(q_->data) + row % q_->ne[1] * q_->nb[1] +
-                                                    head * q_->nb[2] + stream_ * q_->nb[3]);
-                query->weights   = scratch_.weights + (query - scratch_.queries) * (CHUNK + FOUR);
-                query->slope     = slope(head);
-                query->row       = static_cast<int32_t>(row - item.rows->first);
-                query->chunk.sum = sums;
-                query->all.sum   = sums + sizes_.n_values;
-                sums += 2 * sizes_.n_values;
-                if (split_) {
-                    query->chunk.sum = part(item.part + query->row * sizes_.n_heads + head) + 16;
-                } else {
-                    query->all.forget(sizes_.n_values);
+        for (int64_t set = item.set; set < item.end_set; ++set) {
+            for (int64_t row = item.rows->first; row < item.rows->end; ++row) {
+                for (int64_t h = 0; h < sizes_.n_heads_of(set); ++h, ++query) {
+                    query->row  = static_cast<int32_t>(row - item.rows->first);
+                    query->head = static_cast<int32_t>(sizes_.first_head_of(set) + h);
+                    begin(item, *query);
                 }
             }
         }
         end_ = query;
     }
 
-    const Span & span_of(const Rows & rows, int32_t row) const {
-        return shared_.spans[&rows - shared_.rows + row];
+    void begin(const Item & item, Query & query) {
+        const int64_t index = &query - scratch_.queries, row = (item.rows->first + query.row) % q_->ne[1];
+        query.q         = reinterpret_cast<const float *>(static_cast<const char *>(q_->data) + row * q_->nb[1] +
+                                                          query.head * q_->nb[2] + stream_ * q_->nb[3]);
+        query.weights   = scratch_.weights + index * (CHUNK + FOUR);
+        query.slope     = slope(query.head);
+        query.chunk.sum = scratch_.sums + 2 * index * sizes_.n_values;
+        query.all.sum   = query.chunk.sum + sizes_.n_values;
+        if (split_) {
+            query.chunk.sum = part(item.part + query.row * sizes_.n_heads + query.head) + 16;
+        } else {
+            query.all.forget(sizes_.n_values);
+        }
     }
 
-    void attend_chunk(const Item & item, int64_t chunk) {
+    const Span & span_of(const Rows & rows, int32_t row) const { return shared_.spans[&rows - shared_.rows + row]; }
+
+    // Lets the queries from `begin_` up to `end_` see a chunk.
+    void attend_chunk(const Item & item, int64_t set, int64_t chunk) {
         const Rows &  rows  = *item.rows;
         const int64_t first = chunk * CHUNK;
-        for (Query * query = scratch_.queries; query < end_; ++query) {
+        for (Query * query = begin_; query < end_; ++query) {
             const Span &  span = span_of(rows, query->row);
             const int64_t low  = std::max(span.low - first, int64_t(0));
             query->low         = static_cast<int32_t>(low);
             query->high        = static_cast<int32_t>(std::clamp(span.high - first, low, std::max(low, CHUNK)));
             query->chunk.forget(sizes_.n_values);
         }
-        const int64_t low   = std::max(rows.low - first, int64_t(0));
-        const int64_t high  = std::min(rows.high - first, CHUNK);
-        const auto    score = [&](auto keys, int64_t from, int64_t to) { this->score(keys, from, to); };
-        const auto    add   = [&](auto values, int64_t from, int64_t to) { this->add(values, from, to); };
+        const int64_t         low   = std::max(rows.low - first, int64_t(0));
+        const int64_t         high  = std::min(rows.high - first, CHUNK);
         const int32_t * const cells = rows.cells + (first - rows.low);
-        read(k_, cells, low, high, score);
+        group_                      = set / sizes_.n_parts;
+        n_ahead_                    = set == item.set ? item.end_set - item.set : 0;
+        end_ahead_                  = rows.high - first;
+        cells_                      = cells;
+        find(k_, cells, low, high, scratch_.keys);
+        find(v_, cells, low, high, scratch_.values);
+        read(k_, scratch_.keys, low, high, [&](auto keys, int64_t from, int64_t to) { score(keys, from, to); });
         weigh(rows, cells);
-        read(v_, cells, low, high, add);
+        read(v_, scratch_.values, low, high, [&](auto values, int64_t from, int64_t to) { add(values, from, to); });
+        for (Query * query = begin_; query < end_ && !split_; ++query) {
+            merge(query->all, query->chunk, sizes_.n_values);
+        }
+    }
+
+    void find(const ggml_tensor * cache, const int32_t * cells, int64_t low, int64_t high, const char ** found) const {
+        const char * const start =
+            static_cast<const char *>(cache->data) + group_ * cache->nb[2] + stream_ * cache->nb[3];
+        for (int64_t cell = low; cell < high; ++cell) {
+            found[cell] = start + cells[cell] * cache->nb[1];
+        }
     }
 
     // Gives the keys or values of cells `low` up to `high` to `use`: where they lie, or as floats, some at a time.
     template <typename Use>
-    void read(const ggml_tensor * cache, const int32_t * cells, int64_t low, int64_t high, const Use & use) {
-        const char * const start = static_cast<const char *>(cache->data) + group_ * cache->nb[2] + stream_ * cache->nb[3];
-        const bool         few   = end_ - scratch_.queries <= MAX_DIRECT;
-        for (int64_t cell = low; cell < high; ++cell) {
-            scratch_.found[cell] = start + cells[cell] * cache->nb[1];
-        }
+    void read(const ggml_tensor * cache, const char ** found, int64_t low, int64_t high, const Use & use) {
+        const bool few = end_ - begin_ <= MAX_DIRECT;
         if (cache->type == GGML_TYPE_F32) {
-            use(reinterpret_cast<const float * const *>(scratch_.found), low, high);
+            use(reinterpret_cast<const float * const *>(found), low, high);
         } else if (cache->type == GGML_TYPE_F16 && few) {
-            use(reinterpret_cast<const ggml_fp16_t * const *>(scratch_.found), low, high);
+            use(reinterpret_cast<const ggml_fp16_t * const *>(found), low, high);
         } else if (cache->type == GGML_TYPE_BF16 && few) {
-            use(reinterpret_cast<const ggml_bf16_t * const *>(scratch_.found), low, high);
+            use(reinterpret_cast<const ggml_bf16_t * const *>(found), low, high);
         } else {
             for (; low < high; low += BLOCK) {
                 const int64_t end = std::min(low + BLOCK, high);
-                convert(cache, low, end);
-                use(reinterpret_cast<const float * const *>(scratch_.found), low, end);
+                convert(cache, found, low, end);
+                use(reinterpret_cast<const float * const *>(found), low, end);
             }
         }
     }
 
-    void convert(const ggml_tensor * cache, int64_t low, int64_t high) {
+    void convert(const ggml_tensor * cache, const char ** found, int64_t low, int64_t high) {
         const int64_t n        = cache->ne[0];
         const auto    to_float = ggml_get_type_traits(cache->type)->to_float;
         for (int64_t cell = low; cell < high; ++cell) {
             float * const      to   = scratch_.numbers + (cell - low) * n;
-            const char * const from = scratch_.found[cell];
+            const char * const from = found[cell];
             if (cache->type == GGML_TYPE_F16) {
                 for (int64_t d = 0; d < n; d += Floats8::LANES) {
                     Floats8::load(reinterpret_cast<const ggml_fp16_t *>(from) + d).store(to + d);
@@ -237,7 +257,24 @@ class Attention {
             } else {
                 to_float(from, to, n);
             }
-            scratch_.found[cell] = reinterpret_cast<const char *>(to);
+            found[cell] = reinterpret_cast<const char *>(to);
+        }
+    }
+
+    // Asks for what is needed soon: the values of these cells, and the keys of others further on. Cells lie anywhere.
+    void fetch(int64_t low, int64_t high) const {
+        for (int64_t cell = low; cell < high && n_ahead_ > 0; ++cell) {
+            fetch(k_, cells_[std::min(cell + AHEAD, end_ahead_ - 1)]);
+            fetch(v_, cells_[cell]);
+        }
+    }
+
+    void fetch(const ggml_tensor * cache, int32_t cell) const {
+        const char * const start = static_cast<const char *>(cache->data) + group_ * cache->nb[2] +
+                                   stream_ * cache->nb[3] + cell * cache->nb[1];
+        const int64_t n = ggml_row_size(cache->type, cache->ne[0] * n_ahead_);
+        for (int64_t i = 0; i < n; i += 64) {
+            __builtin_prefetch(start + i);
         }
     }
 
@@ -245,7 +282,7 @@ class Attention {
     void score(const Number * const * keys, int64_t low, int64_t high) {
         Query * seeing[MAX_QUERIES];
         int64_t n = 0;
-        for (Query * query = scratch_.queries; query < end_; ++query) {
+        for (Query * query = begin_; query < end_; ++query) {
             if (query->low < high && query->high > low) {
                 seeing[n++] = query;
             }
@@ -255,6 +292,7 @@ class Attention {
             for (int64_t i = 0; i < FOUR; ++i) {
                 four[i] = keys[std::min(cell + i, high - 1)];
             }
+            fetch(cell, std::min(cell + FOUR, high));
             int64_t i = 0;
             for (; i + AT_ONCE <= n; i += AT_ONCE) {
                 score_four<AT_ONCE>(seeing + i, four, sizes_.n_keys, cell);
@@ -277,7 +315,7 @@ class Attention {
 
     void weigh(const Rows & rows, const int32_t * cells) {
         int32_t row = -1;
-        for (Query * query = scratch_.queries; query < end_; ++query) {
+        for (Query * query = begin_; query < end_; ++query) {
             if (query->low == query->high) {
                 continue;
             }
@@ -295,7 +333,7 @@ class Attention {
 
     template <typename Number>
     void add(const Number * const * values, int64_t low, int64_t high) {
-        Query * query = scratch_.queries;
+        Query * query = begin_;
         for (; query + AT_ONCE <= end_; query += AT_ONCE) {
             add_some<AT_ONCE>(query, values, low, high);
         }
@@ -386,6 +424,7 @@ class Attention {
     }
 
     static constexpr int     AT_ONCE    = MANY_REGISTERS ? 4 : 3;  // queries
+    static constexpr int64_t AHEAD      = 16;  // cells
     static constexpr int64_t MAX_DIRECT = 4;  // queries that read a cache themselves, each AT_ONCE of them again
 
     ggml_compute_params * params_;
@@ -398,8 +437,12 @@ class Attention {
     Scores                scores_ = {};
     float                 bias_   = 0;
     int64_t               n_rows_ = 0;      // that are listed
+    int64_t               n_sets_ = 1;      // of an item
     bool                  split_  = false;  // by chunks
     int64_t               group_ = 0, stream_ = 0;
+    const int32_t *       cells_ = nullptr;
+    int64_t               n_ahead_ = 0, end_ahead_ = 0;
+    Query *               begin_ = nullptr;
     Query *               end_ = nullptr;  // of the queries at hand
 };
 

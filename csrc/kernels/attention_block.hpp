@@ -39,7 +39,7 @@ struct Query {
     Seen          chunk;    // of the chunk at hand
     Seen          all;      // of all before
     float         slope;    // of the mask
-    int32_t       row;
+    int32_t       row, head;
     int32_t       low, high;  // the cells that it sees of the chunk at hand
 };
 

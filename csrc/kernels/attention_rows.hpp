@@ -99,9 +99,9 @@ class RowLister {
         }
         const int64_t stream = first_stream_ + row / n_tokens_;
         if (!positions_->in_order(positions_->cache, stream, scratch_.listed, n)) {
-            positions_->keys(positions_->cache, stream, scratch_.listed, n, scratch_.keys);
+            positions_->keys(positions_->cache, stream, scratch_.listed, n, scratch_.order);
             for (int64_t i = 0; i < n; ++i) {
-                scratch_.placed[i] = {scratch_.keys[i], scratch_.listed[i]};
+                scratch_.placed[i] = {scratch_.order[i], scratch_.listed[i]};
             }
             std::sort(scratch_.placed, scratch_.placed + n, [](const Placed & a, const Placed & b) {
                 return a.key != b.key ? a.key < b.key : a.cell < b.cell;
@@ -110,8 +110,8 @@ class RowLister {
                 scratch_.listed[i] = scratch_.placed[i].cell;
             }
         }
-        positions_->keys(positions_->cache, stream, scratch_.listed, 1, scratch_.keys);
-        return std::max<int64_t>(scratch_.keys[0] >> 32, 0);
+        positions_->keys(positions_->cache, stream, scratch_.listed, 1, scratch_.order);
+        return std::max<int64_t>(scratch_.order[0] >> 32, 0);
     }
 
     void begin(int64_t row, int64_t at, const Span & span) {

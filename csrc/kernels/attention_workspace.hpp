@@ -24,7 +24,8 @@ struct Sizes {
     int64_t n_groups;  // heads of keys
     int64_t n_shared;  // heads of queries for each head of keys
     int64_t n_parts;   // that these are cut into
-    int64_t n_joint;   // heads of a part
+    int64_t n_joint;   // heads of such a part, a set
+    int64_t n_sets;
     int64_t n_floats;  // of a part of a result
     int64_t n_kept;    // parts of results
 
@@ -39,12 +40,16 @@ struct Sizes {
         n_shared = n_heads / n_groups;
         n_parts  = divided(n_shared, MAX_QUERIES);
         n_joint  = divided(n_shared, n_parts);
+        n_sets   = n_groups * n_parts;
         n_listed = std::min(std::max(LIST_BYTES / (n_cells * int64_t(sizeof(int32_t))), MAX_ROWS), n_rows);
         n_floats = divided(n_values, 16) * 16 + 16;
         // enough for all chunks of one row, and a few more for each of a few rows
         n_kept = n_heads * (divided(n_cells, CHUNK) + 64);
         n_kept = std::min(n_kept, std::max(LIST_BYTES / (n_floats * int64_t(sizeof(float))), n_heads));
     }
+
+    int64_t first_head_of(int64_t set) const { return set / n_parts * n_shared + set % n_parts * n_joint; }
+    int64_t n_heads_of(int64_t set) const { return std::min(n_joint, n_shared - set % n_parts * n_joint); }
 
     // Rows that may share keys and values.
     int64_t n_joint_rows() const { return std::clamp<int64_t>(MAX_QUERIES / n_joint, 1, MAX_ROWS); }
@@ -113,24 +118,26 @@ struct Scratch {
     float *       weights;  // of each query
     float *       sums;     // two of each query
     float *       mask;     // a chunk's, of one row
-    const char ** found;    // where a chunk's keys or values lie
+    const char ** keys;     // where a chunk's lie
+    const char ** values;
     Query *       queries;
     int32_t *     listed;  // the cells of a row
-    int64_t *     keys;    // of these cells
+    int64_t *     order;   // of these cells
     Placed *      placed;
     int64_t       size;
 
     Scratch(const Sizes & sizes, char * start) {
-        const int64_t n_queries = sizes.n_joint_rows() * sizes.n_joint;
+        const int64_t n_queries = std::max(MAX_QUERIES, sizes.n_joint);
         Memory        memory(start);
         memory.take(numbers, BLOCK * std::max(sizes.n_keys, sizes.n_values));
         memory.take(weights, n_queries * (CHUNK + FOUR));
         memory.take(sums, n_queries * 2 * sizes.n_values);
         memory.take(mask, CHUNK);
-        memory.take(found, CHUNK + FOUR);
+        memory.take(keys, CHUNK);
+        memory.take(values, CHUNK);
         memory.take(queries, n_queries);
         memory.take(listed, sizes.n_cells);
-        memory.take(keys, sizes.n_cells);
+        memory.take(order, sizes.n_cells);
         memory.take(placed, sizes.n_cells);
         size = memory.size();
     }
