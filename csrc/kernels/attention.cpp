@@ -21,6 +21,30 @@ struct Item {
     int64_t      part;  // where the results of its first chunk are, if it is not all
 };
 
+// Asks the memory for rows of cells, from the first to the last, a share at a time.
+class Ahead {
+  public:
+    Ahead(const char * start, int64_t stride, int64_t n_bytes, const int32_t * cells, int64_t n)
+        : start_(start), stride_(stride), n_lines_(divided(n_bytes, 64)), cells_(cells), n_(n) {}
+
+    // Up to share `share` of so many. They get no nearer than the second cache, where they do not stand in the way.
+    void go(int64_t share, int64_t of) {
+        for (const int64_t end = n_ * n_lines_ * share / of; done_ < end; ++done_) {
+            if (line_ == n_lines_) {
+                line_ = 0;
+                ++cells_;
+            }
+            __builtin_prefetch(start_ + *cells_ * stride_ + line_++ * 64, 0, 2);
+        }
+    }
+
+  private:
+    const char *    start_;
+    int64_t         stride_, n_lines_;
+    const int32_t * cells_;
+    int64_t         n_, done_ = 0, line_ = 0;
+};
+
 class Attention {
   public:
     Attention(ggml_compute_params * params, ggml_tensor * op)
@@ -128,11 +152,7 @@ class Attention {
     void attend(const Item & item) {
         begin(item);
         for (int64_t chunk = item.chunk; chunk < item.end_chunk; ++chunk) {
-            begin_ = scratch_.queries;
-            for (int64_t set = item.set; set < item.end_set; ++set, begin_ = end_) {
-                end_ = begin_ + (item.rows->end - item.rows->first) * sizes_.n_heads_of(set);
-                attend_chunk(item, set, chunk);
-            }
+            attend_chunk(item, chunk);
         }
         for (Query * query = scratch_.queries; query < end_; ++query) {
             if (split_) {
@@ -189,46 +209,67 @@ class Attention {
 
     const Span & span_of(const Rows & rows, int32_t row) const { return shared_.spans[&rows - shared_.rows + row]; }
 
-    // Lets the queries from `begin_` up to `end_` see a chunk.
-    void attend_chunk(const Item & item, int64_t set, int64_t chunk) {
-        const Rows &  rows  = *item.rows;
-        const int64_t first = chunk * CHUNK;
-        for (Query * query = begin_; query < end_; ++query) {
+    void attend_chunk(const Item & item, int64_t chunk) {
+        const Rows &          rows  = *item.rows;
+        const int64_t         first = chunk * CHUNK;
+        const int64_t         low = std::max(rows.low - first, int64_t(0)), high = std::min(rows.high - first, CHUNK);
+        const int32_t * const cells = rows.cells + (first - rows.low);
+        for (Query * query = scratch_.queries; query < end_; ++query) {
             const Span &  span = span_of(rows, query->row);
-            const int64_t low  = std::max(span.low - first, int64_t(0));
-            query->low         = static_cast<int32_t>(low);
-            query->high        = static_cast<int32_t>(std::clamp(span.high - first, low, std::max(low, CHUNK)));
+            const int64_t from = std::max(span.low - first, int64_t(0));
+            query->low         = static_cast<int32_t>(from);
+            query->high        = static_cast<int32_t>(std::clamp(span.high - first, from, std::max(from, CHUNK)));
             query->chunk.forget(sizes_.n_values);
         }
-        const int64_t         low   = std::max(rows.low - first, int64_t(0));
-        const int64_t         high  = std::min(rows.high - first, CHUNK);
-        const int32_t * const cells = rows.cells + (first - rows.low);
-        group_                      = set / sizes_.n_parts;
-        n_ahead_                    = set == item.set ? item.end_set - item.set : 0;
-        end_ahead_                  = rows.high - first;
-        cells_                      = cells;
-        find(k_, cells, low, high, scratch_.keys);
-        find(v_, cells, low, high, scratch_.values);
-        read(k_, scratch_.keys, low, high, [&](auto keys, int64_t from, int64_t to) { score(keys, from, to); });
+        const int64_t next = chunk + 1 < item.end_chunk ? std::min(high + BLOCK, rows.high - first) : high;
+        read(item, k_, cells, low, high, {v_, cells + low, std::min(BLOCK, high - low)},
+             [&](auto keys, int64_t from, int64_t to) { score(keys, from, to); });
         weigh(rows, cells);
-        read(v_, scratch_.values, low, high, [&](auto values, int64_t from, int64_t to) { add(values, from, to); });
-        for (Query * query = begin_; query < end_ && !split_; ++query) {
+        read(item, v_, cells, low, high, {k_, cells + high, next - high},
+             [&](auto values, int64_t from, int64_t to) { add(values, from, to); });
+        for (Query * query = scratch_.queries; query < end_ && !split_; ++query) {
             merge(query->all, query->chunk, sizes_.n_values);
         }
     }
 
-    void find(const ggml_tensor * cache, const int32_t * cells, int64_t low, int64_t high, const char ** found) const {
-        const char * const start =
-            static_cast<const char *>(cache->data) + group_ * cache->nb[2] + stream_ * cache->nb[3];
-        for (int64_t cell = low; cell < high; ++cell) {
-            found[cell] = start + cells[cell] * cache->nb[1];
+    // Some cells of one cache.
+    struct Cells {
+        const ggml_tensor * cache;
+        const int32_t *     cells;
+        int64_t             n;
+    };
+
+    // Gives the keys or values of cells `low` up to `high`, some at a time, to `use`, for each set of queries. Meanwhile
+    // it asks the memory for what comes next, and at last for `then`.
+    template <typename Use>
+    void read(const Item & item, const ggml_tensor * cache, const int32_t * cells, int64_t low, int64_t high,
+              const Cells & then, const Use & use) {
+        for (; low < high; low += BLOCK) {
+            const int64_t end  = std::min(low + BLOCK, high);
+            const Cells   next = end < high ? Cells{cache, cells + end, std::min(BLOCK, high - end)} : then;
+            const char *  from = place_of(next.cache, item.set);
+            Ahead ahead(from, next.cache->nb[1], ggml_row_size(next.cache->type, next.cache->ne[0]) * (item.end_set - item.set), next.cells, next.n);
+            begin_ = scratch_.queries;
+            for (int64_t set = item.set; set < item.end_set; ++set, begin_ = set_end_) {
+                set_end_ = begin_ + (item.rows->end - item.rows->first) * sizes_.n_heads_of(set);
+                ahead.go((set + 1 - item.set) , (item.end_set - item.set));
+                read(cache, place_of(cache, set), cells, low, end, use);
+            }
         }
     }
 
-    // Gives the keys or values of cells `low` up to `high` to `use`: where they lie, or as floats, some at a time.
+    const char * place_of(const ggml_tensor * cache, int64_t set) const {
+        return static_cast<const char *>(cache->data) + set / sizes_.n_parts * cache->nb[2] + stream_ * cache->nb[3];
+    }
+
     template <typename Use>
-    void read(const ggml_tensor * cache, const char ** found, int64_t low, int64_t high, const Use & use) {
-        const bool few = end_ - begin_ <= MAX_DIRECT;
+    void read(const ggml_tensor * cache, const char * start, const int32_t * cells, int64_t low, int64_t high,
+              const Use & use) {
+        const char * found[CHUNK];
+        const bool   few = set_end_ - begin_ <= MAX_DIRECT;
+        for (int64_t cell = low; cell < high; ++cell) {
+            found[cell] = start + cells[cell] * cache->nb[1];
+        }
         if (cache->type == GGML_TYPE_F32) {
             use(reinterpret_cast<const float * const *>(found), low, high);
         } else if (cache->type == GGML_TYPE_F16 && few) {
@@ -236,11 +277,8 @@ class Attention {
         } else if (cache->type == GGML_TYPE_BF16 && few) {
             use(reinterpret_cast<const ggml_bf16_t * const *>(found), low, high);
         } else {
-            for (; low < high; low += BLOCK) {
-                const int64_t end = std::min(low + BLOCK, high);
-                convert(cache, found, low, end);
-                use(reinterpret_cast<const float * const *>(found), low, end);
-            }
+            convert(cache, found, low, high);
+            use(reinterpret_cast<const float * const *>(found), low, high);
         }
     }
 
@@ -261,28 +299,11 @@ class Attention {
         }
     }
 
-    // Asks for what is needed soon: the values of these cells, and the keys of others further on. Cells lie anywhere.
-    void fetch(int64_t low, int64_t high) const {
-        for (int64_t cell = low; cell < high && n_ahead_ > 0; ++cell) {
-            fetch(k_, cells_[std::min(cell + AHEAD, end_ahead_ - 1)]);
-            fetch(v_, cells_[cell]);
-        }
-    }
-
-    void fetch(const ggml_tensor * cache, int32_t cell) const {
-        const char * const start = static_cast<const char *>(cache->data) + group_ * cache->nb[2] +
-                                   stream_ * cache->nb[3] + cell * cache->nb[1];
-        const int64_t n = ggml_row_size(cache->type, cache->ne[0] * n_ahead_);
-        for (int64_t i = 0; i < n; i += 64) {
-            __builtin_prefetch(start + i);
-        }
-    }
-
     template <typename Number>
     void score(const Number * const * keys, int64_t low, int64_t high) {
         Query * seeing[MAX_QUERIES];
         int64_t n = 0;
-        for (Query * query = begin_; query < end_; ++query) {
+        for (Query * query = begin_; query < set_end_; ++query) {
             if (query->low < high && query->high > low) {
                 seeing[n++] = query;
             }
@@ -292,7 +313,6 @@ class Attention {
             for (int64_t i = 0; i < FOUR; ++i) {
                 four[i] = keys[std::min(cell + i, high - 1)];
             }
-            fetch(cell, std::min(cell + FOUR, high));
             int64_t i = 0;
             for (; i + AT_ONCE <= n; i += AT_ONCE) {
                 score_four<AT_ONCE>(seeing + i, four, sizes_.n_keys, cell);
@@ -315,7 +335,7 @@ class Attention {
 
     void weigh(const Rows & rows, const int32_t * cells) {
         int32_t row = -1;
-        for (Query * query = begin_; query < end_; ++query) {
+        for (Query * query = scratch_.queries; query < end_; ++query) {
             if (query->low == query->high) {
                 continue;
             }
@@ -334,10 +354,10 @@ class Attention {
     template <typename Number>
     void add(const Number * const * values, int64_t low, int64_t high) {
         Query * query = begin_;
-        for (; query + AT_ONCE <= end_; query += AT_ONCE) {
+        for (; query + AT_ONCE <= set_end_; query += AT_ONCE) {
             add_some<AT_ONCE>(query, values, low, high);
         }
-        switch (end_ - query) {
+        switch (set_end_ - query) {
         case 3:
             return add_some<3>(query, values, low, high);
         case 2:
@@ -424,7 +444,6 @@ class Attention {
     }
 
     static constexpr int     AT_ONCE    = MANY_REGISTERS ? 4 : 3;  // queries
-    static constexpr int64_t AHEAD      = 16;  // cells
     static constexpr int64_t MAX_DIRECT = 4;  // queries that read a cache themselves, each AT_ONCE of them again
 
     ggml_compute_params * params_;
@@ -439,11 +458,9 @@ class Attention {
     int64_t               n_rows_ = 0;      // that are listed
     int64_t               n_sets_ = 1;      // of an item
     bool                  split_  = false;  // by chunks
-    int64_t               group_ = 0, stream_ = 0;
-    const int32_t *       cells_ = nullptr;
-    int64_t               n_ahead_ = 0, end_ahead_ = 0;
-    Query *               begin_ = nullptr;
-    Query *               end_ = nullptr;  // of the queries at hand
+    int64_t               stream_ = 0;
+    Query *               end_ = nullptr;                         // of the queries at hand
+    Query *               begin_ = nullptr, *set_end_ = nullptr;  // those of a set
 };
 
 bool is_readable(const ggml_tensor * rows) {
