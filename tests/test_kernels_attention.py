@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,24 +35,35 @@ pytestmark = pytest.mark.skipif(
     reason="our attention needs instructions that this processor lacks",
 )
 
-MAGIC = 0x6E6F697469736F70  # csrc/kernels/positions.h
+MAGIC = 0x6E6F697469736F71  # csrc/kernels/positions.h
 
 
 class Positions(ctypes.Structure):
     """What tells attention the positions of cells: pyg_positions of csrc/kernels/positions.h."""
 
     Write = ctypes.CFUNCTYPE(
-        None, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_int64, ctypes.POINTER(ctypes.c_int64)
+        None, ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int32), ctypes.c_int64,
+        ctypes.POINTER(ctypes.c_int64),
     )
-    _fields_ = (("magic", ctypes.c_uint64), ("keys", Write), ("cache", ctypes.c_void_p))
+    InOrder = ctypes.CFUNCTYPE(
+        ctypes.c_int, ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_int32), ctypes.c_int64
+    )
+    _fields_ = (("magic", ctypes.c_uint64), ("keys", Write), ("in_order", InOrder), ("cache", ctypes.c_void_p))
 
 
-def positions_in(order: Sequence[int]) -> Positions:
-    def write(_: int, cells: ctypes._Pointer[ctypes.c_int32], n: int, keys: ctypes._Pointer[ctypes.c_int64]) -> None:
-        for i in range(n):
-            keys[i] = order[int(cells[i])] << 32
+Cells: TypeAlias = "ctypes._Pointer[ctypes.c_int32]"
 
-    return Positions(MAGIC, Positions.Write(write), None)
+
+def positions_in(order: npt.NDArray[np.int64]) -> Positions:
+    """Those of [stream, cell]."""
+
+    def write(_: int, stream: int, cells: Cells, n: int, keys: ctypes._Pointer[ctypes.c_int64]) -> None:
+        np.ctypeslib.as_array(keys, (n,))[:] = order[stream, np.ctypeslib.as_array(cells, (n,))] << 32
+
+    def in_order(_: int, stream: int, cells: Cells, n: int) -> int:
+        return bool((np.diff(order[stream, np.ctypeslib.as_array(cells, (n,))]) >= 0).all())
+
+    return Positions(MAGIC, Positions.Write(write), Positions.InOrder(in_order), None)
 
 
 @dataclass(frozen=True)
@@ -138,7 +150,7 @@ def attend(
         caches.append(stored(all_cells, case.type)[0])
     position_of = np.zeros(n_kv, np.int64)
     position_of[places] = np.arange(case.n_cells)
-    positions = positions_in(position_of.tolist())
+    positions = positions_in(position_of[None])
     with Backend("cpu", n_threads=n_threads) as backend, graph_on(backend) as graph:
         n_heads = N_KEY_HEADS * case.n_shared
         query = graph.input(case.n_keys, q.shape[1], n_heads)
