@@ -64,10 +64,14 @@ struct Scratch {
     char * memory_;
 };
 
+// What keys were read from: upstream first copies those of 32-bit floats, whose cells keep their numbers.
+inline const ggml_tensor * stored(const ggml_tensor * keys) { return keys->op == GGML_OP_CPY ? keys->src[0] : keys; }
+
 // The positions of the cells of a view of a cache, or null.
 inline const pyg_positions * positions_of(const ggml_tensor * keys) {
-    const ggml_tensor * const base = keys->view_src;
-    if (!base || !base->extra || keys->nb[1] != base->nb[1] || keys->view_offs >= base->nb[1]) {
+    const ggml_tensor * const view = stored(keys);
+    const ggml_tensor * const base = view->view_src;
+    if (!base || !base->extra || view->nb[1] != base->nb[1] || view->view_offs >= base->nb[1]) {
         return nullptr;
     }
     const auto * const positions = static_cast<const pyg_positions *>(base->extra);
