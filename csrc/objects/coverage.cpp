@@ -136,7 +136,10 @@ std::set<std::string> not_batch_invariant(Context & context) {
     const uint32_t        n_seqs  = options.n_seq_max;
     const uint32_t        n_most  = std::max(std::min(options.n_ctx, options.n_ubatch), n_seqs);
     std::set<std::string> names;
-    for (const auto & [n_tokens, n_seq] : {std::pair{1u, 1u}, {n_seqs, n_seqs}, {n_most, 1u}, {n_most, n_seqs}}) {
+    // Where each sequence has cells of its own, a graph is always for all of them.
+    const uint32_t n_least = options.kv_unified ? 1 : n_seqs;
+    for (const auto & [n_tokens, n_seq] :
+         {std::pair{n_least, n_least}, {n_most, n_least}, {n_seqs, n_seqs}, {n_most, n_seqs}}) {
         const uint32_t n_outputs = std::max(1u, std::min(n_tokens, options.n_outputs_max));
         if (ggml_cgraph * const graph = raw.graph_reserve(n_tokens, n_seq, n_outputs, full.get(), true)) {
             add_uncovered(raw.get_sched(), graph, names);
