@@ -432,7 +432,7 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
         DeviceError: there is no such device.
         OutOfMemoryError: the model does not fit; names required and available bytes, and what would fit. Raised before
             the weights are read.
-        InvalidParameterError: an argument is out of range; or ``deterministic`` cannot be kept, for operations it names.
+        InvalidParameterError: an argument is out of range, or ``deterministic`` cannot be kept; names the operations.
         TokenizerError: the vocabulary has no stop token, or ``tokenizer`` does not belong to this model.
         TokenizerNotFoundError: there is no tokenizer at that path.
     """

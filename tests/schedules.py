@@ -46,7 +46,7 @@ MODELS = (
     ("jamba", "f32"),
 )
 N_IDS = 256  # those of bytes, which every model here has
-LONGEST = 200  # tokens of a prompt; what a request may have in all is the models' 256
+LONGEST = 150  # tokens of a prompt
 ALONE: dict[str, Any] = {"n_parallel": 1, "n_threads": 1, "prefix_cache": False}
 
 Kind = Literal["generate", "stream", "cancel", "batch", "n", "logits", "reset"]
@@ -111,7 +111,7 @@ def schedule_of(seed: int, number: int, models: Sequence[tuple[str, str]] = MODE
     n_parallel = rng.choice((1, 2, 3, 4, 8, 8, 16))
     options: dict[str, Any] = {
         "n_parallel": n_parallel,
-        "n_ctx": rng.choice((256, 256, 512, 1024)),
+        "n_ctx": rng.choice((200, 256, 256, 512)),
         "n_batch": max(n_parallel, rng.choice((16, 64, 512, 2048))),
         "n_ubatch": rng.choice((8, 32, 64, 512)),
         "n_threads": rng.choice((1, 1, 1, 1, 1, 2, 2, None)),
@@ -144,7 +144,7 @@ def _ask(rng: random.Random, stems: Sequence[tuple[int, ...]]) -> Ask:
     if rng.random() < 0.3 or kind == "n":
         params |= {"temperature": 1.0, "seed": rng.randrange(1000)}
     prompts = tuple(_prompt(rng, stems) for _ in range(rng.randrange(2, 7) if kind == "batch" else 1))
-    arrival_s = rng.choice((0.0, 0.0, rng.uniform(0, 0.05), rng.uniform(0, 0.3)))
+    arrival_s = rng.choice((0.0, 0.0, rng.uniform(0, 0.03), rng.uniform(0, 0.15)))
     return Ask(kind, arrival_s, prompts, params, n_read=rng.randrange(0, 12))
 
 
@@ -163,10 +163,8 @@ def answer(llm: LLM, ask: Ask) -> list[Told]:
     if ask.kind == "generate":
         return [_told(llm.generate(prompt, **ask.params))]
     with llm.stream(prompt, **ask.params) as stream:
-        n_read = 0
-        for _ in stream:
-            n_read += 1
-            if ask.kind == "cancel" and n_read > ask.n_read:
+        for n_read, _ in enumerate(stream):
+            if ask.kind == "cancel" and n_read >= ask.n_read:
                 stream.cancel()
     told = _told(stream.completion)
     return [dataclasses.replace(told, is_whole=stream.completion.finish_reason != "cancelled")]
