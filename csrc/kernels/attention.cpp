@@ -362,18 +362,11 @@ Kernel * attention_for(const ggml_tensor * op) {
     return is_covered(op) ? &kernel : nullptr;
 }
 
-bool knows_order(const ggml_tensor * keys) {
-    const ggml_tensor * const base = stored(keys)->view_src;
-    return !base || !base->buffer || positions_of(keys);
-}
-
 }  // namespace pyg::kernels
 #else
 namespace pyg::kernels {
 
 Kernel * attention_for(const ggml_tensor *) { return nullptr; }
-
-bool knows_order(const ggml_tensor *) { return false; }
 
 }  // namespace pyg::kernels
 #endif

@@ -4,7 +4,7 @@
 #include "attention_block.hpp"
 
 #ifdef PYG_ATTENTION
-#    include "positions.h"
+#    include "stored_keys.hpp"
 
 #    include <algorithm>
 
@@ -64,9 +64,6 @@ struct Scratch {
     char * memory_;
 };
 
-// What keys were read from: upstream first copies those of 32-bit floats, whose cells keep their numbers.
-inline const ggml_tensor * stored(const ggml_tensor * keys) { return keys->op == GGML_OP_CPY ? keys->src[0] : keys; }
-
 // The positions of the cells of a view of a cache, or null.
 inline const pyg_positions * positions_of(const ggml_tensor * keys) {
     const ggml_tensor * const view = stored(keys);
@@ -74,8 +71,7 @@ inline const pyg_positions * positions_of(const ggml_tensor * keys) {
     if (!base || !base->extra || view->nb[1] != base->nb[1] || view->view_offs >= base->nb[1]) {
         return nullptr;
     }
-    const auto * const positions = static_cast<const pyg_positions *>(base->extra);
-    return positions->magic == PYG_POSITIONS_MAGIC ? positions : nullptr;
+    return positions_in(base);
 }
 
 // Rows of one item of work that see parts of the same list of cells.

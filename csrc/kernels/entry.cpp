@@ -1,6 +1,7 @@
 // Joins ggml's CPU backend as one more of its "extra buffer types": what these can compute is offered to them first.
 #include "kernel.hpp"
 #include "kernels.h"
+#include "stored_keys.hpp"
 #include "tiled_buffer.hpp"
 #include "vector.hpp"
 

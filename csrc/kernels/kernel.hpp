@@ -17,7 +17,4 @@ Kernel * attention_for(const ggml_tensor * op);
 Kernel * product_for(const ggml_tensor * op);      // of weights that lie in tiles
 Kernel * row_product_for(const ggml_tensor * op);  // of all others
 
-// Whether attention knows the order of these keys: that of a batch, or the positions of a cache's cells.
-bool knows_order(const ggml_tensor * keys);
-
 }  // namespace pyg::kernels
