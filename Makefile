@@ -18,7 +18,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 # know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all lint format stubs reference outputs compare comparison stress attack fuzz gpu-proof asan tsan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
+.PHONY: help build demo test test-all lint format stubs reference outputs compare comparison stress schedules attack fuzz gpu-proof asan tsan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -61,6 +61,9 @@ reference: build ## write docs/command-reference.md from the help of the command
 
 stress: build ## do everything at once for ten minutes: threads, tasks, cancels, closes
 	$(BIN)/python tests/stress.py --minutes 10 --threads 32
+
+schedules: build ## compare each request of 1,000 random schedules with what it gets alone: the same bits
+	PYGGML_KERNELS=on $(BIN)/python tests/schedules.py --rounds 1000
 
 attack: build ## stream from a server that 500 hostile clients attack, and count what they cost
 	$(BIN)/python tests/attack_server.py --attackers 500

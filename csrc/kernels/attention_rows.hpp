@@ -9,7 +9,7 @@
 #include "attention_workspace.hpp"
 
 #ifdef PYG_FLOATS8
-#    include "positions.h"
+#    include "stored_keys.hpp"
 
 namespace pyg::kernels {
 
@@ -19,12 +19,11 @@ class RowLister {
   public:
     RowLister(const ggml_tensor * op, const Sizes & sizes, const Shared & shared, const Scratch & scratch)
         : sizes_(sizes), shared_(shared), scratch_(scratch), n_tokens_(op->src[0]->ne[1]), mask_(op->src[3]) {
-        const ggml_tensor * const keys = op->src[1];
+        const ggml_tensor * const keys = stored(op->src[1]);
         const ggml_tensor * const base = keys->view_src;
         if (base && base->extra && keys->nb[1] == base->nb[1] && keys->view_offs % base->nb[2] < base->nb[1]) {
-            const auto * const positions = static_cast<const pyg_positions *>(base->extra);
-            positions_                   = positions->magic == PYG_POSITIONS_MAGIC ? positions : nullptr;
-            first_stream_                = static_cast<int64_t>(keys->view_offs / base->nb[2]);
+            positions_    = positions_in(base);
+            first_stream_ = static_cast<int64_t>(keys->view_offs / base->nb[2]);
         }
     }
 
@@ -124,8 +123,8 @@ class RowLister {
     // Adds a row to those before if what it sees can be part of their list.
     bool join(int64_t row, const Span & span) {
         const int64_t from = span.low - rows_->low, n = span.high - span.low;
-        if (n == 0 || rows_->low == rows_->high || from < 0 || span.low > rows_->high ||
-            from + n > sizes_.n_cells || row % n_tokens_ == 0) {
+        if (n == 0 || rows_->low == rows_->high || from < 0 || span.low > rows_->high || from + n > sizes_.n_cells ||
+            row % n_tokens_ == 0) {
             return false;
         }
         const int64_t n_common = std::min(span.high, rows_->high) - span.low;
