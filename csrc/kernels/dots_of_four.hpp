@@ -33,12 +33,13 @@ struct NarrowDots {
 
 // For weights of 8 bits.
 struct WideDots : NarrowDots {
-    static constexpr int PLUS = PLUS_OF_BYTES;  // what store() adds to weights
+    static constexpr int PLUS = PLUS_OF_BYTES;  // what add_bytes() adds to weights
 
-    using NarrowDots::store;
-
-    // Writes the weights, with sign, of a unit of four of each row.
-    static void store(uint8_t (*steps)[64], const Ints & bytes) { kernels::store(steps[0], plus_of_bytes(bytes)); }
+    // Adds the weights, with sign, of unit U of four of each row to some `sums`.
+    template <int I, int U, class Sums>
+    PYG_INLINE static void add_bytes(Sums & sums, const Ints & bytes) {
+        sums.template add<I, U>(plus_of_bytes(bytes));
+    }
 };
 
 }  // namespace pyg::kernels

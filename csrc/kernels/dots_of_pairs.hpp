@@ -40,16 +40,17 @@ struct WideDots {
     using Activation = int16_t;
 
     static constexpr int STEP = 2;
-    static constexpr int PLUS = 0;  // what store() adds to weights
+    static constexpr int PLUS = 0;  // what add_bytes() adds to weights
 
     static constexpr bool segment_fits(int, int) { return true; }
 
     static void store(Activation * q, const Ints & x) { store_words(q, x); }
 
-    // Writes the weights, with sign, of a unit of four of each row.
-    static void store(uint8_t (*steps)[64], const Ints & bytes) {
-        kernels::store(steps[0], words_of_bytes<0>(bytes));
-        kernels::store(steps[1], words_of_bytes<1>(bytes));
+    // Adds the weights, with sign, of unit U of four of each row to some `sums`.
+    template <int I, int U, class Sums>
+    PYG_INLINE static void add_bytes(Sums & sums, const Ints & bytes) {
+        sums.template add<I, 2 * U>(words_of_bytes<0>(bytes));
+        sums.template add<I, 2 * U + 1>(words_of_bytes<1>(bytes));
     }
 
     static void add(Ints & sums, const Ints & weights, const Ints & activations) {

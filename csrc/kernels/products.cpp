@@ -8,9 +8,9 @@
 #include "vector.hpp"
 
 #ifdef PYG_TILES
-#    include "multiply_tile.hpp"
-#    include "tiles_of_blocks.hpp"
-#    include "tiles_of_superblocks.hpp"
+#    include "multiply_group.hpp"
+#    include "types_of_blocks.hpp"
+#    include "types_of_superblocks.hpp"
 
 namespace pyg::kernels {
 

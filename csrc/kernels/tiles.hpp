@@ -1,14 +1,20 @@
 // What a tile is: 256 values of each of 16 rows, or fewer at the end of a row, as plain integers.
 //
-// Every type of weights has a struct (tiles_of_blocks.hpp, tiles_of_superblocks.hpp) with the function that makes a
-// group's block (layout.hpp) part of a tile, and with these constants:
+// Every type of weights has a struct (types_of_blocks.hpp, types_of_superblocks.hpp) with these constants:
 //
 // BLOCK    values that share float factors
 // SEGMENT  values that share an integer scale; BLOCK for types without such scales
+// PARTS    in which a block's values are unpacked, several whole segments each, each part in UNITS
 // Dots     how products are added up, and so what values a tile has: NarrowDots or WideDots of the vector header
 // PLUS     what every value in the tile has too much
 // MINIMA   whether each segment has, beside that, a minimum of its own
 // MOST     with minima: the largest value in the tile
+//
+// and these functions of a group's block (layout.hpp):
+//
+// factors(block, factors, b)  writes what its values are to be multiplied with, as block `b` of a tile
+// unit<PART, U>(block, sums)  calls sums.add<I, STEP>(values) for some steps of segments segment_of(PART, I)
+// segment_of(part, i)
 #pragma once
 
 #include "ggml.h"
@@ -19,12 +25,16 @@ namespace pyg::kernels {
 
 constexpr int TILE_K = 256;
 
-struct alignas(64) Tile {
-    uint8_t  values[TILE_K / 2][64];  // [k / STEP][16 rows][STEP values]
+struct alignas(64) Factors {
     uint32_t scales[16][GROUP_ROWS];  // [segment][16 rows], as Dots::scales makes them
     uint32_t offsets[4][GROUP_ROWS];  // [segment / 2][16 rows]: minima of two segments, in 16 bits each
     float    d[8][GROUP_ROWS];        // [block][16 rows]: the factor of the integer sums
     float    m[8][GROUP_ROWS];        // [block][16 rows]: the factor of the minima
+};
+
+struct alignas(64) Tile {
+    uint8_t values[TILE_K / 2][64];  // [k / STEP][16 rows][STEP values]
+    Factors factors;
 };
 
 // Units of 16 rows, which need not be aligned.
@@ -33,6 +43,10 @@ inline Ints units_at(const uint8_t * block, int byte) { return load(block + GROU
 inline void unpack_halves(const uint8_t * block, int byte, float * floats) {
     store(floats, load_half_floats(block + GROUP_ROWS * byte));
 }
+
+// The low and the high half of each byte.
+inline Ints low_halves(const Ints & units) { return masked(units, 15); }
+inline Ints high_halves(const Ints & units) { return masked(down<4>(units), 15); }
 
 // Up by BY places, or down where BY is negative.
 template <int BY>
@@ -46,9 +60,5 @@ Ints moved_up(const Ints & x) {
 
 // What the 4 bits of IQ4_NL and IQ4_XS stand for.
 constexpr int8_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-
-// The low and the high half of each byte.
-inline Ints low_halves(const Ints & units) { return masked(units, 15); }
-inline Ints high_halves(const Ints & units) { return masked(down<4>(units), 15); }
 
 }  // namespace pyg::kernels

@@ -1,6 +1,8 @@
 // The vectors of the instruction set that this file is compiled for, and how products of bytes are added up with them.
 #pragma once
 
+#include "unrolled.hpp"
+
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #    define PYG_TILES
 #    include "vector_avx512.hpp"

@@ -39,7 +39,15 @@ struct Floats {
     }
 };
 
-constexpr int TILE_COLUMNS = 4;  // columns that are multiplied at once: as many as registers hold the sums of
+// Columns that meet a tile at once, or weights as they are unpacked: as many as registers hold the sums of. Tiles pay
+// from MANY_COLUMNS on.
+constexpr int TILE_COLUMNS = 4;
+#ifndef FEW
+#define FEW 4
+#define MANY 8
+#endif
+constexpr int FEW_COLUMNS  = FEW;
+constexpr int MANY_COLUMNS = MANY;
 
 inline Ints zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 
@@ -71,6 +79,12 @@ inline Ints load_signed_bytes(const void * p) {
 inline Ints load_bytes(const void * p) {
     const __m128i bytes = _mm_loadu_si128(static_cast<const __m128i *>(p));
     return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+}
+
+// 16 numbers of 16 bits without sign.
+inline Ints load_words(const void * p) {
+    const auto at = static_cast<const __m128i *>(p);
+    return {_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), _mm256_cvtepu16_epi32(_mm_loadu_si128(at + 1))};
 }
 
 // Of each byte, the bits of `mask`.
@@ -131,6 +145,8 @@ inline Ints pairs(const Ints & x, const Ints & y) {
 }
 
 inline Floats to_floats(const Ints & x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+
+inline Floats as_floats(const Ints & bits) { return {_mm256_castsi256_ps(bits.a), _mm256_castsi256_ps(bits.b)}; }
 
 // To the nearest, and to the even one of two.
 inline Ints rounded(const Floats & x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }

@@ -12,6 +12,8 @@ using Ints   = __m512i;
 using Floats = __m512;
 
 constexpr int TILE_COLUMNS = 8;
+constexpr int FEW_COLUMNS  = 8;
+constexpr int MANY_COLUMNS = 24;
 
 inline Ints zero() { return _mm512_setzero_si512(); }
 
@@ -32,6 +34,10 @@ inline Ints load_signed_bytes(const void * p) {
 }
 inline Ints load_bytes(const void * p) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i *>(p)));
+}
+
+inline Ints load_words(const void * p) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i *>(p)));
 }
 
 inline Ints masked(Ints x, int mask) { return _mm512_and_si512(x, _mm512_set1_epi8(static_cast<char>(mask))); }
@@ -69,6 +75,8 @@ inline Ints multiply_pairs(Ints x, Ints y) { return _mm512_madd_epi16(x, y); }
 inline Ints pairs(Ints x, Ints y) { return _mm512_mask_blend_epi16(0xAAAAAAAA, x, _mm512_slli_epi32(y, 16)); }
 
 inline Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
+
+inline Floats as_floats(Ints bits) { return _mm512_castsi512_ps(bits); }
 
 inline Ints rounded(Floats x) { return _mm512_cvtps_epi32(x); }
 

@@ -1,0 +1,48 @@
+// A group, all values of 16 rows of weights, times columns of activations.
+#pragma once
+
+#include "multiply_directly.hpp"
+#include "multiply_tile.hpp"
+
+namespace pyg::kernels {
+
+// Multiplies columns whose number is a multiple of TILE_COLUMNS, by tiles.
+template <class Type>
+void multiply_many(const uint8_t * group, size_t block_bytes, int64_t k, const ColumnTileFor<Type> * columns,
+                   int64_t stride, const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
+    Tile tile;
+    std::memset(results, 0, n_columns * sizeof(*results));
+    for (int64_t first = 0; first < k; first += TILE_K, columns += stride) {
+        const int n_blocks = static_cast<int>(std::min<int64_t>(TILE_K, k - first)) / Type::BLOCK;
+        for (int b = 0; b < n_blocks; ++b) {
+            unpack_block<Type>(group, tile, b);
+            group += GROUP_ROWS * block_bytes;
+        }
+        for (int n = 0; n < n_columns; n += TILE_COLUMNS) {
+            multiply_tile<Type, TILE_COLUMNS>(tile, n_blocks, columns, which + n, results + n);
+        }
+    }
+}
+
+// A type whose parts have many segments would need more registers than there are for FEW_COLUMNS.
+template <class Type>
+constexpr int few_columns() {
+    return segments_of_block<Type>() / Type::PARTS > 2 ? FEW_COLUMNS / 2 : FEW_COLUMNS;
+}
+
+// results[n][r] is row r times column which[n]. The columns' tiles lie `stride` apart.
+template <class Type>
+void multiply_group(const uint8_t * group, size_t block_bytes, int64_t k, const ColumnTileFor<Type> * columns,
+                    int64_t stride, const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
+    const int n_many = n_columns < MANY_COLUMNS ? 0 : n_columns / TILE_COLUMNS * TILE_COLUMNS;
+    if (n_many > 0) {
+        multiply_many<Type>(group, block_bytes, k, columns, stride, which, n_many, results);
+    }
+    constexpr int FEW = few_columns<Type>();
+    for (int n = n_many; n < n_columns; n += FEW) {
+        multiply_few<Type, FEW>(group, block_bytes, k, columns, stride, which + n, std::min(FEW, n_columns - n),
+                                results + n);
+    }
+}
+
+}  // namespace pyg::kernels
