@@ -239,8 +239,8 @@ class Attention {
         int64_t             n;
     };
 
-    // Gives the keys or values of cells `low` up to `high`, some at a time, to `use`, for each set of queries. Meanwhile
-    // it asks the memory for what comes next, and at last for `then`.
+    // Gives the keys or values of cells `low` up to `high`, some at a time, to `use`, for each set of queries.
+    // Meanwhile it asks the memory for what comes next, and at last for `then`.
     template <typename Use>
     void read(const Item & item, const ggml_tensor * cache, const int32_t * cells, int64_t low, int64_t high,
               const Cells & then, const Use & use) {
@@ -248,11 +248,13 @@ class Attention {
             const int64_t end  = std::min(low + BLOCK, high);
             const Cells   next = end < high ? Cells{cache, cells + end, std::min(BLOCK, high - end)} : then;
             const char *  from = place_of(next.cache, item.set);
-            Ahead ahead(from, next.cache->nb[1], ggml_row_size(next.cache->type, next.cache->ne[0]) * (item.end_set - item.set), next.cells, next.n);
+            Ahead ahead(from, next.cache->nb[1],
+                        ggml_row_size(next.cache->type, next.cache->ne[0]) * (item.end_set - item.set), next.cells,
+                        next.n);
             begin_ = scratch_.queries;
             for (int64_t set = item.set; set < item.end_set; ++set, begin_ = set_end_) {
                 set_end_ = begin_ + (item.rows->end - item.rows->first) * sizes_.n_heads_of(set);
-                ahead.go((set + 1 - item.set) , (item.end_set - item.set));
+                ahead.go((set + 1 - item.set), (item.end_set - item.set));
                 read(cache, place_of(cache, set), cells, low, end, use);
             }
         }
@@ -459,7 +461,7 @@ class Attention {
     int64_t               n_sets_ = 1;      // of an item
     bool                  split_  = false;  // by chunks
     int64_t               stream_ = 0;
-    Query *               end_ = nullptr;                         // of the queries at hand
+    Query *               end_    = nullptr;                      // of the queries at hand
     Query *               begin_ = nullptr, *set_end_ = nullptr;  // those of a set
 };
 

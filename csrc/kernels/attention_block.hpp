@@ -63,14 +63,16 @@ void score_four(Query * const * queries, const Number * const * keys, int64_t n,
         q[i] = queries[i]->q;
     }
     for (int64_t d = 0; d < n; d += Floats8::LANES) {
-        Floats8 k[FOUR];
-        for (int j = 0; j < FOUR; ++j) {
-            k[j] = Floats8::load(key[j] + d);
-        }
+        Floats8 part[N];
         for (int i = 0; i < N; ++i) {
-            const Floats8 part = Floats8::load(q[i] + d);
-            for (int j = 0; j < FOUR; ++j) {
-                sums[i][j] = multiply_add(part, k[j], sums[i][j]);
+            part[i] = Floats8::load(q[i] + d);
+            keep(part[i]);
+        }
+        for (int j = 0; j < FOUR; ++j) {
+            Floats8 k = Floats8::load(key[j] + d);
+            keep(k);
+            for (int i = 0; i < N; ++i) {
+                sums[i][j] = multiply_add(part[i], k, sums[i][j]);
             }
         }
     }

@@ -124,8 +124,8 @@ class RowLister {
     // Adds a row to those before if what it sees can be part of their list.
     bool join(int64_t row, const Span & span) {
         const int64_t from = span.low - rows_->low, n = span.high - span.low;
-        if (n == 0 || rows_->low == rows_->high || from < 0 || span.low > rows_->high ||
-            from + n > sizes_.n_cells || row % n_tokens_ == 0) {
+        if (n == 0 || rows_->low == rows_->high || from < 0 || span.low > rows_->high || from + n > sizes_.n_cells ||
+            row % n_tokens_ == 0) {
             return false;
         }
         const int64_t n_common = std::min(span.high, rows_->high) - span.low;

@@ -65,9 +65,7 @@ inline Floats16 within(Floats16 x, int low, int high) {
 }
 
 inline Floats8 lower_half(Floats16 x) { return {_mm512_castps512_ps256(x.v)}; }
-inline Floats8 upper_half(Floats16 x) {
-    return {_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x.v), 1))};
-}
+inline Floats8 upper_half(Floats16 x) { return {_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x.v), 1))}; }
 
 // As if one half came after the other.
 inline Floats8 add_to(Floats8 sums, Floats16 x) { return sums + lower_half(x) + upper_half(x); }
