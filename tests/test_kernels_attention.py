@@ -201,8 +201,8 @@ def attend(
         ]  # fmt: skip
         hidden = graph.input(n_kv, n_rows, 1, case.n_streams, type=GGMLType.F16)
         result = lib.ggml_flash_attn_ext(
-            graph.ctx, lib.ggml_permute(graph.ctx, query, 0, 2, 1, 3), views[0], views[1], hidden if case.masked else ffi.NULL,
-            1 / math.sqrt(case.n_keys), case.bias, case.softcap,
+            graph.ctx, lib.ggml_permute(graph.ctx, query, 0, 2, 1, 3), views[0], views[1],
+            hidden if case.masked else ffi.NULL, 1 / math.sqrt(case.n_keys), case.bias, case.softcap,
         )  # fmt: skip
         sink = graph.input(case.n_heads)
         if case.sinks:

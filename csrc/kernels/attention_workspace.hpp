@@ -95,9 +95,10 @@ struct Shared {
     Span *    spans;  // of each row
     int32_t * cells;  // room for the list of each row
     float *   parts;  // of results: the highest score and the total of weights, then after 16 floats the sum of values
+    int64_t   n_floats;
     int64_t   size;
 
-    Shared(const Sizes & sizes, char * start) {
+    Shared(const Sizes & sizes, char * start) : n_floats(sizes.n_floats) {
         Memory memory(start);
         memory.take(rows, sizes.n_listed);
         memory.take(spans, sizes.n_listed);
@@ -105,6 +106,8 @@ struct Shared {
         memory.take(parts, sizes.n_kept * sizes.n_floats);
         size = memory.size();
     }
+
+    float * part(int64_t index) const { return parts + index * n_floats; }
 };
 
 struct Placed {
@@ -118,8 +121,7 @@ struct Scratch {
     float *       weights;  // of each query
     float *       sums;     // two of each query
     float *       mask;     // a chunk's, of one row
-    const char ** keys;     // where a chunk's lie
-    const char ** values;
+    const char ** found;    // where a chunk's keys or values lie
     Query *       queries;
     int32_t *     listed;  // the cells of a row
     int64_t *     order;   // of these cells
@@ -133,8 +135,7 @@ struct Scratch {
         memory.take(weights, n_queries * (CHUNK + FOUR));
         memory.take(sums, n_queries * 2 * sizes.n_values);
         memory.take(mask, CHUNK);
-        memory.take(keys, CHUNK);
-        memory.take(values, CHUNK);
+        memory.take(found, CHUNK);
         memory.take(queries, n_queries);
         memory.take(listed, sizes.n_cells);
         memory.take(order, sizes.n_cells);

@@ -4,6 +4,7 @@
 // gcc takes the undefined operand of its own functions for one that should have been written.
 #if defined(__GNUC__) && !defined(__clang__)
 #    pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#    pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 
 #include "floats8_avx2.hpp"
