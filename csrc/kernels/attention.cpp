@@ -48,8 +48,7 @@ class Attention {
         n_rows_            = n;
         const int64_t low  = n * params_->ith / params_->nth;
         const int64_t high = n * (params_->ith + 1) / params_->nth;
-        lister_.list(first + low, first + high, low,
-                     std::clamp<int64_t>(n * sizes_.n_sets / (4 * params_->nth), 1, sizes_.n_joint_rows()));
+        lister_.list(first + low, first + high, low, n_joint());
         ggml_barrier(params_->threadpool);
         divide();
         take_items();
@@ -57,6 +56,12 @@ class Attention {
             ggml_barrier(params_->threadpool);
             add_parts();
         }
+    }
+
+    // How many rows are computed together: fewer if there were too little work else for all threads.
+    int64_t n_joint() const {
+        const int64_t most = sizes_.n_joint_rows();
+        return params_->nth == 1 ? most : std::clamp<int64_t>(n_rows_ * sizes_.n_sets / (4 * params_->nth), 1, most);
     }
 
     // Decides how the work is divided: by chunks if there is room for their results, and by sets of heads. Those of the

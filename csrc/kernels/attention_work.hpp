@@ -31,6 +31,7 @@ class Work {
         }
     }
 
+    // Computes an item: results, or parts of them.
     void attend(const Item & item) {
         begin(item);
         for (int64_t chunk = item.chunk; chunk < item.end_chunk; ++chunk) {
@@ -47,6 +48,7 @@ class Work {
         }
     }
 
+    // Writes the result of one head of a row.
     void finish(Seen & all, int64_t row, int64_t head) const {
         if (const ggml_tensor * const sinks = op_->src[4]) {
             const float sink = static_cast<const float *>(sinks->data)[head];
@@ -63,13 +65,13 @@ class Work {
               reinterpret_cast<float *>(static_cast<char *>(op_->data) + place * op_->nb[1]));
     }
 
+  private:
     void scale(const float * from, float factor, float * to) const {
         for (int64_t d = 0; d < sizes_.n_values; d += Floats8::LANES) {
             (Floats8::load(from + d) * Floats8::everywhere(factor)).store(to + d);
         }
     }
 
-  private:
     float slope(int64_t head) const {
         if (bias_ <= 0) {
             return 1;
@@ -148,16 +150,15 @@ class Work {
     void read(const Item & item, const ggml_tensor * cache, const int32_t * cells, int64_t low, int64_t high,
               const Cells & then, const Use & use) {
         for (; low < high; low += BLOCK) {
-            const int64_t end  = std::min(low + BLOCK, high);
-            const Cells   next = end < high ? Cells{cache, cells + end, std::min(BLOCK, high - end)} : then;
-            const char *  from = place_of(next.cache, item.set);
-            Ahead ahead(from, next.cache->nb[1],
-                        ggml_row_size(next.cache->type, next.cache->ne[0]) * (item.end_set - item.set), next.cells,
-                        next.n);
+            const int64_t end     = std::min(low + BLOCK, high);
+            const Cells   next    = end < high ? Cells{cache, cells + end, std::min(BLOCK, high - end)} : then;
+            const char *  from    = place_of(next.cache, item.set);
+            const size_t  n_bytes = ggml_row_size(next.cache->type, next.cache->ne[0]) * (item.end_set - item.set);
+            Ahead         ahead(from, next.cache->nb[1], n_bytes, next.cells, next.n);
             begin_ = scratch_.queries;
             for (int64_t set = item.set; set < item.end_set; ++set, begin_ = set_end_) {
                 set_end_ = begin_ + (item.rows->end - item.rows->first) * sizes_.n_heads_of(set);
-                ahead.go((set + 1 - item.set), (item.end_set - item.set));
+                ahead.go(set + 1 - item.set, item.end_set - item.set);
                 read(cache, place_of(cache, set), cells, low, end, use);
             }
         }
