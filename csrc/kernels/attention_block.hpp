@@ -17,6 +17,7 @@
 namespace pyg::kernels {
 
 constexpr int64_t CHUNK = 128;  // cells that are weighed at once
+constexpr int64_t BLOCK = 32;   // cells that are converted at once
 constexpr int64_t FOUR  = 4;    // cells that are scored at once
 
 // What has been seen of some cells.
@@ -35,7 +36,7 @@ struct Seen {
 // One query, a row's head.
 struct Query {
     const float * q;
-    float *       weights;  // of a chunk's cells, at first their scores; room for FOUR more
+    float *       weights;  // of a chunk's cells, at first their scores; room for a BLOCK more
     Seen          chunk;    // of the chunk at hand
     Seen          all;      // of all before
     float         slope;    // of the mask

@@ -2,9 +2,11 @@
 #pragma once
 
 #include "attention_ahead.hpp"
+#include "attention_columns.hpp"
 #include "attention_rows.hpp"
 
 #ifdef PYG_FLOATS8
+#    include <type_traits>
 
 namespace pyg::kernels {
 
@@ -101,7 +103,7 @@ class Work {
         const int64_t index = &query - scratch_.queries, row = (item.rows->first + query.row) % q_->ne[1];
         query.q         = reinterpret_cast<const float *>(static_cast<const char *>(q_->data) + row * q_->nb[1] +
                                                           query.head * q_->nb[2] + stream_ * q_->nb[3]);
-        query.weights   = scratch_.weights + index * (CHUNK + FOUR);
+        query.weights   = scratch_.weights + index * (CHUNK + BLOCK);
         query.slope     = slope(query.head);
         query.chunk.sum = scratch_.sums + 2 * index * sizes_.n_values;
         query.all.sum   = query.chunk.sum + sizes_.n_values;
@@ -214,6 +216,13 @@ class Work {
                 seeing[n++] = query;
             }
         }
+#    ifdef __AVX512F__
+        if constexpr (std::is_same_v<Number, float>) {
+            if (n > MAX_DIRECT && high - low > BLOCK / 2) {
+                return score_block(seeing, n, keys + low, low, high - low);
+            }
+        }
+#    endif
         for (int64_t cell = low; cell < high; cell += FOUR) {
             const Number * four[FOUR];
             for (int64_t i = 0; i < FOUR; ++i) {
@@ -238,6 +247,15 @@ class Work {
             }
         }
     }
+
+#    ifdef __AVX512F__
+    void score_block(Query * const * queries, int64_t n, const float * const * keys, int64_t cell, int64_t n_cells) {
+        write_columns(keys, n_cells, sizes_.n_keys, scratch_.columns);
+        for (int64_t i = 0; i < n; i += 3) {
+            score_columns(queries + std::min(i, n - 3), scratch_.columns, sizes_.n_keys, cell);
+        }
+    }
+#    endif
 
     void weigh(const Rows & rows, const int32_t * cells) {
         int32_t row = -1;

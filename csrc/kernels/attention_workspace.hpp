@@ -9,7 +9,6 @@ namespace pyg::kernels {
 
 constexpr int64_t MAX_ROWS    = 16;       // that share keys and values
 constexpr int64_t MAX_QUERIES = 64;       // that share keys and values
-constexpr int64_t BLOCK       = 32;       // cells that are converted at once
 constexpr int64_t LIST_BYTES  = 8 << 20;  // for lists of cells, and for parts of results, unless one needs more
 constexpr int64_t ALIGNMENT   = 64;
 
@@ -118,6 +117,7 @@ struct Placed {
 // What a thread has of its own.
 struct Scratch {
     float *       numbers;  // a block's keys or values
+    float *       columns;  // a block's keys, by dimension
     float *       weights;  // of each query
     float *       sums;     // two of each query
     float *       mask;     // a chunk's, of one row
@@ -132,7 +132,8 @@ struct Scratch {
         const int64_t n_queries = std::max(MAX_QUERIES, sizes.n_joint);
         Memory        memory(start);
         memory.take(numbers, BLOCK * std::max(sizes.n_keys, sizes.n_values));
-        memory.take(weights, n_queries * (CHUNK + FOUR));
+        memory.take(columns, BLOCK * sizes.n_keys);
+        memory.take(weights, n_queries * (CHUNK + BLOCK));
         memory.take(sums, n_queries * 2 * sizes.n_values);
         memory.take(mask, CHUNK);
         memory.take(found, CHUNK);

@@ -135,7 +135,7 @@ struct Bench {
 
     Bench(int64_t n_dimensions, int low, int high)
         : n(n_dimensions), q(drawn(N_QUERIES * n, 1, 1)), keys(drawn(CHUNK * n, 1, 2)), values(drawn(CHUNK * n, 1, 3)),
-          weights(N_QUERIES * (CHUNK + FOUR)), sums(N_QUERIES * n) {
+          weights(N_QUERIES * (CHUNK + BLOCK)), sums(N_QUERIES * n) {
         for (int64_t i = 0; i < CHUNK; ++i) {
             key.push_back(&keys[i * n]);
             value.push_back(&values[i * n]);
@@ -143,7 +143,7 @@ struct Bench {
         for (int i = 0; i < N_QUERIES; ++i) {
             all[i]               = &queries[i];
             queries[i].q         = &q[i * n];
-            queries[i].weights   = &weights[i * (CHUNK + FOUR)];
+            queries[i].weights   = &weights[i * (CHUNK + BLOCK)];
             queries[i].chunk.sum = &sums[i * n];
             queries[i].slope     = 0.5f;
             queries[i].low       = low;
