@@ -17,6 +17,7 @@
 namespace pyg::kernels {
 
 constexpr int64_t CHUNK = 128;  // cells that are weighed at once
+constexpr int64_t BLOCK = 32;   // cells that are converted at once
 constexpr int64_t FOUR  = 4;    // cells that are scored at once
 
 // What has been seen of some cells.
@@ -35,7 +36,7 @@ struct Seen {
 // One query, a row's head.
 struct Query {
     const float * q;
-    float *       weights;  // of a chunk's cells, at first their scores; room for FOUR more
+    float *       weights;  // of a chunk's cells, at first their scores; room for a BLOCK more
     Seen          chunk;    // of the chunk at hand
     Seen          all;      // of all before
     float         slope;    // of the mask
@@ -63,14 +64,16 @@ void score_four(Query * const * queries, const Number * const * keys, int64_t n,
         q[i] = queries[i]->q;
     }
     for (int64_t d = 0; d < n; d += Floats8::LANES) {
-        Floats8 k[FOUR];
-        for (int j = 0; j < FOUR; ++j) {
-            k[j] = Floats8::load(key[j] + d);
-        }
+        Floats8 part[N];
         for (int i = 0; i < N; ++i) {
-            const Floats8 part = Floats8::load(q[i] + d);
-            for (int j = 0; j < FOUR; ++j) {
-                sums[i][j] = multiply_add(part, k[j], sums[i][j]);
+            part[i] = Floats8::load(q[i] + d);
+            keep(part[i]);
+        }
+        for (int j = 0; j < FOUR; ++j) {
+            Floats8 k = Floats8::load(key[j] + d);
+            keep(k);
+            for (int i = 0; i < N; ++i) {
+                sums[i][j] = multiply_add(part[i], k, sums[i][j]);
             }
         }
     }

@@ -32,12 +32,12 @@ template <typename Vector>
 Vector tanh_of(Vector x) {
     const auto   every = [](float number) { return Vector::everywhere(number); };
     const Vector size = magnitude(x), square = x * x;
-    const Vector e = exp_of(size * every(-2.0f));
-    Vector       p = every(-0.00570498686f);
-    p              = multiply_add(p, square, every(0.0206390861f));
-    p              = multiply_add(p, square, every(-0.0537397154f));
-    p              = multiply_add(p, square, every(0.133314416f));
-    p              = multiply_add(p, square, every(-0.333332807f));
+    const Vector e    = exp_of(size * every(-2.0f));
+    Vector       p    = every(-0.00570498686f);
+    p                 = multiply_add(p, square, every(0.0206390861f));
+    p                 = multiply_add(p, square, every(-0.0537397154f));
+    p                 = multiply_add(p, square, every(0.133314416f));
+    p                 = multiply_add(p, square, every(-0.333332807f));
     const Vector near = multiply_add(p * square, size, size);
     const Vector far  = (every(1.0f) - e) / (every(1.0f) + e);
     return with_sign_of(x, if_less(size, every(0.625f), near, far));

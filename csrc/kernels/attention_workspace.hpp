@@ -9,7 +9,6 @@ namespace pyg::kernels {
 
 constexpr int64_t MAX_ROWS    = 16;       // that share keys and values
 constexpr int64_t MAX_QUERIES = 64;       // that share keys and values
-constexpr int64_t BLOCK       = 32;       // cells that are converted at once
 constexpr int64_t LIST_BYTES  = 8 << 20;  // for lists of cells, and for parts of results, unless one needs more
 constexpr int64_t ALIGNMENT   = 64;
 
@@ -95,9 +94,10 @@ struct Shared {
     Span *    spans;  // of each row
     int32_t * cells;  // room for the list of each row
     float *   parts;  // of results: the highest score and the total of weights, then after 16 floats the sum of values
+    int64_t   n_floats;
     int64_t   size;
 
-    Shared(const Sizes & sizes, char * start) {
+    Shared(const Sizes & sizes, char * start) : n_floats(sizes.n_floats) {
         Memory memory(start);
         memory.take(rows, sizes.n_listed);
         memory.take(spans, sizes.n_listed);
@@ -105,6 +105,8 @@ struct Shared {
         memory.take(parts, sizes.n_kept * sizes.n_floats);
         size = memory.size();
     }
+
+    float * part(int64_t index) const { return parts + index * n_floats; }
 };
 
 struct Placed {
@@ -115,11 +117,11 @@ struct Placed {
 // What a thread has of its own.
 struct Scratch {
     float *       numbers;  // a block's keys or values
+    float *       columns;  // a block's keys, by dimension
     float *       weights;  // of each query
     float *       sums;     // two of each query
     float *       mask;     // a chunk's, of one row
-    const char ** keys;     // where a chunk's lie
-    const char ** values;
+    const char ** found;    // where a chunk's keys or values lie
     Query *       queries;
     int32_t *     listed;  // the cells of a row
     int64_t *     order;   // of these cells
@@ -130,11 +132,11 @@ struct Scratch {
         const int64_t n_queries = std::max(MAX_QUERIES, sizes.n_joint);
         Memory        memory(start);
         memory.take(numbers, BLOCK * std::max(sizes.n_keys, sizes.n_values));
-        memory.take(weights, n_queries * (CHUNK + FOUR));
+        memory.take(columns, BLOCK * sizes.n_keys);
+        memory.take(weights, n_queries * (CHUNK + BLOCK));
         memory.take(sums, n_queries * 2 * sizes.n_values);
         memory.take(mask, CHUNK);
-        memory.take(keys, CHUNK);
-        memory.take(values, CHUNK);
+        memory.take(found, CHUNK);
         memory.take(queries, n_queries);
         memory.take(listed, sizes.n_cells);
         memory.take(order, sizes.n_cells);

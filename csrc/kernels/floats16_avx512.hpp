@@ -4,6 +4,7 @@
 // gcc takes the undefined operand of its own functions for one that should have been written.
 #if defined(__GNUC__) && !defined(__clang__)
 #    pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#    pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 
 #include "floats8_avx2.hpp"
@@ -65,8 +66,31 @@ inline Floats16 within(Floats16 x, int low, int high) {
 }
 
 inline Floats8 lower_half(Floats16 x) { return {_mm512_castps512_ps256(x.v)}; }
-inline Floats8 upper_half(Floats16 x) {
-    return {_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x.v), 1))};
+inline Floats8 upper_half(Floats16 x) { return {_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x.v), 1))}; }
+
+inline void keep([[maybe_unused]] Floats16 & x) {
+#if defined(__GNUC__)
+    asm("" : "+v"(x.v));
+#endif
+}
+
+// Turns eight rows of eight floats into columns.
+inline void transpose(Floats8 (&rows)[8]) {
+    __m256 two[8], four[8];
+    for (int i = 0; i < 8; i += 2) {
+        two[i]     = _mm256_unpacklo_ps(rows[i].v, rows[i + 1].v);
+        two[i + 1] = _mm256_unpackhi_ps(rows[i].v, rows[i + 1].v);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        four[i]     = _mm256_shuffle_ps(two[i], two[i + 2], 0x44);
+        four[i + 1] = _mm256_shuffle_ps(two[i], two[i + 2], 0xEE);
+        four[i + 2] = _mm256_shuffle_ps(two[i + 1], two[i + 3], 0x44);
+        four[i + 3] = _mm256_shuffle_ps(two[i + 1], two[i + 3], 0xEE);
+    }
+    for (int i = 0; i < 4; ++i) {
+        rows[i].v     = _mm256_permute2f128_ps(four[i], four[i + 4], 0x20);
+        rows[i + 4].v = _mm256_permute2f128_ps(four[i], four[i + 4], 0x31);
+    }
 }
 
 // As if one half came after the other.

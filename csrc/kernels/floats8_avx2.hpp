@@ -52,9 +52,7 @@ inline Floats8 with_sign_of(Floats8 y, Floats8 x) {
 }
 
 // To the nearest integer, and to the even one of two.
-inline Floats8 rounded(Floats8 x) {
-    return {_mm256_round_ps(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
-}
+inline Floats8 rounded(Floats8 x) { return {_mm256_round_ps(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 
 // x * 2^n of integers n, where neither x nor the result is less than the least normal number.
 inline Floats8 times_two_to(Floats8 n, Floats8 x) {
@@ -65,10 +63,16 @@ inline Floats8 times_two_to(Floats8 n, Floats8 x) {
 // The lanes of x from `low` up to `high`, and -infinity in the others.
 inline Floats8 within(Floats8 x, int low, int high) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    const __m256i in =
-        _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(low), lane),  //
-                            _mm256_cmpgt_epi32(_mm256_set1_epi32(high), lane));
+    const __m256i in   = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(low), lane),  //
+                                             _mm256_cmpgt_epi32(_mm256_set1_epi32(high), lane));
     return {_mm256_blendv_ps(_mm256_set1_ps(-__builtin_inff()), x.v, _mm256_castsi256_ps(in))};
+}
+
+// Keeps x in a register: compilers would rather read it again from memory for each of its uses.
+inline void keep([[maybe_unused]] Floats8 & x) {
+#if defined(__GNUC__)
+    asm("" : "+v"(x.v));
+#endif
 }
 
 // All sums of lanes go in this order: i and i + 4, then i and i + 2, then both.

@@ -83,6 +83,13 @@ inline Floats8 within(Floats8 x, int low, int high) {
     return {one(x.a, vld1q_s32(lanes)), one(x.b, vld1q_s32(lanes + 4))};
 }
 
+// Keeps x in registers: compilers would rather read it again from memory for each of its uses.
+inline void keep([[maybe_unused]] Floats8 & x) {
+#if defined(__GNUC__)
+    asm("" : "+w"(x.a), "+w"(x.b));
+#endif
+}
+
 // All sums of lanes go in this order: i and i + 4, then i and i + 2, then both.
 inline float sum_of(Floats8 x) {
     const float32x4_t four = vaddq_f32(x.a, x.b);
