@@ -47,7 +47,6 @@ def names() -> dict[str, list[str]]:
             "f32 cache": {"type_k": "f32", "type_v": "f32"},
             "embeddings": {"embeddings": True},
             "no flash attention": {"flash_attn": "off"},
-            "cells apart": {"n_seq_max": 2, "kv_unified": False},
             "sums of rows": {"embeddings": True, "pooling": "mean"},
         }
         for name, options in contexts.items():
@@ -140,7 +139,6 @@ def test_what_is_covered(name: str) -> None:
 def test_what_is_not_covered_is_named() -> None:
     found = results("names", "on")
     assert found["no flash attention"] == ["MUL_MAT f16", "SOFT_MAX f32"]
-    assert found["cells apart"] == ["FLASH_ATTN_EXT f16"]
     assert found["sums of rows"] == ["MUL_MAT f32"]
 
 
