@@ -12,13 +12,16 @@ PYTHONS ?= python3.10 python3.11 python3.12 python3.13
 # One process per core; those that run out of tests take over some from the others.
 PYTEST_ARGS ?= --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
+ARM_CXX ?= aarch64-linux-gnu-g++
+ARM_RUN ?= qemu-aarch64-static
+
 CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 
 # Installs the package in place, with one of its extras and the C++ tests. This always runs, because only pip and ninja
 # know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all lint format stubs reference outputs compare comparison stress attack fuzz gpu-proof asan tsan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
+.PHONY: help build demo test test-all arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz gpu-proof asan tsan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -36,6 +39,14 @@ test: build ## run the C++ tests, and all Python tests but the slow ones
 
 test-all: test ## run all tests: the same, and then the slow ones
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+arm-test: ## run the test of attention's vectors compiled for ARM, in an emulator
+	@command -v $(ARM_CXX) $(ARM_RUN) >/dev/null || { echo >&2 \
+		"first, on Debian and Ubuntu: apt install g++-aarch64-linux-gnu qemu-user-static"; exit 1; }
+	mkdir -p build/arm
+	$(ARM_CXX) -std=c++17 -O2 -static -Wall -Wextra -Werror -ffp-contract=off -Icsrc -Ivendor/llama.cpp/ggml/include \
+		csrc/tests/test_attention.cpp -o build/arm/test_attention
+	$(ARM_RUN) build/arm/test_attention
 
 lint: $(BIN)/python ## run every linter, as CI does
 	$(call editable,dev)
@@ -61,6 +72,9 @@ reference: build ## write docs/command-reference.md from the help of the command
 
 stress: build ## do everything at once for ten minutes: threads, tasks, cancels, closes
 	$(BIN)/python tests/stress.py --minutes 10 --threads 32
+
+schedules: build ## compare each request of 1,000 random schedules with what it gets alone: the same bits
+	PYGGML_KERNELS=on $(BIN)/python tests/schedules.py --rounds 1000
 
 attack: build ## stream from a server that 500 hostile clients attack, and count what they cost
 	$(BIN)/python tests/attack_server.py --attackers 500

@@ -553,6 +553,11 @@ typedef struct pyg_context_info {
 } pyg_context_info;
 
 pyg_status pyg_context_get_info(pyg_context * ctx, pyg_context_info * out, pyg_error * err);
+
+// Which operations of the context's model may give a row other bits beside other rows than alone: a line for each,
+// first why none is computed by our kernels if that is so. Empty: none of them. Not while another thread decodes.
+// *names is *owned*: pyg_string_free.
+pyg_status pyg_context_not_batch_invariant(pyg_context * ctx, char ** names, pyg_error * err);
 pyg_status pyg_context_set_threads(pyg_context * ctx, int32_t n_threads, int32_t n_threads_batch, pyg_error * err);
 
 typedef struct pyg_batch {

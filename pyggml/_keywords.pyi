@@ -24,6 +24,7 @@ class LoadKeywords(TypedDict, total=False):
     cache_type: str
     n_threads: int | None
     prefix_cache: bool
+    deterministic: bool
     backend_sampling: bool
     max_queue: int | None
     queue_full: QueueFull

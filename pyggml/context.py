@@ -348,6 +348,23 @@ class Context(Owner):
         """Threads for larger batches."""
         return int(self._info().n_threads_batch)
 
+    def not_batch_invariant(self) -> tuple[str, ...]:
+        """Names of the operations that may give a token other bits beside other tokens than alone.
+
+        They are those of the engine's graphs for this model and context, with the types they read and the devices that
+        are not the CPU, such as "MUL_MAT q4_K on CUDA0"; first comes why pyggml's kernels compute none of them, if so.
+        (): none, so that results are the same bits whatever is computed together; see ``docs/kernels.md``.
+
+        Raises:
+            ClosedError: the context was closed.
+        """
+        out = ffi.new("char **")
+        errors.call(lib.pyg_context_not_batch_invariant, self._handle, out)
+        try:
+            return tuple(ffi.string(out[0]).decode().splitlines())
+        finally:
+            lib.pyg_string_free(out[0])
+
     def set_threads(self, n_threads: int | None = None, n_threads_batch: int | None = None) -> None:
         """Changes the numbers of threads; None as in the constructor.
 

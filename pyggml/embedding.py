@@ -19,6 +19,7 @@ import numpy.typing as npt
 from pyggml._context_options import ContextOptions
 from pyggml._native import choice, int32_array
 from pyggml.context import Context
+from pyggml.determinism import require_determinism
 from pyggml.errors import (
     ClosedError,
     ContextOverflowError,
@@ -60,7 +61,15 @@ class Embedder:
     Contexts are created on first use.
     """
 
-    def __init__(self, model: Model, tokenizer: Tokenizer, *, n_ctx: int, n_threads: int | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        tokenizer: Tokenizer,
+        *,
+        n_ctx: int,
+        n_threads: int | None = None,
+        deterministic: bool = False,
+    ) -> None:
         """Creates it without allocating anything.
 
         Args:
@@ -68,14 +77,15 @@ class Embedder:
             tokenizer: the model's tokenizer.
             n_ctx: most tokens of one text.
             n_threads: compute threads; None: one per core.
+            deterministic: refuse unless each text gets the bits that it gets alone.
         """
         self._model = model
         self._tokenizer = tokenizer
         self._n_ctx = n_ctx
         self._lock = threading.Lock()  # held during a forward pass; _door never is, so an event loop may take it
         self._door = threading.Lock()
-        self._tokens = _GrowingContext(model, "none", n_ctx, n_threads)
-        self._head = _GrowingContext(model, "rank", n_ctx, n_threads)
+        self._tokens = _GrowingContext(model, "none", n_ctx, n_threads, deterministic=deterministic)
+        self._head = _GrowingContext(model, "rank", n_ctx, n_threads, deterministic=deterministic)
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
 
@@ -254,11 +264,20 @@ class Embedder:
 class _GrowingContext:
     """A context that is created on first use, and recreated for longer texts. Not thread-safe."""
 
-    def __init__(self, model: Model, pooling: Literal["none", "rank"], n_ctx: int, n_threads: int | None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        pooling: Literal["none", "rank"],
+        n_ctx: int,
+        n_threads: int | None,
+        *,
+        deterministic: bool,
+    ) -> None:
         self._model = model
         self._pooling = pooling
         self._n_ctx = n_ctx
         self._n_threads = n_threads
+        self._deterministic = deterministic
         self._n_texts = _n_texts(model)
         self._context: Context | None = None
 
@@ -317,7 +336,14 @@ class _GrowingContext:
 
     def _make(self, n_tokens: int) -> Context:
         options = context_options(self._model, self._pooling, self._n_ctx, n_tokens, self._n_threads)
-        return Context(self._model, **vars(options))
+        context = Context(self._model, **vars(options))
+        try:
+            if self._deterministic:
+                require_determinism(context)
+        except BaseException:
+            context.close()
+            raise
+        return context
 
 
 def context_options(

@@ -20,6 +20,7 @@ from pyggml.chat.chatting import ChatTemplate, Chatting, Messages, Tools
 from pyggml.chat.messages import checked_messages
 from pyggml.chat.tools import checked as checked_tools
 from pyggml.context import Context
+from pyggml.determinism import require_determinism
 from pyggml.embedding import Embedder, Pooling, Text
 from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
 from pyggml.families import Family
@@ -93,20 +94,27 @@ class LLM(Owner, Generating, Chatting, Answered):
         self.recommended_sampling = self._recommended_sampling()
         self.memory: tuple[DeviceMemory, ...] = ()
         self._waits = options.queue_full == "wait"
-        self._embedder = Embedder(model, self.tokenizer, n_ctx=self.n_ctx, n_threads=options.n_threads)
+        self._embedder = Embedder(
+            model,
+            self.tokenizer,
+            n_ctx=self.n_ctx,
+            n_threads=options.n_threads,
+            deterministic=options.deterministic,
+        )
         self._own_engine = self._new_engine(options) if generates(model) else None
 
     def _new_engine(self, options: LoadOptions) -> Engine:
         context = Context(self.model, **vars(context_options(options, self.n_ctx)))
-        reproducible = options.n_parallel == 1 and not options.prefix_cache
         try:
+            if options.deterministic:
+                require_determinism(context)
             self.memory = taken_by(context)
             return Engine(
                 context,
                 self.n_ctx,
                 prefix_cache=options.prefix_cache,
                 max_queue=options.max_queue,
-                adapt_threads=options.n_threads is None and not reproducible,
+                adapt_threads=options.n_threads is None and _may_adapt(context, options),
                 backend_sampling=options.backend_sampling,
                 stop_token_ids=self.stop_tokens,
             )
@@ -330,6 +338,11 @@ class LLM(Owner, Generating, Chatting, Answered):
         return self._own_engine
 
 
+def _may_adapt(context: Context, options: LoadOptions) -> bool:
+    """Whether requests computed alone and from their beginning stay the same bits with another number of threads."""
+    return options.n_parallel > 1 or options.prefix_cache or not context.not_batch_invariant()
+
+
 def _variables(given: dict[str, Any]) -> dict[str, Any]:
     """A template's variables, without the parameters of transformers' method that are turned off."""
     refuse((name for name, value in given.items() if value), _habits.TEMPLATE)
@@ -355,9 +368,9 @@ def _own_templates(model: Model, wanted: str | os.PathLike[str] | None) -> ChatT
 def load(options: LoadOptions) -> LLM:  # noqa: D417
     """Loads a model, ready to generate. ``LLM(...)`` does the same.
 
-    With ``n_parallel=1, prefix_cache=False``, the same prompt always gives bit-identical results, because each request
-    is computed alone and from scratch. Otherwise, sharing a batch or reusing a prefix changes the order of some sums,
-    and occasionally the last bit decides between two tokens.
+    On the CPU, each request gets the bits that it gets alone, whatever shares the batch, however its prompt is cut or
+    reused and whatever the number of threads, unless ``llm.stats().not_batch_invariant`` names operations that round
+    together what is computed together. ``deterministic=True`` refuses those.
 
     Args:
         source: a model's file, directory or reference, or an open Model. A file is a ``.gguf`` file (the first of a
@@ -395,9 +408,10 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
         n_ubatch: maximum number of tokens computed at once within a forward pass.
         cache_type: element type of the key-value cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
         n_threads: number of compute threads. None: the engine measures its speed and adapts as other programs claim or
-            release cores; in the bit-reproducible mode it uses one per core, since another number would change the
-            order of sums. A number you give is kept.
+            release cores. A number you give is kept.
         prefix_cache: keep the work of finished requests for prompts with the same beginning, while there is room.
+        deterministic: refuse to load unless every request gets the bits that it gets alone. What is computed, and its
+            speed, is the same without it; ``docs/kernels.md`` says what is covered.
         backend_sampling: choose the tokens of greedy requests on the GPU (experimental). The tokens are the same, but
             only a token id leaves the device instead of a row of logits as long as the vocabulary. It stays off where
             the device cannot do it, and while a request runs that needs more of the logits;
@@ -418,7 +432,7 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
         DeviceError: there is no such device.
         OutOfMemoryError: the model does not fit; names required and available bytes, and what would fit. Raised before
             the weights are read.
-        InvalidParameterError: an argument is out of range.
+        InvalidParameterError: an argument is out of range, or ``deterministic`` cannot be kept; names the operations.
         TokenizerError: the vocabulary has no stop token, or ``tokenizer`` does not belong to this model.
         TokenizerNotFoundError: there is no tokenizer at that path.
     """

@@ -87,6 +87,7 @@ class LoadOptions(MemoryOptions):
         tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one. None: the model's own.
         n_threads: number of compute threads. None: the engine measures its speed and adapts.
         prefix_cache: keep the work of finished requests for prompts with the same beginning.
+        deterministic: refuse to load unless every request gets the bits that it gets alone.
         backend_sampling: choose the tokens of greedy requests on the GPU (experimental). The tokens are the same.
         max_queue: maximum number of waiting requests. None: no limit.
         queue_full: "raise" refuses a request when the queue is full; "wait" waits for room.
@@ -101,6 +102,7 @@ class LoadOptions(MemoryOptions):
     _: KW_ONLY
     n_threads: Threads = None
     prefix_cache: Annotated[bool, Field(hidden=True)] = True
+    deterministic: bool = False
     backend_sampling: Annotated[bool, Field(letter="bs")] = False
     max_queue: Annotated[int | None, Field(1, UINT32_MAX, hidden=True)] = None
     queue_full: Annotated[QueueFull, Field(hidden=True)] = "raise"

@@ -32,7 +32,7 @@ def pyggml_model_path() -> Path:
 
 @pytest.fixture(scope="session")
 def pyggml_llm(pyggml_model_path: Path) -> Iterator[LLM]:
-    """That model, loaded once for all tests, on one thread and in bit-reproducible mode.
+    """That model, loaded once for all tests, on one thread, each request alone and from its beginning.
 
     The same prompt with the same parameters gives the same text, whatever ran before.
     """

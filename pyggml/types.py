@@ -182,6 +182,8 @@ class EngineStats(JSONReady):
         prefill_s: seconds in forward passes that include prompt tokens.
         decode_s: seconds in forward passes that do not.
         sample_s: seconds spent choosing tokens.
+        not_batch_invariant: names of the operations that may give a request other bits beside others than alone; see
+            :meth:`pyggml.context.Context.not_batch_invariant`. (): each request gets the bits that it gets alone.
     """
 
     n_queued: int
@@ -204,6 +206,7 @@ class EngineStats(JSONReady):
     prefill_s: float
     decode_s: float
     sample_s: float
+    not_batch_invariant: tuple[str, ...] = ()
 
     _derived = ("tokens_per_step", "cached_fraction")
 

@@ -178,13 +178,6 @@ class TestReproducible:
         with pyggml.load(n_parallel=1, prefix_cache=False, n_threads=1) as llm:
             assert llm.generate(STORY, params).token_ids == alone
 
-    def test_the_number_of_threads_does_not_adapt(self) -> None:
-        with pyggml.load(n_parallel=1, prefix_cache=False) as llm:
-            for _ in range(3):
-                llm.generate(STORY, max_tokens=3)
-                stats = llm.stats()
-                assert (stats.n_threads, stats.n_threads_batch) == (lib.pyg_cpu_count(), lib.pyg_cpu_count())
-
 
 class TestGenerateBatch:
     """Any number of prompts, a window of them at a time."""

@@ -29,9 +29,11 @@ struct GpuModule {
     int32_t     n_devices = 0;
 };
 
-std::shared_mutex      g_backends;  // the engine's lists
-std::mutex             g_loading;   // everything below
-bool                   g_gpus_loaded = false;
+std::shared_mutex g_backends;  // the engine's lists
+std::mutex        g_loading;   // everything below
+bool              g_gpus_loaded                 = false;
+const char *      g_no_kernels                  = nullptr;  // why there are none
+bool (*g_kernels_cover)(const ggml_tensor * op) = nullptr;
 fs::path               g_module_dir;
 std::vector<fs::path>  g_search_path;
 std::vector<GpuModule> g_gpu_modules;
@@ -128,17 +130,29 @@ int score(const fs::path & path) {
 void register_kernels(const fs::path & module) {
     const char * const setting = std::getenv("PYGGML_KERNELS");
     if (!setting || std::strcmp(setting, "on") != 0) {
+        g_no_kernels = "no kernels of pyggml (PYGGML_KERNELS)";
         return;
     }
+    g_no_kernels = "no kernels of pyggml for this CPU";
 #ifdef PYGGML_BACKEND_DL
     const Library library(module);
-    if (void * const found = library.symbol("pyg_kernels_register")) {
-        reinterpret_cast<decltype(&pyg_kernels_register)>(found)();
+    const auto    add    = reinterpret_cast<decltype(&pyg_kernels_register)>(library.symbol("pyg_kernels_register"));
+    const auto    exist  = reinterpret_cast<decltype(&pyg_kernels_exist)>(library.symbol("pyg_kernels_exist"));
+    const auto    covers = reinterpret_cast<decltype(&pyg_kernels_cover)>(library.symbol("pyg_kernels_cover"));
+    if (!add || !exist || !covers) {
+        return;
     }
 #else
     (void) module;
-    pyg_kernels_register();
+    const auto add    = pyg_kernels_register;
+    const auto exist  = pyg_kernels_exist;
+    const auto covers = pyg_kernels_cover;
 #endif
+    add();
+    g_kernels_cover = covers;
+    if (exist()) {
+        g_no_kernels = nullptr;
+    }
 }
 
 void load_best(const std::vector<fs::path> & all, const char * kind) {
@@ -276,6 +290,10 @@ llama_context * create_context(llama_model * model, const llama_context_params &
     const std::shared_lock lock(g_backends);
     return llama_init_from_model(model, params);
 }
+
+bool kernels_cover(const ggml_tensor * op) { return g_kernels_cover && g_kernels_cover(op); }
+
+const char * no_kernels() { return g_no_kernels; }
 
 std::unique_lock<std::shared_mutex> change_backends() { return std::unique_lock(g_backends); }
 

@@ -14,6 +14,13 @@ namespace pyg {
 // PYG_ERR_DEVICE if there is no backend at all.
 void load_cpu_backends(const char * module_dir, const char * search_path);
 
+// Whether a kernel of ours gives each row of a node the same bits in every batch (kernels/kernels.h); once those are
+// loaded.
+bool kernels_cover(const ggml_tensor * op);
+
+// Why there are no kernels of ours, null if there are. Static.
+const char * no_kernels();
+
 // Loads the modules of GPUs, if that has not been done. To be called wherever a device other than the CPU may be meant.
 // What fails is kept for pyg_gpu_module_get.
 void load_gpu_backends() noexcept;

@@ -69,8 +69,8 @@ uint32_t Engine::prompt_piece(double seconds) const {
 // How many prompt tokens a step may compute. Without streams there is a limit too, because a cancel may have to wait
 // for the step: the CPU sees it between two nodes of a graph, but only if most of the step is for that request, a
 // device not before the end of a micro-batch. Where nobody reads tokens as they come the limit is wider: prompts that
-// wait together are computed faster together, and answers that begin together fill the batches to their end. The
-// bit-reproducible mode must not depend on timing.
+// wait together are computed faster together, and answers that begin together fill the batches to their end. A
+// single sequence that keeps nothing must not depend on timing, whatever computes it.
 Scheduler::Pieces Engine::prompt_pieces() const {
     const uint32_t n_ubatch = llama_n_ubatch(context_->raw);
     const uint32_t most     = places_.any_on_device && !places_.pipelined ? n_ubatch : UINT32_MAX;

@@ -1,15 +1,14 @@
 // Attention of each row to its sequence's own cells, in order of position.
 //
-// The cells that a row sees are those that its mask does not hide. In order of position, they stand in blocks of 32:
-// cell r of a row whose first cell has position p lies in lane (p + r) % 32 of block (p + r) / 32. So nothing of a
-// row's arithmetic (attention_block.hpp) depends on where cells lie, on those of other sequences, or on other rows.
-// Rows that follow each other in one sequence see the same cells in the same lanes, so they read each block once.
-#include "attention_block.hpp"
-#include "attention_scratch.hpp"
+// First all threads list which cells each row sees (attention_rows.hpp). Then they compute: some rows that share their
+// cells, for the queries of one head of keys, a chunk of cells after the other (attention_block.hpp). Chunks begin at
+// multiples of their length, counted in places, so they are the same for a row in whatever company. Where there is too
+// little work of this kind for all threads, they divide it by chunks as well, and what was seen of each is added up by
+// the same arithmetic afterwards.
+#include "attention_work.hpp"
 #include "kernel.hpp"
 
-#ifdef PYG_ATTENTION
-#    include <algorithm>
+#ifdef PYG_FLOATS8
 
 namespace pyg::kernels {
 namespace {
@@ -17,320 +16,143 @@ namespace {
 class Attention {
   public:
     Attention(ggml_compute_params * params, ggml_tensor * op)
-        : params_(params), op_(op), q_(op->src[0]), k_(op->src[1]), v_(op->src[2]), mask_(op->src[3]),
-          positions_(positions_of(k_)), n_heads_(q_->ne[2] / k_->ne[2]), scratch_(op, scratch_memory(params, op)) {
-        float bias;
-        std::memcpy(&scores_.scale, op->op_params, sizeof(float));
-        std::memcpy(&bias, op->op_params + 1, sizeof(float));
-        std::memcpy(&scores_.softcap, op->op_params + 2, sizeof(float));
-        if (scores_.softcap != 0) {
-            scores_.scale /= scores_.softcap;
-        }
-        bias_ = bias;
-        std::memset(scratch_.zeros, 0, k_->ne[0] * sizeof(float));
-        std::memset(scratch_.mask, 0, BLOCK * sizeof(float));
-    }
+        : params_(params), sizes_(op), shared_(sizes_, memory(params)),
+          scratch_(sizes_, memory(params) + shared_.size + params->ith * Scratch(sizes_, nullptr).size),
+          lister_(op, sizes_, shared_, scratch_), work_(op, sizes_, shared_, scratch_, lister_) {}
 
     static size_t work_size(int n_threads, const ggml_tensor * op) {
-        return Scratch(op, nullptr).size * n_threads + ALIGNMENT;
+        const Sizes sizes(op);
+        return Shared(sizes, nullptr).size + Scratch(sizes, nullptr).size * n_threads + ALIGNMENT;
     }
 
-    // Computes what this thread can get hold of: heads of keys of some rows at a time.
     void compute() {
-        const int64_t n_tokens = q_->ne[1], n_groups = k_->ne[2], n_streams = q_->ne[3];
-        const int64_t wanted  = n_tokens * n_groups * n_streams / (4 * params_->nth);
-        const int64_t n_rows  = std::clamp<int64_t>(wanted, 1, n_rows_at_once(n_heads_));
-        const int64_t n_tiles = (n_tokens + n_rows - 1) / n_rows;
-        if (params_->ith == 0) {
-            ggml_threadpool_chunk_set(params_->threadpool, params_->nth);
-        }
-        ggml_barrier(params_->threadpool);
-        for (int64_t item = params_->ith; item < n_tiles * n_groups * n_streams;
-             item         = ggml_threadpool_chunk_add(params_->threadpool, 1)) {
-            // The last rows see most, so they come first.
-            const int64_t tile = n_tiles - 1 - item / (n_groups * n_streams);
-            group_             = item % n_groups;
-            stream_            = item / n_groups % n_streams;
-            attend(tile * n_rows, std::min((tile + 1) * n_rows, n_tokens));
+        for (int64_t first = 0; first < sizes_.n_rows; first += sizes_.n_listed) {
+            if (first > 0) {
+                ggml_barrier(params_->threadpool);
+            }
+            compute(first, std::min(sizes_.n_listed, sizes_.n_rows - first));
         }
     }
 
   private:
-    static char * scratch_memory(const ggml_compute_params * params, const ggml_tensor * op) {
+    static char * memory(const ggml_compute_params * params) {
         const auto start = (reinterpret_cast<uintptr_t>(params->wdata) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-        return reinterpret_cast<char *>(start) + Scratch(op, nullptr).size * params->ith;
+        return reinterpret_cast<char *>(start);
     }
 
-    const uint16_t * mask_of(int64_t row) const {
-        return reinterpret_cast<const uint16_t *>(static_cast<const char *>(mask_->data) + row * mask_->nb[1] +
-                                                  stream_ % mask_->ne[3] * mask_->nb[3]);
-    }
-
-    // Lists the cells that a row sees, in order.
-    int64_t list(int64_t row) {
-        const int64_t n_cells = k_->ne[1];
-        int64_t       n       = 0;
-        if (!mask_) {
-            for (; n < n_cells; n++) {
-                scratch_.listed[n] = static_cast<int32_t>(n);
-            }
-        } else {
-            const uint16_t * const mask   = mask_of(row);
-            const __m256i          hidden = _mm256_set1_epi16(static_cast<int16_t>(HIDDEN));
-            for (int64_t i = 0; i < n_cells; i += 16) {
-                uint32_t seen = 0;
-                if (i + 16 <= n_cells) {
-                    const __m256i part = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(mask + i));
-                    seen               = ~static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi16(part, hidden)));
-                    seen &= 0x55555555;
-                } else {
-                    for (int64_t j = i; j < n_cells; j++) {
-                        seen |= static_cast<uint32_t>(mask[j] != HIDDEN) << (2 * (j - i));
-                    }
-                }
-                for (; seen; seen &= seen - 1) {
-                    scratch_.listed[n++] = static_cast<int32_t>(i + __builtin_ctz(seen) / 2);
-                }
-            }
+    // Rows from `first` on, as many as can be listed at once.
+    void compute(int64_t first, int64_t n) {
+        if (params_->ith == 0) {
+            ggml_threadpool_chunk_set(params_->threadpool, params_->nth);
         }
-        return n;
-    }
-
-    // Puts the listed cells in order, and returns the position of the first.
-    int64_t sort(int64_t n) {
-        if (!positions_ || n == 0) {
-            return 0;
-        }
-        positions_->keys(positions_->cache, scratch_.listed, n, scratch_.places);
-        if (!std::is_sorted(scratch_.places, scratch_.places + n)) {
-            for (int64_t i = 0; i < n; i++) {
-                scratch_.placed[i] = {scratch_.places[i], scratch_.listed[i]};
-            }
-            std::sort(scratch_.placed, scratch_.placed + n, [](const Placed & a, const Placed & b) {
-                return a.key != b.key ? a.key < b.key : a.cell < b.cell;
-            });
-            for (int64_t i = 0; i < n; i++) {
-                scratch_.listed[i] = scratch_.placed[i].cell;
-            }
-            scratch_.places[0] = scratch_.placed[0].key;
-        }
-        return std::max<int64_t>(scratch_.places[0] >> 32, 0);
-    }
-
-    // Adds a row to those at hand if what it sees can be part of their list.
-    bool join(Rows & rows, int64_t low, int64_t n) {
-        const int64_t high = low + n;
-        if (rows.first == rows.end || n == 0) {
-            if (rows.first != rows.end) {
-                return false;
-            }
-            std::copy_n(scratch_.listed, n, scratch_.cells);
-            rows.low  = low;
-            rows.high = high;
-        } else {
-            if (low < rows.low || low > rows.high || high - rows.low > k_->ne[1]) {
-                return false;
-            }
-            const int64_t n_shared = std::min(high, rows.high) - low;
-            if (!std::equal(scratch_.listed, scratch_.listed + n_shared, scratch_.cells + (low - rows.low))) {
-                return false;
-            }
-            std::copy(scratch_.listed + n_shared, scratch_.listed + n, scratch_.cells + (low - rows.low) + n_shared);
-            rows.high = std::max(rows.high, high);
-        }
-        rows.lows[rows.end - rows.first]  = low;
-        rows.highs[rows.end - rows.first] = high;
-        rows.end++;
-        return true;
-    }
-
-    void attend(int64_t first, int64_t end) {
-        Rows rows{first, first, 0, 0, {}, {}};
-        for (int64_t row = first; row < end; row++) {
-            const int64_t n   = list(row);
-            const int64_t low = sort(n);
-            if (!join(rows, low, n)) {
-                attend(rows);
-                rows = {row, row, 0, 0, {}, {}};
-                join(rows, low, n);
-            }
-        }
-        attend(rows);
-    }
-
-    void attend(const Rows & rows) {
-        begin(rows);
-        for (int64_t block = rows.low / BLOCK * BLOCK; block < rows.high; block += BLOCK) {
-            const int64_t low = std::max(block, rows.low), high = std::min(block + BLOCK, rows.high);
-            gather_keys(scratch_.cells - rows.low, block, low, high);
-            gather_values(scratch_.cells - rows.low, block, low, high);
-            attend_block(rows, block);
-        }
-        end(rows);
-    }
-
-    float slope(int64_t head) const {
-        if (bias_ <= 0) {
-            return 1;
-        }
-        const int64_t n_log2 = int64_t(1) << static_cast<int>(std::floor(std::log2(q_->ne[2])));
-        const float   even   = std::pow(2.0f, -bias_ / n_log2);
-        const float   odd    = std::pow(2.0f, -bias_ / 2.0f / n_log2);
-        return head < n_log2 ? std::pow(even, head + 1) : std::pow(odd, 2 * (head - n_log2) + 1);
-    }
-
-    void begin(const Rows & rows) {
-        const int64_t n_values = v_->ne[0];
-        Query *       query    = scratch_.states;
-        for (int64_t row = rows.first; row < rows.end; row++) {
-            for (int64_t h = 0; h < n_heads_; h++, query++) {
-                const int64_t head = group_ * n_heads_ + h;
-                query->q     = reinterpret_cast<const float *>(static_cast<const char *>(q_->data) + row * q_->nb[1] +
-                                                               head * q_->nb[2] + stream_ * q_->nb[3]);
-                query->sum   = scratch_.queries + (query - scratch_.states) * n_values;
-                query->total = 0;
-                query->most  = -INFINITY;
-                query->slope = slope(head);
-                query->row   = static_cast<int32_t>(row - rows.first);
-                std::fill_n(query->sum, n_values, 0.0f);
-            }
+        n_rows_            = n;
+        const int64_t low  = n * params_->ith / params_->nth;
+        const int64_t high = n * (params_->ith + 1) / params_->nth;
+        lister_.list(first + low, first + high, low, n_joint());
+        ggml_barrier(params_->threadpool);
+        divide();
+        take_items();
+        if (split_) {
+            ggml_barrier(params_->threadpool);
+            add_parts();
         }
     }
 
-    const char * cell_of(const ggml_tensor * cache, int64_t cell) const {
-        return static_cast<const char *>(cache->data) + cell * cache->nb[1] + group_ * cache->nb[2] +
-               stream_ * cache->nb[3];
+    // How many rows are computed together: fewer if there were too little work else for all threads.
+    int64_t n_joint() const {
+        const int64_t most = sizes_.n_joint_rows();
+        return params_->nth == 1 ? most : std::clamp<int64_t>(n_rows_ * sizes_.n_sets / (4 * params_->nth), 1, most);
     }
 
-    // Lanes of a block that have no cell get zeros, which no query sees.
-    void gather_keys(const int32_t * cells, int64_t block, int64_t low, int64_t high) {
-        const int64_t      n        = k_->ne[0];
-        const auto         to_float = ggml_get_type_traits(k_->type)->to_float;
-        const char *       found[LANES];
-        const char * const zeros = scratch_.zeros;
-        for (int64_t first = block; first < block + BLOCK; first += LANES) {
-            for (int64_t i = 0; i < LANES; i++) {
-                found[i] = first + i >= low && first + i < high ? cell_of(k_, cells[first + i]) : zeros;
-                if (k_->type != GGML_TYPE_F16 && k_->type != GGML_TYPE_F32 && found[i] != zeros) {
-                    to_float(found[i], scratch_.rows + i * n, n);
-                    found[i] = reinterpret_cast<const char *>(scratch_.rows + i * n);
+    // Decides how the work is divided: by chunks if there is room for their results, and by sets of heads. Those of the
+    // same cells lie side by side, so if there are few queries it is better to read them together.
+    void divide() {
+        int64_t n_rows = 1, n_lists = 0, n_chunks = 0, n_parts = 0;
+        for (int64_t i = 0; i < n_rows_; ++i) {
+            const Rows &  rows = shared_.rows[i];
+            const int64_t n    = rows.end - rows.first;
+            n_rows             = std::max(n_rows, n);
+            n_lists += n > 0;
+            n_chunks += n > 0 ? rows.n_chunks() : 0;
+            n_parts += n * rows.n_chunks() * sizes_.n_heads;
+        }
+        const int64_t n_wanted = params_->nth > 1 ? 4 * params_->nth : 1;
+        n_sets_                = std::clamp<int64_t>(MAX_QUERIES / (n_rows * sizes_.n_joint), 1, sizes_.n_sets);
+        split_                 = n_lists * divided(sizes_.n_sets, n_sets_) < n_wanted && n_parts <= sizes_.n_kept;
+        const int64_t n_items  = split_ ? n_chunks : n_lists;
+        while (n_sets_ > 1 && n_items * divided(sizes_.n_sets, n_sets_) < n_wanted) {
+            n_sets_ = divided(n_sets_, 2);
+        }
+    }
+
+    // Computes what this thread can get hold of. The last rows see most, so they come first.
+    void take_items() {
+        int64_t next = params_->ith, n_before = 0, part = 0;
+        for (int64_t i = n_rows_ - 1; i >= 0; --i) {
+            const Rows & rows = shared_.rows[i];
+            if (rows.end == rows.first) {
+                continue;
+            }
+            const int64_t n_items = divided(sizes_.n_sets, n_sets_) * (split_ ? rows.n_chunks() : 1);
+            for (; next < n_before + n_items; next = ggml_threadpool_chunk_add(params_->threadpool, 1)) {
+                work_.attend(item(rows, next - n_before, part));
+            }
+            n_before += n_items;
+            part += (rows.end - rows.first) * rows.n_chunks() * sizes_.n_heads;
+        }
+    }
+
+    Item item(const Rows & rows, int64_t index, int64_t part) const {
+        const int64_t n_chunks = split_ ? rows.n_chunks() : 1, chunk = index % n_chunks;
+        Item          item;
+        item.rows      = &rows;
+        item.set       = index / n_chunks * n_sets_;
+        item.end_set   = std::min(item.set + n_sets_, sizes_.n_sets);
+        item.chunk     = rows.first_chunk() + chunk;
+        item.end_chunk = split_ ? item.chunk + 1 : item.chunk + rows.n_chunks();
+        item.is_all    = !split_;
+        item.part      = part + chunk * (rows.end - rows.first) * sizes_.n_heads;
+        return item;
+    }
+
+    // Adds up what was seen of each chunk.
+    void add_parts() {
+        int64_t first = 0, query = 0;
+        for (int64_t i = n_rows_ - 1; i >= 0; --i) {
+            const Rows &  rows = shared_.rows[i];
+            const int64_t n    = (rows.end - rows.first) * sizes_.n_heads;
+            for (int64_t j = 0; j < n; ++j, ++query) {
+                if (query % params_->nth == params_->ith) {
+                    add_parts(first + j, n, rows.n_chunks(), rows.first + j / sizes_.n_heads, j % sizes_.n_heads);
                 }
             }
-            if (k_->type == GGML_TYPE_F16) {
-                columns<ggml_fp16_t>(found, first - block);
-            } else {
-                columns<float>(found, first - block);
-            }
+            first += n * rows.n_chunks();
         }
     }
 
-    template <typename T>
-    void columns(const char * const (&found)[LANES], int64_t lane) {
-        const T * rows[LANES];
-        for (int64_t i = 0; i < LANES; i++) {
-            rows[i] = reinterpret_cast<const T *>(found[i]);
+    void add_parts(int64_t first, int64_t step, int64_t n_chunks, int64_t row, int64_t head) {
+        Seen all{0, 0, scratch_.sums};
+        all.forget(sizes_.n_values);
+        for (int64_t chunk = 0; chunk < n_chunks; ++chunk) {
+            float * const one = shared_.part(first + chunk * step);
+            merge(all, {one[0], one[1], one + 16}, sizes_.n_values);
         }
-        write_columns(rows, k_->ne[0], scratch_.keys + lane);
-    }
-
-    void gather_values(const int32_t * cells, int64_t block, int64_t low, int64_t high) {
-        const int64_t n        = v_->ne[0];
-        const auto    to_float = ggml_get_type_traits(v_->type)->to_float;
-        for (int64_t i = low; i < high; i++) {
-            const char * const from = cell_of(v_, cells[i]);
-            float * const      to   = scratch_.values + (i - block) * n;
-            if (v_->type == GGML_TYPE_F32) {
-                std::memcpy(to, from, n * sizeof(float));
-            } else if (v_->type == GGML_TYPE_F16) {
-                for (int64_t d = 0; d < n; d += LANES) {
-                    _mm256_storeu_ps(to + d, load(reinterpret_cast<const ggml_fp16_t *>(from) + d));
-                }
-            } else {
-                to_float(from, to, n);
-            }
-        }
-    }
-
-    void gather_mask(int64_t row, const int32_t * cells, int64_t low, int64_t high, int64_t block) {
-        if (mask_) {
-            const uint16_t * const mask = mask_of(row);
-            for (int64_t i = low; i < high; i++) {
-                scratch_.mask[i - block] = _cvtsh_ss(mask[cells[i]]);
-            }
-        }
-    }
-
-    void attend_block(const Rows & rows, int64_t block) {
-        Query * seeing[MAX_QUERIES];
-        int64_t n = 0;
-        for (int64_t i = 0; i < rows.end - rows.first; i++) {
-            const int64_t low = std::max(block, rows.lows[i]), high = std::min(block + BLOCK, rows.highs[i]);
-            for (int64_t h = 0; h < n_heads_ && low < high; h++) {
-                Query & query = scratch_.states[i * n_heads_ + h];
-                query.low     = static_cast<int32_t>(low - block);
-                query.high    = static_cast<int32_t>(high - block);
-                seeing[n++]   = &query;
-            }
-        }
-        for (int64_t i = 0; i < n; i += 2) {
-            i + 1 < n ? score<2>(seeing + i, scratch_.keys, k_->ne[0]) : score<1>(seeing + i, scratch_.keys, k_->ne[0]);
-        }
-        int64_t n_left = 0;
-        for (int64_t i = 0; i < n; i++) {
-            Query & query = *seeing[i];
-            if (i == 0 || seeing[i - 1]->row != query.row) {
-                gather_mask(rows.first + query.row, scratch_.cells - rows.low, block + query.low, block + query.high,
-                            block);
-            }
-            if (weigh(query, scores_, scratch_.mask, v_->ne[0])) {
-                left_[n_left++] = &query;
-            }
-        }
-        add(n_left);
-    }
-
-    void add(int64_t n) {
-        for (int64_t i = 0; i < n;) {
-            if (i + 1 < n && left_[i]->low == left_[i + 1]->low && left_[i]->high == left_[i + 1]->high) {
-                add_values<2>(left_ + i, scratch_.values, v_->ne[0]);
-                i += 2;
-            } else {
-                add_values<1>(left_ + i, scratch_.values, v_->ne[0]);
-                i++;
-            }
-        }
-    }
-
-    void end(const Rows & rows) {
-        const ggml_tensor * const sinks = op_->src[4];
-        for (int64_t i = 0; i < (rows.end - rows.first) * n_heads_; i++) {
-            Query &       query = scratch_.states[i];
-            const int64_t row = rows.first + query.row, head = group_ * n_heads_ + i % n_heads_;
-            if (sinks) {
-                const float sink = static_cast<const float *>(sinks->data)[head];
-                raise(query, sink, v_->ne[0]);
-                query.total += exp_of(sink - query.most);
-            }
-            scale_by(query.sum, v_->ne[0], query.total == 0 ? 0.0f : 1.0f / query.total);
-            const int64_t place = (stream_ * op_->ne[2] + row) * op_->ne[1] + head;
-            std::memcpy(static_cast<char *>(op_->data) + place * op_->nb[1], query.sum, v_->ne[0] * sizeof(float));
-        }
+        work_.finish(all, row, head);
     }
 
     ggml_compute_params * params_;
-    ggml_tensor *         op_;
-    const ggml_tensor *   q_, *k_, *v_, *mask_;
-    const pyg_positions * positions_;
-    int64_t               n_heads_;  // for each head of keys
+    Sizes                 sizes_;
+    Shared                shared_;
     Scratch               scratch_;
-    Scores                scores_ = {};
-    float                 bias_   = 0;
-    int64_t               group_ = 0, stream_ = 0;
-    Query *               left_[MAX_QUERIES];
+    RowLister             lister_;
+    Work                  work_;
+    int64_t               n_rows_ = 0;      // that are listed
+    int64_t               n_sets_ = 1;      // of an item
+    bool                  split_  = false;  // by chunks
 };
 
 bool is_readable(const ggml_tensor * rows) {
-    return rows->nb[0] == ggml_type_size(rows->type) && rows->ne[0] % LANES == 0 &&
+    return rows->nb[0] == ggml_type_size(rows->type) && rows->ne[0] % Floats8::LANES == 0 &&
            (rows->type == GGML_TYPE_F32 || ggml_get_type_traits(rows->type)->to_float);
 }
 
@@ -338,7 +160,7 @@ bool is_covered(const ggml_tensor * op) {
     const ggml_tensor *q = op->src[0], *k = op->src[1], *v = op->src[2], *mask = op->src[3];
     return q->type == GGML_TYPE_F32 && q->nb[0] == sizeof(float) && is_readable(k) && is_readable(v) &&
            k->ne[2] == v->ne[2] && k->ne[3] == q->ne[3] && v->ne[3] == q->ne[3] && q->ne[2] % k->ne[2] == 0 &&
-           q->ne[2] / k->ne[2] <= MAX_QUERIES && k->ne[1] == v->ne[1] && k->ne[1] < INT32_MAX &&
+           k->ne[1] == v->ne[1] && k->ne[1] < INT32_MAX &&
            (!mask || (mask->type == GGML_TYPE_F16 && mask->ne[2] == 1 && mask->nb[0] == sizeof(ggml_fp16_t)));
 }
 

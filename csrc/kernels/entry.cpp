@@ -1,7 +1,9 @@
 // Joins ggml's CPU backend as one more of its "extra buffer types": what these can compute is offered to them first.
 #include "kernel.hpp"
 #include "kernels.h"
+#include "stored_keys.hpp"
 #include "tiled_buffer.hpp"
+#include "vector.hpp"
 
 namespace {
 
@@ -26,10 +28,28 @@ class Kernels : public ggml::cpu::extra_buffer_type {
     }
 };
 
+Kernels & all_kernels() {
+    static Kernels kernels;
+    return kernels;
+}
+
 }  // namespace
 
 void pyg_kernels_register(void) {
-    static Kernels                            kernels;
     std::vector<ggml_backend_buffer_type_t> & types = ggml_backend_cpu_get_extra_buffer_types();
-    types.insert(types.begin(), pyg::kernels::tiled_buffer_type(static_cast<ggml::cpu::extra_buffer_type *>(&kernels)));
+    types.insert(types.begin(),
+                 pyg::kernels::tiled_buffer_type(static_cast<ggml::cpu::extra_buffer_type *>(&all_kernels())));
+}
+
+bool pyg_kernels_cover(const ggml_tensor * op) {
+    return all_kernels().get_tensor_traits(op) &&
+           (op->op != GGML_OP_FLASH_ATTN_EXT || pyg::kernels::knows_order(op->src[1]));
+}
+
+bool pyg_kernels_exist(void) {
+#ifdef PYG_TILES
+    return true;
+#else
+    return false;
+#endif
 }

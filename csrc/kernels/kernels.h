@@ -2,6 +2,8 @@
  * suits the machine. */
 #pragma once
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -12,6 +14,21 @@ extern "C" {
 __attribute__((visibility("default")))
 #endif
 void pyg_kernels_register(void);
+
+struct ggml_tensor;
+
+/* Whether a kernel computes a node such that each row of its result is the same bits whatever else is in the batch. The
+ * node may be of a graph that is not allocated yet. Any thread may ask once the kernels are registered. */
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+bool pyg_kernels_cover(const struct ggml_tensor * op);
+
+/* Whether there are kernels for the instruction set that this file is compiled for. */
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+bool pyg_kernels_exist(void);
 
 #ifdef __cplusplus
 }

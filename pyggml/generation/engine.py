@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 TokenIds = Sequence[int] | npt.NDArray[np.integer[Any]]
 T = TypeVar("T")
 
+_COUNTERS = [name for name in EngineStats.__dataclass_fields__ if name != "not_batch_invariant"]
+
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
@@ -114,6 +116,7 @@ class Engine(Owner):
         options.adapt_threads = adapt_threads
         options.backend_sampling = backend_sampling
         self.stop_token_ids = self._ends(stop_token_ids)
+        self._not_invariant = context.not_batch_invariant()
         self._handle = errors.create("pyg_engine", lib.pyg_engine_free, lib.pyg_engine_new, context._handle, options)
         context.close()
         _open_engines.add(self)
@@ -223,7 +226,7 @@ class Engine(Owner):
         """
         out = ffi.new("pyg_engine_stats *")
         errors.call(lib.pyg_engine_get_stats, self._handle, out)
-        return EngineStats(**{name: getattr(out, name) for name in EngineStats.__dataclass_fields__})
+        return EngineStats(**{name: getattr(out, name) for name in _COUNTERS}, not_batch_invariant=self._not_invariant)
 
     def close(self) -> None:
         """Ends every request (their readers get ClosedError), stops the thread and frees the context.
