@@ -268,6 +268,17 @@ def differences() -> dict[str, list[str]]:
     return {name: different_ways(case) for name, case in CASES.items()}
 
 
+def in_several_passes() -> dict[str, bool]:
+    """More rows over more cells than can be listed at once."""
+    case = Case(n_cells=70_000, n_rows=40, n_keys=32, n_values=16, n_shared=1)
+    together = attend(case, n_threads=2)
+    apart = np.concatenate([attend(case, rows=rows) for rows in (slice(0, 20), slice(20, None))], axis=1)
+    return {
+        "same": together.tobytes() == apart.tobytes(),
+        "right": float(np.abs(together - expected(case)).max()) < 1e-6,
+    }
+
+
 def depends_on_places() -> dict[str, bool]:
     """Whether the order of the cells changes a bit."""
     case = CASES["plain"]
@@ -351,6 +362,10 @@ def test_as_exact_as_upstream(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_every_way_gives_the_same_bits(name: str) -> None:
     assert results("differences", "on")[name] == []
+
+
+def test_many_rows_over_many_cells() -> None:
+    assert results("in_several_passes", "on") == {"same": True, "right": True}
 
 
 def test_upstream_depends_on_places() -> None:

@@ -37,7 +37,7 @@ inline void score_columns(Query * const * queries, const float * columns, int64_
     };
     const auto lane = [&](int64_t first) -> Sums {
         const Floats16 zero = Floats16::everywhere(0);
-        Floats16 a0 = zero, b0 = zero, a1 = zero, b1 = zero, a2 = zero, b2 = zero;
+        Floats16       a0 = zero, b0 = zero, a1 = zero, b1 = zero, a2 = zero, b2 = zero;
         for (int64_t d = first; d < n; d += Floats8::LANES) {
             Floats16 a = Floats16::load(columns + d * BLOCK), b = Floats16::load(columns + d * BLOCK + 16);
             keep(a);

@@ -8,8 +8,8 @@
 
 namespace pyg {
 
-// Lets the caches' tensors point to what is returned, which has to live as long as the context. Only caches in the
-// CPU's memory whose sequences share their cells are told of: in others, each sequence has its own cells.
+// Lets the tensors of keys of all caches in the CPU's memory point to what is returned, which has to live as long as
+// the context.
 std::vector<pyg_positions> offer_positions(llama_context * context);
 
 }  // namespace pyg

@@ -1,6 +1,7 @@
 // The vectors and the arithmetic of attention against plain computations in doubles. It needs no engine, so it can be
 // compiled for another processor and run in an emulator.
 #include "kernels/attention_block.hpp"
+#include "kernels/attention_columns.hpp"
 #include "testing.hpp"
 
 #ifdef PYG_FLOATS8
@@ -214,6 +215,21 @@ void test_chunk(int64_t n, int low, int high, const Scores & scores, bool masked
     CHECK(same(one.sums.data(), four.sums.data(), N_QUERIES * n));
 }
 
+#    ifdef __AVX512F__
+void test_columns(int64_t n, int64_t n_cells) {
+    Bench   one(n, 0, static_cast<int>(n_cells)), many(n, 0, static_cast<int>(n_cells));
+    Numbers columns(BLOCK * n);
+    write_columns(many.key.data(), n_cells, n, columns.data());
+    score_columns(many.all, columns.data(), n, 0);
+    for (int64_t cell = 0; cell < n_cells; cell += FOUR) {
+        score_four<3>(one.all, &one.key[cell], n, cell);
+    }
+    for (int i = 0; i < 3; ++i) {
+        CHECK(same(one.queries[i].weights, many.queries[i].weights, n_cells));
+    }
+}
+#    endif
+
 void test_merging() {
     Numbers a = drawn(40, 1, 5), b = drawn(40, 1, 6);
     Seen    all{-INFINITY, 0, a.data()}, next{3, 2, b.data()};
@@ -251,6 +267,10 @@ int main() {
         test_chunk(n, 0, CHUNK, {scale, 0}, false);
         test_chunk(n, 5, 6, {scale, 0}, true);
         test_chunk(n, 13, 110, {scale / 2, 2}, true);
+#    ifdef __AVX512F__
+        test_columns(n, BLOCK);
+        test_columns(n, 17);
+#    endif
     }
     test_merging();
 }
