@@ -11,6 +11,9 @@ class Kernels : public ggml::cpu::extra_buffer_type {
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override { return pyg::kernels::takes_tiles(op); }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
+        if (ggml_is_empty(op)) {  // of a device that has no part of a tensor which is divided among several
+            return nullptr;
+        }
         switch (op->op) {
         case GGML_OP_MUL_MAT:
         case GGML_OP_MUL_MAT_ID:
