@@ -648,7 +648,7 @@ class TestLifetime:
 
     def test_python_runs_meanwhile(self, slow: Context) -> None:
         ticks = 0
-        thread = threading.Thread(target=lambda: slow.decode([1] * 1024, output="none"))
+        thread = threading.Thread(target=lambda: slow.decode([1] * 4096, output="none"))
         thread.start()
         wait_until_busy(slow)
         while thread.is_alive():

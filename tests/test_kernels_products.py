@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import products
 import pytest
-from raw_graphs import Floats
+from raw_graphs import Floats, relative_error
 
 Results = Mapping[str, Floats]
 
@@ -41,18 +41,13 @@ def _true(type: str, n_in: int, n_out: int, kind: str) -> npt.NDArray[np.float64
     return true
 
 
-def _error(result: Floats, true: npt.NDArray[np.float64]) -> float:
-    """Root mean square, as a part of the results' own."""
-    return float(np.sqrt(np.mean((result - true) ** 2) / np.mean(true**2)))
-
-
 @pytest.mark.parametrize("type", products.TYPES)
 @pytest.mark.parametrize("kind", products.KINDS)
 def test_error_is_not_larger_than_upstream_s(type: str, kind: str, ours: Results, upstream: Results) -> None:
     for n_in, n_out in products.shapes(type):
         true = _true(type, n_in, n_out, kind)
         name = f"{type} {n_in}x{n_out} {kind} {products.N_ROWS} 2"
-        assert _error(ours[name], true) <= 1.15 * _error(upstream[name], true) + 1e-7, name
+        assert relative_error(ours[name], true) <= 1.15 * relative_error(upstream[name], true) + 1e-7, name
 
 
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="has no kernels of floats of its own")
@@ -60,7 +55,7 @@ def test_error_is_not_larger_than_upstream_s(type: str, kind: str, ours: Results
 def test_floats_meet_activations_that_are_not_rounded(type: str, ours: Results, upstream: Results) -> None:
     true = _true(type, 768, 64, "even")
     name = f"{type} 768x64 even {products.N_ROWS} 2"
-    assert _error(ours[name], true) < 1e-6 < 1e-5 < _error(upstream[name], true)
+    assert relative_error(ours[name], true) < 1e-6 < 1e-5 < relative_error(upstream[name], true)
 
 
 @pytest.mark.parametrize("type", products.TYPES)
@@ -83,5 +78,5 @@ def test_weights_are_repeated_over_the_other_dimensions(type: str, ours: Results
     true = np.einsum("abri,abni->abrn", rows, np.broadcast_to(weights, (3, *weights.shape[1:])))
     for n_threads in products.THREADS:
         name = f"{type} repeated {n_threads}"
-        assert _error(ours[name], true) <= 1.15 * _error(upstream[name], true) + 1e-7
+        assert relative_error(ours[name], true) <= 1.15 * relative_error(upstream[name], true) + 1e-7
     np.testing.assert_array_equal(ours[f"{type} repeated 1"], ours[f"{type} repeated 2"])

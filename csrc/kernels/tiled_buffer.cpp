@@ -2,6 +2,7 @@
 
 #include "ggml-cpu.h"
 #include "ggml-impl.h"
+#include "kernels.h"
 #include "layout.hpp"
 #include "pages.hpp"
 
@@ -9,7 +10,7 @@ namespace pyg::kernels {
 
 namespace {
 
-const char * name(ggml_backend_buffer_type_t) { return "CPU_PYGGML"; }
+const char * name(ggml_backend_buffer_type_t) { return PYG_KERNELS_BUFFER_TYPE; }
 
 int64_t blocks_per_row(const ggml_tensor * tensor) { return tensor->ne[0] / ggml_blck_size(tensor->type); }
 
