@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import subprocess
@@ -80,3 +81,33 @@ def test_weights_are_repeated_over_the_other_dimensions(type: str, ours: Results
         name = f"{type} repeated {n_threads}"
         assert relative_error(ours[name], true) <= 1.15 * relative_error(upstream[name], true) + 1e-7
     np.testing.assert_array_equal(ours[f"{type} repeated 1"], ours[f"{type} repeated 2"])
+
+
+@pytest.mark.parametrize("type", products.TYPES)
+def test_products_by_expert(type: str, ours: Results, upstream: Results) -> None:
+    chosen = products.choices()
+    for n_in, n_out in products.BY_EXPERT:
+        weights = products.weights_of(type, products.N_EXPERTS, n_out, n_in)[1].astype(np.float64)[chosen]
+        for n_rows, kind in itertools.product((1, products.N_USED), products.KINDS):
+            rows = products.activations(kind, products.N_TOKENS, n_rows, n_in).astype(np.float64)
+            true = np.einsum("tcoi,tci->tco", weights, np.broadcast_to(rows, (*chosen.shape, n_in)))
+            name = f"{type} {n_in}x{n_out} {n_rows} {kind}"
+            for n_threads in products.THREADS:
+                result = ours[f"{name} together {n_threads}"]
+                error = relative_error(upstream[f"{name} together {n_threads}"], true)
+                assert relative_error(result, true) <= 1.15 * error + 1e-7, name
+                np.testing.assert_array_equal(result, ours[f"{name} together 1"], err_msg=name)
+                np.testing.assert_array_equal(result[:3], ours[f"{name} alone {n_threads}"], err_msg=name)
+
+
+@pytest.mark.parametrize("type", products.TYPES)
+@pytest.mark.parametrize("name", ["odd rows", "arbitrary weights"])
+def test_numbers_stay_numbers(type: str, name: str, ours: Results) -> None:
+    """What is not finite comes from what is not, or from sums that floats cannot hold."""
+    if name == "arbitrary weights" and type not in products.QUANTISED:
+        pytest.skip("any bytes are floats, most of them huge")
+    for n_threads in products.THREADS:
+        are_numbers = ours[f"{type} {name} magnitudes {n_threads}"] < 1e35
+        assert are_numbers.any()
+        assert np.isfinite(ours[f"{type} {name} {n_threads}"][are_numbers]).all()
+    np.testing.assert_array_equal(ours[f"{type} {name} 1"], ours[f"{type} {name} 2"])
