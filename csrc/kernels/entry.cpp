@@ -2,6 +2,7 @@
 #include "kernel.hpp"
 #include "kernels.h"
 #include "tiled_buffer.hpp"
+#include "vector.hpp"
 
 namespace {
 
@@ -34,5 +35,8 @@ class Kernels : public ggml::cpu::extra_buffer_type {
 void pyg_kernels_register(void) {
     static Kernels                            kernels;
     std::vector<ggml_backend_buffer_type_t> & types = ggml_backend_cpu_get_extra_buffer_types();
+#ifdef PYG_TILES
+    types.clear();  // upstream's own layouts: what is computed with them depends on the rest of the batch
+#endif
     types.insert(types.begin(), pyg::kernels::tiled_buffer_type(static_cast<ggml::cpu::extra_buffer_type *>(&kernels)));
 }
