@@ -505,8 +505,9 @@ enum { PYG_MAX_GPUS = 16 };  // per model; upstream's limit
 typedef struct pyg_memory_share {
     char     name[128];         // upstream's name of the device: "CPU" for main memory
     uint64_t weights_bytes;     // all weights, including those mapped from the file
-    uint64_t repacked_bytes;    // of these, copies in a faster layout; the originals stay mapped until the system needs
-                                // the memory
+    uint64_t repacked_bytes;    // of these, copies in a faster layout
+    uint64_t originals_bytes;   // what such copies were made from, where it stays mapped until the system needs the
+                                // memory: with layouts of upstream's; ours let go of it
     uint64_t vocabulary_bytes;  // what the vocabulary takes in addition to the weights
     uint64_t context_bytes;     // caches, recurrent states and the engine's bookkeeping of cells
     uint64_t compute_bytes;     // scratch buffers and rows of output

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 from raw_graphs import Floats, graph_on, put, take
 
 from pyggml import ffi, lib
@@ -72,7 +73,7 @@ def activations(kind: str, *shape: int) -> Floats:
     return values
 
 
-def place_of(backend: Backend, type: str, n_in: int, n_out: int) -> CData:
+def place_of(backend: Backend, type: str, n_in: int, n_out: int, n_experts: int = 1) -> CData:
     """The buffer type that a model's loader would put such weights into."""
     device = lib.ggml_backend_get_device(backend.handle)
     registry = lib.ggml_backend_dev_backend_reg(device)
@@ -85,9 +86,13 @@ def place_of(backend: Backend, type: str, n_in: int, n_out: int) -> CData:
         if ffi.string(lib.ggml_backend_buft_name(place)) == wanted:
             with graph_on(None) as graph:
                 buffer = lib.ggml_backend_buft_alloc_buffer(place, 0)
-                matrix = graph.input(n_in, n_out, type=GGMLType[type])
+                matrix = graph.input(n_in, n_out, n_experts, type=GGMLType[type])
                 matrix.buffer = buffer
-                product = lib.ggml_mul_mat(graph.ctx, matrix, graph.input(n_in, 512))
+                if n_experts == 1:
+                    product = lib.ggml_mul_mat(graph.ctx, matrix, graph.input(n_in, 512))
+                else:
+                    ids = graph.input(2, 512, type=lib.GGML_TYPE_I32)
+                    product = lib.ggml_mul_mat_id(graph.ctx, matrix, graph.input(n_in, 2, 512), ids)
                 taken = lib.ggml_backend_dev_supports_op(device, product)
                 lib.ggml_backend_buffer_free(buffer)
             if taken:
@@ -139,6 +144,104 @@ def repeated(backend: Backend, type: str) -> Floats:
         return take(y, (3, 4, 5, 37))
 
 
+#: Products by expert: values in a row, rows (with a layout in tiles, and without one), experts, of which each token
+#: chooses some, and tokens. The last expert is chosen by nobody.
+BY_EXPERT = ((256, 48), (512, 37))
+N_EXPERTS, N_USED, N_TOKENS = 6, 2, 21
+
+
+def choices() -> npt.NDArray[np.int32]:
+    rng = np.random.default_rng(1)
+    return np.stack([rng.permutation(N_EXPERTS - 1)[:N_USED] for _ in range(N_TOKENS)]).astype(np.int32)
+
+
+def by_expert(
+    backend: Backend, type: str, n_in: int, n_out: int, rows: Floats, chosen: npt.NDArray[np.int32]
+) -> Floats:
+    """Shape (tokens, choices, n_out). Rows of activations: (tokens, 1 or choices, n_in)."""
+    with graph_on(None) as held, graph_on(backend) as graph:
+        weights = held.input(n_in, n_out, N_EXPERTS, type=GGMLType[type])
+        place = place_of(backend, type, n_in, n_out, N_EXPERTS)
+        buffer = lib.ggml_backend_alloc_ctx_tensors_from_buft(held.ctx, place)
+        lib.ggml_backend_buffer_set_usage(buffer, lib.GGML_BACKEND_BUFFER_USAGE_WEIGHTS)
+        put(weights, weights_of(type, N_EXPERTS, n_out, n_in)[0])
+        x = graph.input(*rows.shape[::-1])
+        ids = graph.input(*chosen.shape[::-1], type=lib.GGML_TYPE_I32)
+        y = lib.ggml_mul_mat_id(graph.ctx, weights, x, ids)
+        cgraph = graph.of(y)
+        put(x, rows)
+        put(ids, chosen)
+        backend.compute(cgraph)
+        result = take(y, (*chosen.shape, n_out))
+        lib.ggml_backend_buffer_free(buffer)
+        return result
+
+
+def results_by_expert(backend: Backend, type: str) -> Iterator[tuple[str, Floats]]:
+    """With rows for all choices of a token, and for each; all tokens at once, and one after the other."""
+    chosen = choices()
+    for n_in, n_out in BY_EXPERT:
+        for n_rows in (1, N_USED):
+            for kind in KINDS:
+                rows = activations(kind, N_TOKENS, n_rows, n_in)
+                name = f"{n_in}x{n_out} {n_rows} {kind}"
+                yield f"{name} together", by_expert(backend, type, n_in, n_out, rows, chosen)
+                alone = [by_expert(backend, type, n_in, n_out, rows[[t]], chosen[[t]]) for t in range(3)]
+                yield f"{name} alone", np.concatenate(alone)
+
+
+#: In rows of activations: infinities, what is not a number, and the largest and the smallest numbers.
+ODD_VALUES = (np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-42)
+ODD_SHAPE = (256, 33)
+
+
+def odd_rows() -> Floats:
+    rows = activations("even", len(ODD_VALUES) + 2, ODD_SHAPE[0])
+    for i, value in enumerate(ODD_VALUES):
+        rows[i, 7 + i] = value
+    rows[-1] = 0
+    return rows
+
+
+def arbitrary_weights(type: str) -> npt.NDArray[np.uint8]:
+    """Blocks of any bytes, as a damaged file has them."""
+    n_in, n_out = ODD_SHAPE
+    n_bytes = lib.ggml_row_size(GGMLType[type], n_in) * n_out
+    return np.random.default_rng(len(type)).integers(0, 256, n_bytes, np.uint8)
+
+
+def decoded(backend: Backend, type: str, encoded: npt.NDArray[np.generic]) -> Floats:
+    """The weights that the bytes stand for, not all of which need be numbers."""
+    n_in, n_out = ODD_SHAPE
+    with graph_on(backend) as graph:
+        weights = graph.input(n_in, n_out, type=GGMLType[type])
+        ids = graph.input(n_out, type=lib.GGML_TYPE_I32)
+        values = lib.ggml_get_rows(graph.ctx, weights, ids)
+        cgraph = graph.of(values)
+        put(weights, encoded)
+        put(ids, np.arange(n_out, dtype=np.int32))
+        backend.compute(cgraph)
+        return take(values, (n_out, n_in))
+
+
+def results_of_odd(backend: Backend, type: str) -> Iterator[tuple[str, Floats]]:
+    """Products of both kinds of odd operands, and what is known of them: the sums of their terms' magnitudes."""
+    n_in, n_out = ODD_SHAPE
+    operands = {"odd rows": (weights_of(type, n_out, n_in)[0], odd_rows())}
+    if type in QUANTISED:
+        operands["arbitrary weights"] = (arbitrary_weights(type), activations("even", 5, n_in))
+    for name, (encoded, rows) in operands.items():
+        with graph_on(None) as held:
+            weights = held.input(n_in, n_out, type=GGMLType[type])
+            buffer = lib.ggml_backend_alloc_ctx_tensors_from_buft(held.ctx, place_of(backend, type, n_in, n_out))
+            put(weights, encoded)
+            yield name, product(backend, weights, rows)
+            lib.ggml_backend_buffer_free(buffer)
+        with np.errstate(invalid="ignore", over="ignore"):
+            magnitudes = np.abs(rows.astype(np.float64)) @ np.abs(decoded(backend, type, encoded).astype(np.float64)).T
+            yield f"{name} magnitudes", magnitudes.astype(np.float32)
+
+
 def main(path: str) -> None:
     results: dict[str, Floats] = {}
     for n_threads in THREADS:
@@ -149,6 +252,8 @@ def main(path: str) -> None:
                         for kind, result in in_batches(backend, type, n_in, n_out, n_rows):
                             results[f"{type} {n_in}x{n_out} {kind} {n_rows} {n_threads}"] = result
                 results[f"{type} repeated {n_threads}"] = repeated(backend, type)
+                for name, result in (*results_by_expert(backend, type), *results_of_odd(backend, type)):
+                    results[f"{type} {name} {n_threads}"] = result
     np.savez(path, allow_pickle=False, **results)
 
 

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 
 
+def relative_error(values: npt.ArrayLike, true: npt.ArrayLike) -> float:
+    """Root mean square of the difference, as a part of the true values' own."""
+    expected = np.asarray(true, np.float64)
+    return float(np.sqrt(np.mean((np.asarray(values, np.float64) - expected) ** 2) / np.mean(expected**2)))
+
+
 class Graph:
     """Tensors of one ggml context, and a graph that computes the last of them."""
 

@@ -126,6 +126,7 @@ def lay(path: Path, file_type: str, n_layer: int = 2) -> None:
             f"blk.{i}.ffn_down.weight": (n_embd, n_ff),
         }
     shapes["output_norm.weight"] = (n_embd,)
+    shapes["output.weight"] = (n_vocab, n_embd)
     metadata = {
         "general.architecture": "llama",
         "llama.context_length": 32768,
@@ -149,16 +150,14 @@ def lay(path: Path, file_type: str, n_layer: int = 2) -> None:
 
 @pytest.mark.parametrize("file_type", ["f16", "q8_0", "q4_0", "q4_k_m"])
 def test_real_widths(lay_wide: Callable[[str], Path], file_type: str) -> None:
-    """Mapped, as models are loaded, the file's pages are there beside the copies that compute faster."""
+    """Mapped, as models are loaded: what was copied to a layout that computes faster does not count twice."""
     path = lay_wide(file_type)
     with Model(path) as model:
         for n_ctx, n_parallel, cache_type in ((512, 1, "f16"), (8192, 8, "q8_0")):
             planned = estimate(path, n_ctx=n_ctx, n_parallel=n_parallel, cache_type=cache_type)
             with Context(model, **as_planned(n_ctx, n_parallel=n_parallel, cache_type=cache_type)) as context:
                 real = taken(context)
-            in_buffers = planned.resident_bytes - planned.devices[0].vocabulary_bytes
-            assert abs(in_buffers - real.total_bytes) <= max(0.05 * real.total_bytes, 20 * MB)
-            require_equal(planned, dataclasses.replace(real, weights_bytes=planned.weights_bytes))
+            require_equal(planned, real)
 
 
 def test_the_shipped_model() -> None:
@@ -416,6 +415,7 @@ class World:
                 compute_bytes=self.fixed,
                 vocabulary_bytes=0,
                 repacked_bytes=0,
+                originals_bytes=0,
                 available_bytes=available,
             )
             for i, (n, available) in enumerate(zip(counts, (self.main, *self.gpus), strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import subprocess
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import products
 import pytest
-from raw_graphs import Floats
+from raw_graphs import Floats, relative_error
 
 Results = Mapping[str, Floats]
 
@@ -41,18 +42,13 @@ def _true(type: str, n_in: int, n_out: int, kind: str) -> npt.NDArray[np.float64
     return true
 
 
-def _error(result: Floats, true: npt.NDArray[np.float64]) -> float:
-    """Root mean square, as a part of the results' own."""
-    return float(np.sqrt(np.mean((result - true) ** 2) / np.mean(true**2)))
-
-
 @pytest.mark.parametrize("type", products.TYPES)
 @pytest.mark.parametrize("kind", products.KINDS)
 def test_error_is_not_larger_than_upstream_s(type: str, kind: str, ours: Results, upstream: Results) -> None:
     for n_in, n_out in products.shapes(type):
         true = _true(type, n_in, n_out, kind)
         name = f"{type} {n_in}x{n_out} {kind} {products.N_ROWS} 2"
-        assert _error(ours[name], true) <= 1.15 * _error(upstream[name], true) + 1e-7, name
+        assert relative_error(ours[name], true) <= 1.15 * relative_error(upstream[name], true) + 1e-7, name
 
 
 @pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="has no kernels of floats of its own")
@@ -60,7 +56,7 @@ def test_error_is_not_larger_than_upstream_s(type: str, kind: str, ours: Results
 def test_floats_meet_activations_that_are_not_rounded(type: str, ours: Results, upstream: Results) -> None:
     true = _true(type, 768, 64, "even")
     name = f"{type} 768x64 even {products.N_ROWS} 2"
-    assert _error(ours[name], true) < 1e-6 < 1e-5 < _error(upstream[name], true)
+    assert relative_error(ours[name], true) < 1e-6 < 1e-5 < relative_error(upstream[name], true)
 
 
 @pytest.mark.parametrize("type", products.TYPES)
@@ -83,5 +79,35 @@ def test_weights_are_repeated_over_the_other_dimensions(type: str, ours: Results
     true = np.einsum("abri,abni->abrn", rows, np.broadcast_to(weights, (3, *weights.shape[1:])))
     for n_threads in products.THREADS:
         name = f"{type} repeated {n_threads}"
-        assert _error(ours[name], true) <= 1.15 * _error(upstream[name], true) + 1e-7
+        assert relative_error(ours[name], true) <= 1.15 * relative_error(upstream[name], true) + 1e-7
     np.testing.assert_array_equal(ours[f"{type} repeated 1"], ours[f"{type} repeated 2"])
+
+
+@pytest.mark.parametrize("type", products.TYPES)
+def test_products_by_expert(type: str, ours: Results, upstream: Results) -> None:
+    chosen = products.choices()
+    for n_in, n_out in products.BY_EXPERT:
+        weights = products.weights_of(type, products.N_EXPERTS, n_out, n_in)[1].astype(np.float64)[chosen]
+        for n_rows, kind in itertools.product((1, products.N_USED), products.KINDS):
+            rows = products.activations(kind, products.N_TOKENS, n_rows, n_in).astype(np.float64)
+            true = np.einsum("tcoi,tci->tco", weights, np.broadcast_to(rows, (*chosen.shape, n_in)))
+            name = f"{type} {n_in}x{n_out} {n_rows} {kind}"
+            for n_threads in products.THREADS:
+                result = ours[f"{name} together {n_threads}"]
+                error = relative_error(upstream[f"{name} together {n_threads}"], true)
+                assert relative_error(result, true) <= 1.15 * error + 1e-7, name
+                np.testing.assert_array_equal(result, ours[f"{name} together 1"], err_msg=name)
+                np.testing.assert_array_equal(result[:3], ours[f"{name} alone {n_threads}"], err_msg=name)
+
+
+@pytest.mark.parametrize("type", products.TYPES)
+@pytest.mark.parametrize("name", ["odd rows", "arbitrary weights"])
+def test_numbers_stay_numbers(type: str, name: str, ours: Results) -> None:
+    """What is not finite comes from what is not, or from sums that floats cannot hold."""
+    if name == "arbitrary weights" and type not in products.QUANTISED:
+        pytest.skip("any bytes are floats, most of them huge")
+    for n_threads in products.THREADS:
+        are_numbers = ours[f"{type} {name} magnitudes {n_threads}"] < 1e35
+        assert are_numbers.any()
+        assert np.isfinite(ours[f"{type} {name} {n_threads}"][are_numbers]).all()
+    np.testing.assert_array_equal(ours[f"{type} {name} 1"], ours[f"{type} {name} 2"])

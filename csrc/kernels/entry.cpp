@@ -13,6 +13,9 @@ class Kernels : public ggml::cpu::extra_buffer_type {
     bool supports_op(ggml_backend_dev_t, const ggml_tensor * op) override { return pyg::kernels::takes_tiles(op); }
 
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
+        if (ggml_is_empty(op)) {  // of a device that has no part of a tensor which is divided among several
+            return nullptr;
+        }
         switch (op->op) {
         case GGML_OP_MUL_MAT:
         case GGML_OP_MUL_MAT_ID:
@@ -37,6 +40,9 @@ Kernels & all_kernels() {
 
 void pyg_kernels_register(void) {
     std::vector<ggml_backend_buffer_type_t> & types = ggml_backend_cpu_get_extra_buffer_types();
+#ifdef PYG_TILES
+    types.clear();  // upstream's own layouts: what is computed with them depends on the rest of the batch
+#endif
     types.insert(types.begin(),
                  pyg::kernels::tiled_buffer_type(static_cast<ggml::cpu::extra_buffer_type *>(&all_kernels())));
 }

@@ -8,6 +8,9 @@
 extern "C" {
 #endif
 
+/* The name of the type of buffers that have weights in tiles. */
+#define PYG_KERNELS_BUFFER_TYPE "CPU_PYGGML"
+
 /* Offers our kernels every node from now on. To be called once, before anybody asks the CPU backend for its buffer
  * types, by one thread. */
 #if defined(__GNUC__)

@@ -1,38 +1,37 @@
 #include "layout.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace pyg::kernels {
 
 namespace {
 
-// Calls copy(offset in the row's block, offset in the group's block, bytes) for each unit of row `r`.
-template <class Copy>
-void for_each_unit(const Field * field, int r, Copy copy) {
-    size_t offset = 0;
-    for (; field->n_units > 0; ++field) {
-        const size_t unit = field->unit_bytes;
-        for (int i = 0; i < field->n_units; ++i, offset += unit) {
-            copy(offset, GROUP_ROWS * offset + r * unit, unit);
+// Puts a field's units of 16 rows side by side. The size of a unit is a type, so that a copy is one instruction.
+template <class Unit>
+void put_side_by_side(const char * const (&rows)[GROUP_ROWS], size_t offset, int n_units, char * units) {
+    for (int u = 0; u < n_units; ++u, offset += sizeof(Unit)) {
+        for (int r = 0; r < GROUP_ROWS; ++r, units += sizeof(Unit)) {
+            std::memcpy(units, rows[r] + offset, sizeof(Unit));
         }
     }
 }
 
-// Calls copy(offset among the rows, offset among the tiles, bytes) for each unit of the matrix.
-template <class Copy>
-void for_each(ggml_type type, int64_t n_blocks, int64_t n_rows, Copy copy) {
-    const Field * const fields = fields_of(type);
-    const size_t        block  = ggml_type_size(type);
-    for (int64_t row = 0; row < n_rows; ++row) {
-        const int     r     = row % GROUP_ROWS;
-        const int64_t group = row - r;
-        for (int64_t b = 0; b < n_blocks; ++b) {
-            const size_t in_rows  = (row * n_blocks + b) * block;
-            const size_t in_tiles = (group * n_blocks + b * GROUP_ROWS) * block;
-            for_each_unit(fields, r, [&](size_t in_block, size_t in_group, size_t bytes) {
-                copy(in_rows + in_block, in_tiles + in_group, bytes);
-            });
-        }
+void put_side_by_side(const char * const (&rows)[GROUP_ROWS], size_t offset, const Field & field, char * units) {
+    switch (field.unit_bytes) {
+    case 1:
+        return put_side_by_side<uint8_t>(rows, offset, field.n_units, units);
+    case 2:
+        return put_side_by_side<uint16_t>(rows, offset, field.n_units, units);
+    default:
+        return put_side_by_side<uint32_t>(rows, offset, field.n_units, units);
+    }
+}
+
+// Takes a field of the row whose first unit is at `units`.
+void take_out(const char * units, const Field & field, char * row) {
+    for (int u = 0; u < field.n_units; ++u) {
+        std::memcpy(row + u * field.unit_bytes, units + GROUP_ROWS * u * field.unit_bytes, field.unit_bytes);
     }
 }
 
@@ -79,17 +78,41 @@ const Field * fields_of(ggml_type type) {
 }
 
 void lay_out(ggml_type type, int64_t n_blocks_per_row, int64_t n_rows, const void * rows, void * tiles) {
-    const auto from = static_cast<const char *>(rows);
-    const auto to   = static_cast<char *>(tiles);
-    for_each(type, n_blocks_per_row, n_rows,
-             [&](size_t in_rows, size_t in_tiles, size_t bytes) { std::memcpy(to + in_tiles, from + in_rows, bytes); });
+    const size_t block = ggml_type_size(type);
+    const size_t row   = n_blocks_per_row * block;
+    auto         to    = static_cast<char *>(tiles);
+    for (int64_t first = 0; first < n_rows; first += GROUP_ROWS) {
+        const char * at[GROUP_ROWS];
+        for (int r = 0; r < GROUP_ROWS; ++r) {
+            at[r] = static_cast<const char *>(rows) + std::min(first + r, n_rows - 1) * row;
+        }
+        for (int64_t b = 0; b < n_blocks_per_row; ++b) {
+            size_t offset = b * block;
+            for (const Field * field = fields_of(type); field->n_units > 0; ++field) {
+                const size_t bytes = field->n_units * field->unit_bytes;
+                put_side_by_side(at, offset, *field, to);
+                offset += bytes;
+                to += GROUP_ROWS * bytes;
+            }
+        }
+    }
 }
 
 void take_back(ggml_type type, int64_t n_blocks_per_row, int64_t n_rows, const void * tiles, void * rows) {
-    const auto from = static_cast<const char *>(tiles);
-    const auto to   = static_cast<char *>(rows);
-    for_each(type, n_blocks_per_row, n_rows,
-             [&](size_t in_rows, size_t in_tiles, size_t bytes) { std::memcpy(to + in_rows, from + in_tiles, bytes); });
+    const size_t row = n_blocks_per_row * ggml_type_size(type);
+    auto         to  = static_cast<char *>(rows);
+    for (int64_t i = 0; i < n_rows; ++i) {
+        const int  r    = i % GROUP_ROWS;
+        const auto from = static_cast<const char *>(tiles) + (i - r) * row;
+        size_t     done = 0;  // bytes of the row
+        while (done < row) {
+            for (const Field * field = fields_of(type); field->n_units > 0; ++field) {
+                take_out(from + GROUP_ROWS * done + r * field->unit_bytes, *field, to + done);
+                done += field->n_units * field->unit_bytes;
+            }
+        }
+        to += row;
+    }
 }
 
 }  // namespace pyg::kernels

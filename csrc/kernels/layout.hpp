@@ -24,7 +24,7 @@ struct Field {
 const Field * fields_of(ggml_type type);
 
 // Lays out a whole matrix, or a stack of matrices with a multiple of 16 rows each. Where the last group lacks rows,
-// it still takes the bytes of 16, and what the missing ones would be is left as it is.
+// it still takes the bytes of 16, and the missing ones are copies of the last.
 void lay_out(ggml_type type, int64_t n_blocks_per_row, int64_t n_rows, const void * rows, void * tiles);
 
 // The same back.

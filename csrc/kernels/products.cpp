@@ -2,6 +2,7 @@
 //
 // All threads round the activations to integers. Then each takes some groups of 16 rows after the other, unpacks their
 // tiles once, and multiplies them with all columns that the weights are for.
+#include "experts.hpp"
 #include "ggml-cpu.h"
 #include "kernel.hpp"
 #include "tiled_buffer.hpp"
@@ -27,13 +28,6 @@ const float * activations(const ggml_tensor * tensor, int64_t i) {
                                            i2 * tensor->nb[2] + i3 * tensor->nb[3]);
 }
 
-// The expert of choice number `i`: of all rows' choices, one row after the other.
-int32_t expert_of(const ggml_tensor * ids, int64_t i) {
-    const char * const at =
-        static_cast<const char *>(ids->data) + i / ids->ne[0] * ids->nb[1] + i % ids->ne[0] * ids->nb[0];
-    return *reinterpret_cast<const int32_t *>(at);
-}
-
 // A node's product: its rounded activations, and what meets what. Rows of activations are numbered over all their
 // dimensions; by expert, a column stands for a choice of an expert, and several may share a row of activations.
 template <class Type>
@@ -44,12 +38,13 @@ class Product {
         : op_(op), weights_(op->src[0]), x_(op->src[1]), k_(x_->ne[0]), n_rows_(ggml_nrows(x_)),
           n_columns_(ggml_nrows(op)), rounded_(static_cast<ColumnTileFor<Type> *>(aligned(workspace))),
           results_(reinterpret_cast<float **>(rounded_ + n_rows_ * n_tiles())),
-          first_(reinterpret_cast<int64_t *>(results_ + n_columns_)),
-          rows_(reinterpret_cast<int32_t *>(first_ + weights_->ne[2] + 1)) {}
+          chosen_(op, reinterpret_cast<int64_t *>(results_ + n_columns_)),
+          rows_(reinterpret_cast<int32_t *>(chosen_.n + ChosenExperts::count(op))) {}
 
     static size_t size(const ggml_tensor * op) {
-        const Product of_nothing(op, nullptr);
-        return reinterpret_cast<size_t>(of_nothing.rows_ + of_nothing.n_columns_) + ALIGNMENT;
+        char * const  somewhere = reinterpret_cast<char *>(ALIGNMENT);
+        const Product product(op, somewhere);
+        return reinterpret_cast<char *>(product.rows_ + product.n_columns_) - somewhere + ALIGNMENT;
     }
 
     // All rows' tiles, one row after the other, go to the threads in equal parts.
@@ -69,10 +64,15 @@ class Product {
             for (int64_t i = 0; i < n_columns_; ++i) {
                 set_column(i, i, i);
             }
-            first_[0] = 0;
-            first_[1] = n_columns_;
+            *chosen_.n        = 1;
+            chosen_.expert[0] = 0;
+            chosen_.first[0]  = 0;
+            chosen_.first[1]  = n_columns_;
         } else {
-            list_columns_of_experts();
+            sort_choices(op_, chosen_, [&](int64_t place, int64_t choice) {
+                const RowOfChoice row = row_of(op_, choice);
+                set_column(place, row.i2 * x_->ne[1] + row.i1, choice);
+            });
         }
     }
 
@@ -81,7 +81,7 @@ class Product {
         const int64_t n_groups = (weights_->ne[1] + GROUP_ROWS - 1) / GROUP_ROWS;
         const int64_t at_once  = std::clamp<int64_t>(n_groups / (4 * params->nth), 1, GROUPS_AT_ONCE);
         const int64_t n_pieces = (n_groups + at_once - 1) / at_once;
-        const int64_t n_tasks  = n_pieces * weights_->ne[2];
+        const int64_t n_tasks  = n_pieces * *chosen_.n;
         for (int64_t task = params->ith; task < n_tasks; task = ggml_threadpool_chunk_add(params->threadpool, 1)) {
             const int64_t begin = task % n_pieces * at_once;
             multiply_groups(task / n_pieces, begin, std::min(begin + at_once, n_groups));
@@ -103,36 +103,15 @@ class Product {
         results_[column] = reinterpret_cast<float *>(static_cast<char *>(op_->data) + result * op_->nb[1]);
     }
 
-    void list_columns_of_experts() const {
-        const ggml_tensor * const ids       = op_->src[2];
-        const int64_t             n_used    = ids->ne[0];
-        const int64_t             n_experts = weights_->ne[2];
-        std::fill_n(first_, n_experts + 1, 0);
-        for (int64_t i = 0; i < n_columns_; ++i) {
-            const int32_t expert = expert_of(ids, i);
-            GGML_ASSERT(expert >= 0 && expert < n_experts);
-            ++first_[expert + 1];
-        }
-        for (int64_t e = 0; e < n_experts; ++e) {
-            first_[e + 1] += first_[e];
-        }
-        for (int64_t i = 0; i < n_columns_; ++i) {
-            set_column(first_[expert_of(ids, i)]++, i / n_used * x_->ne[1] + i % n_used % x_->ne[1], i);
-        }
-        for (int64_t e = n_experts; e > 0; --e) {  // each has become the next one's first
-            first_[e] = first_[e - 1];
-        }
-        first_[0] = 0;
-    }
-
-    // Multiplies groups [begin, end) of a matrix with all its columns.
-    void multiply_groups(int64_t matrix, int64_t begin, int64_t end) const {
-        const auto        weights     = static_cast<const uint8_t *>(weights_->data) + matrix * weights_->nb[2];
+    // Multiplies groups [begin, end) of a chosen matrix with all its columns.
+    void multiply_groups(int64_t which, int64_t begin, int64_t end) const {
+        const auto        data        = static_cast<const uint8_t *>(weights_->data);
+        const auto        weights     = data + chosen_.expert[which] * weights_->nb[2];
         const size_t      block_bytes = ggml_type_size(weights_->type);
         const size_t      group_bytes = GROUP_ROWS * weights_->nb[1];
         alignas(64) float results[COLUMNS_AT_ONCE][GROUP_ROWS];
-        for (int64_t c = first_[matrix]; c < first_[matrix + 1]; c += COLUMNS_AT_ONCE) {
-            const int n = static_cast<int>(std::min<int64_t>(COLUMNS_AT_ONCE, first_[matrix + 1] - c));
+        for (int64_t c = chosen_.first[which]; c < chosen_.first[which + 1]; c += COLUMNS_AT_ONCE) {
+            const int n = static_cast<int>(std::min<int64_t>(COLUMNS_AT_ONCE, chosen_.first[which + 1] - c));
             for (int64_t g = begin; g < end; ++g) {
                 multiply_group<Type>(weights + g * group_bytes, block_bytes, k_, rounded_, n_rows_, rows_ + c, n,
                                      results);
@@ -148,7 +127,7 @@ class Product {
     const int64_t               k_, n_rows_, n_columns_;
     ColumnTileFor<Type> * const rounded_;  // [tile][row of activations]
     float ** const              results_;  // [column] of its first row
-    int64_t * const             first_;    // [matrix] its first column; and one after the last
+    const ChosenExperts         chosen_;   // and their columns; a plain product has but one matrix
     int32_t * const             rows_;     // [column] its row of activations
 };
 

@@ -2,13 +2,15 @@
 
 #include "ggml-cpu.h"
 #include "ggml-impl.h"
+#include "kernels.h"
 #include "layout.hpp"
+#include "pages.hpp"
 
 namespace pyg::kernels {
 
 namespace {
 
-const char * name(ggml_backend_buffer_type_t) { return "CPU_PYGGML"; }
+const char * name(ggml_backend_buffer_type_t) { return PYG_KERNELS_BUFFER_TYPE; }
 
 int64_t blocks_per_row(const ggml_tensor * tensor) { return tensor->ne[0] / ggml_blck_size(tensor->type); }
 
@@ -21,6 +23,7 @@ size_t alloc_size(ggml_backend_buffer_type_t, const ggml_tensor * tensor) {
 void set(ggml_backend_buffer_t, ggml_tensor * tensor, const void * data, size_t offset, size_t size) {
     GGML_ASSERT(offset == 0 && size == ggml_nbytes(tensor) && "weights in tiles are set whole");
     lay_out(tensor->type, blocks_per_row(tensor), ggml_nrows(tensor), data, tensor->data);
+    let_go_of_mapped(data, size);
 }
 
 void get(ggml_backend_buffer_t, const ggml_tensor * tensor, void * data, size_t offset, size_t size) {
@@ -31,6 +34,7 @@ void get(ggml_backend_buffer_t, const ggml_tensor * tensor, void * data, size_t 
 ggml_backend_buffer_t allocate(ggml_backend_buffer_type_t type, size_t size) {
     ggml_backend_buffer_t const buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
     if (buffer) {
+        prefer_large_pages(ggml_backend_buffer_get_base(buffer), size);
         buffer->buft             = type;
         buffer->iface.set_tensor = set;
         buffer->iface.get_tensor = get;

@@ -7,11 +7,14 @@
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
 #include "gguf.h"
+#include "kernels/kernels.h"
 #include "llama-cpp.h"
 #include "llama-ext.h"
+#include "llama-model.h"
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <vector>
 
 namespace {
@@ -108,6 +111,15 @@ ggml_backend_dev_t memory_of(ggml_backend_buffer_type_t type) {
     return ggml_backend_buft_is_host(type) || is_main_memory(device) ? nullptr : device;
 }
 
+// Whether what weights in such buffers were copied from is let go of, as our kernels do where the system can.
+bool lets_go_of_originals([[maybe_unused]] ggml_backend_buffer_type_t type) {
+#ifdef __linux__
+    return std::strcmp(ggml_backend_buft_name(type), PYG_KERNELS_BUFFER_TYPE) == 0;
+#else
+    return false;
+#endif
+}
+
 pyg_memory_share share_of(ggml_backend_dev_t device) {
     pyg_memory_share share = {};
     if (device) {
@@ -121,6 +133,20 @@ pyg_memory_share share_of(ggml_backend_dev_t device) {
     std::snprintf(share.name, sizeof(share.name), "%s", ggml_backend_dev_name(device));
     return share;
 }
+
+// Of the engine's buffers that lie in a mapped file, from the first weight that is read there to the last, only the
+// weights count: what lies between them may have been copied elsewhere.
+size_t mapped_bytes(const llama_context * context, ggml_backend_buffer_type_t type) {
+    size_t bytes = 0;
+    for (const auto & [name, tensor] : llama_get_model(context)->tensors_by_name) {
+        if (tensor->buffer && ggml_backend_buffer_get_type(tensor->buffer) == type) {
+            bytes += GGML_PAD(ggml_nbytes(tensor), ggml_backend_buft_get_alignment(type));
+        }
+    }
+    return bytes;
+}
+
+bool is_mapped(ggml_backend_buffer_type_t type) { return std::strcmp(ggml_backend_buft_name(type), "CPU_Mapped") == 0; }
 
 void add(pyg_memory_share & share, const llama_memory_breakdown_data & bytes) {
     share.weights_bytes += bytes.model;
@@ -136,7 +162,10 @@ pyg_memory buffers_of(const llama_context * context, const pyg::Placement & plac
     for (const ggml_backend_dev_t device : devices) {
         memory.shares[memory.n_shares++] = share_of(device);
     }
-    for (const auto & [type, bytes] : llama_get_memory_breakdown(context)) {
+    for (auto & [type, bytes] : llama_get_memory_breakdown(context)) {
+        if (is_mapped(type)) {
+            bytes.model = mapped_bytes(context, type);
+        }
         const ggml_backend_dev_t device = memory_of(type);
         const auto               found  = std::find(devices.begin(), devices.end(), device);
         if (found != devices.end()) {
@@ -148,6 +177,7 @@ pyg_memory buffers_of(const llama_context * context, const pyg::Placement & plac
             add(memory.shares[0], bytes);
             if (!device && !ggml_backend_buft_is_host(type)) {
                 memory.shares[0].repacked_bytes += bytes.model;  // a layout that only the CPU's kernels read
+                memory.shares[0].originals_bytes += lets_go_of_originals(type) ? 0 : bytes.model;
             }
         }
     }

@@ -88,8 +88,8 @@ class MemoryEstimate(Settings, JSONReady):
 
     @property
     def resident_bytes(self) -> int:
-        """Growth of the process's resident memory: main memory's share, and mapped originals of repacked weights."""
-        return self.devices[0].total_bytes + self.devices[0].repacked_bytes
+        """Growth of the process's resident memory: main memory's share, and originals of repacked weights that stay."""
+        return self.devices[0].total_bytes + self.devices[0].originals_bytes
 
     @property
     def fits(self) -> bool:

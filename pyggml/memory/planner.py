@@ -124,6 +124,7 @@ def device_memories(memory: CData) -> tuple[DeviceMemory, ...]:
             compute_bytes=share.compute_bytes,
             vocabulary_bytes=share.vocabulary_bytes,
             repacked_bytes=share.repacked_bytes,
+            originals_bytes=share.originals_bytes,
             available_bytes=share.available_bytes,
         )
         for share in memory.shares[0 : memory.n_shares]

@@ -34,8 +34,9 @@ class DeviceMemory:
         cache_bytes: keys and values, recurrent states, and the engine's bookkeeping for them.
         compute_bytes: scratch space of a forward pass, and its output.
         vocabulary_bytes: the vocabulary, which is always in main memory.
-        repacked_bytes: weights copied to a layout that is faster on the CPU, part of ``weights_bytes``. The originals
-            stay mapped and count as resident until the system needs the room.
+        repacked_bytes: weights copied to a layout that is faster on the CPU, part of ``weights_bytes``.
+        originals_bytes: what such copies were made from, where it stays mapped, and counts as resident, until the
+            system needs the room. pyggml's own layout lets go of it.
         available_bytes: memory not used by other programs.
     """
 
@@ -45,6 +46,7 @@ class DeviceMemory:
     compute_bytes: int
     vocabulary_bytes: int
     repacked_bytes: int
+    originals_bytes: int
     available_bytes: int
 
     @property

@@ -16,7 +16,7 @@ CONFIG, MODEL, ALIAS, API_KEY = _WITHOUT_FIELD = ("PYGGML_CONFIG", "PYGGML_MODEL
 
 # Those of the library and of its build, and what Kubernetes sets in the pods beside a service called pyggml.
 _NOT_OURS = re.compile(
-    r"PYGGML_(CACHE|CACHE_GB|RPC_KEY|(TEST|BUILD|ENGINE|COMPLETE)_?.*|SERVICE_(HOST|PORT.*)|PORT_\d+_(TCP|UDP).*)"
+    r"PYGGML_(CACHE|CACHE_GB|KERNELS|RPC_KEY|(TEST|BUILD|ENGINE|COMPLETE)_?.*|SERVICE_(HOST|PORT.*)|PORT_\d+_(TCP|UDP).*)"
 )
 _OF_KUBERNETES = re.compile(r"(tcp|udp)://.+")
 

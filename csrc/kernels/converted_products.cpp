@@ -1,0 +1,84 @@
+// Products of weights that stay as they are in the file, of types without a tiled layout: through upstream's function
+// for the product of two rows, one result at a time.
+#include "ggml-cpu.h"
+#include "pieces.hpp"
+#include "row_products.hpp"
+
+namespace pyg::kernels {
+namespace {
+
+// The type that upstream's function wants beside these weights.
+ggml_type wanted(const ggml_tensor * op) { return ggml_get_type_traits_cpu(op->src[0]->type)->vec_dot_type; }
+
+// Row number `i` of all rows of activations.
+const float * row_at(const ggml_tensor * columns, int64_t i) {
+    const int64_t i1     = i % columns->ne[1];
+    const int64_t i2     = i / columns->ne[1] % columns->ne[2];
+    const int64_t i3     = i / columns->ne[1] / columns->ne[2];
+    const size_t  offset = i1 * columns->nb[1] + i2 * columns->nb[2] + i3 * columns->nb[3];
+    return reinterpret_cast<const float *>(static_cast<const char *>(columns->data) + offset);
+}
+
+// Each thread converts its share of the blocks of every row, to rows of `row` bytes.
+void convert(const ggml_compute_params * params, const ggml_tensor * op, size_t row) {
+    const ggml_tensor * const columns    = op->src[1];
+    const ggml_type           type       = wanted(op);
+    const ggml_from_float_t   from_float = ggml_get_type_traits_cpu(type)->from_float;
+    const int64_t             block      = ggml_blck_size(type);
+    const int64_t             n_blocks   = columns->ne[0] / block;
+    const int64_t             begin      = n_blocks * params->ith / params->nth;
+    const int64_t             end        = n_blocks * (params->ith + 1) / params->nth;
+    for (int64_t i = 0; begin < end && i < ggml_nrows(columns); ++i) {
+        const float * const values = row_at(columns, i);
+        char * const        out    = static_cast<char *>(params->wdata) + i * row + begin * ggml_type_size(type);
+        from_float(values + begin * block, out, (end - begin) * block);
+    }
+}
+
+// Activations are converted once. Behind them, the workspace has what the pieces need.
+class ConvertedProduct : public Kernel {
+  public:
+    bool work_size(int, const ggml_tensor * op, size_t & size) override {
+        size = converted_bytes(op) + Pieces::workspace_bytes(op);
+        return true;
+    }
+
+    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
+        const ggml_tensor * const weights    = op->src[0];
+        const ggml_tensor * const x          = op->src[1];
+        const int64_t             n          = weights->ne[0];
+        const size_t              row        = ggml_row_size(wanted(op), n);
+        const size_t              strides[4] = {0, row, row * x->ne[1], row * x->ne[1] * x->ne[2]};
+        char * const              converted  = static_cast<char *>(params->wdata);
+        convert(params, op, row);
+        start_work(params, op, converted + converted_bytes(op));
+        const ggml_vec_dot_t dot = ggml_get_type_traits_cpu(weights->type)->vec_dot;
+        const Pieces         all(op, converted, strides, converted + converted_bytes(op));
+        share_work(params, all, [&](const Piece & piece) {
+            for (int64_t r = 0; r < piece.n_rows; ++r) {
+                for (int64_t c = 0; c < piece.n_columns; ++c) {
+                    dot(static_cast<int>(n), piece.results[c] + r, 0, piece.weights + r * weights->nb[1], 0,
+                        piece.columns[c], 0, 1);
+                }
+            }
+        });
+        return true;
+    }
+
+  private:
+    static size_t converted_bytes(const ggml_tensor * op) {
+        const size_t bytes = ggml_row_size(wanted(op), op->src[1]->ne[0]) * ggml_nrows(op->src[1]);
+        return GGML_PAD(bytes, sizeof(int64_t));
+    }
+};
+
+}  // namespace
+
+Kernel * converted_product_for(ggml_type type) {
+    static ConvertedProduct            converted;
+    const ggml_type_traits_cpu * const traits    = ggml_get_type_traits_cpu(type);
+    const bool                         quantised = ggml_is_quantized(type) && traits->vec_dot != nullptr;
+    return quantised && ggml_get_type_traits_cpu(traits->vec_dot_type)->from_float != nullptr ? &converted : nullptr;
+}
+
+}  // namespace pyg::kernels
