@@ -14,6 +14,9 @@ PYTEST_ARGS ?= --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
 ARM_CXX ?= aarch64-linux-gnu-g++
 ARM_RUN ?= qemu-aarch64-static
+ARM_CC  ?= aarch64-linux-gnu-gcc
+GGML    := vendor/llama.cpp/ggml
+ARM_GGML = -I$(abspath $(GGML)/include) -I$(abspath $(wildcard build/cp310-abi3-*/$(GGML)/src)) -I$(abspath $(GGML)/src)
 
 CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 
@@ -40,13 +43,19 @@ test: build ## run the C++ tests, and all Python tests but the slow ones
 test-all: test ## run all tests: the same, and then the slow ones
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
-arm-test: ## run the test of attention's vectors compiled for ARM, in an emulator
+arm-test: build ## run the tests of kernels' vectors compiled for ARM, in an emulator
 	@command -v $(ARM_CXX) $(ARM_RUN) >/dev/null || { echo >&2 \
 		"first, on Debian and Ubuntu: apt install g++-aarch64-linux-gnu qemu-user-static"; exit 1; }
 	mkdir -p build/arm
 	$(ARM_CXX) -std=c++17 -O2 -static -Wall -Wextra -Werror -ffp-contract=off -Icsrc -Ivendor/llama.cpp/ggml/include \
 		csrc/tests/test_attention.cpp -o build/arm/test_attention
 	$(ARM_RUN) build/arm/test_attention
+	cd build/arm && $(ARM_CC) -O1 -w -c -D_GNU_SOURCE -ffunction-sections $(ARM_GGML) ../../$(GGML)/src/ggml.c \
+		../../$(GGML)/src/ggml-quants.c
+	$(ARM_CXX) -std=c++17 -O2 -static -march=armv8.2-a+dotprod -Wall -Wextra -Werror -ffp-contract=off -Icsrc \
+		-isystem $(GGML)/include csrc/tests/test_tiles.cpp csrc/kernels/layout.cpp $(GGML)/src/ggml-threading.cpp \
+		build/arm/ggml.o build/arm/ggml-quants.o -Wl,--gc-sections -o build/arm/test_tiles
+	$(ARM_RUN) build/arm/test_tiles
 
 lint: $(BIN)/python ## run every linter, as CI does
 	$(call editable,dev)
@@ -74,7 +83,7 @@ stress: build ## do everything at once for ten minutes: threads, tasks, cancels,
 	$(BIN)/python tests/stress.py --minutes 10 --threads 32
 
 schedules: build ## compare each request of 1,000 random schedules with what it gets alone: the same bits
-	PYGGML_KERNELS=on $(BIN)/python tests/schedules.py --rounds 1000
+	$(BIN)/python tests/schedules.py --rounds 1000
 
 attack: build ## stream from a server that 500 hostile clients attack, and count what they cost
 	$(BIN)/python tests/attack_server.py --attackers 500

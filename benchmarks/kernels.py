@@ -2,7 +2,7 @@
 
     python benchmarks/kernels.py [--type q4_k q8_0 ...] [--rows 1 8 512 ...] [--shape 4096x4096 ...] [--threads 2]
 
-Two processes take turns, one with PYGGML_KERNELS=on. Each multiplies the same weights, enough matrices in a row that
+Two processes take turns, one with PYGGML_KERNELS=off. Each multiplies the same weights, enough matrices in a row that
 they come from memory and not from a cache, as in a model. Weights lie where a model's would: ours in the buffer type
 CPU_PYGGML, where that takes their type, upstream's in its own CPU_REPACK, otherwise both as they are in the file.
 
@@ -53,7 +53,7 @@ MANY_ROWS = 64
 SECONDS = 0.2  # that a figure is measured for, at least
 
 KERNELS = "PYGGML_KERNELS"
-SIDES = {"ours": {KERNELS: "on"}, "upstream": {}}
+SIDES = {"ours": {KERNELS: "on"}, "upstream": {KERNELS: "off"}}
 
 
 # --- a process that computes products --------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def _place(backend: Backend, weights: CData) -> CData:
     if found == ffi.NULL:
         return plain
     extra = ffi.cast("ggml_backend_dev_get_extra_bufts_t", found)(device)
-    wanted = b"CPU_PYGGML" if os.environ.get(KERNELS) == "on" else b"CPU_REPACK"
+    wanted = b"CPU_PYGGML" if os.environ.get(KERNELS) != "off" else b"CPU_REPACK"
     index = 0
     while extra[index] != ffi.NULL:
         place: CData = extra[index]
@@ -194,7 +194,7 @@ class Worker:
 def worker(n_threads: int, variables: dict[str, str]) -> Iterator[Worker]:
     command = [sys.executable, __file__, "--work", "--threads", str(n_threads)]
     pipe = subprocess.PIPE
-    env = {name: value for name, value in os.environ.items() if name != KERNELS} | variables
+    env = os.environ | variables
     with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, env=env) as process:
         assert process.stdin is not None
         try:

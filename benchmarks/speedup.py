@@ -10,7 +10,7 @@
                                  [--rounds 3] [--threads 2] [--keep]
 
 All sides get as many threads. ik_llama.cpp is measured where peers.py can build it. The bounds are the goals for the
-instruction set at hand. With PYGGML_KERNELS=on pyggml uses its own kernels.
+instruction set at hand.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python tests/products.py RESULTS.npz
 
-PYGGML_KERNELS=on makes our kernels compute them, otherwise upstream's code does. Weights lie where a model's would: in
+PYGGML_KERNELS=off makes upstream's code compute them instead of our kernels. Weights lie where a model's would: in
 the buffer type CPU_PYGGML or upstream's CPU_REPACK where that takes them, otherwise in plain memory.
 """
 
@@ -78,7 +78,7 @@ def place_of(backend: Backend, type: str, n_in: int, n_out: int, n_experts: int 
     device = lib.ggml_backend_get_device(backend.handle)
     registry = lib.ggml_backend_dev_backend_reg(device)
     found = lib.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_dev_get_extra_bufts")
-    wanted = b"CPU_PYGGML" if os.environ.get("PYGGML_KERNELS") == "on" else b"CPU_REPACK"
+    wanted = b"CPU_PYGGML" if os.environ.get("PYGGML_KERNELS") != "off" else b"CPU_REPACK"
     extra = ffi.NULL if found == ffi.NULL else ffi.cast("ggml_backend_dev_get_extra_bufts_t", found)(device)
     index = 0
     while extra != ffi.NULL and extra[index] != ffi.NULL:

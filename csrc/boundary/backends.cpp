@@ -125,11 +125,11 @@ int score(const fs::path & path) {
     return score ? score() : 1;
 }
 
-// Our kernels are compiled into each variant of the CPU's backend. They are used where PYGGML_KERNELS=on asks for them,
-// until all that an answer passes through is among them.
+// Our kernels are compiled into each variant of the CPU's backend. PYGGML_KERNELS=off leaves everything to upstream's
+// code, to compare with it.
 void register_kernels(const fs::path & module) {
     const char * const setting = std::getenv("PYGGML_KERNELS");
-    if (!setting || std::strcmp(setting, "on") != 0) {
+    if (setting && std::strcmp(setting, "off") == 0) {
         g_no_kernels = "no kernels of pyggml (PYGGML_KERNELS)";
         return;
     }

@@ -1,13 +1,17 @@
 // Products of weights in tiles: each type, alone and beside other columns, with the vectors that this file is compiled
 // for; and the same bits on every instruction set.
-#include "../kernels/multiply_group.hpp"
-#include "../kernels/types_of_blocks.hpp"
-#include "../kernels/types_of_superblocks.hpp"
+#include "kernels/vector.hpp"
 
-#include <cmath>
 #include <cstdio>
-#include <random>
-#include <vector>
+
+#ifdef PYG_TILES
+#    include "kernels/multiply_group.hpp"
+#    include "kernels/types_of_blocks.hpp"
+#    include "kernels/types_of_superblocks.hpp"
+
+#    include <cmath>
+#    include <random>
+#    include <vector>
 
 namespace {
 
@@ -113,6 +117,17 @@ Results multiply(const Rows & rows, const Activations<Type> & x, int first, int 
     return results;
 }
 
+// A float's bits; all that are no number are alike, because compilers choose whose bits they get.
+uint32_t bits_of(float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    return std::isnan(value) ? 0x7FC00000u : bits;
+}
+
+bool same(const float (&a)[GROUP_ROWS], const float (&b)[GROUP_ROWS]) {
+    return std::equal(a, a + GROUP_ROWS, b, [](float x, float y) { return bits_of(x) == bits_of(y); });
+}
+
 // A column's results are the same bits whatever columns are computed beside it.
 template <class Type>
 void test_columns(const char * name, const Rows & rows, const Activations<Type> & x) {
@@ -121,8 +136,7 @@ void test_columns(const char * name, const Rows & rows, const Activations<Type> 
         const Results several = multiply(rows, x, first, n);
         for (int i = 0; i < n; ++i) {
             const Results alone = multiply(rows, x, first + i, 1);
-            check(std::memcmp(several.values[i], alone.values[0], sizeof(alone.values[0])) == 0, name,
-                  "a column differs beside others");
+            check(same(several.values[i], alone.values[0]), name, "a column differs beside others");
         }
     }
 }
@@ -144,14 +158,12 @@ void test_values(const char * name, const Rows & rows, const Activations<Type> &
     }
 }
 
-// Of the results' bits; all that are no number are alike.
+// Of the results' bits.
 uint32_t hash(const Results & results) {
     uint32_t hash = 2166136261u;
     for (const auto & column : results.values) {
         for (const float value : column) {
-            uint32_t bits;
-            std::memcpy(&bits, &value, sizeof(bits));
-            hash = (hash ^ (std::isnan(value) ? 0x7FC00000u : bits)) * 16777619u;
+            hash = (hash ^ bits_of(value)) * 16777619u;
         }
     }
     return hash;
@@ -177,9 +189,26 @@ void test_type(ggml_type type, uint32_t expected) {
     }
 }
 
+// Whether this processor has the instructions.
+bool can_run() {
+#    if defined(__AVX512VNNI__)
+    return __builtin_cpu_supports("avx512vnni");
+#    elif defined(__AVX512BW__)
+    return __builtin_cpu_supports("avx512bw");
+#    elif defined(__AVX2__)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+#    else
+    return true;
+#    endif
+}
+
 }  // namespace
 
 int main() {
+    if (!can_run()) {
+        std::puts("skipped: this processor lacks the instructions");
+        return 0;
+    }
     test_type<TilesQ40>(GGML_TYPE_Q4_0, 0x8BF057B1);
     test_type<TilesQ41>(GGML_TYPE_Q4_1, 0x45449117);
     test_type<TilesQ50>(GGML_TYPE_Q5_0, 0x108D1B00);
@@ -193,3 +222,10 @@ int main() {
     test_type<TilesIQ4XS>(GGML_TYPE_IQ4_XS, 0x2389105D);
     return n_failed == 0 ? 0 : 1;
 }
+
+#else
+int main() {
+    std::puts("skipped: there are no tiles for this instruction set");
+    return 0;
+}
+#endif
