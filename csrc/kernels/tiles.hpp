@@ -7,6 +7,7 @@
 // PARTS    in which a block's values are unpacked, several whole segments each, each part in UNITS
 // Dots     how products are added up, and so what values a tile has: NarrowDots or WideDots of the vector header
 // PLUS     what every value in the tile has too much
+// IN_ORDER whether a block is read from its beginning to its end
 // MINIMA   whether each segment has, beside that, a minimum of its own
 // MOST     with minima: the largest value in the tile
 //

@@ -7,10 +7,11 @@
 namespace pyg::kernels {
 
 struct TypeOfBlocks {
-    static constexpr int BLOCK   = 32;
-    static constexpr int SEGMENT = 32;
-    static constexpr int PARTS   = 1;
-    static constexpr int UNITS   = 4;
+    static constexpr int  BLOCK    = 32;
+    static constexpr int  SEGMENT  = 32;
+    static constexpr int  PARTS    = 1;
+    static constexpr int  UNITS    = 4;
+    static constexpr bool IN_ORDER = true;
 
     static constexpr int segment_of(int, int) { return 0; }
 };

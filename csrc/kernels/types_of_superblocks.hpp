@@ -24,14 +24,15 @@ inline void unpack_scales_and_minima(const uint8_t * block, Factors & factors) {
 }
 
 struct TilesQ4K {
-    static constexpr int  BLOCK   = 256;
-    static constexpr int  SEGMENT = 32;
-    static constexpr int  PARTS   = 4;
-    static constexpr int  UNITS   = 8;
-    static constexpr int  PLUS    = 0;
-    static constexpr int  MOST    = 15;
-    static constexpr bool MINIMA  = true;
-    using Dots                    = NarrowDots;
+    static constexpr int  BLOCK    = 256;
+    static constexpr int  SEGMENT  = 32;
+    static constexpr int  PARTS    = 4;
+    static constexpr int  UNITS    = 8;
+    static constexpr int  PLUS     = 0;
+    static constexpr int  MOST     = 15;
+    static constexpr bool IN_ORDER = true;
+    static constexpr bool MINIMA   = true;
+    using Dots                     = NarrowDots;
 
     static constexpr int segment_of(int part, int i) { return 2 * part + i; }
 
@@ -46,14 +47,15 @@ struct TilesQ4K {
 };
 
 struct TilesQ5K {
-    static constexpr int  BLOCK   = 256;
-    static constexpr int  SEGMENT = 32;
-    static constexpr int  PARTS   = 4;
-    static constexpr int  UNITS   = 8;
-    static constexpr int  PLUS    = 0;
-    static constexpr int  MOST    = 31;
-    static constexpr bool MINIMA  = true;
-    using Dots                    = NarrowDots;
+    static constexpr int  BLOCK    = 256;
+    static constexpr int  SEGMENT  = 32;
+    static constexpr int  PARTS    = 4;
+    static constexpr int  UNITS    = 8;
+    static constexpr int  PLUS     = 0;
+    static constexpr int  MOST     = 31;
+    static constexpr bool IN_ORDER = true;
+    static constexpr bool MINIMA   = true;
+    using Dots                     = NarrowDots;
 
     static constexpr int segment_of(int part, int i) { return 2 * part + i; }
 
@@ -70,13 +72,14 @@ struct TilesQ5K {
 };
 
 struct TilesQ6K {
-    static constexpr int  BLOCK   = 256;
-    static constexpr int  SEGMENT = 16;
-    static constexpr int  PARTS   = 4;
-    static constexpr int  UNITS   = 4;
-    static constexpr int  PLUS    = 32;
-    static constexpr bool MINIMA  = false;
-    using Dots                    = NarrowDots;
+    static constexpr int  BLOCK    = 256;
+    static constexpr int  SEGMENT  = 16;
+    static constexpr int  PARTS    = 4;
+    static constexpr int  UNITS    = 4;
+    static constexpr int  PLUS     = 32;
+    static constexpr bool IN_ORDER = false;
+    static constexpr bool MINIMA   = false;
+    using Dots                     = NarrowDots;
 
     static constexpr int segment_of(int part, int i) { return part / 2 * 8 + part % 2 + 2 * i; }
 
@@ -102,13 +105,14 @@ struct TilesQ6K {
 
 // Values are looked up; scales have 6 bits, 32 too much.
 struct TilesIQ4XS {
-    static constexpr int  BLOCK   = 256;
-    static constexpr int  SEGMENT = 32;
-    static constexpr int  PARTS   = 8;
-    static constexpr int  UNITS   = 4;
-    static constexpr int  PLUS    = WideDots::PLUS;
-    static constexpr bool MINIMA  = false;
-    using Dots                    = WideDots;
+    static constexpr int  BLOCK    = 256;
+    static constexpr int  SEGMENT  = 32;
+    static constexpr int  PARTS    = 8;
+    static constexpr int  UNITS    = 4;
+    static constexpr int  PLUS     = WideDots::PLUS;
+    static constexpr bool IN_ORDER = true;
+    static constexpr bool MINIMA   = false;
+    using Dots                     = WideDots;
 
     static constexpr int segment_of(int part, int) { return part; }
 
