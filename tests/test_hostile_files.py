@@ -190,7 +190,7 @@ def test_the_cells_of_a_state_are_as_many_as_sequences(mamba_path: Path) -> None
 
 def test_absurd_training_lengths_are_searched_without_a_list_of_them() -> None:
     def memory_of(settings: Settings) -> list[DeviceMemory]:
-        return [DeviceMemory("CPU", 0, settings.n_ctx, 0, 0, 0, 10**6)]
+        return [DeviceMemory("CPU", 0, settings.n_ctx, 0, 0, 0, 0, 10**6)]
 
     settings = Settings(n_ctx=512)
     assert largest_n_ctx(settings, memory_of, 2**62) == 900_000 // 256 * 256
