@@ -89,6 +89,7 @@ def test_counters_and_other_results(llm: pyggml.LLM, tmp_path: Path) -> None:
     stats = llm.stats()
     assert as_sent(stats.to_dict()) == {
         **vars(stats),
+        "not_batch_invariant": list(stats.not_batch_invariant),
         "tokens_per_step": stats.tokens_per_step,
         "cached_fraction": stats.cached_fraction,
     }
