@@ -20,7 +20,7 @@ expect.set_options(timeout=30_000)
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 #: Room for answers that take seconds, one at a time, and the same answer each time.
-LOAD = {"n_ctx": 16384, "n_parallel": 1, "n_threads": 1, "prefix_cache": False}
+LOAD = {"n_ctx": 65536, "n_parallel": 1, "n_threads": 1, "prefix_cache": False}
 
 #: More fields of a request whose answer does not end by itself.
 ENDLESS = json.dumps({"ignore_eos": True, "temperature": 1.5})
