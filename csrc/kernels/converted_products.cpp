@@ -10,15 +10,6 @@ namespace {
 // The type that upstream's function wants beside these weights.
 ggml_type wanted(const ggml_tensor * op) { return ggml_get_type_traits_cpu(op->src[0]->type)->vec_dot_type; }
 
-// Row number `i` of all rows of activations.
-const float * row_at(const ggml_tensor * columns, int64_t i) {
-    const int64_t i1     = i % columns->ne[1];
-    const int64_t i2     = i / columns->ne[1] % columns->ne[2];
-    const int64_t i3     = i / columns->ne[1] / columns->ne[2];
-    const size_t  offset = i1 * columns->nb[1] + i2 * columns->nb[2] + i3 * columns->nb[3];
-    return reinterpret_cast<const float *>(static_cast<const char *>(columns->data) + offset);
-}
-
 // Each thread converts its share of the blocks of every row, to rows of `row` bytes.
 void convert(const ggml_compute_params * params, const ggml_tensor * op, size_t row) {
     const ggml_tensor * const columns    = op->src[1];

@@ -17,4 +17,13 @@ Kernel * attention_for(const ggml_tensor * op);
 Kernel * product_for(const ggml_tensor * op);      // of weights that lie in tiles
 Kernel * row_product_for(const ggml_tensor * op);  // of all others
 
+// Row number `i` of all rows of floats that a tensor has.
+inline const float * row_at(const ggml_tensor * tensor, int64_t i) {
+    const int64_t i1     = i % tensor->ne[1];
+    const int64_t i2     = i / tensor->ne[1] % tensor->ne[2];
+    const int64_t i3     = i / tensor->ne[1] / tensor->ne[2];
+    const size_t  offset = i1 * tensor->nb[1] + i2 * tensor->nb[2] + i3 * tensor->nb[3];
+    return reinterpret_cast<const float *>(static_cast<const char *>(tensor->data) + offset);
+}
+
 }  // namespace pyg::kernels

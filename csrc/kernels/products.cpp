@@ -1,7 +1,7 @@
 // Products of weights that lie in tiles with the activations of a step, plain and by expert.
 //
-// All threads round the activations to integers. Then each takes some groups of 16 rows after the other, unpacks their
-// tiles once, and multiplies them with all columns that the weights are for.
+// All threads round the activations to integers. Then each takes some groups of 16 rows after the other and
+// multiplies them with all columns that the weights are for.
 #include "experts.hpp"
 #include "ggml-cpu.h"
 #include "kernel.hpp"
@@ -19,14 +19,6 @@ namespace {
 
 constexpr int COLUMNS_AT_ONCE = 64;
 constexpr int GROUPS_AT_ONCE  = 4;
-
-const float * activations(const ggml_tensor * tensor, int64_t i) {
-    const int64_t i1 = i % tensor->ne[1];
-    const int64_t i2 = i / tensor->ne[1] % tensor->ne[2];
-    const int64_t i3 = i / tensor->ne[1] / tensor->ne[2];
-    return reinterpret_cast<const float *>(static_cast<const char *>(tensor->data) + i1 * tensor->nb[1] +
-                                           i2 * tensor->nb[2] + i3 * tensor->nb[3]);
-}
 
 // A node's product: its rounded activations, and what meets what. Rows of activations are numbered over all their
 // dimensions; by expert, a column stands for a choice of an expert, and several may share a row of activations.
@@ -54,7 +46,7 @@ class Product {
         for (int64_t i = n * params->ith / params->nth; i < end; ++i) {
             const int64_t row = i / n_tiles(), tile = i % n_tiles();
             const int     n_values = static_cast<int>(std::min<int64_t>(TILE_K, k_ - tile * TILE_K));
-            fill_column<Type>(activations(x_, row) + tile * TILE_K, n_values, rounded_[tile * n_rows_ + row]);
+            fill_column<Type>(row_at(x_, row) + tile * TILE_K, n_values, rounded_[tile * n_rows_ + row]);
         }
     }
 

@@ -16,12 +16,28 @@ struct TypeOfBlocks {
     static constexpr int segment_of(int, int) { return 0; }
 };
 
-struct TilesQ40 : TypeOfBlocks {
-    static constexpr int  PLUS   = 8;
+// With a factor of 16 bits.
+struct TypeWithFactor : TypeOfBlocks {
     static constexpr bool MINIMA = false;
-    using Dots                   = NarrowDots;
 
     static void factors(const uint8_t * block, Factors & factors, int b) { unpack_halves(block, 0, factors.d[b]); }
+};
+
+// And with a minimum of 16 bits.
+struct TypeWithMinimum : TypeOfBlocks {
+    static constexpr int  PLUS   = 0;
+    static constexpr bool MINIMA = true;
+    using Dots                   = NarrowDots;
+
+    static void factors(const uint8_t * block, Factors & factors, int b) {
+        unpack_halves(block, 0, factors.d[b]);
+        unpack_halves(block, 2, factors.m[b]);
+    }
+};
+
+struct TilesQ40 : TypeWithFactor {
+    static constexpr int PLUS = 8;
+    using Dots                = NarrowDots;
 
     template <int, int U, class Sums>
     PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
@@ -31,16 +47,8 @@ struct TilesQ40 : TypeOfBlocks {
     }
 };
 
-struct TilesQ41 : TypeOfBlocks {
-    static constexpr int  PLUS   = 0;
-    static constexpr int  MOST   = 15;
-    static constexpr bool MINIMA = true;
-    using Dots                   = NarrowDots;
-
-    static void factors(const uint8_t * block, Factors & factors, int b) {
-        unpack_halves(block, 0, factors.d[b]);
-        unpack_halves(block, 2, factors.m[b]);
-    }
+struct TilesQ41 : TypeWithMinimum {
+    static constexpr int MOST = 15;
 
     template <int, int U, class Sums>
     PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
@@ -50,12 +58,9 @@ struct TilesQ41 : TypeOfBlocks {
     }
 };
 
-struct TilesQ50 : TypeOfBlocks {
-    static constexpr int  PLUS   = 16;
-    static constexpr bool MINIMA = false;
-    using Dots                   = NarrowDots;
-
-    static void factors(const uint8_t * block, Factors & factors, int b) { unpack_halves(block, 0, factors.d[b]); }
+struct TilesQ50 : TypeWithFactor {
+    static constexpr int PLUS = 16;
+    using Dots                = NarrowDots;
 
     template <int, int U, class Sums>
     PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
@@ -66,16 +71,8 @@ struct TilesQ50 : TypeOfBlocks {
     }
 };
 
-struct TilesQ51 : TypeOfBlocks {
-    static constexpr int  PLUS   = 0;
-    static constexpr int  MOST   = 31;
-    static constexpr bool MINIMA = true;
-    using Dots                   = NarrowDots;
-
-    static void factors(const uint8_t * block, Factors & factors, int b) {
-        unpack_halves(block, 0, factors.d[b]);
-        unpack_halves(block, 2, factors.m[b]);
-    }
+struct TilesQ51 : TypeWithMinimum {
+    static constexpr int MOST = 31;
 
     template <int, int U, class Sums>
     PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
@@ -86,13 +83,10 @@ struct TilesQ51 : TypeOfBlocks {
     }
 };
 
-struct TilesQ80 : TypeOfBlocks {
-    static constexpr int  UNITS  = 8;
-    static constexpr int  PLUS   = WideDots::PLUS;
-    static constexpr bool MINIMA = false;
-    using Dots                   = WideDots;
-
-    static void factors(const uint8_t * block, Factors & factors, int b) { unpack_halves(block, 0, factors.d[b]); }
+struct TilesQ80 : TypeWithFactor {
+    static constexpr int UNITS = 8;
+    static constexpr int PLUS  = WideDots::PLUS;
+    using Dots                 = WideDots;
 
     template <int, int U, class Sums>
     PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
@@ -101,12 +95,9 @@ struct TilesQ80 : TypeOfBlocks {
 };
 
 // Values are looked up.
-struct TilesIQ4NL : TypeOfBlocks {
-    static constexpr int  PLUS   = WideDots::PLUS;
-    static constexpr bool MINIMA = false;
-    using Dots                   = WideDots;
-
-    static void factors(const uint8_t * block, Factors & factors, int b) { unpack_halves(block, 0, factors.d[b]); }
+struct TilesIQ4NL : TypeWithFactor {
+    static constexpr int PLUS = WideDots::PLUS;
+    using Dots                = WideDots;
 
     template <int, int U, class Sums>
     PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {

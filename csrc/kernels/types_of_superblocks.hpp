@@ -23,13 +23,13 @@ inline void unpack_scales_and_minima(const uint8_t * block, Factors & factors) {
     unrolled<4>([&](auto p) PYG_INLINE { store(factors.offsets[p], pairs(minima[2 * p], minima[2 * p + 1])); });
 }
 
-struct TilesQ4K {
+// What Q4_K and Q5_K share.
+struct TypeWithMinima {
     static constexpr int  BLOCK    = 256;
     static constexpr int  SEGMENT  = 32;
     static constexpr int  PARTS    = 4;
     static constexpr int  UNITS    = 8;
     static constexpr int  PLUS     = 0;
-    static constexpr int  MOST     = 15;
     static constexpr bool IN_ORDER = true;
     static constexpr bool MINIMA   = true;
     using Dots                     = NarrowDots;
@@ -37,6 +37,10 @@ struct TilesQ4K {
     static constexpr int segment_of(int part, int i) { return 2 * part + i; }
 
     static void factors(const uint8_t * block, Factors & factors, int) { unpack_scales_and_minima(block, factors); }
+};
+
+struct TilesQ4K : TypeWithMinima {
+    static constexpr int MOST = 15;
 
     template <int PART, int U, class Sums>
     PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
@@ -46,20 +50,8 @@ struct TilesQ4K {
     }
 };
 
-struct TilesQ5K {
-    static constexpr int  BLOCK    = 256;
-    static constexpr int  SEGMENT  = 32;
-    static constexpr int  PARTS    = 4;
-    static constexpr int  UNITS    = 8;
-    static constexpr int  PLUS     = 0;
-    static constexpr int  MOST     = 31;
-    static constexpr bool IN_ORDER = true;
-    static constexpr bool MINIMA   = true;
-    using Dots                     = NarrowDots;
-
-    static constexpr int segment_of(int part, int i) { return 2 * part + i; }
-
-    static void factors(const uint8_t * block, Factors & factors, int) { unpack_scales_and_minima(block, factors); }
+struct TilesQ5K : TypeWithMinima {
+    static constexpr int MOST = 31;
 
     // The fifth bits of a part are two of each byte's.
     template <int PART, int U, class Sums>

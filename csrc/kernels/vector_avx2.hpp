@@ -4,10 +4,7 @@
 // it has what dots_of_four.hpp needs, where there are instructions for that, or what dots_of_pairs.hpp needs.
 #pragma once
 
-#include <immintrin.h>
-
-#include <cstdint>
-#include <cstring>
+#include "vector_x86.hpp"
 
 namespace pyg::kernels {
 
@@ -161,15 +158,6 @@ inline int32_t largest(const Ints & x) {
     most                = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0x4E));
     most                = _mm_max_epi32(most, _mm_shuffle_epi32(most, 0xB1));
     return _mm_cvtsi128_si32(most);
-}
-
-// Of 16 bytes with sign: the sum of the first two of each four, and of the other two, in 16 bits each.
-inline uint32_t sums_of_pairs(const int8_t * q) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i *>(q));
-    __m128i       sums  = _mm_maddubs_epi16(_mm_set1_epi8(1), bytes);
-    sums                = _mm_add_epi16(sums, _mm_shuffle_epi32(sums, 0x4E));
-    sums                = _mm_add_epi16(sums, _mm_shuffle_epi32(sums, 0xB1));
-    return static_cast<uint32_t>(_mm_cvtsi128_si32(sums));
 }
 
 inline Floats load_floats(const float * p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }

@@ -1,10 +1,7 @@
 // The vectors of AVX-512 (see vector_avx2.hpp): one register each.
 #pragma once
 
-#include <immintrin.h>
-
-#include <cstdint>
-#include <cstring>
+#include "vector_x86.hpp"
 
 namespace pyg::kernels {
 
@@ -85,14 +82,6 @@ inline Ints magnitude_bits(Floats x) { return _mm512_and_si512(_mm512_castps_si5
 inline Ints larger(Ints x, Ints y) { return _mm512_max_epi32(x, y); }
 
 inline int32_t largest(Ints x) { return _mm512_reduce_max_epi32(x); }
-
-inline uint32_t sums_of_pairs(const int8_t * q) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i *>(q));
-    __m128i       sums  = _mm_maddubs_epi16(_mm_set1_epi8(1), bytes);
-    sums                = _mm_add_epi16(sums, _mm_shuffle_epi32(sums, 0x4E));
-    sums                = _mm_add_epi16(sums, _mm_shuffle_epi32(sums, 0xB1));
-    return static_cast<uint32_t>(_mm_cvtsi128_si32(sums));
-}
 
 inline Floats load_floats(const float * p) { return _mm512_loadu_ps(p); }
 
