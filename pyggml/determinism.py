@@ -5,6 +5,11 @@ from __future__ import annotations
 from pyggml.context import Context
 from pyggml.errors import InvalidParameterError
 
+_ALONE = (
+    "without deterministic=True, with n_parallel=1 and prefix_cache=False, which computes each request alone and from "
+    "its beginning"
+)
+
 
 def require_determinism(context: Context) -> None:
     """Refuses a context whose results may depend on what is computed beside them.
@@ -23,9 +28,8 @@ def require_determinism(context: Context) -> None:
 def _way_out(names: tuple[str, ...]) -> str:
     if any("PYGGML_KERNELS" in name for name in names):
         return "Start without PYGGML_KERNELS=off in the environment, so that pyggml's own kernels compute them"
+    if any("for this CPU" in name for name in names):
+        return f"This processor lacks the instructions for pyggml's own kernels: load {_ALONE}"
     if any(" on " in name for name in names):
         return 'Load with device="cpu" and without rpc, since only the CPU has kernels that do the same in every batch'
-    return (
-        "Quantise to a type that pyggml has kernels for (docs/kernels.md); or load without deterministic=True, with "
-        "n_parallel=1 and prefix_cache=False, which computes each request alone and from its beginning"
-    )
+    return f"Quantise to a type that pyggml has kernels for (docs/kernels.md); or load {_ALONE}"
