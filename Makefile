@@ -53,8 +53,9 @@ arm-test: build ## run the tests of kernels' vectors compiled for ARM, in an emu
 	cd build/arm && $(ARM_CC) -O1 -w -c -D_GNU_SOURCE -ffunction-sections $(ARM_GGML) ../../$(GGML)/src/ggml.c \
 		../../$(GGML)/src/ggml-quants.c
 	$(ARM_CXX) -std=c++17 -O2 -static -march=armv8.2-a+dotprod -Wall -Wextra -Werror -ffp-contract=off -Icsrc \
-		-isystem $(GGML)/include csrc/tests/test_tiles.cpp csrc/kernels/layout.cpp $(GGML)/src/ggml-threading.cpp \
-		build/arm/ggml.o build/arm/ggml-quants.o -Wl,--gc-sections -o build/arm/test_tiles
+		-isystem $(GGML)/include -isystem $(GGML)/src csrc/tests/test_tiles.cpp csrc/kernels/layout.cpp \
+		$(GGML)/src/ggml-threading.cpp build/arm/ggml.o build/arm/ggml-quants.o -Wl,--gc-sections \
+		-o build/arm/test_tiles
 	$(ARM_RUN) build/arm/test_tiles
 
 lint: $(BIN)/python ## run every linter, as CI does

@@ -17,7 +17,8 @@ void put_side_by_side(const char * const (&rows)[GROUP_ROWS], size_t offset, int
     }
 }
 
-void put_side_by_side(const char * const (&rows)[GROUP_ROWS], size_t offset, const Field & field, char * units) {
+void put_side_by_side(const char * const (&rows)[GROUP_ROWS], size_t block, const Field & field, char * units) {
+    const size_t offset = block + field.offset;
     switch (field.unit_bytes) {
     case 1:
         return put_side_by_side<uint8_t>(rows, offset, field.n_units, units);
@@ -29,26 +30,32 @@ void put_side_by_side(const char * const (&rows)[GROUP_ROWS], size_t offset, con
 }
 
 // Takes a field of the row whose first unit is at `units`.
-void take_out(const char * units, const Field & field, char * row) {
+void take_out(const char * units, const Field & field, char * block) {
     for (int u = 0; u < field.n_units; ++u) {
-        std::memcpy(row + u * field.unit_bytes, units + GROUP_ROWS * u * field.unit_bytes, field.unit_bytes);
+        std::memcpy(block + field.offset + u * field.unit_bytes, units + GROUP_ROWS * u * field.unit_bytes,
+                    field.unit_bytes);
     }
 }
 
 }  // namespace
 
 const Field * fields_of(ggml_type type) {
-    static constexpr Field Q4_0[]   = {{1, 2}, {4, 4}, {}};
-    static constexpr Field Q4_1[]   = {{1, 2}, {1, 2}, {4, 4}, {}};
-    static constexpr Field Q5_0[]   = {{1, 2}, {1, 4}, {4, 4}, {}};
-    static constexpr Field Q5_1[]   = {{1, 2}, {1, 2}, {1, 4}, {4, 4}, {}};
-    static constexpr Field Q8_0[]   = {{1, 2}, {8, 4}, {}};
-    static constexpr Field IQ4_NL[] = {{1, 2}, {4, 4}, {}};
-    static constexpr Field MXFP4[]  = {{1, 1}, {4, 4}, {}};
-    static constexpr Field Q4_K[]   = {{1, 2}, {1, 2}, {12, 1}, {32, 4}, {}};
-    static constexpr Field Q5_K[]   = {{1, 2}, {1, 2}, {12, 1}, {8, 4}, {32, 4}, {}};
-    static constexpr Field Q6_K[]   = {{32, 4}, {16, 4}, {16, 1}, {1, 2}, {}};
-    static constexpr Field IQ4_XS[] = {{1, 2}, {1, 2}, {4, 1}, {32, 4}, {}};
+    static constexpr Field Q4_0[]   = {{0, 1, 2}, {2, 4, 4}, {}};
+    static constexpr Field Q4_1[]   = {{0, 2, 2}, {4, 4, 4}, {}};
+    static constexpr Field Q5_0[]   = {{0, 1, 2}, {2, 1, 4}, {6, 4, 4}, {}};
+    static constexpr Field Q5_1[]   = {{0, 2, 2}, {4, 1, 4}, {8, 4, 4}, {}};
+    static constexpr Field Q8_0[]   = {{0, 1, 2}, {2, 8, 4}, {}};
+    static constexpr Field IQ4_NL[] = {{0, 1, 2}, {2, 4, 4}, {}};
+    static constexpr Field MXFP4[]  = {{0, 1, 1}, {1, 4, 4}, {}};
+    static constexpr Field Q4_K[]   = {{0, 2, 2}, {4, 12, 1}, {16, 32, 4}, {}};
+    static constexpr Field Q5_K[]   = {{0, 2, 2}, {4, 12, 1}, {16, 40, 4}, {}};
+    static constexpr Field IQ4_XS[] = {{0, 2, 2}, {4, 4, 1}, {8, 32, 4}, {}};
+    // The factor and the scales; then for each part of 64 values, the low bits of its four segments and the high ones.
+    static constexpr Field Q6_K[] = {{208, 1, 2}, {192, 16, 1},               //
+                                     {0, 4, 4},   {32, 4, 4},   {128, 4, 4},  //
+                                     {16, 4, 4},  {48, 4, 4},   {144, 4, 4},  //
+                                     {64, 4, 4},  {96, 4, 4},   {160, 4, 4},  //
+                                     {80, 4, 4},  {112, 4, 4},  {176, 4, 4}, {}};
     switch (type) {
     case GGML_TYPE_Q4_0:
         return Q4_0;
@@ -87,31 +94,26 @@ void lay_out(ggml_type type, int64_t n_blocks_per_row, int64_t n_rows, const voi
             at[r] = static_cast<const char *>(rows) + std::min(first + r, n_rows - 1) * row;
         }
         for (int64_t b = 0; b < n_blocks_per_row; ++b) {
-            size_t offset = b * block;
             for (const Field * field = fields_of(type); field->n_units > 0; ++field) {
-                const size_t bytes = field->n_units * field->unit_bytes;
-                put_side_by_side(at, offset, *field, to);
-                offset += bytes;
-                to += GROUP_ROWS * bytes;
+                put_side_by_side(at, b * block, *field, to);
+                to += GROUP_ROWS * field->n_units * field->unit_bytes;
             }
         }
     }
 }
 
 void take_back(ggml_type type, int64_t n_blocks_per_row, int64_t n_rows, const void * tiles, void * rows) {
-    const size_t row = n_blocks_per_row * ggml_type_size(type);
-    auto         to  = static_cast<char *>(rows);
+    const size_t block = ggml_type_size(type);
+    const size_t row   = n_blocks_per_row * block;
     for (int64_t i = 0; i < n_rows; ++i) {
-        const int  r    = i % GROUP_ROWS;
-        const auto from = static_cast<const char *>(tiles) + (i - r) * row;
-        size_t     done = 0;  // bytes of the row
-        while (done < row) {
+        const int r    = i % GROUP_ROWS;
+        auto      from = static_cast<const char *>(tiles) + (i - r) * row;
+        for (int64_t b = 0; b < n_blocks_per_row; ++b) {
             for (const Field * field = fields_of(type); field->n_units > 0; ++field) {
-                take_out(from + GROUP_ROWS * done + r * field->unit_bytes, *field, to + done);
-                done += field->n_units * field->unit_bytes;
+                take_out(from + r * field->unit_bytes, *field, static_cast<char *>(rows) + i * row + b * block);
+                from += GROUP_ROWS * field->n_units * field->unit_bytes;
             }
         }
-        to += row;
     }
 }
 

@@ -40,30 +40,17 @@ template <class Type, int PART, int N>
 PYG_INLINE inline void multiply_part(const uint8_t * block, const Factors & factors, int b, Columns<Type, N> columns,
                                      Ints (&totals)[N]) {
     PartSums<Type, PART, N> sums(columns, b * segments_of_block<Type>());
+    if constexpr (N > 2) {  // else processors foresee what is wanted, and asking would slow them down
+        ask_ahead<Type, PART>(block);
+    }
     add_units<Type, PART>(block, sums, std::make_integer_sequence<int, Type::UNITS>());
     sums.end(factors, totals);
 }
 
-// Asks the memory for weights that come later. Processors foresee that by themselves where a block is read from its
-// beginning to its end, and fast, as for one column or two; asking would only slow them down then.
-template <class Type, int N>
-PYG_INLINE inline void ask_ahead([[maybe_unused]] const uint8_t * block, [[maybe_unused]] size_t bytes) {
-#if defined(__GNUC__)
-    constexpr size_t AHEAD = 10 << 10;
-    constexpr size_t LINE  = 64;
-    if constexpr (N > 2 || !Type::IN_ORDER) {
-        for (size_t i = 0; i < bytes; i += LINE) {
-            __builtin_prefetch(block + AHEAD + i, 0, 2);  // into the second cache: the first can wait for few lines
-        }
-    }
-#endif
-}
-
 // Multiplies `k` values of 16 rows with N columns, whose tiles lie `stride` apart.
 template <class Type, int N>
-PYG_ALONE void multiply_directly(const uint8_t * block, size_t block_bytes, int64_t k,
-                                 const ColumnTileFor<Type> * columns, int64_t stride, const int32_t * which,
-                                 float (*results)[GROUP_ROWS]) {
+PYG_ALONE void multiply_directly(const uint8_t * block, int64_t k, const ColumnTileFor<Type> * columns, int64_t stride,
+                                 const int32_t * which, float (*results)[GROUP_ROWS]) {
     constexpr int               BLOCKS = TILE_K / Type::BLOCK;
     Factors                     factors;
     const ColumnTileFor<Type> * at[N];
@@ -73,14 +60,13 @@ PYG_ALONE void multiply_directly(const uint8_t * block, size_t block_bytes, int6
         sums[n] = everywhere(0.0F);
     });
     const int64_t n_blocks = k / Type::BLOCK;
-    for (int64_t i = 0; i < n_blocks; ++i, block += GROUP_ROWS * block_bytes) {
+    for (int64_t i = 0; i < n_blocks; ++i, block += block_bytes<Type>()) {
         const int b = static_cast<int>(i % BLOCKS);
         Ints      totals[N];
         unrolled<N>([&](auto n) PYG_INLINE {
             at[n]     = i > 0 && b == 0 ? at[n] + stride : at[n];
             totals[n] = zero();
         });
-        ask_ahead<Type, N>(block, GROUP_ROWS * block_bytes);
         Type::factors(block, factors, b);
         unrolled<Type::PARTS>([&](auto part)
                                   PYG_INLINE { multiply_part<Type, part, N>(block, factors, b, at, totals); });
@@ -91,12 +77,12 @@ PYG_ALONE void multiply_directly(const uint8_t * block, size_t block_bytes, int6
 
 // The same where N is n_columns.
 template <class Type, int N>
-void multiply_few(const uint8_t * group, size_t block_bytes, int64_t k, const ColumnTileFor<Type> * columns,
-                  int64_t stride, const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
+void multiply_few(const uint8_t * group, int64_t k, const ColumnTileFor<Type> * columns, int64_t stride,
+                  const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
     if (N == n_columns) {
-        multiply_directly<Type, N>(group, block_bytes, k, columns, stride, which, results);
+        multiply_directly<Type, N>(group, k, columns, stride, which, results);
     } else if constexpr (N > 1) {
-        multiply_few<Type, N - 1>(group, block_bytes, k, columns, stride, which, n_columns, results);
+        multiply_few<Type, N - 1>(group, k, columns, stride, which, n_columns, results);
     }
 }
 

@@ -8,15 +8,15 @@ namespace pyg::kernels {
 
 // Multiplies columns whose number is a multiple of TILE_COLUMNS, by tiles.
 template <class Type>
-void multiply_many(const uint8_t * group, size_t block_bytes, int64_t k, const ColumnTileFor<Type> * columns,
-                   int64_t stride, const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
+void multiply_many(const uint8_t * group, int64_t k, const ColumnTileFor<Type> * columns, int64_t stride,
+                   const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
     Tile tile;
     std::memset(results, 0, n_columns * sizeof(*results));
     for (int64_t first = 0; first < k; first += TILE_K, columns += stride) {
         const int n_blocks = static_cast<int>(std::min<int64_t>(TILE_K, k - first)) / Type::BLOCK;
         for (int b = 0; b < n_blocks; ++b) {
             unpack_block<Type>(group, tile, b);
-            group += GROUP_ROWS * block_bytes;
+            group += block_bytes<Type>();
         }
         for (int n = 0; n < n_columns; n += TILE_COLUMNS) {
             multiply_tile<Type, TILE_COLUMNS>(tile, n_blocks, columns, which + n, results + n);
@@ -32,16 +32,15 @@ constexpr int few_columns() {
 
 // results[n][r] is row r times column which[n]. The columns' tiles lie `stride` apart.
 template <class Type>
-void multiply_group(const uint8_t * group, size_t block_bytes, int64_t k, const ColumnTileFor<Type> * columns,
-                    int64_t stride, const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
+void multiply_group(const uint8_t * group, int64_t k, const ColumnTileFor<Type> * columns, int64_t stride,
+                    const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
     const int n_many = n_columns < MANY_COLUMNS ? 0 : n_columns / TILE_COLUMNS * TILE_COLUMNS;
     if (n_many > 0) {
-        multiply_many<Type>(group, block_bytes, k, columns, stride, which, n_many, results);
+        multiply_many<Type>(group, k, columns, stride, which, n_many, results);
     }
     constexpr int FEW = few_columns<Type>();
     for (int n = n_many; n < n_columns; n += FEW) {
-        multiply_few<Type, FEW>(group, block_bytes, k, columns, stride, which + n, std::min(FEW, n_columns - n),
-                                results + n);
+        multiply_few<Type, FEW>(group, k, columns, stride, which + n, std::min(FEW, n_columns - n), results + n);
     }
 }
 

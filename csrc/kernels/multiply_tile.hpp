@@ -23,6 +23,7 @@ void unpack_block(const uint8_t * block, Tile & tile, int b) {
     Type::factors(block, tile.factors, b);
     unrolled<Type::PARTS>([&](auto part) {
         WrittenSteps<Type, part> steps{values};
+        ask_ahead<Type, part>(block);
         add_units<Type, part>(block, steps, std::make_integer_sequence<int, Type::UNITS>());
     });
 }

@@ -99,14 +99,12 @@ class Product {
     void multiply_groups(int64_t which, int64_t begin, int64_t end) const {
         const auto        data        = static_cast<const uint8_t *>(weights_->data);
         const auto        weights     = data + chosen_.expert[which] * weights_->nb[2];
-        const size_t      block_bytes = ggml_type_size(weights_->type);
         const size_t      group_bytes = GROUP_ROWS * weights_->nb[1];
         alignas(64) float results[COLUMNS_AT_ONCE][GROUP_ROWS];
         for (int64_t c = chosen_.first[which]; c < chosen_.first[which + 1]; c += COLUMNS_AT_ONCE) {
             const int n = static_cast<int>(std::min<int64_t>(COLUMNS_AT_ONCE, chosen_.first[which + 1] - c));
             for (int64_t g = begin; g < end; ++g) {
-                multiply_group<Type>(weights + g * group_bytes, block_bytes, k_, rounded_, n_rows_, rows_ + c, n,
-                                     results);
+                multiply_group<Type>(weights + g * group_bytes, k_, rounded_, n_rows_, rows_ + c, n, results);
                 const int64_t n_rows = std::min<int64_t>(GROUP_ROWS, weights_->ne[1] - g * GROUP_ROWS);
                 for (int i = 0; i < n; ++i) {
                     std::memcpy(results_[c + i] + g * GROUP_ROWS, results[i], n_rows * sizeof(float));

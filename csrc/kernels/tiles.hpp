@@ -2,12 +2,12 @@
 //
 // Every type of weights has a struct (types_of_blocks.hpp, types_of_superblocks.hpp) with these constants:
 //
+// Struct   of a row's block (ggml-common.h)
 // BLOCK    values that share float factors
 // SEGMENT  values that share an integer scale; BLOCK for types without such scales
 // PARTS    in which a block's values are unpacked, several whole segments each, each part in UNITS
 // Dots     how products are added up, and so what values a tile has: NarrowDots or WideDots of the vector header
 // PLUS     what every value in the tile has too much
-// IN_ORDER whether a block is read from its beginning to its end
 // MINIMA   whether each segment has, beside that, a minimum of its own
 // MOST     with minima: the largest value in the tile
 //
@@ -19,6 +19,8 @@
 #pragma once
 
 #include "ggml.h"
+#define GGML_COMMON_DECL_CPP
+#include "ggml-common.h"
 #include "layout.hpp"
 #include "vector.hpp"
 
@@ -37,6 +39,27 @@ struct alignas(64) Tile {
     uint8_t values[TILE_K / 2][64];  // [k / STEP][16 rows][STEP values]
     Factors factors;
 };
+
+// Bytes of a group's block.
+template <class Type>
+constexpr size_t block_bytes() {
+    return GROUP_ROWS * sizeof(typename Type::Struct);
+}
+
+// Asks the memory for weights that come later, a share for each part: if it were for a whole block at once, loads would
+// have to wait behind it. The loop also keeps compilers from mixing parts, for which they lack registers.
+template <class Type, int PART>
+PYG_INLINE inline void ask_ahead([[maybe_unused]] const uint8_t * block) {
+#if defined(__GNUC__)
+    constexpr size_t AHEAD = 10 << 10;
+    constexpr size_t LINE  = 64;
+    constexpr size_t LINES = block_bytes<Type>() / LINE / Type::PARTS + 1;
+#    pragma GCC      unroll 1
+    for (size_t i = PART * LINES; i < (PART + 1) * LINES; ++i) {
+        __builtin_prefetch(block + AHEAD + i * LINE, 0, 2);  // into the second cache: the first can wait for few lines
+    }
+#endif
+}
 
 // Units of 16 rows, which need not be aligned.
 inline Ints units_at(const uint8_t * block, int byte) { return load(block + GROUP_ROWS * byte); }

@@ -7,11 +7,10 @@
 namespace pyg::kernels {
 
 struct TypeOfBlocks {
-    static constexpr int  BLOCK    = 32;
-    static constexpr int  SEGMENT  = 32;
-    static constexpr int  PARTS    = 1;
-    static constexpr int  UNITS    = 4;
-    static constexpr bool IN_ORDER = true;
+    static constexpr int BLOCK   = 32;
+    static constexpr int SEGMENT = 32;
+    static constexpr int PARTS   = 1;
+    static constexpr int UNITS   = 4;
 
     static constexpr int segment_of(int, int) { return 0; }
 };
@@ -36,6 +35,7 @@ struct TypeWithMinimum : TypeOfBlocks {
 };
 
 struct TilesQ40 : TypeWithFactor {
+    using Struct              = block_q4_0;
     static constexpr int PLUS = 8;
     using Dots                = NarrowDots;
 
@@ -48,6 +48,7 @@ struct TilesQ40 : TypeWithFactor {
 };
 
 struct TilesQ41 : TypeWithMinimum {
+    using Struct              = block_q4_1;
     static constexpr int MOST = 15;
 
     template <int, int U, class Sums>
@@ -59,6 +60,7 @@ struct TilesQ41 : TypeWithMinimum {
 };
 
 struct TilesQ50 : TypeWithFactor {
+    using Struct              = block_q5_0;
     static constexpr int PLUS = 16;
     using Dots                = NarrowDots;
 
@@ -72,6 +74,7 @@ struct TilesQ50 : TypeWithFactor {
 };
 
 struct TilesQ51 : TypeWithMinimum {
+    using Struct              = block_q5_1;
     static constexpr int MOST = 31;
 
     template <int, int U, class Sums>
@@ -84,6 +87,7 @@ struct TilesQ51 : TypeWithMinimum {
 };
 
 struct TilesQ80 : TypeWithFactor {
+    using Struct               = block_q8_0;
     static constexpr int UNITS = 8;
     static constexpr int PLUS  = WideDots::PLUS;
     using Dots                 = WideDots;
@@ -96,6 +100,7 @@ struct TilesQ80 : TypeWithFactor {
 
 // Values are looked up.
 struct TilesIQ4NL : TypeWithFactor {
+    using Struct              = block_iq4_nl;
     static constexpr int PLUS = WideDots::PLUS;
     using Dots                = WideDots;
 
@@ -109,6 +114,7 @@ struct TilesIQ4NL : TypeWithFactor {
 
 // Values are floats of 4 bits: twice their value is looked up, 12 too much. The factor is a power of 2.
 struct TilesMXFP4 : TypeOfBlocks {
+    using Struct                 = block_mxfp4;
     static constexpr int  PLUS   = 12;
     static constexpr bool MINIMA = false;
     using Dots                   = NarrowDots;

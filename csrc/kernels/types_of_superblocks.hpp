@@ -25,14 +25,13 @@ inline void unpack_scales_and_minima(const uint8_t * block, Factors & factors) {
 
 // What Q4_K and Q5_K share.
 struct TypeWithMinima {
-    static constexpr int  BLOCK    = 256;
-    static constexpr int  SEGMENT  = 32;
-    static constexpr int  PARTS    = 4;
-    static constexpr int  UNITS    = 8;
-    static constexpr int  PLUS     = 0;
-    static constexpr bool IN_ORDER = true;
-    static constexpr bool MINIMA   = true;
-    using Dots                     = NarrowDots;
+    static constexpr int  BLOCK   = 256;
+    static constexpr int  SEGMENT = 32;
+    static constexpr int  PARTS   = 4;
+    static constexpr int  UNITS   = 8;
+    static constexpr int  PLUS    = 0;
+    static constexpr bool MINIMA  = true;
+    using Dots                    = NarrowDots;
 
     static constexpr int segment_of(int part, int i) { return 2 * part + i; }
 
@@ -40,6 +39,7 @@ struct TypeWithMinima {
 };
 
 struct TilesQ4K : TypeWithMinima {
+    using Struct              = block_q4_K;
     static constexpr int MOST = 15;
 
     template <int PART, int U, class Sums>
@@ -51,6 +51,7 @@ struct TilesQ4K : TypeWithMinima {
 };
 
 struct TilesQ5K : TypeWithMinima {
+    using Struct              = block_q5_K;
     static constexpr int MOST = 31;
 
     // The fifth bits of a part are two of each byte's.
@@ -64,30 +65,30 @@ struct TilesQ5K : TypeWithMinima {
 };
 
 struct TilesQ6K {
-    static constexpr int  BLOCK    = 256;
-    static constexpr int  SEGMENT  = 16;
-    static constexpr int  PARTS    = 4;
-    static constexpr int  UNITS    = 4;
-    static constexpr int  PLUS     = 32;
-    static constexpr bool IN_ORDER = false;
-    static constexpr bool MINIMA   = false;
-    using Dots                     = NarrowDots;
+    using Struct                  = block_q6_K;
+    static constexpr int  BLOCK   = 256;
+    static constexpr int  SEGMENT = 16;
+    static constexpr int  PARTS   = 4;
+    static constexpr int  UNITS   = 4;
+    static constexpr int  PLUS    = 32;
+    static constexpr bool MINIMA  = false;
+    using Dots                    = NarrowDots;
 
     static constexpr int segment_of(int part, int i) { return part / 2 * 8 + part % 2 + 2 * i; }
 
     static void factors(const uint8_t * block, Factors & factors, int) {
-        unpack_halves(block, 208, factors.d[0]);
+        unpack_halves(block, 0, factors.d[0]);
         unrolled<16>([&](auto s) PYG_INLINE {
-            store(factors.scales[s], NarrowDots::scales(load_signed_bytes(block + GROUP_ROWS * (192 + s))));
+            store(factors.scales[s], NarrowDots::scales(load_signed_bytes(block + GROUP_ROWS * (2 + s))));
         });
     }
 
     template <int PART, int U, class Sums>
     PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
-        constexpr int FIRST  = PART / 2 * 64 + PART % 2 * 16 + 4 * U;
+        constexpr int FIRST  = 18 + 48 * PART + 4 * U;
         const Ints    first  = units_at(block, FIRST);
-        const Ints    second = units_at(block, FIRST + 32);
-        const Ints    bits   = units_at(block, 128 + PART / 2 * 32 + PART % 2 * 16 + 4 * U);
+        const Ints    second = units_at(block, FIRST + 16);
+        const Ints    bits   = units_at(block, FIRST + 32);
         sums.template add<0, U>(either(low_halves(first), up<4>(masked(bits, 3))));
         sums.template add<1, U>(either(low_halves(second), up<2>(masked(bits, 12))));
         sums.template add<2, U>(either(high_halves(first), masked(bits, 48)));
@@ -97,14 +98,14 @@ struct TilesQ6K {
 
 // Values are looked up; scales have 6 bits, 32 too much.
 struct TilesIQ4XS {
-    static constexpr int  BLOCK    = 256;
-    static constexpr int  SEGMENT  = 32;
-    static constexpr int  PARTS    = 8;
-    static constexpr int  UNITS    = 4;
-    static constexpr int  PLUS     = WideDots::PLUS;
-    static constexpr bool IN_ORDER = true;
-    static constexpr bool MINIMA   = false;
-    using Dots                     = WideDots;
+    using Struct                  = block_iq4_xs;
+    static constexpr int  BLOCK   = 256;
+    static constexpr int  SEGMENT = 32;
+    static constexpr int  PARTS   = 8;
+    static constexpr int  UNITS   = 4;
+    static constexpr int  PLUS    = WideDots::PLUS;
+    static constexpr bool MINIMA  = false;
+    using Dots                    = WideDots;
 
     static constexpr int segment_of(int part, int) { return part; }
 

@@ -112,8 +112,7 @@ Results multiply(const Rows & rows, const Activations<Type> & x, int first, int 
         which[i] = first + i;
     }
     Results results;
-    multiply_group<Type>(rows.tiles.data(), ggml_type_size(rows.type), rows.k, x.rounded.data(), N_COLUMNS, which, n,
-                         results.values);
+    multiply_group<Type>(rows.tiles.data(), rows.k, x.rounded.data(), N_COLUMNS, which, n, results.values);
     return results;
 }
 
