@@ -184,13 +184,11 @@ def write_model(
         StoppedError: the progress callback returned False.
         InferError: as :func:`convert`.
     """
-    n_bytes = sum(
-        quant.nbytes(type, tensor.shape) for type, tensor in zip(contents.types, contents.plan.tensors, strict=True)
-    )
-    with room_for(target, n_bytes, 0 if file is None else file.n_allocated):  # noqa: SIM117
-        with GGUFWriter(target, file=file) as writer:
-            _declare(writer, contents)
+    with GGUFWriter(target, file=file) as writer:
+        _declare(writer, contents)
+        with room_for(target, writer.n_bytes, 0 if file is None else file.n_allocated):
             _write_tensors(writer, contents, n_threads, progress)
+            writer.finish()
     return _report(target, contents, target.stat().st_size)
 
 

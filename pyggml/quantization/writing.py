@@ -94,10 +94,11 @@ def quantize(
             with closing(GGUFWriter(target)) as writer:
                 _declare(writer, source, types, name, matrix)
                 return _report(target, source, types, matrix, writer.n_bytes)
-        n_bytes = sum(quant.nbytes(type, tensor.shape) for type, tensor in zip(types, source.tensors, strict=True))
-        with room_for(target, n_bytes), GGUFWriter(target) as writer:
+        with GGUFWriter(target) as writer:
             _declare(writer, source, types, name, matrix)
-            _write(writer, source, types, matrix, threads, progress)
+            with room_for(target, writer.n_bytes):
+                _write(writer, source, types, matrix, threads, progress)
+                writer.finish()
         return _report(target, source, types, matrix, target.stat().st_size)
 
 
