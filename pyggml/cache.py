@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyggml._checks import shown
 from pyggml.errors import InvalidParameterError
 from pyggml.files import locks
 
@@ -109,6 +110,8 @@ def cache_entries() -> list[CacheEntry]:
 
 def remove_entry(entry: CacheEntry) -> int:
     """Removes an entry from the cache, unless it is being written, and returns the number of bytes freed."""
+    if not isinstance(entry, CacheEntry):
+        raise InvalidParameterError(f"a CacheEntry was expected, not {shown(entry)}")
     if not entry.is_complete:
         return locks.remove(entry.path)
     entry.path.unlink(missing_ok=True)

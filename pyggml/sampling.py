@@ -5,7 +5,7 @@ from dataclasses import InitVar, dataclass
 from typing import Annotated, Any, ClassVar
 
 from pyggml import _habits
-from pyggml._checks import INT32_MAX, UINT32_MAX, c_string, integer, real, refused, shown
+from pyggml._checks import INT32_MAX, UINT32_MAX, c_string, flag, integer, real, refused, shown
 from pyggml._fields import Field, check, fields_of, option_class
 
 #: The samplers in their default order. Each does nothing until its parameter is set.
@@ -68,7 +68,7 @@ class Grammar:
         object.__setattr__(self, "trigger_patterns", tuple(self.trigger_patterns))
         token_ids = _token_ids("trigger_tokens", self.trigger_tokens)
         object.__setattr__(self, "trigger_tokens", token_ids)
-        if bool(self.lazy) != bool(self.trigger_patterns or token_ids):
+        if flag("lazy", self.lazy) != bool(self.trigger_patterns or token_ids):
             raise refused("lazy=True needs trigger_patterns or trigger_tokens, and triggers need lazy=True")
 
 
@@ -272,7 +272,9 @@ def _require_text(name: str, text: object) -> None:
 
 
 def _token_ids(name: str, token_ids: Sequence[int]) -> tuple[int, ...]:
-    if token_ids == ():  # the default, for which numpy need not be imported: too slow for a command's --help
+    if (
+        isinstance(token_ids, tuple) and not token_ids
+    ):  # the default, for which numpy need not be imported: too slow for a command's --help
         return ()
     from pyggml._native import int32_array
 
@@ -314,7 +316,7 @@ def _sampler_names(names: Sequence[str]) -> tuple[str, ...]:
         raise refused(f"samplers must be a sequence of names, not {shown(names)}")
     for i, name in enumerate(names):
         if name not in DEFAULT_SAMPLERS:
-            raise refused(f"unknown sampler {name!r}; known are {', '.join(DEFAULT_SAMPLERS)}")
+            raise refused(f"unknown sampler {shown(name)}; known are {', '.join(DEFAULT_SAMPLERS)}")
         if name in names[:i]:
             raise refused(f"samplers lists {name!r} twice")
     return tuple(names)

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyggml._checks import is_path
+from pyggml._checks import is_path, shown
 from pyggml.errors import DiskFullError, InvalidParameterError
 from pyggml.units import bytes_text
 
@@ -29,7 +29,7 @@ def target_path(name: str, target: object) -> Path:
             names what is no file: a device or a pipe, which the finished file would replace.
     """
     if not is_path(target):
-        raise InvalidParameterError(f"{name} must be the path of the file to write, without a NUL, not {target!r}")
+        raise InvalidParameterError(f"{name} must be the path of the file to write, without a NUL, not {shown(target)}")
     path = Path(target)
     try:
         path.lstat()

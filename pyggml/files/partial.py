@@ -1,7 +1,7 @@
 """Files that appear under their name only when complete.
 
-Until then they have a temporary name, and their writer holds their lock. So whoever writes in the same directory next can
-tell which of them nobody will complete, because their process was killed, and removes those.
+Until then they have a temporary name, and their writer holds their lock. So whoever writes in the same directory next
+can tell which of them nobody will complete, because their process was killed, and removes those.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 3. The engine's thread passes the tag to the waker, the descriptor becomes readable, and the loop sets the future.
 4. Lines keep the waker alive, the loop does not: when the last line is closed or dropped, the loop stops watching and
    the descriptor is closed. So a loop that ends, even with work in flight, leaves nothing behind.
-5. A forked child inherits the loop, and shares what the loop watches with its parent (epoll): it must take nothing out of
-   it. Its copies of the readers are woken, to find that their requests are the parent's.
+5. A forked child inherits the loop, and shares what the loop watches with its parent (epoll): it must take nothing out
+   of it. Its copies of the readers are woken, to find that their requests are the parent's.
 
 This module imports asyncio, which takes longer than the rest of the package, so it is itself imported only when needed.
 """

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pyggml import _habits, quant
+from pyggml import _habits
 from pyggml._answering import answers
 from pyggml._json_forms import JSONReady
 from pyggml._log import logger
