@@ -10,7 +10,7 @@ import math
 import numbers
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any, SupportsIndex, TypeGuard
 
 INT32_MAX = 2**31 - 1
@@ -95,14 +95,19 @@ def items(name: str, values: object) -> list[Any]:
     Raises:
         InvalidParameterError: it is none, or claims to have more than memory can hold.
     """
+    require_countable(name, values)
+    return list(each_of(name, values))
+
+
+def each_of(name: str, values: object) -> Iterator[Any]:
+    """The same, one by one.
+
+    Raises:
+        InvalidParameterError: there are no items.
+    """
     if not isinstance(values, (str, bytes, bytearray, Mapping)) and isinstance(values, Iterable):
-        require_countable(name, values)
-        try:
-            iterator = iter(values)
-        except TypeError:  # it says so only now, such as an array of no dimensions
-            pass
-        else:
-            return list(iterator)
+        with contextlib.suppress(TypeError):  # some say so only now, such as an array of no dimensions
+            return iter(values)
     raise refused(f"{name} must be a list, not {shown(values)}")
 
 

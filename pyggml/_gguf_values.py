@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors
-from pyggml._checks import shown
+from pyggml._checks import require_countable, shown
 from pyggml._ffi import ffi, lib
 
 if TYPE_CHECKING:
@@ -214,6 +214,7 @@ def _numbers(key: str, value: object, type: ValueType | None) -> npt.NDArray[np.
 
 def _as_array(value: Any) -> npt.NDArray[Any] | None:
     """``value`` as a numpy array, with Python ints as objects; None if it is neither numbers nor bools."""
+    require_countable("a value", value)
     items = value if isinstance(value, (list, tuple)) else (value,)
     n_bools = sum(isinstance(item, (bool, np.bool_)) for item in items)
     if not n_bools and all(isinstance(item, int) for item in items):

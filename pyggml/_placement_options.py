@@ -83,8 +83,10 @@ def _pairs(overrides: str | Mapping[str, str] | Sequence[str]) -> dict[str, str]
     """Pattern -> name of a device, from pairs or texts such as "exps=cpu"."""
     if isinstance(overrides, str):
         overrides = [text for text in overrides.split(",") if text.strip()]
-    is_mapping = isinstance(overrides, Mapping)
-    pairs = [*overrides.items()] if is_mapping else [_pair(text) for text in items("override_tensor", overrides)]
+    if isinstance(overrides, Mapping):
+        pairs = [*overrides.items()]
+    else:
+        pairs = [_pair(text) for text in items("override_tensor", overrides)]
     for pattern, device in pairs:
         if len(c_string("a pattern of override_tensor", pattern)) > _MAX_PATTERN:
             raise refused(f"a pattern of override_tensor is longer than {_MAX_PATTERN} bytes")

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors, quant
-from pyggml._checks import c_string, flag, is_path, shown
+from pyggml._checks import c_string, each_of, flag, is_path, shown
 from pyggml._ffi import ffi, lib
 from pyggml._gguf_values import MetadataValue, ValueType, decode, encode, read_value, value_type, write_value
 from pyggml._owner import Owner
@@ -363,7 +363,7 @@ class GGUFWriter(Owner):
         with self._lock:
             info, file = self._begin(name)
             n_written = 0
-            for part in parts:
+            for part in each_of("parts", parts):
                 _require_array(part)
                 if n_written + part.nbytes > info.nbytes:
                     raise errors.InvalidParameterError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -163,19 +164,18 @@ def test_a_full_disk_is_told_the_size_of_the_file(
     tmp_path: Path, tiny_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     HFLlama().write(tmp_path / "hf")
-    out = tmp_path / "out.gguf"
+    out, usage = tmp_path / "out.gguf", shutil.disk_usage(tmp_path)
+
+    def leave(free: int) -> None:
+        monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=free))
+
     for write in (lambda: pyggml.quantize(tiny_path, out, "q8_0"), lambda: pyggml.convert(tmp_path / "hf", out)):
+        leave(usage.free)
         n_bytes = write().n_bytes
         out.unlink()
-        with monkeypatch.context() as patch:
-            patch.setattr("shutil.disk_usage", lambda _: _Usage(n_bytes - 1))
-            with pytest.raises(DiskFullError) as caught:
-                write()
-            assert caught.value.required_bytes == n_bytes
-            patch.setattr("shutil.disk_usage", lambda _: _Usage(n_bytes))
+        leave(n_bytes - 1)
+        with pytest.raises(DiskFullError) as caught:
             write()
-
-
-class _Usage:
-    def __init__(self, free: int) -> None:
-        self.free = free
+        assert caught.value.required_bytes == n_bytes
+        leave(n_bytes)
+        write()

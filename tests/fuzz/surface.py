@@ -37,12 +37,49 @@ MODULES = ("", "cache", "gguf", "hub", "memory", "options", "quant", "sampling",
 LEFT_OUT = {"handle", "of_handle", "prepared", "start", "ask_for_room", "when_there_is_room", "cuda", "metal", "gpu"}
 LEFT_OUT |= {"GGMLType", "shown_name", "__iter__"}
 # Classes that calls return, and whose constructors take what they are given: frozen records without checks.
-RECORDS = (
-    "Report Device DeviceMemory Chunk Completion ChatCompletion ChatChunk ChatDelta ChatAbilities ChatPrompt Conversion "
-    "EngineStats Family LoadPlan MemoryEstimate Perplexity Problem RopeReport SpecialToken Suggestions TensorShare Timings "
-    "TokenLogprob TokenLogprobs ToolCallDelta CacheEntry TensorInfo Download BuildInfo CpuLimits MemoryLimits Reference "
-    "ImportanceMatrix Request Stream ChatStream AsyncStream AsyncChatStream ChatParser Tokenizer Vocab"
-).split()
+RECORDS = [
+    "Report",
+    "Device",
+    "DeviceMemory",
+    "Chunk",
+    "Completion",
+    "ChatCompletion",
+    "ChatChunk",
+    "ChatDelta",
+    "ChatAbilities",
+    "ChatPrompt",
+    "Conversion",
+    "EngineStats",
+    "Family",
+    "LoadPlan",
+    "MemoryEstimate",
+    "Perplexity",
+    "Problem",
+    "RopeReport",
+    "SpecialToken",
+    "Suggestions",
+    "TensorShare",
+    "Timings",
+    "TokenLogprob",
+    "TokenLogprobs",
+    "ToolCallDelta",
+    "CacheEntry",
+    "TensorInfo",
+    "Download",
+    "BuildInfo",
+    "CpuLimits",
+    "MemoryLimits",
+    "Reference",
+    "ImportanceMatrix",
+    "Request",
+    "Stream",
+    "ChatStream",
+    "AsyncStream",
+    "AsyncChatStream",
+    "ChatParser",
+    "Tokenizer",
+    "Vocab",
+]
 # They read or write files, or load models.
 SLOW = {"load", "LLM", "convert", "quantize", "perplexity", "compute_imatrix", "inspect", "estimate", "Inference"}
 

@@ -65,9 +65,10 @@ def prepare(folder: Path) -> dict[str, Any]:
 
     warnings.simplefilter("ignore")
     modules = (cache, gguf, hub, memory, options, quant, sampling, schema, system)
-    names = {module.__name__.rpartition(".")[2]: module for module in modules}
+    names: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in modules}
     names |= {name: getattr(pyggml, name) for name in pyggml.__all__} | hostile_values.NAMES
-    path = models.write_llama(folder / "tiny.gguf", **{"tokenizer.chat_template": models.BYTE_CHAT_TEMPLATE})
+    vocabulary = {**models.byte_vocabulary(), "tokenizer.chat_template": models.BYTE_CHAT_TEMPLATE}
+    path = models.write_llama(folder / "tiny.gguf", vocabulary)
     names |= {
         "tiny": path,
         "a_copy": a_copy,
@@ -155,7 +156,7 @@ class Case(dict[str, Any]):
         """Makes a call; returns what came of it. Any other exception than those that may come leaves."""
         from pyggml import InferError
 
-        may_come = (InferError, CallersError, *MAY_COME.get(part[1], ()))
+        may_come: tuple[type[Exception], ...] = (InferError, CallersError, *MAY_COME.get(part[1], ()))
 
         try:
             call = self._bound(part)
