@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyggml import _log, errors
-from pyggml._checks import callback, flag, shown
+from pyggml._checks import callback, flag, is_path, shown
 from pyggml._ffi import ffi, lib
 from pyggml._native import INT32_MAX, c_string, integer
 from pyggml._owner import Owner
@@ -259,8 +259,8 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
         text = os.fsdecode(path)
     except TypeError:
         raise errors.InvalidParameterError(f"path must be a path, not {type(path).__name__}") from None
-    if "\0" in text:
-        raise errors.InvalidParameterError("the path of the model holds a NUL character")
+    if not is_path(text):
+        raise errors.InvalidParameterError("the path of the model holds a NUL character, or an unpaired surrogate")
     return text
 
 

@@ -221,9 +221,11 @@ def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     Raises:
         InvalidParameterError: it is none: one or more sizes from 0 to 2**63 - 1 are needed.
     """
-    sizes = tuple(integer("a size of a shape", n, 0, 2**63 - 1) for n in items("a shape", shape))
-    if not sizes:
-        raise errors.InvalidParameterError("() is not a tensor's shape: one or more sizes >= 0 are needed")
+    sizes = tuple(integer("a size of a shape", n, -math.inf, math.inf) for n in items("a shape", shape))
+    if not sizes or min(sizes) < 0:
+        raise errors.InvalidParameterError(f"{shown(sizes)} is not a tensor's shape: one or more sizes >= 0 are needed")
+    if max(sizes) >= 2**63:
+        raise errors.InvalidParameterError(f"a tensor of shape {shown(sizes)} is larger than a file can be")
     return sizes
 
 

@@ -59,7 +59,7 @@ class Grammar:
         _require_text("grammar", self.text)
         _require_text("the grammar's root", self.root)
         _require_text("the grammar's prefix", self.prefix)
-        if self.prefix and self.lazy:
+        if self.prefix and flag("lazy", self.lazy):
             raise refused("a grammar cannot have both lazy=True and a prefix: a lazy grammar starts at its trigger")
         if isinstance(self.trigger_patterns, str) or not isinstance(self.trigger_patterns, Sequence):
             raise refused("trigger_patterns must be a sequence of regular expressions")
@@ -304,6 +304,7 @@ def _breakers(breakers: Sequence[str]) -> tuple[str, ...]:
     if isinstance(breakers, str) or not isinstance(breakers, Sequence):
         raise refused(f"dry_sequence_breakers must be a sequence of strings, not {shown(breakers)}")
     for breaker in breakers:
+        _require_text("a string of dry_sequence_breakers", breaker)
         if not 1 <= len(c_string("a string of dry_sequence_breakers", breaker)) <= _MAX_BREAKER_BYTES:
             raise refused(
                 f"dry_sequence_breakers must be 1 to {_MAX_BREAKER_BYTES} bytes long each, not {shown(breaker)}"

@@ -169,7 +169,11 @@ def test_a_full_disk_is_told_the_size_of_the_file(
     def leave(free: int) -> None:
         monkeypatch.setattr("shutil.disk_usage", lambda _: usage._replace(free=free))
 
-    for write in (lambda: pyggml.quantize(tiny_path, out, "q8_0"), lambda: pyggml.convert(tmp_path / "hf", out)):
+    writers: list[Callable[[], pyggml.Conversion]] = [
+        lambda: pyggml.quantize(tiny_path, out, "q8_0"),
+        lambda: pyggml.convert(tmp_path / "hf", out),
+    ]
+    for write in writers:
         leave(usage.free)
         n_bytes = write().n_bytes
         out.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from abc import ABC, abstractmethod
@@ -290,12 +291,10 @@ class Generating(ABC):
     def _numbered_jobs(
         self, prompts: Iterable[Prompt], params: SamplingParams, parse_special: bool
     ) -> bulk.NumberedJobs:
-        if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Iterable):
-            raise InvalidParameterError(
-                f"prompts must be an iterable of prompts, not {type(prompts).__name__}: put a single one in a list"
-            )
         params = without_schema(params)  # once, not for each prompt
-        return bulk.jobs(prompts, lambda prompt: self._job(prompt, params, parse_special, waits=True).unwatched())
+        return bulk.jobs(
+            _each_prompt(prompts), lambda prompt: self._job(prompt, params, parse_special, waits=True).unwatched()
+        )
 
 
 def _nth(params: SamplingParams, index: int) -> SamplingParams:
@@ -310,6 +309,15 @@ def _with_prompt_logprobs(completions: list[Completion]) -> list[Completion]:
     """Copies the prompt's logprobs from the first completion to all of them."""
     logprobs = completions[0].prompt_logprobs
     return completions if logprobs is None else [dataclasses.replace(c, prompt_logprobs=logprobs) for c in completions]
+
+
+def _each_prompt(prompts: Iterable[Prompt]) -> Iterator[Prompt]:
+    if not isinstance(prompts, (str, bytes)) and isinstance(prompts, Iterable):
+        with contextlib.suppress(TypeError):  # some say so only now, such as an array of no dimensions
+            return iter(prompts)
+    raise InvalidParameterError(
+        f"prompts must be an iterable of prompts, not {type(prompts).__name__}: put a single one in a list"
+    )
 
 
 def _n_total(prompts: Iterable[Prompt]) -> int | None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from pyggml import _habits
 from pyggml._answering import answers
+from pyggml._checks import flag
 from pyggml._json_forms import JSONReady
 from pyggml._log import logger
 from pyggml._native import integer
@@ -105,7 +106,7 @@ def convert(
         InvalidParameterError: an argument is invalid.
     """
     outtype = require_outtype(outtype)
-    threads = checked_threads(n_threads)
+    threads, dry_run = checked_threads(n_threads), flag("dry_run", dry_run)
     target = target_path("out", out)
     contents = read_contents(checkpoint_at(locate(hf_dir, progress)), outtype, open_imatrix(imatrix))
     check_vocabulary(contents, target.name)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pyggml import mixture, quant
-from pyggml._checks import shown
+from pyggml._checks import flag, shown
 from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.file_types import file_type
 from pyggml.files.disk import room_for, target_path
@@ -76,7 +76,7 @@ def quantize(
     """
     name = file_type("ftype", ftype)
     threads = encodings.n_threads(checked_threads(n_threads))
-    target = target_path("dst", dst)
+    target, dry_run = target_path("dst", dst), flag("dry_run", dry_run)
     wishes = _Wishes({} if tensor_types is None else tensor_types, keep)
     matrix = open_imatrix(imatrix)
     path = locate(src, progress)
