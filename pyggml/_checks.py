@@ -89,17 +89,17 @@ def callback(name: str, value: object) -> None:
         raise refused(f"{name} must be a function or None, not {shown(value)}")
 
 
-def items(name: str, values: object) -> list[Any]:
-    """The items of a list or of anything else that yields some, but of no text and no mapping.
+def items(name: str, values: object, what: str = "a list") -> list[Any]:
+    """The items of a list or of anything else that yields some, but of no text and no mapping; ``what`` is expected.
 
     Raises:
         InvalidParameterError: it is none, or claims to have more than memory can hold.
     """
     require_countable(name, values)
-    return list(each_of(name, values))
+    return list(each_of(name, values, what))
 
 
-def each_of(name: str, values: object) -> Iterator[Any]:
+def each_of(name: str, values: object, what: str = "a list") -> Iterator[Any]:
     """The same, one by one.
 
     Raises:
@@ -108,7 +108,7 @@ def each_of(name: str, values: object) -> Iterator[Any]:
     if not isinstance(values, (str, bytes, bytearray, Mapping)) and isinstance(values, Iterable):
         with contextlib.suppress(TypeError):  # some say so only now, such as an array of no dimensions
             return iter(values)
-    raise refused(f"{name} must be a list, not {shown(values)}")
+    raise refused(f"{name} must be {what}, not {shown(values)}")
 
 
 def require_countable(name: str, values: object) -> None:
@@ -189,7 +189,7 @@ def device_name(device: str) -> bytes:
         InvalidParameterError: it is empty, which the engine would take for "auto"; or as :func:`c_string`.
     """
     if not isinstance(device, str):
-        raise refused(f"the name of a device must be text, not {shown(device)}")
+        raise refused(f"device must be text, not {type(device).__name__}")
     if not device:
         raise refused('device is empty: "auto" lets pyggml choose; "cpu", "gpu", "cuda:1" ... name one')
     return c_string("device", device)

@@ -92,7 +92,7 @@ def names_of(device: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(device, str):
         given: Sequence[str] = re.split("[,/]", device) if device else [device]
     else:
-        given = items('device must be a name such as "cuda:1", or a list of names:', device)
+        given = items("device", device, 'a name such as "cuda:1", or a list of names')
     if not given:
         raise refused('device is an empty list: "cpu" computes without a GPU')
     names = tuple(name.strip() if isinstance(name, str) else name for name in given)

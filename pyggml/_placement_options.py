@@ -65,7 +65,7 @@ def _parts(split: str | Sequence[float]) -> tuple[float, ...]:
     if isinstance(split, str):
         given: Sequence[object] = [_number(part) for part in re.split("[,/;]", split)]
     else:
-        given = items("tensor_split, a number for each device such as [3, 1],", split)
+        given = items("tensor_split", split, "a number for each device, such as [3, 1]")
     parts = tuple(finite(f"tensor_split[{index}]", part, 0) for index, part in enumerate(given))  # type: ignore[arg-type]
     if not any(parts):
         raise refused("tensor_split gives no device anything: one of its numbers must be above 0")

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyggml import errors, system
-from pyggml._checks import device_name, integer, shown
+from pyggml._checks import integer, shown
 from pyggml._device_names import found, kind_of, names_of, understood
 from pyggml._ffi import ffi, lib
 from pyggml._log import logger
@@ -121,7 +121,8 @@ def device_advice(name: str) -> str:
 
     Says which of hardware, driver, run-time libraries and build is missing.
     """
-    device_name(name)
+    if not isinstance(name, str):
+        raise errors.InvalidParameterError(f"the name of a device was expected, not {shown(name)}")
     return explanation(understood(name).kind, _build(devices()), Machine())
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyggml._checks import c_string, items, shown
+from pyggml._checks import items, shown
 from pyggml._native import is_path
 from pyggml.errors import InvalidParameterError, ModelLoadError, ModelNotFoundError
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter, ValueType
@@ -124,7 +124,9 @@ class ImportanceMatrix:
 
     def weights(self, name: str) -> Floats | None:
         """Returns the importances of a tensor's columns, see :attr:`Importance.weights`; None if unknown."""
-        entry = self.entries.get(c_string("name", name).decode())
+        if not isinstance(name, str):
+            raise InvalidParameterError(f"the name of a tensor was expected, not {shown(name)}")
+        entry = self.entries.get(name)
         return None if entry is None else entry.weights
 
     def __repr__(self) -> str:

@@ -61,6 +61,7 @@ CALLS: list[Call] = [
     ("matrix", "merged", {"matrices": "5"}),
     ("matrix", "merged", {"matrices": "['x']"}),
     ("matrix", "weights", {"name": "[]"}),
+    ("matrix", "weights", {"name": "b'\\xff'"}),
     ("matrix", "save", {"path": "nested(3000)"}),
     ("reader", "tensor", {"name": "[]"}),
     ("reader", "value_type", {"key": "[]"}),
