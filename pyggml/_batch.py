@@ -7,6 +7,7 @@ from typing import Literal, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._checks import shown
 from pyggml._ffi import ffi
 from pyggml._native import INT32_MAX, int32_array, integer, mask_array, pointer
 from pyggml.errors import InvalidParameterError
@@ -72,7 +73,7 @@ def _output_mask(output: Output | npt.ArrayLike, n: int) -> npt.NDArray[np.int8]
     if not isinstance(output, str):
         return mask_array("output", output, n)
     if output not in ("last", "all", "none"):
-        raise InvalidParameterError(f"output must be 'last', 'all', 'none' or a mask, not {output!r}")
+        raise InvalidParameterError(f"output must be 'last', 'all', 'none' or a mask, not {shown(output)}")
     mask = np.full(n, output == "all", np.int8)
     if output == "last":
         mask[-1:] = 1

@@ -5,11 +5,13 @@ Imports neither numpy nor the compiled module, so that a command's ``--help`` st
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
 import operator
 import os
-from typing import SupportsIndex, TypeGuard
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from typing import Any, SupportsIndex, TypeGuard
 
 INT32_MAX = 2**31 - 1
 UINT32_MAX = 2**32 - 1
@@ -26,8 +28,11 @@ def shown(value: object) -> str:
     """A bad value, for a message: its beginning, however much a file or a program gave."""
     try:
         return f"{value!r:.200}"
-    except ValueError:  # Python does not write it out: there would be thousands of digits
-        return "an integer with thousands of digits"
+    except (
+        Exception
+    ):  # Python does not write it out, nested too deeply or with thousands of digits, or its own code fails
+        what = "an integer with thousands of digits" if isinstance(value, int) else f"a {type(value).__name__}"
+        return f"{what} that cannot be shown"
 
 
 def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
@@ -66,11 +71,60 @@ def flag(name: str, value: object) -> bool:
     """``value`` as a bool.
 
     Raises:
-        InvalidParameterError: it is text, which would be True whatever it says.
+        InvalidParameterError: it is text, which would be True whatever it says, or neither true nor false.
     """
-    if isinstance(value, (str, bytes)):
-        raise refused(f"{name} must be True or False, not {shown(value)}")
-    return bool(value)
+    if not isinstance(value, (str, bytes)):
+        with contextlib.suppress(TypeError, ValueError):  # such as an array of several
+            return bool(value)
+    raise refused(f"{name} must be True or False, not {shown(value)}")
+
+
+def callback(name: str, value: object) -> None:
+    """Checks a function that is called later, when a mistake would be harder to find.
+
+    Raises:
+        InvalidParameterError: it is neither None nor callable.
+    """
+    if value is not None and not callable(value):
+        raise refused(f"{name} must be a function or None, not {shown(value)}")
+
+
+def items(name: str, values: object, what: str = "a list") -> list[Any]:
+    """The items of a list or of anything else that yields some, but of no text and no mapping; ``what`` is expected.
+
+    Raises:
+        InvalidParameterError: it is none, or claims to have more than memory can hold.
+    """
+    require_countable(name, values)
+    return list(each_of(name, values, what))
+
+
+def each_of(name: str, values: object, what: str = "a list") -> Iterator[Any]:
+    """The same, one by one.
+
+    Raises:
+        InvalidParameterError: there are no items.
+    """
+    if not isinstance(values, (str, bytes, bytearray, Mapping)) and isinstance(values, Iterable):
+        with contextlib.suppress(TypeError):  # some say so only now, such as an array of no dimensions
+            return iter(values)
+    raise refused(f"{name} must be {what}, not {shown(values)}")
+
+
+def require_countable(name: str, values: object) -> None:
+    """Refuses what claims a length that no list can have, such as a huge range, before it is made one.
+
+    Raises:
+        InvalidParameterError: there are too many.
+    """
+    try:
+        few = not isinstance(values, Sized) or len(values) <= INT32_MAX
+    except TypeError:  # an array of no dimensions
+        few = True
+    except OverflowError:
+        few = False
+    if not few:
+        raise refused(f"{name} has more than {INT32_MAX} items: {shown(values)}")
 
 
 def real(name: str, value: float) -> float:
@@ -134,7 +188,9 @@ def device_name(device: str) -> bytes:
     Raises:
         InvalidParameterError: it is empty, which the engine would take for "auto"; or as :func:`c_string`.
     """
-    if device == "":
+    if not isinstance(device, str):
+        raise refused(f"device must be text, not {type(device).__name__}")
+    if not device:
         raise refused('device is empty: "auto" lets pyggml choose; "cpu", "gpu", "cuda:1" ... name one')
     return c_string("device", device)
 
@@ -143,10 +199,12 @@ def utf8(name: str, text: str | bytes) -> bytes:
     """Text as UTF-8; bytes are returned unchanged.
 
     Raises:
-        InvalidParameterError: the text contains an unpaired surrogate.
+        InvalidParameterError: it is no text, or contains an unpaired surrogate.
     """
     if isinstance(text, bytes):
         return text
+    if not isinstance(text, str):
+        raise refused(f"{name} must be text, not {type(text).__name__}")
     try:
         return text.encode()
     except UnicodeEncodeError as error:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors
+from pyggml._checks import flag
 from pyggml._ffi import ffi, lib
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ class Collector:
 
     def __init__(self, *, process_output: bool) -> None:
         """Starts empty; ``process_output``: include the output matrix."""
-        self._handle = errors.create("pyg_imatrix", lib.pyg_imatrix_free, lib.pyg_imatrix_new, bool(process_output))
+        self._handle = errors.create(
+            "pyg_imatrix", lib.pyg_imatrix_free, lib.pyg_imatrix_new, flag("process_output", process_output)
+        )
 
     def sums(self) -> dict[str, Sums]:
         """Returns copies of the sums, by tensor name. Do not call it while a context decodes.

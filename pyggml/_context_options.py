@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pyggml._checks import refused, shown
 from pyggml._collector import Collector
 from pyggml._ffi import ffi, lib
 from pyggml._fields import CACHE_TYPES, CacheType, Field, Size, Threads, check, option_class
@@ -74,6 +75,8 @@ class ContextOptions:
 
     def __post_init__(self) -> None:
         check(self)
+        if self.collector is not None and not isinstance(self.collector, Collector):
+            raise refused(f"collector must be a Collector or None, not {shown(self.collector)}")
 
 
 def native_options(options: ContextOptions) -> "CData":

@@ -6,11 +6,11 @@ Imports nothing compiled, so that a command's ``--help`` stays fast.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from pyggml._checks import device_name, refused, shown
+from pyggml._checks import device_name, items, refused
 
 AUTO = "auto"
 CPU = "cpu"
@@ -91,10 +91,8 @@ def names_of(device: str | Sequence[str]) -> tuple[str, ...]:
     """
     if isinstance(device, str):
         given: Sequence[str] = re.split("[,/]", device) if device else [device]
-    elif isinstance(device, Iterable) and not isinstance(device, (bytes, dict)):
-        given = [*device]
     else:
-        raise refused(f'device must be a name such as "cuda:1", or a list of names, not {shown(device)}')
+        given = items("device", device, 'a name such as "cuda:1", or a list of names')
     if not given:
         raise refused('device is an empty list: "cpu" computes without a GPU')
     names = tuple(name.strip() if isinstance(name, str) else name for name in given)

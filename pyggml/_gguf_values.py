@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors
+from pyggml._checks import require_countable, shown
 from pyggml._ffi import ffi, lib
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def encode(what: str, text: str) -> bytes:
         InvalidParameterError: ``text`` is not a str, or holds a NUL or a lone surrogate.
     """
     if not isinstance(text, str):
-        raise errors.InvalidParameterError(f"{what} must be a str, not {text!r}")
+        raise errors.InvalidParameterError(f"{what} must be a str, not {shown(text)}")
     try:
         encoded = text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
@@ -142,8 +143,8 @@ def write_value(raw: CData, key: str, value: object, type: ValueType | None) -> 
         InvalidParameterError: the key is unusable, or the value does not fit the type.
     """
     encoded_key = _encode_key(raw, key)
-    if type is not None and type not in tuple(ValueType):
-        raise errors.InvalidParameterError(f"{type!r} is not a type of metadata values")
+    if type is not None and not isinstance(type, ValueType):
+        raise errors.InvalidParameterError(f"{shown(type)} is not a type of metadata values")
     if _is_text(value, type):
         _write_text(raw, encoded_key, key, value)
         return
@@ -180,12 +181,12 @@ def _is_text(value: object, type: ValueType | None) -> bool:
 
 def _write_text(raw: CData, encoded_key: bytes, key: str, value: Any) -> None:
     if key == _ALIGNMENT_KEY:
-        raise errors.InvalidParameterError(f"{_ALIGNMENT_KEY} must be a number, not {value!r}")
+        raise errors.InvalidParameterError(f"{_ALIGNMENT_KEY} must be a number, not {shown(value)}")
     if isinstance(value, str):
         lib.gguf_set_val_str(raw, encoded_key, encode(f"the value of {key!r}", value))
         return
     if not isinstance(value, (list, tuple, np.ndarray)) or np.ndim(value) > 1:
-        raise errors.InvalidParameterError(f"{key!r} takes a str or a sequence of str, not {value!r:.80}")
+        raise errors.InvalidParameterError(f"{shown(key)} takes a str or a sequence of str, not {shown(value):.80}")
     _write_texts(raw, encoded_key, [encode(f"value {i} of {key!r}", text) for i, text in enumerate(value)])
 
 
@@ -202,17 +203,18 @@ def _numbers(key: str, value: object, type: ValueType | None) -> npt.NDArray[np.
     """``value`` as an array of the type's dtype with 0 or 1 dimensions, converted without loss."""
     try:
         given = _as_array(value)
-    except (ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, RecursionError):
         given = np.empty((0, 0))
     if given is None or given.ndim > 1:
         raise errors.InvalidParameterError(
-            f"{key!r} takes a number, a bool, a str or a flat list of one of these, not {value!r:.80}"
+            f"{key!r} takes a number, a bool, a str or a flat list of one of these, not {shown(value):.80}"
         )
     return _exactly(key, given, _DTYPES[_inferred_type(key, value, given) if type is None else type])
 
 
 def _as_array(value: Any) -> npt.NDArray[Any] | None:
     """``value`` as a numpy array, with Python ints as objects; None if it is neither numbers nor bools."""
+    require_countable("a value", value)
     items = value if isinstance(value, (list, tuple)) else (value,)
     n_bools = sum(isinstance(item, (bool, np.bool_)) for item in items)
     if not n_bools and all(isinstance(item, int) for item in items):
@@ -236,7 +238,7 @@ def _inferred_type(key: str, value: object, given: npt.NDArray[Any]) -> ValueTyp
         limits = np.iinfo(_DTYPES[type].name)
         if limits.min <= given.min() and given.max() <= limits.max:
             return type
-    raise errors.InvalidParameterError(f"{key!r} needs more than 64 bits: {value!r:.80}")
+    raise errors.InvalidParameterError(f"{key!r} needs more than 64 bits: {shown(value):.80}")
 
 
 def _exactly(key: str, given: npt.NDArray[Any], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:

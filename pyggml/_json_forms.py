@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, overload
 
 from pyggml._answering import Record
-from pyggml._checks import refused
+from pyggml._checks import refused, shown
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -100,6 +100,8 @@ class Result(Record):
         Raises:
             InvalidParameterError: there is no such form, or a plain one was asked for with an envelope.
         """
+        if not isinstance(form, str):
+            raise refused(f"form must be 'plain' or 'openai', not {shown(form)}")
         if form == "openai":
             return self._in_openais_form(**envelope)
         if form != "plain":

@@ -14,6 +14,7 @@ from pyggml._checks import choice as choice
 from pyggml._checks import integer as integer
 from pyggml._checks import is_path as is_path
 from pyggml._checks import real as real
+from pyggml._checks import require_countable, shown
 from pyggml._checks import utf8 as utf8
 from pyggml._ffi import ffi, lib
 from pyggml.errors import InvalidParameterError
@@ -76,9 +77,10 @@ def pointer(ctype: str, array: npt.NDArray[Any]) -> CData:
 
 
 def _flat(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    require_countable(name, values)
     try:
         array = np.asarray(values)
-    except (ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidParameterError(f"{name} cannot be converted to an array: {error}") from None
     if array.ndim == 0:
         raise InvalidParameterError(f"{name} must be a flat sequence, not {type(values).__name__}")
@@ -94,7 +96,7 @@ def _what(array: npt.NDArray[Any]) -> str:
     if array.dtype.kind != "O":
         return str(array.dtype)
     odd = next(((i, v) for i, v in enumerate(array) if not isinstance(v, int) or abs(v) > INT32_MAX), None)
-    return "objects" if odd is None else f"{odd[1]!r} at index {odd[0]}"
+    return "objects" if odd is None else f"{shown(odd[1])} at index {odd[0]}"
 
 
 def _require_int32_range(name: str, array: npt.NDArray[Any]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pyggml._checks import INT32_MAX, c_string, finite, refused, shown
+from pyggml._checks import INT32_MAX, c_string, finite, items, refused, shown
 from pyggml._device_names import names_of
 from pyggml._fields import Field, check, option_class
 
@@ -64,10 +64,8 @@ def _parts(split: str | Sequence[float]) -> tuple[float, ...]:
     """The parts of the devices, from numbers or a text such as "3,1"."""
     if isinstance(split, str):
         given: Sequence[object] = [_number(part) for part in re.split("[,/;]", split)]
-    elif isinstance(split, (bytes, Mapping)) or not hasattr(split, "__iter__"):
-        raise refused(f"tensor_split must be a number for each device, such as [3, 1], not {shown(split)}")
     else:
-        given = [*split]
+        given = items("tensor_split", split, "a number for each device, such as [3, 1]")
     parts = tuple(finite(f"tensor_split[{index}]", part, 0) for index, part in enumerate(given))  # type: ignore[arg-type]
     if not any(parts):
         raise refused("tensor_split gives no device anything: one of its numbers must be above 0")
@@ -85,7 +83,10 @@ def _pairs(overrides: str | Mapping[str, str] | Sequence[str]) -> dict[str, str]
     """Pattern -> name of a device, from pairs or texts such as "exps=cpu"."""
     if isinstance(overrides, str):
         overrides = [text for text in overrides.split(",") if text.strip()]
-    pairs = [*overrides.items()] if isinstance(overrides, Mapping) else [_pair(text) for text in overrides]
+    if isinstance(overrides, Mapping):
+        pairs = [*overrides.items()]
+    else:
+        pairs = [_pair(text) for text in items("override_tensor", overrides)]
     for pattern, device in pairs:
         if len(c_string("a pattern of override_tensor", pattern)) > _MAX_PATTERN:
             raise refused(f"a pattern of override_tensor is longer than {_MAX_PATTERN} bytes")

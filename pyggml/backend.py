@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyggml import errors, system
+from pyggml._checks import integer, shown
 from pyggml._device_names import found, kind_of, names_of, understood
 from pyggml._ffi import ffi, lib
 from pyggml._log import logger
@@ -120,6 +121,8 @@ def device_advice(name: str) -> str:
 
     Says which of hardware, driver, run-time libraries and build is missing.
     """
+    if not isinstance(name, str):
+        raise errors.InvalidParameterError(f"the name of a device was expected, not {shown(name)}")
     return explanation(understood(name).kind, _build(devices()), Machine())
 
 
@@ -186,10 +189,8 @@ class Backend(Owner):
             DeviceError: there is no such device, or it cannot be used.
             InvalidParameterError: ``n_threads`` is out of range.
         """
-        if n_threads is not None and not 1 <= n_threads <= lib.GGML_MAX_N_THREADS:
-            raise errors.InvalidParameterError(
-                f"n_threads is {n_threads}; it must be 1 to {lib.GGML_MAX_N_THREADS}, or None (one per core)"
-            )
+        if n_threads is not None:
+            n_threads = integer("n_threads", n_threads, 1, lib.GGML_MAX_N_THREADS, "; None is one per core")
         self._handle = errors.create(
             "pyg_backend", lib.pyg_backend_free, lib.pyg_backend_new, find_device(device).name.encode(), n_threads or 0
         )
@@ -219,7 +220,7 @@ class Backend(Owner):
             OutOfMemoryError, EngineError: the computation failed.
         """
         if not isinstance(graph, ffi.CData) or ffi.typeof(graph) is not ffi.typeof("struct ggml_cgraph *"):
-            raise errors.InvalidParameterError(f"a 'struct ggml_cgraph *' was expected, not {graph!r}")
+            raise errors.InvalidParameterError(f"a 'struct ggml_cgraph *' was expected, not {shown(graph)}")
         errors.call(lib.pyg_backend_compute, self._handle, graph)
 
     def close(self) -> None:

@@ -14,8 +14,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyggml._checks import shown
 from pyggml.errors import InvalidParameterError
-from pyggml.files import resumable
+from pyggml.files import locks
 
 _DEFAULT_LIMIT_GB = 64.0
 _PART = ".part"  # suffix of an unfinished file
@@ -109,8 +110,10 @@ def cache_entries() -> list[CacheEntry]:
 
 def remove_entry(entry: CacheEntry) -> int:
     """Removes an entry from the cache, unless it is being written, and returns the number of bytes freed."""
+    if not isinstance(entry, CacheEntry):
+        raise InvalidParameterError(f"a CacheEntry was expected, not {shown(entry)}")
     if not entry.is_complete:
-        return resumable.remove(entry.path)
+        return locks.remove(entry.path)
     entry.path.unlink(missing_ok=True)
     return entry.n_bytes
 

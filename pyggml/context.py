@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from pyggml import _log, errors
 from pyggml._batch import Batch, Output, seq_number
+from pyggml._checks import flag
 from pyggml._context_options import POOLING_NAMES, ContextOptions, native_options
 from pyggml._ffi import ffi, lib
 from pyggml._fields import takes
@@ -246,7 +247,7 @@ class Context(Owner):
 
     def memory_clear(self, data: bool = True) -> None:
         """Forgets all sequences. Without ``data``, cells are marked free but not wiped, which is faster."""
-        errors.call(lib.pyg_context_memory_clear, self._handle, bool(data))
+        errors.call(lib.pyg_context_memory_clear, self._handle, flag("data", data))
 
     def seq_rm(self, seq_id: SupportsIndex | None, p0: int = -1, p1: int = -1) -> bool:
         """Forgets positions [p0, p1) of a sequence, or of all sequences (None).
@@ -327,7 +328,12 @@ class Context(Owner):
                 empty).
             ClosedError: the context was closed.
         """
-        state = np.frombuffer(data, np.uint8)
+        try:
+            state = np.frombuffer(data, np.uint8)
+        except (TypeError, ValueError, BufferError):
+            raise errors.InvalidParameterError(
+                f"bytes from state_save were expected, not {type(data).__name__}"
+            ) from None
         seq = _every_or(seq_id)
         errors.call(lib.pyg_context_state_set, self._handle, seq, pointer("uint8_t[]", state), len(state))
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._checks import flag, items
 from pyggml._context_options import ContextOptions
 from pyggml._native import choice, int32_array
 from pyggml.context import Context
@@ -100,6 +101,7 @@ class Embedder:
     ) -> Floats:
         """See :meth:`LLM.embed <pyggml.llm.LLM.embed>`. Stops early once ``given_up`` is set."""
         self._require_single_stack()
+        normalize = flag("normalize", normalize)
         pool = _POOL[self._pooling if pooling is None else _checked_pooling(pooling)]
         rows = [self._ids(index, text, parse_special) for index, text in enumerate(_as_list("texts", texts))]
         vectors = np.zeros((len(rows), self._model.n_embd_out), np.float32)
@@ -118,6 +120,7 @@ class Embedder:
     ) -> Floats:
         """See :meth:`LLM.rerank <pyggml.llm.LLM.rerank>`. Stops early once ``given_up`` is set."""
         self._require_single_stack()
+        normalize = flag("normalize", normalize)
         self._require_head(normalize)
         rows = self._pairs(query, documents)
         scores = np.zeros(len(rows), np.float32)
@@ -381,7 +384,7 @@ def _as_list(name: str, texts: str | Sequence[T]) -> list[Any]:
         return [texts]
     if isinstance(texts, bytes) or not isinstance(texts, (Sequence, np.ndarray)):
         raise InvalidParameterError(f"{name} must be a text or a sequence of texts, not {type(texts).__name__}")
-    return list(texts)
+    return items(name, texts)
 
 
 def _checked_pooling(pooling: str) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors, quant
+from pyggml._checks import c_string, each_of, flag, is_path, shown
 from pyggml._ffi import ffi, lib
 from pyggml._gguf_values import MetadataValue, ValueType, decode, encode, read_value, value_type, write_value
 from pyggml._owner import Owner
@@ -74,12 +75,13 @@ class GGUFReader(Owner):
             header_only: do not map the data, which may then be missing or incomplete.
 
         Raises:
+            InvalidParameterError: it is not a path.
             ModelNotFoundError: there is no such file.
             ModelLoadError: it is not a GGUF file, has another version or byte order, is inconsistent, or cut short.
         """
-        self.path = Path(path)
+        self.path, header_only = Path(_path_text(path)), flag("header_only", header_only)
         opens = lib.pyg_gguf_open_header if header_only else lib.pyg_gguf_open
-        handle = errors.create("pyg_gguf", lib.pyg_gguf_free, opens, _path_bytes(path))
+        handle = errors.create("pyg_gguf", lib.pyg_gguf_free, opens, os.fsencode(self.path))
         raw = lib.pyg_gguf_get(handle)
         self.version = lib.gguf_get_version(raw)
         self._metadata = _Metadata(handle, self.path)
@@ -117,8 +119,10 @@ class GGUFReader(Owner):
 
         Raises:
             KeyError: there is no such key.
+            InvalidParameterError: the key is not text.
             ClosedError: the reader is closed.
         """
+        c_string("key", key)
         return self._metadata.value_type(key)
 
     def tensor(self, name: str) -> npt.NDArray[np.generic]:
@@ -167,9 +171,11 @@ class GGUFReader(Owner):
         self.close()
 
     def _find(self, name: str) -> TensorInfo:
-        info = self._tensors.get(name)
+        info = self._tensors.get(name) if isinstance(name, str) else None
         if info is None:
-            raise errors.InvalidParameterError(f"{self.path} has no tensor {name!r} among its {len(self._tensors)}")
+            raise errors.InvalidParameterError(
+                f"{self.path} has no tensor {shown(name)} among its {len(self._tensors)}"
+            )
         return info
 
 
@@ -251,6 +257,8 @@ class GGUFWriter(Owner):
             InvalidParameterError: the path is a directory, its directory does not exist, or it is too long.
         """
         self.path = target_path("path", path)
+        if file is not None and not isinstance(file, PartialFile):
+            raise errors.InvalidParameterError(f"file must be a PartialFile or None, not {shown(file)}")
         self._handle: CData | None = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
         self._lock = threading.Lock()
         self._declared: dict[str, TensorInfo] = {}
@@ -290,11 +298,9 @@ class GGUFWriter(Owner):
             InvalidParameterError: the name, shape or type is invalid, or data has already been written.
             ClosedError: the writer is finished or closed.
         """
-        type = quant.ggml_type(type)
+        type, shape = quant.ggml_type(type), quant.checked_shape(shape)
         nbytes = quant.nbytes(type, shape)
-        ne = [int(n) for n in reversed(shape)]
-        if max(ne) >= 2**63:
-            raise errors.InvalidParameterError(f"tensor {name!r} of shape {tuple(shape)} is larger than a file can be")
+        ne = [*reversed(shape)]
         with self._lock:
             handle = self._declaring()
             encoded = encode("a tensor name", name)
@@ -357,7 +363,8 @@ class GGUFWriter(Owner):
         with self._lock:
             info, file = self._begin(name)
             n_written = 0
-            for part in parts:
+            for part in each_of("parts", parts):
+                _require_array(part)
                 if n_written + part.nbytes > info.nbytes:
                     raise errors.InvalidParameterError(
                         f"the parts have more than the {info.nbytes} bytes of tensor {name!r}"
@@ -423,9 +430,10 @@ class GGUFWriter(Owner):
     def _begin(self, name: str) -> tuple[TensorInfo, PartialFile]:
         """The tensor to write next, and the file."""
         file = self._begun()
-        if name not in self._missing:
-            state = "already has its data" if name in self._declared else "was not declared"
-            raise errors.InvalidParameterError(f"tensor {name!r} {state}")
+        if not isinstance(name, str) or name not in self._missing:
+            is_known = isinstance(name, str) and name in self._declared
+            state = "already has its data" if is_known else "was not declared"
+            raise errors.InvalidParameterError(f"tensor {shown(name)} {state}")
         return self._declared[name], file
 
     def _complete(self, name: str, file: PartialFile) -> None:
@@ -472,7 +480,13 @@ def _meta_data(handle: CData) -> bytes:
     return bytes(ffi.buffer(block))
 
 
+def _require_array(data: object) -> None:
+    if not isinstance(data, np.ndarray):
+        raise errors.InvalidParameterError(f"a tensor's data must be a numpy array, not {shown(data)}")
+
+
 def _require_fitting(info: TensorInfo, data: npt.NDArray[np.generic]) -> None:
+    _require_array(data)
     raw = (info.type.dtype, quant.raw_shape(info.type, info.shape))
     encoded = (np.dtype(np.uint8), (*info.shape[:-1], quant.nbytes(info.type, info.shape[-1:])))
     if (data.dtype, data.shape) not in (raw, encoded):
@@ -502,8 +516,7 @@ def _padded(n_bytes: int) -> int:
     return -(-n_bytes // alignment) * alignment
 
 
-def _path_bytes(path: str | os.PathLike[str]) -> bytes:
-    encoded = os.fsencode(path)
-    if b"\0" in encoded:
-        raise errors.InvalidParameterError(f"the path holds a NUL: {path!r}")
-    return encoded
+def _path_text(path: str | bytes | os.PathLike[str]) -> str:
+    if not isinstance(path, bytes) and not is_path(path):
+        raise errors.InvalidParameterError(f"a path without a NUL was expected, not {shown(path)}")
+    return os.fsdecode(path)

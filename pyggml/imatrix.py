@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._checks import items, shown
 from pyggml._native import is_path
 from pyggml.errors import InvalidParameterError, ModelLoadError, ModelNotFoundError
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter, ValueType
@@ -75,7 +76,7 @@ class ImportanceMatrix:
             InvalidParameterError: ``path`` is not a path.
         """
         if not is_path(path):
-            raise InvalidParameterError(f"an importance matrix must be given as a path, not {path!r}")
+            raise InvalidParameterError(f"an importance matrix must be given as a path, not {shown(path)}")
         file = Path(path)
         try:
             with file.open("rb") as opened:
@@ -93,9 +94,9 @@ class ImportanceMatrix:
         Raises:
             InvalidParameterError: there are none, or they belong to different models.
         """
-        parts = list(matrices)
-        if not parts:
-            raise InvalidParameterError("there are no importance matrices to merge")
+        parts = items("matrices", matrices)
+        if not parts or not all(isinstance(part, cls) for part in parts):
+            raise InvalidParameterError(f"importance matrices to merge were expected, not {shown(parts)}")
         names = sorted({name for part in parts for name in part.entries})
         return cls(
             {name: _merged(name, [part.entries[name] for part in parts if name in part.entries]) for name in names},
@@ -123,6 +124,8 @@ class ImportanceMatrix:
 
     def weights(self, name: str) -> Floats | None:
         """Returns the importances of a tensor's columns, see :attr:`Importance.weights`; None if unknown."""
+        if not isinstance(name, str):
+            raise InvalidParameterError(f"the name of a tensor was expected, not {shown(name)}")
         entry = self.entries.get(name)
         return None if entry is None else entry.weights
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyggml import _log, errors
+from pyggml._checks import callback, flag, is_path, shown
 from pyggml._ffi import ffi, lib
 from pyggml._native import INT32_MAX, c_string, integer
 from pyggml._owner import Owner
@@ -103,6 +104,9 @@ class Model(Owner):
             InvalidParameterError: an argument is of the wrong kind or out of range.
         """
         self.path = _checked_path(path)
+        callback("progress", progress)
+        if placement is not None and not isinstance(placement, Placement):
+            raise errors.InvalidParameterError(f"placement must be a Placement or None, not {shown(placement)}")
         n_gpu_layers = integer("n_gpu_layers", n_gpu_layers, -1, INT32_MAX)
         self.placement = placement or placed(PlacementOptions(device=device, n_gpu_layers=n_gpu_layers))
         _log.sync_level()
@@ -110,11 +114,11 @@ class Model(Owner):
             self.path,
             self.placement,
             progress,
-            use_mmap=bool(use_mmap),
-            use_mlock=bool(use_mlock),
-            vocab_only=bool(vocab_only),
-            shape_only=bool(shape_only),
-            check_tensors=bool(check_tensors),
+            use_mmap=flag("use_mmap", use_mmap),
+            use_mlock=flag("use_mlock", use_mlock),
+            vocab_only=flag("vocab_only", vocab_only),
+            shape_only=flag("shape_only", shape_only),
+            check_tensors=flag("check_tensors", check_tensors),
         )
         self._read_facts()
 
@@ -255,8 +259,8 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
         text = os.fsdecode(path)
     except TypeError:
         raise errors.InvalidParameterError(f"path must be a path, not {type(path).__name__}") from None
-    if "\0" in text:
-        raise errors.InvalidParameterError("the path of the model holds a NUL character")
+    if not is_path(text):
+        raise errors.InvalidParameterError("the path of the model holds a NUL character, or an unpaired surrogate")
     return text
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyggml._checks import refused
+from pyggml._checks import INT32_MAX, c_string, choice, device_name, finite, integer, items, refused, shown
 from pyggml._device_names import AUTO, CPU, RPC, found, names_of, understood
 from pyggml._ffi import ffi, lib
 from pyggml._placement_options import MAX_DEVICES, PlacementOptions, SplitMode
@@ -57,6 +57,16 @@ class Placement:
     overrides: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
+        devices = tuple(items("devices", self.devices))
+        for device in devices:
+            device_name(device)
+        split = tuple(finite("a number of tensor_split", part, 0) for part in items("tensor_split", self.tensor_split))
+        overrides = tuple(_override(pair) for pair in items("overrides", self.overrides))
+        for name, value in (("devices", devices), ("tensor_split", split), ("overrides", overrides)):
+            object.__setattr__(self, name, value)
+        choice("split_mode", self.split_mode, {str(name): number for name, number in _SPLIT_MODES.items()})
+        integer("n_gpu_layers", self.n_gpu_layers, ALL, INT32_MAX)
+        integer("n_cpu_moe", self.n_cpu_moe, ALL, INT32_MAX)
         if len(self.devices) > MAX_DEVICES:
             n = len(self.devices)
             raise refused(f"a model goes to {MAX_DEVICES} devices at most, and these are {n}: name fewer in device")
@@ -84,6 +94,15 @@ class Placement:
             },
         )
         return [placement, names, texts, arrays]
+
+
+def _override(pair: object) -> tuple[str, str]:
+    texts = items("an override", pair)
+    if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
+        raise refused(f"an override is a pattern and the name of a device, not {shown(pair)}")
+    for text in texts:
+        c_string("a text of overrides", text)
+    return texts[0], texts[1]
 
 
 def placed(options: PlacementOptions, hosts: Sequence[Device] = ()) -> Placement:

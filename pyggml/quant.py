@@ -10,11 +10,13 @@ import math
 import operator
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors
+from pyggml._checks import integer, items, require_countable, shown
 from pyggml._ffi import ffi, lib
 
 #: Version of the quantised types' layouts, as stored in files.
@@ -180,14 +182,14 @@ def dequantize(data: npt.NDArray[np.generic], type: GGMLType, shape: Sequence[in
         InvalidParameterError: the type is not :attr:`~GGMLType.is_convertible`, the number of bytes does not fit, or
             the bytes are not valid data of that type (a scale is infinite or NaN).
     """
-    type = ggml_type(type)
-    raw = np.ascontiguousarray(data)
+    type, shape = ggml_type(type), checked_shape(shape)
+    raw = np.ascontiguousarray(_array("data", data))
     expected = nbytes(type, shape)
     if raw.nbytes != expected:
         raise errors.InvalidParameterError(
-            f"{type.name} values of shape {tuple(shape)} take {expected} bytes, but {raw.nbytes} were given"
+            f"{type.name} values of shape {shape} take {expected} bytes, but {raw.nbytes} were given"
         )
-    decoded = np.empty(tuple(shape), np.float32)
+    decoded = np.empty(shape, np.float32)
     errors.call(
         lib.pyg_dequantize,
         type,
@@ -206,11 +208,25 @@ def ggml_type(type: int) -> GGMLType:
         InvalidParameterError: there is no such type.
     """
     try:
-        return GGMLType(type)
-    except ValueError:
+        return GGMLType(operator.index(type))
+    except (TypeError, ValueError):
         raise errors.InvalidParameterError(
-            f"{type!r} is not a ggml type; choose one of {', '.join(each.name for each in types())}"
+            f"{shown(type)} is not a ggml type; choose one of {', '.join(each.name for each in types())}"
         ) from None
+
+
+def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """A tensor's shape as a tuple of ints.
+
+    Raises:
+        InvalidParameterError: it is none: one or more sizes from 0 to 2**63 - 1 are needed.
+    """
+    sizes = tuple(integer("a size of a shape", n, -math.inf, math.inf) for n in items("a shape", shape))
+    if not sizes or min(sizes) < 0:
+        raise errors.InvalidParameterError(f"{shown(sizes)} is not a tensor's shape: one or more sizes >= 0 are needed")
+    if max(sizes) >= 2**63:
+        raise errors.InvalidParameterError(f"a tensor of shape {shown(sizes)} is larger than a file can be")
+    return sizes
 
 
 def raw_shape(type: GGMLType, shape: Sequence[int]) -> tuple[int, ...]:
@@ -219,9 +235,7 @@ def raw_shape(type: GGMLType, shape: Sequence[int]) -> tuple[int, ...]:
     Raises:
         InvalidParameterError: as :func:`nbytes`.
     """
-    dimensions = tuple(operator.index(n) for n in shape)
-    if not dimensions or min(dimensions) < 0:
-        raise errors.InvalidParameterError(f"{dimensions} is not a tensor's shape: one or more sizes >= 0 are needed")
+    type, dimensions = ggml_type(type), checked_shape(shape)
     if dimensions[-1] % type.block_size:
         raise errors.InvalidParameterError(
             f"{type.name} stores blocks of {type.block_size} values; a row of {dimensions[-1]} is not a multiple of "
@@ -232,11 +246,21 @@ def raw_shape(type: GGMLType, shape: Sequence[int]) -> tuple[int, ...]:
     return (*dimensions[:-1], dimensions[-1] // type.block_size * type.block_bytes)
 
 
-def _floats(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """``values`` as contiguous float32, copied only if they have another form."""
-    given = np.asarray(values)
+def _array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """``values`` as an array of numbers of any real type."""
+    require_countable(name, values)
+    try:
+        given = np.asarray(values)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise errors.InvalidParameterError(f"{name} cannot be converted to an array: {error}") from None
     if given.dtype.kind not in "fiub":
         raise errors.InvalidParameterError(f"{name} must hold real numbers, not {given.dtype}")
+    return given
+
+
+def _floats(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """``values`` as contiguous float32, copied only if they have another form."""
+    given = _array(name, values)
     with np.errstate(over="ignore"):  # checked below
         floats = np.asarray(given, np.float32, order="C")
     if floats is not given and not np.array_equal(np.isfinite(given), np.isfinite(floats)):

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import _native, errors
+from pyggml._checks import items
 from pyggml._ffi import ffi, lib
 from pyggml._native import INT32_MAX, c_string, float32_array, int32_array, integer, pointer, real
 from pyggml._owner import Owner
@@ -187,7 +188,10 @@ class Sampler(Owner):
             GrammarError: the grammar or a pattern cannot be used.
         """
         tokens = int32_array("trigger_tokens", trigger_tokens)
-        patterns = [ffi.new("char[]", c_string("a trigger pattern", pattern)) for pattern in trigger_patterns]
+        patterns = [
+            ffi.new("char[]", c_string("a trigger pattern", pattern))
+            for pattern in items("trigger_patterns", trigger_patterns)
+        ]
         return self._add(
             lib.pyg_sampler_add_grammar_lazy,
             c_string("grammar", grammar),
@@ -246,7 +250,7 @@ class Sampler(Owner):
             last_n: number of recent tokens to consider, up to 2**20; 0: off.
             breakers: strings of 1 to 40 bytes that end a repetition.
         """
-        texts = [ffi.new("char[]", c_string("a breaker", breaker)) for breaker in breakers]
+        texts = [ffi.new("char[]", c_string("a breaker", breaker)) for breaker in items("breakers", breakers)]
         return self._add(
             lib.pyg_sampler_add_dry,
             real("multiplier", multiplier),
@@ -259,6 +263,10 @@ class Sampler(Owner):
 
     def logit_bias(self, biases: Mapping[int, float]) -> Sampler:
         """Adds biases to the logits of tokens; ``-inf`` forbids a token."""
+        if not isinstance(biases, Mapping):
+            raise errors.InvalidParameterError(
+                f"biases must be a mapping from token ids to numbers, not {type(biases).__name__}"
+            )
         ids = int32_array("token ids", list(biases))
         values = float32_array("biases", list(biases.values()))
         return self._add(

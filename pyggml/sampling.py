@@ -5,7 +5,7 @@ from dataclasses import InitVar, dataclass
 from typing import Annotated, Any, ClassVar
 
 from pyggml import _habits
-from pyggml._checks import INT32_MAX, UINT32_MAX, c_string, integer, real, refused, shown
+from pyggml._checks import INT32_MAX, UINT32_MAX, c_string, flag, integer, real, refused, shown
 from pyggml._fields import Field, check, fields_of, option_class
 
 #: The samplers in their default order. Each does nothing until its parameter is set.
@@ -59,7 +59,7 @@ class Grammar:
         _require_text("grammar", self.text)
         _require_text("the grammar's root", self.root)
         _require_text("the grammar's prefix", self.prefix)
-        if self.prefix and self.lazy:
+        if self.prefix and flag("lazy", self.lazy):
             raise refused("a grammar cannot have both lazy=True and a prefix: a lazy grammar starts at its trigger")
         if isinstance(self.trigger_patterns, str) or not isinstance(self.trigger_patterns, Sequence):
             raise refused("trigger_patterns must be a sequence of regular expressions")
@@ -68,7 +68,7 @@ class Grammar:
         object.__setattr__(self, "trigger_patterns", tuple(self.trigger_patterns))
         token_ids = _token_ids("trigger_tokens", self.trigger_tokens)
         object.__setattr__(self, "trigger_tokens", token_ids)
-        if bool(self.lazy) != bool(self.trigger_patterns or token_ids):
+        if flag("lazy", self.lazy) != bool(self.trigger_patterns or token_ids):
             raise refused("lazy=True needs trigger_patterns or trigger_tokens, and triggers need lazy=True")
 
 
@@ -272,7 +272,9 @@ def _require_text(name: str, text: object) -> None:
 
 
 def _token_ids(name: str, token_ids: Sequence[int]) -> tuple[int, ...]:
-    if token_ids == ():  # the default, for which numpy need not be imported: too slow for a command's --help
+    if (
+        isinstance(token_ids, tuple) and not token_ids
+    ):  # the default, for which numpy need not be imported: too slow for a command's --help
         return ()
     from pyggml._native import int32_array
 
@@ -302,6 +304,7 @@ def _breakers(breakers: Sequence[str]) -> tuple[str, ...]:
     if isinstance(breakers, str) or not isinstance(breakers, Sequence):
         raise refused(f"dry_sequence_breakers must be a sequence of strings, not {shown(breakers)}")
     for breaker in breakers:
+        _require_text("a string of dry_sequence_breakers", breaker)
         if not 1 <= len(c_string("a string of dry_sequence_breakers", breaker)) <= _MAX_BREAKER_BYTES:
             raise refused(
                 f"dry_sequence_breakers must be 1 to {_MAX_BREAKER_BYTES} bytes long each, not {shown(breaker)}"
@@ -314,7 +317,7 @@ def _sampler_names(names: Sequence[str]) -> tuple[str, ...]:
         raise refused(f"samplers must be a sequence of names, not {shown(names)}")
     for i, name in enumerate(names):
         if name not in DEFAULT_SAMPLERS:
-            raise refused(f"unknown sampler {name!r}; known are {', '.join(DEFAULT_SAMPLERS)}")
+            raise refused(f"unknown sampler {shown(name)}; known are {', '.join(DEFAULT_SAMPLERS)}")
         if name in names[:i]:
             raise refused(f"samplers lists {name!r} twice")
     return tuple(names)

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from pyggml import hub
+from pyggml._checks import callback
 from pyggml._native import is_path
 from pyggml.errors import InvalidParameterError, ModelNotFoundError
 from pyggml.files.model_files import ModelFiles, model_at
@@ -49,6 +50,7 @@ def locate(source: Source, progress: Progress | None = None) -> Path:
             a name that is misspelled, a name of ollama's library.
         DownloadError, DiskFullError, MissingPackageError: as :func:`pyggml.hub.fetch`.
     """
+    callback("progress", progress)
     if source is None:
         return SHIPPED_MODEL
     if not isinstance(source, (str, os.PathLike)):

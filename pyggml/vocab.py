@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors
+from pyggml._checks import flag
 from pyggml._ffi import ffi, lib
 from pyggml._native import INT32_MAX, int32_array, integer, pointer, utf8
 from pyggml._owner import Owner
@@ -145,6 +146,7 @@ class Vocab(Owner):
         if not isinstance(text, (str, bytes)):
             raise errors.InvalidParameterError(f"the text must be str or bytes, not {type(text).__name__}")
         data = utf8("the text", text)
+        add_special, parse_special = flag("add_special", add_special), flag("parse_special", parse_special)
 
         def call(ids: CData, n_max: int, n_out: CData) -> None:
             errors.call(
@@ -152,8 +154,8 @@ class Vocab(Owner):
                 self._handle,
                 data,
                 len(data),
-                bool(add_special),
-                bool(parse_special),
+                add_special,
+                parse_special,
                 ids,
                 n_max,
                 n_out,
@@ -178,8 +180,8 @@ class Vocab(Owner):
             TokenizerError: the model has no vocabulary; with ``remove_special``, as :meth:`tokenize`.
             ClosedError: the model was closed.
         """
-        ids = int32_array("token_ids", token_ids)
-        if remove_special:
+        ids, unparse_special = int32_array("token_ids", token_ids), flag("unparse_special", unparse_special)
+        if flag("remove_special", remove_special):
             ids = ids[self.inside(ids)]
 
         def call(buffer: CData, size: int, length: CData) -> None:
@@ -189,7 +191,7 @@ class Vocab(Owner):
                 pointer("int32_t[]", ids),
                 len(ids),
                 False,  # with True, the engine would keep the space that some vocabularies put before a text
-                bool(unparse_special),
+                unparse_special,
                 buffer,
                 size,
                 length,
@@ -201,13 +203,15 @@ class Vocab(Owner):
         """Where the tokens of a text are between those that ``add_special`` puts around it, if these are there.
 
         Raises:
+            InvalidParameterError: they are not token ids.
             TokenizerError, ClosedError: as :meth:`tokenize`.
         """
+        ids: list[int] = int32_array("token_ids", token_ids).tolist()
         before, after = self.around
-        end = len(token_ids)
-        start = len(before) if list(token_ids[: len(before)]) == before else 0
+        end = len(ids)
+        start = len(before) if ids[: len(before)] == before else 0
         last = max(start, end - len(after))
-        return slice(start, last if list(token_ids[last:]) == after else end)
+        return slice(start, last if ids[last:] == after else end)
 
     @cached_property
     def around(self) -> tuple[list[int], list[int]]:
@@ -233,10 +237,10 @@ class Vocab(Owner):
             TokenizerError: the model has no vocabulary.
             ClosedError: the model was closed.
         """
-        token = self._checked(token_id)
+        token, special = self._checked(token_id), flag("special", special)
 
         def call(buffer: CData, size: int, length: CData) -> None:
-            errors.call(lib.pyg_vocab_piece, self._handle, token, bool(special), buffer, size, length)
+            errors.call(lib.pyg_vocab_piece, self._handle, token, special, buffer, size, length)
 
         return _text(call, _PIECE_BYTES)
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pyggml._checks import shown
 from pyggml.chat.types import ChatMessage, ToolCall, json_object
 from pyggml.errors import InvalidParameterError
 
@@ -70,7 +71,7 @@ def _message(place: str, message: Message) -> JSONMessage:
 def _role(place: str, role: object) -> str:
     if role in _ROLES:
         return str(role)
-    what = "no role" if role is None else f"the role {role!r}"
+    what = "no role" if role is None else f"the role {shown(role)}"
     raise InvalidParameterError(f"{place} has {what}; roles are {', '.join(_ROLES)}")
 
 
@@ -86,7 +87,8 @@ def _part(place: str, part: object) -> JSONMessage:
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
     if kind != "text" or not isinstance(part, Mapping):
         raise InvalidParameterError(
-            f"{place} must be a text part, {{'type': 'text', 'text': ...}}, not {kind!r}: models only read text here"
+            f"{place} must be a text part, {{'type': 'text', 'text': ...}}, not {shown(kind)}: models only read text "
+            "here"
         )
     return {"type": "text", "text": _text(f"{place}.text", part.get("text"))}
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyggml import errors
+from pyggml._checks import flag
 from pyggml._ffi import ffi, lib
 from pyggml._native import utf8
 from pyggml._owner import Owner
@@ -97,7 +98,7 @@ class ChatParser(Owner):
             InvalidParameterError: the text contains an unpaired surrogate, or the answer has already ended.
         """
         data = utf8("the text", text)
-        news = json_from(lib.pyg_chat_parser_feed, self._handle, data, len(data), bool(last))
+        news = json_from(lib.pyg_chat_parser_feed, self._handle, data, len(data), flag("last", last))
         calls = tuple(map(self._grow_call, news["tool_calls"]))
         self._content.append(news["content"])
         self._reasoning.append(news["reasoning_content"])

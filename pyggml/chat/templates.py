@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pyggml import errors
+from pyggml._checks import flag, items, shown
 from pyggml._ffi import ffi, lib
 from pyggml._native import c_string
 from pyggml._owner import Owner
@@ -70,6 +71,8 @@ class ChatTemplates(Owner):
             InvalidParameterError: there is no such template, or it cannot be parsed.
             ClosedError: the model was closed.
         """
+        if not isinstance(model, Model):
+            raise InvalidParameterError(f"a Model was expected, not {shown(model)}")
         self.names = additional_names(model)
         if template is None and model.chat_template() is None and model.chat_template("tool_use") is None:
             raise InvalidParameterError(f"{model.path} has no chat template: {without_template(model)}")
@@ -123,7 +126,7 @@ class ChatTemplates(Owner):
                 that no grammar can express raise when the prompt's ``grammar`` is read.
             ClosedError: the templates were closed.
         """
-        variables = dict(template_kwargs or {})
+        variables = {} if template_kwargs is None else _mapping("template_kwargs", template_kwargs)
         if thinking is None:
             thinking = variables.pop("enable_thinking", True)
         wanted = _chosen_tools(tools, tool_choice)
@@ -134,13 +137,13 @@ class ChatTemplates(Owner):
             )
         request: dict[str, Any] = {
             **_PLAIN,
-            "messages": [_message(message) for message in messages],
+            "messages": [_message(message) for message in items("messages", messages)],
             "tools": wanted.tools,
-            "parallel_tool_calls": bool(parallel_tool_calls),
-            "add_generation_prompt": bool(add_generation_prompt),
-            "continue_final_message": bool(continue_final_message),
-            "enable_thinking": bool(thinking),
-            "reasoning_format": "auto" if split_reasoning else "none",
+            "parallel_tool_calls": flag("parallel_tool_calls", parallel_tool_calls),
+            "add_generation_prompt": flag("add_generation_prompt", add_generation_prompt),
+            "continue_final_message": flag("continue_final_message", continue_final_message),
+            "enable_thinking": flag("thinking", thinking),
+            "reasoning_format": "auto" if flag("split_reasoning", split_reasoning) else "none",
             "grammar": grammar,
             "template_kwargs": variables,
         }
@@ -267,19 +270,19 @@ class _Wanted:
 
 
 def _chosen_tools(tools: Sequence[Mapping[str, Any]] | None, choice: str | Mapping[str, Any]) -> _Wanted:
-    shown = [_mapping("a tool", tool) for tool in tools or ()]
+    given = [_mapping("a tool", tool) for tool in (() if tools is None else items("tools", tools))]
     name = _function_name(choice) if isinstance(choice, Mapping) else choice
-    if name in _TOOL_CHOICES and isinstance(choice, str):
-        if name == "required" and not shown:
+    if isinstance(choice, str) and choice in _TOOL_CHOICES:
+        if name == "required" and not given:
             raise InvalidParameterError("tool_choice is 'required', but no tools were given")
-        return _Wanted(shown, name)
-    only = [tool for tool in shown if name is not None and _function_name(tool) == name]
+        return _Wanted(given, choice)
+    only = [tool for tool in given if isinstance(name, str) and _function_name(tool) == name]
     if not only:
-        names = ", ".join(repr(_function_name(tool)) for tool in shown) or "none"
+        names = ", ".join(repr(_function_name(tool)) for tool in given) or "none"
         raise InvalidParameterError(
-            f"tool_choice must be 'auto', 'none', 'required' or the name of a tool ({names}), not {choice!r}"
+            f"tool_choice must be 'auto', 'none', 'required' or the name of a tool ({names}), not {shown(choice)}"
         )
-    return _Wanted(shown, "required", only[0])
+    return _Wanted(given, "required", only[0])
 
 
 def _function_name(tool: Mapping[str, Any]) -> object:

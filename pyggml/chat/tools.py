@@ -10,6 +10,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
+from pyggml._checks import shown
 from pyggml.chat.types import ToolCall
 from pyggml.errors import InvalidParameterError
 from pyggml.schema import Schema, schema_of
@@ -98,7 +99,7 @@ def of_function(function: Callable[..., Any]) -> Tool:
     """
     name = getattr(function, "__name__", None)
     if not isinstance(name, str):
-        raise InvalidParameterError(f"a tool must be a mapping or a function with a name, not {function!r}")
+        raise InvalidParameterError(f"a tool must be a mapping or a function with a name, not {shown(function)}")
     description, explained = _docstring(inspect.getdoc(function) or "")
     types = _types(name, function)
     fields: list[Any] = []
@@ -193,20 +194,22 @@ def _tool(place: str, tool: object) -> Tool:
 
 def _of_json(place: str, tool: Mapping[str, Any]) -> Tool:
     if tool.get("type", "function") != "function":
-        raise InvalidParameterError(f"{place} has the type {tool['type']!r}, but only 'function' is supported")
+        raise InvalidParameterError(f"{place} has the type {shown(tool['type'])}, but only 'function' is supported")
     function = tool.get("function", tool)
     if not isinstance(function, Mapping):
         raise InvalidParameterError(f"{place}.function must be a mapping, not {type(function).__name__}")
     name = _checked_name(place, function.get("name"))
     description = function.get("description") or ""
     if not isinstance(description, str):
-        raise InvalidParameterError(f"the description of the tool {name} must be a string, not {description!r}")
+        raise InvalidParameterError(f"the description of the tool {name} must be a string, not {shown(description)}")
     return Tool(name, description, _checked_parameters(name, function.get("parameters")))
 
 
 def _checked_name(place: str, name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidParameterError(f"{place} needs a name of 1 to 128 letters, digits and _ . : / -, not {name!r}")
+        raise InvalidParameterError(
+            f"{place} needs a name of 1 to 128 letters, digits and _ . : / -, not {shown(name)}"
+        )
     return name
 
 
@@ -215,7 +218,7 @@ def _checked_parameters(name: str, parameters: object) -> Schema:
         return {"type": "object", "properties": {}}
     if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
         raise InvalidParameterError(
-            f"the parameters of the tool {name} must be the JSON schema of an object, not {parameters!r}"
+            f"the parameters of the tool {name} must be the JSON schema of an object, not {shown(parameters)}"
         )
     try:
         copy: Schema = json.loads(json.dumps(dict(parameters)))

@@ -9,15 +9,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyggml._checks import is_path
+from pyggml._checks import is_path, shown
 from pyggml.errors import DiskFullError, InvalidParameterError
 from pyggml.units import bytes_text
 
 #: The errors for a full disk, an exhausted quota and a file that is too large for its file system.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-# For metadata, padding and the file system's own overhead.
-_SPARE_BYTES = 16 * 2**20
 
 
 def target_path(name: str, target: object) -> Path:
@@ -28,10 +25,11 @@ def target_path(name: str, target: object) -> Path:
         target: its value.
 
     Raises:
-        InvalidParameterError: it is not a path, names a directory or is in none, or is too long for the file system.
+        InvalidParameterError: it is not a path, names a directory or is in none, is too long for the file system, or
+            names what is no file: a device or a pipe, which the finished file would replace.
     """
     if not is_path(target):
-        raise InvalidParameterError(f"{name} must be the path of the file to write, without a NUL, not {target!r}")
+        raise InvalidParameterError(f"{name} must be the path of the file to write, without a NUL, not {shown(target)}")
     path = Path(target)
     try:
         path.lstat()
@@ -40,6 +38,8 @@ def target_path(name: str, target: object) -> Path:
             raise InvalidParameterError(_too_long(name, path)) from None
     if path.is_dir():
         raise InvalidParameterError(f"{path} is a directory; the path of a file was expected")
+    if path.exists() and not path.is_file():
+        raise InvalidParameterError(f"{path} is a device, a pipe or a socket; the path of a file was expected")
     if not path.parent.is_dir():
         raise InvalidParameterError(f"there is no directory {path.parent} to write {path.name} to")
     return path
@@ -63,7 +63,7 @@ def room_for(target: Path, n_bytes: int, n_allocated: int = 0) -> Iterator[None]
 
     Args:
         target: the file.
-        n_bytes: size of its tensors.
+        n_bytes: its size.
         n_allocated: bytes that an unfinished file already takes.
 
     Raises:
@@ -72,11 +72,11 @@ def room_for(target: Path, n_bytes: int, n_allocated: int = 0) -> Iterator[None]
     """
     if not target.parent.is_dir():
         raise InvalidParameterError(f"there is no directory {target.parent} to write {target.name} to")
-    required, available = _SPARE_BYTES + n_bytes, n_allocated + shutil.disk_usage(target.parent).free
-    if required > available:
+    available = n_allocated + shutil.disk_usage(target.parent).free
+    if n_bytes > available:
         raise DiskFullError(
-            f"{target} needs {bytes_text(required)}, but {target.parent} has only {bytes_text(available)} free",
-            required,
+            f"{target} needs {bytes_text(n_bytes)}, but {target.parent} has only {bytes_text(available)} free",
+            n_bytes,
             available,
         )
     try:
@@ -85,5 +85,5 @@ def room_for(target: Path, n_bytes: int, n_allocated: int = 0) -> Iterator[None]
         if error.errno not in NO_ROOM:
             raise
         available = shutil.disk_usage(target.parent).free
-        message = f"{target} needs {bytes_text(required)}, but the disk is full: {error.strerror}"
-        raise DiskFullError(message, required, available) from None
+        message = f"{target} needs {bytes_text(n_bytes)}, but the disk is full: {error.strerror}"
+        raise DiskFullError(message, n_bytes, available) from None

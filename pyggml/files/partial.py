@@ -1,7 +1,12 @@
-"""Files that appear under their name only when complete."""
+"""Files that appear under their name only when complete.
+
+Until then they have a temporary name, and their writer holds their lock. So whoever writes in the same directory next
+can tell which of them nobody will complete, because their process was killed, and removes those.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import weakref
@@ -10,6 +15,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from pyggml.files import locks
+
+_PREFIX, _SUFFIX = ".pyggml-", ".part"
 
 _open_files: weakref.WeakSet[PartialFile]
 
@@ -25,14 +34,24 @@ class PartialFile:
     _let_go: weakref.finalize[..., PartialFile]
 
     def __init__(self, target: Path) -> None:
-        """Creates an empty file."""
-        path = target.parent / f".pyggml-{secrets.token_hex(8)}.part"
+        """Creates an empty file, and removes those that killed processes left in the same directory."""
+        _remove_leftovers(target.parent)
+        while not self._create(target):
+            self._let_go()
+
+    def _create(self, target: Path) -> bool:
+        """Creates the file; False: somebody who looked for leftovers has taken it for one, before it had its lock."""
+        path = target.parent / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
         descriptors: list[int] = []
         # Ready before there is a file: the handler of a signal may raise as soon as there is one.
         self._let_go = weakref.finalize(self, _abandon, descriptors, path, os.getpid())
         # A bare descriptor: the buffer of a file object would be flushed by a forked child as well.
         descriptors.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        with contextlib.suppress(locks.NoLocks):  # then leftovers are told by their age
+            if not locks.try_lock(descriptors[0]) or not locks.is_at(descriptors[0], path):
+                return False
         self._own(target, path, descriptors[0])
+        return True
 
     def begin(self, head: bytes, n_body: int, n_parts: int) -> frozenset[int]:
         """Writes the head.
@@ -95,6 +114,13 @@ def write_at(descriptor: int, data: memoryview, offset: int) -> None:
     while data:
         n_written = os.pwrite(descriptor, data, offset)
         data, offset = data[n_written:], offset + n_written
+
+
+def _remove_leftovers(directory: Path) -> None:
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX):
+                locks.remove(Path(entry.path))
 
 
 def _abandon(descriptors: list[int], path: Path, pid: int) -> None:

@@ -24,10 +24,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from pyggml._log import logger
+from pyggml.files.locks import NoLocks, is_at, try_lock
 from pyggml.files.partial import PartialFile, write_at
-
-#: An unfinished file that has not been written to for this long may be removed.
-STALE_S = 24 * 3600
 
 _POLL_S = 0.05
 _MARK_SIZE = 16
@@ -51,7 +49,7 @@ def claim(target: Path, waiting: Callable[[], object]) -> PartialFile | None:
     while not target.exists():
         try:
             file = _locked(target, path)
-        except _NoLocks as error:
+        except NoLocks as error:
             logger.warning(
                 "%s does not support locks (%s): writing %s from the start, even if others are writing it too",
                 target.parent,
@@ -67,25 +65,6 @@ def claim(target: Path, waiting: Callable[[], object]) -> PartialFile | None:
         else:
             return file
     return None
-
-
-def remove(path: Path) -> int:
-    """Removes an unfinished file, unless it is being written.
-
-    Returns:
-        The number of bytes freed; 0 if it was not removed.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:  # already removed, or owned by another user
-        return 0
-    try:
-        if not _is_free(descriptor) or not _is_at(descriptor, path):
-            return 0
-        path.unlink(missing_ok=True)
-        return os.fstat(descriptor).st_blocks * 512
-    finally:
-        os.close(descriptor)
 
 
 class ResumableFile(PartialFile):
@@ -183,9 +162,9 @@ def _locked(target: Path, path: Path) -> ResumableFile | None:
     """The file at ``path``, new or left behind, with its lock; None while another holds the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        if _try_lock(descriptor) and _is_at(descriptor, path):
+        if try_lock(descriptor) and is_at(descriptor, path):
             return ResumableFile(target, path, descriptor)
-    except _NoLocks:
+    except NoLocks:
         if not os.fstat(descriptor).st_size:
             path.unlink(missing_ok=True)
         os.close(descriptor)
@@ -195,38 +174,3 @@ def _locked(target: Path, path: Path) -> ResumableFile | None:
         raise
     os.close(descriptor)
     return None
-
-
-class _NoLocks(Exception):
-    """The file system does not support locks; the message says why."""
-
-
-def _try_lock(descriptor: int) -> bool:
-    """Takes the lock if it is free, and returns whether it was.
-
-    Raises:
-        _NoLocks: the file system does not support locks.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise _NoLocks(error.strerror) from None
-    return True
-
-
-def _is_free(descriptor: int) -> bool:
-    """Whether nobody is writing the file; without locks, whether it has not been written to for long."""
-    try:
-        return _try_lock(descriptor)
-    except _NoLocks:
-        return os.fstat(descriptor).st_mtime < time.time() - STALE_S
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether a path still refers to the opened file."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False

@@ -10,7 +10,7 @@ import atexit
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors, families
+from pyggml._checks import flag, items
 from pyggml._ffi import ffi, lib
 from pyggml._native import UINT32_MAX, int32_array, integer, pointer
 from pyggml._owner import Owner
@@ -112,9 +113,9 @@ class Engine(Owner):
         options = ffi.new("pyg_engine_options *", lib.pyg_engine_default_options())
         options.n_ctx = 0 if n_ctx is None else self.n_ctx
         options.max_queue = 0 if max_queue is None else integer("max_queue", max_queue, 1, UINT32_MAX)
-        options.prefix_cache = prefix_cache
-        options.adapt_threads = adapt_threads
-        options.backend_sampling = backend_sampling
+        options.prefix_cache = flag("prefix_cache", prefix_cache)
+        options.adapt_threads = flag("adapt_threads", adapt_threads)
+        options.backend_sampling = flag("backend_sampling", backend_sampling)
         self.stop_token_ids = self._ends(stop_token_ids)
         self._not_invariant = context.not_batch_invariant()
         self._handle = errors.create("pyg_engine", lib.pyg_engine_free, lib.pyg_engine_new, context._handle, options)
@@ -189,7 +190,7 @@ class Engine(Owner):
         Raises:
             As :meth:`submit`; OutOfMemoryError: they do not fit; EngineError: the computation failed.
         """
-        prompt = int32_array("the prompt", token_ids)
+        prompt, waits = int32_array("the prompt", token_ids), flag("waits", waits)
         logits = self._room_for_logits(len(prompt))
 
         def free(request: CData, _lent: object = logits) -> None:
@@ -321,7 +322,8 @@ class Engine(Owner):
     def _ends(self, stop_token_ids: Iterable[int] | None) -> tuple[int, ...]:
         if stop_token_ids is None:
             return tuple(families.stop_tokens(self.model, families.of_model(self.model).family))
-        ids: list[int] = int32_array("stop_token_ids", list(stop_token_ids)).tolist()
+        given = [*stop_token_ids] if isinstance(stop_token_ids, Mapping) else items("stop_token_ids", stop_token_ids)
+        ids: list[int] = int32_array("stop_token_ids", given).tolist()
         return tuple(integer("an id of stop_token_ids", token_id, 0, self.n_vocab - 1) for token_id in ids)
 
     def _room_for_logits(self, n_tokens: int) -> npt.NDArray[np.float32]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy.typing as npt
 
 from pyggml import _habits
 from pyggml._answering import answers
-from pyggml._checks import flag
+from pyggml._checks import callback, flag
 from pyggml._native import INT32_MAX, UINT32_MAX, integer
 from pyggml.errors import InvalidParameterError
 from pyggml.generation import bulk
@@ -151,6 +153,7 @@ class Generating(ABC):
             Python 3.11 and later a note says which prompt it was. An exception from ``progress`` or ``prompts`` has the
             same effect.
         """
+        callback("progress", progress)
         jobs = self._numbered_jobs(prompts, merge(params, overrides), parse_special)
         results = bulk.Results(_n_total(prompts), progress)
         bulk.run(self._engine, jobs, 2 * self.n_parallel, results)
@@ -168,6 +171,7 @@ class Generating(ABC):
         """As :meth:`generate_batch`, for coroutines; ``prompts`` is read and ``progress`` called in the event loop."""
         import asyncio
 
+        callback("progress", progress)
         params = merge(params, overrides)
         if params.json_schema is not None:
             params = await asyncio.to_thread(without_schema, params)
@@ -276,20 +280,21 @@ class Generating(ABC):
         waits = self._waits if waits is None else waits
         return Job(self._engine, self.tokenizer, prompt, params, parse_special=parse_special, waits=waits)
 
-    def _same_jobs(self, prompt: Prompt, n: int, params: SamplingParams, parse_special: bool) -> list[Job]:
+    def _same_jobs(self, prompt: Prompt, n: int, params: SamplingParams, parse_special: bool) -> Iterator[Job]:
+        """Jobs of one prompt, checked here, and each made when there is room for it."""
         token_ids, params = prompt_ids(prompt, self.tokenizer, parse_special), without_schema(params)
-        all_params = [_nth(params, index) for index in range(integer("n", n, 1, INT32_MAX))]
-        return [self._job(token_ids, each, parse_special, waits=True).unwatched() for each in all_params]
+        indices = range(integer("n", n, 1, INT32_MAX))
+        first = self._job(token_ids, params, parse_special, waits=True).unwatched()
+        others = (self._job(token_ids, _nth(params, i), parse_special, waits=True).unwatched() for i in indices[1:])
+        return itertools.chain([first], others)
 
     def _numbered_jobs(
         self, prompts: Iterable[Prompt], params: SamplingParams, parse_special: bool
     ) -> bulk.NumberedJobs:
-        if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Iterable):
-            raise InvalidParameterError(
-                f"prompts must be an iterable of prompts, not {type(prompts).__name__}: put a single one in a list"
-            )
         params = without_schema(params)  # once, not for each prompt
-        return bulk.jobs(prompts, lambda prompt: self._job(prompt, params, parse_special, waits=True).unwatched())
+        return bulk.jobs(
+            _each_prompt(prompts), lambda prompt: self._job(prompt, params, parse_special, waits=True).unwatched()
+        )
 
 
 def _nth(params: SamplingParams, index: int) -> SamplingParams:
@@ -304,6 +309,15 @@ def _with_prompt_logprobs(completions: list[Completion]) -> list[Completion]:
     """Copies the prompt's logprobs from the first completion to all of them."""
     logprobs = completions[0].prompt_logprobs
     return completions if logprobs is None else [dataclasses.replace(c, prompt_logprobs=logprobs) for c in completions]
+
+
+def _each_prompt(prompts: Iterable[Prompt]) -> Iterator[Prompt]:
+    if not isinstance(prompts, (str, bytes)) and isinstance(prompts, Iterable):
+        with contextlib.suppress(TypeError):  # some say so only now, such as an array of no dimensions
+            return iter(prompts)
+    raise InvalidParameterError(
+        f"prompts must be an iterable of prompts, not {type(prompts).__name__}: put a single one in a list"
+    )
 
 
 def _n_total(prompts: Iterable[Prompt]) -> int | None:

@@ -6,6 +6,8 @@
 3. The engine's thread passes the tag to the waker, the descriptor becomes readable, and the loop sets the future.
 4. Lines keep the waker alive, the loop does not: when the last line is closed or dropped, the loop stops watching and
    the descriptor is closed. So a loop that ends, even with work in flight, leaves nothing behind.
+5. A forked child inherits the loop, and shares what the loop watches with its parent (epoll): it must take nothing out
+   of it. Its copies of the readers are woken, to find that their requests are the parent's.
 
 This module imports asyncio, which takes longer than the rest of the package, so it is itself imported only when needed.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import weakref
 
 from pyggml.generation.waker import Waker
@@ -93,7 +96,14 @@ class _LoopWaker:
         self.waiting: dict[int, asyncio.Future[None]] = {}
         self.beginning = asyncio.Lock()
         loop.add_reader(self.waker.fd, _pass_on, weakref.ref(self))
-        weakref.finalize(self, _retire, loop, self.waker).atexit = False
+        self.letting_go = weakref.finalize(self, _retire, loop, self.waker)
+        self.letting_go.atexit = False
+
+    def leave_to_parent(self) -> None:
+        """Ends the part that a forked child has in it."""
+        self.letting_go.detach()
+        for future in list(self.waiting.values()):
+            _wake(future)
 
 
 _loop_wakers: weakref.WeakValueDictionary[asyncio.AbstractEventLoop, _LoopWaker] = weakref.WeakValueDictionary()
@@ -110,6 +120,8 @@ def _pass_on(reference: weakref.ref[_LoopWaker]) -> None:
     """Called by the loop when the descriptor is readable, and called again if this leaves any tags behind."""
     shared = reference()
     if shared is not None:
+        if not shared.letting_go.alive:  # inherited, and readable until the parent reads
+            return
         for tag in shared.waker.take():
             _wake(shared.waiting.get(tag))
 
@@ -126,3 +138,12 @@ def _retire(loop: asyncio.AbstractEventLoop, waker: Waker) -> None:
     else:
         with contextlib.suppress(RuntimeError):  # the loop is closed, which ended the watch
             loop.call_soon_threadsafe(_retire, loop, waker)
+
+
+def _leave_all_to_parent() -> None:
+    for shared in list(_loop_wakers.values()):
+        shared.leave_to_parent()
+    _loop_wakers.clear()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)

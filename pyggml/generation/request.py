@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors
+from pyggml._checks import INT32_MAX, integer
 from pyggml._ffi import ffi, lib
 from pyggml._owner import Owner
 from pyggml.generation import logprobs
@@ -244,6 +245,7 @@ class Request(Owner):
             self._reader.release()
 
     def _take(self, min_tokens: int, timeout_s: float) -> list[int]:
+        min_tokens = integer("min_tokens", min_tokens, 0, INT32_MAX)
         errors.call(
             lib.pyg_request_wait,
             self._handle,

@@ -8,6 +8,8 @@ from pathlib import Path
 from huggingface_hub import CachedFileInfo, CachedRepoInfo, CachedRevisionInfo, constants, scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 
+from pyggml._checks import shown
+from pyggml.errors import InvalidParameterError
 from pyggml.files.model_files import main_weights
 from pyggml.hub.choice import models_among
 from pyggml.hub.download import Download
@@ -32,6 +34,8 @@ def cached_models() -> list[Download]:
 
 def remove_model(download: Download) -> int:
     """Removes a model, and returns the number of bytes freed. What is left of a repository without models goes too."""
+    if not isinstance(download, Download):
+        raise InvalidParameterError(f"a Download was expected, as from downloads(), not {shown(download)}")
     kept = {blob for other in cached_models() if other.files != download.files for _, blob in other.files}
     freed = 0
     for link, blob in download.files:

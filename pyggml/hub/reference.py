@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
+from pyggml._checks import shown
 from pyggml.errors import InvalidParameterError
 
 _SCHEME = "hf:"
@@ -79,6 +80,8 @@ def parse_reference(source: str) -> Reference:
     Raises:
         InvalidParameterError: it is malformed; the message says how.
     """
+    if not isinstance(source, str):
+        raise InvalidParameterError(f"a reference such as {_SCHEME}org/repo was expected, not {shown(source)}")
     rest = source.removeprefix(_SCHEME)
     reference = parsed(rest)
     flaw = f"there are slashes after {_SCHEME}" if rest.startswith("//") else _flaw(reference)

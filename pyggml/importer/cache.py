@@ -20,7 +20,7 @@ from pyggml._log import logger
 from pyggml._version import __version__
 from pyggml.cache import cache_dir, cache_entries, cache_limit, remove_entry
 from pyggml.errors import DiskFullError, InferError, InvalidParameterError, ModelLoadError
-from pyggml.files import resumable
+from pyggml.files import locks, resumable
 from pyggml.files.model_files import ModelFiles
 from pyggml.files.partial import PartialFile
 from pyggml.importer.convert import (
@@ -105,7 +105,7 @@ def _make(file: PartialFile, contents: GGUFContents, path: Path, progress: Progr
         raise
     except InferError:  # a retry would fail the same way, so there is nothing to resume
         file.discard()
-        resumable.remove(resumable.part_path(path))
+        locks.remove(resumable.part_path(path))
         raise
     except OSError as error:
         raise ModelLoadError(f"{path} could not be written: {error}") from error
@@ -115,7 +115,7 @@ def _make(file: PartialFile, contents: GGUFContents, path: Path, progress: Progr
 
 def _remove_leftovers() -> None:
     for entry in cache_entries():
-        if not entry.is_complete and entry.used < time.time() - resumable.STALE_S:
+        if not entry.is_complete and entry.used < time.time() - locks.STALE_S:
             remove_entry(entry)
 
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from pyggml import _habits, quant
+from pyggml import _habits
 from pyggml._answering import answers
+from pyggml._checks import flag
 from pyggml._json_forms import JSONReady
 from pyggml._log import logger
 from pyggml._native import integer
@@ -105,7 +106,7 @@ def convert(
         InvalidParameterError: an argument is invalid.
     """
     outtype = require_outtype(outtype)
-    threads = checked_threads(n_threads)
+    threads, dry_run = checked_threads(n_threads), flag("dry_run", dry_run)
     target = target_path("out", out)
     contents = read_contents(checkpoint_at(locate(hf_dir, progress)), outtype, open_imatrix(imatrix))
     check_vocabulary(contents, target.name)
@@ -184,13 +185,11 @@ def write_model(
         StoppedError: the progress callback returned False.
         InferError: as :func:`convert`.
     """
-    n_bytes = sum(
-        quant.nbytes(type, tensor.shape) for type, tensor in zip(contents.types, contents.plan.tensors, strict=True)
-    )
-    with room_for(target, n_bytes, 0 if file is None else file.n_allocated):  # noqa: SIM117
-        with GGUFWriter(target, file=file) as writer:
-            _declare(writer, contents)
+    with GGUFWriter(target, file=file) as writer:
+        _declare(writer, contents)
+        with room_for(target, writer.n_bytes, 0 if file is None else file.n_allocated):
             _write_tensors(writer, contents, n_threads, progress)
+            writer.finish()
     return _report(target, contents, target.stat().st_size)
 
 

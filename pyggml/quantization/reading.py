@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._checks import callback
 from pyggml._native import INT32_MAX, int32_array, integer
 from pyggml.errors import EngineError, InvalidParameterError, ModelNotFoundError, UnsupportedArchitectureError
 from pyggml.llm import LLM
@@ -68,6 +69,7 @@ def opened(source: Source | LLM, device: str, progress: Progress | None) -> Iter
         As :func:`pyggml.load`.
         UnsupportedArchitectureError: the model does not generate text.
     """
+    callback("progress", progress)
     if isinstance(source, LLM):
         _require_generating(source.model)
         yield source.model, source.tokenizer

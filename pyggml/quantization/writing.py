@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pyggml import mixture, quant
+from pyggml._checks import flag, shown
 from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.file_types import file_type
 from pyggml.files.disk import room_for, target_path
@@ -75,8 +76,8 @@ def quantize(
     """
     name = file_type("ftype", ftype)
     threads = encodings.n_threads(checked_threads(n_threads))
-    target = target_path("dst", dst)
-    wishes = _Wishes(tensor_types or {}, keep)
+    target, dry_run = target_path("dst", dst), flag("dry_run", dry_run)
+    wishes = _Wishes({} if tensor_types is None else tensor_types, keep)
     matrix = open_imatrix(imatrix)
     path = locate(src, progress)
     if path.is_dir():
@@ -94,10 +95,11 @@ def quantize(
             with closing(GGUFWriter(target)) as writer:
                 _declare(writer, source, types, name, matrix)
                 return _report(target, source, types, matrix, writer.n_bytes)
-        n_bytes = sum(quant.nbytes(type, tensor.shape) for type, tensor in zip(types, source.tensors, strict=True))
-        with room_for(target, n_bytes), GGUFWriter(target) as writer:
+        with GGUFWriter(target) as writer:
             _declare(writer, source, types, name, matrix)
-            _write(writer, source, types, matrix, threads, progress)
+            with room_for(target, writer.n_bytes):
+                _write(writer, source, types, matrix, threads, progress)
+                writer.finish()
         return _report(target, source, types, matrix, target.stat().st_size)
 
 
@@ -112,9 +114,11 @@ class _Wishes:
 
     def __init__(self, tensor_types: Mapping[str, str], keep: Iterable[str]) -> None:
         if isinstance(keep, str) or not isinstance(keep, Iterable):
-            raise InvalidParameterError(f"keep must be a list of regular expressions, not {keep!r}")
+            raise InvalidParameterError(f"keep must be a list of regular expressions, not {shown(keep)}")
         if not isinstance(tensor_types, Mapping):
-            raise InvalidParameterError(f"tensor_types must map regular expressions to types, not be {tensor_types!r}")
+            raise InvalidParameterError(
+                f"tensor_types must map regular expressions to types, not be {shown(tensor_types)}"
+            )
         kept = [_Wish(_pattern(expression), None) for expression in keep]
         typed = [_Wish(_pattern(expression), _element_type(type)) for expression, type in tensor_types.items()]
         self._wishes = [*kept, *typed]
@@ -139,7 +143,7 @@ class _Wishes:
 
 def _pattern(expression: object) -> re.Pattern[str]:
     if not isinstance(expression, str):
-        raise InvalidParameterError(f"a regular expression was expected, not {expression!r}")
+        raise InvalidParameterError(f"a regular expression was expected, not {shown(expression)}")
     try:
         return re.compile(expression)
     except re.error as error:
@@ -150,7 +154,7 @@ def _element_type(name: object) -> GGMLType:
     types = {type.name.lower(): type for type in quant.types() if type.is_convertible}
     type = types.get(name.lower()) if isinstance(name, str) else None
     if type is None:
-        raise InvalidParameterError(f"{name!r} is not an element type; choose one of {', '.join(types)}")
+        raise InvalidParameterError(f"{shown(name)} is not an element type; choose one of {', '.join(types)}")
     return type
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
+from pyggml._checks import shown
 from pyggml.errors import GrammarError
 
 Schema = dict[str, Any]
@@ -68,7 +69,7 @@ class Document:
             GrammarError: the reference points to nothing, or out of this schema.
         """
         if not isinstance(ref, str) or not (ref == "#" or ref.startswith("#/")):
-            raise GrammarError(f"{place}/$ref: {ref!r} does not point into this schema (#/...)")
+            raise GrammarError(f"{place}/$ref: {shown(ref)} does not point into this schema (#/...)")
         target = self.root
         for part in ref.split("/")[1:]:
             key = unquote(part).replace("~1", "/").replace("~0", "~")

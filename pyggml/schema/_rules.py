@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+from pyggml._checks import shown
 from pyggml.errors import GrammarError
 from pyggml.schema import _gbnf, _merge
 from pyggml.schema._gbnf import any_of, literal
@@ -249,7 +250,7 @@ class Converter:
     def _bounds(self, schema: Schema, place: str) -> tuple[Fraction | None, Fraction | None, bool, bool]:
         """Lower and upper bound, and whether each is exclusive."""
         if schema.get("format", "") not in (*_INTEGER_FORMATS, *_FREE_FORMATS, ""):
-            raise self._refuse(f"{place}/format", f"a grammar cannot express {schema['format']!r}")
+            raise self._refuse(f"{place}/format", f"a grammar cannot express {shown(schema['format'])}")
         found: dict[str, tuple[Fraction | None, bool]] = {}
         for key, exclusive, sign in (("minimum", "exclusiveMinimum", 1), ("maximum", "exclusiveMaximum", -1)):
             bound, beyond = schema.get(key), schema.get(exclusive)
@@ -277,7 +278,7 @@ class Converter:
         name = schema.get("format")
         has_length = least > 0 or most is not None
         if name is not None and name not in (*_NAMED_FORMATS, *_FREE_FORMATS):
-            raise self._refuse(f"{place}/format", f"a grammar cannot express {name!r}")
+            raise self._refuse(f"{place}/format", f"a grammar cannot express {shown(name)}")
         given = [key for key in ("pattern", "format") if key in schema and schema[key] not in _FREE_FORMATS]
         if len(given) + (has_length and bool(given)) > 1:
             raise self._refuse(place, f"a grammar cannot express {given[0]} together with other limits")

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union
 
+from pyggml._checks import shown
 from pyggml.errors import InvalidParameterError
 
 Schema = dict[str, Any]
@@ -83,7 +84,7 @@ class _Builder:
         try:
             if annotation in _PLAIN:
                 return dict(_PLAIN[annotation])
-        except TypeError:  # unhashable: a value, or an Annotated with one inside
+        except (TypeError, ValueError):  # unhashable: a value, or an Annotated with one inside
             pass
         origin = typing.get_origin(annotation)
         if origin is not None:
@@ -191,7 +192,7 @@ def _json_value(value: object, place: str) -> object:
     value = value.value if isinstance(value, enum.Enum) else value
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
-    raise InvalidParameterError(f"{place}: {value!r} is not a JSON value")
+    raise InvalidParameterError(f"{place}: {shown(value)} is not a JSON value")
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:
@@ -203,7 +204,7 @@ def _unused(name: str, taken: Mapping[str, object]) -> str:
 
 
 def _name(annotation: object) -> str:
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return annotation.__name__ if isinstance(annotation, type) else shown(annotation)
 
 
 def _refused(annotation: object, place: str) -> InvalidParameterError:

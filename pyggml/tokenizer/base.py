@@ -14,7 +14,7 @@ from functools import cached_property
 
 from pyggml import _habits
 from pyggml._answering import Answered, answers
-from pyggml._checks import flag
+from pyggml._checks import INT32_MAX, flag, integer, items, shown
 from pyggml._native import int32_array, utf8
 from pyggml._owner import Owner
 from pyggml.errors import InvalidParameterError
@@ -64,7 +64,7 @@ class Tokenizer(Owner, Answered):
             ClosedError: the model was closed.
         """
         ids = self._encode(_checked(text), flag("parse_special", parse_special))
-        return self._surrounded(ids) if add_special else ids
+        return self._surrounded(ids) if flag("add_special", add_special) else ids
 
     def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
         """Converts a text in parts to token ids, with the tokens that the model expects around it.
@@ -75,7 +75,7 @@ class Tokenizer(Owner, Answered):
         Raises:
             As :meth:`encode`.
         """
-        checked = ((_checked(text), flag("whether special tokens are read", is_read)) for text, is_read in parts)
+        checked = [_checked_part(part) for part in items("parts", parts)]
         return self._surrounded([i for text, is_read in checked for i in self._encode(text, is_read)])
 
     @cached_property
@@ -108,7 +108,8 @@ class Tokenizer(Owner, Answered):
             ClosedError: the model was closed.
         """
         ids = int32_array("token_ids", token_ids).tolist()
-        if remove_special:
+        unparse_special = flag("unparse_special", unparse_special)
+        if flag("remove_special", remove_special):
             ids = ids[self.vocab.inside(ids)]
         written, begins = [], self._puts_space_first
         for token_id in ids:
@@ -120,8 +121,12 @@ class Tokenizer(Owner, Answered):
 
     def piece(self, token_id: int) -> bytes:
         """The bytes that a token adds to a text, possibly part of a character; none for special tokens. Cached."""
-        piece = self._pieces.get(token_id)
+        try:
+            piece = self._pieces.get(token_id)
+        except (TypeError, ValueError):  # of what cannot be a key
+            piece = None
         if piece is None:
+            token_id = integer("token_id", token_id, 0, INT32_MAX)
             piece = self._pieces[token_id] = self._piece(token_id)
         return piece
 
@@ -191,6 +196,12 @@ class Tokenizer(Owner, Answered):
         text = self.vocab.text(token_id)
         glued, apart = self._encode(f"{text}a", True), self._encode(f"{text} a", True)
         return glued != apart and glued[:1] == [token_id] and b"".join(map(self.piece, glued[1:])) == b" a"
+
+
+def _checked_part(part: object) -> tuple[str, bool]:
+    if not isinstance(part, (tuple, list)) or len(part) != 2:
+        raise InvalidParameterError(f"a part is a text and whether special tokens in it are read, not {shown(part)}")
+    return _checked(part[0]), flag("whether special tokens are read", part[1])
 
 
 def _checked(text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pyggml._checks import shown
 from pyggml.errors import InferError, InvalidParameterError, TokenizerError
 from pyggml.model import TOKENIZER_JSON, Model
 from pyggml.tokenizer import Tokenizer, files
@@ -47,6 +48,8 @@ def open_tokenizer(path: str | os.PathLike[str] | None, model: Model) -> Tokeniz
         InvalidParameterError: ``path`` is not a path.
         ClosedError: the model was closed.
     """
+    if not isinstance(model, Model):
+        raise InvalidParameterError(f"a Model was expected, not {shown(model)}")
     if path is None:
         return _own_tokenizer(model)
     file, content = files.read(path)

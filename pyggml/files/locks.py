@@ -1,0 +1,69 @@
+"""Locks on unfinished files: who holds one writes the file, and it ends with its process in any case.
+
+The lock (flock) belongs to the file, not to its name, so after getting it, check that the name still refers to that
+file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+#: Without locks, an unfinished file that has not been written to for this long may be removed.
+STALE_S = 24 * 3600
+
+
+class NoLocks(Exception):
+    """The file system does not support locks; the message says why."""
+
+
+def try_lock(descriptor: int) -> bool:
+    """Takes the lock if it is free, and returns whether it was.
+
+    Raises:
+        NoLocks: the file system does not support locks.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise NoLocks(error.strerror) from None
+    return True
+
+
+def _is_free(descriptor: int) -> bool:
+    """Whether nobody is writing the file; without locks, whether it has not been written to for long."""
+    try:
+        return try_lock(descriptor)
+    except NoLocks:
+        return os.fstat(descriptor).st_mtime < time.time() - STALE_S
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Whether a path still refers to the opened file."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def remove(path: Path) -> int:
+    """Removes an unfinished file, unless it is being written.
+
+    Returns:
+        The number of bytes freed; 0 if it was not removed.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:  # already removed, or owned by another user
+        return 0
+    try:
+        if not _is_free(descriptor) or not is_at(descriptor, path):
+            return 0
+        path.unlink(missing_ok=True)
+        return os.fstat(descriptor).st_blocks * 512
+    finally:
+        os.close(descriptor)
