@@ -18,6 +18,9 @@ void load_cpu_backends(const char * module_dir, const char * search_path);
 // loaded.
 bool kernels_cover(const ggml_tensor * op);
 
+// Whether kernels of ours leave out products of weights on this thread (kernels/kernels.h); without kernels, nothing.
+void kernels_try(bool is_trial);
+
 // Why there are no kernels of ours, null if there are. Static.
 const char * no_kernels();
 

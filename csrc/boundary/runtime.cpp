@@ -3,6 +3,7 @@
 #include "boundary/engine_words.hpp"
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
+#include "boundary/traps.hpp"
 #include "ggml-backend.h"
 #include "llama.h"
 #include "log.h"
@@ -33,14 +34,17 @@ void on_engine_abort(const char * message) {
 void before_fork() {
     pyg::lock_backends_for_fork();
     pyg::lock_log_for_fork();
+    pyg::lock_traps_for_fork();
 }
 
 void after_fork_in_parent() {
+    pyg::unlock_traps_after_fork();
     pyg::unlock_log_after_fork();
     pyg::unlock_backends_after_fork();
 }
 
 void after_fork_in_child() {
+    pyg::forget_traps_in_child();
     after_fork_in_parent();
     pyg::renew_backends_lock_in_child();
     g_fork_generation.fetch_add(1, std::memory_order_relaxed);
