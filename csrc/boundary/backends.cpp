@@ -289,7 +289,15 @@ llama_model * load_model(const std::string & path, const llama_model_params & pa
     }
     const Loading   loading;
     const TrapScope traps;
-    return llama_model_load_from_file(path.c_str(), params);
+    try {
+        return llama_model_load_from_file(path.c_str(), params);
+    } catch (const EngineAbort & abort) {
+        Failure failure = failure_of(abort);
+        if (failure.code == PYG_ERR_OUT_OF_MEMORY) {
+            throw failure;
+        }
+        throw fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path.c_str(), failure.message.c_str());
+    }
 }
 
 llama_context * create_context(llama_model * model, const llama_context_params & params) {

@@ -30,6 +30,7 @@ void load_gpu_backends() noexcept;
 
 // The engine walks its lists of backends and devices without a lock where it loads a model or creates a context. So
 // these two are the only ways to do that here: they wait while someone holds change_backends() to add to the lists.
+// What a file makes the engine fail an assert at is PYG_ERR_MODEL_LOAD.
 llama_model *   load_model(const std::string & path, const llama_model_params & params);
 llama_context * create_context(llama_model * model, const llama_context_params & params);
 

@@ -23,10 +23,16 @@ std::atomic<int64_t>  g_live[PYG_HANDLE_KINDS];
 
 thread_local pyg::GuardScope * t_guard = nullptr;
 
+// Upstream ends some of its reasons with a new line.
+std::string without_line_end(std::string text) {
+    text.erase(text.find_last_not_of('\n') + 1);
+    return text;
+}
+
 void on_engine_abort(const char * message) {
     if (pyg::guarded()) {
         const std::string words = pyg::engine_words();
-        throw pyg::EngineAbort{words.empty() ? message : words + "; " + message};
+        throw pyg::EngineAbort{without_line_end(words.empty() ? message : words + "; " + message)};
     }
     std::fprintf(stderr, "pyggml: a check inside the engine failed on one of its own threads: %s\n", message);
 }

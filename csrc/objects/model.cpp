@@ -116,6 +116,15 @@ void require_epsilons(const char * path, const llama_hparams & sizes) {
     }
 }
 
+void require_pooling(const char * path, const llama_hparams & sizes) {
+    const int32_t pooling = sizes.pooling_type;
+    if (pooling < LLAMA_POOLING_TYPE_UNSPECIFIED || pooling > LLAMA_POOLING_TYPE_RANK) {
+        throw fail(PYG_ERR_MODEL_LOAD,
+                   "%s cannot be computed: its metadata gives %d as pooling_type, of which 0 to %d are known", path,
+                   pooling, LLAMA_POOLING_TYPE_RANK);
+    }
+}
+
 // With none, upstream's loop over the dimensions never ends; it takes their number for a signed one.
 void require_rotations(const char * path, const llama_model & model) {
     const llama_hparams & sizes = model.hparams;
@@ -219,6 +228,7 @@ void Model::require_weights() const {
 void require_computable(const char * path, const llama_model & model) {
     require_types(path, model);
     require_epsilons(path, model.hparams);
+    require_pooling(path, model.hparams);
     require_rotations(path, model);
 }
 
