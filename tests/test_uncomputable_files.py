@@ -10,11 +10,13 @@ from pathlib import Path
 import family_models
 import handmade_gguf as handmade
 import models
+import numpy as np
 import pytest
 from fuzz import gguf_file
 from fuzz.fuzzers import gguf as fuzzer
 from fuzz.gguf_file import File
 
+import pyggml
 from pyggml.gguf import GGMLType
 
 # Asserts on compute threads cannot become exceptions: what is tried has the usual number of threads, and a process of
@@ -133,3 +135,31 @@ def test_is_refused_when_it_is_loaded(tmp_path: Path, case: str) -> None:
         for message in computed
     )
     assert estimated == "fine" or "changed.gguf" in estimated
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("rope.freq_base", float("nan")),
+        ("rope.scale_linear", float("nan")),
+        ("block_count", float("inf")),
+        ("attention.head_count", float("nan")),
+    ],
+)
+def test_reports_on_sizes_that_are_no_numbers(tmp_path: Path, key: str, value: float) -> None:
+    file = gguf_file.read(models.write_llama(tmp_path / "good.gguf"))
+    file.set(f"llama.{key}", gguf_file.value_bytes(handmade.FLOAT32, value))
+    path = tmp_path / "changed.gguf"
+    path.write_bytes(file.content())
+    assert str(pyggml.inspect(path))
+
+
+def test_a_trial_leaves_no_trace(tmp_path: Path) -> None:
+    path = models.write_mamba(tmp_path / "mamba.gguf")
+    with pyggml.load(path, n_ctx=64, n_threads=1) as llm:
+        stats = llm.stats()
+        assert (stats.n_decode_steps, stats.n_prompt_tokens, stats.n_cells_cached) == (0, 0, 0)
+        first = llm.logits([1, 2, 3])
+        llm.reset()
+        np.testing.assert_array_equal(llm.logits([1, 2, 3]), first)
+        assert np.abs(first).max() > 0  # products are left out of nothing but trials
