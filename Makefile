@@ -89,8 +89,9 @@ schedules: build ## compare each request of 1,000 random schedules with what it 
 attack: build ## stream from a server that 500 hostile clients attack, and count what they cost
 	$(BIN)/python tests/attack_server.py --attackers 500
 
-fuzz: build ## try thousands of damaged checkpoints: each must be imported, or refused with a clear error
-	$(BIN)/python tests/fuzz_import.py --rounds 10000
+fuzz: build ## try what is made up and damaged: every fuzzer of tests/fuzz (or FUZZERS=...) for TIME=60 seconds
+	cd tests && $(abspath $(BIN))/python -m fuzz $(FUZZERS) --time $(or $(TIME),60) $(if $(SEED),--seed $(SEED)) \
+		--findings $(abspath build/fuzz)
 
 asan: ## run the C++ tests and a minute of stress with the address and undefined-behaviour sanitizers
 	$(call sanitized,asan,address$(comma)undefined,libasan.so libubsan.so)

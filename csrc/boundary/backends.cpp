@@ -2,6 +2,7 @@
 
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
+#include "boundary/traps.hpp"
 #include "ggml-backend.h"
 #include "kernels/kernels.h"
 
@@ -34,6 +35,7 @@ std::mutex        g_loading;   // everything below
 bool              g_gpus_loaded                 = false;
 const char *      g_no_kernels                  = nullptr;  // why there are none
 bool (*g_kernels_cover)(const ggml_tensor * op) = nullptr;
+void (*g_kernels_try)(bool is_trial)            = nullptr;
 fs::path               g_module_dir;
 std::vector<fs::path>  g_search_path;
 std::vector<GpuModule> g_gpu_modules;
@@ -139,7 +141,8 @@ void register_kernels(const fs::path & module) {
     const auto    add    = reinterpret_cast<decltype(&pyg_kernels_register)>(library.symbol("pyg_kernels_register"));
     const auto    exist  = reinterpret_cast<decltype(&pyg_kernels_exist)>(library.symbol("pyg_kernels_exist"));
     const auto    covers = reinterpret_cast<decltype(&pyg_kernels_cover)>(library.symbol("pyg_kernels_cover"));
-    if (!add || !exist || !covers) {
+    const auto    tries  = reinterpret_cast<decltype(&pyg_kernels_try)>(library.symbol("pyg_kernels_try"));
+    if (!add || !exist || !covers || !tries) {
         return;
     }
 #else
@@ -147,9 +150,11 @@ void register_kernels(const fs::path & module) {
     const auto add    = pyg_kernels_register;
     const auto exist  = pyg_kernels_exist;
     const auto covers = pyg_kernels_cover;
+    const auto tries  = pyg_kernels_try;
 #endif
     add();
     g_kernels_cover = covers;
+    g_kernels_try   = tries;
     if (exist()) {
         g_no_kernels = nullptr;
     }
@@ -282,16 +287,32 @@ llama_model * load_model(const std::string & path, const llama_model_params & pa
     if (params.split_mode == LLAMA_SPLIT_MODE_TENSOR) {
         alone.lock();
     }
-    const Loading loading;
-    return llama_model_load_from_file(path.c_str(), params);
+    const Loading   loading;
+    const TrapScope traps;
+    try {
+        return llama_model_load_from_file(path.c_str(), params);
+    } catch (const EngineAbort & abort) {
+        Failure failure = failure_of(abort);
+        if (failure.code == PYG_ERR_OUT_OF_MEMORY) {
+            throw failure;
+        }
+        throw fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path.c_str(), failure.message.c_str());
+    }
 }
 
 llama_context * create_context(llama_model * model, const llama_context_params & params) {
     const std::shared_lock lock(g_backends);
+    const TrapScope        traps;
     return llama_init_from_model(model, params);
 }
 
 bool kernels_cover(const ggml_tensor * op) { return g_kernels_cover && g_kernels_cover(op); }
+
+void kernels_try(bool is_trial) {
+    if (g_kernels_try) {
+        g_kernels_try(is_trial);
+    }
+}
 
 const char * no_kernels() { return g_no_kernels; }
 

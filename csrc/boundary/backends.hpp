@@ -18,6 +18,9 @@ void load_cpu_backends(const char * module_dir, const char * search_path);
 // loaded.
 bool kernels_cover(const ggml_tensor * op);
 
+// Whether kernels of ours leave out products of weights on this thread (kernels/kernels.h); without kernels, nothing.
+void kernels_try(bool is_trial);
+
 // Why there are no kernels of ours, null if there are. Static.
 const char * no_kernels();
 
@@ -27,6 +30,7 @@ void load_gpu_backends() noexcept;
 
 // The engine walks its lists of backends and devices without a lock where it loads a model or creates a context. So
 // these two are the only ways to do that here: they wait while someone holds change_backends() to add to the lists.
+// What a file makes the engine fail an assert at is PYG_ERR_MODEL_LOAD.
 llama_model *   load_model(const std::string & path, const llama_model_params & params);
 llama_context * create_context(llama_model * model, const llama_context_params & params);
 

@@ -9,6 +9,7 @@
 #include "objects/imatrix.hpp"
 #include "objects/placement.hpp"
 #include "objects/sampler_cache.hpp"
+#include "objects/trials.hpp"
 #include "remote/hosts.hpp"
 
 #include <atomic>
@@ -21,6 +22,7 @@ namespace pyg {
 
 // A model without weights and vocabulary, for planning memory.
 struct Shape {
+    std::string   path;
     llama_model * raw              = nullptr;
     uint64_t      vocabulary_bytes = 0;  // what the vocabulary would take
     Hosts         hosts;                 // of its devices
@@ -47,6 +49,7 @@ struct Model {
 
     mutable GrammarCache grammars;  // caches: can be recomputed
     mutable SamplerCache samplers;
+    mutable Trials       trials;
 
     Model() = default;
     ~Model();
@@ -123,6 +126,13 @@ std::string missing_vocabulary(const gguf_context * gguf);
 
 // Refuses such a file. PYG_ERR_MODEL_LOAD.
 void require_vocabulary(const char * path);
+
+// PYG_ERR_MODEL_LOAD for weights of types that no kernel has, and for sizes that a computation would not end with or
+// fail at, where it can be told from them alone; objects/trial.hpp finds the rest.
+void require_computable(const char * path, const llama_model & model);
+
+// The error for a file that a computation, or its plan, failed an assert for.
+Failure not_computable(const std::string & path, const std::string & words);
 
 // The error for a file that upstream failed to load, from its own words.
 Failure load_failure(const char * path);

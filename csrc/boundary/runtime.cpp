@@ -3,6 +3,7 @@
 #include "boundary/engine_words.hpp"
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
+#include "boundary/traps.hpp"
 #include "ggml-backend.h"
 #include "llama.h"
 #include "log.h"
@@ -22,10 +23,16 @@ std::atomic<int64_t>  g_live[PYG_HANDLE_KINDS];
 
 thread_local pyg::GuardScope * t_guard = nullptr;
 
+// Upstream ends some of its reasons with a new line.
+std::string without_line_end(std::string text) {
+    text.erase(text.find_last_not_of('\n') + 1);
+    return text;
+}
+
 void on_engine_abort(const char * message) {
     if (pyg::guarded()) {
         const std::string words = pyg::engine_words();
-        throw pyg::EngineAbort{words.empty() ? message : words + "; " + message};
+        throw pyg::EngineAbort{without_line_end(words.empty() ? message : words + "; " + message)};
     }
     std::fprintf(stderr, "pyggml: a check inside the engine failed on one of its own threads: %s\n", message);
 }
@@ -33,14 +40,17 @@ void on_engine_abort(const char * message) {
 void before_fork() {
     pyg::lock_backends_for_fork();
     pyg::lock_log_for_fork();
+    pyg::lock_traps_for_fork();
 }
 
 void after_fork_in_parent() {
+    pyg::unlock_traps_after_fork();
     pyg::unlock_log_after_fork();
     pyg::unlock_backends_after_fork();
 }
 
 void after_fork_in_child() {
+    pyg::forget_traps_in_child();
     after_fork_in_parent();
     pyg::renew_backends_lock_in_child();
     g_fork_generation.fetch_add(1, std::memory_order_relaxed);

@@ -40,7 +40,7 @@ Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & opti
     : model_(context->model), context_(std::move(context)),
       n_ctx_(std::min(options.n_ctx, static_cast<uint32_t>(n_positions(*model_)))), n_vocab_(model_->n_vocab()),
       n_parallel_(llama_n_seq_max(context_->raw)), max_queue_(options.max_queue),
-      is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), places_(places_of(*context_)), cache_(*context_),
+      is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), places_(places_of(context_->raw)), cache_(*context_),
       device_sampler_(*context_, options.backend_sampling && places_.output_on_device),
       scheduler_(limits_of(*context_, options), cache_) {
     stats_.n_parallel      = static_cast<int32_t>(n_parallel_);

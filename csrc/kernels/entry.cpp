@@ -3,6 +3,7 @@
 #include "kernels.h"
 #include "stored_keys.hpp"
 #include "tiled_buffer.hpp"
+#include "trial.hpp"
 #include "vector.hpp"
 
 namespace {
@@ -15,6 +16,9 @@ class Kernels : public ggml::cpu::extra_buffer_type {
     ggml::cpu::tensor_traits * get_tensor_traits(const ggml_tensor * op) override {
         if (ggml_is_empty(op)) {  // of a device that has no part of a tensor which is divided among several
             return nullptr;
+        }
+        if (pyg::kernels::Kernel * const trial = pyg::kernels::trial_for(op)) {
+            return trial;
         }
         switch (op->op) {
         case GGML_OP_MUL_MAT:

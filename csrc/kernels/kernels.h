@@ -27,6 +27,13 @@ __attribute__((visibility("default")))
 #endif
 bool pyg_kernels_cover(const struct ggml_tensor * op);
 
+/* From now on, or no longer, products of weights on this thread are not computed: their result is zeros. For what one
+ * thread computes of a whole graph. */
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+void pyg_kernels_try(bool is_trial);
+
 /* Whether there are kernels for the instruction set that this file is compiled for. */
 #if defined(__GNUC__)
 __attribute__((visibility("default")))

@@ -49,10 +49,10 @@ Failure compute_failure(int32_t answer) {
     return fail(PYG_ERR_ENGINE, "the engine failed to compute the batch (status %d): %s", answer, words.c_str());
 }
 
-Places places_of(const Context & context) {
-    const llama_model & raw        = *context.model->raw;
+Places places_of(const llama_context * context) {
+    const llama_model & raw        = context->get_model();
     bool                any_on_cpu = computes_on_cpu(raw.dev_output());
-    Places              places     = {!any_on_cpu, false, !any_on_cpu, context.raw->get_cparams().pipeline_parallel};
+    Places              places     = {!any_on_cpu, false, !any_on_cpu, context->get_cparams().pipeline_parallel};
     for (uint32_t i = 0; i < raw.hparams.n_layer(); i++) {
         const bool on_cpu    = computes_on_cpu(raw.dev_layer(static_cast<int>(i)));
         any_on_cpu           = any_on_cpu || on_cpu;

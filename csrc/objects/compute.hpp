@@ -25,6 +25,6 @@ struct Places {
     bool pipelined;         // several devices, each with another micro-batch of the same batch
 };
 
-Places places_of(const Context & context);
+Places places_of(const llama_context * context);
 
 }  // namespace pyg

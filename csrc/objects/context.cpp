@@ -7,6 +7,7 @@
 #include "ggml-cpu.h"
 #include "objects/cell_positions.hpp"
 #include "objects/out_of_memory.hpp"
+#include "objects/trial.hpp"
 
 #include <algorithm>
 #include <climits>
@@ -144,6 +145,7 @@ std::shared_ptr<Context> create(std::shared_ptr<Model> model, const pyg_context_
     llama_context_params params = pyg::context_params(*model, options);
     pyg::require_memory(pyg::estimate_memory(*model, params),
                         "a context of " + std::to_string(params.n_ctx) + " cells");
+    pyg::require_trial(*model, params);
     auto context               = std::make_shared<Context>();
     params.abort_callback      = is_cancelled;
     params.abort_callback_data = context.get();

@@ -197,10 +197,18 @@ uint64_t n_cells(const llama_model * model, const llama_context_params & params)
     return llama_model_is_recurrent(model) ? params.n_seq_max : params.n_ctx;
 }
 
+llama_context * planned(const pyg::Shape & shape, const llama_context_params & params) {
+    try {
+        return pyg::create_context(shape.raw, params);
+    } catch (const pyg::EngineAbort & abort) {  // options have been checked, so it is the file
+        throw pyg::not_computable(shape.path, abort.message);
+    }
+}
+
 // What the engine plans for the model with these parameters.
 pyg_memory plan(const pyg::Shape & shape, const llama_context_params & params) {
     llama_model * const model = shape.raw;
-    const UniqueContext context(pyg::create_context(model, params));
+    const UniqueContext context(planned(shape, params));
     pyg::require_hosts(shape.hosts);
     if (!context) {
         throw pyg::fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses a context of this shape: %s",
@@ -237,7 +245,8 @@ namespace pyg {
 
 Shape::~Shape() { llama_model_free(raw); }
 
-Shape::Shape(const std::string & path, std::shared_ptr<const Placement> where) : placement(std::move(where)) {
+Shape::Shape(const std::string & file, std::shared_ptr<const Placement> where)
+    : path(file), placement(std::move(where)) {
     llama_model_params params = placement->params();
     params.no_alloc           = true;
     params.load_mode          = LLAMA_LOAD_MODE_NONE;
@@ -258,6 +267,7 @@ Shape::Shape(const std::string & path, std::shared_ptr<const Placement> where) :
         throw load_failure(path.c_str());
     }
     held.drop();
+    require_computable(path.c_str(), *loaded);
     placement->require_matches(*loaded);
     raw = loaded.release();
 }

@@ -85,10 +85,9 @@ void require_room(const char * path) {
     }
 }
 
-bool is_number(ggml_type type) {
-    return type == GGML_TYPE_F64 || type == GGML_TYPE_I8 || type == GGML_TYPE_I16 || type == GGML_TYPE_I32 ||
-           type == GGML_TYPE_I64;
-}
+// Whether products and rows of weights have code: others are for activations, tables and upstream's own use, and a
+// call of what is not there would be one to address 0.
+bool has_kernels(ggml_type type) { return type == GGML_TYPE_F32 || ggml_get_type_traits(type)->to_float; }
 
 bool ends_with(const std::string & text, const std::string & end) {
     return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
@@ -99,19 +98,45 @@ bool is_table(const std::string & name) { return name == "d2t" || name.find("tid
 
 bool is_vector(const std::string & name) { return ends_with(name, "norm.weight") || ends_with(name, ".bias"); }
 
-// Types without code in upstream's kernels abort or crash on a compute thread.
-void require_computable(const char * path, const llama_model & model) {
+void require_types(const char * path, const llama_model & model) {
     for (const auto & [name, tensor] : model.tensors_by_name) {
-        if ((is_number(tensor->type) && !is_table(name)) || (ggml_is_quantized(tensor->type) && is_vector(name))) {
+        if ((!has_kernels(tensor->type) && !is_table(name)) || (ggml_is_quantized(tensor->type) && is_vector(name))) {
             throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be computed: tensor '%s' is of type %s; convert it again", path,
                        name.c_str(), ggml_type_name(tensor->type));
         }
     }
-    const llama_hparams & sizes = model.hparams;
+}
+
+void require_epsilons(const char * path, const llama_hparams & sizes) {
     for (const float eps : {sizes.f_norm_eps, sizes.f_norm_rms_eps, sizes.f_norm_group_eps}) {
         if (!(eps >= 0)) {
             throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be computed: its metadata gives %g as the epsilon of a norm",
                        path, static_cast<double>(eps));
+        }
+    }
+}
+
+void require_pooling(const char * path, const llama_hparams & sizes) {
+    const int32_t pooling = sizes.pooling_type;
+    if (pooling < LLAMA_POOLING_TYPE_UNSPECIFIED || pooling > LLAMA_POOLING_TYPE_RANK) {
+        throw fail(PYG_ERR_MODEL_LOAD,
+                   "%s cannot be computed: its metadata gives %d as pooling_type, of which 0 to %d are known", path,
+                   pooling, LLAMA_POOLING_TYPE_RANK);
+    }
+}
+
+// With none, upstream's loop over the dimensions never ends; it takes their number for a signed one.
+void require_rotations(const char * path, const llama_model & model) {
+    const llama_hparams & sizes = model.hparams;
+    if (llama_model_rope_type(&model) == LLAMA_ROPE_TYPE_NONE) {
+        return;
+    }
+    for (uint32_t i = 0; i < sizes.n_layer_all; i++) {
+        if (sizes.n_head(i) > 0 && (sizes.n_rot(i) == 0 || sizes.n_rot(i) > INT32_MAX)) {
+            throw fail(PYG_ERR_MODEL_LOAD,
+                       "%s cannot be computed: its metadata gives %u as rope.dimension_count of "
+                       "layer %u",
+                       path, sizes.n_rot(i), i);
         }
     }
 }
@@ -155,7 +180,7 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
     if (!model->raw) {
         throw pyg::load_failure(path);
     }
-    require_computable(path, *model->raw);
+    pyg::require_computable(path, *model->raw);
     model->placement->require_matches(*model->raw);
     model->vocab = llama_model_get_vocab(model->raw);
     return model;
@@ -198,6 +223,21 @@ void Model::require_weights() const {
         throw fail(PYG_ERR_INVALID_PARAMETER, "%s was loaded with shape_only, so it has no weights to compute with",
                    path.c_str());
     }
+}
+
+void require_computable(const char * path, const llama_model & model) {
+    require_types(path, model);
+    require_epsilons(path, model.hparams);
+    require_pooling(path, model.hparams);
+    require_rotations(path, model);
+}
+
+Failure not_computable(const std::string & path, const std::string & words) {
+    return fail(
+        PYG_ERR_MODEL_LOAD,
+        "%s cannot be computed: its sizes, types or tensors are not those of its architecture; convert it again "
+        "(the engine: %s)",
+        path.c_str(), words.c_str());
 }
 
 Failure load_failure(const char * path) {

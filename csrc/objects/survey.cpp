@@ -7,6 +7,7 @@
 #include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
+#include "boundary/traps.hpp"
 #include "chat/chat.hpp"
 #include "llama-model-loader.h"
 #include "llama-model.h"
@@ -127,6 +128,7 @@ class Survey {
     template <class Body>
     std::string words_of(Body && body) {
         try {
+            const pyg::TrapScope traps;
             body();
             return "";
         } catch (const pyg::EngineAbort & abort) {

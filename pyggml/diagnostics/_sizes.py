@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -47,7 +48,8 @@ def sizes_of(surveyed: Mapping[str, Any], metadata: Mapping[str, object], rope: 
         metadata: of the file.
         rope: what is known better about the rotations: "scaling", "factor", "n_ctx_original".
     """
-    sizes = dict(surveyed) or _of_metadata(metadata)
+    known = {name: value for name, value in surveyed.items() if value is not None}  # JSON has no nan
+    sizes = known or _of_metadata(metadata)
     layers = {name: tuple(int(n) for n in np.atleast_1d(sizes.get(name, 0))) for name in _PER_LAYER}
     values = {name: max(each, default=0) for name, each in layers.items()}
     values |= {name: int(sizes.get(name, 0)) for name in ("n_layer", "n_embd", "n_ctx_train", "n_expert")}
@@ -59,7 +61,13 @@ def sizes_of(surveyed: Mapping[str, Any], metadata: Mapping[str, object], rope: 
 def _of_metadata(metadata: Mapping[str, object]) -> dict[str, Any]:
     architecture = metadata.get("general.architecture", "")
     found = {name: metadata.get(f"{architecture}.{key}") for name, key in _KEYS.items()}
-    return {name: value for name, value in found.items() if isinstance(value, (int, float, np.ndarray))}
+    return {name: value for name, value in found.items() if _is_size(name, value)}
+
+
+def _is_size(name: str, value: object) -> bool:
+    if isinstance(value, np.ndarray):
+        return name in _PER_LAYER and value.dtype.kind in "iu"
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _rope(sizes: Mapping[str, Any], n_ctx: int) -> RopeReport:

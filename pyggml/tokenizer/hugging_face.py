@@ -160,7 +160,8 @@ class HuggingFaceTokenizer(Tokenizer):
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
-            raise TokenizerError(f"{self._name}: {error or type(error).__name__}") from error
+            words = str(error) or type(error).__name__  # they quote what they do not understand, however long it is
+            raise TokenizerError(f"{self._name}: {words:.500}") from error
 
     def _require_same_vocabulary(self) -> None:
         """Checks that every id means the same to the tokenizer and the model.
