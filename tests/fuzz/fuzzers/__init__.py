@@ -1,0 +1,1 @@
+"""The fuzzers, a module each, as `fuzz.fuzzer` describes them."""

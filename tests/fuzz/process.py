@@ -1,0 +1,140 @@
+"""Runs cases in a process of its own, and tells how it ended when it did."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from fuzz.fuzzer import Fuzzer, Part
+
+TESTS = Path(__file__).resolve().parent.parent
+START_SECONDS = 120.0
+MAX_MEMORY = 3 << 30  # resident; a case that takes more would end another machine
+LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a case.
+
+    Attributes:
+        outcome: in a few words; those that are the same are counted together.
+        is_finding: it must not happen.
+        words: what else is known.
+    """
+
+    outcome: str
+    is_finding: bool = False
+    words: str = ""
+
+
+class Process:
+    """A child that is started again when it has died."""
+
+    def __init__(self, name: str, fuzzer: Fuzzer, seed: int) -> None:
+        self._command = [sys.executable, "-m", "fuzz.child", name, str(seed)]
+        self._max_seconds = fuzzer.MAX_SECONDS
+        self._child: subprocess.Popen[bytes] | None = None
+        self._heard = b""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by __exit__
+
+    def __enter__(self) -> Process:  # noqa: PYI034 -- Self is not in Python 3.10
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._errors.close()
+
+    def stop(self) -> None:
+        """Ends the child; the next case has a new one."""
+        if self._child:
+            self._child.kill()
+            self._child.communicate()
+        self._child, self._heard = None, b""
+
+    def run(self, case: int | list[Part]) -> Result:
+        """Tries a case: one of the seed's, by its number, or these parts."""
+        if self._child is None:
+            self._start()
+        assert self._child
+        assert self._child.stdin
+        try:
+            self._child.stdin.write(json.dumps(case).encode() + b"\n")
+            self._child.stdin.flush()
+        except BrokenPipeError:
+            return self._died()
+        return self._listen(self._max_seconds)
+
+    def _start(self) -> None:
+        self._errors.seek(0)
+        self._errors.truncate()
+        self._child = subprocess.Popen(
+            self._command,
+            cwd=TESTS,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+        )
+        ready = self._listen(START_SECONDS)
+        if ready.is_finding:
+            raise RuntimeError(f"the fuzzer does not start: {ready.outcome}: {ready.words}")
+
+    def _listen(self, seconds: float) -> Result:
+        assert self._child
+        assert self._child.stdout
+        end = time.monotonic() + seconds
+        while b"\n" not in self._heard:
+            if time.monotonic() > end:
+                return self._killed("hang", signal.SIGABRT)  # Python's faulthandler says where
+            if self._memory() > MAX_MEMORY:
+                return self._killed("memory", signal.SIGABRT)
+            if select.select([self._child.stdout], [], [], LOOK_SECONDS)[0]:
+                heard = os.read(self._child.stdout.fileno(), 1 << 16)
+                if not heard:
+                    return self._died()
+                self._heard += heard
+        line, _, self._heard = self._heard.partition(b"\n")
+        answer = json.loads(line)
+        if "wrong" in answer:
+            return Result(answer["wrong"], True, answer["words"])
+        return Result(answer.get("outcome", "ready"))
+
+    def _memory(self) -> int:
+        assert self._child
+        try:
+            pages = Path(f"/proc/{self._child.pid}/statm").read_text().split()[1]
+        except OSError:
+            return 0
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def _died(self) -> Result:
+        assert self._child
+        code = self._child.wait()
+        name = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        return self._finding(name)
+
+    def _killed(self, why: str, number: signal.Signals) -> Result:
+        assert self._child
+        self._child.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # stop() kills it
+            self._child.wait(timeout=5)
+        return self._finding(why)
+
+    def _finding(self, outcome: str) -> Result:
+        self.stop()
+        self._errors.seek(0)
+        words = self._errors.read().decode(errors="replace")
+        return Result(outcome, True, words[-4000:])
