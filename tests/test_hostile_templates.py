@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from typing import Any
 
 import models
 import pytest
@@ -244,3 +245,21 @@ def test_long_conversations_have_room() -> None:
         many = [{"role": ("user", "assistant")[i % 2], "content": "hi"} for i in range(501)]
         assert len(templates.render(many).text) > 501 * 20
         assert len(templates.render([{"role": "user", "content": "x" * 10**7}]).text) > 10**7
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": [["a"]]},
+        {"role": "user", "content": ["a"]},
+        {"role": "assistant", "tool_calls": ["a"]},
+        {"role": "assistant", "tool_calls": [{"function": "a"}]},
+    ],
+)
+def test_malformed_messages_beside_tools(message: dict[str, Any]) -> None:
+    """Also where the template has no place for tools, so that they are written into the messages."""
+    tool = {"type": "function", "function": {"name": "a", "description": "b", "parameters": {}}}
+    plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    with pyggml.Model(pyggml.SHIPPED_MODEL) as model, pyggml.ChatTemplates(model, plain) as templates:
+        with pytest.raises(pyggml.InvalidParameterError):
+            templates.render([message], tools=[tool])

@@ -45,7 +45,7 @@ def make(random: np.random.Generator) -> list[Any]:
     kind = random.random()
     if kind < 0.6:
         writer = Writer(random)
-        pieces = [writer.statement() for _ in range(int(random.integers(1, 6)))]
+        pieces = [writer.statement() for _ in range(int(random.integers(1, 4)))]
     else:
         pieces = _mutated(random, split=kind < 0.9)
     parts: list[Any] = [["template", piece] for piece in pieces]
@@ -139,7 +139,7 @@ def _with_changed_letters(text: str, random: np.random.Generator) -> str:
 
 def _message(random: np.random.Generator) -> Any:
     message: dict[str, Any] = {"role": _one(random, ROLES[:4] if random.random() < 0.9 else ROLES)}
-    message["content"] = _one(random, CONTENTS)
+    message["content"] = _one(random, CONTENTS if random.random() < 0.15 else CONTENTS[:8])
     if random.random() < 0.2:
         call = {"name": _one(random, TOOL_NAMES), "arguments": _one(random, ('{"city": "x"}', "{", "", "[]", {"a": 1}))}
         message["tool_calls"] = [{"type": "function", "id": "1", "function": call}]
