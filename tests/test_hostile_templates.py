@@ -260,6 +260,9 @@ def test_malformed_messages_beside_tools(message: dict[str, Any]) -> None:
     """Also where the template has no place for tools, so that they are written into the messages."""
     tool = {"type": "function", "function": {"name": "a", "description": "b", "parameters": {}}}
     plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
-    with pyggml.Model(pyggml.SHIPPED_MODEL) as model, pyggml.ChatTemplates(model, plain) as templates:
-        with pytest.raises(pyggml.InvalidParameterError):
-            templates.render([message], tools=[tool])
+    with (
+        pyggml.Model(pyggml.SHIPPED_MODEL) as model,
+        pyggml.ChatTemplates(model, plain) as templates,
+        pytest.raises(pyggml.InvalidParameterError),
+    ):
+        templates.render([message], tools=[tool])

@@ -29,7 +29,7 @@ void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Bo
     const auto   limited = [&] {
         const TemplateLimits limits(memory);
         const JinjaValues    values;
-        std::string reason;
+        std::string          reason;
         try {
             body();
         } catch (const TemplateStopped &) {  // told below

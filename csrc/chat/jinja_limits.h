@@ -63,5 +63,4 @@ void func_args::ensure_vals<value_array, value_int, value_int, value_int>(bool, 
 #define PYG_JINJA_STRIP(_1, _2, _3, name, ...) name
 #define PYG_JINJA_STRIP_SPACE(left, right, ...) strip(left, right)
 #define PYG_JINJA_STRIP_CHARACTERS(left, right, characters) strip(left, right, pyg_jinja_different(characters))
-#define strip(...) \
-    PYG_JINJA_STRIP(__VA_ARGS__, PYG_JINJA_STRIP_CHARACTERS, PYG_JINJA_STRIP_SPACE, )(__VA_ARGS__)
+#define strip(...) PYG_JINJA_STRIP(__VA_ARGS__, PYG_JINJA_STRIP_CHARACTERS, PYG_JINJA_STRIP_SPACE, )(__VA_ARGS__)

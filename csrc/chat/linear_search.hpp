@@ -1,5 +1,5 @@
-// The standard library looks for a text in another by trying every place: where a template looks for millions of letters
-// among as many, that takes hours, without a call or an allocation at which it could be stopped.
+// The standard library looks for a text in another by trying every place: where a template looks for millions of
+// letters among as many, that takes hours, without a call or an allocation at which it could be stopped.
 #pragma once
 
 #include <cstddef>

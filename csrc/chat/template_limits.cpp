@@ -22,10 +22,10 @@
 namespace {
 
 constexpr int64_t  MAX_CPU_NS               = 3'000'000'000;  // the longest conversations take milliseconds
-constexpr uint32_t ALLOCATIONS_OF_A_STEP    = 4;    // as long as so many take
-constexpr uint32_t ALLOCATIONS_TO_NEXT_LOOK = 256;  // at the clock, which takes as long as ten
-constexpr uint32_t MAX_COMPARED             = 1 << 24;        // half a second, and as much again to hash what was compared
-constexpr size_t   OVERHEAD                 = 16;   // bytes of an allocation that malloc needs
+constexpr uint32_t ALLOCATIONS_OF_A_STEP    = 4;              // as long as so many take
+constexpr uint32_t ALLOCATIONS_TO_NEXT_LOOK = 256;            // at the clock, which takes as long as ten
+constexpr uint32_t MAX_COMPARED             = 1 << 24;  // half a second, and as much again to hash what was compared
+constexpr size_t   OVERHEAD                 = 16;       // bytes of an allocation that malloc needs
 
 constexpr const char * TOO_LARGE = "the template takes too much memory";
 constexpr const char * TOO_DEEP  = "the template calls itself, or nests lists, too many times";
@@ -36,7 +36,7 @@ thread_local bool         t_counts   = false;  // limited, and nothing exceeded
 thread_local int64_t      t_left     = 0;      // bytes that this thread may still take
 thread_local uint32_t     t_work     = 0;      // since the last look at the clock
 thread_local uint32_t     t_compared = 0;
-thread_local int64_t      t_start    = 0;      // nanoseconds of this thread's processor time
+thread_local int64_t      t_start    = 0;  // nanoseconds of this thread's processor time
 thread_local const char * t_exceeded = nullptr;
 thread_local bool         t_told     = false;  // the template was told once that it is stopped
 
@@ -176,21 +176,21 @@ void __wrap__ZdlPvm(void * memory, size_t size) noexcept {
 
 // Likewise std::string::find and rfind, where they are given a part as pointer and size.
 size_t __wrap__ZNKSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE4findEPKcmm(const std::string * text,
-                                                                               const char * part, size_t position,
-                                                                               size_t part_size) noexcept;
-size_t __wrap__ZNKSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE5rfindEPKcmm(const std::string * text,
                                                                                 const char * part, size_t position,
                                                                                 size_t part_size) noexcept;
+size_t __wrap__ZNKSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE5rfindEPKcmm(const std::string * text,
+                                                                                 const char * part, size_t position,
+                                                                                 size_t part_size) noexcept;
 
 size_t __wrap__ZNKSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE4findEPKcmm(const std::string * text,
-                                                                               const char * part, size_t position,
-                                                                               size_t part_size) noexcept {
+                                                                                const char * part, size_t position,
+                                                                                size_t part_size) noexcept {
     return pyg::find_text(*text, part, position, part_size);
 }
 
 size_t __wrap__ZNKSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE5rfindEPKcmm(const std::string * text,
-                                                                                const char * part, size_t position,
-                                                                                size_t part_size) noexcept {
+                                                                                 const char * part, size_t position,
+                                                                                 size_t part_size) noexcept {
     return pyg::rfind_text(*text, part, position, part_size);
 }
 }

@@ -119,12 +119,18 @@ class Ways {
 
     bool holds(const TriggerStep & step, size_t at) const {
         switch (step.kind) {
-        case TriggerStep::TEXT_BEGIN: return at == 0;
-        case TriggerStep::TEXT_END: return at == text_.size();
-        case TriggerStep::WORD_EDGE: return is_word_edge(text_, at);
-        case TriggerStep::NO_WORD_EDGE: return !is_word_edge(text_, at);
-        case TriggerStep::AHEAD: return Ways(program_, text_).match_here(step.other, at, step.reach);
-        default: return !Ways(program_, text_).match_here(step.other, at, step.reach);
+        case TriggerStep::TEXT_BEGIN:
+            return at == 0;
+        case TriggerStep::TEXT_END:
+            return at == text_.size();
+        case TriggerStep::WORD_EDGE:
+            return is_word_edge(text_, at);
+        case TriggerStep::NO_WORD_EDGE:
+            return !is_word_edge(text_, at);
+        case TriggerStep::AHEAD:
+            return Ways(program_, text_).match_here(step.other, at, step.reach);
+        default:
+            return !Ways(program_, text_).match_here(step.other, at, step.reach);
         }
     }
 

@@ -130,11 +130,12 @@ class Compiler {
     void add_look(const TriggerNode & node) {
         const uint32_t reach = longest(node.parts[0]);
         if (reach > MAX_REACH) {
-            throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%.100s\" looks ahead further than %u bytes", pattern_.c_str(),
-                       MAX_REACH);
+            throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%.100s\" looks ahead further than %u bytes",
+                       pattern_.c_str(), MAX_REACH);
         }
         if (looking_) {
-            throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%.100s\" looks ahead within a lookahead", pattern_.c_str());
+            throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%.100s\" looks ahead within a lookahead",
+                       pattern_.c_str());
         }
         looking_            = true;
         const uint32_t look = step(node.assertion);

@@ -37,13 +37,26 @@ ByteSet any_but_line_ends() { return ~(one('\n') | one('\r')); }
 // Also between brackets. False if the letter is not one of a class.
 bool class_of(char letter, ByteSet & bytes) {
     switch (letter) {
-    case 'd': bytes = bytes_that(is_digit); return true;
-    case 'D': bytes = ~bytes_that(is_digit); return true;
-    case 's': bytes = bytes_that(is_space); return true;
-    case 'S': bytes = ~bytes_that(is_space); return true;
-    case 'w': bytes = bytes_that(is_word); return true;
-    case 'W': bytes = ~bytes_that(is_word); return true;
-    default: return false;
+    case 'd':
+        bytes = bytes_that(is_digit);
+        return true;
+    case 'D':
+        bytes = ~bytes_that(is_digit);
+        return true;
+    case 's':
+        bytes = bytes_that(is_space);
+        return true;
+    case 'S':
+        bytes = ~bytes_that(is_space);
+        return true;
+    case 'w':
+        bytes = bytes_that(is_word);
+        return true;
+    case 'W':
+        bytes = ~bytes_that(is_word);
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -52,10 +65,10 @@ struct NamedClass {
     int (*test)(int);
 };
 
-constexpr NamedClass NAMED_CLASSES[] = {{"alnum", std::isalnum}, {"alpha", std::isalpha},   {"blank", std::isblank},
-                                        {"cntrl", std::iscntrl}, {"digit", std::isdigit},   {"graph", std::isgraph},
-                                        {"lower", std::islower}, {"print", std::isprint},   {"punct", std::ispunct},
-                                        {"space", std::isspace}, {"upper", std::isupper},   {"xdigit", std::isxdigit}};
+constexpr NamedClass NAMED_CLASSES[] = {{"alnum", std::isalnum}, {"alpha", std::isalpha}, {"blank", std::isblank},
+                                        {"cntrl", std::iscntrl}, {"digit", std::isdigit}, {"graph", std::isgraph},
+                                        {"lower", std::islower}, {"print", std::isprint}, {"punct", std::ispunct},
+                                        {"space", std::isspace}, {"upper", std::isupper}, {"xdigit", std::isxdigit}};
 
 class Parser {
   public:
@@ -71,7 +84,8 @@ class Parser {
 
   private:
     [[noreturn]] void refuse(const char * reason) const {
-        throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%.100s\" is not a valid regular expression: %s at its byte %zu",
+        throw fail(PYG_ERR_GRAMMAR,
+                   "the trigger pattern \"%.100s\" is not a valid regular expression: %s at its byte %zu",
                    pattern_.c_str(), reason, at_);
     }
 
@@ -169,17 +183,25 @@ class Parser {
 
     TriggerNode part(uint32_t depth) {
         switch (const char letter = take()) {
-        case '^': return assertion(TriggerStep::TEXT_BEGIN);
-        case '$': return assertion(TriggerStep::TEXT_END);
-        case '.': return bytes(any_but_line_ends());
-        case '[': return bytes(brackets());
-        case '(': return group(depth);
-        case '\\': return escaped();
+        case '^':
+            return assertion(TriggerStep::TEXT_BEGIN);
+        case '$':
+            return assertion(TriggerStep::TEXT_END);
+        case '.':
+            return bytes(any_but_line_ends());
+        case '[':
+            return bytes(brackets());
+        case '(':
+            return group(depth);
+        case '\\':
+            return escaped();
         case '*':
         case '+':
         case '?':
-        case '{': refuse("nothing to repeat");
-        default: return bytes(one(static_cast<unsigned char>(letter)));
+        case '{':
+            refuse("nothing to repeat");
+        default:
+            return bytes(one(static_cast<unsigned char>(letter)));
         }
     }
 
@@ -226,16 +248,26 @@ class Parser {
     unsigned char escaped_byte() {
         const char letter = take();
         switch (letter) {
-        case '0': return '\0';
-        case 'f': return '\f';
-        case 'n': return '\n';
-        case 'r': return '\r';
-        case 't': return '\t';
-        case 'v': return '\v';
-        case 'x': return hexadecimal(2);
-        case 'u': return hexadecimal(4);
-        case 'c': return static_cast<unsigned char>(take() % 32);
-        default: break;
+        case '0':
+            return '\0';
+        case 'f':
+            return '\f';
+        case 'n':
+            return '\n';
+        case 'r':
+            return '\r';
+        case 't':
+            return '\t';
+        case 'v':
+            return '\v';
+        case 'x':
+            return hexadecimal(2);
+        case 'u':
+            return hexadecimal(4);
+        case 'c':
+            return static_cast<unsigned char>(take() % 32);
+        default:
+            break;
         }
         if (is_word(static_cast<unsigned char>(letter)) && letter != '_') {
             refuse("an unknown escape");
@@ -262,10 +294,10 @@ class Parser {
         const bool inverted = take_if("^");
         ByteSet    set;
         while (!take_if("]")) {
-            ByteSet     piece;
-            const bool  is_one = bracket_piece(piece);
-            const auto  first  = lowest(piece);
-            const bool  ranges = is_one && peek() == '-' && at_ + 1 < pattern_.size() && pattern_[at_ + 1] != ']';
+            ByteSet    piece;
+            const bool is_one = bracket_piece(piece);
+            const auto first  = lowest(piece);
+            const bool ranges = is_one && peek() == '-' && at_ + 1 < pattern_.size() && pattern_[at_ + 1] != ']';
             if (ranges) {
                 at_++;
                 ByteSet end;

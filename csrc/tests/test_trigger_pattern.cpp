@@ -24,12 +24,18 @@ std::string random_pattern(Random & random, int depth) {
                       "\\.", "ab", " ", "^", "$", "\\b", "\\B", "[\\s\\S]", "[\\w-]", "[-a]", "}", "\\x61");
     }
     switch (std::uniform_int_distribution<int>(0, 7)(random)) {
-    case 0: return any() + "|" + any();
-    case 1: return "(?:" + any() + ")" + one_of(random, "*", "+", "?", "*?", "+?", "??", "{2}", "{1,2}", "{1,}", "{0}");
-    case 2: return "(" + any() + ")";
-    case 3: return one_of(random, "(?=", "(?!") + one_of(random, "a", "ab?", "[ab]c", "b{1,2}", "$") + ")" + any();
-    case 4: return one_of(random, "a", "b", ".", "[ab]") + one_of(random, "*", "+", "?", "*?", "+?", "??", "{1,2}");
-    default: return any() + any();
+    case 0:
+        return any() + "|" + any();
+    case 1:
+        return "(?:" + any() + ")" + one_of(random, "*", "+", "?", "*?", "+?", "??", "{2}", "{1,2}", "{1,}", "{0}");
+    case 2:
+        return "(" + any() + ")";
+    case 3:
+        return one_of(random, "(?=", "(?!") + one_of(random, "a", "ab?", "[ab]c", "b{1,2}", "$") + ")" + any();
+    case 4:
+        return one_of(random, "a", "b", ".", "[ab]") + one_of(random, "*", "+", "?", "*?", "+?", "??", "{1,2}");
+    default:
+        return any() + any();
     }
 }
 
@@ -85,7 +91,8 @@ void test_where_the_grammar_begins() {
 
 void test_busy_patterns_take_linear_time() {
     const std::string text(20'000, 'a');
-    for (const char * pattern : {"(.*)*(.*)*(.*)*x", "(a*)*b", "(a|aa)+$b", "((a?){30}a{30})*b", "(?:(?=a{1,9}b)a)*b"}) {
+    for (const char * pattern :
+         {"(.*)*(.*)*(.*)*x", "(a*)*b", "(a|aa)+$b", "((a?){30}a{30})*b", "(?:(?=a{1,9}b)a)*b"}) {
         CHECK(find(pattern, text) == std::string::npos);
     }
     CHECK(find("((((((((((a))))))))))*b", text + "b") == text.size() - 1);  // the last that repeated
@@ -100,8 +107,8 @@ std::string refused(const std::string & pattern) {
 bool says(const std::string & message, const char * words) { return message.find(words) != std::string::npos; }
 
 void test_what_is_refused() {
-    for (const char * pattern : {"(", ")", "[", "a{", "a{2,1}", "*", "a**", "^*", "(?=a)*", "\\", "\\q", "[b-a]", "[[:x:]]",
-                                 "a{1", "{1}", "(?<a>b)", "[[.a.]]", "\\u20ac", "\\x"}) {
+    for (const char * pattern : {"(", ")", "[", "a{", "a{2,1}", "*", "a**", "^*", "(?=a)*", "\\", "\\q", "[b-a]",
+                                 "[[:x:]]", "a{1", "{1}", "(?<a>b)", "[[.a.]]", "\\u20ac", "\\x"}) {
         CHECK(says(refused(pattern), "is not a valid regular expression"));
     }
     CHECK(says(refused("(a)\\1"), "a reference to a group"));

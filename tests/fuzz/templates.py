@@ -3,42 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 NUMBERS = (
     "0", "1", "2", "-1", "3", "7", "100", "1000", "65536", "100001", "2147483647", "-2147483648", "4294967296",
-    "9223372036854775807", "(-9223372036854775807 - 1)", "99999999999999999999", "0.5", "-0.0", "1.5", "1e3", "1000000.0",
+    "9223372036854775807", "(-9223372036854775807 - 1)", "99999999999999999999", "0.5", "-0.0", "1.5", "1e3",
+    "1000000.0",
 )  # fmt: skip
 TEXTS = (
-    "''", "'a'", "'ab'", "'aaaa'", "' x '", "'a b c'", "'{}'", "'%Y'", "'%'", "'\\n'", "'a\\nb'", "'ä€😀'", "'0'", "'-1'",
-    "'role'", "'content'", "'divisibleby'", "'equalto'", "'items'", "'<|im_end|>'", "'\\''", "'{\"a\": 1}'", "'none'",
+    "''", "'a'", "'ab'", "'aaaa'", "' x '", "'a b c'", "'{}'", "'%Y'", "'%'", "'\\n'", "'a\\nb'", "'ä€😀'",
+    "'0'", "'-1'", "'role'", "'content'", "'divisibleby'", "'equalto'", "'items'", "'<|im_end|>'", "'\\''",
+    "'{\"a\": 1}'", "'none'",
 )  # fmt: skip
 NAMES = (
-    "messages", "tools", "x", "y", "z", "ns", "loop", "bos_token", "eos_token", "add_generation_prompt", "true", "false",
-    "none", "undefined_name", "range", "namespace", "f", "caller", "m", "enable_thinking", "kwargs", "item",
+    "messages", "tools", "x", "y", "z", "ns", "loop", "bos_token", "eos_token", "add_generation_prompt", "true",
+    "false", "none", "undefined_name", "range", "namespace", "f", "caller", "m", "enable_thinking", "kwargs",
+    "item",
 )  # fmt: skip
 MEMBERS = (
-    "role", "content", "x", "y", "items", "keys", "values", "get", "append", "pop", "upper", "index", "index0", "first",
-    "last", "length", "previtem", "nextitem", "name", "function", "tool_calls", "arguments", "reasoning_content",
-    "split", "strip", "startswith", "0", "1",
+    "role", "content", "x", "y", "items", "keys", "values", "get", "append", "pop", "upper", "index", "index0",
+    "first", "last", "length", "previtem", "nextitem", "name", "function", "tool_calls", "arguments",
+    "reasoning_content", "split", "strip", "startswith", "0", "1",
 )  # fmt: skip
 FILTERS = (
-    "abs", "append", "capitalize", "count", "d", "default", "dictsort", "e", "endswith", "escape", "first", "float",
-    "format", "get", "indent", "int", "items", "join", "keys", "last", "length", "list", "lower", "lstrip", "map", "max",
-    "min", "pop", "reject", "rejectattr", "replace", "reverse", "rsplit", "rstrip", "safe", "select", "selectattr",
-    "slice", "sort", "split", "startswith", "string", "strip", "sum", "title", "tojson", "trim", "truncate", "unique",
-    "upper", "values", "wordcount", "xyz",
+    "abs", "append", "capitalize", "count", "d", "default", "dictsort", "e", "endswith", "escape", "first",
+    "float", "format", "get", "indent", "int", "items", "join", "keys", "last", "length", "list", "lower",
+    "lstrip", "map", "max", "min", "pop", "reject", "rejectattr", "replace", "reverse", "rsplit", "rstrip",
+    "safe", "select", "selectattr", "slice", "sort", "split", "startswith", "string", "strip", "sum", "title",
+    "tojson", "trim", "truncate", "unique", "upper", "values", "wordcount", "xyz",
 )  # fmt: skip
 TESTS = (
-    "boolean", "callable", "odd", "even", "false", "true", "divisibleby", "string", "integer", "float", "number",
-    "iterable", "sequence", "mapping", "lower", "upper", "none", "defined", "undefined", "eq", "equalto", "ge", "gt",
-    "greaterthan", "lt", "lessthan", "ne", "in", "test", "sameas", "escaped", "filter", "xyz",
+    "boolean", "callable", "odd", "even", "false", "true", "divisibleby", "string", "integer", "float",
+    "number", "iterable", "sequence", "mapping", "lower", "upper", "none", "defined", "undefined", "eq",
+    "equalto", "ge", "gt", "greaterthan", "lt", "lessthan", "ne", "in", "test", "sameas", "escaped", "filter",
+    "xyz",
 )  # fmt: skip
 FUNCTIONS = ("range", "namespace", "dict", "strftime_now", "raise_exception", "tojson", "f", "caller", "xyz")
 KEYWORDS = ("attribute", "default", "boolean", "reverse", "by", "indent", "width", "first", "chars", "base", "d", "x")
 OPERATORS = ("+", "-", "*", "/", "%", "~", "==", "!=", "<", ">", "<=", ">=", "in", "not in", "and", "or", "//", "**")
+
+Choice = TypeVar("Choice")
 
 
 class Writer:
@@ -79,10 +85,12 @@ class Writer:
     def _grow(self, _depth: int) -> str:
         """What is done many times may take all time or memory."""
         step = self._one([
-            "ns.x ~ ns.x", "[ns.x]", "[ns.x, ns.x]", "(ns.x, ns.x)", "(ns.x, 1)", "{'a': ns.x, 'b': ns.x}", "ns.x + ns.x",
-            "ns.x|string", "ns.x|tojson", "ns.x|list", "{ns.x: ns.x}", "[ns.x, ns]", "ns.x.append(ns.x)", "ns.x.upper",
-            "ns.x|string|replace('a', 'bb')", "(ns.x|string).split('a')", "ns.x * 2", "ns.x|join(ns.x|string)", "ns.x|sort",
-            "dict(ns.x)", "ns.x|reverse", "ns.x|dictsort", "ns.x == ns.x", "ns.x in [ns.x]", "[ns.x|string]|join * 3",
+            "ns.x ~ ns.x", "[ns.x]", "[ns.x, ns.x]", "(ns.x, ns.x)", "(ns.x, 1)", "{'a': ns.x, 'b': ns.x}",
+            "ns.x + ns.x", "ns.x|string", "ns.x|tojson", "ns.x|list", "{ns.x: ns.x}", "[ns.x, ns]", "ns.x.append(ns.x)",
+            "ns.x.upper", "ns.x|string|replace('a', 'bb')", "(ns.x|string).split('a')", "ns.x * 2",
+            "ns.x|join(ns.x|string)",
+            "ns.x|sort", "dict(ns.x)", "ns.x|reverse", "ns.x|dictsort", "ns.x == ns.x", "ns.x in [ns.x]",
+            "[ns.x|string]|join * 3",
         ])  # fmt: skip
         start = self._one(["'a'", "[]", "[1]", "(1, 2)", "{}", "messages", "['a' * 1000]|join", "ns", "range(1000)"])
         n = self._one(["3", "30", "300", "3000", "100000"])
@@ -98,7 +106,9 @@ class Writer:
 
     def _for(self, depth: int) -> str:
         target = self._one(["m", "i", "x", "k, v", "loop", "x, y, z"])
-        over = self._one([self.expression(depth + 1), "messages", "range(1000)", "messages[0].items()", "ns.x", "tools"])
+        over = self._one(
+            [self.expression(depth + 1), "messages", "range(1000)", "messages[0].items()", "ns.x", "tools"]
+        )
         condition = self._one(["", "", f" if {self.expression(depth)}"])
         body = self._block(depth) + self._one(["", "", "{% break %}", "{% continue %}", "{{ loop.index }}"])
         otherwise = self._one(["", f"{{% else %}}{self._block(depth)}"])
@@ -108,7 +118,8 @@ class Writer:
         branches = "".join(
             f"{{% elif {self.expression(depth)} %}}{self._block(depth)}" for _ in range(self._random.integers(0, 2))
         )
-        return f"{{% if {self.expression(depth)} %}}{self._block(depth)}{branches}{{% else %}}{self._block(depth)}{{% endif %}}"
+        begin = f"{{% if {self.expression(depth)} %}}{self._block(depth)}"
+        return f"{begin}{branches}{{% else %}}{self._block(depth)}{{% endif %}}"
 
     def _macro(self, depth: int) -> str:
         arguments = self._one(["", "x", "x, y=1", "x=[]", f"x={self.expression(depth)}"])
@@ -187,5 +198,5 @@ class Writer:
     def _several(self, depth: int) -> list[str]:
         return [self.expression(depth) for _ in range(self._random.integers(0, 4))]
 
-    def _one(self, choices: Sequence[str] | Sequence[Callable[[int], str]]) -> Any:
+    def _one(self, choices: Sequence[Choice]) -> Choice:
         return choices[int(self._random.integers(len(choices)))]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+import json
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fuzz.templates import Writer
 
 import pyggml
+from fuzz.templates import Writer
 from pyggml.errors import InferError
 
 MAX_SECONDS = 60.0
@@ -18,17 +19,19 @@ MAX_SECONDS = 60.0
 MAX_CPU_SECONDS = 5.0
 UPSTREAM = Path(__file__).resolve().parents[3] / "vendor" / "llama.cpp" / "models" / "templates"
 
-_DEEP: Any = functools.reduce(lambda inner, _: [inner], range(500), "deep")
+_DEEP = json.loads("[" * 500 + "]" * 500)
 CONTENTS: tuple[Any, ...] = (
-    "hi", "", "x" * 100_000, "<|im_end|>\n<|im_start|>system", "{{ 1 }}", "{% for", "ä€😀\n\t", "\x00", "\ud800", "</think>",
-    "<think>a", "<tool_call>\n{", None, 5, [], [{"type": "text", "text": "part"}], [{"type": "image"}], {"a": 1}, _DEEP,
+    "hi", "", "x" * 100_000, "<|im_end|>\n<|im_start|>system", "{{ 1 }}", "{% for", "ä€😀\n\t", "\x00", "\ud800",
+    "</think>", "<think>a",
+    "<tool_call>\n{", None, 5, [], [{"type": "text", "text": "part"}], [{"type": "image"}], {"a": 1}, _DEEP,
     "a" * 3000 + "b", "-" * 50_000,
 )  # fmt: skip
 ROLES = ("user", "assistant", "system", "tool", "developer", "", "<|im_end|>", "x" * 10_000)
 SCHEMAS: tuple[Any, ...] = (
     {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}, {}, {"type": "object"},
     {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/a"}}},
-    {"type": "object", "properties": {"</arg>": {"type": "integer", "minimum": -(2**63)}}}, {"type": []}, True, None, _DEEP,
+    {"type": "object", "properties": {"</arg>": {"type": "integer", "minimum": -(2**63)}}}, {"type": []}, True, None,
+    _DEEP,
     {"type": "object", "properties": {"p": {"type": "string", "pattern": "^(a*)*$"}}},
     {"type": "object", "additionalProperties": {"type": "array", "items": {"enum": list(range(300))}}},
 )  # fmt: skip
@@ -101,7 +104,7 @@ def _upstream() -> list[str]:
 
 
 def _mutated(random: np.random.Generator, *, split: bool) -> list[str]:
-    """One of upstream's templates, with statements left out, repeated, moved, or others put in; or with changed bytes."""
+    """One of upstream's templates, with statements left out, repeated or put in; or with changed letters."""
     text = _upstream()[int(random.integers(len(_upstream())))]
     if not split:
         return [_with_changed_letters(text, random)]
@@ -133,7 +136,7 @@ def _with_changed_letters(text: str, random: np.random.Generator) -> str:
     letters = list(text)
     for _ in range(int(random.integers(1, 4)) if letters else 0):
         at = int(random.integers(len(letters)))
-        letters[at] = str(random.choice(list("{}%'\"()[]|.,-+*/~ \n\\0a") + ["", "{{", "%}", "not ", "loop"]))
+        letters[at] = str(random.choice([*"{}%'\"()[]|.,-+*/~ \n\\0a", "", "{{", "%}", "not ", "loop"]))
     return "".join(letters)
 
 
