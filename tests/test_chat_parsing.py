@@ -244,8 +244,8 @@ def test_sort_keeps_the_order_of_equal_values(tiny: Model) -> None:
 )
 def test_templates_without_end(tiny: Model, template: str, match: str) -> None:
     with (
-        pyggml.ChatTemplates(tiny, template) as templates,
         pytest.raises(pyggml.InvalidParameterError, match=match),
+        pyggml.ChatTemplates(tiny, template) as templates,
     ):
         templates.render(USER)
     with pyggml.ChatTemplates(tiny, "{{ range(100000)|length }} {{ range(3, 0, -1)|join }}") as templates:

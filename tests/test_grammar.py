@@ -114,6 +114,15 @@ def test_a_lazy_grammar_that_does_not_match_its_trigger(llm: pyggml.LLM) -> None
         llm.generate(STORY, grammar=Grammar(THREE, lazy=True, trigger_patterns=["[a-z]"]), max_tokens=40)
 
 
+@pytest.mark.parametrize("pattern", ["(.*)*(.*)*(.*)*x", "(" * 60 + "[a-z ,.]" + ")" * 60 + "*!!x"])
+def test_a_trigger_pattern_that_could_be_matched_in_many_ways(llm: pyggml.LLM, pattern: str) -> None:
+    """The engine's thread tried one after the other, beyond every `timeout_s`, and recursed for each."""
+    bias = {i: -math.inf for i in range(llm.model.vocab.n_tokens) if b"x" in llm.tokenizer.piece(i)}
+    grammar = Grammar('root ::= "x"', lazy=True, trigger_patterns=[pattern])
+    done = llm.generate(STORY, grammar=grammar, logit_bias=bias, max_tokens=60)
+    assert len(done.token_ids) > 20
+
+
 def test_a_lazy_grammar_over_a_long_text(llm: pyggml.LLM) -> None:
     """std::regex recurses for each character of a match."""
     bias = {i: -math.inf for i in range(llm.model.vocab.n_tokens) if b"z" in llm.tokenizer.piece(i)}

@@ -211,6 +211,12 @@ def _below_zero(candidates: Candidates) -> tuple[Any, Array]:
     return candidates.token_ids[below], candidates.logits[below]
 
 
+def test_a_trigger_pattern_that_nests_too_deeply(tiny: Model) -> None:
+    """The standard library's compiler recursed for each parenthesis, and overflowed the stack."""
+    with Sampler(tiny) as sampler, pytest.raises(errors.GrammarError, match="nested too deeply"):
+        sampler.grammar_lazy(YES_NO, trigger_patterns=["(?:" * 100_000 + ")" * 100_000])
+
+
 class TestGrammar:
     """Chains that follow a grammar."""
 

@@ -1,8 +1,7 @@
 // Chat templates: messages to a prompt, by upstream's llama-common.
 #include "chat/chat.hpp"
 
-#include "jinja/lexer.h"
-#include "jinja/parser.h"
+#include "chat/template_syntax.hpp"
 #include "llama.h"
 #include "sampling.h"
 
@@ -17,38 +16,36 @@ using pyg::with_recursion_over;
 constexpr const char * NOT_READABLE = "the chat template could not be read";
 constexpr const char * NOT_RENDERED = "the chat template could not be rendered";
 
-// Upstream's own reader loses the reason for a failure, so parse the template here.
-void require_readable(const std::string & source) {
-    try {
-        jinja::parse_from_tokens(jinja::lexer().tokenize(source));
-    } catch (const std::exception & e) {
-        if (e.what() == std::string("Unexpected token type")) {
-            throw std::runtime_error("it ends inside a block, such as a for or an if, that is never closed");
-        }
-        throw;
+// What upstream reads: the override, or the model's templates.
+std::vector<const char *> sources_of(const pyg::Model & model, const char * chat_template) {
+    if (chat_template) {
+        return {chat_template};
     }
+    std::vector<const char *> sources;
+    for (const char * name : {static_cast<const char *>(nullptr), "tool_use"}) {
+        if (const char * own = llama_model_chat_template(model.raw, name)) {
+            sources.push_back(own);
+        }
+    }
+    if (sources.empty()) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s has no chat template: give one as chat_template", model.path.c_str());
+    }
+    return sources;
 }
 
-// The longest text that upstream may recurse over: the override or any of the model's templates.
+// The longest text that upstream may recurse over.
 size_t longest_template(const pyg::Model & model, const char * chat_template) {
-    if (chat_template) {
-        return std::strlen(chat_template);
-    }
     size_t n = 0;
-    for (const char * name : {static_cast<const char *>(nullptr), "tool_use"}) {
-        const char * own = llama_model_chat_template(model.raw, name);
-        n                = std::max(n, own ? std::strlen(own) : 0);
-    }
-    if (n == 0) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%s has no chat template: give one as chat_template", model.path.c_str());
+    for (const char * source : sources_of(model, chat_template)) {
+        n = std::max(n, std::strlen(source));
     }
     return n;
 }
 
 std::shared_ptr<const common_chat_templates> read_templates(const pyg::Model & model, const char * chat_template) {
-    const char * source = chat_template ? chat_template : llama_model_chat_template(model.raw, nullptr);
-    if (source) {
-        require_readable(source);
+    // Upstream's own reader loses the reason for a failure.
+    for (const char * source : sources_of(model, chat_template)) {
+        pyg::require_readable(source);
     }
     return common_chat_templates_init(model.raw, chat_template ? chat_template : "");
 }

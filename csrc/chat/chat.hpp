@@ -29,15 +29,24 @@ void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Bo
     const auto   limited = [&] {
         const TemplateLimits limits(memory);
         const JinjaValues    values;
+        std::string          reason;
         try {
             body();
+        } catch (const TemplateStopped &) {  // told below
         } catch (const std::bad_alloc &) {
-            if (TemplateLimits::exceeded()) {
-                throw fail(code, "%s: %s", what, TemplateLimits::exceeded());
+            if (!TemplateLimits::exceeded()) {
+                throw;
             }
-            throw;
         } catch (const std::exception & e) {
-            throw fail(code, "%s: %s", what, e.what());
+            reason = e.what();
+        }
+        // Upstream may have taken it for the refusal of a conversation that it tried, or have lost the words.
+        const char * exceeded = TemplateLimits::exceeded();
+        if (exceeded && reason.find(exceeded) == std::string::npos) {
+            reason = exceeded;
+        }
+        if (!reason.empty()) {
+            throw fail(code, "%s: %s", what, reason.c_str());
         }
     };
     // A level of a nested list takes more memory than stack to free it.

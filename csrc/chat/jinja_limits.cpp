@@ -10,6 +10,7 @@
 #undef is_val
 #undef cast_val
 #undef sort
+#undef strip
 
 namespace {
 
@@ -98,6 +99,15 @@ JinjaValues::~JinjaValues() {
 }  // namespace pyg
 
 void pyg_jinja_step() { pyg::TemplateLimits::step(); }
+
+void pyg_jinja_compares() { pyg::TemplateLimits::compare(); }
+
+std::string pyg_jinja_different(const std::string & characters) {
+    std::string different = characters;
+    std::sort(different.begin(), different.end());
+    different.erase(std::unique(different.begin(), different.end()), different.end());
+    return different;
+}
 
 void pyg_jinja_changes(const jinja::value & value) {
     t_changed[value.get()] = value;

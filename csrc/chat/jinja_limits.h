@@ -16,6 +16,9 @@ void pyg_jinja_step();
 // Remembers a list or an object that the template changes: it may come to hold itself, and then nothing frees it.
 void pyg_jinja_changes(const jinja::value & value);
 
+// The different ones of the characters to strip: upstream looks at all of them for each of a text's.
+std::string pyg_jinja_different(const std::string & characters);
+
 namespace jinja {
 
 // Each value that becomes a text is asked for its type, and a list may be in itself or many times in another.
@@ -55,3 +58,9 @@ void func_args::ensure_vals<value_array, value_int, value_int, value_int>(bool, 
 // Python's sort keeps the order of what is equal; and std::sort is undefined for values of several types, which are in
 // no order.
 #define sort stable_sort
+
+// What it is given: two sides, and perhaps characters.
+#define PYG_JINJA_STRIP(_1, _2, _3, name, ...) name
+#define PYG_JINJA_STRIP_SPACE(left, right, ...) strip(left, right)
+#define PYG_JINJA_STRIP_CHARACTERS(left, right, characters) strip(left, right, pyg_jinja_different(characters))
+#define strip(...) PYG_JINJA_STRIP(__VA_ARGS__, PYG_JINJA_STRIP_CHARACTERS, PYG_JINJA_STRIP_SPACE, )(__VA_ARGS__)

@@ -1,6 +1,7 @@
 #include "chat/template_limits.hpp"
 
 #include "boundary/deep_stack.hpp"
+#include "chat/linear_search.hpp"
 
 #include <cstdint>
 #include <ctime>
@@ -20,10 +21,11 @@
 
 namespace {
 
-constexpr time_t   MAX_CPU_S                = 3;    // the longest conversations take milliseconds
-constexpr uint32_t ALLOCATIONS_OF_A_STEP    = 4;    // as long as so many take
-constexpr uint32_t ALLOCATIONS_TO_NEXT_LOOK = 256;  // at the clock, which takes as long as ten
-constexpr size_t   OVERHEAD                 = 16;   // bytes of an allocation that malloc needs
+constexpr int64_t  MAX_CPU_NS               = 3'000'000'000;  // the longest conversations take milliseconds
+constexpr uint32_t ALLOCATIONS_OF_A_STEP    = 4;              // as long as so many take
+constexpr uint32_t ALLOCATIONS_TO_NEXT_LOOK = 256;            // at the clock, which takes as long as ten
+constexpr uint32_t MAX_COMPARED             = 1 << 24;  // half a second, and as much again to hash what was compared
+constexpr size_t   OVERHEAD                 = 16;       // bytes of an allocation that malloc needs
 
 constexpr const char * TOO_LARGE = "the template takes too much memory";
 constexpr const char * TOO_DEEP  = "the template calls itself, or nests lists, too many times";
@@ -33,13 +35,15 @@ thread_local bool         t_limited  = false;
 thread_local bool         t_counts   = false;  // limited, and nothing exceeded
 thread_local int64_t      t_left     = 0;      // bytes that this thread may still take
 thread_local uint32_t     t_work     = 0;      // since the last look at the clock
-thread_local timespec     t_start    = {};
+thread_local uint32_t     t_compared = 0;
+thread_local int64_t      t_start    = 0;  // nanoseconds of this thread's processor time
 thread_local const char * t_exceeded = nullptr;
+thread_local bool         t_told     = false;  // the template was told once that it is stopped
 
-timespec cpu_time() {
+int64_t cpu_ns() {
     timespec now = {};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return now;
+    return static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
 void exceed(const char * limit) noexcept {
@@ -53,7 +57,7 @@ void work(uint32_t n_allocations) noexcept {
         exceed(TOO_DEEP);
     } else if (t_work >= ALLOCATIONS_TO_NEXT_LOOK) {
         t_work = 0;
-        if (cpu_time().tv_sec - t_start.tv_sec > MAX_CPU_S) {
+        if (cpu_ns() - t_start > MAX_CPU_NS) {
             exceed(ENDLESS);
         }
     }
@@ -65,9 +69,11 @@ namespace pyg {
 
 TemplateLimits::TemplateLimits(size_t max_bytes) noexcept {
     t_left     = static_cast<int64_t>(max_bytes);
-    t_start    = cpu_time();
+    t_start    = cpu_ns();
     t_work     = 0;
+    t_compared = 0;
     t_exceeded = nullptr;
+    t_told     = false;
     t_limited  = true;
     t_counts   = true;
 }
@@ -82,8 +88,19 @@ void TemplateLimits::step() {
         work(ALLOCATIONS_OF_A_STEP);
     }
     if (t_limited && t_exceeded) {
+        if (t_told) {
+            throw TemplateStopped();
+        }
+        t_told = true;
         throw std::runtime_error(t_exceeded);
     }
+}
+
+void TemplateLimits::compare() {
+    if (t_counts && ++t_compared > MAX_COMPARED) {
+        exceed(ENDLESS);
+    }
+    step();
 }
 
 const char * TemplateLimits::exceeded() noexcept { return t_exceeded; }
@@ -155,6 +172,26 @@ void __wrap__ZdlPvm(void * memory, size_t size) noexcept {
         give_back(size);
     }
     __real__ZdlPvm(memory, size);
+}
+
+// Likewise std::string::find and rfind, where they are given a part as pointer and size.
+size_t __wrap__ZNKSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE4findEPKcmm(const std::string * text,
+                                                                                const char * part, size_t position,
+                                                                                size_t part_size) noexcept;
+size_t __wrap__ZNKSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE5rfindEPKcmm(const std::string * text,
+                                                                                 const char * part, size_t position,
+                                                                                 size_t part_size) noexcept;
+
+size_t __wrap__ZNKSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE4findEPKcmm(const std::string * text,
+                                                                                const char * part, size_t position,
+                                                                                size_t part_size) noexcept {
+    return pyg::find_text(*text, part, position, part_size);
+}
+
+size_t __wrap__ZNKSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE5rfindEPKcmm(const std::string * text,
+                                                                                 const char * part, size_t position,
+                                                                                 size_t part_size) noexcept {
+    return pyg::rfind_text(*text, part, position, part_size);
 }
 }
 

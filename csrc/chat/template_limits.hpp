@@ -11,6 +11,10 @@
 
 namespace pyg {
 
+// What passes through upstream to whoever set the limits. Deliberately not a std::exception: upstream tries a new
+// template with many conversations, and would go on with the next.
+struct TemplateStopped {};
+
 // While it lives, what this thread renders is limited. Memory is that which was allocated on the thread and not freed:
 // an allocation beyond that, or after the time is over, or deep in the stack (see deep_stack.hpp), throws a
 // std::bad_alloc. Not nested. Memory is not counted with other linkers than those of Linux, nor with other standard
@@ -22,9 +26,13 @@ class TemplateLimits {
     TemplateLimits(const TemplateLimits &)             = delete;
     TemplateLimits & operator=(const TemplateLimits &) = delete;
 
-    // A step of the interpreter. Throws std::runtime_error beyond a limit, and from then on each time: upstream tries a
-    // new template with many conversations, and once it had to be stopped, it fails at once in all the others.
+    // A step of the interpreter. Beyond a limit it throws std::runtime_error, to which upstream adds where in the
+    // template that was, and from then on TemplateStopped.
     static void step();
+
+    // A step that compares a list or an object. How many there may be is limited, too: upstream hashes what can be
+    // compared, and nothing can stop that.
+    static void compare();
 
     // The limit that was exceeded, as a sentence; null if none was. From then on allocations succeed, so that errors
     // can be told.

@@ -1,7 +1,5 @@
 #include "grammar/grammar_follower.hpp"
 
-#include "boundary/deep_stack.hpp"
-
 #include <algorithm>
 #include <cctype>
 #include <cstring>
@@ -27,34 +25,11 @@ std::string literal_of(const std::string & pattern) {
     return text;
 }
 
-std::regex compiled(const std::string & pattern) {
-    std::regex result;
-    pyg::with_stack_for(pattern.size(), [&] {
-        try {
-            result = std::regex(pattern);
-        } catch (const std::regex_error & e) {
-            throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%s\" is not a valid regular expression: %s",
-                       pattern.c_str(), e.what());
-        }
-    });
-    return result;
-}
-
 std::vector<int32_t> united(const std::vector<int32_t> & a, const std::vector<int32_t> & b) {
     std::vector<int32_t> both;
     std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(both));
     both.erase(std::unique(both.begin(), both.end()), both.end());
     return both;
-}
-
-// Where the first nonempty group begins, else the whole match.
-size_t start_of(const std::smatch & match) {
-    for (size_t i = 1; i < match.size(); i++) {
-        if (match.length(i) > 0) {
-            return static_cast<size_t>(match.position(i));
-        }
-    }
-    return static_cast<size_t>(match.position(0));
 }
 
 }  // namespace
@@ -71,7 +46,7 @@ GrammarFollower::GrammarFollower(const Model & model, const pyg_sampling & optio
     }
     for (int32_t i = 0; i < options.n_trigger_patterns; i++) {
         const std::string pattern = options.trigger_patterns[i];
-        triggers_.push_back({pattern, literal_of(pattern), compiled(pattern)});
+        triggers_.push_back({literal_of(pattern), TriggerPattern(pattern)});
     }
     for (int32_t i = 0; i < options.n_trigger_tokens; i++) {
         model.require_token(options.trigger_token_ids[i], i);
@@ -134,15 +109,7 @@ size_t GrammarFollower::Trigger::find(const std::string & text, size_t n_new) co
         const size_t reach = n_new + literal.size();
         return text.find(literal, text.size() - std::min(text.size(), reach));
     }
-    size_t found = std::string::npos;
-    with_stack_for(text.size(), [&] {
-        std::smatch match;
-        const bool  is_whole = pattern.front() == '^' && pattern.back() == '$' && std::regex_match(text, match, regex);
-        if (is_whole || std::regex_search(text, match, regex)) {
-            found = start_of(match);
-        }
-    });
-    return found;
+    return pattern.find(text);
 }
 
 }  // namespace pyg

@@ -3,9 +3,9 @@
 
 #include "boundary/handles.hpp"
 #include "grammar/grammar_cache.hpp"
+#include "grammar/trigger_pattern.hpp"
 
 #include <algorithm>
-#include <regex>
 
 namespace pyg {
 
@@ -44,9 +44,8 @@ class GrammarFollower {
 
   private:
     struct Trigger {
-        std::string pattern;
-        std::string literal;  // the pattern's text, if it is plain text
-        std::regex  regex;
+        std::string    literal;  // the pattern's text, if it is plain text
+        TriggerPattern pattern;
 
         // Where the grammar begins in `text`, whose last `n_new` bytes are new; npos: nowhere.
         size_t find(const std::string & text, size_t n_new) const;

@@ -1,6 +1,7 @@
 // The samplers a chain can have. Each checks its arguments, because upstream does not.
 #include "boundary/handles.hpp"
 #include "grammar/grammar.hpp"
+#include "grammar/trigger_pattern.hpp"
 #include "objects/sampler_chain.hpp"
 
 #include <cfloat>
@@ -50,6 +51,7 @@ llama_sampler * made(llama_sampler * sampler) {
 }
 
 void require_trigger_pattern(const char * pattern) {
+    const pyg::TriggerPattern checked(pattern);
     try {
         const std::regex compiled(pattern);
     } catch (const std::regex_error & e) {

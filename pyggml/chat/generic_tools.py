@@ -9,6 +9,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from pyggml.chat.messages import checked_messages
+
 Message = dict[str, Any]
 
 _INSTRUCTION = """\
@@ -32,8 +34,14 @@ _REQUIRED = "You have to call a function now."
 def with_tools(
     messages: Sequence[Message], tools: Sequence[Message], *, required: bool, parallel: bool
 ) -> list[Message]:
-    """The conversation in a form without tool messages, with the tools described in its system message."""
-    return _with_instruction(_without_tool_messages(messages), _instruction(tools, required, parallel))
+    """The conversation in a form without tool messages, with the tools described in its system message.
+
+    Raises:
+        InvalidParameterError: a message is malformed.
+    """
+    return _with_instruction(
+        _without_tool_messages(checked_messages(messages)), _instruction(tools, required, parallel)
+    )
 
 
 def _instruction(tools: Sequence[Message], required: bool, parallel: bool) -> str:

@@ -1,0 +1,11 @@
+// Whether a chat template can be read.
+#pragma once
+
+#include <string>
+
+namespace pyg {
+
+// Throws std::exception, with the reason, if upstream cannot read a template, or if it nests too deeply.
+void require_readable(const std::string & source);
+
+}  // namespace pyg
