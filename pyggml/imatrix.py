@@ -95,7 +95,9 @@ class ImportanceMatrix:
             InvalidParameterError: there are none, or they belong to different models.
         """
         parts = items("matrices", matrices)
-        if not parts or not all(isinstance(part, cls) for part in parts):
+        if not parts:
+            raise InvalidParameterError("there are no importance matrices to merge")
+        if not all(isinstance(part, cls) for part in parts):
             raise InvalidParameterError(f"importance matrices to merge were expected, not {shown(parts)}")
         names = sorted({name for part in parts for name in part.entries})
         return cls(
