@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -152,6 +153,50 @@ def test_reports_on_sizes_that_are_no_numbers(tmp_path: Path, key: str, value: f
     path = tmp_path / "changed.gguf"
     path.write_bytes(file.content())
     assert str(pyggml.inspect(path))
+
+
+HANDLERS = """
+import ctypes, faulthandler, sys, threading, pyggml
+
+def refused(path):
+    try:
+        pyggml.load(path, n_ctx=64)
+    except pyggml.ModelLoadError:
+        return True
+
+def enable_while_others_load(path):
+    loading = [threading.Thread(target=lambda: [refused(path) for _ in range(20)]) for _ in range(2)]
+    for thread in loading: thread.start()
+    for _ in range(200):
+        faulthandler.enable()
+        faulthandler.disable()
+    for thread in loading: thread.join()
+
+if sys.argv[2] == "meanwhile":
+    enable_while_others_load(sys.argv[1])
+faulthandler.enable()
+assert all(refused(path) for path in sys.argv[3:]), "a file was not refused"
+print("refused", flush=True)
+ctypes.string_at(0)
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_handlers_of_others_are_left_as_they_were(tmp_path: Path, when: str) -> None:
+    good = models.write_llama(tmp_path / "good.gguf")
+    divides = tmp_path / "divides.gguf"
+    file = gguf_file.read(good)
+    named("phimoe", attention__head_count=0)(file)
+    divides.write_bytes(file.content())
+    done = subprocess.run(
+        [sys.executable, "-c", HANDLERS, good, when, *[divides] * (when == "before")],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.stdout == "refused\n"
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert done.returncode == -signal.SIGSEGV
 
 
 def test_a_trial_leaves_no_trace(tmp_path: Path) -> None:

@@ -10,12 +10,13 @@
 
 namespace {
 
-constexpr uintptr_t NULL_PAGES =
-    1 << 16;  // members of what a null pointer would point to; the kernel maps nothing there
+// Members of what a null pointer would point to lie below this address, where the kernel maps nothing.
+constexpr uintptr_t NULL_PAGES = 1 << 16;
 
 struct Trap {
     int              number;
     struct sigaction before = {};
+    const void *     above  = nullptr;  // a handler that came while ours was there, and that may call ours
 };
 
 Trap             g_traps[] = {{SIGFPE}, {SIGSEGV}};
@@ -58,22 +59,39 @@ void on_trap(int number, siginfo_t * info, void * context) {
     hand_on(number, info, context);
 }
 
+const void * handler_of(const struct sigaction & action) {
+    return action.sa_flags & SA_SIGINFO ? reinterpret_cast<const void *>(action.sa_sigaction) :
+                                          reinterpret_cast<const void *>(action.sa_handler);
+}
+
+const void * current_handler(const Trap & trap) {
+    struct sigaction now = {};
+    sigaction(trap.number, nullptr, &now);
+    return handler_of(now);
+}
+
+// Not over a handler that may call ours: each would call the other without end.
 void install() {
+    // Without NODEFER the signal would stay blocked, as an exception leaves the handler. ONSTACK is for threads of other
+    // runtimes (Go's), whose own stacks have no room for a handler, and for faulthandler's report of an overflow.
     struct sigaction action = {};
     action.sa_sigaction     = on_trap;
-    action.sa_flags         = SA_SIGINFO | SA_NODEFER;  // an exception leaves the handler without unblocking the signal
+    action.sa_flags         = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
     for (Trap & trap : g_traps) {
-        sigaction(trap.number, &action, &trap.before);
+        if (!trap.above || trap.above != current_handler(trap)) {
+            sigaction(trap.number, &action, &trap.before);
+        }
     }
 }
 
 // Where somebody has installed a handler meanwhile, it stays.
 void restore() {
     for (Trap & trap : g_traps) {
-        struct sigaction now = {};
-        sigaction(trap.number, nullptr, &now);
-        if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_trap) {
+        const void * const now = current_handler(trap);
+        if (now == reinterpret_cast<const void *>(on_trap)) {
             sigaction(trap.number, &trap.before, nullptr);
+        } else {
+            trap.above = now;
         }
     }
 }
