@@ -18,19 +18,22 @@ polyline { fill: none; stroke-width: 2 }
 </style>"""
 
 
-def svg(lines: Mapping[str, Mapping[int, float]], x: str, y: str) -> str:
+def svg(lines: Mapping[str, Mapping[int, float]], x: str, y: str, *, linear: bool = False) -> str:
     """Lines over powers of two, named at their right ends; the first is drawn thicker.
 
     Args:
         lines: name -> x (the same for all) -> value.
         x: what the horizontal axis counts.
         y: what the vertical axis shows.
+        linear: over equal distances from 0 instead, as for time.
     """
     marks = sorted(next(iter(lines.values())))
     step = _step(max(value for line in lines.values() for value in line.values()))
     top = step * math.ceil(max(value for line in lines.values() for value in line.values()) / step)
 
     def across(mark: int) -> float:
+        if linear:
+            return LEFT + (WIDTH - LEFT - RIGHT) * mark / (marks[-1] or 1)
         spread = math.log2(marks[-1] / marks[0]) or 1
         return LEFT + (WIDTH - LEFT - RIGHT) * math.log2(mark / marks[0]) / spread
 
@@ -46,7 +49,7 @@ def svg(lines: Mapping[str, Mapping[int, float]], x: str, y: str) -> str:
         level = up(i * step)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{level:.1f}" y2="{level:.1f}"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{level + 4:.1f}" text-anchor="end">{i * step:g}</text>')
-    for mark in marks:
+    for mark in range(0, marks[-1] + 1, max(1, round(_step(marks[-1])))) if linear else marks:
         parts.append(f'<text x="{across(mark):.1f}" y="{HEIGHT - BOTTOM + 20}" text-anchor="middle">{mark}</text>')
     parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.1f}" y="{HEIGHT - 6}" text-anchor="middle">{x}</text>')
     middle = (TOP + HEIGHT - BOTTOM) / 2

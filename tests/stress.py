@@ -43,6 +43,7 @@ with suppress(ImportError):
     LOOPS.append(uvloop.new_event_loop)
 
 ROUND_S = 15.0
+LOOK_S = 5.0  # between two looks of who watches the run
 SLACK_BYTES = 16_000_000  # what is resident of the allocator's free memory goes up and down by as much
 TASKS_PER_LOOP = 6
 HANDLE_KINDS = {name: getattr(lib, name) for name in dir(lib) if name.startswith("PYG_HANDLE_")}
@@ -142,7 +143,8 @@ class Holdings:
         return dataclasses.replace(self, rss_bytes=other.rss_bytes) == other
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, look: Callable[[World, bool], None] = lambda _world, _quiet: None) -> int:
+    """Runs the test; `look` is called every few seconds, and in the silence (True) after each round."""
     pyggml.load().close()  # what is made once per process belongs to nobody
     for new_loop in LOOPS:
         new_loop().close()
@@ -161,8 +163,9 @@ def run(args: argparse.Namespace) -> int:
     started = next_line = time.monotonic()
     while time.monotonic() < started + 60 * args.minutes and world.n_faults < 10:
         round_s = min(ROUND_S, 60 * args.minutes / 4)
-        one_round(world, gate, round_s)
+        one_round(world, gate, round_s, look)
         quiet.append(settled(world, before))
+        look(world, True)
         if time.monotonic() - next_line >= 60 - round_s / 2:
             next_line = time.monotonic()
             print(summary(world, quiet[-1], next_line - started), flush=True)
@@ -174,11 +177,14 @@ def run(args: argparse.Namespace) -> int:
     return 1 if world.n_faults else 0
 
 
-def one_round(world: World, gate: threading.Barrier, seconds: float) -> None:
+def one_round(world: World, gate: threading.Barrier, seconds: float, look: Callable[[World, bool], None]) -> None:
     world.pausing = False
     world.open_models()
     gate.wait()
-    time.sleep(seconds)
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, LOOK_S))
+        look(world, False)
     with world.watch.doing("the end of the round"):
         world.pausing = True
         gate.wait()

@@ -101,6 +101,16 @@ def several_of_one(user: User, loaded: Loaded) -> None:
         user.world.judge(loaded, ask, answer)
 
 
+def chatted(user: User, loaded: Loaded) -> None:
+    question = user.rng.choice(["What colour is the sky?", "How many legs has a dog?", "What is 3 and 4?"])
+    ask = Ask([], {"max_tokens": user.rng.choice([1, 20, 60])}, repeatable=False)
+    stream = loaded.llm.stream_chat([{"role": "user", "content": question}], **ask.params)
+    content = "".join(chunk.content for chunk in stream)
+    user.world.judge(loaded, ask, stream.completion)
+    if content != stream.completion.message.content:
+        user.world.fault(f"the chunks of a chat are {content!r}, and its message is {stream.completion.message}")
+
+
 def embedding(user: User, loaded: Loaded) -> None:
     texts = [STORY[: user.rng.randint(1, len(STORY))] for _ in range(user.rng.randint(1, 5))]
     vectors = loaded.llm.embed(texts, normalize=True)
@@ -169,6 +179,7 @@ ACTIONS: list[tuple[float, Action]] = [
     (2, batch),
     (1, batch_left_by_an_error),
     (1, several_of_one),
+    (2, chatted),
     (0.3, embedding),
     (1, logits),
     (3, stats),

@@ -1,0 +1,98 @@
+"""What a process holds on to, a row every few seconds in a CSV file; and whether it grew."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from statistics import median
+
+from stress import Holdings
+
+HELD = ("threads", "descriptors", "handles")  # which must be the same; memory may differ by MAX_GROWTH
+MAX_GROWTH = 0.01
+LEAST_PARTS = 6
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A row.
+
+    Attributes:
+        seconds: since the beginning.
+        quiet: nothing was going on, and what belongs to nobody had been given back.
+        rss_bytes: resident memory; its median under traffic says little, as models come and go.
+        threads: of the process.
+        descriptors: that are open.
+        handles: live native objects, of all kinds.
+        requests: that have ended so far.
+        tokens: generated so far.
+        preemptions: so far, of models that were closed.
+    """
+
+    seconds: float
+    quiet: bool
+    rss_bytes: int
+    threads: int
+    descriptors: int
+    handles: int
+    requests: int
+    tokens: int
+    preemptions: int
+
+    @staticmethod
+    def now(seconds: float, quiet: bool, requests: int, tokens: int, preemptions: int) -> Sample:
+        """Of this process."""
+        held = Holdings.now()
+        n_handles = sum(held.handles.values())
+        return Sample(
+            round(seconds, 1), quiet, held.rss_bytes, held.threads, held.descriptors, n_handles, requests, tokens,
+            preemptions,
+        )  # fmt: skip
+
+
+def writer(file: Path) -> Callable[[Sample], None]:
+    """Begins a file; what it returns adds a row, which is on disk when it returns."""
+    names = [each.name for each in fields(Sample)]
+    file.write_text(",".join(names) + "\n")
+
+    def write(sample: Sample) -> None:
+        with file.open("a", newline="") as rows:
+            csv.writer(rows).writerow(int(value) if value is True or value is False else value
+                                      for value in asdict(sample).values())  # fmt: skip
+
+    return write
+
+
+def read(file: Path) -> list[Sample]:
+    with file.open(newline="") as rows:
+        return [
+            Sample(float(row.pop("seconds")), row.pop("quiet") == "1", **{name: int(n) for name, n in row.items()})
+            for row in csv.DictReader(rows)
+        ]
+
+
+def parts(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """Those of silence, in hours, or in sixths of a time that has fewer."""
+    n = max(LEAST_PARTS, round(samples[-1].seconds / 3600))
+    found: list[list[Sample]] = [[] for _ in range(n)]
+    for sample in samples:
+        if sample.quiet:
+            found[min(int(n * sample.seconds / samples[-1].seconds), n - 1)].append(sample)
+    return found
+
+
+def growth(samples: Sequence[Sample]) -> Iterator[str]:
+    """What is wrong: the last part against the second, as the first still fills caches."""
+    _, early, *_, late = parts(samples)
+    if not early or not late:
+        yield "too short: nothing was quiet in the second or the last part of the time"
+        return
+    before, after = (median(each.rss_bytes for each in part) for part in (early, late))
+    if after > before * (1 + MAX_GROWTH):
+        yield f"memory: {before / 1e6:.1f} MB became {after / 1e6:.1f} MB, {after / before - 1:+.1%}"
+    for what in HELD:
+        first, last = (median(getattr(each, what) for each in part) for part in (early, late))
+        if first != last:
+            yield f"{what}: {first:g} became {last:g}"
