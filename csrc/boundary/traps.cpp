@@ -60,8 +60,8 @@ void on_trap(int number, siginfo_t * info, void * context) {
 }
 
 const void * handler_of(const struct sigaction & action) {
-    return action.sa_flags & SA_SIGINFO ? reinterpret_cast<const void *>(action.sa_sigaction) :
-                                          reinterpret_cast<const void *>(action.sa_handler);
+    return action.sa_flags & SA_SIGINFO ? reinterpret_cast<const void *>(action.sa_sigaction)
+                                        : reinterpret_cast<const void *>(action.sa_handler);
 }
 
 const void * current_handler(const Trap & trap) {
@@ -72,8 +72,8 @@ const void * current_handler(const Trap & trap) {
 
 // Not over a handler that may call ours: each would call the other without end.
 void install() {
-    // Without NODEFER the signal would stay blocked, as an exception leaves the handler. ONSTACK is for threads of other
-    // runtimes (Go's), whose own stacks have no room for a handler, and for faulthandler's report of an overflow.
+    // Without NODEFER the signal would stay blocked, as an exception leaves the handler. ONSTACK is for threads of
+    // other runtimes (Go's), whose own stacks have no room for a handler, and for faulthandler's report of an overflow.
     struct sigaction action = {};
     action.sa_sigaction     = on_trap;
     action.sa_flags         = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
