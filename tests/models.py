@@ -66,11 +66,11 @@ def real_vocabulary(name: str) -> dict[str, object]:
         return {key: value for key, value in reader.metadata.items() if key.startswith("tokenizer.")}
 
 
-def llama_weights(n_vocab: int = N_BYTE_VOCAB, seed: int = 0) -> Weights:
+def llama_weights(n_vocab: int = N_BYTE_VOCAB, seed: int = 0, n_layer: int = N_LAYER) -> Weights:
     """Weights of a Llama of two layers; the output is tied to the embedding."""
     draw = Draw(seed)
     weights = {"token_embd.weight": draw(n_vocab, N_EMBD, scale=1.0), "output_norm.weight": draw.near_1(N_EMBD)}
-    for i in range(N_LAYER):
+    for i in range(n_layer):
         weights |= _attention(draw, i) | _feed_forward(draw, i)
     return weights
 
@@ -110,13 +110,16 @@ def _state_space(draw: Draw, i: int) -> Weights:
     }
 
 
-def write_llama(path: Path, vocabulary: Metadata | None = None, *, seed: int = 0, **metadata: object) -> Path:
-    """A Llama of two layers.
+def write_llama(
+    path: Path, vocabulary: Metadata | None = None, *, seed: int = 0, n_layer: int = N_LAYER, **metadata: object
+) -> Path:
+    """A small Llama.
 
     Args:
         path: the file to write.
         vocabulary: its ``tokenizer.*`` metadata; None: the byte vocabulary.
         seed: of its weights.
+        n_layer: how many layers it has.
         metadata: more ``llama.*`` keys, with ``__`` for dots.
     """
     vocabulary = byte_vocabulary() if vocabulary is None else vocabulary
@@ -125,7 +128,7 @@ def write_llama(path: Path, vocabulary: Metadata | None = None, *, seed: int = 0
         "general.name": f"random llama {seed}",
         "llama.context_length": N_CTX_TRAIN,
         "llama.embedding_length": N_EMBD,
-        "llama.block_count": N_LAYER,
+        "llama.block_count": n_layer,
         "llama.feed_forward_length": N_FF,
         "llama.attention.head_count": N_HEAD,
         "llama.attention.head_count_kv": N_HEAD_KV,
@@ -134,7 +137,7 @@ def write_llama(path: Path, vocabulary: Metadata | None = None, *, seed: int = 0
         "llama.rope.freq_base": ROPE_BASE,
     }
     facts |= {f"llama.{key.replace('__', '.')}": value for key, value in metadata.items()}
-    return write(path, {**facts, **vocabulary}, llama_weights(_n_tokens(vocabulary), seed))
+    return write(path, {**facts, **vocabulary}, llama_weights(_n_tokens(vocabulary), seed, n_layer))
 
 
 def write_mamba(path: Path, seed: int = 0) -> Path:

@@ -56,9 +56,12 @@ def command(name: str, start: str) -> list[str]:
 
 
 def write_talker(path: Path) -> Path:
-    """A model with a chat template that hardly ever stops by itself: its weights are random."""
+    """A model with a chat template that hardly ever stops by itself: its weights are random.
+
+    It has layers enough to be slow: what a test asks of a busy server has to happen while it is still busy.
+    """
     vocabulary = {**models.byte_vocabulary(), "tokenizer.chat_template": _TEMPLATE}
-    return models.write_llama(path, vocabulary, context_length=32768)
+    return models.write_llama(path, vocabulary, n_layer=24, context_length=32768)
 
 
 def chat(content: str = "Hello", **fields: object) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from attack_server import held
 from soak_samples import HELD, Sample, growth, parts, read, writer
 from soak_traffic import MODELS, WrongAnswerError, traffic
 from stress_actions import User
-from stress_world import Loaded, World
+from stress_world import Loaded, World, until
 
 import pyggml
 from pyggml.server import Settings, create_app, run
@@ -115,7 +115,7 @@ def worker(arguments: argparse.Namespace) -> int:
 
     def answer() -> None:
         for _ in sys.stdin:
-            is_idle = stress.until(lambda: not any(held(app.state.worker)[what] for what in BUSY), 60)
+            is_idle = until(lambda: not any(held(app.state.worker)[what] for what in BUSY), 60)
             look(True)
             print(json.dumps(is_idle), flush=True)
 

@@ -85,6 +85,7 @@ def test_who_goes_away_is_not_computed_for(server: Server) -> None:
 def test_a_full_queue_is_a_429(server: Server) -> None:
     with ThreadPoolExecutor(N_PARALLEL + MAX_QUEUE) as pool:
         opened = list(pool.map(lambda _: server.open("/chat", LONG), range(N_PARALLEL)))
+        until(lambda: server.ask("/stats")["n_running"] == N_PARALLEL)
         waiting = [pool.submit(server.open, "/chat", LONG) for _ in range(MAX_QUEUE)]
         until(lambda: server.ask("/stats")["n_queued"] == MAX_QUEUE)
         with server.open("/chat", LONG) as refused:
