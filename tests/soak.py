@@ -19,6 +19,7 @@ import asyncio
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -33,7 +34,7 @@ from typing import Any
 import stress
 import stress_actions
 from attack_server import held
-from soak_samples import HELD, Sample, growth, parts, read, writer
+from soak_samples import HELD, Sample, Totals, growth, parts, read, writer
 from soak_traffic import MODELS, WrongAnswerError, traffic
 from stress_actions import User
 from stress_world import Loaded, World, until
@@ -101,12 +102,14 @@ def worker(arguments: argparse.Namespace) -> int:
     add = writer(arguments.out / "worker.csv")
     begun = time.monotonic()
     turn = threading.Lock()
+    totals = Totals()
 
     def look(quiet: bool) -> None:
         with turn:
-            stats = [each.llm.stats() for each in app.state.worker.models.loaded]
-            counts = (sum(getattr(each, name) for each in stats) for name in COUNTERS)
-            add(Sample.now(time.monotonic() - begun, quiet, *counts))
+            for llm in (each.llm for each in app.state.worker.models.loaded):
+                stats = llm.stats()
+                totals.see(id(llm), (stats.n_finished, stats.n_generated_tokens, stats.n_preemptions))
+            add(Sample.now(time.monotonic() - begun, quiet, *totals.counts))
 
     def look_around() -> None:
         while True:
@@ -126,7 +129,6 @@ def worker(arguments: argparse.Namespace) -> int:
 
 
 BUSY = ("running", "queued", "calls")
-COUNTERS = ("n_finished", "n_generated_tokens", "n_preemptions")  # of the model that is loaded
 
 
 def ask_the_worker(arguments: argparse.Namespace, end: float) -> Iterator[str]:
@@ -148,7 +150,7 @@ def ask_the_worker(arguments: argparse.Namespace, end: float) -> Iterator[str]:
         yield f"the worker: {type(error).__name__}: {error}"
     finally:
         process.terminate()
-        if process.wait(120) != 0:
+        if process.wait(120) != -signal.SIGTERM:  # what runs is finished first
             yield f"the worker ended with status {process.returncode}"
 
 

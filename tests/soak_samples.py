@@ -10,9 +10,10 @@ from statistics import median
 
 from stress import Holdings
 
-HELD = ("threads", "descriptors", "handles")  # which must be the same; memory may differ by MAX_GROWTH
+HELD = ("threads", "descriptors", "handles")  # of which there may never be more; memory may differ by MAX_GROWTH
 MAX_GROWTH = 0.01
 LEAST_PARTS = 6
+ALLOCATORS_WARM_S = 1200.0  # what the second part must come after, for its memory to say anything
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,25 @@ class Sample:
         )  # fmt: skip
 
 
+class Totals:
+    """Counts of models that come and go: each counts from its own beginning.
+
+    What a model does between the last look and its end is lost.
+    """
+
+    def __init__(self) -> None:
+        self.counts = [0, 0, 0]
+        self._seen: dict[int, tuple[int, ...]] = {}
+
+    def see(self, model: int, counts: tuple[int, int, int]) -> None:
+        """Adds what `model`, a number that a later one may have again, has counted since it was seen last."""
+        before = self._seen.get(model, (0, 0, 0))
+        if before > counts:
+            before = (0, 0, 0)  # another model
+        self._seen[model] = counts
+        self.counts = [total + now - then for total, now, then in zip(self.counts, counts, before, strict=True)]
+
+
 def writer(file: Path) -> Callable[[Sample], None]:
     """Begins a file; what it returns adds a row, which is on disk when it returns."""
     names = [each.name for each in fields(Sample)]
@@ -89,10 +109,14 @@ def growth(samples: Sequence[Sample]) -> Iterator[str]:
     if not early or not late:
         yield "too short: nothing was quiet in the second or the last part of the time"
         return
-    before, after = (median(each.rss_bytes for each in part) for part in (early, late))
-    if after > before * (1 + MAX_GROWTH):
-        yield f"memory: {before / 1e6:.1f} MB became {after / 1e6:.1f} MB, {after / before - 1:+.1%}"
+    if early[0].seconds < ALLOCATORS_WARM_S:
+        print("too short to judge the memory: allocators and caches were still filling in the second part")
+    else:
+        before, after = (median(each.rss_bytes for each in part) for part in (early, late))
+        if after > before * (1 + MAX_GROWTH):
+            yield f"memory: {before / 1e6:.1f} MB became {after / 1e6:.1f} MB, {after / before - 1:+.1%}"
     for what in HELD:
-        first, last = (median(getattr(each, what) for each in part) for part in (early, late))
-        if first != last:
+        # The most of each part: how many there are depends on which model happens to be loaded.
+        first, last = (max(getattr(each, what) for each in part) for part in (early, late))
+        if last > first:
             yield f"{what}: {first:g} became {last:g}"

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ctypes
-import dataclasses
 import faulthandler
 import gc
 import random
@@ -138,9 +137,9 @@ class Holdings:
             rss_kib * 1024,
         )
 
-    def same_as(self, other: Holdings) -> bool:
-        """Memory aside, which is never the same."""
-        return dataclasses.replace(self, rss_bytes=other.rss_bytes) == other
+    def no_more_than(self, other: Holdings) -> bool:
+        """Memory aside, which is never the same; a thread that ends late may have been counted in `other`."""
+        return self.handles == other.handles and self.threads <= other.threads and self.descriptors <= other.descriptors
 
 
 def run(args: argparse.Namespace, look: Callable[[World, bool], None] = lambda _world, _quiet: None) -> int:
@@ -192,8 +191,8 @@ def one_round(world: World, gate: threading.Barrier, seconds: float, look: Calla
 
 
 def settled(world: World, before: Holdings) -> Holdings:
-    """After everything was closed: the process holds what it held before."""
-    if not until(lambda: Holdings.now().same_as(before)):
+    """After everything was closed: the process holds no more than it held before."""
+    if not until(lambda: Holdings.now().no_more_than(before)):
         world.fault(f"not everything came back: {Holdings.now()} and before {before}")
     return Holdings.now()
 

@@ -6,17 +6,23 @@ checkout, where everything is compiled already. Neither needs an index.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 from pyggml._version import __version__
+from pyggml.system import build_info
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DIST_INFO = f"pyggml-{__version__}.dist-info"
@@ -28,6 +34,8 @@ LICENCES = {
     "llama.cpp/LICENSE-llamafile",
     "pyggml/server/static/vendor/marked/LICENSE",
 }
+
+BILL = "sboms/pyggml.cdx.json"
 
 # The first test waits for a wheel, which without ccache can mean compiling the engine.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -90,7 +98,7 @@ def is_engine_library(name: str) -> bool:
 
 
 def test_the_wheel_holds_what_is_needed_and_nothing_else(names: set[str]) -> None:
-    metadata = {f"{DIST_INFO}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt")}
+    metadata = {f"{DIST_INFO}/{name}" for name in ("METADATA", "RECORD", "WHEEL", "entry_points.txt", BILL)}
     licences = {f"{DIST_INFO}/licenses/{name}" for name in LICENCES}
     expected = package_files() | metadata | licences | {"pyggml/_pyggml.abi3.so"}
     assert {name for name in names if not is_engine_library(name)} == expected
@@ -117,6 +125,24 @@ def test_the_licences_have_their_texts(unpacked: Path) -> None:
         text = " ".join((folder / name).read_text(encoding="utf-8").split())
         assert "Permission is hereby granted, free of charge" in text, name
         assert "OTHER DEALINGS IN THE SOFTWARE." in text, name
+
+
+def test_its_bill_of_materials_is_valid_and_true(unpacked: Path) -> None:
+    text = (unpacked / DIST_INFO / BILL).read_text(encoding="utf-8")
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    bill = json.loads(text)
+    assert bill["metadata"]["component"]["version"] == __version__
+    parts = {part["name"]: part["version"] for part in with_their_parts(bill["components"])}
+    scripts = json.loads((unpacked / "pyggml" / "server" / "static" / "vendor" / "versions.json").read_text())
+    assert set(parts) == {"llama.cpp", "nlohmann-json", "llamafile-sgemm"} | set(scripts)
+    assert f"llama.cpp {parts['llama.cpp']}" == build_info().engine
+    assert all(parts.values())
+
+
+def with_their_parts(components: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for each in components:
+        yield each
+        yield from with_their_parts(each.get("components", []))
 
 
 def read_elf(*command: str | Path) -> str:

@@ -137,15 +137,16 @@ def _shown(value: object) -> str:
 def configure(settings: Settings) -> None:
     """Writes the server's log to standard error, as the settings say, and warnings of the engine and of uvicorn.
 
-    What the engine says of a model that it loads is a hundred lines; those are for the level "debug".
+    What the engine says of a model that it loads is a hundred lines; those are for the level "debug". So is asyncio's
+    warning of each piece that was to be sent to a client that has left: of asyncio only errors are written.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(JSONFormatter() if settings.log_format == "json" else TextFormatter())
     handler.addFilter(Repeated())
     logger.setLevel(settings.log_level.upper())
-    for name in ("pyggml", "uvicorn"):
+    for name, least in (("pyggml", logging.WARNING), ("uvicorn", logging.WARNING), ("asyncio", logging.ERROR)):
         others = logging.getLogger(name)
-        others.setLevel(logger.level if logger.level == logging.DEBUG else max(logger.level, logging.WARNING))
+        others.setLevel(logger.level if logger.level == logging.DEBUG else max(logger.level, least))
         others.addHandler(handler)
 
 
