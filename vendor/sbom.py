@@ -67,8 +67,7 @@ def scripts() -> list[dict[str, Any]]:
 
 def bill(version: str) -> dict[str, Any]:
     """Nothing in it depends on when or where it is made, so that the same source gives the same file."""
-    package = {"type": "library", "bom-ref": "pyggml", "name": "pyggml", "version": version}
-    package |= {"purl": f"pkg:pypi/pyggml@{version}", "licenses": [{"license": {"id": "MIT"}}]}
+    package = {**component("pyggml", version, "MIT", f"pkg:pypi/pyggml@{version}"), "bom-ref": "pyggml"}
     parts = [engine(), *scripts()]
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
