@@ -33,6 +33,9 @@ _LINE_EVERY_S, _AGAIN_EVERY_S = 10.0, 0.5
 @click.option("--column", default="answer", metavar="NAME", help="Field for the answer.  [default: answer]")
 @click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 @click.option("--restart", is_flag=True, help="Forget what an earlier run of this job has done.")
+@click.option(
+    "--ray", "address", metavar="ADDRESS", help="Compute on a Ray cluster: its address, auto, or local for a new one."
+)
 @sampling_options()
 @load_options
 def command(
@@ -44,6 +47,7 @@ def command(
     column: str,
     force: bool,
     restart: bool,
+    address: str | None,
     sampling: dict[str, Any],
     **load: Any,
 ) -> None:
@@ -58,19 +62,30 @@ def command(
     \b
     pyggml batch -m model.gguf prompts.jsonl --out answers.jsonl --max-tokens 100
     """
-    from pyggml import batch
-
     names = {"prompt": prompt, "messages": messages, "column": column, "overwrite": force, "restart": restart}
     settings: dict[str, Any] = {**names, "params": sampling_params(sampling), "progress": _Shown()}
     given = {name: value for name, value in load.items() if value is not None}
-    say_which(model)
     try:
-        done = batch.run(source, out, model, **settings, **given)
+        done = _run(source, out, model, address, settings, given)
     except BaseException:
         if Path(f"{out}.part").exists():
             click.echo(f"pyggml: what is done is in {out}.part; the same command goes on with it", err=True)
         raise
     click.echo(f"{_text(done)}, in {seconds_text(done.elapsed_s)}: {out}", err=True)
+
+
+def _run(
+    source: str, out: str, model: str | None, address: str | None, settings: dict[str, Any], load: dict[str, Any]
+) -> BatchProgress:
+    if address is not None:
+        import pyggml.ray
+
+        say_which(model)
+        return pyggml.ray.run_batch(source, out, model, address=address, **settings, **load)
+    from pyggml import batch
+
+    say_which(model)
+    return batch.run(source, out, model, **settings, **load)
 
 
 class _Shown:
