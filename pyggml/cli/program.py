@@ -24,6 +24,7 @@ from pyggml.cli.elsewhere import ALIASES, command_answer
 COMMANDS = {
     "generate": "Continue a text, and show it as it is generated.",
     "chat": "Chat with a model.",
+    "batch": "Answer a file of prompts, and go on where a killed job stopped.",
     "serve": "Serve models over HTTP.",
     "rpc-serve": "Lend this machine's devices to other hosts.",
     "inspect": "Show what a model is, what is wrong with it, and whether it fits.",
@@ -43,6 +44,8 @@ _WORDS = {
     "give an importance matrix": "give an importance matrix (--imatrix FILE)",
     "a chunk of n_ctx=": "a chunk of --n-ctx ",
     "a smaller n_ctx": "a smaller --n-ctx",
+    "say overwrite=True": "say --force",
+    "say restart=True": "say --restart",
     "chat_template=": "--chat-template ",
     "use generate()": "use pyggml generate",
     "is not a valid integer range.": "is not an integer.",

@@ -1,0 +1,83 @@
+"""The finished file: JSON lines or Parquet, every row once and in order, under its name only when it is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pyggml.batch.answering import answer_fields
+from pyggml.batch.journal import Journal
+from pyggml.batch.rows import Broken, Row, Rows, is_parquet
+
+_ROWS_AT_ONCE = 4096
+
+
+def write(path: Path, rows: Rows, journal: Journal, column: str) -> None:
+    """Writes the output of a job whose rows all have answers, and waits for the disk.
+
+    Args:
+        path: the file; ".parquet" decides the format. An existing one is replaced at once.
+        rows: the rows.
+        journal: their answers.
+        column: the column of the answers, for rows that are not requests to OpenAI's API.
+    """
+    unfinished = path.with_name(f"{path.name}.writing")
+    merged = _merged(rows, journal)
+    if is_parquet(path):
+        _write_parquet(unfinished, rows, merged, column)
+    else:
+        _write_lines(unfinished, merged)
+    with unfinished.open("rb") as file:
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _merged(rows: Rows, journal: Journal) -> Iterator[Row]:
+    for index, row in enumerate(rows):
+        answer = journal[index]
+        yield answer if rows.is_openai or isinstance(row, Broken) else {**row, **answer}
+
+
+def _write_lines(path: Path, merged: Iterator[Row]) -> None:
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        for row in merged:
+            file.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+
+
+def _write_parquet(path: Path, rows: Rows, merged: Iterator[Row], column: str) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = _schema(rows, column)
+    with pq.ParquetWriter(path, schema) as writer:
+        while part := list(islice(merged, _ROWS_AT_ONCE)):
+            fitting = [{field.name: _fitting(row.get(field.name), field.type) for field in schema} for row in part]
+            writer.write_table(pa.Table.from_pylist(fitting, schema))
+
+
+def _schema(rows: Rows, column: str) -> Any:
+    import pyarrow as pa
+
+    if rows.is_openai:
+        return pa.schema([(name, pa.string()) for name in ("id", "custom_id", "response", "error")])
+    known = rows.schema()
+    answers = [(name, pa.int64() if kind is int else pa.string()) for name, kind in answer_fields(column).items()]
+    return pa.schema([field for field in known if field.name not in answer_fields(column)] + answers)
+
+
+def _fitting(value: Any, kind: Any) -> Any:
+    """A value as its column takes it: a column of text has JSON for what is no text."""
+    import pyarrow as pa
+
+    if value is None or not pa.types.is_string(kind):
+        return value
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,31 @@
+"""Jobs and servers on many machines, with Ray: Data for batch jobs, Serve for the worker. Needs the extra ``ray``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyggml.ray.data import map_batches, run_batch
+
+__all__ = ["map_batches", "run_batch"]
+
+_MODULES = {
+    "map_batches": "pyggml.ray.data",
+    "run_batch": "pyggml.ray.data",
+    "deployment": "pyggml.ray.serve",
+}
+
+
+if not TYPE_CHECKING:  # a type checker would take every name for one of these
+
+    def __getattr__(name: str) -> object:
+        """Imports what needs Ray on first use."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if importlib.util.find_spec("ray") is None:
+            from pyggml import MissingPackageError
+
+            raise MissingPackageError(f'pyggml.ray.{name} needs Ray, which is not installed: pip install "pyggml[ray]"')
+        return getattr(importlib.import_module(_MODULES[name]), name)
