@@ -78,10 +78,10 @@ def _run(
     source: str, out: str, model: str | None, address: str | None, settings: dict[str, Any], load: dict[str, Any]
 ) -> BatchProgress:
     if address is not None:
-        import pyggml.ray
+        from pyggml import ray
 
         say_which(model)
-        return pyggml.ray.run_batch(source, out, model, address=address, **settings, **load)
+        return ray.run_batch(source, out, model, address=address, **settings, **load)
     from pyggml import batch
 
     say_which(model)
