@@ -6,45 +6,69 @@
 
 namespace pyg::kernels {
 
-// The sums of a part's segments; of each as many as are needed lest they run over.
-template <class Type, int PART, int N>
-struct PartSums {
-    static constexpr int SEGMENTS = segments_of_block<Type>() / Type::PARTS;
+// Segments of a part that are multiplied at once, as many as registers hold the sums of: the others are unpacked later,
+// from the same bytes.
+template <class Type, int N>
+constexpr int segments_at_once() {
+    constexpr int SEGMENTS = segments_of_block<Type>() / Type::PARTS;
+    constexpr int SUMS     = steps_of_segment<Type>() / run_of<Type>() * N;
+    int           n        = std::clamp(SUMS_AT_ONCE / SUMS, 1, SEGMENTS);
+    while (SEGMENTS % n != 0) {
+        --n;
+    }
+    return n;
+}
+
+// The sums of those segments of a part that are multiplied as number TURN; of each as many as are needed lest they run
+// over. The values of other segments are passed over.
+template <class Type, int PART, int TURN, int N>
+struct SegmentSums {
+    static constexpr int SEGMENTS = segments_at_once<Type, N>();
+    static constexpr int FIRST    = TURN * SEGMENTS;
     static constexpr int RUN      = run_of<Type>();
     static constexpr int RUNS     = steps_of_segment<Type>() / RUN;
 
     Columns<Type, N> columns;
-    const int        first;  // segment of the block
+    const int        block_segment;  // the block's first
     Ints             sums[SEGMENTS][RUNS][N];
 
-    PYG_INLINE PartSums(Columns<Type, N> columns, int first) : columns(columns), first(first) {
+    PYG_INLINE SegmentSums(Columns<Type, N> columns, int block_segment)
+        : columns(columns), block_segment(block_segment) {
         unrolled<SEGMENTS * RUNS>([&](auto i) PYG_INLINE {
-            begin_sums<Type, N>(columns, first + Type::segment_of(PART, i / RUNS), sums[i / RUNS][i % RUNS]);
+            begin_sums<Type, N>(columns, segment(FIRST + i / RUNS), sums[i / RUNS][i % RUNS]);
         });
     }
 
     template <int I, int STEP>
     PYG_INLINE void add(const Ints & weights) {
-        add_step<Type, N>(columns, first + Type::segment_of(PART, I), STEP, weights, sums[I][STEP / RUN]);
+        if constexpr (I >= FIRST && I < FIRST + SEGMENTS) {
+            add_step<Type, N>(columns, segment(I), STEP, weights, sums[I - FIRST][STEP / RUN]);
+        }
     }
 
     PYG_INLINE void end(const Factors & factors, Ints (&totals)[N]) {
         unrolled<SEGMENTS * RUNS>([&](auto i) PYG_INLINE {
-            end_sums<Type, N>(factors, first + Type::segment_of(PART, i / RUNS), sums[i / RUNS][i % RUNS], totals);
+            end_sums<Type, N>(factors, segment(FIRST + i / RUNS), sums[i / RUNS][i % RUNS], totals);
         });
     }
+
+  private:
+    PYG_INLINE int segment(int i) const { return block_segment + Type::segment_of(PART, i); }
 };
 
 // Adds to `totals` part PART of block `b` times N columns.
 template <class Type, int PART, int N>
 PYG_INLINE inline void multiply_part(const uint8_t * block, const Factors & factors, int b, Columns<Type, N> columns,
                                      Ints (&totals)[N]) {
-    PartSums<Type, PART, N> sums(columns, b * segments_of_block<Type>());
+    constexpr int TURNS = segments_of_block<Type>() / Type::PARTS / segments_at_once<Type, N>();
     if constexpr (N > 2) {  // else processors foresee what is wanted, and asking would slow them down
         ask_ahead<Type, PART>(block);
     }
-    add_units<Type, PART>(block, sums, std::make_integer_sequence<int, Type::UNITS>());
-    sums.end(factors, totals);
+    unrolled<TURNS>([&](auto turn) PYG_INLINE {
+        SegmentSums<Type, PART, turn, N> sums(columns, b * segments_of_block<Type>());
+        add_units<Type, PART>(block, sums, std::make_integer_sequence<int, Type::UNITS>());
+        sums.end(factors, totals);
+    });
 }
 
 // Multiplies `k` values of 16 rows with N columns, whose tiles lie `stride` apart.

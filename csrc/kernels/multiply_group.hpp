@@ -24,23 +24,17 @@ void multiply_many(const uint8_t * group, int64_t k, const ColumnTileFor<Type> *
     }
 }
 
-// A type whose parts have many segments would need more registers than there are for FEW_COLUMNS.
-template <class Type>
-constexpr int few_columns() {
-    return segments_of_block<Type>() / Type::PARTS > 2 ? FEW_COLUMNS / 2 : FEW_COLUMNS;
-}
-
 // results[n][r] is row r times column which[n]. The columns' tiles lie `stride` apart.
 template <class Type>
 void multiply_group(const uint8_t * group, int64_t k, const ColumnTileFor<Type> * columns, int64_t stride,
                     const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
-    const int n_many = n_columns < MANY_COLUMNS ? 0 : n_columns / TILE_COLUMNS * TILE_COLUMNS;
+    const int n_many = n_columns < Type::Dots::MANY_COLUMNS ? 0 : n_columns / TILE_COLUMNS * TILE_COLUMNS;
     if (n_many > 0) {
         multiply_many<Type>(group, k, columns, stride, which, n_many, results);
     }
-    constexpr int FEW = few_columns<Type>();
-    for (int n = n_many; n < n_columns; n += FEW) {
-        multiply_few<Type, FEW>(group, k, columns, stride, which + n, std::min(FEW, n_columns - n), results + n);
+    for (int n = n_many; n < n_columns; n += FEW_COLUMNS) {
+        const int n_few = std::min(FEW_COLUMNS, n_columns - n);
+        multiply_few<Type, FEW_COLUMNS>(group, k, columns, stride, which + n, n_few, results + n);
     }
 }
 

@@ -37,10 +37,11 @@ struct Floats {
 };
 
 // Columns that meet a tile at once, or weights as they are unpacked: as many as registers hold the sums of. Tiles pay
-// from MANY_COLUMNS on.
+// from MANY_COLUMNS on. SUMS_AT_ONCE: vectors of sums that leave registers for weights as they are unpacked.
 constexpr int TILE_COLUMNS = 4;
 constexpr int FEW_COLUMNS  = 4;
 constexpr int MANY_COLUMNS = 8;
+constexpr int SUMS_AT_ONCE = 4;
 
 inline Ints zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
 

@@ -11,6 +11,7 @@ using Floats = __m512;
 constexpr int TILE_COLUMNS = 8;
 constexpr int FEW_COLUMNS  = 8;
 constexpr int MANY_COLUMNS = 24;
+constexpr int SUMS_AT_ONCE = 16;
 
 inline Ints zero() { return _mm512_setzero_si512(); }
 

@@ -19,6 +19,7 @@ struct Floats {
 constexpr int TILE_COLUMNS = 4;
 constexpr int FEW_COLUMNS  = 4;
 constexpr int MANY_COLUMNS = 8;
+constexpr int SUMS_AT_ONCE = 4;
 
 // `function` of each register.
 template <class Function>
