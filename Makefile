@@ -13,10 +13,7 @@ PYTHONS ?= python3.10 python3.11 python3.12 python3.13
 PYTEST_ARGS ?= --numprocesses=auto --maxprocesses=8 --dist=worksteal
 
 ARM_CXX ?= aarch64-linux-gnu-g++
-ARM_RUN ?= qemu-aarch64-static
-ARM_CC  ?= aarch64-linux-gnu-gcc
-GGML    := vendor/llama.cpp/ggml
-ARM_GGML = -I$(abspath $(GGML)/include) -I$(abspath $(wildcard build/cp310-abi3-*/$(GGML)/src)) -I$(abspath $(GGML)/src)
+ARM_RUN ?= qemu-aarch64-static -cpu max
 
 CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 
@@ -24,7 +21,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 # know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz soak gpu-proof asan tsan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
+.PHONY: help build demo test test-all arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz soak gpu-proof asan tsan kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -43,20 +40,10 @@ test: build ## run the C++ tests, and all Python tests but the slow ones
 test-all: test ## run all tests: the same, and then the slow ones
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
-arm-test: build ## run the tests of kernels' vectors compiled for ARM, in an emulator
-	@command -v $(ARM_CXX) $(ARM_RUN) >/dev/null || { echo >&2 \
+arm-test: build ## run the C++ tests of kernels compiled for ARM, in an emulator
+	@command -v $(ARM_CXX) $(firstword $(ARM_RUN)) >/dev/null || { echo >&2 \
 		"first, on Debian and Ubuntu: apt install g++-aarch64-linux-gnu qemu-user-static"; exit 1; }
-	mkdir -p build/arm
-	$(ARM_CXX) -std=c++17 -O2 -static -Wall -Wextra -Werror -ffp-contract=off -Icsrc -Ivendor/llama.cpp/ggml/include \
-		csrc/tests/test_attention.cpp -o build/arm/test_attention
-	$(ARM_RUN) build/arm/test_attention
-	cd build/arm && $(ARM_CC) -O1 -w -c -D_GNU_SOURCE -ffunction-sections $(ARM_GGML) ../../$(GGML)/src/ggml.c \
-		../../$(GGML)/src/ggml-quants.c
-	$(ARM_CXX) -std=c++17 -O2 -static -march=armv8.2-a+dotprod -Wall -Wextra -Werror -ffp-contract=off -Icsrc \
-		-isystem $(GGML)/include -isystem $(GGML)/src csrc/tests/test_tiles.cpp csrc/kernels/layout.cpp \
-		$(GGML)/src/ggml-threading.cpp build/arm/ggml.o build/arm/ggml-quants.o -Wl,--gc-sections \
-		-o build/arm/test_tiles
-	$(ARM_RUN) build/arm/test_tiles
+	ARM_CXX="$(ARM_CXX)" ARM_RUN="$(ARM_RUN)" $(BIN)/python tools/test_kernels.py --sets neon i8mm
 
 lint: $(BIN)/python ## run every linter, as CI does
 	$(call editable,dev)
@@ -101,6 +88,12 @@ asan: ## run the C++ tests and a minute of stress with the address and undefined
 
 tsan: ## run the same with the thread sanitizer
 	$(call sanitized,tsan,thread,libtsan.so)
+
+kernels-test: build ## run the C++ tests of kernels for every instruction set of x86, those that this machine lacks too
+	$(BIN)/python tools/test_kernels.py
+
+kernels-asan: build ## run the same with the address and undefined-behaviour sanitizers
+	$(BIN)/python tools/test_kernels.py --sanitize
 
 wheel: $(BIN)/python ## build a wheel for this machine, in dist/
 	$(PIP) wheel --no-deps --wheel-dir dist .

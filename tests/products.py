@@ -65,11 +65,11 @@ def weights_of(type: str, *shape: int) -> tuple[np.ndarray, Floats]:
 
 
 def activations(kind: str, *shape: int) -> Floats:
-    """Rows whose values are alike, or of which a few are a hundred times the others."""
+    """Rows whose values are alike, or of which a few are a hundred to a thousand times the others."""
     rng = np.random.default_rng((len(kind), *shape))
     values = rng.standard_normal(shape, np.float32)
     if kind == "outliers":
-        values *= np.where(rng.random(shape) < 0.02, 100, 1).astype(np.float32)
+        values *= np.where(rng.random(shape) < 0.02, 10 ** rng.uniform(2, 3, shape), 1).astype(np.float32)
     return values
 
 
@@ -203,11 +203,14 @@ def odd_rows() -> Floats:
     return rows
 
 
-def arbitrary_weights(type: str) -> npt.NDArray[np.uint8]:
+N_ARBITRARY = 4  # matrices
+
+
+def arbitrary_weights(type: str, seed: int) -> npt.NDArray[np.uint8]:
     """Blocks of any bytes, as a damaged file has them."""
     n_in, n_out = ODD_SHAPE
     n_bytes = lib.ggml_row_size(GGMLType[type], n_in) * n_out
-    return np.random.default_rng(len(type)).integers(0, 256, n_bytes, np.uint8)
+    return np.random.default_rng((len(type), seed)).integers(0, 256, n_bytes, np.uint8)
 
 
 def decoded(backend: Backend, type: str, encoded: npt.NDArray[np.generic]) -> Floats:
@@ -229,7 +232,8 @@ def results_of_odd(backend: Backend, type: str) -> Iterator[tuple[str, Floats]]:
     n_in, n_out = ODD_SHAPE
     operands = {"odd rows": (weights_of(type, n_out, n_in)[0], odd_rows())}
     if type in QUANTISED:
-        operands["arbitrary weights"] = (arbitrary_weights(type), activations("even", 5, n_in))
+        for seed in range(N_ARBITRARY):
+            operands[f"arbitrary weights {seed}"] = (arbitrary_weights(type, seed), activations("even", 9, n_in))
     for name, (encoded, rows) in operands.items():
         with graph_on(None) as held:
             weights = held.input(n_in, n_out, type=GGMLType[type])

@@ -18,6 +18,8 @@ from raw_graphs import Floats, relative_error
 
 Results = Mapping[str, Floats]
 
+NO_LARGER = 1.02  # than upstream's error: activations are rounded to the same grid, but ties and sums not alike
+
 
 def _computed(path: Path, variables: dict[str, str]) -> Results:
     subprocess.run([sys.executable, products.__file__, str(path)], env=os.environ | variables, check=True)
@@ -47,10 +49,12 @@ def test_error_is_not_larger_than_upstream_s(type: str, kind: str, ours: Results
     for n_in, n_out in products.shapes(type):
         true = _true(type, n_in, n_out, kind)
         name = f"{type} {n_in}x{n_out} {kind} {products.N_ROWS} 2"
-        assert relative_error(ours[name], true) <= 1.15 * relative_error(upstream[name], true) + 1e-7, name
+        assert relative_error(ours[name], true) <= NO_LARGER * relative_error(upstream[name], true) + 1e-7, name
 
 
-@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="has no kernels of floats of its own")
+@pytest.mark.skipif(
+    platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"), reason="has no vectors of floats of its own"
+)
 @pytest.mark.parametrize("type", ["F16", "BF16"])
 def test_floats_meet_activations_that_are_not_rounded(type: str, ours: Results, upstream: Results) -> None:
     true = _true(type, 768, 64, "even")
@@ -78,7 +82,7 @@ def test_weights_are_repeated_over_the_other_dimensions(type: str, ours: Results
     true = np.einsum("abri,abni->abrn", rows, np.broadcast_to(weights, (3, *weights.shape[1:])))
     for n_threads in products.THREADS:
         name = f"{type} repeated {n_threads}"
-        assert relative_error(ours[name], true) <= 1.15 * relative_error(upstream[name], true) + 1e-7
+        assert relative_error(ours[name], true) <= NO_LARGER * relative_error(upstream[name], true) + 1e-7
     np.testing.assert_array_equal(ours[f"{type} repeated 1"], ours[f"{type} repeated 2"])
 
 
@@ -94,19 +98,30 @@ def test_products_by_expert(type: str, ours: Results, upstream: Results) -> None
             for n_threads in products.THREADS:
                 result = ours[f"{name} together {n_threads}"]
                 error = relative_error(upstream[f"{name} together {n_threads}"], true)
-                assert relative_error(result, true) <= 1.15 * error + 1e-7, name
+                assert relative_error(result, true) <= NO_LARGER * error + 1e-7, name
                 np.testing.assert_array_equal(result, ours[f"{name} together 1"], err_msg=name)
                 np.testing.assert_array_equal(result[:3], ours[f"{name} alone {n_threads}"], err_msg=name)
 
 
-@pytest.mark.parametrize("type", products.TYPES)
-@pytest.mark.parametrize("name", ["odd rows", "arbitrary weights"])
-def test_numbers_stay_numbers(type: str, name: str, ours: Results) -> None:
-    """What is not finite comes from what is not, or from sums that floats cannot hold."""
-    if name == "arbitrary weights" and type not in products.QUANTISED:
-        pytest.skip("any bytes are floats, most of them huge")
+def _assert_numbers_stay_numbers(name: str, results: Results) -> None:
     for n_threads in products.THREADS:
-        are_numbers = ours[f"{type} {name} magnitudes {n_threads}"] < 1e35
+        are_numbers = results[f"{name} magnitudes {n_threads}"] < 1e35
         assert are_numbers.any()
-        assert np.isfinite(ours[f"{type} {name} {n_threads}"][are_numbers]).all()
-    np.testing.assert_array_equal(ours[f"{type} {name} 1"], ours[f"{type} {name} 2"])
+        assert np.isfinite(results[f"{name} {n_threads}"][are_numbers]).all(), name
+    np.testing.assert_array_equal(results[f"{name} 1"], results[f"{name} 2"])
+
+
+@pytest.mark.parametrize("type", products.TYPES)
+def test_numbers_stay_numbers(type: str, ours: Results) -> None:
+    """What is not finite comes from what is not, or from sums that floats cannot hold."""
+    _assert_numbers_stay_numbers(f"{type} odd rows", ours)
+
+
+@pytest.mark.parametrize("type", products.QUANTISED)
+@pytest.mark.parametrize("seed", range(products.N_ARBITRARY))
+def test_arbitrary_bytes_as_weights(type: str, seed: int, ours: Results, upstream: Results) -> None:
+    name = f"{type} arbitrary weights {seed}"
+    _assert_numbers_stay_numbers(name, ours)
+    for n_threads in products.THREADS:
+        no_number, theirs = (np.isnan(results[f"{name} {n_threads}"]) for results in (ours, upstream))
+        assert not (no_number & ~theirs).any()

@@ -1,4 +1,5 @@
-// Vectors of floats for attention, the same functions for every instruction set that has them.
+// Vectors of floats for attention and for products of floats, the same functions for every instruction set that has
+// them.
 //
 // Floats8 has eight lanes. Where processors have wider registers, Wide has more lanes than that: it may be used where
 // lanes have nothing to do with each other, so that a number comes out the same from either.
@@ -16,7 +17,16 @@
 #endif
 
 #ifdef PYG_FLOATS8
+#    include <cstring>
+
 namespace pyg::kernels {
+
+inline float to_float(ggml_bf16_t x) {
+    const uint32_t bits = uint32_t(x.bits) << 16;
+    float          value;
+    std::memcpy(&value, &bits, sizeof(value));
+    return value;
+}
 
 #    ifdef __AVX512F__
 using Wide                    = Floats16;

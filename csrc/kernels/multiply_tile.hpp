@@ -2,6 +2,9 @@
 #pragma once
 
 #include "dot_sums.hpp"
+#ifdef PYG_DOTS_OF_EIGHT
+#    include "dots_of_eight.hpp"
+#endif
 
 namespace pyg::kernels {
 
@@ -26,6 +29,9 @@ void unpack_block(const uint8_t * block, Tile & tile, int b) {
         ask_ahead<Type, part>(block);
         add_units<Type, part>(block, steps, std::make_integer_sequence<int, Type::UNITS>());
     });
+#ifdef PYG_DOTS_OF_EIGHT
+    put_in_pairs(values, Type::BLOCK / Type::Dots::STEP);
+#endif
 }
 
 // Adds to `totals` segment `s` of a tile times N columns.
@@ -35,10 +41,14 @@ PYG_INLINE inline void multiply_segment(const Tile & tile, int s, Columns<Type, 
     unrolled<N_STEPS / RUN>([&](auto run) PYG_INLINE {
         Ints sums[N];
         begin_sums<Type, N>(columns, s, sums);
+#ifdef PYG_DOTS_OF_EIGHT
+        add_pairs<Type, N>(tile, s * N_STEPS + run * RUN, columns, sums);
+#else
         unrolled<RUN>([&](auto i) PYG_INLINE {
             const int step = run * RUN + i;
             add_step<Type, N>(columns, s, step, load(tile.values[s * N_STEPS + step]), sums);
         });
+#endif
         end_sums<Type, N>(tile.factors, s, sums, totals);
     });
 }

@@ -3,20 +3,9 @@
 
 #include "experts.hpp"
 #include "kernel.hpp"
+#include "piece.hpp"
 
 namespace pyg::kernels {
-
-constexpr int64_t PIECE_ROWS    = 24;  // of weights; all blocks of float_products.cpp divide it
-constexpr int64_t PIECE_COLUMNS = 32;  // rows of activations
-
-// Rows of one matrix of weights, and some of the columns that meet this matrix.
-struct Piece {
-    const char * weights;  // the first row
-    int64_t      n_rows;
-    int64_t      n_columns;
-    const char * columns[PIECE_COLUMNS];
-    float *      results[PIECE_COLUMNS];  // of the first row
-};
 
 // All pieces of a product. Those that share weights follow one another, so that the weights are in a cache.
 //

@@ -9,9 +9,7 @@
 #include "vector.hpp"
 
 #ifdef PYG_TILES
-#    include "multiply_group.hpp"
-#    include "types_of_blocks.hpp"
-#    include "types_of_superblocks.hpp"
+#    include "multiply_groups.hpp"
 
 namespace pyg::kernels {
 

@@ -228,4 +228,40 @@ inline Ints add_products_of_four(const Ints & sums, const Ints & weights, const 
             dot(sums.c, weights.c, activations.c), dot(sums.d, weights.d, activations.d)};
 }
 
+#ifdef __ARM_FEATURE_MATMUL_INT8
+#    define PYG_DOTS_OF_EIGHT
+
+// The first four bytes of two registers' rows side by side, eight to a row, and the same of two others.
+inline Ints side_by_side(int32x4_t a, int32x4_t a_next, int32x4_t b, int32x4_t b_next) {
+    return {vzip1q_s32(a, a_next), vzip2q_s32(a, a_next), vzip1q_s32(b, b_next), vzip2q_s32(b, b_next)};
+}
+
+// Sums of two columns: of each pair of rows those of the first row, and then those of the second.
+struct PairSums {
+    Ints low, high;  // the first eight rows, and the others
+};
+
+inline PairSums no_pair_sums() { return {zero(), zero()}; }
+
+// Adds eight values of each row, as side_by_side() puts them, times those of two columns.
+inline void add_products_of_eight(PairSums & sums, const Ints & low, const Ints & high, const int8_t * first,
+                                  const int8_t * second) {
+    const int8x16_t columns  = vcombine_s8(vld1_s8(first), vld1_s8(second));
+    const auto      multiply = [&](int32x4_t sum, int32x4_t rows) {
+        return vmmlaq_s32(sum, vreinterpretq_s8_s32(rows), columns);
+    };
+    sums.low  = each(sums.low, low, multiply);
+    sums.high = each(sums.high, high, multiply);
+}
+
+inline Ints first_column(const PairSums & sums) {
+    return {vuzp1q_s32(sums.low.a, sums.low.b), vuzp1q_s32(sums.low.c, sums.low.d),
+            vuzp1q_s32(sums.high.a, sums.high.b), vuzp1q_s32(sums.high.c, sums.high.d)};
+}
+inline Ints second_column(const PairSums & sums) {
+    return {vuzp2q_s32(sums.low.a, sums.low.b), vuzp2q_s32(sums.low.c, sums.low.d),
+            vuzp2q_s32(sums.high.a, sums.high.b), vuzp2q_s32(sums.high.c, sums.high.d)};
+}
+#endif
+
 }  // namespace pyg::kernels

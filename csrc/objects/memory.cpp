@@ -172,7 +172,7 @@ pyg_memory buffers_of(const llama_context * context, const pyg::Placement & plac
             add(memory.shares[1 + (found - devices.begin())], bytes);
         } else if (device && ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_META) {
             // All of them as one (LLAMA_SPLIT_MODE_TENSOR), of which upstream reports what the fullest takes.
-            std::for_each_n(memory.shares + 1, devices.size(), [&](auto & share) { add(share, bytes); });
+            std::for_each_n(memory.shares + 1, devices.size(), [&own = bytes](auto & share) { add(share, own); });
         } else {
             add(memory.shares[0], bytes);
             if (!device && !ggml_backend_buft_is_host(type)) {

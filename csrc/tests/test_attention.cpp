@@ -1,5 +1,6 @@
 // The vectors and the arithmetic of attention against plain computations in doubles. It needs no engine, so it can be
 // compiled for another processor and run in an emulator.
+#include "instructions.hpp"
 #include "kernels/attention_block.hpp"
 #include "kernels/attention_columns.hpp"
 #include "testing.hpp"
@@ -248,16 +249,10 @@ void test_merging() {
 }  // namespace
 
 int main() {
-#    if defined(__x86_64__)
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c")) {
+    if (!can_run()) {
+        std::puts("skipped: this processor lacks the instructions");
         return 0;
     }
-#        ifdef __AVX512F__
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512vl")) {
-        return 0;
-    }
-#        endif
-#    endif
     test_exp();
     test_tanh();
     test_lanes();
