@@ -1,0 +1,46 @@
+"""The cluster: how to reach it, and what its nodes lend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+import ray
+
+import pyggml
+from pyggml.ray.actor import Work
+from pyggml.ray.plan import Node, Plan, plan
+from pyggml.system import build_info
+
+# Backends that compute on no GPU.
+_NO_GPUS = {"CPU", "BLAS", "RPC"}
+
+
+def connect(address: str) -> None:
+    """Connects this process to a cluster, unless it is connected already.
+
+    Args:
+        address: the cluster's address, "auto" for that of this machine, "local" for a new one.
+
+    Raises:
+        EngineError: there is no such cluster.
+    """
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address, log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise pyggml.EngineError(f"no Ray cluster can be reached at {address!r}: {error}") from error
+
+
+def planned(work: Work, n_actors: int | None) -> Plan:
+    """The actors for a job on the cluster that this process is connected to; raises as :func:`pyggml.ray.plan.plan`."""
+    return plan(_nodes(), work.model, work.load, n_actors)
+
+
+def _nodes() -> Iterator[Node]:
+    can_use_gpus = not _NO_GPUS.issuperset(build_info().backends)
+    for node in cast("list[dict[str, Any]]", ray.nodes()):  # type: ignore[no-untyped-call,unused-ignore]
+        if node["Alive"]:
+            lent = node["Resources"]
+            yield Node(lent.get("CPU", 0), lent.get("GPU", 0) if can_use_gpus else 0, lent.get("memory", 0))
