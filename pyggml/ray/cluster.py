@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import ray
@@ -30,12 +31,26 @@ def connect(address: str) -> None:
     try:
         ray.init(address, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise pyggml.EngineError(f"no Ray cluster can be reached at {address!r}: {error}") from error
+        reason: BaseException = error
+        while reason.__cause__ is not None:  # Ray tells the reason last
+            reason = reason.__cause__
+        raise pyggml.EngineError(f"no Ray cluster can be reached at {address!r}: {reason}") from error
 
 
-def planned(work: Work, n_actors: int | None) -> Plan:
-    """The actors for a job on the cluster that this process is connected to; raises as :func:`pyggml.ray.plan.plan`."""
-    return plan(_nodes(), work.model, work.load, n_actors)
+def planned(work: Work, n_actors: int | None, *, n_spared: int = 0) -> Plan:
+    """The actors for a job on the cluster that this process is connected to.
+
+    Args:
+        work: what they are to do.
+        n_actors: so many, instead of as many as fit.
+        n_spared: CPUs of the largest node that are left for other work.
+
+    Raises:
+        InferError: as :func:`pyggml.ray.plan.plan`.
+    """
+    largest, *others = sorted(_nodes(), key=lambda node: node.n_cpus, reverse=True)
+    largest = replace(largest, n_cpus=largest.n_cpus - n_spared)
+    return plan([largest, *others], work.model, work.load, n_actors)
 
 
 def _nodes() -> Iterator[Node]:
