@@ -59,8 +59,8 @@ def _write_parquet(path: Path, rows: Rows, merged: Iterator[Row], column: str) -
     schema = _schema(rows, column)
     with pq.ParquetWriter(path, schema) as writer:
         while part := list(islice(merged, _ROWS_AT_ONCE)):
-            fitting = [{field.name: fitting(row.get(field.name), field.type) for field in schema} for row in part]
-            writer.write_table(pa.Table.from_pylist(fitting, schema))
+            fitted = [{field.name: fitting(row.get(field.name), field.type) for field in schema} for row in part]
+            writer.write_table(pa.Table.from_pylist(fitted, schema))
 
 
 def _schema(rows: Rows, column: str) -> pa.Schema:

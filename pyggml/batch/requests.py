@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-_URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+#: Endpoints that rows may name.
+URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 #: What the server says when no request can be answered now.
 _FATAL = (429, 503)
 _MAX_BODY_BYTES = 2**30
@@ -94,8 +95,8 @@ def _problem(row: Row | Broken) -> str | None:
         return "custom_id must be a text"
     if row.get("method", "POST") != "POST":
         return f"method must be POST, not {row['method']!r:.40}"
-    if row.get("url") not in _URLS:
-        return f"url must be one of {', '.join(_URLS)}, not {row.get('url')!r:.80}"
+    if row.get("url") not in URLS:
+        return f"url must be one of {', '.join(URLS)}, not {row.get('url')!r:.80}"
     if not isinstance(row.get("body"), dict):
         return "body must be an object"
     return "a batch has no streams: leave out stream" if row["body"].get("stream") else None
