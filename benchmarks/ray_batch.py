@@ -116,7 +116,7 @@ def clustered(lines: list[str], folder: Path, name: str) -> Rate:
             raise SystemExit("no node was killed")
         return _rate(len(lines), began_s, watch.first_s, end_s)
     finally:
-        ray.shutdown()  # type: ignore[no-untyped-call,unused-ignore]
+        ray.shutdown()
         cluster.shutdown()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, cast
 
 import ray
 
@@ -55,7 +54,7 @@ def planned(work: Work, n_actors: int | None, *, n_spared: int = 0) -> Plan:
 
 def _nodes() -> Iterator[Node]:
     can_use_gpus = not _NO_GPUS.issuperset(build_info().backends)
-    for node in cast("list[dict[str, Any]]", ray.nodes()):  # type: ignore[no-untyped-call,unused-ignore]
+    for node in ray.nodes():
         if node["Alive"]:
             lent = node["Resources"]
             yield Node(lent.get("CPU", 0), lent.get("GPU", 0) if can_use_gpus else 0, lent.get("memory", 0))

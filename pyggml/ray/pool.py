@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -73,26 +73,20 @@ class _Member:
     n_rows: int = 0
 
 
-@dataclass
-class _Waited:
-    """What is waited for, by the object in which the result will be."""
-
-    loading: dict[Any, _Member] = field(default_factory=dict)
-    computing: dict[Any, tuple[_Member, Part]] = field(default_factory=dict)
-
-
 class Pool:
     """The actors of a job. Used from one thread; closing it ends them."""
 
     def __init__(self, work: Work, plan: Plan) -> None:
         """Starts the actors, which load their models as soon as nodes have room for them."""
         self._plan = plan
-        self._make = ray.remote(Actor).options(  # type: ignore[attr-defined,unused-ignore]
+        self._make = ray.remote(Actor).options(
             num_cpus=plan.n_cpus, num_gpus=plan.n_gpus, memory=plan.memory_bytes or None
         )
         self._work = work
         self._members: set[_Member] = set()
-        self._waited = _Waited()
+        # What is waited for, by the objects in which results will be.
+        self._loading: dict[Any, _Member] = {}
+        self._computing: dict[Any, tuple[_Member, Part]] = {}
         self._again: deque[Part] = deque()
         self._n_lost = 0
         for _ in range(plan.n_actors):
@@ -105,7 +99,7 @@ class Pool:
             InferError: no actor can load the model.
             EngineError: actors are lost faster than they answer.
         """
-        while self._give(parts) or self._waited.computing or self._again:
+        while self._give(parts) or self._computing or self._again:
             for ref in self._arrived():
                 yield from self._received(ref)
 
@@ -131,13 +125,13 @@ class Pool:
                 if part is None:
                     return False
                 member.n_rows += len(part.rows)
-                self._waited.computing[member.handle.answers.remote(part.rows)] = (member, part)
+                self._computing[member.handle.answers.remote(part.rows)] = (member, part)
         return True
 
     def _arrived(self) -> list[Any]:
-        refs = [*self._waited.computing, *self._waited.loading]
-        found, _ = ray.wait(refs, num_returns=1, timeout=_PATIENCE_S, fetch_local=False)
-        if not found and len(self._waited.loading) == len(self._members):
+        refs = [*self._computing, *self._loading]
+        found: list[Any] = ray.wait(refs, num_returns=1, timeout=_PATIENCE_S, fetch_local=False)[0]
+        if not found and len(self._loading) == len(self._members):
             logger.warning(
                 "no actor has a model yet: each of %d waits for %d CPUs, %d GPUs and %.1f GB that the cluster lends "
                 "to nobody else, or loads it",
@@ -146,10 +140,10 @@ class Pool:
         return found
 
     def _received(self, ref: Any) -> Iterator[tuple[int, Json]]:
-        if ref in self._waited.loading:
+        if ref in self._loading:
             self._loaded(ref)
             return
-        member, part = self._waited.computing.pop(ref)
+        member, part = self._computing.pop(ref)
         try:
             answers = ray.get(ref)
         except RayError as error:
@@ -161,7 +155,7 @@ class Pool:
         yield from answers
 
     def _loaded(self, ref: Any) -> None:
-        member = self._waited.loading.pop(ref)
+        member = self._loading.pop(ref)
         try:
             member.n_parallel = ray.get(ref)
         except RayTaskError as error:  # it would not load there the next time either
@@ -178,7 +172,7 @@ class Pool:
     def _add(self) -> None:
         member = _Member(self._make.remote(self._work))
         self._members.add(member)
-        self._waited.loading[member.handle.open.remote()] = member
+        self._loading[member.handle.open.remote()] = member
 
     def _lose(self, member: _Member, error: RayError) -> None:
         """Has another actor in place of one that is lost, or whose engine is."""
