@@ -1,7 +1,7 @@
 """How far a batch job on Ray grows: the costs of the process that keeps its journal, and clusters that these make busy.
 
     python benchmarks/scale_simulation.py --measure          # the costs, on a cluster of this machine, and the tables
-    python benchmarks/scale_simulation.py --row-us 90 --part-us 900    # the tables, from costs that are known
+    python benchmarks/scale_simulation.py --costs 90 900 1    # the tables, from costs that are known
 
 Nodes take parts, compute them at their rate and die once a day each; one process gives the parts out and writes down
 what comes back, one after the other, as ``pyggml.ray.run_batch`` does.
@@ -30,10 +30,17 @@ PARTS_HELD, PART_TOKENS = 2, 8192
 
 
 class Costs(NamedTuple):
-    """Seconds of the process that keeps the journal."""
+    """Seconds of the process that keeps the journal: for each row, for each part, and to see which parts are there.
+
+    It looks at all parts that are out when it has nothing else to do, and takes all that have come.
+    """
 
     row_s: float
     part_s: float
+    look_s: float  # for each part that is out
+
+    def __str__(self) -> str:
+        return f"{self.row_s * 1e6:.0f} us a row, {self.part_s * 1e6:.0f} us a part, {self.look_s * 1e6:.2f} us a look"
 
 
 class Job(NamedTuple):
@@ -104,8 +111,9 @@ class Cluster:
                 held[node] -= 1
                 if held[node]:
                     at(now_s + part_s * self.random.uniform(0.8, 1.2), "done", node)
-                free_s = max(free_s, now_s) + served_s
-                self.busy_s += served_s
+                looks_s = self.costs.look_s * PARTS_HELD * self.n_nodes if free_s <= now_s else 0.0
+                free_s = max(free_s, now_s) + looks_s + served_s
+                self.busy_s += looks_s + served_s
                 self.n_rows += part_rows if free_s <= SIMULATED_S else 0
                 at(free_s, "arrives", node)
             else:
@@ -143,19 +151,33 @@ def measured() -> Costs:
             spent_s[part_rows] = (time.process_time() - began_s) / n_rows
     few, many = sorted(spent_s)
     part_s = (spent_s[few] - spent_s[many]) / (1 / few - 1 / many)
-    return Costs(spent_s[many] - part_s / many, part_s)
+    return Costs(spent_s[many] - part_s / many, part_s, _look_s())
+
+
+def _look_s() -> float:
+    """What it takes to see which of many parts have come, for each: as ``pyggml.ray.pool`` looks, twice."""
+    import ray
+
+    n_refs, n_looks = 2000, 20
+    never = ray.remote(num_cpus=1000)(lambda: None)
+    refs = [never.remote() for _ in range(n_refs)]
+    there = ray.put(0)
+    began_s = time.perf_counter()
+    for _ in range(n_looks):
+        ray.wait([*refs, there], num_returns=1, fetch_local=False)
+        ray.wait([*refs, there], num_returns=n_refs + 1, timeout=0, fetch_local=False)
+    return (time.perf_counter() - began_s) / n_looks / n_refs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", action="store_true")
-    parser.add_argument("--row-us", type=float, help="microseconds for each row")
-    parser.add_argument("--part-us", type=float, help="microseconds for each part")
+    parser.add_argument("--costs", type=float, nargs=3, metavar="US", help="microseconds a row, a part, and a look")
     given = parser.parse_args()
-    if not given.measure and (given.row_us is None or given.part_us is None):
-        parser.error("say --measure, or give --row-us and --part-us")
-    costs = measured() if given.measure else Costs(given.row_us / 1e6, given.part_us / 1e6)
-    print(f"the process with the journal: {costs.row_s * 1e6:.0f} us a row, {costs.part_s * 1e6:.0f} us a part")
+    if not given.measure and given.costs is None:
+        parser.error("say --measure or --costs")
+    costs = measured() if given.measure else Costs(*(microseconds / 1e6 for microseconds in given.costs))
+    print(f"the process with the journal: {costs}")
     for job in JOBS:
         print(f"\n{job.name}\n\n| nodes | tokens/s | of what the nodes could | journal busy | rows computed again |")
         print("| ---: | ---: | ---: | ---: | ---: |")

@@ -130,14 +130,16 @@ class Pool:
 
     def _arrived(self) -> list[Any]:
         refs = [*self._computing, *self._loading]
-        found: list[Any] = ray.wait(refs, num_returns=1, timeout=_PATIENCE_S, fetch_local=False)[0]
-        if not found and len(self._loading) == len(self._members):
+        found, _ = ray.wait(refs, num_returns=1, timeout=_PATIENCE_S, fetch_local=False)
+        if found:  # and all that came meanwhile, since each look at thousands takes milliseconds
+            return list(ray.wait(refs, num_returns=len(refs), timeout=0, fetch_local=False)[0])
+        if len(self._loading) == len(self._members):
             logger.warning(
                 "no actor has a model yet: each of %d waits for %d CPUs, %d GPUs and %.1f GB that the cluster lends "
                 "to nobody else, or loads it",
                 *(self._plan.n_actors, self._plan.n_cpus, self._plan.n_gpus, self._plan.memory_bytes / 1e9),
             )
-        return found
+        return []
 
     def _received(self, ref: Any) -> Iterator[tuple[int, Json]]:
         if ref in self._loading:
@@ -201,4 +203,4 @@ def _cause(error: RayError) -> pyggml.InferError:
     if isinstance(cause, pyggml.InferError):
         return cause
     lines = [line.strip() for line in str(cause or error).splitlines() if line.strip()]
-    return pyggml.EngineError(lines[0] if lines else repr(error))
+    return pyggml.EngineError(" ... ".join(dict.fromkeys([lines[0], lines[-1]])) if lines else repr(error))
