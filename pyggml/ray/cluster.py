@@ -42,14 +42,16 @@ def planned(work: Work, n_actors: int | None, *, n_spared: int = 0) -> Plan:
     Args:
         work: what they are to do.
         n_actors: so many, instead of as many as fit.
-        n_spared: CPUs of the largest node that are left for other work.
+        n_spared: CPUs that are left for other work, of the nodes that have most.
 
     Raises:
         InferError: as :func:`pyggml.ray.plan.plan`.
     """
-    largest, *others = sorted(_nodes(), key=lambda node: node.n_cpus, reverse=True)
-    largest = replace(largest, n_cpus=largest.n_cpus - n_spared)
-    return plan([largest, *others], work.model, work.load, n_actors)
+    nodes = [*_nodes()]
+    for _ in range(n_spared):
+        nodes.sort(key=lambda node: node.n_cpus)
+        nodes[-1] = replace(nodes[-1], n_cpus=nodes[-1].n_cpus - 1)
+    return plan(nodes, work.model, work.load, n_actors)
 
 
 def _nodes() -> Iterator[Node]:

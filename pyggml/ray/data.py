@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from ray.data import Dataset
 
 _SAMPLED_ROWS = 32
-# For what reads, divides and writes the rows: it would wait for ever for a CPU that models have.
+# CPUs for what reads, divides and writes the rows, and for what leaves out those of an earlier run: these would wait for
+# ever for CPUs that models have.
 _SPARED_CPUS = 1
+_SPARED_CPUS_FOR_CHECKPOINTS = 1
 
 
 def map_batches(
@@ -60,7 +62,8 @@ def map_batches(
     connect("auto")
     load = {"n_parallel": N_PARALLEL, **load}
     work = Work(model, params, Names(prompt, messages, "params", column), False, load)
-    plan = planned(work, n_actors, n_spared=_SPARED_CPUS)
+    n_spared = _SPARED_CPUS + _SPARED_CPUS_FOR_CHECKPOINTS * (dataset.context.checkpoint_config is not None)
+    plan = planned(work, n_actors, n_spared=n_spared)
     sample = dataset.limit(_SAMPLED_ROWS).take_all()
     if taken := [name for name in answer_fields(column) for row in sample[:1] if name in row]:
         raise pyggml.InvalidParameterError(f"the dataset has a column {taken[0]!r} already: choose another column")

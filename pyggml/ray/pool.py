@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 # Rows that an actor has for each that it computes, so that it never waits for this process.
 _AHEAD = 2
-# How often the actor of a part may be lost until the part is suspected, and its rows are computed one by one.
+# How often the actor of a part may be lost, by chance or by others' fault, until the part is suspected.
 _MOST_LOST = 3
 # Seconds without an answer or an actor, after which a log line says what the job waits for.
 _PATIENCE_S = 30.0
@@ -46,16 +46,22 @@ class Part:
     rows: list[tuple[int, Any]]
     n_lost: int = 0
 
+    @property
+    def is_suspected(self) -> bool:
+        """Whether it may be what ends actors, so that it is computed alone, and no other is lost with it."""
+        return self.n_lost >= _MOST_LOST
+
     def again(self) -> Iterator[Part]:
-        """What to do once it was lost: all of it again, or, if that happens too often, row by row."""
+        """What to do once its actor was lost: all of it again, or row by row, or no more."""
+        was_alone = self.is_suspected
         self.n_lost += 1
-        if self.n_lost < _MOST_LOST:
+        if not was_alone:
             yield self
         elif len(self.rows) > 1:
-            yield from (Part([row], self.n_lost - 1) for row in self.rows)
+            yield from (Part([row], _MOST_LOST) for row in self.rows)
         else:
-            problem = f"the process that answered it was lost, {self.n_lost} times"
-            yield Part([(index, Broken(problem)) for index, _ in self.rows])
+            problem = Broken("the process that computes it is lost each time")
+            yield Part([(index, problem) for index, _ in self.rows])
 
 
 @dataclass(eq=False)
@@ -65,7 +71,7 @@ class _Member:
     Attributes:
         handle: Ray's handle of it.
         n_parallel: number of rows that it computes together.
-        n_rows: number of rows that it has.
+        n_rows: number of rows that it has; a part that is to be alone counts as all that it can take.
     """
 
     handle: Any
@@ -86,8 +92,9 @@ class Pool:
         self._members: set[_Member] = set()
         # What is waited for, by the objects in which results will be.
         self._loading: dict[Any, _Member] = {}
-        self._computing: dict[Any, tuple[_Member, Part]] = {}
+        self._computing: dict[Any, tuple[_Member, Part, int]] = {}
         self._again: deque[Part] = deque()
+        self._suspected: deque[Part] = deque()
         self._n_lost = 0
         for _ in range(plan.n_actors):
             self._add()
@@ -99,7 +106,7 @@ class Pool:
             InferError: no actor can load the model.
             EngineError: actors are lost faster than they answer.
         """
-        while self._give(parts) or self._computing or self._again:
+        while self._give(parts) or self._computing or self._again or self._suspected:
             for ref in self._arrived():
                 yield from self._received(ref)
 
@@ -122,11 +129,19 @@ class Pool:
         for member in self._members:
             while member.n_rows < _AHEAD * member.n_parallel:
                 part = self._again.popleft() if self._again else next(parts, None)
-                if part is None:
+                if part is not None:
+                    self._send(part, member, len(part.rows))
+                elif not self._suspected:
                     return False
-                member.n_rows += len(part.rows)
-                self._computing[member.handle.answers.remote(part.rows)] = (member, part)
+                elif member.n_rows:
+                    break
+                else:
+                    self._send(self._suspected.popleft(), member, _AHEAD * member.n_parallel)
         return True
+
+    def _send(self, part: Part, member: _Member, n_rows: int) -> None:
+        member.n_rows += n_rows
+        self._computing[member.handle.answers.remote(part.rows)] = (member, part, n_rows)
 
     def _arrived(self) -> list[Any]:
         refs = [*self._computing, *self._loading]
@@ -145,14 +160,15 @@ class Pool:
         if ref in self._loading:
             self._loaded(ref)
             return
-        member, part = self._computing.pop(ref)
+        member, part, n_rows = self._computing.pop(ref)
         try:
             answers = ray.get(ref)
         except RayError as error:
-            self._again.extend(part.again())
+            for again in part.again():
+                (self._suspected if again.is_suspected else self._again).append(again)
             self._lose(member, error)
             return
-        member.n_rows -= len(part.rows)
+        member.n_rows -= n_rows
         self._n_lost = 0
         yield from answers
 
@@ -183,7 +199,7 @@ class Pool:
         self._members.discard(member)
         _kill(member)
         self._n_lost += 1
-        if self._n_lost > _MOST_LOST * self._plan.n_actors:
+        if self._n_lost > _MOST_LOST * (self._plan.n_actors + 1):
             raise pyggml.EngineError(
                 f"the cluster could not go on: {self._n_lost} actors were lost and nothing was answered meanwhile; the "
                 f"last: {_cause(error)}"
