@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ray.data import Dataset
 
 _SAMPLED_ROWS = 32
-# CPUs for what reads, divides and writes the rows, and for what leaves out those of an earlier run: these would wait for
+# CPUs for what reads, divides and writes the rows, and for what leaves out those of an earlier run: both would wait for
 # ever for CPUs that models have.
 _SPARED_CPUS = 1
 _SPARED_CPUS_FOR_CHECKPOINTS = 1
