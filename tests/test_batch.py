@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import openai.types
 import openai.types.chat
@@ -18,9 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import called
+from openai.types.batch_create_params import BatchCreateParams
 
 import pyggml
 from pyggml import batch
+from pyggml.batch import requests
 
 Json = dict[str, Any]
 
@@ -88,6 +90,7 @@ def test_rows_that_fail_are_kept_and_stop_nothing(llm: pyggml.LLM, tmp_path: Pat
         {"prompt": 5},
         {"prompt": "x", "params": {"max_tokns": 1}},
         {"prompt": "x", "params": {"prompt": "y"}},
+        {"prompt": "x", "params": {"self": 1}},
         {"prompt": "x", "params": 4},
         {"prompt": "x", "params": "{"},
         {"prompt": "x", "answer_error": "taken"},
@@ -101,7 +104,7 @@ def test_rows_that_fail_are_kept_and_stop_nothing(llm: pyggml.LLM, tmp_path: Pat
     found = read(tmp_path / "out.jsonl")
     assert len(found) == len(bad) == report.n_done
     assert all(row["answer_error"] is None for row in [*found[:2], *found[-2:]])
-    assert all(row["answer_error"] and row["answer"] is None for row in found[2:17]), [
+    assert all(row["answer_error"] and row["answer"] is None for row in found[2:18]), [
         row["answer_error"] for row in found
     ]
     assert "ContextOverflowError" in found[8]["answer_error"]
@@ -185,6 +188,32 @@ def test_openais_format_is_answered_as_the_server_does(llm: pyggml.LLM, tmp_path
     assert json.loads(table[0]["response"])["body"]["choices"] == found[0]["response"]["body"]["choices"]
 
 
+#: The example of OpenAI's guide to its batch API, as published.
+PUBLISHED = """\
+{"custom_id": "request-1", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "gpt-3.5-turbo-0125", \
+"messages": [{"role": "system", "content": "You are a helpful assistant."},\
+{"role": "user", "content": "Hello world!"}],"max_tokens": 1000}}
+{"custom_id": "request-2", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "gpt-3.5-turbo-0125", \
+"messages": [{"role": "system", "content": "You are an unhelpful assistant."},\
+{"role": "user", "content": "Hello world!"}],"max_tokens": 1000}}
+"""
+
+
+def test_openais_published_example_is_answered_as_its_guide_says(llm: pyggml.LLM, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("{torn, and yet the others say what they are\n" + PUBLISHED)
+    batch.run(tmp_path / "in.jsonl", tmp_path / "out.jsonl", llm)
+    broken, *found = read(tmp_path / "out.jsonl")
+    assert broken["error"].keys() == {"code", "message"}
+    for n, row in enumerate(found, 1):
+        assert row.keys() == {"id", "custom_id", "response", "error"}
+        assert row["id"].startswith("batch_req_")
+        assert (row["custom_id"], row["error"]) == (f"request-{n}", None)
+        assert row["response"].keys() == {"status_code", "request_id", "body"}
+        assert row["response"]["request_id"]
+        openai.types.chat.ChatCompletion.model_validate(row["response"]["body"], strict=True)
+    assert set(requests.URLS) <= set(get_args(get_type_hints(BatchCreateParams)["endpoint"]))
+
+
 # --- going on ---------------------------------------------------------------------------------------------------
 
 
@@ -260,6 +289,13 @@ def test_a_job_can_begin_anew(llm: pyggml.LLM, stopped: Path) -> None:
     assert batch.run(stopped.with_name("in.jsonl"), stopped, llm, column="text", restart=True).n_kept == 0
 
 
+def test_what_is_no_journal_is_not_overwritten(llm: pyggml.LLM, tmp_path: Path) -> None:
+    (tmp_path / "out.jsonl.part").write_text("half a download\n")
+    with pytest.raises(pyggml.InvalidParameterError, match="is no journal"):
+        batch.run(written(tmp_path / "in.jsonl", prompts(2)), tmp_path / "out.jsonl", llm)
+    assert (tmp_path / "out.jsonl.part").read_text() == "half a download\n"
+
+
 @pytest.mark.parametrize("tail", [b"\0\0\0", b'[1]\n[5, {"answer": "x"}]\n', b"[99, {}]\n", b"\xff\xfe\n", b"null\n"])
 def test_a_damaged_end_is_cut_off(tail: bytes, llm: pyggml.LLM, stopped: Path) -> None:
     journal = stopped.with_name("out.jsonl.part")
@@ -276,8 +312,10 @@ def test_only_one_process_works_on_a_job(llm: pyggml.LLM, stopped: Path) -> None
 
     with stopped.with_name("out.jsonl.part").open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(pyggml.InvalidParameterError, match="another process is at work"):
-            batch.run(stopped.with_name("in.jsonl"), stopped, llm)
+        for restart in (False, True):
+            with pytest.raises(pyggml.InvalidParameterError, match="another process is at work"):
+                batch.run(stopped.with_name("in.jsonl"), stopped, llm, restart=restart)
+    assert batch.run(stopped.with_name("in.jsonl"), stopped, llm).n_kept >= 10
 
 
 def test_an_engine_that_is_gone_is_no_failed_row(tmp_path: Path, own_llm: pyggml.LLM) -> None:
@@ -311,6 +349,9 @@ def test_what_cannot_be_written_is_refused_before_the_work(llm: pyggml.LLM, tmp_
         batch.run(tmp_path / "none.jsonl", tmp_path / "out.jsonl", llm)
     with pytest.raises(pyggml.InvalidParameterError, match="another column"):
         batch.run(source, tmp_path / "out.jsonl", llm, column="id")
+    with pytest.raises(pyggml.InvalidParameterError, match="is called a Parquet file and is none"):
+        batch.run(source.rename(tmp_path / "in.parquet"), tmp_path / "out.jsonl", llm)
+    source = (tmp_path / "in.parquet").rename(source)
     assert (tmp_path / "there.jsonl").read_text() == "mine"
     batch.run(source, tmp_path / "there.jsonl", llm, overwrite=True)
     assert len(read(tmp_path / "there.jsonl")) == 2

@@ -1,9 +1,10 @@
-"""Batch jobs on Ray: how a cluster is filled, and a node that dies in the middle of a job."""
+"""Batch jobs on Ray: how a cluster is filled, and what is lost when parts of it die."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 
 import pyggml
 import pyggml.ray
+from pyggml.memory.estimate import estimate
 from pyggml.ray.plan import Node, plan
 
-SCRIPT = Path(__file__).resolve().parent.parent / "benchmarks" / "ray_batch.py"
+HERE = Path(__file__).resolve().parent
 GB = 2**30
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 
@@ -24,11 +26,22 @@ def test_models_fill_what_nodes_have() -> None:
     nodes = [Node(16, 0, 64 * GB), Node(8, 0, 64 * GB), Node(0, 0, 64 * GB)]
     assert (plan(nodes, None, {}).n_actors, plan(nodes, None, {}).n_cpus) == (3, 8)
     assert plan(nodes, None, {"n_threads": 2}).n_actors == 12
+    assert plan(nodes, None, {}, n_actors=5).n_actors == 5
     assert plan([*nodes, Node(8, 2, 64 * GB)], None, {}).n_gpus == 1
     assert plan([*nodes, Node(8, 2, 64 * GB)], None, {"device": "cpu"}).n_gpus == 0
-    small = plan([Node(8, 0, GB), Node(8, 0, GB // 64)], None, {"n_threads": 1})
-    assert 1 <= small.n_actors < 8
-    assert small.n_actors * small.memory_bytes < GB
+
+
+def test_one_small_node_makes_no_small_models() -> None:
+    planned = plan([Node(1, 0, 64 * GB), *[Node(16, 0, 64 * GB)] * 4], None, {})
+    assert (planned.n_actors, planned.n_cpus) == (8, 8)
+    assert plan([Node(1, 0, 64 * GB)] * 3, None, {}).n_actors == 3
+
+
+def test_laid_out_weights_are_counted_for_every_process() -> None:
+    weights = estimate(device="cpu").devices[0]
+    planned = plan([Node(8, 0, GB), Node(8, 0, GB // 64)], None, {"n_threads": 1})
+    assert planned.memory_bytes > weights.repacked_bytes + weights.cache_bytes
+    assert 1 <= planned.n_actors == (GB - weights.weights_bytes + weights.repacked_bytes) // planned.memory_bytes < 8
 
 
 def test_a_cluster_without_room_is_refused() -> None:
@@ -47,51 +60,77 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPa
         getattr(pyggml.ray, "map_batch")  # noqa: B009
 
 
+# --- on a cluster -----------------------------------------------------------------------------------------------
+
+
+def run(script: Path, *arguments: object) -> str:
+    # A busy machine takes longer to start Ray's own processes than Ray waits by itself.
+    command = [sys.executable, str(script), *map(str, arguments)]
+    patient = {**os.environ, "RAY_agent_register_timeout_ms": "200000"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=patient)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
 @needs_ray
 @pytest.mark.slow
 def test_a_node_that_dies_loses_no_row() -> None:
-    command = [sys.executable, str(SCRIPT), "--rows", "600", "--batch-tokens", "512"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "3 nodes, one killed" in done.stdout
+    output = run(HERE.parent / "benchmarks" / "ray_batch.py", "--rows", 600, "--rounds", 1)
+    assert "median of 3 nodes, one killed" in output
 
 
-_ON_ONE_MACHINE = """
-import json, sys
-import ray, pyggml, pyggml.ray
-from pathlib import Path
-folder = Path(sys.argv[1])
-ray.init("local", num_cpus=1, object_store_memory=100_000_000, include_dashboard=False, log_to_driver=False)
-four = pyggml.SamplingParams(max_tokens=4, ignore_eos=True)
-rows = ray.data.from_items([{"id": n, "prompt": f"{n} cats" if n != 3 else None} for n in range(8)])
-answered = pyggml.ray.map_batches(rows, params=four, n_ctx=1024).take_all()
-def stop(state):
-    if state.n_done == 5:
-        raise KeyError("stop")
-for progress in (stop, None):
-    try:
-        report = pyggml.ray.run_batch(folder / "in.jsonl", folder / "out.jsonl", n_ctx=1024, progress=progress)
-    except KeyError:
-        pass
-print(json.dumps([answered, report.n_kept, report.n_done]))
-"""
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What became of the jobs of ``ray_jobs.py``."""
+    folder = tmp_path_factory.mktemp("jobs")
+    body = {"prompt": "A", "max_tokens": 2}
+    requests: list[Any] = [{"custom_id": str(n), "url": "/v1/completions", "body": body} for n in range(20)]
+    (folder / "requests.jsonl").write_text("".join(json.dumps(line) + "\n" for line in requests) + "{torn\n")
+    prompts = [json.dumps({"id": n, "prompt": f"{n} cats"}) + "\n" for n in range(300)]
+    (folder / "prompts.jsonl").write_text("".join(prompts))
+    found: dict[str, Any] = json.loads(run(HERE / "ray_jobs.py", folder).splitlines()[-1])
+    return found
 
 
 @needs_ray
 @pytest.mark.slow
-def test_datasets_and_openais_format(tmp_path: Path) -> None:
-    lines: list[Any] = [
-        {"custom_id": str(n), "url": "/v1/completions", "body": {"prompt": "A", "max_tokens": 2}} for n in range(20)
-    ]
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + "{torn\n")
-    command = [sys.executable, "-c", _ON_ONE_MACHINE, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    answered, n_kept, n_done = json.loads(done.stdout.splitlines()[-1])
-    assert sorted(row["id"] for row in answered) == [*range(8)]
-    assert all(row["answer_tokens"] == (None if row["id"] == 3 else 4) for row in answered)
-    assert (n_kept, n_done) == (5, 21)
-    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [row["custom_id"] for row in found] == [*map(str, range(20)), None]
-    assert all(row["response"]["status_code"] == 200 for row in found[:-1])
-    assert found[-1]["error"]["code"] == "invalid_request"
+def test_a_job_in_openais_format_goes_on(jobs: dict[str, Any]) -> None:
+    found = jobs["requests"]
+    assert found["n_kept"] >= 5
+    assert [row["custom_id"] for row in found["rows"]] == [*map(str, range(20)), None]
+    assert all(row["response"]["status_code"] == 200 for row in found["rows"][:-1])
+    assert found["rows"][-1]["error"]["code"] == "invalid_request"
+
+
+@needs_ray
+@pytest.mark.slow
+def test_killed_actors_lose_no_row(jobs: dict[str, Any]) -> None:
+    found = jobs["killed"]
+    assert found["n_killed"] == 2
+    assert [row["id"] for row in found["rows"]] == [*range(300)]
+    assert all(row["answer_tokens"] == 4 and row["answer_error"] is None for row in found["rows"])
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_row_that_kills_processes_fails_alone(jobs: dict[str, Any]) -> None:
+    found = jobs["poisoned"]
+    assert [index for index, _ in found] == [*range(12)]
+    for index, answer in found:
+        assert answer["answer_tokens"] == (None if index == 5 else 4)
+        assert answer["answer_error"] == ("the process that computes it is lost each time" if index == 5 else None)
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_model_that_cannot_be_loaded_ends_the_job(jobs: dict[str, Any]) -> None:
+    assert jobs["unloadable"].startswith("DeviceError: on ")
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_dataset_gets_columns(jobs: dict[str, Any]) -> None:
+    found = jobs["dataset"]
+    assert sorted(row["id"] for row in found) == [*range(40)]
+    assert all(row["answer_tokens"] == (None if row["id"] == 3 else 4) for row in found)
+    assert [bool(row["answer_error"]) for row in found if row["id"] == 3] == [True]

@@ -7,20 +7,24 @@ other names are what jobs on other machines are made of.
 
 from __future__ import annotations
 
-from pyggml.batch.answering import Answering, Names, answer_all, answer_fields, open_answering
-from pyggml.batch.job import BatchProgress, BatchReport, Job, identity, run
+from pyggml.batch.answering import Names, PlainAnswering, answer_all, answer_fields, open_answering
+from pyggml.batch.job import N_PARALLEL, BatchProgress, BatchReport, Job, identity, run
+from pyggml.batch.output import answer_schema, fitting
 from pyggml.batch.rows import Broken, Rows
 
 __all__ = [
-    "Answering",
+    "N_PARALLEL",
     "BatchProgress",
     "BatchReport",
     "Broken",
     "Job",
     "Names",
+    "PlainAnswering",
     "Rows",
     "answer_all",
     "answer_fields",
+    "answer_schema",
+    "fitting",
     "identity",
     "open_answering",
     "run",

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 _AHEAD = 2
 #: What concerns the engine and not a row: the job stops, and can go on later.
 _FATAL = (
-    pyggml.EngineError,
+    pyggml.HostLostError,
     pyggml.ClosedError,
     pyggml.DeviceError,
     pyggml.OutOfMemoryError,
@@ -105,6 +105,17 @@ async def answer_all(
         await asyncio.gather(*workers, return_exceptions=True)
 
 
+async def works(llm: pyggml.LLM) -> bool:
+    """Whether the engine still answers: what failed once may have been the row's fault."""
+    try:
+        await llm.agenerate("a", max_tokens=1)
+    except (pyggml.EngineError, *_FATAL):
+        return False
+    except pyggml.InferError:  # a model that generates nothing says so
+        return True
+    return True
+
+
 class PlainAnswering:
     """Answers rows with a prompt or messages."""
 
@@ -121,7 +132,9 @@ class PlainAnswering:
             return self._answered(await self._completion(row))
         except _FATAL:
             raise
-        except pyggml.InferError as error:
+        except Exception as error:  # of whatever kind: one row must not keep a million others from their answers
+            if isinstance(error, pyggml.EngineError) and not await works(self._llm):
+                raise
             return self._failed(f"{type(error).__name__}: {error}")
 
     async def _completion(self, row: Row) -> pyggml.Completion:

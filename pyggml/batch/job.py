@@ -97,13 +97,16 @@ class Job:
         self._out, self._progress = out, progress
         journal = out.with_name(f"{out.name}.part")
         _check(rows, out, journal, names, overwrite)
-        if restart:
-            journal.unlink(missing_ok=True)
         about = {"pyggml_batch": 1, "input": rows.digest, "rows": rows.n_rows, "fields": asdict(names), **about}
-        self._journal = Journal(journal, about, rows.n_rows)
+        self._journal = Journal(journal, about, rows.n_rows, restart=restart)
         self._n_kept = self._journal.n_done
         self._n_failed = self._n_prompt = self._n_generated = 0
         self._began_s = time.monotonic()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every row has an answer."""
+        return self._journal.n_done == self.rows.n_rows
 
     def missing(self) -> Iterator[tuple[int, Row | Broken]]:
         """The rows without an answer, in order."""

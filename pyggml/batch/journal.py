@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-#: Seconds between two waits for the disk: what a power cut can cost.
+#: Seconds after which an answer also waits for the disk: a power cut costs those since the last that did.
 SYNC_S = 1.0
 
 Json = dict[str, Any]
@@ -37,13 +37,14 @@ class Journal:
         n_done: number of rows that have an answer.
     """
 
-    def __init__(self, path: Path, about: Mapping[str, Any], n_rows: int) -> None:
+    def __init__(self, path: Path, about: Mapping[str, Any], n_rows: int, *, restart: bool = False) -> None:
         """Opens the journal of a job, or begins one.
 
         Args:
             path: the file.
             about: JSON values that say which job it is.
             n_rows: number of rows of the job.
+            restart: forget what there is.
 
         Raises:
             InvalidParameterError: the journal is of another job, or another process is writing it.
@@ -54,6 +55,8 @@ class Journal:
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+b")
         try:
             self._lock()
+            if restart:  # only now: another process may have been at work
+                self._file.truncate(0)
             self._read(json.loads(json.dumps(about)))
         except BaseException:
             self._file.close()
@@ -114,10 +117,13 @@ class Journal:
         head = self._file.readline()
         known = _whole(head)
         if known is None:  # new, or it was killed at once
+            if not _line(about).startswith(head):
+                raise InvalidParameterError(f"{self.path} is no journal, and would be overwritten: move it away")
             self._file.truncate(0)
             self._file.seek(0)
             self._append(about)
             self.sync()
+            sync_folder(self.path.parent)
             return
         if known != about:
             raise InvalidParameterError(_difference(self.path, known, about))
@@ -142,7 +148,7 @@ class Journal:
     def _append(self, entry: Any, index: int | None = None) -> None:
         if index is not None:
             self._note(index, self._file.tell())
-        self._file.write(json.dumps(entry, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+        self._file.write(_line(entry))
 
     def _note(self, index: int, offset: int) -> None:
         self.n_done += index not in self
@@ -153,6 +159,19 @@ class Journal:
         while b"\n" not in (found := os.pread(self._file.fileno(), size, offset)):
             size *= 4
         return found.index(b"\n")
+
+
+def sync_folder(path: Path) -> None:
+    """Waits until the names of a folder's files are on the disk."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _line(entry: Any) -> bytes:
+    return json.dumps(entry, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _whole(line: bytes) -> Any:

@@ -7,11 +7,14 @@ import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyggml.batch.answering import answer_fields
-from pyggml.batch.journal import Journal
+from pyggml.batch.journal import Journal, sync_folder
 from pyggml.batch.rows import Broken, Row, Rows, is_parquet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _ROWS_AT_ONCE = 4096
 
@@ -34,11 +37,7 @@ def write(path: Path, rows: Rows, journal: Journal, column: str) -> None:
     with unfinished.open("rb") as file:
         os.fsync(file.fileno())
     unfinished.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def _merged(rows: Rows, journal: Journal) -> Iterator[Row]:
@@ -60,21 +59,30 @@ def _write_parquet(path: Path, rows: Rows, merged: Iterator[Row], column: str) -
     schema = _schema(rows, column)
     with pq.ParquetWriter(path, schema) as writer:
         while part := list(islice(merged, _ROWS_AT_ONCE)):
-            fitting = [{field.name: _fitting(row.get(field.name), field.type) for field in schema} for row in part]
-            writer.write_table(pa.Table.from_pylist(fitting, schema))
+            fitted = [{field.name: fitting(row.get(field.name), field.type) for field in schema} for row in part]
+            writer.write_table(pa.Table.from_pylist(fitted, schema))
 
 
-def _schema(rows: Rows, column: str) -> Any:
+def _schema(rows: Rows, column: str) -> pa.Schema:
     import pyarrow as pa
 
     if rows.is_openai:
         return pa.schema([(name, pa.string()) for name in ("id", "custom_id", "response", "error")])
     known = rows.schema()
-    answers = [(name, pa.int64() if kind is int else pa.string()) for name, kind in answer_fields(column).items()]
-    return pa.schema([field for field in known if field.name not in answer_fields(column)] + answers)
+    taken = answer_fields(column)
+    return pa.schema([*(field for field in known if field.name not in taken), *answer_schema(column)])
 
 
-def _fitting(value: Any, kind: Any) -> Any:
+def answer_schema(column: str) -> pa.Schema:
+    """The columns of the answers to plain rows."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [(name, pa.int64() if kind is int else pa.string()) for name, kind in answer_fields(column).items()]
+    )
+
+
+def fitting(value: Any, kind: pa.DataType) -> Any:
     """A value as its column takes it: a column of text has JSON for what is no text."""
     import pyarrow as pa
 

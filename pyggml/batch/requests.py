@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pyggml
+from pyggml.batch.answering import works
 from pyggml.batch.rows import Broken, Row
 from pyggml.server import create_app
 
@@ -22,18 +23,19 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-_URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
-#: What the server says when it failed, and not the request.
-_FATAL = (429, 500, 503)
+#: Endpoints that rows may name.
+URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+#: What the server says when no request can be answered now.
+_FATAL = (429, 503)
 _MAX_BODY_BYTES = 2**30
 
 
 class RequestAnswering:
     """Answers requests in OpenAI's format."""
 
-    def __init__(self, app: Starlette) -> None:
-        """Takes the server's application, whose lifespan runs."""
-        self._app = app
+    def __init__(self, app: Starlette, llm: pyggml.LLM) -> None:
+        """Takes the server's application, whose lifespan runs, and its model."""
+        self._app, self._llm = app, llm
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -45,7 +47,7 @@ class RequestAnswering:
         """
         app = create_app(llm, request_timeout=None, max_body_bytes=_MAX_BODY_BYTES, log_level="error", page=False)
         async with app.router.lifespan_context(app):
-            yield cls(app)
+            yield cls(app, llm)
 
     async def answer(self, index: int, row: Row | Broken) -> Json:
         """As :meth:`Answering.answer`."""
@@ -58,7 +60,7 @@ class RequestAnswering:
         body = json.dumps({**row["body"], "model": "default"}).encode()
         status, headers, content = await self._ask(row["url"], body)
         answered = json.loads(content)
-        if status in _FATAL:
+        if status in _FATAL or (status == 500 and not await works(self._llm)):
             message = answered.get("error", {}).get("message", "the server failed")
             raise pyggml.EngineError(f"row {index} could not be computed: {message}")
         response = {"status_code": status, "request_id": headers.get("x-request-id", ""), "body": answered}
@@ -93,8 +95,8 @@ def _problem(row: Row | Broken) -> str | None:
         return "custom_id must be a text"
     if row.get("method", "POST") != "POST":
         return f"method must be POST, not {row['method']!r:.40}"
-    if row.get("url") not in _URLS:
-        return f"url must be one of {', '.join(_URLS)}, not {row.get('url')!r:.80}"
+    if row.get("url") not in URLS:
+        return f"url must be one of {', '.join(URLS)}, not {row.get('url')!r:.80}"
     if not isinstance(row.get("body"), dict):
         return "body must be an object"
     return "a batch has no streams: leave out stream" if row["body"].get("stream") else None

@@ -40,7 +40,7 @@ class Rows:
         """Names the file.
 
         Raises:
-            InvalidParameterError: there is no such file.
+            InvalidParameterError: there is no such file, or it is not what its name says.
             MissingPackageError: it is a Parquet file, and pyarrow is not installed.
         """
         self.path = Path(path)
@@ -49,6 +49,7 @@ class Rows:
             raise InvalidParameterError(f"there is no file {self.path} with rows to answer")
         if self.is_parquet:
             require_pyarrow()
+            _require_readable(self.path)
 
     def __iter__(self) -> Iterator[Row | Broken]:
         """Each row in order, or what is wrong with it. Empty lines are no rows."""
@@ -75,9 +76,8 @@ class Rows:
 
     @cached_property
     def first(self) -> Row:
-        """The first row; an empty one if there is none, or it is broken."""
-        row = next(iter(self), None)
-        return row if isinstance(row, dict) else {}
+        """The first row that is not broken; an empty one if there is none."""
+        return next((row for row in self if isinstance(row, dict)), {})
 
     @property
     def is_openai(self) -> bool:
@@ -135,6 +135,16 @@ def require_pyarrow() -> None:
         raise MissingPackageError(
             'Parquet files need pyarrow: pip install "pyggml[parquet]", or use a .jsonl file'
         ) from error
+
+
+def _require_readable(path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        pq.read_metadata(path)
+    except pa.ArrowException as error:
+        raise InvalidParameterError(f"{path} is called a Parquet file and is none: {error}") from None
 
 
 def _parsed(line: bytes, number: int) -> Row | Broken:

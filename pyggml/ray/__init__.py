@@ -7,13 +7,14 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyggml.ray.data import map_batches, run_batch
+    from pyggml.ray.data import map_batches
+    from pyggml.ray.job import run_batch
 
 __all__ = ["map_batches", "run_batch"]
 
 _MODULES = {
     "map_batches": "pyggml.ray.data",
-    "run_batch": "pyggml.ray.data",
+    "run_batch": "pyggml.ray.job",
     "deployment": "pyggml.ray.serve",
 }
 
