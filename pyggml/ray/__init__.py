@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyggml.ray.data import map_batches, run_batch
+    from pyggml.ray.hosts import Hosts
+    from pyggml.ray.serve import ServedModel, deployment
 
-__all__ = ["map_batches", "run_batch"]
+__all__ = ["Hosts", "ServedModel", "deployment", "map_batches", "run_batch"]
 
 _MODULES = {
     "map_batches": "pyggml.ray.data",
     "run_batch": "pyggml.ray.data",
+    "Hosts": "pyggml.ray.hosts",
+    "ServedModel": "pyggml.ray.serve",
     "deployment": "pyggml.ray.serve",
 }
 
