@@ -23,7 +23,7 @@ import pyggml
 from pyggml.options import LoadOptions, fields_of
 from pyggml.ray.hosts import STRATEGY, Hosts, Lent, lent_by
 from pyggml.ray.routing import Mark, marks
-from pyggml.server import Forwarded, ModelSpec, Relay, Settings, answers, create_app, settings_of
+from pyggml.server import Forwarded, ModelSpec, Relay, Settings, answers, configure_logs, create_app, settings_of
 
 Pieces = Sequence[MutableMapping[str, Any]]
 
@@ -174,6 +174,7 @@ class _Replica:
     """A model in a process of its own, with the server's application around it."""
 
     async def __init__(self, settings: Settings, hosts: Hosts | None) -> None:  # type: ignore[misc]  # Serve awaits it
+        configure_logs(settings)
         self._open = contextlib.AsyncExitStack()
         self._lent: Lent | None = None
         try:

@@ -13,6 +13,7 @@ from pyggml.server.settings import LOAD_DEFAULTS, LOADING, SERVING, ModelSpec, S
 
 if TYPE_CHECKING:
     from pyggml.server.app import create_app, settings_of
+    from pyggml.server.logs import configure_logs
     from pyggml.server.relay import Forwarded, Relay, answers
     from pyggml.server.running import run
 
@@ -26,6 +27,7 @@ __all__ = [
     "Relay",
     "Settings",
     "answers",
+    "configure_logs",
     "create_app",
     "from_text",
     "hints",
@@ -39,6 +41,7 @@ __all__ = [
 _OF_THE_EXTRA = {
     **dict.fromkeys(("create_app", "settings_of"), "pyggml.server.app"),
     **dict.fromkeys(("Forwarded", "Relay", "answers"), "pyggml.server.relay"),
+    "configure_logs": "pyggml.server.logs",
     "run": "pyggml.server.running",
 }
 
