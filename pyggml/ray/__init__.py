@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyggml.ray.data import map_batches
     from pyggml.ray.job import run_batch
+    from pyggml.ray.hosts import Hosts
+    from pyggml.ray.serve import ServedModel, deployment
 
-__all__ = ["map_batches", "run_batch"]
+__all__ = ["Hosts", "ServedModel", "deployment", "map_batches", "run_batch"]
 
 _MODULES = {
     "map_batches": "pyggml.ray.data",
     "run_batch": "pyggml.ray.job",
+    "Hosts": "pyggml.ray.hosts",
+    "ServedModel": "pyggml.ray.serve",
     "deployment": "pyggml.ray.serve",
 }
 

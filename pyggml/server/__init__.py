@@ -12,26 +12,38 @@ from pyggml.server.reading import read_settings
 from pyggml.server.settings import LOAD_DEFAULTS, LOADING, SERVING, ModelSpec, Settings
 
 if TYPE_CHECKING:
-    from pyggml.server.app import create_app
+    from pyggml.server.app import create_app, settings_of
+    from pyggml.server.logs import configure_logs
+    from pyggml.server.relay import Forwarded, Relay, answers
     from pyggml.server.running import run
 
 __all__ = [
     "LOADING",
     "LOAD_DEFAULTS",
     "SERVING",
+    "Forwarded",
     "Given",
     "ModelSpec",
+    "Relay",
     "Settings",
+    "answers",
+    "configure_logs",
     "create_app",
     "from_text",
     "hints",
     "is_loopback",
     "read_settings",
     "run",
+    "settings_of",
 ]
 
 # What needs packages of the extra. The rest does without, so that the command's help does.
-_OF_THE_EXTRA = {"create_app": "pyggml.server.app", "run": "pyggml.server.running"}
+_OF_THE_EXTRA = {
+    **dict.fromkeys(("create_app", "settings_of"), "pyggml.server.app"),
+    **dict.fromkeys(("Forwarded", "Relay", "answers"), "pyggml.server.relay"),
+    "configure_logs": "pyggml.server.logs",
+    "run": "pyggml.server.running",
+}
 
 
 if not TYPE_CHECKING:  # a type checker would take every name for one of these

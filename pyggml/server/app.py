@@ -60,7 +60,7 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
     Raises:
         InvalidParameterError: two models have the same name, or an option is invalid.
     """
-    settings = _settings(serves, options)
+    settings = settings_of(serves, options)
     worker = Worker(settings)
     routes = page.routes() if settings.page else []
     routes += [
@@ -77,7 +77,7 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
     def refuse(scope: Scope, failure: Failure) -> Response:
         failure = replace(failure, request_id=request_id(Headers(scope=scope)))
         worker.observer.refused(scope, failure)
-        return with_request_id(refusal(_protocol_at(_own_path(scope)), failure), failure.request_id)
+        return with_request_id(refusal(protocol_at(own_path(scope)), failure), failure.request_id)
 
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -130,18 +130,18 @@ def _unknown(scope: Scope, allowed: str) -> str:
     if allowed:
         methods = sorted({*allowed.split(", ")} - {"HEAD"})
         return f"there is no {scope['method']} at {scope['path']}: it takes {' or '.join(methods)}"
-    path = _own_path(scope)
+    path = own_path(scope)
     near = difflib.get_close_matches(path, _PATHS, n=1, cutoff=0.8) if len(path) <= _LONGEST_MISTAKE else []
     way_out = f"did you mean {scope.get('root_path', '')}{near[0]}?" if near else "/openapi.json lists what there is"
     return f"there is nothing at {scope['path']}; {way_out}"
 
 
-def _own_path(scope: Scope) -> str:
+def own_path(scope: Scope) -> str:
     """The path of a request within this application, which may be mounted in another."""
     return f"/{scope['path'].removeprefix(scope.get('root_path', '')).lstrip('/')}"
 
 
-def _protocol_at(path: str) -> Protocol:
+def protocol_at(path: str) -> Protocol:
     """The protocol that has the paths most like this one."""
 
     def likeness(protocol: Protocol) -> int:
@@ -150,7 +150,12 @@ def _protocol_at(path: str) -> Protocol:
     return max(PROTOCOLS, key=likeness)
 
 
-def _settings(serves: Settings | Model | Sequence[Model] | None, options: Mapping[str, Any]) -> Settings:
+def settings_of(serves: Settings | Model | Sequence[Model] | None, options: Mapping[str, Any]) -> Settings:
+    """The arguments of :func:`create_app` as one value.
+
+    Raises:
+        InvalidParameterError: an option is invalid.
+    """
     if isinstance(serves, Settings):
         return replace(serves, **options)
     if serves is None or isinstance(serves, (str, os.PathLike, pyggml.LLM, ModelSpec)):

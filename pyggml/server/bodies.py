@@ -18,8 +18,8 @@ from pyggml.server.failures import ClientGone, Failure, RequestError
 
 Model = TypeVar("Model", bound=BaseModel)
 
-# From this size on, parsing takes longer than about a millisecond and must not run in the event loop.
-_LONG_BYTES = 32_768
+#: From this size on, parsing takes longer than about a millisecond and must not run in the event loop.
+LONG_BYTES = 32_768
 # Who sends faster has all the time that a large body takes; who sends a byte now and then does not.
 _SLOWEST_BYTES_PER_S = 10_000
 # An empty list takes three bytes of JSON and 64 of memory; this many are a megabyte at most for each kind.
@@ -113,13 +113,14 @@ async def read_body(request: Request, model: type[Model], max_bytes: int, timeou
     if coding.lower() not in ("", "identity"):
         message = f"the body is encoded as {coding!r:.80}, and bodies are read as they are: send it without that"
         raise RequestError(Failure(415, "invalid", message, "unsupported_encoding"))
-    raw = await _received(request, max_bytes, timeout_s)
-    if len(raw) < _LONG_BYTES:
+    raw = await received(request, max_bytes, timeout_s)
+    if len(raw) < LONG_BYTES:
         return model.model_validate_json(raw), False
     return await asyncio.to_thread(_validated, model, raw), True
 
 
-async def _received(request: Request, max_bytes: int, timeout_s: float) -> bytes:
+async def received(request: Request, max_bytes: int, timeout_s: float) -> bytes:
+    """Reads a body; arguments and errors are those of :func:`read_body`, which looks into it."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > max_bytes:
         raise _too_large(max_bytes)

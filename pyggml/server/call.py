@@ -261,7 +261,7 @@ class Call:
     def events(self, events: AsyncIterator[Event]) -> Response:
         """Streams server-sent events. What goes wrong on the way is the last one."""
         ping = PING if self.protocol.ping is None else framed(self.protocol.ping)
-        return Pieces(self._pieces(events, framed, self._error_event), EVENTS, ping, self.worker.settings.ping_s)
+        return Pieces(self._pieces(events, framed, self.protocol.last_event), EVENTS, ping, self.worker.settings.ping_s)
 
     def lines(self, values: AsyncIterator[Any]) -> Response:
         """Streams JSON values, a line each. What goes wrong on the way is the last one."""
@@ -352,10 +352,6 @@ class Call:
         except Exception as error:
             yield sent(last(self.failed(error)))
         self._course.is_streaming = False  # which it stays when the client leaves
-
-    def _error_event(self, failure: Failure) -> Event:
-        make = self.protocol.error_event
-        return make(failure) if make else Event.of(self.protocol.error_body(failure), "error")
 
     def _answers(self) -> Iterator[Answer]:
         """What was generated."""

@@ -134,7 +134,7 @@ def _shown(value: object) -> str:
 # --- for "pyggml serve" -----------------------------------------------------------------------------------------
 
 
-def configure(settings: Settings) -> None:
+def configure_logs(settings: Settings) -> None:
     """Writes the server's log to standard error, as the settings say, and warnings of the engine and of uvicorn.
 
     What the engine says of a model that it loads is a hundred lines; those are for the level "debug". So is asyncio's

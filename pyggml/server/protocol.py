@@ -88,3 +88,7 @@ class Protocol:
     error_body: Callable[[Failure], dict[str, Any]]
     error_event: Callable[[Failure], Event] | None = None
     ping: Event | None = None
+
+    def last_event(self, failure: Failure) -> Event:
+        """What ends a stream of events that fails."""
+        return self.error_event(failure) if self.error_event else Event.of(self.error_body(failure), "error")

@@ -17,8 +17,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 import pyggml
-from pyggml.server import logs
 from pyggml.server.connections import Limits, close_all, connection_class, sweep
+from pyggml.server.logs import configure_logs
 from pyggml.server.settings import Settings
 from pyggml.server.worker import Worker
 
@@ -37,7 +37,7 @@ def run(app: Starlette, settings: Settings, listening: Callable[[str], None]) ->
         KeyboardInterrupt: SIGINT ended it.
         SystemExit: with 143, SIGTERM ended it.
     """
-    logs.configure(settings)
+    configure_logs(settings)
     bound = _bound(settings)
     with bound:
         told_by = asyncio.run(_served(app, settings, bound, listening))

@@ -1,0 +1,80 @@
+"""The server on Ray Serve: streams, a replica that dies, an update, several models, and a model split over hosts."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyggml
+import pyggml.ray
+
+SCRIPT = Path(__file__).resolve().parent.parent / "benchmarks" / "ray_serve.py"
+
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
+
+
+def on_a_cluster(what: str) -> dict[str, Any]:
+    """What a part of ray_serving.py, run in a process of its own with a cluster of its own, has seen."""
+    script = Path(__file__).with_name("ray_serving.py")
+    done = subprocess.run([sys.executable, str(script), what], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
+    seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return seen
+
+
+@needs_ray
+def test_what_cannot_be_served_is_refused_before_anything_starts() -> None:
+    with pytest.raises(pyggml.InvalidParameterError, match="would both be called"):
+        pyggml.ray.deployment(["a/model.gguf", "b/model.gguf"])
+    with pyggml.load(n_ctx=128) as llm, pytest.raises(pyggml.InvalidParameterError, match="name its file"):
+        pyggml.ray.deployment([llm])  # type: ignore[list-item]
+    with pytest.raises(pyggml.InvalidParameterError, match="at least 1"):
+        pyggml.ray.Hosts(0)
+    with pytest.raises(pyggml.InvalidParameterError, match="reserves nothing"):
+        pyggml.ray.Hosts(1, {})
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_streams_outlive_everything_but_their_own_replica() -> None:
+    seen = on_a_cluster("replicas")
+    assert seen["answer"] == "The sky is blue."
+    assert sorted(seen["models"]) == ["one", "two"]
+    assert seen["two"] == "two"
+    # One replica of two was killed while each had a stream.
+    assert sorted(seen["killed"]) == ["lost", "whole"]
+    assert seen["after the kill"] == "The sky is blue."
+    # A stream was running during the update, and new requests came.
+    assert seen["updated"] == "whole"
+    assert seen["failed during the update"] == 0
+    assert seen["answers of the new version"] > 0
+    # Who leaves frees the replica.
+    assert seen["running after a client has left"] == 0
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_model_lies_on_the_hosts_of_its_placement_group() -> None:
+    seen = on_a_cluster("hosts")
+    assert seen["answer"] == "The sky is blue."
+    assert seen["strategy"] == "STRICT_SPREAD"
+    assert seen["nodes"] == 2
+    assert seen["again"] == "The sky is blue."  # after the host's actor was killed, and Serve has replaced the replica
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_conversations_find_what_is_computed() -> None:
+    command = [sys.executable, str(SCRIPT), "--conversations", "8", "--turns", "4", "--replicas", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "by prefix" in done.stdout
