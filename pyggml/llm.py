@@ -230,7 +230,7 @@ class LLM(Owner, Generating, Chatting, Answered):
     def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:
         """The model's chat template, which was parsed at load time, or another one, parsed now.
 
-        What is returned is the caller's: closing it changes nothing for the model. It works on after the model is closed.
+        It is the caller's: closing it leaves the model as it is, and it works on after the model is closed.
 
         Args:
             chat_template: Jinja text; a file with it; the name of one of the model's additional templates; or that of a

@@ -16,7 +16,7 @@ from fuzz.sequences import case
 MAX_SECONDS = 600.0  # the server of the cases finds hangs sooner, by a clock that a paused machine does not turn
 
 
-def prepare(folder: Path) -> subprocess.Popen[str]:
+def prepare(_folder: Path) -> subprocess.Popen[str]:
     """The process that forks one for each case."""
     command = [sys.executable, "-m", "fuzz.sequences.server"]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

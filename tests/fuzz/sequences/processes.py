@@ -11,13 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fuzz.sequences.generating import STEPS, close, generate, load
 from fuzz.sequences.world import PROMPTS, Alarm, CallersError, EndOfChild, World
 
-CHILD_SECONDS = 60.0
+CHILD_SECONDS = 20.0
 LOOK_SECONDS = 0.05
+FEW_TICKS = 10  # what a process uses that only looks for signals now and then
 # Signals come while the main thread is in a call, and hit any line of Python.
 SOON = (0.0002, 0.001, 0.003, 0.01, 0.03)
 
@@ -99,7 +101,7 @@ def fork(world: World, a: int, b: int, c: int) -> None:
         world.forget()
         gc.collect()
     if a % 3 != 1:
-        load(world, 0, 0, 0)
+        load(world, 0, 0, 6)
         generate(world, 0, b, c)
     leave(b)
 
@@ -112,17 +114,28 @@ def leave(how: int) -> None:
 
 
 def ended(child: int, seconds: float) -> int:
-    """The status of a child; one that takes too long says where it is. A machine that was paused is no hang."""
-    looks = int(seconds / LOOK_SECONDS)
-    for look in range(looks + int(10 / LOOK_SECONDS)):
+    """The status of a child; one that does nothing for that long is told to say where it is, and dies.
+
+    Neither a machine that is paused nor one that has no time for it makes a process hang; one that turns in circles has
+    ten times as long.
+    """
+    idle, looks, used = 0, 0, 0
+    while idle < seconds / LOOK_SECONDS and looks < 10 * seconds / LOOK_SECONDS:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             return os.waitstatus_to_exitcode(status)
-        if look == looks:
-            os.kill(child, signal.SIGABRT)  # faulthandler shows its threads
         time.sleep(LOOK_SECONDS)
-    os.kill(child, signal.SIGKILL)
+        looks, idle = looks + 1, idle + 1
+        if (now := _ticks(child)) > used + FEW_TICKS:
+            idle, used = 0, now
+    os.kill(child, signal.SIGABRT)  # faulthandler shows its threads
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _ticks(process: int) -> int:
+    """Processor time that it and those it waited for have used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15]))
 
 
 def answer(prompt: int) -> list[int]:
@@ -147,7 +160,7 @@ def at_exit(world: World, a: int, b: int, c: int) -> None:
         if a % 2:
             generate(world, b, b, c)
         if a % 3 == 0:
-            load(world, b, 0, 0)
+            load(world, b, 0, 6)
             generate(world, b, b, c)
         if a % 3 == 1:
             close("llm")(world, b, 0, 0)

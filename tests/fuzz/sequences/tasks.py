@@ -75,7 +75,9 @@ async def abatch(world: World, a: int, b: int, c: int) -> None:
 async def together(world: World, a: int, b: int, c: int) -> None:
     if (llm := world.get("llm", a)) is not None:
         with world.attempt("gather", llm, may=full(llm)):
-            asked = [llm.object.agenerate(PROMPTS[i], max_tokens=9, ignore_eos=True) for i in range(1 + c % len(PROMPTS))]
+            asked = [
+                llm.object.agenerate(PROMPTS[i], max_tokens=9, ignore_eos=True) for i in range(1 + c % len(PROMPTS))
+            ]
             for i, done in enumerate(await asyncio.gather(*asked)):
                 world.judge(i, done.token_ids, 9)
 
