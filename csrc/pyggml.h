@@ -707,6 +707,8 @@ typedef struct pyg_chat_parser    pyg_chat_parser;
 // template or it cannot be read; the message says why.
 pyg_status pyg_chat_templates_new(pyg_model * model, const char * chat_template, pyg_chat_templates ** out,
                                   pyg_error * err);
+// Another handle to the same object, without reading it again: closing one leaves the other open.
+pyg_status pyg_chat_templates_share(pyg_chat_templates * templates, pyg_chat_templates ** out, pyg_error * err);
 pyg_status pyg_chat_templates_close(pyg_chat_templates * templates, pyg_error * err);
 void       pyg_chat_templates_free(pyg_chat_templates * templates);
 

@@ -228,7 +228,9 @@ class LLM(Owner, Generating, Chatting, Answered):
         return self.tokenizer.decode(token_ids, remove_special=remove_special, unparse_special=unparse_special)
 
     def chat_templates(self, chat_template: ChatTemplate | None = None) -> ChatTemplates:
-        """Returns the model's chat template, which was parsed at load time, or parses another one.
+        """The model's chat template, which was parsed at load time, or another one, parsed now.
+
+        It is the caller's: closing it leaves the model as it is, and it works on after the model is closed.
 
         Args:
             chat_template: Jinja text; a file with it; the name of one of the model's additional templates; or that of a
@@ -242,7 +244,7 @@ class LLM(Owner, Generating, Chatting, Answered):
         if isinstance(chat_template, ChatTemplates):
             return chat_template
         if chat_template is None:
-            return self._own_templates or ChatTemplates(self.model)
+            return self._own_templates.shared() if self._own_templates else ChatTemplates(self.model)
         return ChatTemplates(self.model, chat_template)
 
     def apply_chat_template(

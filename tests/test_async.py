@@ -246,6 +246,30 @@ def test_close_reaches_every_awaiter(own_llm: pyggml.LLM, run: Run[None]) -> Non
 
 
 @pytest.mark.parametrize("kind", LOOPS)
+def test_a_closed_loop_that_knows_its_tasks_takes_them_along(llm: pyggml.LLM, kind: str) -> None:
+    """As an application's does, which keeps its tasks and handles their exceptions."""
+
+    class Application:
+        def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+            self.task = loop.create_task(llm.agenerate(STORY, max_tokens=16_000, ignore_eos=True))
+
+        def handle(self, _loop: asyncio.AbstractEventLoop, _context: dict[str, Any]) -> None:
+            """Of a task that is destroyed while it waits, which is what happens here."""
+
+    def serve() -> None:
+        loop = new_loop(kind)
+        loop.set_exception_handler(Application(loop).handle)
+        loop.call_later(0.05, loop.stop)
+        loop.run_forever()
+        assert n_wakers() == 1
+        loop.close()
+
+    serve()
+    assert n_wakers() == 0
+    until(lambda: is_idle(llm))
+
+
+@pytest.mark.parametrize("kind", LOOPS)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # asyncio's, about its own tasks
 def test_a_loop_closed_with_work_in_flight(llm: pyggml.LLM, kind: str) -> None:
     loop = new_loop(kind)

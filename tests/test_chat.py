@@ -540,3 +540,23 @@ def test_messages_are_values() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         message.content = "y"  # type: ignore[misc]
     assert message == ChatMessage("assistant", "x", "", (ToolCall("1", "f", "{}"),))
+
+
+def test_closing_the_models_own_templates_leaves_it_able_to_chat(own_llm: pyggml.LLM) -> None:
+    messages = [user(SKY)]
+    with own_llm.chat_templates() as templates:
+        prompt = templates.render(messages).text
+    with pytest.raises(pyggml.ClosedError):
+        templates.render(messages)
+    assert own_llm.apply_chat_template(messages) == prompt
+    assert own_llm.chat(messages).message.content == "The sky is blue."
+
+
+def test_the_models_templates_are_the_callers_after_it_is_closed(own_llm: pyggml.LLM) -> None:
+    messages = [user(SKY)]
+    prompt = own_llm.apply_chat_template(messages)
+    with own_llm.chat_templates() as templates:
+        own_llm.close()
+        assert templates.render(messages).text == prompt
+    with pytest.raises(pyggml.ClosedError):
+        own_llm.chat_templates()

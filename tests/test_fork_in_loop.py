@@ -60,3 +60,28 @@ def test_the_parents_requests_end_whatever_the_child_does(how: str) -> None:
         [sys.executable, "-W", "ignore", "-c", _PROGRAM, how], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout == "child 0 parent 600 600\n", done.stderr[-2000:]
+
+
+_AFTER_A_CLOSED_LOOP = """
+import asyncio, os
+import pyggml
+
+llm = pyggml.load(n_threads=1)
+loop = asyncio.new_event_loop()
+tasks = [loop.create_task(llm.agenerate("Once", max_tokens=4000, ignore_eos=True)) for _ in range(2)]
+loop.call_later(0.05, loop.stop)
+loop.run_forever()
+loop.close()
+child = os.fork()
+if not child:
+    os._exit(0)
+print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+os._exit(0)
+"""
+
+
+def test_a_fork_after_a_loop_was_closed_with_work_in_flight() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _AFTER_A_CLOSED_LOOP], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("child 0\n", "")

@@ -258,6 +258,16 @@ pyg_status pyg_chat_templates_new(pyg_model * model, const char * chat_template,
     });
 }
 
+pyg_status pyg_chat_templates_share(pyg_chat_templates * templates, pyg_chat_templates ** out, pyg_error * err) {
+    return pyg::with(templates, err, [&](pyg_chat_templates & h) {
+        auto handle       = std::make_unique<pyg_chat_templates>();
+        handle->model     = h.model;
+        handle->templates = h.templates;
+        handle->about     = h.about;
+        *out              = handle.release();
+    });
+}
+
 pyg_status pyg_chat_templates_close(pyg_chat_templates * templates, pyg_error * err) {
     return pyg::close(templates, err);
 }

@@ -87,6 +87,19 @@ class ChatTemplates(Owner):
         is_own = template is None or template in self.names
         self._ends = () if is_own else turn_ends(self._turns, model)
 
+    def shared(self) -> ChatTemplates:
+        """The same template for another owner, without parsing it again: closing one leaves the other open.
+
+        Raises:
+            ClosedError: the templates were closed.
+        """
+        other = object.__new__(ChatTemplates)
+        vars(other).update(vars(self))
+        other._handle = errors.create(
+            "pyg_chat_templates", lib.pyg_chat_templates_free, lib.pyg_chat_templates_share, self._handle
+        )
+        return other
+
     def render(
         self,
         messages: Sequence[Message],

@@ -96,23 +96,30 @@ class _LoopWaker:
         self.waiting: dict[int, asyncio.Future[None]] = {}
         self.beginning = asyncio.Lock()
         loop.add_reader(self.waker.fd, _pass_on, weakref.ref(self))
-        self.letting_go = weakref.finalize(self, _retire, loop, self.waker)
+        self.letting_go = weakref.finalize(self, _retire, weakref.ref(loop), self.waker)
         self.letting_go.atexit = False
 
     def leave_to_parent(self) -> None:
         """Ends the part that a forked child has in it."""
         self.letting_go.detach()
         for future in list(self.waiting.values()):
-            _wake(future)
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+                _wake(future)
 
 
-_loop_wakers: weakref.WeakValueDictionary[asyncio.AbstractEventLoop, _LoopWaker] = weakref.WeakValueDictionary()
+# A loop often knows its tasks, through an exception handler or an application, and they know their lines. So whatever
+# would keep the loop alive here would keep it, its tasks and their requests for good.
+_loop_wakers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_LoopWaker]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def _loop_waker(loop: asyncio.AbstractEventLoop) -> _LoopWaker:
-    found = _loop_wakers.get(loop)
+    reference = _loop_wakers.get(loop)
+    found = None if reference is None else reference()
     if found is None:
-        found = _loop_wakers[loop] = _LoopWaker(loop)
+        found = _LoopWaker(loop)
+        _loop_wakers[loop] = weakref.ref(found)
     return found
 
 
@@ -131,18 +138,22 @@ def _wake(future: asyncio.Future[None] | None) -> None:
         future.set_result(None)
 
 
-def _retire(loop: asyncio.AbstractEventLoop, waker: Waker) -> None:
+def _retire(reference: weakref.ref[asyncio.AbstractEventLoop], waker: Waker) -> None:
     """Stops watching, in the loop's thread, and then closes the descriptor. The collector may run in any thread."""
+    loop = reference()
+    if loop is None:
+        return  # nobody watches any more
     if asyncio._get_running_loop() is loop:
         loop.remove_reader(waker.fd)
     else:
         with contextlib.suppress(RuntimeError):  # the loop is closed, which ended the watch
-            loop.call_soon_threadsafe(_retire, loop, waker)
+            loop.call_soon_threadsafe(_retire, reference, waker)
 
 
 def _leave_all_to_parent() -> None:
-    for shared in list(_loop_wakers.values()):
-        shared.leave_to_parent()
+    for reference in list(_loop_wakers.values()):
+        if shared := reference():
+            shared.leave_to_parent()
     _loop_wakers.clear()
 
 

@@ -38,6 +38,9 @@ def _outcome(module: fuzzer.Fuzzer, prepared: Any, parts: list[fuzzer.Part], wor
     work.mkdir()
     try:
         return {"outcome": module.run(prepared, parts, work)}
+    except fuzzer.Finding as finding:
+        kind, words = finding.args
+        return {"wrong": kind, "words": words}
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return {

@@ -15,6 +15,13 @@ from fuzz import fuzzers
 Part = Any
 
 
+class Finding(Exception):
+    """What a fuzzer finds that knows better than an exception and its place what it is.
+
+    Args: its kind, in a few words, and what else is known.
+    """
+
+
 class Fuzzer(Protocol):
     """A module in `fuzz.fuzzers`; its first line of documentation says what it does."""
 
