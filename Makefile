@@ -21,7 +21,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 # know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz soak gpu-proof asan tsan kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
+.PHONY: help build demo test test-all ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz soak gpu-proof asan tsan kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -39,6 +39,10 @@ test: build ## run the C++ tests, and all Python tests but the slow ones
 
 test-all: test ## run all tests: the same, and then the slow ones
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+ray-test: build ## run the tests of jobs and servers on Ray, alone: Ray's own processes give up where a machine is busy
+	$(PIP) install --quiet --editable '.[ray]'
+	$(BIN)/python -m pytest -m slow tests/test_ray_batch.py tests/test_ray_serve.py
 
 arm-test: build ## run the C++ tests of kernels compiled for ARM, in an emulator
 	@command -v $(ARM_CXX) $(firstword $(ARM_RUN)) >/dev/null || { echo >&2 \
