@@ -6,7 +6,7 @@ question comes when the others' have come in between. Each model keeps as many c
     python benchmarks/ray_serve.py --replicas 4 --conversations 32 --n-parallel 8
 
 Starts a cluster on this machine, unless RAY_ADDRESS names one, whose Serve RAY_SERVE_URL has the address of. With
---in-process the same policy chooses among as many engines in this process, without Ray: that decides what is cached, but
+--in-process the same policy chooses among as many engines in this process, without Ray; that decides what is cached,
 not how fast it is. Prints both figures from the same run, and fails unless by prefix twice as many tokens are cached.
 """
 
