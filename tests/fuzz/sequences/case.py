@@ -9,6 +9,7 @@ import gc
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ LOOPS = ("loop", "uvloop")
 LIMIT = 1000  # of the numbers
 SETTLE_SECONDS = 6.0
 
-_OF_THREADS = {**generating.STEPS, **parts.STEPS, **processes.STEPS_OF_THREADS}
-_OF_MAIN = {**_OF_THREADS, **processes.STEPS_OF_MAIN}
-_OF_LOOPS = {**tasks.TASKS, "cancel": (4, None), "close_loop": (0.4, None)}
+_Table = dict[str, tuple[float, Callable[[World, int, int, int], Any]]]
+_OF_THREADS: _Table = {**generating.STEPS, **parts.STEPS, **processes.STEPS_OF_THREADS}
+_OF_MAIN: _Table = {**_OF_THREADS, **processes.STEPS_OF_MAIN}
+_OF_LOOPS: dict[str, tuple[float, Any]] = {**tasks.TASKS, "cancel": (4, None), "close_loop": (0.4, None)}
 
 
 def make(random: np.random.Generator) -> list[Step]:
