@@ -95,9 +95,12 @@ class Process:
     def _listen(self, seconds: float) -> Result:
         assert self._child
         assert self._child.stdout
-        end = time.monotonic() + seconds
+        waited, looked = 0.0, time.monotonic()
         while b"\n" not in self._heard:
-            if time.monotonic() > end:
+            now = time.monotonic()
+            waited += min(now - looked, 5 * LOOK_SECONDS)  # both may be stopped for a while, which is nobody's fault
+            looked = now
+            if waited > seconds:
                 return self._killed("hang", signal.SIGABRT)  # Python's faulthandler says where
             if self._memory() > MAX_MEMORY:
                 return self._killed("memory", signal.SIGABRT)
