@@ -31,7 +31,8 @@ async def ask(app: ASGIApp, request: dict[str, Any]) -> Answer:
 
     Args:
         app: the application.
-        request: "method", "path", "query"; "headers", pairs of names and values; "body"; "pieces", in how many of them it
+        request: "method", "path", "query"; "headers", pairs of names and values; "body"; "pieces",
+        in how many of them it
             arrives; "leaves_after": the client goes when so many messages of the answer have come, 0: before the first,
             None: it stays. Texts stand for bytes (latin-1).
     """
@@ -57,7 +58,9 @@ async def ask(app: ASGIApp, request: dict[str, Any]) -> Answer:
         if message["type"] == "http.response.start":
             assert not answer.status, "an answer begins twice"
             answer.status = message["status"]
-            answer.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in message["headers"]}
+            answer.headers = {
+                name.decode("latin-1").lower(): value.decode("latin-1") for name, value in message["headers"]
+            }
         else:
             assert answer.status, "a body before its head"
             assert not answer.is_whole, "a body after its end"

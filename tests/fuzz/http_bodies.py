@@ -46,7 +46,8 @@ GOOD: dict[str, list[Body]] = {
         {"messages": _TALK, "tools": [_TOOL], "tool_choice": "auto", "stream": True, **_LIMIT},
         {"messages": [_ASKED], "stream": True, "stream_options": {"include_usage": True}, "n": 2, **_LIMIT},
         {"messages": [_ASKED], "logprobs": True, "top_logprobs": 3, "logit_bias": {"104": 5, "th": False}, **_LIMIT},
-        {"messages": [_ASKED], "response_format": {"type": "json_schema", "json_schema": {"schema": _SCHEMA}}, **_LIMIT},
+        {"messages": [_ASKED], "response_format": {"type": "json_schema", "json_schema": {"schema": _SCHEMA}},
+        **_LIMIT},
         {"messages": [_ASKED], "functions": [_FUNCTION], "function_call": {"name": "weather"}, **_LIMIT},
         {"messages": [{"role": "user", "content": [_IMAGE]}], **_LIMIT},
     ],
@@ -62,7 +63,8 @@ GOOD: dict[str, list[Body]] = {
     "/v1/responses": [
         {"input": "th", "max_output_tokens": 2, "instructions": "be short", "metadata": {"a": "b"}},
         {"input": _ITEMS, "tools": [{"type": "function", **_FUNCTION}], "stream": True, "max_output_tokens": 2},
-        {"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": _SCHEMA}}, "max_output_tokens": 2},
+        {"input": "x", "text": {"format": {"type": "json_schema", "name": "n", "schema": _SCHEMA}},
+        "max_output_tokens": 2},
     ],
     "/v1/messages": [
         {"model": "default", "messages": [_ASKED], **_LIMIT, "system": [{"type": "text", "text": "s"}]},
@@ -74,8 +76,10 @@ GOOD: dict[str, list[Body]] = {
     "/v1/messages/count_tokens": [{"model": "default", "messages": [_ASKED], "system": "s"}],
     "/api/generate": [
         {"model": "default", "prompt": "the", "options": {"num_predict": 2, "temperature": 1, "stop": ["x"]}},
-        {"model": "default", "prompt": "the", "raw": True, "stream": False, "options": {"num_predict": 2}, "format": "json"},
-        {"model": "default", "context": [1, 2], "suffix": "b", "logprobs": True, "options": {"num_predict": 2, "seed": 1}},
+        {"model": "default", "prompt": "the", "raw": True, "stream": False, "options": {"num_predict": 2},
+        "format": "json"},
+        {"model": "default", "context": [1, 2], "suffix": "b", "logprobs": True, "options": {"num_predict": 2,
+        "seed": 1}},
     ],
     "/api/chat": [
         {"model": "default", "messages": [{"role": "user", "content": "th"}], "options": {"num_predict": 2}},
@@ -100,11 +104,14 @@ ENDPOINTS: list[Endpoint] = [endpoint for protocol in PROTOCOLS for endpoint in 
 
 #: More values that a field may well have, besides `damage.STRANGE`.
 PLAUSIBLE: tuple[Any, ...] = (
-    0.5, 1, 2, 100, 1e-9, -2, 10**7, 2**32, "auto", "none", "required", "th" * 3000, "</s>", "<|im_end|>", "é€😀", "é" * 50,
-    ["x"], [["a"]], ["a"] * 300, [[1, 2]], [-1], [10**10], [257, 258], {"type": "json_object"}, {"type": "text"}, {"5": 1},
+    0.5, 1, 2, 100, 1e-9, -2, 10**7, 2**32, "auto", "none", "required", "th" * 3000, "</s>", "<|im_end|>", "é€😀",
+    "é" * 50,
+    ["x"], [["a"]], ["a"] * 300, [[1, 2]], [-1], [10**10], [257, 258], {"type": "json_object"}, {"type": "text"},
+    {"5": 1},
     _SCHEMA, [_TOOL], [_ASKED], [_ASKED] * 50, 'root ::= "a"', 'root ::= root "a"', "root ::= (((", {"$ref": "#"},
     {"type": "object", "properties": {"a": {"$ref": "#"}}}, {"type": "string", "pattern": "(a*)*b"}, "5m", -1, "-1",
-    {"type": "array", "items": {"type": "integer"}, "minItems": 10**6}, {"type": "string", "maxLength": 10**9}, [None, 5],
+    {"type": "array", "items": {"type": "integer"}, "minItems": 10**6}, {"type": "string", "maxLength": 10**9},
+    [None, 5],
     {"type": "function", "function": {"name": "weather"}}, {"type": "function", "function": {"name": "x"}}, "default",
 )  # fmt: skip
 

@@ -12,7 +12,7 @@ import models
 import numpy as np
 from starlette.applications import Starlette
 
-from fuzz import asgi_client, damage, http_answers, http_bodies, held
+from fuzz import asgi_client, damage, held, http_answers, http_bodies
 from pyggml.server import ModelSpec, Settings, create_app
 from pyggml.server.worker import Worker
 
@@ -24,7 +24,8 @@ N_TOGETHER = 8  # requests at a time
 METHODS = ("GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "post", "X" * 300, "")
 PATHS = (
     "/", "", "//", "/v1", "/v1/models/", "/v1/models/default", "/v1/models/../../etc/passwd", "/v1/models/%00",
-    "/v1/models/" + "x" * 5000, "/nothing", "/static/../app.py", "/static/", "/favicon.ico", "/v1/chat/completions/", "é",
+    "/v1/models/" + "x" * 5000, "/nothing", "/static/../app.py", "/static/", "/favicon.ico", "/v1/chat/completions/",
+    "é",
     "*", "/openapi.json", "/metrics", "/health", "/ready", "/props", "/api/show", "\0", "/%2e%2e/",
 )  # fmt: skip
 HEADERS = (
@@ -34,7 +35,8 @@ HEADERS = (
     ("content-length", "99999999999999999999"), ("content-length", "x"), ("x-request-id", "mine"),
     ("x-request-id", "\xff\xfe"), ("x-request-id", "a" * 10_000), ("authorization", "Bearer x"), ("x-api-key", "\xff"),
     ("anthropic-version", "2023-06-01"), ("accept", "text/event-stream"), ("traceparent", "00-x-y-z"),
-    ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), ("range", "bytes=0-"), ("cookie", "a=b"),
+    ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), ("range", "bytes=0-"), ("cookie",
+    "a=b"),
     ("if-none-match", "*"), ("accept-encoding", "gzip"), ("expect", "100-continue"), ("", "x"), ("x", "y" * 60_000),
 )  # fmt: skip
 
