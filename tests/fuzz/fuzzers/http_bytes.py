@@ -86,6 +86,7 @@ def run(prepared: Prepared, parts: list[Any], folder: Path) -> str:
     prepared.log.errors.clear()
     asyncio.run(_case(prepared, parts))
     prepared.log.raise_first()
+    asyncio.run(held.require_back(prepared.running.worker, prepared.start))
     return "through"
 
 
@@ -95,7 +96,6 @@ async def _case(prepared: Prepared, parts: list[Any]) -> None:
         _connect(prepared.running.host, [["send", HEALTHY.decode("latin-1")], ["read", None]]), 20
     )
     assert answer.startswith(b"HTTP/1.1 200"), f"afterwards the server says {answer[:200]!r}"
-    await held.require_back(prepared.running.worker, prepared.start)
 
 
 async def _connect(host: tuple[str, int], steps: list[Any]) -> bytes:
