@@ -143,30 +143,6 @@ def test_an_answer_may_be_cut_anywhere(tiny: Model, case: Case) -> None:
             assert call.name == name
 
 
-HALF = '<tool_call>\n{"name": get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        # What follows the last call, and fits no format, is neither.
-        Case("Qwen-Qwen3-0.6B", f"<think>\nHm.\n</think>\n\n{HERMES} So.", "", "Hm.\n", (PARIS,)),
-        Case("NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", f"{HERMES}<|im_end|>\n", calls=(PARIS,)),
-        # What is no call is text, and none of it is lost.
-        Case("Qwen-Qwen2.5-7B-Instruct", f"I ask. {HALF}", f"I ask. {HALF}"),
-        Case("Qwen-Qwen3-0.6B", f"<think>\nHm.\n</think>\n\n{HALF}", f"</think>\n\n{HALF}", "Hm.\n"),
-        Case("microsoft-Phi-3.5-mini-instruct", f"é 😀 {HALF} é", f"é 😀 {HALF} é"),
-    ],
-    ids=range(5),
-)
-def test_what_leaves_its_format_means_the_same_however_it_is_cut(tiny: Model, case: Case) -> None:
-    """A whole answer used to be content alone, and the same in pieces had its calls."""
-    prompt = prompt_of(tiny, case)
-    expected = (case.content, case.reasoning, list(case.calls))
-    for n in (len(case.text), 1, 2, 3, 7, 20, 50):
-        assert meaning(read(prompt, case.text, n)[0]) == expected, n
-
-
 def test_a_parser_reads_one_answer(tiny: Model) -> None:
     prompt = prompt_of(tiny, CASES[0])
     parser = prompt.parser()

@@ -73,7 +73,7 @@ std::string grammar_of(const common_chat_params & params);
 // Lets answers to the prompt call them: sets its parser and a grammar for the calls.
 void give_tools(common_chat_params & params, const GenericTools & tools);
 
-// One answer so far. What it means depends on its text, and not on the pieces in which it came.
+// One answer so far.
 class Answer {
   public:
     explicit Answer(std::shared_ptr<const AnswerFormat> format);
@@ -84,14 +84,10 @@ class Answer {
     std::vector<common_chat_msg_diff> feed(const std::string & text, bool last);
 
   private:
-    common_chat_msg read_on(size_t n_before);
-    std::string     untold() const;
-
     std::shared_ptr<const AnswerFormat> format_;
     std::string                         text_;
     common_chat_msg                     told_;
-    size_t                              n_opened_;      // brackets in it and in the opening before it
-    bool                                fits_  = true;  // all of it, so far, is in the format
+    size_t                              n_opened_;  // brackets in it and in the opening before it
     bool                                ended_ = false;
 };
 

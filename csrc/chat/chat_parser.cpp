@@ -48,17 +48,6 @@ Reading read(const pyg::AnswerFormat & format, const std::string & text) {
     return reading;
 }
 
-// Where the characters of `text` end, from `begin` on.
-std::vector<size_t> character_ends(const std::string & text, size_t begin) {
-    std::vector<size_t> ends;
-    for (size_t at = begin + 1; at <= text.size(); at++) {
-        if (at == text.size() || (static_cast<unsigned char>(text[at]) & 0xC0) != 0x80) {
-            ends.push_back(at);
-        }
-    }
-    return ends;
-}
-
 bool begins_with(const std::string & text, const std::string & beginning) {
     return text.compare(0, beginning.size(), beginning) == 0;
 }
@@ -144,52 +133,15 @@ std::vector<common_chat_msg_diff> Answer::feed(const std::string & text, bool la
         throw fail(PYG_ERR_INVALID_PARAMETER,
                    "this parser has read a whole answer: make a new one for the next answer");
     }
-    const size_t n_before = text_.size();
     text_ += text;
     ended_ = last;
     n_opened_ += n_brackets(text);
-    common_chat_msg now;
-    with_stack_for(STACK_OF_A_LEVEL * n_opened_, [&] { now = read_on(n_before); });
-    auto news = grow(told_, now);
-    if (last && !fits_ && told_.tool_calls.empty()) {
-        common_chat_msg_diff rest;
-        rest.content_delta = untold();
-        told_.content += rest.content_delta;
-        news.push_back(rest);
+    Reading reading;
+    with_stack_for(STACK_OF_A_LEVEL * n_opened_, [&] { reading = read(*format_, text_); });
+    if (last && !reading.understood && told_.tool_calls.empty()) {
+        return grow(told_, read_content(text_).message);
     }
-    return news;
-}
-
-// Reads the whole text, of which the first `n_before` bytes were there before. Where it stops fitting the format, what
-// counts is how it was read up to there: that is what was told if it came in small pieces.
-common_chat_msg Answer::read_on(size_t n_before) {
-    Reading    reading = read(*format_, text_);
-    const bool did_fit = fits_;
-    fits_              = reading.understood;
-    if (fits_ || !did_fit) {
-        return fits_ ? reading.message : told_;
-    }
-    common_chat_msg message = told_;
-    const auto      ends    = character_ends(text_, n_before);
-    std::partition_point(ends.begin(), ends.end(), [&](size_t end) {
-        const Reading part = read(*format_, text_.substr(0, end));
-        if (part.understood) {
-            message = part.message;  // each that fits is longer than the one before
-        }
-        return part.understood;
-    });
-    return message;
-}
-
-// What is in the text behind all that was told of it.
-std::string Answer::untold() const {
-    const std::string all = format_->opening + text_;
-    size_t            at  = 0;
-    for (const std::string & part : {told_.reasoning_content, told_.content}) {
-        const size_t found = all.find(part, at);
-        at                 = found == std::string::npos ? all.size() : found + part.size();
-    }
-    return all.substr(std::max(at, format_->opening.size()));
+    return grow(told_, reading.message);
 }
 
 }  // namespace pyg
