@@ -40,8 +40,8 @@ REPEATED = (
     "?",
     "{2}",
     "{0,3}",
-    "{,3}",
     "{1,}",
+    "{,3}",
     "{0}",
     "{3,1}",
     "{100000}",
@@ -140,7 +140,7 @@ def _alternatives(random: np.random.Generator, depth: int, names: tuple[str, ...
 
 
 def _sequence(random: np.random.Generator, depth: int, names: tuple[str, ...]) -> str:
-    return " ".join(_symbol(random, depth, names) for _ in range(int(random.integers(0, 4))))
+    return " ".join(_symbol(random, depth, names) for _ in range(int(random.integers(0, 4)))) or '""'
 
 
 def _symbol(random: np.random.Generator, depth: int, names: tuple[str, ...]) -> str:
