@@ -45,7 +45,7 @@ class Prepared(NamedTuple):
     """What all cases use."""
 
     loop: asyncio.AbstractEventLoop
-    running: AbstractAsyncContextManager[None]  # which ends when nobody has it any more
+    running: AbstractAsyncContextManager[Any]  # which ends when nobody has it any more
     app: Starlette
     worker: Worker
     log: held.Log
