@@ -158,6 +158,8 @@ class Sampler(Owner):
     def grammar(self, grammar: str, root: str = "root") -> Sampler:
         """Keeps tokens that a GBNF grammar allows to follow.
 
+        It is followed as in requests: special tokens do not count as their text, unless the grammar mentions it.
+
         Args:
             grammar: the grammar's text.
             root: the rule to start from.
@@ -180,8 +182,8 @@ class Sampler(Owner):
         Args:
             grammar: the grammar's text.
             root: the rule to start from.
-            trigger_patterns: regular expressions for the whole text so far; the grammar then applies from the first
-                group on.
+            trigger_patterns: regular expressions (ECMAScript) that are looked for in the text so far; the grammar then
+                applies from the first nonempty group on, or else from the whole match.
             trigger_tokens: token ids; the grammar then applies from that token on.
 
         Raises:

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from fuzz import fuzzer
+from fuzz import damage, fuzzer
 from fuzz.fuzzers import checkpoints as damaged
 
 from pyggml.errors import InferError
@@ -38,10 +38,10 @@ def test_every_setting_of_a_quantisation_may_be_strange(tmp_path: Path, name: st
     directory = damaged.make_quantized(tmp_path / "hf", name)
     config = json.loads((directory / "config.json").read_text())
     read_plan(checkpoint_at(directory))
-    for number in range(len(list(damaged.places_of(config["quantization_config"])))):
-        for strange in damaged.STRANGE:
+    for number in range(len(list(damage.places_of(config["quantization_config"])))):
+        for strange in damage.STRANGE:
             changed = copy.deepcopy(config)
-            holder, key = list(damaged.places_of(changed["quantization_config"]))[number]
+            holder, key = list(damage.places_of(changed["quantization_config"]))[number]
             holder[key] = strange
             (directory / "config.json").write_text(json.dumps(changed))
             with contextlib.suppress(InferError):

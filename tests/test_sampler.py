@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -302,7 +303,7 @@ class TestGrammar:
                 sampler.accept(ord("e"))
 
     def test_lazy_grammar_over_a_long_text(self, tiny: Model) -> None:
-        # Upstream matches the whole text so far, with a regular expression that recurses for each character.
+        # The standard library's regular expressions recurse for each character of a match.
         def accept() -> None:
             with Sampler(tiny).grammar_lazy(YES_NO, trigger_patterns=[r"[\s\S]*?(yy)[\s\S]*"]) as sampler:
                 for _ in range(300):
@@ -320,6 +321,38 @@ class TestGrammar:
             threading.stack_size(before)
         thread.join()
         assert done.is_set()
+
+    @pytest.mark.parametrize("pattern", ["(.*)*(.*)*(.*)*x", "(" * 60 + "[a-z ]" + ")" * 60 + "*!!x"])
+    def test_a_trigger_pattern_that_could_be_matched_in_many_ways(self, tiny: Model, pattern: str) -> None:
+        """The calling thread tried one after the other, for seconds after ten tokens."""
+        with Sampler(tiny).grammar_lazy(YES_NO, trigger_patterns=[pattern]) as sampler:
+            for _ in range(200):
+                sampler.accept(ord("a"))
+
+    @pytest.mark.parametrize("pattern", [r"(a)\1", "(?=.*b)a"])
+    def test_a_trigger_pattern_that_takes_more_than_linear_time(self, tiny: Model, pattern: str) -> None:
+        with Sampler(tiny) as sampler, pytest.raises(errors.GrammarError):
+            sampler.grammar_lazy(YES_NO, trigger_patterns=[pattern])
+
+    def test_a_trigger_within_a_text(self, tiny: Model) -> None:
+        """A pattern is looked for, as in requests; it need not match all of the text."""
+        with Sampler(tiny).grammar_lazy(YES_NO, trigger_patterns=["is (y)"]) as sampler:
+            for token_id in b"it is y":
+                sampler.accept(token_id)
+            with pytest.raises(errors.InvalidParameterError, match="does not allow"):
+                sampler.accept(ord("x"))
+            for token_id in b"es":
+                sampler.accept(token_id)
+            sampler.accept(models.EOS)
+
+    def test_a_grammar_that_can_be_read_in_many_ways(self, tiny: Model) -> None:
+        """Upstream keeps every one of them, and their number doubles with each character here."""
+        with Sampler(tiny).grammar('root ::= "a" root "b" | "a" root "c" | ""') as sampler:
+            with pytest.raises(errors.GrammarError, match="in more than 20000 ways"):
+                deque(map(sampler.accept, b"a" * 60))
+            sampler.reset()
+            for token_id in b"aabc":
+                sampler.accept(token_id)
 
     def test_a_lazy_grammar_that_is_woken_by_what_it_rejects(self, tiny: Model) -> None:
         with Sampler(tiny).grammar_lazy(YES_NO, trigger_tokens=[ord("q")]).greedy() as sampler:

@@ -193,9 +193,7 @@ struct pyg_sampler : pyg::Handle {
     std::shared_ptr<pyg::Model>   model;  // null if the chain has no vocabulary
     llama_sampler *               chain = nullptr;
     std::vector<llama_token_data> candidates;
-    bool                          stuck      = false;  // a token left its grammar with no way to continue
-    bool                          lazy       = false;  // it has a grammar that waits for a pattern in the text
-    size_t                        text_bytes = 0;      // with `lazy`: length of the text so far
+    bool                          stuck = false;  // a token left its grammar with no way to continue
 
     pyg_sampler() : Handle(PYG_HANDLE_SAMPLER) {}
     void release();

@@ -243,8 +243,4 @@ llama_grammar_parser parsed_grammar(const llama_vocab * vocab, const std::string
     return parser;
 }
 
-void require_grammar(const llama_vocab * vocab, const char * text, const char * root) {
-    parsed_grammar(vocab, text, root);
-}
-
 }  // namespace pyg

@@ -1,6 +1,5 @@
 // Running sampler chains. On unexpected input upstream asserts, sorts NaNs or reads past its buffers, so candidates and
 // grammar steps are checked first.
-#include "boundary/deep_stack.hpp"
 #include "boundary/handles.hpp"
 
 #include <climits>
@@ -43,7 +42,7 @@ void require_not_stuck(const pyg_sampler & sampler) {
     }
 }
 
-// A grammar given a token it does not allow aborts, or is unusable afterwards.
+// The whole chain takes a token, or nothing of it does.
 void require_allowed_by_grammars(const pyg_sampler & sampler, int32_t token_id) {
     for_each_named(sampler, "grammar", [&](llama_sampler * grammar) {
         llama_token_data       token  = {token_id, 0, 0};
@@ -55,23 +54,13 @@ void require_allowed_by_grammars(const pyg_sampler & sampler, int32_t token_id) 
     });
 }
 
-size_t piece_bytes(const pyg::Model & model, int32_t token_id) {
-    return static_cast<size_t>(-llama_token_to_piece(model.vocab, token_id, nullptr, 0, 0, true));
-}
-
 void accept(pyg_sampler & sampler, int32_t token_id) {
     require_allowed_by_grammars(sampler, token_id);
-    if (sampler.lazy) {
-        sampler.text_bytes += piece_bytes(*sampler.model, token_id);
-    }
     try {
-        pyg::with_stack_for(sampler.text_bytes, [&] { llama_sampler_accept(sampler.chain, token_id); });
-    } catch (const pyg::Failure & failure) {
+        llama_sampler_accept(sampler.chain, token_id);
+    } catch (const pyg::Failure & failure) {  // a lazy grammar that rejects the text that triggered it
         sampler.stuck = true;
         throw fail(PYG_ERR_ENGINE, "the grammar cannot continue after token %d: %s", token_id, failure.message.c_str());
-    } catch (const std::exception & e) {  // a lazy grammar that rejects the text that triggered it
-        sampler.stuck = true;
-        throw fail(PYG_ERR_ENGINE, "the grammar cannot continue after token %d: %s", token_id, e.what());
     }
 }
 
@@ -142,12 +131,10 @@ pyg_status pyg_sampler_new(pyg_model * model, pyg_sampler ** out, pyg_error * er
 
 pyg_status pyg_sampler_clone(pyg_sampler * sampler, pyg_sampler ** out, pyg_error * err) {
     return pyg::with(sampler, err, [&](pyg_sampler & handle) {
-        auto clone        = std::make_unique<pyg_sampler>();
-        clone->model      = handle.model;
-        clone->stuck      = handle.stuck;
-        clone->lazy       = handle.lazy;
-        clone->text_bytes = handle.text_bytes;
-        clone->chain      = llama_sampler_clone(handle.chain);
+        auto clone   = std::make_unique<pyg_sampler>();
+        clone->model = handle.model;
+        clone->stuck = handle.stuck;
+        clone->chain = llama_sampler_clone(handle.chain);
         // Upstream copies the token this one expects to be accepted, but not the table it then looks up; accepting an
         // impossible token makes it forget.
         for_each_named(*clone, "adaptive-p", [](llama_sampler * one) { llama_sampler_accept(one, INT_MAX); });
@@ -181,8 +168,7 @@ pyg_status pyg_sampler_seed(pyg_sampler * sampler, uint32_t * out, pyg_error * e
 pyg_status pyg_sampler_reset(pyg_sampler * sampler, pyg_error * err) {
     return pyg::with(sampler, err, [&](pyg_sampler & handle) {
         llama_sampler_reset(handle.chain);
-        handle.stuck      = false;
-        handle.text_bytes = 0;
+        handle.stuck = false;
     });
 }
 

@@ -1,14 +1,12 @@
 // The samplers a chain can have. Each checks its arguments, because upstream does not.
 #include "boundary/handles.hpp"
-#include "grammar/grammar.hpp"
-#include "grammar/trigger_pattern.hpp"
+#include "grammar/grammar_sampler.hpp"
 #include "objects/sampler_chain.hpp"
 
 #include <cfloat>
 #include <climits>
 #include <cmath>
 #include <cstring>
-#include <regex>
 
 namespace {
 
@@ -43,21 +41,12 @@ pyg_status add(pyg_sampler * sampler, pyg_error * err, Make && make) {
     return pyg::with(sampler, err, [&](pyg_sampler & handle) { llama_sampler_chain_add(handle.chain, make(handle)); });
 }
 
-llama_sampler * made(llama_sampler * sampler) {
-    if (!sampler) {
-        throw fail(PYG_ERR_GRAMMAR, "the engine refuses the grammar: %s", pyg::engine_words().c_str());
-    }
-    return sampler;
-}
-
-void require_trigger_pattern(const char * pattern) {
-    const pyg::TriggerPattern checked(pattern);
-    try {
-        const std::regex compiled(pattern);
-    } catch (const std::regex_error & e) {
-        throw fail(PYG_ERR_GRAMMAR, "the trigger pattern \"%s\" is not a valid regular expression: %s", pattern,
-                   e.what());
-    }
+// What makes a grammar of a chain.
+pyg_sampling grammar_options(const char * grammar, const char * root) {
+    pyg_sampling options = {};
+    options.grammar      = grammar;
+    options.grammar_root = root;
+    return options;
 }
 
 void require_breaker(const char * breaker) {
@@ -158,9 +147,7 @@ pyg_status pyg_sampler_add_mirostat_v2(pyg_sampler * sampler, uint32_t seed, flo
 
 pyg_status pyg_sampler_add_grammar(pyg_sampler * sampler, const char * grammar, const char * root, pyg_error * err) {
     return add(sampler, err, [&](pyg_sampler & handle) {
-        const llama_vocab * vocab = require_model(handle, "a grammar").vocab;
-        pyg::require_grammar(vocab, grammar, root);
-        return made(llama_sampler_init_grammar(vocab, grammar, root));
+        return pyg::make_grammar_sampler(require_model(handle, "a grammar"), grammar_options(grammar, root));
     });
 }
 
@@ -169,19 +156,17 @@ pyg_status pyg_sampler_add_grammar_lazy(pyg_sampler * sampler, const char * gram
                                         const int32_t * trigger_tokens, size_t n_tokens, pyg_error * err) {
     return add(sampler, err, [&](pyg_sampler & handle) {
         const Model & model = require_model(handle, "a grammar");
-        pyg::require_grammar(model.vocab, grammar, root);
         if (n_patterns + n_tokens == 0) {
             throw fail(PYG_ERR_INVALID_PARAMETER, "a lazy grammar needs a pattern or a token to trigger it");
         }
-        for (size_t i = 0; i < n_patterns; i++) {
-            require_trigger_pattern(trigger_patterns[i]);
-        }
-        for (size_t i = 0; i < n_tokens; i++) {
-            model.require_token(trigger_tokens[i], static_cast<int32_t>(i));
-        }
-        handle.lazy = true;
-        return made(llama_sampler_init_grammar_lazy_patterns(model.vocab, grammar, root, trigger_patterns, n_patterns,
-                                                             trigger_tokens, n_tokens));
+        require_in("the number of triggers", static_cast<double>(n_patterns + n_tokens), 1, INT_MAX);
+        pyg_sampling options       = grammar_options(grammar, root);
+        options.grammar_lazy       = true;
+        options.trigger_patterns   = trigger_patterns;
+        options.n_trigger_patterns = static_cast<int32_t>(n_patterns);
+        options.trigger_token_ids  = trigger_tokens;
+        options.n_trigger_tokens   = static_cast<int32_t>(n_tokens);
+        return pyg::make_grammar_sampler(model, options);
     });
 }
 

@@ -48,7 +48,9 @@ def without_annotations(schema: Schema) -> Schema:
 
 def is_number(value: object) -> bool:
     """Whether it is a number that JSON can represent."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class Document:
@@ -367,6 +369,7 @@ def _matches(value: Any, schema: Schema, place: str) -> bool:
     others = [key for key in _KEYWORDS.get("number" if kind == "integer" else kind, ()) if key in schema]
     if others and (isinstance(value, (dict, list)) or "format" in others):
         raise GrammarError(f"{place}: a grammar cannot express listed values together with {others[0]}")
+    _require_sound(schema, others, place)
     if isinstance(value, str):
         within = schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value))
         return within and ("pattern" not in schema or re.search(schema["pattern"], value) is not None)
@@ -381,13 +384,32 @@ def _matches(value: Any, schema: Schema, place: str) -> bool:
     return True
 
 
+def _require_sound(schema: Schema, keys: Iterable[str], place: str) -> None:
+    """Refuses keywords of numbers and strings that a value cannot be compared with.
+
+    Raises:
+        GrammarError: names the first.
+    """
+    for key in keys:
+        value = schema[key]
+        if key == "pattern":
+            try:
+                re.compile(value)
+            except (re.error, TypeError, OverflowError, RecursionError) as error:
+                raise GrammarError(f"{place}/{key}: is not a regular expression: {error}") from None
+        elif not is_number(value):
+            raise GrammarError(f"{place}/{key}: must be a number, not {json.dumps(value)}")
+        elif key == "multipleOf" and value <= 0:
+            raise GrammarError(f"{place}/{key}: must be a positive number, not {json.dumps(value)}")
+
+
 def _type_of(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, (int, float)):
-        return "integer" if float(value).is_integer() else "number"
+        return "integer" if isinstance(value, int) or value.is_integer() else "number"
     return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
 
 

@@ -38,6 +38,11 @@ class Result:
     words: str = ""
 
 
+def _share_of_a_core() -> float:
+    """What a process gets of one, about, if the machine has more to do than it can."""
+    return min(1.0, (os.cpu_count() or 1) / max(os.getloadavg()[0], 0.1))
+
+
 class Process:
     """A child that is started again when it has died."""
 
@@ -95,9 +100,12 @@ class Process:
     def _listen(self, seconds: float) -> Result:
         assert self._child
         assert self._child.stdout
-        end = time.monotonic() + seconds
+        waited, looked = 0.0, time.monotonic()
         while b"\n" not in self._heard:
-            if time.monotonic() > end:
+            now = time.monotonic()
+            waited += min(now - looked, 5 * LOOK_SECONDS) * _share_of_a_core()  # and if it was stopped, hardly at all
+            looked = now
+            if waited > seconds:
                 return self._killed("hang", signal.SIGABRT)  # Python's faulthandler says where
             if self._memory() > MAX_MEMORY:
                 return self._killed("memory", signal.SIGABRT)

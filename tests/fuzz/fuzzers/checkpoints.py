@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,11 @@ from checkpoint_formats import FORMATS
 from hf_llama import HFLlama
 
 import pyggml
+from fuzz.damage import with_changed_bytes, with_changed_value
 from pyggml.errors import InferError
 
 MAX_SECONDS = 30.0
 MAX_MESSAGE = 2000
-
-#: What a value of a JSON file may be found to be.
-STRANGE: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2, 3, 2**31, 2**63, 10**30, 0.5, -0.0, 1e300, float("nan"), float("inf"), "", "a",
-    "\ud800", "\0", "../x", "x" * 100_000, [], [[]], [0], [None], ["a", 1], {}, {"a": {}}, {"": 0}, {"type": "BPE"},
-)  # fmt: skip
-
 
 #: Formats that are tried, and further settings in their configurations.
 BESIDES: dict[str, dict[str, Any]] = {
@@ -80,33 +73,6 @@ def damage(directory: Path, random: np.random.Generator) -> str:
     else:
         file.write_text(json.dumps(with_changed_value(json.loads(content), random, kind == "key")))
     return f"{kind} of {file.name}"
-
-
-def with_changed_bytes(content: bytes, random: np.random.Generator) -> bytes:
-    changed = bytearray(content)
-    for position in random.integers(0, len(content), int(random.integers(1, 4))):
-        changed[position] = int(random.integers(256))
-    return bytes(changed)
-
-
-def with_changed_value(value: Any, random: np.random.Generator, is_key: bool) -> Any:
-    """The same with one strange value, or without a key."""
-    places = list(places_of(value))
-    holder, key = places[int(random.integers(len(places)))]
-    if is_key and isinstance(holder, dict):
-        del holder[key]
-    else:
-        holder[key] = STRANGE[int(random.integers(len(STRANGE)))]
-    return value
-
-
-def places_of(value: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
-    """Where values are: near the top each, and further down a few."""
-    pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
-    for key, inner in pairs if depth < 2 or len(pairs) < 12 else [*pairs[:4], *pairs[-4:]]:
-        yield value, key
-        if isinstance(inner, (dict, list)):
-            yield from places_of(inner, depth + 1)
 
 
 def prepare(folder: Path) -> list[Path]:

@@ -1,0 +1,135 @@
+"""JSON schemas, made up and changed: refused as such, or what is sampled by them validates."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random as standard
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import models
+import numpy as np
+from random_schemas import random_schema
+
+import pyggml
+from fuzz import damage
+from fuzz.refusal import refused
+from fuzz.sampled import sampled
+from pyggml.errors import GrammarError, InferError, InvalidParameterError
+from pyggml.schema.grammar import grammar_of
+
+MAX_SECONDS = 30.0
+N_TEXTS = 3  # sampled by each schema
+
+#: Keywords, each with values that it may have.
+KEYWORDS: dict[str, tuple[Any, ...]] = {
+    "type": ("string", "integer", "number", "object", "array", "null", "boolean", ["string", "null"], "strin", []),
+    "enum": ([1, 2], ["a", None], [], [[1], {"a": 1}], ["é", "\ud800"], ["x" * 3000]),
+    "const": (1, "a", None, {"a": [1]}, 1e300, 10**30, -0.0),
+    "minimum": (0, -5, 1.5, 10**20, -1e-7, "1", None),
+    "maximum": (0, 7, 2.5, 10**20, 1e300, True),
+    "exclusiveMinimum": (0, 3, True, -1e300),
+    "exclusiveMaximum": (9, 4.5, False),
+    "multipleOf": (1, 3, 0.1, 0, -2),
+    "minLength": (0, 3, 500, -1, 10**9),
+    "maxLength": (0, 3, 500, 10**12, 1.5),
+    "pattern": ("^a+$", "(a*)*b", r"^\d{3}$", "[", "(?=x)y", r"\p{L}", "a|b|", "^$", "^(a{1,9}){1,9}$",
+    "^.{0,4000}$", "\\u00e9"),
+    "format": ("date", "time", "date-time", "uuid", "email", "ipv6", "regex", "nonsense", 5),
+    "items": ({"type": "integer"}, False, True, [{"type": "null"}], {}, 5),
+    "prefixItems": ([{"type": "integer"}], [], [True, False], {}),
+    "minItems": (0, 2, 1000, -1),
+    "maxItems": (0, 2, 10**6, None),
+    "uniqueItems": (True, False),
+    "contains": ({"type": "integer"},),
+    "properties": ({"a": {"type": "integer"}}, {}, {"": True, "b": False}, {"é\"\\": {"const": 1}}, []),
+    "required": (["a"], ["a", "a"], ["zz"], [], "a", [5]),
+    "additionalProperties": (False, True, {"type": "integer"}),
+    "patternProperties": ({"^x": {"type": "integer"}},),
+    "propertyNames": ({"pattern": "^[a-z]+$"},),
+    "minProperties": (0, 1, 5),
+    "maxProperties": (0, 1, 50),
+    "anyOf": ([{"type": "integer"}, {"type": "string"}], [], [True], [{"required": ["a"]}]),
+    "oneOf": ([{"type": "integer"}, {"type": "number"}], [{"const": 1}, {"const": 2}]),
+    "allOf": ([{"minimum": 2}], [{"type": "string"}, {"type": "integer"}], [{"$ref": "#"}]),
+    "not": ({"type": "null"}, {}),
+    "if": ({"type": "integer"},),
+    "then": ({"minimum": 1},),
+    "$ref": ("#", "#/$defs/d0", "#/properties/a", "#/nothing", "http://x/y", 5, "#/%", "#/$defs/~2"),
+    "$defs": ({"d0": {"type": "integer"}}, {"d0": {"$ref": "#/$defs/d0"}}, {"d0": {"anyOf": [{"type": "null"},
+    {"$ref": "#"}]}}),
+    "default": (1,),
+    "title": ("t", 5),
+    "nullable": (True,),
+    "unheardOf": (1,),
+}  # fmt: skip
+
+
+def prepare(folder: Path) -> pyggml.Model:
+    return pyggml.Model(models.write_llama(folder / "tiny.gguf", models.byte_vocabulary()))
+
+
+def make(random: np.random.Generator) -> list[Any]:
+    """The seed of a schema, and of each change of it."""
+    n_changes = int(random.choice([0, 1, 2, 4], p=[0.2, 0.4, 0.25, 0.15]))
+    parts: list[Any] = [["schema", int(random.integers(1 << 30))]] if random.random() < 0.9 else []
+    parts += [["change", int(random.integers(1 << 30))] for _ in range(n_changes)]
+    if random.random() < 0.05:
+        parts.append(["text", int(random.integers(1 << 30))])
+    return [*parts, ["sampled", int(random.integers(1 << 30))]]
+
+
+def run(model: pyggml.Model, parts: list[Any], folder: Path) -> str:
+    del folder
+    schema: Any = {}
+    text: str | None = None
+    seed = 0
+    for kind, number in parts:
+        random = np.random.default_rng(number)
+        if kind == "schema":
+            schema = random_schema(standard.Random(number))
+        elif kind == "change":
+            schema = _changed(schema, random)
+        elif kind == "text":
+            text = damage.with_changed_span(json.dumps(schema).encode(), random).decode("utf-8", "replace")
+        else:
+            seed = number
+    try:
+        grammar = grammar_of(schema if text is None else text)
+    except (GrammarError, InvalidParameterError) as error:
+        return refused(error)
+    return _validated(model, grammar, schema if text is None else json.loads(text), seed)
+
+
+def _validated(model: pyggml.Model, grammar: str, schema: Any, seed: int) -> str:
+    whole = 0
+    validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
+    is_schema = jsonschema.Draft202012Validator(jsonschema.Draft202012Validator.META_SCHEMA).is_valid(schema)
+    try:
+        with pyggml.Sampler(model) as sampler:
+            sampler.grammar(grammar)
+            for number in range(N_TEXTS):
+                found = sampled(sampler, np.random.default_rng([seed, number]))
+                if found is not None:
+                    value = json.loads(found.decode("utf-8"))
+                    if is_schema:
+                        validator.validate(value)
+                    whole += 1
+    except InferError as error:  # it cannot be followed: too large, or too ambiguous
+        return f"converted, and then {refused(error)}"
+    return "validated" if whole and is_schema else "followed"
+
+
+def _changed(schema: Any, random: np.random.Generator) -> Any:
+    """The same with one more keyword somewhere, or a strange value, or without a key."""
+    kind = random.random()
+    if not isinstance(schema, dict) or kind < 0.2:
+        return damage.with_changed_value(schema, random, is_key=kind < 0.1) if isinstance(schema, (dict, list)) else {}
+    holders = [schema] + [holder[key] for holder, key in damage.places_of(schema) if isinstance(holder[key], dict)]
+    keyword = list(KEYWORDS)[int(random.integers(len(KEYWORDS)))]
+    values = KEYWORDS[keyword]
+    holder = holders[int(random.integers(len(holders)))]
+    holder[keyword] = copy.deepcopy(values[int(random.integers(len(values)))])
+    return schema
