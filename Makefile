@@ -21,7 +21,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 # know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz soak gpu-proof asan tsan kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
+.PHONY: help build demo test test-all ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -88,10 +88,18 @@ soak: build ## use the library and the server for HOURS=2, and see what they hol
 	$(BIN)/python tests/soak.py --hours $(or $(HOURS),2) --out build/soak $(if $(SEED),--seed $(SEED))
 
 asan: ## run the C++ tests and a minute of stress with the address and undefined-behaviour sanitizers
-	$(call sanitized,asan,address$(comma)undefined,libasan.so libubsan.so)
-
 tsan: ## run the same with the thread sanitizer
-	$(call sanitized,tsan,thread,libtsan.so)
+asan tsan: %: %-build
+	$(sanitizer_options) $(unrandomised) build/$@-venv/bin/ctest --test-dir build/$@ --no-tests=error --output-on-failure
+	$(call sanitized,$@) build/$@-venv/bin/python tests/stress.py --minutes 1 --threads 16
+
+asan-tests: ## run the Python tests, all or TESTS="tests/test_a.py ...", with those of asan; SLOW=1 runs the slow ones
+tsan-tests: ## run them with the thread sanitizer
+asan-tests tsan-tests: %-tests: %-build
+	rm -rf build/$*-reports && mkdir build/$*-reports
+	$(call sanitized,$*,$(report_options)) build/$*-venv/bin/pytest \
+		-m "$(if $(SLOW),,not )slow" --timeout=1200 $(PYTEST_ARGS) $(TESTS); \
+		status=$$?; cat build/$*-reports/* 2>/dev/null && exit 1; exit $$status
 
 kernels-test: build ## run the C++ tests of kernels for every instruction set of x86, those that this machine lacks too
 	$(BIN)/python tools/test_kernels.py
@@ -150,21 +158,30 @@ $(BIN)/python:
 	$(PIP) install --quiet --upgrade pip
 
 # Builds the package in an environment of its own, with everything, including the engine, compiled for the sanitizers.
-# CPython is not, so their libraries are preloaded, and libstdc++ with them, because they look there for functions to
-# intercept. Address-space randomisation is off because it may use addresses that gcc's thread sanitizer needs. Leak
-# detection is off because CPython and its packages never free some memory.
+asan-build tsan-build: %-build:
+	$(PYTHON) -m venv build/$*-venv
+	build/$*-venv/bin/python -m pip --disable-pip-version-check install --editable '.[test]' \
+		--config-settings=build-dir=build/$* --config-settings=cmake.build-type=RelWithDebInfo \
+		--config-settings=cmake.define.PYGGML_SANITIZE=$(sanitizers_of_$*) \
+		--config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
+
 comma := ,
-define sanitized
-	$(PYTHON) -m venv build/$(1)-venv
-	build/$(1)-venv/bin/python -m pip --disable-pip-version-check install '.[test]' \
-		--config-settings=build-dir=build/$(1) --config-settings=cmake.build-type=RelWithDebInfo \
-		--config-settings=cmake.define.PYGGML_SANITIZE=$(2) --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
-	$(sanitizer_options) $(unrandomised) build/$(1)-venv/bin/ctest --test-dir build/$(1) --no-tests=error \
-		--output-on-failure
-	$(sanitizer_options) ASAN_OPTIONS=detect_leaks=0 \
-		LD_PRELOAD="$(foreach library,$(3) libstdc++.so,$(shell $(CC) -print-file-name=$(library)))" \
-		$(unrandomised) build/$(1)-venv/bin/python tests/stress.py --minutes 1 --threads 16
-endef
+sanitizers_of_asan := address$(comma)undefined
+sanitizers_of_tsan := thread
+libraries_of_asan  := libasan.so libubsan.so
+libraries_of_tsan  := libtsan.so
+
+# Runs what follows in CPython, which is not compiled for the sanitizers: so their libraries are preloaded, and libstdc++
+# with them, because they look there for functions to intercept. Address-space randomisation is off because it may use
+# addresses that gcc's thread sanitizer needs. Leak detection is off because CPython and its packages never free some
+# memory.
+sanitized = $(call sanitizer_options,$(2)) \
+	LD_PRELOAD="$(foreach library,$(libraries_of_$(1)) libstdc++.so,$(shell $(CC) -print-file-name=$(library)))" \
+	$(unrandomised)
 unrandomised = $(shell setarch --addr-no-randomize true 2>/dev/null && echo setarch --addr-no-randomize)
-sanitizer_options = UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
-	TSAN_OPTIONS=second_deadlock_stack=1:suppressions=$(CURDIR)/csrc/tests/tsan.supp
+report_options = :log_path=$(CURDIR)/build/$*-reports/report:$(left_to_tests)
+# Tests look how programs end, and ask for memory that is not to be had.
+left_to_tests := allocator_may_return_null=1:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_abort=0
+sanitizer_options = ASAN_OPTIONS=detect_leaks=0$(1) \
+	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1$(1) \
+	TSAN_OPTIONS=second_deadlock_stack=1:suppressions=$(CURDIR)/csrc/tests/tsan.supp$(1)

@@ -13,6 +13,7 @@ import event_loops
 import filelock
 import models
 import pytest
+import sanitizers
 import tokenizer_files
 
 import pyggml
@@ -29,6 +30,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    sanitizers.leave_out(items)
 
 
 @pytest.fixture(autouse=True)

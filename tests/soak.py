@@ -33,9 +33,8 @@ from typing import Any
 
 import stress
 import stress_actions
-from attack_server import held
 from soak_samples import HELD, Sample, Totals, growth, parts, read, writer
-from soak_traffic import MODELS, WrongAnswerError, traffic
+from soak_traffic import MODELS, WrongAnswerError, settled, traffic
 from stress_actions import User
 from stress_world import Loaded, World, until
 
@@ -106,9 +105,9 @@ def worker(arguments: argparse.Namespace) -> int:
 
     def look(quiet: bool) -> None:
         with turn:
-            for llm in (each.llm for each in app.state.worker.models.loaded):
-                stats = llm.stats()
-                totals.see(id(llm), (stats.n_finished, stats.n_generated_tokens, stats.n_preemptions))
+            for model in app.state.worker.models.loaded:
+                if (stats := model.stats()) is not None:
+                    totals.see(id(model), (stats.n_finished, stats.n_generated_tokens, stats.n_preemptions))
             add(Sample.now(time.monotonic() - begun, quiet, *totals.counts))
 
     def look_around() -> None:
@@ -118,7 +117,7 @@ def worker(arguments: argparse.Namespace) -> int:
 
     def answer() -> None:
         for _ in sys.stdin:
-            is_idle = until(lambda: not any(held(app.state.worker)[what] for what in BUSY), 60)
+            is_idle = until(lambda: not is_busy(app.state.worker), 60)
             look(True)
             print(json.dumps(is_idle), flush=True)
 
@@ -128,7 +127,10 @@ def worker(arguments: argparse.Namespace) -> int:
     return 0
 
 
-BUSY = ("running", "queued", "calls")
+def is_busy(worker: Any) -> bool:
+    """With calls, or with what they have left to the engine, or with a model that goes or comes."""
+    stats = [each.stats() for each in worker.models.loaded]
+    return bool(worker.calls) or not stats or any(each is None or each.n_running or each.n_queued for each in stats)
 
 
 def ask_the_worker(arguments: argparse.Namespace, end: float) -> Iterator[str]:
@@ -141,6 +143,7 @@ def ask_the_worker(arguments: argparse.Namespace, end: float) -> Iterator[str]:
         port = int(process.stdout.readline().rpartition(":")[2])
         while time.monotonic() < end:
             asyncio.run(traffic(port, rng, min(ROUND_S, end - time.monotonic()), arguments.clients, tally))
+            asyncio.run(settled(port))
             print(file=process.stdin, flush=True)
             if json.loads(process.stdout.readline()) is not True:
                 yield "the worker is busy a minute after its clients have left"

@@ -12,7 +12,7 @@ from typing import Any
 from attack_server import request
 from stress_asks import SCHEMA, STORY, chosen
 
-PATIENCE_S = 120.0  # as stopped processes and a slow machine want; an engine that hangs takes longer
+PATIENCE_S = 900.0  # as stopped processes and a slow machine want; an engine that hangs takes longer
 MODELS = ("one", "other")
 
 Client = Callable[[int, random.Random], Awaitable[str]]
@@ -110,6 +110,12 @@ async def was_refused(port: int, rng: random.Random) -> str:
 async def looked(port: int, rng: random.Random) -> str:
     path = rng.choice(["/metrics", "/health", "/v1/models", "/openapi.json"])
     return await expect(port, f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode(), 200)
+
+
+async def settled(port: int) -> None:
+    """Has the worker be as it was after other rounds: with the first model loaded, which has embedded something."""
+    while await expect(port, request("/v1/embeddings", model=MODELS[0], input=["blue"]), 200) != "200":
+        await asyncio.sleep(1)
 
 
 CLIENTS: list[tuple[float, Client]] = [

@@ -11,7 +11,6 @@ import models
 import pytest
 
 import pyggml
-from pyggml import system
 
 
 def grown(start: str, step: str, n: int = 100, end: str = "") -> str:
@@ -118,10 +117,7 @@ with pyggml.Model(pyggml.SHIPPED_MODEL) as model:
         assert templates.render([{"role": "user", "content": "hi"}]).text
     print(most_mib() - before, seconds)
 """
-counts_memory = pytest.mark.skipif(
-    sys.platform != "linux" or bool(system.build_info().sanitize),
-    reason="only Linux counts, and sanitizers take memory of their own",
-)
+counts_memory = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts")
 
 
 def rendered_alone(template: str, n_times: int = 1) -> tuple[str, int]:
@@ -160,7 +156,6 @@ def test_what_would_end_the_process_or_never_end(template: str, reason: str) -> 
     assert reason in rendered_alone(template)[0]
 
 
-@pytest.mark.skipif(bool(system.build_info().sanitize), reason="sanitizers keep what is freed for a while")
 @pytest.mark.parametrize("template", HOLDS_ITSELF.values(), ids=HOLDS_ITSELF.keys())
 def test_what_holds_itself_is_freed(template: str) -> None:
     text, mib = rendered_alone(template, 150)
@@ -184,7 +179,6 @@ def test_tuples_that_hold_each_other_are_not_compared_without_end(comparison: st
     assert "the template does not end" in rendered_alone(SHARED_TUPLES.replace("COMPARISON", comparison))[0]
 
 
-@pytest.mark.skipif(bool(system.build_info().sanitize), reason="what is measured is the time")
 def test_an_endless_template_is_read_once() -> None:
     """It was tried with conversation after conversation, each of which had its own three seconds."""
     loop = "{% for i in range(100000) %}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -41,14 +42,14 @@ BILL = "sboms/pyggml.cdx.json"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
-def build(kind: str, out: Path, settings: dict[str, str]) -> Path:
+def build(kind: str, out: Path, settings: dict[str, str], source: Path = REPOSITORY) -> Path:
     """Calls the build backend as pip would, and returns the file that it made."""
     code = f"from scikit_build_core.build import build_{kind}; build_{kind}({str(out)!r}, {settings!r})"
     # ninja and cmake of this environment, where the system has none that will do.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=REPOSITORY,
+        cwd=source,
         env={**os.environ, "PATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -169,6 +170,21 @@ def test_the_libraries_find_each_other_wherever_the_wheel_lies(unpacked: Path) -
 def test_nothing_in_the_wheel_knows_where_it_was_built(unpacked: Path) -> None:
     here = os.fsencode(REPOSITORY) + b"/"
     assert [path.name for path in unpacked.rglob("*") if path.is_file() and here in path.read_bytes()] == []
+
+
+@pytest.mark.skipif("PYGGML_TEST_WHEEL" in os.environ, reason="nobody knows how that wheel was made")
+@pytest.mark.skipif(shutil.which("ccache") is None, reason="without ccache the engine is compiled twice")
+def test_another_folder_makes_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    """There, and from files that are younger."""
+    copy = tmp_path / "copy"
+    for folder in ("csrc", "pyggml", "tools", "vendor"):
+        leave_out = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / folder, copy / folder, ignore=leave_out, copy_function=shutil.copy)
+    for file in ("CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml"):
+        shutil.copy(REPOSITORY / file, copy)
+    again = build("wheel", tmp_path / "wheel", {}, copy)
+    assert again.name == wheel.name
+    assert again.read_bytes() == wheel.read_bytes()
 
 
 def test_the_sdist_takes_the_engine_along(tmp_path: Path) -> None:

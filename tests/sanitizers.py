@@ -1,0 +1,63 @@
+"""Tests that a sanitizer has nothing to say about, or that say nothing under one: `make asan-tests` leaves them out.
+
+A sanitizer's library is preloaded into every process that a test starts. It reserves terabytes of addresses, keeps
+freed memory for a while, makes everything several times slower, and ends a program that calls `operator new` for more
+than there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from pyggml import system
+
+# Why, and which: beginnings of node ids.
+LEFT_OUT: dict[str, tuple[str, ...]] = {
+    "no native code of ours: browsers, compilers, type checkers, other programs and how the package is built": (
+        "tests/test_comparison.py",
+        "tests/test_cuda_wheel.py",
+        "tests/test_gpu_modules.py",
+        "tests/test_ray_batch.py",
+        "tests/test_recipe_jupyter.py",
+        "tests/test_server_page",
+        "tests/test_typing.py",
+        "tests/test_vendor_sync.py",
+        "tests/test_wheel.py",
+    ),
+    "measures memory": (
+        "tests/test_estimate.py::test_the_process_grows_as_much",
+        "tests/test_hostile_files.py::test_vocabularies_that_are_announced_and_not_there",
+        "tests/test_hostile_templates.py::test_deep_lists_are_freed",
+        "tests/test_hostile_templates.py::test_long_conversations_have_room",
+        "tests/test_hostile_templates.py::test_random_templates_that_grow",
+        "tests/test_hostile_templates.py::test_templates_that_nest_without_end",
+        "tests/test_hostile_templates.py::test_templates_that_take_memory_without_end",
+        "tests/test_hostile_templates.py::test_texts_without_end",
+        "tests/test_hostile_templates.py::test_what_holds_itself_is_freed",
+    ),
+    "measures time": (
+        "tests/test_hostile_templates.py::test_an_endless_template_is_read_once",
+        "tests/test_hostile_templates.py::test_long_texts_are_looked_for_in_long_ones",
+    ),
+    "limits the addresses of a process, of which a sanitizer takes terabytes": (
+        "tests/test_cli_chat.py::test_another_model_where_there_is_no_room_for_two",
+        "tests/test_cli_doctor.py::TestMemoryAndCache::test_ulimit_here",
+        "tests/test_device_engine.py::TestOutOfMemory::test_while_it_runs",
+        "tests/test_estimate.py::test_where_memory_is_short",
+        "tests/test_estimate.py::test_where_there_is_no_memory",
+        "tests/test_machine.py::test_memory_under_ulimit",
+        "tests/test_server_room.py::test_a_request_that_does_not_fit_the_memory_is_refused",
+    ),
+}
+
+
+def leave_out(items: Iterable[pytest.Item]) -> None:
+    """Skips them, under a sanitizer."""
+    if not system.build_info().sanitize:
+        return
+    for item in items:
+        for reason, beginnings in LEFT_OUT.items():
+            if item.nodeid.startswith(beginnings):
+                item.add_marker(pytest.mark.skip(reason=f"under a sanitizer: {reason}"))
