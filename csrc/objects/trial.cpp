@@ -124,6 +124,7 @@ void require_trial(const Model & model, const llama_context_params & params) {
         return;
     }
     try_out(model, smaller);
+    model.require_files();
     model.trials.add(kind_of(smaller));
 }
 
