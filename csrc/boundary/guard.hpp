@@ -18,6 +18,7 @@
 #include <mutex>
 #include <new>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace pyg {
@@ -96,11 +97,12 @@ pyg_status guard(pyg_error * err, Body && body) noexcept {
     }
 }
 
-// Leaks what an object shares, without memory of its own: the lack of it may be why.
+// Leaks what an object owns or shares, without memory of its own: the lack of it may be why.
 template <class T>
-void keep_forever(std::shared_ptr<T> && object) noexcept {
-    alignas(std::shared_ptr<T>) unsigned char never_destroyed[sizeof(std::shared_ptr<T>)];
-    new (never_destroyed) std::shared_ptr<T>(std::move(object));
+void keep_forever(T && object) noexcept {
+    static_assert(!std::is_reference_v<T>, "to be moved from");
+    alignas(T) unsigned char never_destroyed[sizeof(T)];
+    new (never_destroyed) T(std::move(object));
 }
 
 // What every object behind a pyg_* pointer has: a lock that serialises calls, flags for closed and poisoned, detection

@@ -110,7 +110,7 @@ ggml_threadpool * new_threads(int32_t n);
 void              free_threads(ggml_threadpool * pool);
 
 // Positions must be below this. Some models look them up in a learned table, and reading past its end fails an assert
-// on a compute thread, where there is no guard.
+// while it is computed, after which the context is lost.
 int32_t n_positions(const Model & model);
 
 // llama_context_params for checked options. PYG_ERR_INVALID_PARAMETER.

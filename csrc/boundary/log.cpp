@@ -99,8 +99,7 @@ void on_engine_log(ggml_log_level level, const char * text, void *) noexcept {
     }
     try {
         hear(own_level, text);
-    } catch (const std::bad_alloc &) {
-    }
+    } catch (const std::bad_alloc &) {}
 }
 
 LogMuted::LogMuted() { t_muted++; }

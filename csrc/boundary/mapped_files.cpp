@@ -127,8 +127,7 @@ pyg::SignalSlot g_slot{SIGBUS, on_missing_page};
 class Spinlock {
   public:
     void lock() noexcept {
-        while (flag_.test_and_set(std::memory_order_acquire)) {
-        }
+        while (flag_.test_and_set(std::memory_order_acquire)) {}
     }
     void unlock() noexcept { flag_.clear(std::memory_order_release); }
 
@@ -238,8 +237,8 @@ struct Split {
 Split split_of(const std::string & path) {
     constexpr size_t ENDING = sizeof("-00002-of-00005.gguf") - 1;
     int              number = 0, n_parts = 0;
-    if (path.size() <= ENDING || std::sscanf(path.c_str() + path.size() - ENDING, "-%5d-of-%5d.gguf", &number,
-                                             &n_parts) != 2) {
+    if (path.size() <= ENDING ||
+        std::sscanf(path.c_str() + path.size() - ENDING, "-%5d-of-%5d.gguf", &number, &n_parts) != 2) {
         return {path, 1};
     }
     return {path.substr(0, path.size() - ENDING), n_parts};
@@ -255,16 +254,15 @@ MappedFiles watch_parts(const std::string & path) {
     files.push_back(std::make_unique<MappedFile>(path));
     for (int i = 0; i < split.n_parts && split.n_parts > 1; i++) {
         std::string part(split.prefix.size() + 32, '\0');
-        part.resize(static_cast<size_t>(
-            llama_split_path(part.data(), part.size(), split.prefix.c_str(), i, split.n_parts)));
+        part.resize(
+            static_cast<size_t>(llama_split_path(part.data(), part.size(), split.prefix.c_str(), i, split.n_parts)));
         files.push_back(std::make_unique<MappedFile>(part));
     }
     return files;
 }
 
 const MappedFile * broken_one(const MappedFiles & files) noexcept {
-    const auto found =
-        std::find_if(files.begin(), files.end(), [](const auto & file) { return file->is_broken(); });
+    const auto found = std::find_if(files.begin(), files.end(), [](const auto & file) { return file->is_broken(); });
     return found == files.end() ? nullptr : found->get();
 }
 

@@ -45,7 +45,8 @@ void on_engine_abort(const char * message) {
     if (pyg::guarded() || pyg::compute_thread_may_throw()) {
         throw pyg::EngineAbort{reason(message)};
     }
-    std::fprintf(stderr, "pyggml: a check inside the engine failed outside of any call that could report it: %s\n", message);
+    std::fprintf(stderr, "pyggml: a check inside the engine failed outside of any call that could report it: %s\n",
+                 message);
 }
 
 // The standard library throws it when the system refuses something, and nothing more often than a thread.

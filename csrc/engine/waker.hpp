@@ -5,10 +5,10 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <vector>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 namespace pyg {
 

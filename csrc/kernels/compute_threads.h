@@ -22,8 +22,8 @@ extern "C" {
 #    define PYG_EXPORTED
 #endif
 
-/* Sets who is asked, on the thread that wants a graph, whether an exception may come out of it; without, none may. To be
- * called once, before the first graph. */
+/* Sets who is asked, on the thread that wants a graph, whether an exception may come out of it; without, none may. To
+ * be called once, before the first graph. */
 PYG_EXPORTED void pyg_compute_threads_guard(bool (*is_guarded)(void));
 
 /* Whether this is a thread of a graph that was asked for under a guard, so that a failed assert may throw. */

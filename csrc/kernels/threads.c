@@ -16,7 +16,7 @@ static int    start_thread(pthread_t * thread, struct ggml_compute_state * state
 static int    join_thread(pthread_t thread);
 static void   relax_or_leave(void);
 
-#define ggml_aligned_malloc(n_bytes) pool_memory(n_bytes) // two calls, both for a pool
+#define ggml_aligned_malloc(n_bytes) pool_memory(n_bytes)  // two calls, both for a pool
 #define pthread_create(thread, attributes, run, state) start_thread(thread, state)
 #define pthread_join(thread, result) join_thread(thread)
 #define ggml_threadpool_new upstream_threadpool_new

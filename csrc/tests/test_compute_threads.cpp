@@ -192,7 +192,7 @@ std::atomic<int> g_n_threads_left{-1};  // that may be started; -1: any number
 }  // namespace
 
 // In place of the C library's.
-extern "C" int __real_pthread_create(pthread_t *, const pthread_attr_t *, void * (*) (void *), void *);
+extern "C" int __real_pthread_create(pthread_t *, const pthread_attr_t *, void * (*)(void *), void *);
 extern "C" int __wrap_pthread_create(pthread_t * thread, const pthread_attr_t * attributes, void * (*run)(void *),
                                      void * data) {
     if (g_n_threads_left == 0) {
