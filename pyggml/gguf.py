@@ -23,9 +23,9 @@ from pyggml._checks import c_string, each_of, flag, is_path, shown
 from pyggml._ffi import ffi, lib
 from pyggml._gguf_values import MetadataValue, ValueType, decode, encode, read_value, value_type, write_value
 from pyggml._owner import Owner
-from pyggml.mapped_file import MappedFile
 from pyggml.files.disk import target_path
 from pyggml.files.partial import PartialFile
+from pyggml.mapped_file import MappedFile
 from pyggml.quant import GGMLType
 
 if TYPE_CHECKING:

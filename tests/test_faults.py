@@ -98,7 +98,7 @@ def test_a_checkpoint_that_is_cut_short_while_it_is_converted(tmp_path: Path) ->
         if fraction > 0 and weights.stat().st_size > header + 64:
             os.truncate(weights, header + 64)
 
-    with pytest.raises(pyggml.ModelLoadError, match="became shorter|become shorter"):
+    with pytest.raises(pyggml.ModelLoadError, match=r"bec[ao]me shorter"):
         pyggml.convert(directory, tmp_path / "out.gguf", progress=cut)
     assert not (tmp_path / "out.gguf").exists()
 

@@ -6,7 +6,6 @@ import errno
 import gc
 import os
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,7 @@ import numpy as np
 from fuzz import faults
 from fuzz.faults import Faults, Kind
 from fuzz.faults.scenarios import SCENARIOS, World
-
-import pyggml
+from pyggml import lib
 from pyggml.errors import EngineError, InferError
 
 MAX_SECONDS = 90.0
@@ -74,7 +72,7 @@ def make(random: np.random.Generator) -> list[Any]:
     ]
 
 
-def run(prepared: Prepared, parts: list[Any], folder: Path) -> str:
+def run(prepared: Prepared, parts: list[Any], _folder: Path) -> str:
     outcome = "nothing"
     for part in parts:
         outcome = _try(prepared, part, prepared.folder / "work")
@@ -117,8 +115,6 @@ def _allowed(error: BaseException) -> str:
 
 
 def _handles() -> dict[int, int]:
-    from pyggml import lib
-
     return {kind: lib.pyg_live_handles(kind) for kind in range(lib.PYG_HANDLE_KINDS)}
 
 
@@ -133,7 +129,3 @@ def _require_no_more(before: dict[int, int]) -> None:
         if time.monotonic() > deadline:
             raise AssertionError(f"native objects are left over: {left}")
         time.sleep(0.02)
-
-
-assert sys.platform == "linux", "faults need Linux"
-del pyggml
