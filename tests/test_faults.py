@@ -124,8 +124,13 @@ def test_handlers_of_others_are_called_for_faults_of_others(tiny_path: Path, tmp
     assert "Fatal Python error: Bus error" in done.stderr
 
 
-#: Each was a finding, or is what its kind of fault had not been tried with.
-CASES: list[tuple[str, str, float, bool]] = []
+#: Each was a finding: the process ended because to report the lack of memory took memory, or went wrong at once.
+CASES = [
+    ("tools", "ALLOCATION", 0.5076326598924166, True),
+    ("tools", "ALLOCATION", 0.8694779080569397, True),
+    ("tools", "ALLOCATION", 0.9223597975530651, True),
+    ("tasks", "DESCRIPTOR", 0.6987929327164873, False),
+]
 
 
 @pytest.mark.parametrize(("scenario", "kind", "at", "lasts"), CASES)
