@@ -95,6 +95,7 @@ enum pyg_handle_kind {
     PYG_HANDLE_CHAT_PARSER,
     PYG_HANDLE_IMATRIX,
     PYG_HANDLE_REMOTE,
+    PYG_HANDLE_MAPPED_FILE,
     PYG_HANDLE_KINDS,
 };
 
@@ -269,6 +270,22 @@ pyg_status pyg_mixture_types(const pyg_mixture_model * model, int32_t ftype, boo
 // The same for the model in a GGUF file (the first of a split set), whose metadata is read. PYG_ERR_MODEL_LOAD.
 pyg_status pyg_mixture_types_of_file(const char * path, int32_t ftype, bool has_imatrix, pyg_mixture_tensor * tensors,
                                      size_t n_tensors, pyg_error * err);
+
+// ---------------------------------------------------------------------------------------------------------
+// Mapped files
+// ---------------------------------------------------------------------------------------------------------
+
+typedef struct pyg_mapped_file pyg_mapped_file;
+
+// Watches the file at `path`, which the caller has mapped or will map. While it is watched, what is no longer there
+// when it is read is zeros, where else the process would end with SIGBUS (boundary/mapped_files.hpp). Models do this
+// for themselves.
+pyg_status pyg_mapped_file_watch(const char * path, pyg_mapped_file ** out, pyg_error * err);
+
+// PYG_ERR_MODEL_LOAD if something was read that was no longer there: what came of it is not to be believed.
+pyg_status pyg_mapped_file_require_whole(pyg_mapped_file * file, pyg_error * err);
+
+void pyg_mapped_file_free(pyg_mapped_file * file);
 
 // ---------------------------------------------------------------------------------------------------------
 // GGUF files

@@ -25,6 +25,7 @@ from pyggml._gguf_values import MetadataValue, ValueType, decode, encode, read_v
 from pyggml._owner import Owner
 from pyggml.files.disk import target_path
 from pyggml.files.partial import PartialFile
+from pyggml.mapped_file import MappedFile
 from pyggml.quant import GGMLType
 
 if TYPE_CHECKING:
@@ -87,9 +88,7 @@ class GGUFReader(Owner):
         self._metadata = _Metadata(handle, self.path)
         self._tensors = MappingProxyType({info.name: info for info in _tensor_infos(raw)})
         self._has_data = not header_only
-        self._data: npt.NDArray[np.uint8] | None = None
-        if self._has_data:
-            self._data = np.memmap(self.path, np.uint8, "r").view(np.ndarray)
+        self._mapped: MappedFile | None = MappedFile(self.path) if self._has_data else None
 
     @property
     def metadata(self) -> Mapping[str, MetadataValue]:
@@ -134,16 +133,19 @@ class GGUFReader(Owner):
 
         Raises:
             InvalidParameterError: there is no such tensor, or only the header was opened.
+            ModelLoadError: the file was cut short since it was opened, or cannot be read any more, and an array of it
+                was touched where nothing is left, which reads as zeros (on Linux).
             ClosedError: the reader is closed.
         """
-        info, data = self._find(name), self._data
+        info, mapped = self._find(name), self._mapped
         if not self._has_data:
             raise errors.InvalidParameterError(
                 f"{self.path} was opened with header_only=True: open it without to read data"
             )
-        if data is None:
+        if mapped is None:
             raise errors.ClosedError(f"the reader of {self.path} has been closed")
-        raw = data[info.offset : info.offset + info.nbytes]
+        mapped.require_whole()
+        raw = mapped.data[info.offset : info.offset + info.nbytes]
         return raw.view(info.type.dtype).reshape(quant.raw_shape(info.type, info.shape))
 
     def dequantized(self, name: str) -> npt.NDArray[np.float32]:
@@ -152,15 +154,19 @@ class GGUFReader(Owner):
         Raises:
             InvalidParameterError: there is no such tensor, its type is an integer or F64, or its bytes are not valid
                 for its type.
+            ModelLoadError: the file was cut short since it was opened, or cannot be read any more.
             ClosedError: the reader is closed.
         """
         info = self._find(name)
-        return quant.dequantize(self.tensor(name), info.type, info.shape)
+        values = quant.dequantize(self.tensor(name), info.type, info.shape)
+        if self._mapped is not None:
+            self._mapped.require_whole()
+        return values
 
     def close(self) -> None:
         """Closes the file. Can be called repeatedly."""
         self._metadata.close()
-        self._data = None
+        self._mapped = None
 
     def __enter__(self) -> Self:
         return self

@@ -4,6 +4,7 @@
 #include "boundary/log.hpp"
 #include "boundary/traps.hpp"
 #include "ggml-backend.h"
+#include "kernels/compute_threads.h"
 #include "kernels/kernels.h"
 
 #include <dlfcn.h>
@@ -36,6 +37,7 @@ bool              g_gpus_loaded                 = false;
 const char *      g_no_kernels                  = nullptr;  // why there are none
 bool (*g_kernels_cover)(const ggml_tensor * op) = nullptr;
 void (*g_kernels_try)(bool is_trial)            = nullptr;
+bool (*g_compute_thread_may_throw)()            = nullptr;
 fs::path               g_module_dir;
 std::vector<fs::path>  g_search_path;
 std::vector<GpuModule> g_gpu_modules;
@@ -160,6 +162,31 @@ void register_kernels(const fs::path & module) {
     }
 }
 
+// What fails on a compute thread is thrown on the thread that wanted the graph, if that has a guard.
+void guard_compute_threads(const fs::path & module) {
+#ifdef PYGGML_BACKEND_DL
+    const Library library(module);
+    const auto    guard =
+        reinterpret_cast<decltype(&pyg_compute_threads_guard)>(library.symbol("pyg_compute_threads_guard"));
+    const auto may_throw =
+        reinterpret_cast<decltype(&pyg_compute_threads_may_throw)>(library.symbol("pyg_compute_threads_may_throw"));
+    if (!guard || !may_throw) {
+        return;
+    }
+#else
+    (void) module;
+    const auto guard     = pyg_compute_threads_guard;
+    const auto may_throw = pyg_compute_threads_may_throw;
+#endif
+    guard([] { return pyg::guarded(); });
+    g_compute_thread_may_throw = may_throw;
+}
+
+void use_cpu_backend(const fs::path & module) {
+    register_kernels(module);
+    guard_compute_threads(module);
+}
+
 void load_best(const std::vector<fs::path> & all, const char * kind) {
     fs::path best;
     int      best_score = 0;
@@ -171,7 +198,7 @@ void load_best(const std::vector<fs::path> & all, const char * kind) {
         }
     }
     if (best_score > 0 && ggml_backend_load(best.c_str())) {
-        register_kernels(best);
+        use_cpu_backend(best);
     }
 }
 
@@ -256,7 +283,7 @@ void load_cpu_backends(const char * module_dir, const char * search_path) {
         }
     }
     if (!HAS_MODULES) {
-        register_kernels("");
+        use_cpu_backend("");
     }
     if (ggml_backend_dev_count() == 0) {
         throw fail(PYG_ERR_DEVICE, "no compute backend could be loaded from %s", module_dir);
@@ -313,6 +340,8 @@ void kernels_try(bool is_trial) {
         g_kernels_try(is_trial);
     }
 }
+
+bool compute_thread_may_throw() { return g_compute_thread_may_throw && g_compute_thread_may_throw(); }
 
 const char * no_kernels() { return g_no_kernels; }
 

@@ -21,6 +21,9 @@ bool kernels_cover(const ggml_tensor * op);
 // Whether kernels of ours leave out products of weights on this thread (kernels/kernels.h); without kernels, nothing.
 void kernels_try(bool is_trial);
 
+// Whether this is a thread of a graph that was asked for under a guard (kernels/compute_threads.h).
+bool compute_thread_may_throw();
+
 // Why there are no kernels of ours, null if there are. Static.
 const char * no_kernels();
 

@@ -68,7 +68,7 @@ void run_on(const Stack & stack, Call & call) {
     }
     pthread_attr_destroy(&attributes);
     if (refused) {
-        throw pyg::fail(PYG_ERR_ENGINE, "a thread could not be started (error %d)", refused);
+        throw std::system_error(refused, std::generic_category(), "a thread with a larger stack");
     }
     pthread_join(thread, nullptr);
 }

@@ -5,17 +5,21 @@
 //   - C++ code throws:                      std::exception, std::bad_alloc
 //   - upstream's GGML_ASSERT fails:         ggml calls our abort callback, which throws EngineAbort while a guard
 //                                           is up on this thread, and so unwinds through ggml's frames
-// An assert on a thread without a guard (one of ggml's own compute threads) still ends the process: there is no
-// frame of ours to return to.
+// What fails on one of ggml's compute threads is thrown on the thread that asked for the graph
+// (kernels/compute_threads.h). An assert on a thread that has neither still ends the process: there is no frame of ours
+// to return to.
 #pragma once
 
 #include "pyggml.h"
 
 #include <cstdarg>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 namespace pyg {
 
@@ -75,7 +79,11 @@ std::string engine_words();
 void hear_engine(const char * line);
 
 pyg_status report(pyg_error * err, const Failure & failure) noexcept;
+pyg_status report(pyg_error * err, pyg_code code, const char * message) noexcept;
 void       clear(pyg_error * err) noexcept;
+
+// Of the exception that is being handled. Memory may be what there is none of.
+pyg_status report_exception(pyg_error * err) noexcept;
 
 template <class Body>
 pyg_status guard(pyg_error * err, Body && body) noexcept {
@@ -84,17 +92,17 @@ pyg_status guard(pyg_error * err, Body && body) noexcept {
         GuardScope scope;
         body();
         return PYG_OK;
-    } catch (const Failure & failure) {
-        return report(err, failure);
-    } catch (const EngineAbort & abort) {
-        return report(err, failure_of(abort));
-    } catch (const std::bad_alloc &) {
-        return report(err, {PYG_ERR_OUT_OF_MEMORY, "an allocation failed"});
-    } catch (const std::exception & e) {
-        return report(err, {PYG_ERR_ENGINE, e.what()});
     } catch (...) {
-        return report(err, {PYG_ERR_ENGINE, "the engine threw an unknown exception"});
+        return report_exception(err);
     }
+}
+
+// Leaks what an object owns or shares, without memory of its own: the lack of it may be why.
+template <class T>
+void keep_forever(T && object) noexcept {
+    static_assert(!std::is_reference_v<T>, "to be moved from");
+    alignas(T) unsigned char never_destroyed[sizeof(T)];
+    new (never_destroyed) T(std::move(object));
 }
 
 // What every object behind a pyg_* pointer has: a lock that serialises calls, flags for closed and poisoned, detection

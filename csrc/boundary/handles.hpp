@@ -2,6 +2,7 @@
 #pragma once
 
 #include "boundary/guard.hpp"
+#include "boundary/mapped_files.hpp"
 #include "ggml-cpp.h"
 #include "grammar/grammar_cache.hpp"
 #include "kernels/positions.h"
@@ -43,6 +44,7 @@ struct Model {
     std::string         path;
     bool                vocab_only = false;
     Hosts               hosts;  // with some of its weights
+    MappedFiles         files;  // none if it is not mapped
 
     std::shared_ptr<const Placement> placement = std::make_shared<const Placement>();
     std::shared_ptr<Shape>           shape;  // if the model was loaded with shape_only, else null
@@ -61,6 +63,7 @@ struct Model {
     void    require_token(int32_t id, int32_t index) const;  // PYG_ERR_INVALID_PARAMETER
     void    require_shape() const;                           // PYG_ERR_INVALID_PARAMETER for vocab_only
     void    require_weights() const;                         // the same, and for shape_only
+    void    require_files() const;                           // PYG_ERR_ENGINE if weights are gone from the disk
 };
 
 // A llama_context with what it depends on, and its own compute threads: ggml would otherwise start and end threads on
@@ -101,12 +104,13 @@ struct Context {
     Pools pools_;
 };
 
-// Compute threads for backends that compute on the CPU, asleep until the first graph.
+// Compute threads for backends that compute on the CPU, asleep until the first graph. std::system_error if not all of
+// them can be started; then none is left.
 ggml_threadpool * new_threads(int32_t n);
 void              free_threads(ggml_threadpool * pool);
 
 // Positions must be below this. Some models look them up in a learned table, and reading past its end fails an assert
-// on a compute thread, where there is no guard.
+// while it is computed, after which the context is lost.
 int32_t n_positions(const Model & model);
 
 // llama_context_params for checked options. PYG_ERR_INVALID_PARAMETER.
@@ -157,7 +161,7 @@ struct pyg_model : pyg::Handle {
 
     pyg_model() : Handle(PYG_HANDLE_MODEL) {}
     void release() { model.reset(); }
-    void leak() { new std::shared_ptr<pyg::Model>(std::move(model)); }
+    void leak() { pyg::keep_forever(std::move(model)); }
 };
 
 namespace pyg {
@@ -178,7 +182,7 @@ struct pyg_context : pyg::Handle {
 
     pyg_context() : Handle(PYG_HANDLE_CONTEXT) {}
     void release() { context.reset(); }
-    void leak() { new std::shared_ptr<pyg::Context>(std::move(context)); }
+    void leak() { pyg::keep_forever(std::move(context)); }
 };
 
 struct pyg_imatrix : pyg::Handle {
@@ -198,7 +202,7 @@ struct pyg_sampler : pyg::Handle {
     pyg_sampler() : Handle(PYG_HANDLE_SAMPLER) {}
     void release();
     void leak() {
-        new std::shared_ptr<pyg::Model>(std::move(model));
+        pyg::keep_forever(std::move(model));
         chain = nullptr;
     }
 };

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <string>
 
 namespace {
@@ -70,17 +71,7 @@ void say(int32_t level, const std::string & text) {
     }
 }
 
-}  // namespace
-
-namespace pyg {
-
-void on_engine_log(ggml_log_level level, const char * text, void *) {
-    const int32_t kept_from = t_muted ? PYG_LOG_OFF : g_level.load(std::memory_order_relaxed);
-    const int32_t own_level = level_of(level);
-    t_partial_level         = own_level;
-    if (own_level < kept_from && own_level < PYG_LOG_WARN) {
-        return;  // the common case costs two comparisons
-    }
+void hear(int32_t own_level, const char * text) {
     for (const char * rest = text; *rest;) {
         const char * end = std::strchr(rest, '\n');
         if (!end) {
@@ -94,6 +85,23 @@ void on_engine_log(ggml_log_level level, const char * text, void *) {
     }
 }
 
+}  // namespace
+
+namespace pyg {
+
+// Called from destructors, too, so a line for which there is no memory is lost.
+void on_engine_log(ggml_log_level level, const char * text, void *) noexcept {
+    const int32_t kept_from = t_muted ? PYG_LOG_OFF : g_level.load(std::memory_order_relaxed);
+    const int32_t own_level = level_of(level);
+    t_partial_level         = own_level;
+    if (own_level < kept_from && own_level < PYG_LOG_WARN) {
+        return;  // the common case costs two comparisons
+    }
+    try {
+        hear(own_level, text);
+    } catch (const std::bad_alloc &) {}
+}
+
 LogMuted::LogMuted() { t_muted++; }
 
 LogMuted::~LogMuted() { t_muted--; }
@@ -102,8 +110,11 @@ LogHeld::LogHeld() { t_held = this; }
 
 LogHeld::~LogHeld() {
     t_held = nullptr;
-    for (const auto & [level, text] : lines_) {
-        keep(level, text);
+    try {
+        for (const auto & [level, text] : lines_) {
+            keep(level, text);
+        }
+    } catch (const std::bad_alloc &) {  // then they are lost
     }
 }
 

@@ -10,7 +10,7 @@
 namespace pyg {
 
 // The callback given to ggml and llama. Any thread.
-void on_engine_log(ggml_log_level level, const char * text, void * user_data);
+void on_engine_log(ggml_log_level level, const char * text, void * user_data) noexcept;
 
 // While it lives, engine messages on this thread below warnings are dropped: for work the caller did not ask for.
 class LogMuted {

@@ -3,6 +3,7 @@
 #include "boundary/engine_words.hpp"
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
+#include "boundary/mapped_files.hpp"
 #include "boundary/traps.hpp"
 #include "ggml-backend.h"
 #include "llama.h"
@@ -14,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <system_error>
 #include <vector>
 
 namespace {
@@ -29,21 +31,62 @@ std::string without_line_end(std::string text) {
     return text;
 }
 
-void on_engine_abort(const char * message) {
-    if (pyg::guarded()) {
+// What the engine said before, and what it gave up with; "" if there is no memory for it.
+std::string reason(const char * message) {
+    try {
         const std::string words = pyg::engine_words();
-        throw pyg::EngineAbort{without_line_end(words.empty() ? message : words + "; " + message)};
+        return without_line_end(words.empty() ? message : words + "; " + message);
+    } catch (const std::bad_alloc &) {
+        return {};
     }
-    std::fprintf(stderr, "pyggml: a check inside the engine failed on one of its own threads: %s\n", message);
+}
+
+void on_engine_abort(const char * message) {
+    if (pyg::guarded() || pyg::compute_thread_may_throw()) {
+        throw pyg::EngineAbort{reason(message)};
+    }
+    std::fprintf(stderr, "pyggml: a check inside the engine failed outside of any call that could report it: %s\n",
+                 message);
+}
+
+// The standard library throws it when the system refuses something, and nothing more often than a thread.
+pyg::Failure failure_of(const std::system_error & error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) {
+        return {PYG_ERR_ENGINE, error.what()};
+    }
+    return pyg::fail(PYG_ERR_ENGINE,
+                     "no more threads can be started (%s): this process, user or container has as many as it may have "
+                     "(ulimit -u, pids.max); end some, or load with a smaller n_threads",
+                     error.what());
+}
+
+pyg_status report_current(pyg_error * err) {
+    try {
+        throw;
+    } catch (const pyg::Failure & failure) {
+        return report(err, failure);
+    } catch (const pyg::EngineAbort & abort) {
+        return report(err, pyg::failure_of(abort));
+    } catch (const std::bad_alloc &) {
+        return pyg::report(err, PYG_ERR_OUT_OF_MEMORY, "an allocation failed");
+    } catch (const std::system_error & e) {
+        return report(err, failure_of(e));
+    } catch (const std::exception & e) {
+        return pyg::report(err, PYG_ERR_ENGINE, e.what());
+    } catch (...) {
+        return pyg::report(err, PYG_ERR_ENGINE, "the engine threw an unknown exception");
+    }
 }
 
 void before_fork() {
     pyg::lock_backends_for_fork();
     pyg::lock_log_for_fork();
     pyg::lock_traps_for_fork();
+    pyg::lock_mapped_files_for_fork();
 }
 
 void after_fork_in_parent() {
+    pyg::unlock_mapped_files_after_fork();
     pyg::unlock_traps_after_fork();
     pyg::unlock_log_after_fork();
     pyg::unlock_backends_after_fork();
@@ -57,11 +100,12 @@ void after_fork_in_child() {
 }
 
 // Length of the longest prefix of at most `limit` bytes that does not end inside a UTF-8 character.
-size_t utf8_prefix(const std::string & text, size_t limit) {
-    if (text.size() <= limit) {
-        return text.size();
+size_t utf8_prefix(const char * text, size_t limit) {
+    size_t n = strnlen(text, limit + 1);
+    if (n <= limit) {
+        return n;
     }
-    size_t n = limit;
+    n = limit;
     while (n > 0 && (static_cast<unsigned char>(text[n]) & 0xC0) == 0x80) {
         n--;
     }
@@ -151,13 +195,27 @@ void clear(pyg_error * err) noexcept {
 }
 
 pyg_status report(pyg_error * err, const Failure & failure) noexcept {
-    err->code            = failure.code;
+    report(err, failure.code, failure.message.c_str());
     err->required_bytes  = failure.required_bytes;
     err->available_bytes = failure.available_bytes;
-    const size_t n       = utf8_prefix(failure.message, sizeof(err->message) - 1);
-    std::memcpy(err->message, failure.message.data(), n);
-    err->message[n] = '\0';
     return failure.code;
+}
+
+pyg_status report(pyg_error * err, pyg_code code, const char * message) noexcept {
+    clear(err);
+    err->code      = code;
+    const size_t n = utf8_prefix(message, sizeof(err->message) - 1);
+    std::memcpy(err->message, message, n);
+    err->message[n] = '\0';
+    return code;
+}
+
+pyg_status report_exception(pyg_error * err) noexcept {
+    try {
+        return report_current(err);
+    } catch (...) {
+        return report(err, PYG_ERR_OUT_OF_MEMORY, "an allocation failed, and another for the message that says which");
+    }
 }
 
 Handle::Handle(pyg_handle_kind kind) noexcept : kind_(kind), generation_(fork_generation()) { g_live[kind_]++; }

@@ -1,8 +1,8 @@
 #include "boundary/traps.hpp"
 
 #include "boundary/guard.hpp"
+#include "boundary/signal_slot.hpp"
 
-#include <csignal>
 #include <cstdint>
 #include <mutex>
 
@@ -13,13 +13,9 @@ namespace {
 // Members of what a null pointer would point to lie below this address, where the kernel maps nothing.
 constexpr uintptr_t NULL_PAGES = 1 << 16;
 
-struct Trap {
-    int              number;
-    struct sigaction before = {};
-    const void *     above  = nullptr;  // a handler that came while ours was there, and that may call ours
-};
+void on_trap(int number, siginfo_t * info, void * context);
 
-Trap             g_traps[] = {{SIGFPE}, {SIGSEGV}};
+pyg::SignalSlot  g_traps[] = {{SIGFPE, on_trap}, {SIGSEGV, on_trap}};
 std::mutex       g_traps_mutex;
 int              g_scopes = 0;
 thread_local int t_scopes = 0;
@@ -30,25 +26,6 @@ bool is_null_pointer(const siginfo_t & info) {
 
 bool is_division(const siginfo_t & info) { return info.si_code == FPE_INTDIV || info.si_code == FPE_INTOVF; }
 
-// By the handler that was there before us. If that is the system's own, the instruction fails again, and ends it all.
-void hand_on(int number, siginfo_t * info, void * context) {
-    for (const Trap & trap : g_traps) {
-        if (trap.number != number) {
-            continue;
-        }
-        if (trap.before.sa_flags & SA_SIGINFO) {
-            trap.before.sa_sigaction(number, info, context);
-        } else if (trap.before.sa_handler == SIG_DFL || trap.before.sa_handler == SIG_IGN) {
-            signal(number, SIG_DFL);
-            if (info->si_code <= 0) {
-                raise(number);  // somebody sent it, so nothing would fail again
-            }
-        } else {
-            trap.before.sa_handler(number);
-        }
-    }
-}
-
 void on_trap(int number, siginfo_t * info, void * context) {
     if (t_scopes > 0 && number == SIGFPE && is_division(*info)) {
         throw pyg::EngineAbort{"it divides by a size that is 0 in the file"};
@@ -56,43 +33,16 @@ void on_trap(int number, siginfo_t * info, void * context) {
     if (t_scopes > 0 && number == SIGSEGV && is_null_pointer(*info)) {
         throw pyg::EngineAbort{"it takes a tensor for granted that the file does not have"};
     }
-    hand_on(number, info, context);
-}
-
-const void * handler_of(const struct sigaction & action) {
-    return action.sa_flags & SA_SIGINFO ? reinterpret_cast<const void *>(action.sa_sigaction)
-                                        : reinterpret_cast<const void *>(action.sa_handler);
-}
-
-const void * current_handler(const Trap & trap) {
-    struct sigaction now = {};
-    sigaction(trap.number, nullptr, &now);
-    return handler_of(now);
-}
-
-// Not over a handler that may call ours: each would call the other without end.
-void install() {
-    // Without NODEFER the signal would stay blocked, as an exception leaves the handler. ONSTACK is for threads of
-    // other runtimes (Go's), whose own stacks have no room for a handler, and for faulthandler's report of an overflow.
-    struct sigaction action = {};
-    action.sa_sigaction     = on_trap;
-    action.sa_flags         = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
-    for (Trap & trap : g_traps) {
-        if (!trap.above || trap.above != current_handler(trap)) {
-            sigaction(trap.number, &action, &trap.before);
+    for (const pyg::SignalSlot & trap : g_traps) {
+        if (trap.number() == number) {
+            trap.hand_on(info, context);
         }
     }
 }
 
-// Where somebody has installed a handler meanwhile, it stays.
 void restore() {
-    for (Trap & trap : g_traps) {
-        const void * const now = current_handler(trap);
-        if (now == reinterpret_cast<const void *>(on_trap)) {
-            sigaction(trap.number, &trap.before, nullptr);
-        } else {
-            trap.above = now;
-        }
+    for (pyg::SignalSlot & trap : g_traps) {
+        trap.restore();
     }
 }
 
@@ -103,7 +53,9 @@ namespace pyg {
 TrapScope::TrapScope() noexcept {
     std::lock_guard<std::mutex> lock(g_traps_mutex);
     if (g_scopes++ == 0) {
-        install();
+        for (SignalSlot & trap : g_traps) {
+            trap.install();
+        }
     }
     t_scopes++;
 }

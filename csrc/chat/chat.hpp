@@ -104,8 +104,8 @@ struct pyg_chat_templates : pyg::Handle {
         model.reset();
     }
     void leak() {
-        new std::shared_ptr<const common_chat_templates>(std::move(templates));
-        new std::shared_ptr<pyg::Model>(std::move(model));
+        pyg::keep_forever(std::move(templates));
+        pyg::keep_forever(std::move(model));
     }
 };
 

@@ -17,10 +17,10 @@ constexpr auto   SWEEP_EVERY     = std::chrono::milliseconds(10);
 constexpr double GATHERING_SHARE = 0.01;
 constexpr double GATHERING_MAX_S = 0.003;
 
-pyg::Failure broken() {
-    return fail(PYG_ERR_ENGINE,
-                "the engine failed during an earlier request and cannot continue: close it and load the model again");
-}
+constexpr const char * BROKEN =
+    "the engine failed during an earlier request and cannot continue: close it and load the model again";
+
+pyg::Failure broken() { return fail(PYG_ERR_ENGINE, "%s", BROKEN); }
 
 pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_options & options) {
     pyg::Scheduler::Limits limits;
@@ -64,7 +64,7 @@ Engine::~Engine() {
         thread_.join();
     }
     if (broken_) {
-        new std::shared_ptr<Context>(std::move(context_));  // leaked on purpose: its state is unknown
+        pyg::keep_forever(std::move(context_));  // leaked on purpose: its state is unknown
     }
 }
 
@@ -88,10 +88,17 @@ void Engine::submit(std::shared_ptr<Request> request) {
 
 void Engine::ask_for_room(std::shared_ptr<Waker> waker, uint64_t tag) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (n_places() == 0 && !broken_) {
-        room_askers_.emplace_back(std::move(waker), tag);
-    } else {
+    if (n_places() > 0 || broken_) {
+        waker->expect();
         waker->tell(tag);
+        return;
+    }
+    room_askers_.emplace_back(waker, tag);
+    try {
+        waker->expect();
+    } catch (...) {
+        room_askers_.pop_back();
+        throw;
     }
 }
 
@@ -302,7 +309,7 @@ void Engine::break_down(const pyg_error & error) {
         request_of(slice.task).end(error);
     }
     pyg_error others;
-    report(&others, broken());
+    report(&others, PYG_ERR_ENGINE, BROKEN);  // without memory of its own: that may be why
     for (const auto & task : scheduler_.running()) {
         request_of(task).end(others);
     }

@@ -82,6 +82,7 @@ class Engine {
     Scheduler::Pieces prompt_pieces() const;
     const Request *   worth_interrupting(const Step & step) const;
     void              choose_threads(uint32_t n_tokens);
+    void              give_up_tuning();
     void              count(const Step & step, double seconds);
     static bool       is_greedy(const Step & step);
     static bool       should_abort(void * self);

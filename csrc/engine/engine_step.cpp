@@ -124,9 +124,23 @@ void Engine::choose_threads(uint32_t n_tokens) {
         return;
     }
     const int32_t n = tuner_->threads(n_tokens);
-    if (n != std::exchange(n_threads_, n)) {
-        context_->set_threads(n, n);
+    if (n == n_threads_) {
+        return;
     }
+    try {
+        context_->set_threads(n, n);
+        n_threads_ = n;
+    } catch (const std::system_error &) {
+        give_up_tuning();
+    }
+}
+
+// No more threads can be had: those that there are go on.
+void Engine::give_up_tuning() {
+    tuner_.reset();
+    std::lock_guard<std::mutex> lock(mutex_);
+    stats_.n_threads       = llama_n_threads(context_->raw);
+    stats_.n_threads_batch = llama_n_threads_batch(context_->raw);
 }
 
 // The request without which the step is not worth finishing, because most of the step is for it. The others lose

@@ -212,7 +212,11 @@ pyg_status Request::wait(int32_t min_tokens, double timeout_s, int32_t * token_i
             }
         }
     }
-    armed_ = waker_ && !ready();
+    const bool arms = waker_ && !ready();
+    if (arms != armed_) {
+        arms ? waker_->expect() : waker_->forgo();
+        armed_ = arms;
+    }
 
     const size_t n = std::min(generated_.size() - n_read_, static_cast<size_t>(std::max(max_tokens, 0)));
     std::copy_n(generated_.begin() + static_cast<std::ptrdiff_t>(n_read_), n, token_ids);

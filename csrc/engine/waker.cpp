@@ -63,8 +63,23 @@ void Waker::close() {
     }
 }
 
-void Waker::tell(uint64_t tag) {
+void Waker::expect() {
     std::lock_guard<std::mutex> lock(mutex_);
+    const size_t                needed = told_.size() + n_expected_ + 1;
+    if (needed > told_.capacity()) {
+        told_.reserve(2 * needed);
+    }
+    n_expected_++;
+}
+
+void Waker::forgo() noexcept {
+    std::lock_guard<std::mutex> lock(mutex_);
+    n_expected_--;
+}
+
+void Waker::tell(uint64_t tag) noexcept {
+    std::lock_guard<std::mutex> lock(mutex_);
+    n_expected_--;
     if (closed_) {
         return;
     }

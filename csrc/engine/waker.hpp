@@ -5,10 +5,10 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 namespace pyg {
 
@@ -19,8 +19,13 @@ class Waker {
     Waker(const Waker &)             = delete;
     Waker & operator=(const Waker &) = delete;
 
-    // Any thread.
-    void tell(uint64_t tag);
+    // Makes room for one more tag, so that to tell it cannot fail: whoever tells may be reporting that there is no
+    // memory. std::bad_alloc.
+    void expect();
+
+    // One of these for each expect(). Any thread.
+    void tell(uint64_t tag) noexcept;
+    void forgo() noexcept;
 
     // Nothing reads any more: closes the descriptor, and later tags are dropped.
     void close();
@@ -36,10 +41,11 @@ class Waker {
 
     std::mutex              mutex_;
     std::condition_variable news_;
-    std::deque<uint64_t>    told_;  // the descriptor is readable while there are any
-    bool                    closed_   = false;
-    int                     read_fd_  = -1;
-    int                     write_fd_ = -1;  // the same on Linux
+    std::vector<uint64_t>   told_;  // the descriptor is readable while there are any
+    size_t                  n_expected_ = 0;
+    bool                    closed_     = false;
+    int                     read_fd_    = -1;
+    int                     write_fd_   = -1;  // the same on Linux
 };
 
 }  // namespace pyg
@@ -49,5 +55,5 @@ struct pyg_waker : pyg::Handle {
 
     pyg_waker() : Handle(PYG_HANDLE_WAKER), waker(std::make_shared<pyg::Waker>()) {}
     void release() { waker->close(); }
-    void leak() { new std::shared_ptr<pyg::Waker>(std::move(waker)); }
+    void leak() { pyg::keep_forever(std::move(waker)); }
 };

@@ -23,7 +23,7 @@ struct pyg_backend : pyg::Handle {
     }
     void leak() {
         raw = nullptr;
-        new pyg::Hosts(std::move(hosts));
+        pyg::keep_forever(std::move(hosts));
     }
 };
 
@@ -47,8 +47,7 @@ void set_threads(ggml_backend_dev_t device, ggml_backend_t backend, int32_t n_th
     }
 }
 
-// Given memory it cannot reach, or none, a backend fails an assert on one of its own threads or crashes: neither can be
-// turned into an error.
+// Given memory it cannot reach, or none, a backend crashes, which cannot be turned into an error.
 void require_reachable(ggml_backend_t backend, const ggml_tensor * tensor) {
     if (ggml_nbytes(tensor) == 0) {
         return;

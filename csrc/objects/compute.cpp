@@ -35,6 +35,7 @@ int32_t compute(Context & context, const llama_batch & batch, Pass pass) {
         answer = NO_MEMORY;  // it is made before anything is computed
     }
     require_hosts(context.model->hosts);
+    context.model->require_files();
     if (answer == NO_MEMORY) {
         renew_scratch(context.raw);
     }

@@ -11,7 +11,7 @@ enum PassResult : int32_t { COMPUTED = 0, NO_ROOM = 1, ABORTED = 2, INVALID_BATC
 using Pass = int32_t (*)(llama_context *, llama_batch);
 
 // Runs a batch and waits for its end. Throws EngineAbort if the engine throws: backends leave a graph half recorded.
-// PYG_ERR_HOST_LOST before anything else.
+// PYG_ERR_HOST_LOST before anything else; PYG_ERR_ENGINE as Model::require_files.
 int32_t compute(Context & context, const llama_batch & batch, Pass pass);
 
 // What an answer means that the caller has no use for.

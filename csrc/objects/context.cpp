@@ -228,6 +228,7 @@ ggml_threadpool * Context::threads(int32_t n) {
         std::rotate(found, found + 1, pools_.end());
         return pools_.back().second;
     }
+    pools_.reserve(pools_.size() + 1);  // so that a pool is not lost for want of room in the list
     pools_.emplace_back(n, new_threads(n));
     return pools_.back().second;
 }

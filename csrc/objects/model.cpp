@@ -175,8 +175,16 @@ std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & op
     params.progress_callback           = options.progress;
     params.progress_callback_user_data = options.progress_data;
 
+    if (options.use_mmap && !options.vocab_only) {
+        model->files = pyg::watch_parts(path);
+    }
     model->raw = pyg::load_model(path, params);
     pyg::require_hosts(model->hosts);
+    if (const pyg::MappedFile * const file = pyg::broken_one(model->files)) {
+        throw fail(PYG_ERR_MODEL_LOAD,
+                   "%s became shorter, or could not be read, while it was loaded: load it when it is complete",
+                   file->path().c_str());
+    }
     if (!model->raw) {
         throw pyg::load_failure(path);
     }
@@ -222,6 +230,16 @@ void Model::require_weights() const {
     if (shape) {
         throw fail(PYG_ERR_INVALID_PARAMETER, "%s was loaded with shape_only, so it has no weights to compute with",
                    path.c_str());
+    }
+}
+
+void Model::require_files() const {
+    if (const MappedFile * const file = broken_one(files)) {
+        throw fail(PYG_ERR_ENGINE,
+                   "%s became shorter, or could not be read, while the model was in use, so its weights are lost: "
+                   "close the model, and load it again when the file is complete (replace a model's file by renaming "
+                   "a new one, or load with use_mmap=False)",
+                   file->path().c_str());
     }
 }
 

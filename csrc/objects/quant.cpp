@@ -1,10 +1,13 @@
 // Converts plain arrays to and from the engine's types.
+#include "../ggml/src/ggml-threading.h"
 #include "boundary/guard.hpp"
 #include "ggml.h"
 
+#include <bitset>
 #include <cfloat>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 
 namespace {
 
@@ -120,6 +123,27 @@ void require_finite(const ggml_type_traits & traits, const float * values, int64
     }
 }
 
+// Upstream makes the tables of some types on first use, under a lock of its own that a failure would not release. What
+// is half made can never be used.
+void require_tables(ggml_type type) {
+    static std::mutex                   mutex;
+    static std::bitset<GGML_TYPE_COUNT> broken;
+    const std::lock_guard<std::mutex>   lock(mutex);
+    if (broken[type]) {
+        throw fail(PYG_ERR_ENGINE,
+                   "there was no memory for the tables of %s when they were first needed: this process cannot quantise "
+                   "to it any more",
+                   ggml_type_name(type));
+    }
+    try {
+        ggml_quantize_init(type);
+    } catch (...) {
+        ggml_critical_section_end();
+        broken.set(type);
+        throw;
+    }
+}
+
 }  // namespace
 
 pyg_status pyg_quantize(int32_t type, const float * src, int64_t n_rows, int64_t n_per_row, const float * imatrix,
@@ -138,6 +162,7 @@ pyg_status pyg_quantize(int32_t type, const float * src, int64_t n_rows, int64_t
         }
         require_imatrix(static_cast<ggml_type>(type), imatrix, n_per_row);
         require_encodable(type, traits, src, n);
+        require_tables(static_cast<ggml_type>(type));
         ggml_quantize_chunk(static_cast<ggml_type>(type), src, dst, 0, n_rows, n_per_row, imatrix);
     });
 }

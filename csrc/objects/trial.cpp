@@ -1,12 +1,14 @@
 #include "objects/trial.hpp"
 
 #include "boundary/backends.hpp"
+#include "boundary/engine_words.hpp"
 #include "boundary/log.hpp"
 #include "boundary/traps.hpp"
 #include "llama-cpp.h"
 #include "llama-model.h"
 #include "objects/cell_positions.hpp"
 #include "objects/compute.hpp"
+#include "objects/out_of_memory.hpp"
 
 #include <algorithm>
 
@@ -92,6 +94,11 @@ void compute_once(llama_context * context, const Model & model, int32_t n_seq) {
     llama_synchronize(context);
 }
 
+pyg::Failure failure_at(const Model & model, const std::string & words) {
+    return pyg::understood(words).kind == pyg::Complaint::NO_MEMORY ? pyg::no_memory("this context", words)
+                                                                    : pyg::not_computable(model.path, words);
+}
+
 // What cannot be made or has no room is told by the real one.
 void try_out(const Model & model, const llama_context_params & params) {
     const pyg::LogMuted quietly;
@@ -105,12 +112,12 @@ void try_out(const Model & model, const llama_context_params & params) {
         context.reset();  // before what it points to
     } catch (const pyg::EngineAbort & abort) {
         (void) context.release();  // its state is unknown
-        throw pyg::not_computable(model.path, abort.message);
+        throw failure_at(model, abort.message);
     } catch (const std::bad_alloc &) {
         throw;
     } catch (const std::exception & e) {
         (void) context.release();
-        throw pyg::not_computable(model.path, e.what());
+        throw failure_at(model, e.what());
     }
 }
 
@@ -124,6 +131,7 @@ void require_trial(const Model & model, const llama_context_params & params) {
         return;
     }
     try_out(model, smaller);
+    model.require_files();
     model.trials.add(kind_of(smaller));
 }
 

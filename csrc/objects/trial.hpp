@@ -1,10 +1,10 @@
 // A model is tried before it may be used: what its file makes upstream assert on becomes an error.
 //
-// Upstream checks types and shapes inside the operations, on all compute threads alike, and a failed assert on any but
-// the caller's ends the process. So a graph of each kind (several tokens, and one) is computed once with one thread,
-// the caller's, in a small context of its own that is gone before the real one is made: nothing is left of it in
-// caches, states, counters or thread pools. Our kernels leave products of weights out, which are nearly all of the
-// work.
+// Upstream checks types and shapes inside the operations, while it computes. A file at which that fails is better
+// refused before anybody relies on it, and without a context that is lost. So a graph of each kind (several tokens, and
+// one) is computed once with one thread, the caller's, in a small context of its own that is gone before the real one
+// is made: nothing is left of it in caches, states, counters or thread pools. Our kernels leave products of weights
+// out, which are nearly all of the work.
 #pragma once
 
 #include "boundary/handles.hpp"

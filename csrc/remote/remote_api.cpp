@@ -15,7 +15,7 @@ struct pyg_remote : pyg::Handle {
 
     pyg_remote() : Handle(PYG_HANDLE_REMOTE) {}
     void release() { host.reset(); }
-    void leak() { new std::shared_ptr<pyg::Host>(std::move(host)); }
+    void leak() { pyg::keep_forever(std::move(host)); }
 };
 
 namespace {

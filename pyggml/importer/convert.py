@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pyggml import _habits
 from pyggml._answering import answers
@@ -31,6 +32,7 @@ from pyggml.importer import encoding
 from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
 from pyggml.importer.notes import notes_on
 from pyggml.importer.plan import ImportPlan, as_stored, read_plan
+from pyggml.importer.safetensors import Checkpoint
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
 from pyggml.model import TOKENIZER_JSON, Model, Progress
 from pyggml.quant import GGMLType
@@ -283,8 +285,15 @@ def _write_tensors(writer: GGUFWriter, contents: GGUFContents, threads: int | No
         for tensor, type, fraction in zip(plan.tensors, contents.types, done, strict=True):
             if tensor.name not in missing:
                 continue
-            writer.write_tensor_parts(tensor.name, encoded_parts(tensor, type, executor, contents.imatrix))
+            parts = encoded_parts(tensor, type, executor, contents.imatrix)
+            writer.write_tensor_parts(tensor.name, _whole(parts, plan.checkpoint))
             report_progress(progress, float(fraction), plan.config.path.parent)
+
+
+def _whole(parts: Iterable[npt.NDArray[Any]], source: Checkpoint) -> Iterator[npt.NDArray[Any]]:
+    """Yields the parts, and makes sure at the end that they were read from what is there."""
+    yield from parts
+    source.require_whole()
 
 
 def _report(target: Path, contents: GGUFContents, n_bytes: int) -> Conversion:

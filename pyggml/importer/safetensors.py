@@ -22,6 +22,7 @@ from pyggml.errors import ModelLoadError, ModelNotFoundError
 from pyggml.files.json_file import MAX_BYTES, parse_object
 from pyggml.files.model_files import INDEX, SINGLE, ModelFiles, shards, why_no_weights
 from pyggml.files.regular import RegularFile
+from pyggml.mapped_file import MappedFile
 
 _MAX_DIMENSIONS = 8
 #: How the files begin that Git LFS leaves in a clone until it downloads the real ones.
@@ -108,7 +109,7 @@ class Checkpoint(Mapping[str, StoredTensor]):
             for name, tensor in self._tensors_of(file).items():
                 if name not in self._tensors or self._listed.get(name) == file.name:
                     self._tensors[name] = tensor
-        self._maps: dict[Path, npt.NDArray[np.uint8]] = {}
+        self._maps: dict[Path, MappedFile] = {}
 
     def array(self, name: str) -> npt.NDArray[np.generic]:
         """Returns a tensor's data: a read-only view of the mapped file, with the dtype from :data:`DTYPES`.
@@ -119,11 +120,20 @@ class Checkpoint(Mapping[str, StoredTensor]):
         tensor = self._tensors[name]
         mapped = self._maps.get(tensor.path)
         if mapped is None:
-            mapped = self._maps[tensor.path] = np.memmap(tensor.path, np.uint8, "r").view(np.ndarray)
-        raw = mapped[tensor.offset : tensor.offset + tensor.nbytes]
+            mapped = self._maps[tensor.path] = MappedFile(tensor.path)
+        raw = mapped.data[tensor.offset : tensor.offset + tensor.nbytes]
         if raw.nbytes != tensor.nbytes:
             raise ModelLoadError(f"{tensor.path} has become shorter since its header was read")
         return raw.view(DTYPES[tensor.dtype]).reshape(tensor.shape)
+
+    def require_whole(self) -> None:
+        """To be called after arrays were read, and before what was read is believed.
+
+        Raises:
+            ModelLoadError: a file was cut short, or could not be read; zeros were read in place of what is missing.
+        """
+        for mapped in self._maps.values():
+            mapped.require_whole()
 
     def no_tensor(self, name: str) -> ModelNotFoundError:
         """The error to raise for a tensor that is needed and not there."""

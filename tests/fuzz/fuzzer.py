@@ -41,6 +41,12 @@ class Fuzzer(Protocol):
         """
 
 
+def environment(fuzzer: Fuzzer) -> dict[str, str]:
+    """What a fuzzer's processes are started with besides: its own ``environment()``, if it has that function."""
+    own = getattr(fuzzer, "environment", None)
+    return {} if own is None else cast("dict[str, str]", own())
+
+
 def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(fuzzers.__path__))
 

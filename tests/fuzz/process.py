@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from fuzz.fuzzer import Fuzzer, Part
+from fuzz.fuzzer import Fuzzer, Part, environment
 
 TESTS = Path(__file__).resolve().parent.parent
 START_SECONDS = 120.0
@@ -49,6 +49,7 @@ class Process:
     def __init__(self, name: str, fuzzer: Fuzzer, seed: int) -> None:
         self._command = [sys.executable, "-m", "fuzz.child", name, str(seed)]
         self._max_seconds = fuzzer.MAX_SECONDS
+        self._environment = {**os.environ, "PYTHONFAULTHANDLER": "1", **environment(fuzzer)}
         self._child: subprocess.Popen[bytes] | None = None
         self._heard = b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by __exit__
@@ -91,7 +92,7 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**os.environ, "PYTHONFAULTHANDLER": "1"},
+            env=self._environment,
         )
         ready = self._listen(START_SECONDS)
         if ready.is_finding:

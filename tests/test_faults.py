@@ -1,0 +1,149 @@
+"""What fails beneath the library is an error, the process goes on, and the next call is right."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import models
+import numpy as np
+import pytest
+from fuzz import fuzzer
+from fuzz.process import Process
+from hf_llama import HFLlama
+
+import pyggml
+from pyggml.gguf import GGUFReader
+
+SECONDS = 120
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="faults are made as Linux has them")
+
+
+def in_child(program: str, *arguments: object, **environment: str) -> str:
+    """Runs a program in a process of its own, whose end by a signal is a failure; returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={**os.environ, **environment},
+        cwd=Path(__file__).parent,
+    )
+    name = signal.Signals(-done.returncode).name if done.returncode < 0 else done.returncode
+    assert done.returncode == 0, f"{name}: {done.stderr[-2000:]}"
+    return done.stdout
+
+
+CUT = """
+import os, shutil, sys
+import pyggml
+
+path, other, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
+shutil.copy(path, path + ".whole")
+with pyggml.load(path, n_ctx=256, n_threads=threads) as llm, pyggml.load(other, n_ctx=256, n_threads=1) as sound:
+    before = llm.generate("abc", max_tokens=4, ignore_eos=True).token_ids
+    also = sound.generate("abc", max_tokens=4, ignore_eos=True).token_ids
+    os.truncate(path, 8192)
+    for call in (
+        lambda: llm.generate("abd", max_tokens=4, ignore_eos=True),
+        lambda: list(llm.stream("abd", max_tokens=4, ignore_eos=True)),
+        lambda: llm.embed(["abd"]),
+    ):
+        try:
+            call()
+            print("no error")
+        except pyggml.EngineError as error:
+            assert path in str(error) and "became shorter" in str(error), error
+    assert sound.generate("abc", max_tokens=4, ignore_eos=True).token_ids == also
+os.replace(path + ".whole", path)
+with pyggml.load(path, n_ctx=256, n_threads=threads) as llm:
+    assert llm.generate("abc", max_tokens=4, ignore_eos=True).token_ids == before
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_model_whose_file_is_cut_short(tmp_path: Path, threads: int) -> None:
+    path, other = models.write_llama(tmp_path / "a.gguf"), models.write_llama(tmp_path / "b.gguf", seed=1)
+    assert in_child(CUT, path, other, threads).split() == ["fine"]
+
+
+def test_a_file_that_is_cut_short_under_a_reader(tiny_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(tiny_path.read_bytes())
+    with GGUFReader(path) as reader:
+        last = max(reader.tensors.values(), key=lambda info: info.offset)
+        array = reader.tensor(last.name)
+        os.truncate(path, 4096)
+        assert not np.asarray(array).any()  # what is gone reads as zeros
+        with pytest.raises(pyggml.ModelLoadError, match=r"model\.gguf became shorter"):
+            reader.tensor(last.name)
+        with pytest.raises(pyggml.ModelLoadError, match="became shorter"):
+            reader.dequantized(last.name)
+    del array
+
+
+def test_a_checkpoint_that_is_cut_short_while_it_is_converted(tmp_path: Path) -> None:
+    directory = HFLlama(n_embd=32, n_head=2, n_head_kv=1, head_dim=16, n_ff=32).write(tmp_path / "hf", stored="BF16")
+    weights = next(directory.glob("*.safetensors"))
+    header = 8 + int.from_bytes(weights.read_bytes()[:8], "little")
+
+    def cut(fraction: float) -> None:
+        if fraction > 0 and weights.stat().st_size > header + 64:
+            os.truncate(weights, header + 64)
+
+    with pytest.raises(pyggml.ModelLoadError, match=r"bec[ao]me shorter"):
+        pyggml.convert(directory, tmp_path / "out.gguf", progress=cut)
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_handlers_of_others_are_called_for_faults_of_others(tiny_path: Path, tmp_path: Path) -> None:
+    """Python's faulthandler reports a mapping of the program's own, with a model loaded and after."""
+    own = tmp_path / "own"
+    own.write_bytes(bytes(1 << 16))
+    program = """
+        import faulthandler, mmap, os, sys
+        faulthandler.enable()
+        import pyggml
+        with pyggml.load(sys.argv[1], n_ctx=256):
+            file = open(sys.argv[2], "r+b")
+            mapped = mmap.mmap(file.fileno(), 0)
+            os.truncate(sys.argv[2], 0)
+            mapped[5000]
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(tiny_path), str(own)], capture_output=True, text=True
+    )
+    assert done.returncode == -signal.SIGBUS
+    assert "Fatal Python error: Bus error" in done.stderr
+
+
+#: Each was a finding: the process ended because to report the lack of memory took memory, or went wrong at once.
+CASES = [
+    ("tools", "ALLOCATION", 0.5076326598924166, True),
+    ("tools", "ALLOCATION", 0.8694779080569397, True),
+    ("tools", "ALLOCATION", 0.9223597975530651, True),
+    ("tasks", "DESCRIPTOR", 0.6987929327164873, False),
+]
+
+
+@pytest.mark.parametrize(("scenario", "kind", "at", "lasts"), CASES)
+def test_what_was_found(faulty: Process, scenario: str, kind: str, at: float, lasts: bool) -> None:
+    result = faulty.run([part(scenario, kind, at, lasts)])
+    assert not result.is_finding, f"{result.outcome}: {result.words}"
+
+
+@pytest.fixture(scope="module")
+def faulty() -> Any:
+    with Process("faults", fuzzer.named("faults"), 0) as process:
+        yield process
+
+
+def part(scenario: str, kind: str, at: float, lasts: bool, error: int = 0) -> dict[str, Any]:
+    return {"scenario": scenario, "kind": kind, "at": at, "lasts": lasts, "error": error}
