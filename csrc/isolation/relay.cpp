@@ -2,6 +2,7 @@
 
 #include "boundary/handles.hpp"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -53,6 +54,24 @@ class Parts {
     size_t       n_;
 };
 
+// Two ends, closed on exec.
+void open_socket(int & ours, int & theirs) {
+    int ends[2];
+#if defined(SOCK_CLOEXEC)  // another thread may start a program at any time
+    constexpr int KIND = SOCK_STREAM | SOCK_CLOEXEC;
+#else
+    constexpr int KIND = SOCK_STREAM;
+#endif
+    if (socketpair(AF_UNIX, KIND, 0, ends) != 0) {
+        throw fail(PYG_ERR_ENGINE, "could not open a socket for the engine's process: %s", std::strerror(errno));
+    }
+    for (const int end : ends) {
+        fcntl(end, F_SETFD, FD_CLOEXEC);
+    }
+    ours   = ends[0];
+    theirs = ends[1];
+}
+
 void require_sense(const pyg_request_state & state) {
     constexpr double LONG_S = 1e9;
     for (const double seconds : {state.queue_s, state.prefill_s, state.decode_s}) {
@@ -76,22 +95,14 @@ namespace pyg {
 
 Relay::Relay(uint32_t n_parallel, uint32_t max_queue, int & memory, int & socket)
     : n_parallel_(n_parallel), max_queue_(max_queue) {
-    int ends[2];
     memory = new_ring_memory();
-#if defined(SOCK_CLOEXEC)
-    const int kind = SOCK_STREAM | SOCK_CLOEXEC;
-#else
-    const int kind = SOCK_STREAM;
-#endif
-    if (socketpair(AF_UNIX, kind, 0, ends) != 0) {
-        const Failure failure =
-            fail(PYG_ERR_ENGINE, "could not open a socket for the engine's process: %s", std::strerror(errno));
+    try {
+        ring_.emplace(memory);
+        open_socket(socket_, socket);
+    } catch (...) {
         ::close(memory);
-        throw failure;
+        throw;
     }
-    socket_ = ends[0];
-    socket  = ends[1];
-    ring_.emplace(memory);
 }
 
 Relay::~Relay() { ::close(socket_); }
