@@ -284,7 +284,7 @@ def test_it_ends_while_it_loads() -> None:
         for pid in {*engines()} - {*before}:
             os.kill(pid, signal.SIGKILL)
 
-    with pytest.raises(pyggml.EngineError, match="SIGKILL, as the system does when memory runs out"):
+    with pytest.raises(pyggml.EngineError, match="SIGKILL, as the system does when memory runs out, while it loaded"):
         pyggml.load(isolate=True, progress=kill)
     assert engines() == before
 

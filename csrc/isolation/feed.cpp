@@ -206,6 +206,11 @@ bool Feed::pass_on(uint64_t id, Entry & entry) {
     int32_t         n = 0;
     News            news;
     pyg_error       error;
+    // Takes nothing: the waker is told when there is enough to be worth a message.
+    (void) entry.request->wait(entry.min_tokens, 0, tokens, 0, &n, &news.state, &error);
+    if (!request.has_ended() && news.state.n_generated - news.state.n_read < entry.min_tokens) {
+        return false;
+    }
     (void) entry.request->wait(entry.min_tokens, 0, tokens, NEWS_TOKENS, &n, &news.state, &error);
     const int32_t n_prompt_rows = std::min<int32_t>(news.state.n_prompt_logprobs - entry.n_prompt_rows_sent,
                                                     static_cast<int32_t>(NEWS_PROMPT_ROWS));

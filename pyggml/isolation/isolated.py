@@ -126,6 +126,7 @@ class Isolated:
                 logger.log(_checked(about, "level", int), "%s", _checked(about, "log", str))
             elif progress is not None and "progress" in about and progress(float(about["progress"])) is False:
                 raise ModelLoadError(f"loading {self._path} was stopped by its progress callback")
+        process.has_loaded = True
         return about
 
 

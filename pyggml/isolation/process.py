@@ -38,7 +38,12 @@ class Process:
     """One process with an engine. Any thread may call its methods.
 
     A thread of its own starts it, because Linux ends it with the thread that started it, and waits for its end.
+
+    Attributes:
+        has_loaded: whether its model is loaded, which says what to do when it ends.
     """
+
+    has_loaded = False
 
     def __init__(self, n_parallel: int, max_queue: int | None) -> None:
         """Starts it, without a model.
@@ -180,7 +185,8 @@ class Process:
             status = self._seen_off(self._child)
             why = reason or _how(status, _last_words(said))
             if not self._closing.is_set():
-                errors.call(lib.pyg_relay_lose, self._handle, f"{why}: the next call starts another".encode())
+                why += ": the next call starts another" if self.has_loaded else ", while it loaded the model"
+                errors.call(lib.pyg_relay_lose, self._handle, why.encode())
 
     def _start(self, said: IO[bytes]) -> subprocess.Popen[bytes]:
         task = {"memory": self._memory[0], "socket": self._socket[0], "parent": os.getpid()}
