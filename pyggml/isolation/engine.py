@@ -51,7 +51,7 @@ class IsolatedEngine(Engine):
     @property
     def starts_slowly(self) -> bool:
         """Whether the process has to be started first."""
-        return self._isolated.is_gone
+        return self._isolated.last.is_gone()
 
     def ask_for_room(self, waker: Waker, tag: int = 0) -> None:
         """As the base class."""
@@ -71,9 +71,7 @@ class IsolatedEngine(Engine):
 
     def stats(self) -> EngineStats:
         """The counters of the running process; all 0 while there is none."""
-        counted: dict[str, Any] = {}
-        if not self._isolated.is_gone:
-            counted, _ = self._isolated.process().call(messages.said(do="stats"))
+        counted = self._counted(self._isolated.last)
         numbers: dict[str, Any] = {
             name: (float if kind == "float" else int)(counted.get(name, 0))
             for name, kind in _COUNTERS.items()
@@ -89,6 +87,16 @@ class IsolatedEngine(Engine):
         """Ends the process, and with it every request (their readers get ClosedError). Safe to call again."""
         self._isolated.close()
         self._is_closed = True
+
+    def _counted(self, process: Process) -> dict[str, Any]:
+        if process.is_gone():
+            return {}
+        try:
+            return process.call(messages.said(do="stats"))[0]
+        except EngineError:
+            if not process.is_ending():
+                raise
+            return {}
 
     def _queued(self, prepared: Prepared, options: CData, timeout_s: float | None, watched: bool) -> CData:
         said = messages.asking(prepared, timeout_s, watched)

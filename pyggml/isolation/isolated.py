@@ -74,14 +74,9 @@ class Isolated:
         return IsolatedPasses(self, pooling)
 
     @property
-    def is_gone(self) -> bool:
-        """Whether the process has ended, so that the next call will start another, which takes as long as loading.
-
-        Raises:
-            EngineError: this is a forked child.
-            ClosedError: it was closed.
-        """
-        return self._running[-1].is_gone()
+    def last(self) -> Process:
+        """The process that was started last, which may have ended."""
+        return self._running[-1]
 
     def process(self) -> Process:
         """The process, with the model loaded; another, if the last has ended.
@@ -89,15 +84,15 @@ class Isolated:
         Raises:
             As the constructor; EngineError: this is a forked child; ClosedError: it was closed.
         """
-        process = self._running[-1]
+        process = self.last
         if not process.is_gone():
             return process
         with self._lock:
             if self._is_closed:
                 raise ClosedError("the model was closed")
-            if self._running[-1].is_gone():
+            if self.last.is_gone():
                 self._start_again()
-            return self._running[-1]
+            return self.last
 
     def close(self) -> None:
         """Ends the process, and with it every request (their readers get ClosedError). Safe to call again."""
