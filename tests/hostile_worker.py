@@ -38,7 +38,6 @@ def _write_over(task: dict[str, int], how: str) -> None:
         "ring short news": _EVENT.pack(1, 0, 1, 8) + bytes(8),
         "ring no kind": _EVENT.pack(9, 0, 1, 0),
         "ring impossible count": b"",
-        "ring endless answer": _EVENT.pack(2, 0, 1, 1 << 20) + bytes((1 << 20) - 4096),
     }[how]
     shared[_BYTES : _BYTES + len(content)] = content
     n_written = 2**60 if how == "ring impossible count" else len(content)
@@ -57,6 +56,7 @@ def _answer(task: dict[str, int], how: str) -> None:
         "no object": messages.message({})[:4] + b"[]",
         "no facts": messages.message({"model": {}, "n_ctx": 5, "memory": [], "not_batch_invariant": []}),
         "wrong type": messages.message({"model": {}, "n_ctx": "5", "memory": [], "not_batch_invariant": []}),
+        "endless answer": bytes(2 << 20),
         "no error of ours": messages.message({"error": "SystemExit", "text": "boo"}),
         "deep json": messages.message({})[:4] + b"[" * 100_000,
     }[how]

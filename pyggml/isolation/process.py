@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -184,7 +185,7 @@ class Process:
             reason = self._listen()
             status = self._seen_off(self._child)
             why = reason or _how(status, _last_words(said))
-            if not self._closing.is_set():
+            with contextlib.suppress(errors.ClosedError):
                 why += ": the next call starts another" if self.has_loaded else ", while it loaded the model"
                 errors.call(lib.pyg_relay_lose, self._handle, why.encode())
 
