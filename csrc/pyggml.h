@@ -96,6 +96,7 @@ enum pyg_handle_kind {
     PYG_HANDLE_IMATRIX,
     PYG_HANDLE_REMOTE,
     PYG_HANDLE_MAPPED_FILE,
+    PYG_HANDLE_RELAY,
     PYG_HANDLE_KINDS,
 };
 
@@ -979,6 +980,92 @@ typedef struct pyg_engine_stats {
 } pyg_engine_stats;
 
 pyg_status pyg_engine_get_stats(pyg_engine * engine, pyg_engine_stats * out, pyg_error * err);
+
+// ---------------------------------------------------------------------------------------------------------
+// An engine in a process of its own, which may end without ending the program
+// ---------------------------------------------------------------------------------------------------------
+
+// The program's side. Requests go to the process through a socket, and what comes of them comes back through shared
+// memory, to requests like those of an engine: pyg_request_wait, pyg_request_logprobs, pyg_request_cancel and wakers
+// work as always. What the process sends is checked like any input.
+typedef struct pyg_relay pyg_relay;
+
+// `memory` and `socket` are descriptors for the process to inherit, *owned*: close them when it has been started.
+// `max_queue` as in pyg_engine_options, for an engine that computes `n_parallel` requests at once and has no limit.
+pyg_status pyg_relay_new(uint32_t n_parallel, uint32_t max_queue, int32_t * memory, int32_t * socket, pyg_relay ** out,
+                         pyg_error * err);
+
+// Passes on what the process says, until it is gone or pyg_relay_close. Call it once, on a thread for it.
+// PYG_ERR_ENGINE when what it says makes no sense: end it.
+pyg_status pyg_relay_run(pyg_relay * relay, pyg_error * err);
+
+// As pyg_engine_submit. `model` checks the request here, and a vocabulary is enough for that; `bytes` say to the
+// process what `options` say. PYG_ERR_ENGINE, too, when the process is gone.
+pyg_status pyg_relay_submit(pyg_relay * relay, pyg_model * model, uint32_t n_ctx, const int32_t * prompt,
+                            int32_t n_prompt, const pyg_request_options * options, const char * bytes, size_t n_bytes,
+                            pyg_request ** out, pyg_error * err);
+
+// As pyg_engine_ask_for_room; it is told, too, when the process is gone.
+pyg_status pyg_relay_ask_for_room(pyg_relay * relay, pyg_waker * waker, uint64_t tag, pyg_error * err);
+
+// Asks the process for something else. Its answer comes in one message or several, of which at most `max_bytes` may
+// wait to be taken. PYG_ERR_ENGINE when it is gone.
+pyg_status pyg_relay_call(pyg_relay * relay, const int32_t * numbers, uint32_t n_numbers, const char * bytes,
+                          size_t n_bytes, size_t max_bytes, uint64_t * id, pyg_error * err);
+
+// The next message of an answer, *owned*: pyg_string_free. NULL if none has come after `timeout_s` (negative: no
+// limit).
+pyg_status pyg_relay_reply(pyg_relay * relay, uint64_t id, double timeout_s, char ** data, size_t * n_bytes,
+                           bool * last, pyg_error * err);
+
+// Nobody takes the rest of an answer.
+void pyg_relay_forget(pyg_relay * relay, uint64_t id);
+
+pyg_status pyg_relay_is_gone(pyg_relay * relay, bool * out, pyg_error * err);
+
+// The process is gone: ends its requests and calls with PYG_ERR_ENGINE, for the reason given.
+pyg_status pyg_relay_lose(pyg_relay * relay, const char * why, pyg_error * err);
+
+// Ends its requests and calls as pyg_engine_close does. Does not wait: pyg_relay_run returns soon after.
+pyg_status pyg_relay_close(pyg_relay * relay, pyg_error * err);
+void       pyg_relay_free(pyg_relay * relay);
+
+// The side of the process; lives as long as that.
+typedef struct pyg_feed pyg_feed;
+
+enum pyg_frame_kind {
+    PYG_FRAME_NONE,    // the program is gone
+    PYG_FRAME_SUBMIT,  // of pyg_relay_submit; the numbers are the prompt
+    PYG_FRAME_CALL,    // of pyg_relay_call
+};
+
+typedef struct pyg_frame {
+    int32_t  kind;  // enum pyg_frame_kind
+    uint32_t n_numbers;
+    uint64_t id;
+    char *   data;     // n_numbers int32, then n_bytes bytes. *owned*: pyg_string_free
+    size_t   n_bytes;  // after the numbers
+} pyg_frame;
+
+// Takes over the descriptors of pyg_relay_new.
+pyg_status pyg_feed_new(int32_t memory, int32_t socket, pyg_feed ** out, pyg_error * err);
+
+// Passes on what comes of the requests. Never returns; call it on a thread for it.
+void pyg_feed_run(pyg_feed * feed);
+
+// Waits for the next thing to do. Only one thread may call it.
+pyg_status pyg_feed_next(pyg_feed * feed, pyg_frame * out, pyg_error * err);
+
+// Queues the request of a frame. What is wrong with it goes to the program.
+pyg_status pyg_feed_submit(pyg_feed * feed, pyg_engine * engine, uint64_t id, const int32_t * prompt, int32_t n_prompt,
+                           const pyg_request_options * options, pyg_error * err);
+
+// Sends a message of the answer to a call; `last`: no other comes.
+pyg_status pyg_feed_reply(pyg_feed * feed, uint64_t id, const char * data, size_t n_bytes, bool last, pyg_error * err);
+
+// From now on this process ends when the thread that started it does (Linux), and at once if process `parent` is no
+// longer its parent.
+void pyg_end_with_parent(int32_t parent);
 
 #ifdef __cplusplus
 }

@@ -30,6 +30,7 @@ class LoadKeywords(TypedDict, total=False):
     queue_full: QueueFull
     progress: Progress | None
     chat_template: str | os.PathLike[str] | None
+    isolate: bool
 
 class EstimateKeywords(TypedDict, total=False):
     device: str | Sequence[str]

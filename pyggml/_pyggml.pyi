@@ -2114,6 +2114,7 @@ class Lib:
     PYG_HANDLE_IMATRIX: int
     PYG_HANDLE_REMOTE: int
     PYG_HANDLE_MAPPED_FILE: int
+    PYG_HANDLE_RELAY: int
     PYG_HANDLE_KINDS: int
     PYG_LOG_DEBUG: int
     PYG_LOG_INFO: int
@@ -2128,6 +2129,9 @@ class Lib:
     PYG_FINISH_TIMEOUT: int
     PYG_FINISH_CLOSED: int
     PYG_FINISH_ERROR: int
+    PYG_FRAME_NONE: int
+    PYG_FRAME_SUBMIT: int
+    PYG_FRAME_CALL: int
     def pyg_init(self, module_dir: _Bytes, search_path: _Bytes, err: CData, /) -> int: ...
     def pyg_version(self, /) -> CData: ...
     def pyg_engine_build(self, /) -> CData: ...
@@ -2461,6 +2465,63 @@ class Lib:
     def pyg_request_cancel(self, request: CData, /) -> None: ...
     def pyg_request_free(self, request: CData, /) -> None: ...
     def pyg_engine_get_stats(self, engine: CData, out: CData, err: CData, /) -> int: ...
+    def pyg_relay_new(
+        self, n_parallel: int, max_queue: int, memory: CData, socket: CData, out: _Array, err: CData, /
+    ) -> int: ...
+    def pyg_relay_run(self, relay: CData, err: CData, /) -> int: ...
+    def pyg_relay_submit(
+        self,
+        relay: CData,
+        model: CData,
+        n_ctx: int,
+        prompt: _Array,
+        n_prompt: int,
+        options: CData,
+        bytes: _Bytes,
+        n_bytes: int,
+        out: _Array,
+        err: CData,
+        /,
+    ) -> int: ...
+    def pyg_relay_ask_for_room(self, relay: CData, waker: CData, tag: int, err: CData, /) -> int: ...
+    def pyg_relay_call(
+        self,
+        relay: CData,
+        numbers: _Array,
+        n_numbers: int,
+        bytes: _Bytes,
+        n_bytes: int,
+        max_bytes: int,
+        id: CData,
+        err: CData,
+        /,
+    ) -> int: ...
+    def pyg_relay_reply(
+        self, relay: CData, id: int, timeout_s: float, data: CData, n_bytes: CData, last: CData, err: CData, /
+    ) -> int: ...
+    def pyg_relay_forget(self, relay: CData, id: int, /) -> None: ...
+    def pyg_relay_is_gone(self, relay: CData, out: CData, err: CData, /) -> int: ...
+    def pyg_relay_lose(self, relay: CData, why: _Bytes, err: CData, /) -> int: ...
+    def pyg_relay_close(self, relay: CData, err: CData, /) -> int: ...
+    def pyg_relay_free(self, relay: CData, /) -> None: ...
+    def pyg_feed_new(self, memory: int, socket: int, out: _Array, err: CData, /) -> int: ...
+    def pyg_feed_run(self, feed: CData, /) -> None: ...
+    def pyg_feed_next(self, feed: CData, out: CData, err: CData, /) -> int: ...
+    def pyg_feed_submit(
+        self,
+        feed: CData,
+        engine: CData,
+        id: int,
+        prompt: _Array,
+        n_prompt: int,
+        options: CData,
+        err: CData,
+        /,
+    ) -> int: ...
+    def pyg_feed_reply(
+        self, feed: CData, id: int, data: _Bytes, n_bytes: int, last: bool, err: CData, /
+    ) -> int: ...
+    def pyg_end_with_parent(self, parent: int, /) -> None: ...
     # callbacks.h
     pyg_python_progress: CData
 

@@ -95,6 +95,7 @@ class Context(Owner):
         """
         if not isinstance(model, Model):
             raise errors.InvalidParameterError(f"a Model was expected, not {type(model).__name__}")
+        model.require_weights()
         _log.sync_level()
         self._handle = errors.create(
             "pyg_context", lib.pyg_context_free, lib.pyg_context_new, model._handle, native_options(options)

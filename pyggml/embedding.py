@@ -1,7 +1,7 @@
-"""Converts texts to vectors, and pairs of texts to scores, in separate contexts over a model's weights.
+"""Converts texts to vectors, and pairs of texts to scores.
 
-A forward pass computes several texts, one sequence each. Token embeddings are pooled here, so that one context serves
-all kinds of pooling and texts longer than a pass; scores come from the model's own head.
+A forward pass (:mod:`pyggml.passes`) computes several texts. Token embeddings are pooled here, so that one context
+serves all kinds of pooling and texts longer than a pass; scores come from the model's own head.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml._checks import flag, items
-from pyggml._context_options import ContextOptions
 from pyggml._native import choice, int32_array
-from pyggml.context import Context
-from pyggml.determinism import require_determinism
 from pyggml.errors import (
     ClosedError,
     ContextOverflowError,
@@ -29,6 +26,7 @@ from pyggml.errors import (
     UnsupportedArchitectureError,
 )
 from pyggml.model import Model
+from pyggml.passes import Floats, Ids, Kind, Passes
 from pyggml.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -36,16 +34,7 @@ if TYPE_CHECKING:
 
 Pooling = Literal["mean", "cls", "last"]
 Text = str | Sequence[int] | npt.NDArray[np.integer[Any]]
-Floats = npt.NDArray[np.float32]
-_Ids = npt.NDArray[np.int32]
 T = TypeVar("T")
-
-# Tokens per forward pass, unless a text that cannot be split is longer. More would not be faster, and each needs
-# n_vocab floats of scratch memory.
-_PASS_TOKENS = 512
-_CELL_PAD = 256  # contexts round their number of cells up to a multiple of this
-# Texts per pass. A recurrent model allocates a state for every possible sequence, so it gets only one.
-_PASS_TEXTS = 32
 
 _POOL: dict[str, Callable[[Floats], Floats]] = {
     "mean": lambda rows: rows.mean(axis=0, dtype=np.float64).astype(np.float32),
@@ -62,31 +51,22 @@ class Embedder:
     Contexts are created on first use.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        tokenizer: Tokenizer,
-        *,
-        n_ctx: int,
-        n_threads: int | None = None,
-        deterministic: bool = False,
-    ) -> None:
+    def __init__(self, model: Model, tokenizer: Tokenizer, n_ctx: int, passes: Callable[[Kind], Passes]) -> None:
         """Creates it without allocating anything.
 
         Args:
             model: the model, which the caller keeps open.
             tokenizer: the model's tokenizer.
             n_ctx: most tokens of one text.
-            n_threads: compute threads; None: one per core.
-            deterministic: refuse unless each text gets the bits that it gets alone.
+            passes: gives the forward passes of a kind, such as :func:`pyggml.passes.passes_of`.
         """
         self._model = model
         self._tokenizer = tokenizer
         self._n_ctx = n_ctx
         self._lock = threading.Lock()  # held during a forward pass; _door never is, so an event loop may take it
         self._door = threading.Lock()
-        self._tokens = _GrowingContext(model, "none", n_ctx, n_threads, deterministic=deterministic)
-        self._head = _GrowingContext(model, "rank", n_ctx, n_threads, deterministic=deterministic)
+        self._tokens = passes("none")
+        self._head = passes("rank")
         self._executor: ThreadPoolExecutor | None = None
         self._closed = False
 
@@ -198,11 +178,11 @@ class Embedder:
         """The file's kind of pooling, "mean" if it has none."""
         return _POOLING_OF_FILE.get(self._model.metadata.get(f"{self._model.arch}.pooling_type", ""), "mean")
 
-    def _ids(self, index: int, text: Text, parse_special: bool) -> _Ids:
+    def _ids(self, index: int, text: Text, parse_special: bool) -> Ids:
         ids = self._tokenizer.encode(text, parse_special=parse_special) if isinstance(text, str) else text
         return self._checked(f"text {index}", int32_array(f"text {index}", ids))
 
-    def _checked(self, name: str, ids: _Ids) -> _Ids:
+    def _checked(self, name: str, ids: Ids) -> Ids:
         if len(ids) == 0:
             raise EmptyPromptError(f"{name} has no tokens; pass some text or token ids")
         if len(ids) > self._n_ctx:
@@ -218,11 +198,11 @@ class Embedder:
             )
         return ids
 
-    def _pairs(self, query: str, documents: Sequence[str]) -> list[_Ids]:
+    def _pairs(self, query: str, documents: Sequence[str]) -> list[Ids]:
         texts = _as_list("documents", documents)
         return [self._pair(index, query, document) for index, document in enumerate(texts)]
 
-    def _pair(self, index: int, query: str, document: str) -> _Ids:
+    def _pair(self, index: int, query: str, document: str) -> Ids:
         template = self._model.chat_template("rerank")
         if template is not None:
             ids = self._filled(template, {"{query}": query, "{document}": document})
@@ -262,121 +242,6 @@ class Embedder:
     def _plain(self, text: str) -> list[int]:
         """The ids of a caller's text, in which special tokens are not read."""
         return self._tokenizer.encode(text, add_special=False, parse_special=False)
-
-
-class _GrowingContext:
-    """A context that is created on first use, and recreated for longer texts. Not thread-safe."""
-
-    def __init__(
-        self,
-        model: Model,
-        pooling: Literal["none", "rank"],
-        n_ctx: int,
-        n_threads: int | None,
-        *,
-        deterministic: bool,
-    ) -> None:
-        self._model = model
-        self._pooling = pooling
-        self._n_ctx = n_ctx
-        self._n_threads = n_threads
-        self._deterministic = deterministic
-        self._n_texts = _n_texts(model)
-        self._context: Context | None = None
-
-    def passes(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yields the indices of texts to compute in each pass, grouping similar lengths."""
-        batch: list[int] = []
-        n_tokens = 0
-        for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-            if batch and (n_tokens + lengths[index] > _PASS_TOKENS or len(batch) == self._n_texts):
-                yield batch
-                batch, n_tokens = [], 0
-            batch.append(index)
-            n_tokens += lengths[index]
-        if batch:
-            yield batch
-
-    def of_tokens(self, texts: Sequence[_Ids]) -> list[Floats]:
-        """The embeddings of each text's tokens: float32, (n_tokens, n_embd_out)."""
-        lengths = [len(text) for text in texts]
-        context = self._cleared(sum(lengths))
-        ids, seq_ids = np.concatenate(texts), np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
-        rows = []
-        for first in range(0, len(ids), context.n_batch):
-            part = slice(first, first + context.n_batch)
-            self._compute(context, ids[part], seq_ids[part])
-            rows.append(context.embeddings())
-        return np.split(np.concatenate(rows), np.cumsum(lengths)[:-1])
-
-    def of_sequences(self, texts: Sequence[_Ids]) -> Floats:
-        """The head's output for each text: float32, (n_texts, n_cls_out)."""
-        lengths = [len(text) for text in texts]
-        context = self._cleared(sum(lengths))
-        self._compute(context, np.concatenate(texts), np.repeat(np.arange(len(texts), dtype=np.int32), lengths))
-        return np.stack([context.embeddings_seq(seq_id) for seq_id in range(len(texts))])
-
-    def close(self) -> None:
-        """Frees the context; the next call would create another."""
-        if self._context is not None:
-            self._context.close()
-            self._context = None
-
-    def _compute(self, context: Context, ids: _Ids, seq_ids: _Ids) -> None:
-        if self._model.has_encoder:
-            context.encode(ids, seq_id=seq_ids)
-        else:
-            context.decode(ids, seq_id=seq_ids, output="all")
-
-    def _cleared(self, n_tokens: int) -> Context:
-        """An empty context with room for a pass of ``n_tokens`` tokens."""
-        if self._context is None or self._context.n_ctx < n_tokens:
-            self.close()
-            self._context = self._make(n_tokens)
-        if self._context.has_memory:
-            self._context.memory_clear(data=False)
-        return self._context
-
-    def _make(self, n_tokens: int) -> Context:
-        options = context_options(self._model, self._pooling, self._n_ctx, n_tokens, self._n_threads)
-        context = Context(self._model, **vars(options))
-        try:
-            if self._deterministic:
-                require_determinism(context)
-        except BaseException:
-            context.close()
-            raise
-        return context
-
-
-def context_options(
-    model: Model, pooling: Literal["none", "rank"], n_ctx: int, n_tokens: int, n_threads: int | None = None
-) -> ContextOptions:
-    """The options of a context for passes of ``n_tokens`` tokens, with texts of at most ``n_ctx``."""
-    n_cells = _PASS_TOKENS
-    while n_cells < n_tokens:
-        n_cells *= 2
-    # The bound is rounded up because upstream rounds passes down to a multiple of the number of sequences.
-    n_cells = max(min(n_cells, -(-n_ctx // _CELL_PAD) * _CELL_PAD), _PASS_TOKENS)
-    n_batch = n_cells if _is_whole(model, pooling) else _PASS_TOKENS
-    return ContextOptions(
-        n_ctx=n_cells,
-        n_batch=n_batch,
-        n_ubatch=n_batch,
-        n_seq_max=_n_texts(model),
-        n_threads=n_threads,
-        embeddings=True,
-        pooling=pooling,
-    )
-
-
-def _is_whole(model: Model, pooling: Literal["none", "rank"]) -> bool:
-    """Whether a text must be computed in one pass: if tokens see later ones, or if the graph itself pools."""
-    return pooling == "rank" or not model.is_causal or model.has_encoder
-
-
-def _n_texts(model: Model) -> int:
-    return 1 if model.is_recurrent or model.is_hybrid else _PASS_TEXTS
 
 
 def _as_list(name: str, texts: str | Sequence[T]) -> list[Any]:

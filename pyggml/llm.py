@@ -19,21 +19,21 @@ from pyggml.chat import ChatTemplates
 from pyggml.chat.chatting import ChatTemplate, Chatting, Messages, Tools
 from pyggml.chat.messages import checked_messages
 from pyggml.chat.tools import checked as checked_tools
-from pyggml.context import Context
-from pyggml.determinism import require_determinism
 from pyggml.embedding import Embedder, Pooling, Text
 from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
 from pyggml.families import Family
 from pyggml.generation.engine import Engine
 from pyggml.generation.generating import Generating
 from pyggml.importer.convert import Accept
-from pyggml.memory.llm_context import checked_n_ctx, context_options, generates
-from pyggml.memory.planner import taken_by
+from pyggml.isolation import Isolated
+from pyggml.memory.llm_context import checked_n_ctx, generates
 from pyggml.memory.search import DeviceMemory
 from pyggml.model import Model
 from pyggml.options import LoadOptions
+from pyggml.passes import passes_of
 from pyggml.recommended import recommended
 from pyggml.source import Source
+from pyggml.starting import started
 from pyggml.tokenizer.hugging_face import tokenizer_for
 from pyggml.types import EngineStats, SamplingParams
 from pyggml.units import percent_text
@@ -75,14 +75,22 @@ class LLM(Owner, Generating, Chatting, Answered):
         if isinstance(source, Model):
             self._start(loading.take_over(source, options), options)
             return
-        opened = loading.open_model(source, options, self._acceptance())
+        isolated: Isolated | None = None
+        if options.isolate:
+            path, tokenizer = loading.fetched(source, options, self._acceptance())
+            isolated = Isolated(path, options)
+            opened = loading.Opened(isolated.model, tokenizer, isolated.n_ctx)
+        else:
+            opened = loading.open_model(source, options, self._acceptance())
         try:
-            self._start(opened, options)
+            self._start(opened, options, isolated)
         except BaseException:
+            if isolated is not None:
+                isolated.close()
             opened.model.close()
             raise
 
-    def _start(self, opened: loading.Opened, options: LoadOptions) -> None:
+    def _start(self, opened: loading.Opened, options: LoadOptions, isolated: Isolated | None = None) -> None:
         self.model = model = opened.model
         self.source = _shown(options.source, model)
         self.family: Family = self._family()
@@ -94,33 +102,14 @@ class LLM(Owner, Generating, Chatting, Answered):
         self.recommended_sampling = self._recommended_sampling()
         self.memory: tuple[DeviceMemory, ...] = ()
         self._waits = options.queue_full == "wait"
-        self._embedder = Embedder(
-            model,
-            self.tokenizer,
-            n_ctx=self.n_ctx,
-            n_threads=options.n_threads,
-            deterministic=options.deterministic,
-        )
-        self._own_engine = self._new_engine(options) if generates(model) else None
-
-    def _new_engine(self, options: LoadOptions) -> Engine:
-        context = Context(self.model, **vars(context_options(options, self.n_ctx)))
-        try:
-            if options.deterministic:
-                require_determinism(context)
-            self.memory = taken_by(context)
-            return Engine(
-                context,
-                self.n_ctx,
-                prefix_cache=options.prefix_cache,
-                max_queue=options.max_queue,
-                adapt_threads=options.n_threads is None and _may_adapt(context, options),
-                backend_sampling=options.backend_sampling,
-                stop_token_ids=self.stop_tokens,
-            )
-        except BaseException:
-            context.close()
-            raise
+        self._isolated = isolated
+        here = passes_of(model, self.n_ctx, options.n_threads, deterministic=options.deterministic)
+        self._embedder = Embedder(model, self.tokenizer, self.n_ctx, here if isolated is None else isolated.passes)
+        self._own_engine: Engine | None = None
+        if generates(model) and isolated is None:
+            self._own_engine, self.memory = started(model, options, self.n_ctx, self.stop_tokens)
+        elif generates(model) and isolated:
+            self._own_engine, self.memory = isolated.engine(self.stop_tokens), isolated.memory
 
     def _acceptance(self) -> Accept | None:
         """A check that refuses files by their metadata, before the weights load; None: accept any file."""
@@ -295,6 +284,8 @@ class LLM(Owner, Generating, Chatting, Answered):
         if self._own_engine is not None:
             self._own_engine.close()
         self._embedder.close()
+        if self._isolated is not None:
+            self._isolated.close()
         if self._own_templates is not None:
             self._own_templates.close()
         self.model.close()
@@ -338,11 +329,6 @@ class LLM(Owner, Generating, Chatting, Answered):
                 "with an encoder, or Context with any model"
             )
         return self._own_engine
-
-
-def _may_adapt(context: Context, options: LoadOptions) -> bool:
-    """Whether requests computed alone and from their beginning stay the same bits with another number of threads."""
-    return options.n_parallel > 1 or options.prefix_cache or not context.not_batch_invariant()
 
 
 def _variables(given: dict[str, Any]) -> dict[str, Any]:
@@ -425,6 +411,9 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             again while the weights load. Returning False stops it.
         chat_template: chat template to use: a name such as chatml, a file, or Jinja text; see
             :meth:`LLM.chat_templates`. A call may name another. None: the model's own.
+        isolate: run model and engine in a process of their own. If it ends, by a failed assertion, a fault or the
+            system, this process does not: requests in flight get an EngineError, and the next call starts another.
+            ``llm.stats().n_restarts`` counts. ``docs/isolate.md`` says what it costs.
 
     Raises:
         ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory cannot be loaded.

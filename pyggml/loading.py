@@ -23,10 +23,14 @@ from pyggml.tokenizer import Tokenizer
 from pyggml.tokenizer import files as tokenizer_files
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from tokenizers import Tokenizer as HuggingFace
 
+    TokenizerChoice: TypeAlias = str | os.PathLike[str] | Tokenizer | HuggingFace | None
+
 # Options that cannot change once a model is open.
-_BEFORE_OPENING = (*fields_of(PlacementOptions), "rpc", "rpc_key", "progress")
+_BEFORE_OPENING = (*fields_of(PlacementOptions), "rpc", "rpc_key", "progress", "isolate")
 
 
 class Opened(NamedTuple):
@@ -39,7 +43,7 @@ class Opened(NamedTuple):
     """
 
     model: Model
-    tokenizer: str | os.PathLike[str] | Tokenizer | HuggingFace | None
+    tokenizer: TokenizerChoice
     n_ctx: int | None
 
 
@@ -54,16 +58,22 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     Raises:
         As :func:`pyggml.load`.
     """
-    require_file(options.chat_template)
-    tokenizer = options.tokenizer
-    if isinstance(tokenizer, (str, os.PathLike)):
-        tokenizer = _found_tokenizer(tokenizer, source)
+    tokenizer = _checked_texts(source, options)
     with connected(options.rpc, options.rpc_key) as devices_of_hosts:
         placement = placed(options, devices_of_hosts)
         path = model_file(source, options.progress, tokenizer, accept)
         n_ctx, placement = _planned(path, options, placement)
         model = Model(path, placement=placement, progress=options.progress)
         return Opened(model, tokenizer, n_ctx)
+
+
+def fetched(source: Source, options: LoadOptions, accept: Accept | None = None) -> tuple[Path, TokenizerChoice]:
+    """The GGUF file that a source names, to be opened by another process, and the tokenizer to use with it.
+
+    Args and errors as :func:`open_model`.
+    """
+    tokenizer = _checked_texts(source, options)
+    return model_file(source, options.progress, tokenizer, accept), tokenizer
 
 
 def take_over(model: Model, options: LoadOptions) -> Opened:
@@ -105,6 +115,13 @@ def model_file(
     if accept is not None:
         accept(path)
     return path
+
+
+def _checked_texts(source: Source, options: LoadOptions) -> TokenizerChoice:
+    """The tokenizer to use, after a look for the files that the options name."""
+    require_file(options.chat_template)
+    tokenizer = options.tokenizer
+    return _found_tokenizer(tokenizer, source) if isinstance(tokenizer, (str, os.PathLike)) else tokenizer
 
 
 def _found_tokenizer(path: str | os.PathLike[str], source: Source) -> Path:

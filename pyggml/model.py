@@ -201,6 +201,13 @@ class Model(Owner):
         errors.call(lib.pyg_model_chat_template, self._handle, wanted, out)
         return None if out[0] == ffi.NULL else ffi.string(out[0]).decode(errors="replace")
 
+    def require_weights(self) -> None:
+        """Refuses a model whose weights are in another process, as those of an isolated LLM are.
+
+        Raises:
+            InvalidParameterError: they are.
+        """
+
     def close(self) -> None:
         """Frees the weights once running calls end; existing contexts keep working. Can be called repeatedly."""
         errors.call(lib.pyg_model_close, self._handle)

@@ -93,6 +93,7 @@ class LoadOptions(MemoryOptions):
         queue_full: "raise" refuses a request when the queue is full; "wait" waits for room.
         progress: called with 0..1 while loading.
         chat_template: chat template to use: a name such as chatml, a file, or Jinja text. None: the model's own.
+        isolate: run the model in a process of its own, whose end this one survives.
     """
 
     LISTED_BY: ClassVar[str] = "help(pyggml.load)"
@@ -108,6 +109,7 @@ class LoadOptions(MemoryOptions):
     queue_full: Annotated[QueueFull, Field(hidden=True)] = "raise"
     progress: Annotated["Progress | None", Field(hidden=True)] = None
     chat_template: Annotated["str | os.PathLike[str] | None", Field(hidden=True)] = None
+    isolate: bool = False
 
 
 @option_class

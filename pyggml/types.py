@@ -184,6 +184,8 @@ class EngineStats(JSONReady):
         sample_s: seconds spent choosing tokens.
         not_batch_invariant: names of the operations that may give a request other bits beside others than alone; see
             :meth:`pyggml.context.Context.not_batch_invariant`. (): each request gets the bits that it gets alone.
+        n_restarts: how often the engine's process ended and was started again (``isolate``). The counters are those of
+            the process that runs.
     """
 
     n_queued: int
@@ -207,6 +209,7 @@ class EngineStats(JSONReady):
     decode_s: float
     sample_s: float
     not_batch_invariant: tuple[str, ...] = ()
+    n_restarts: int = 0
 
     _derived = ("tokens_per_step", "cached_fraction")
 

@@ -75,10 +75,7 @@ void Engine::submit(std::shared_ptr<Request> request) {
             throw broken();
         }
         if (n_places() == 0) {
-            throw fail(PYG_ERR_QUEUE_FULL,
-                       "%u requests are already waiting, as many as max_queue allows: try again when some have "
-                       "finished, or load with a larger max_queue",
-                       max_queue_);
+            throw queue_full(max_queue_);
         }
         scheduler_.add(std::move(request));
         stats_.n_requests++;

@@ -120,4 +120,8 @@ class Engine {
     std::thread thread_;  // last member: starts once the others exist
 };
 
+// Queues a request with an engine's handle, inside a guard: pyg_engine_submit without its handle for the request.
+std::shared_ptr<Request> submitted(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
+                                   const pyg_request_options & options);
+
 }  // namespace pyg

@@ -45,17 +45,21 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
 
 // Making a request can take long (it may compile a grammar), so it happens between two short holds of the engine's
 // lock.
-template <class... Options>
-pyg_request * submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, Options &&... options) {
+template <class Options>
+std::shared_ptr<Request> submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, Options && options) {
     const auto [model, n_ctx] = pyg::take_turn(
         engine, [](pyg_engine & handle) { return std::pair(handle.engine->model(), handle.engine->n_ctx()); });
-    const auto request = std::make_shared<Request>(*model, n_ctx, prompt, n_prompt, options...);
-    auto       result  = std::make_unique<pyg_request>(request);
+    const auto request = std::make_shared<Request>(*model, n_ctx, prompt, n_prompt, options);
     pyg::take_turn(engine, [&](pyg_engine & handle) { handle.engine->submit(request); });
-    return result.release();
+    return request;
 }
 
 }  // namespace
+
+std::shared_ptr<Request> pyg::submitted(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
+                                        const pyg_request_options & options) {
+    return submit(engine, prompt, n_prompt, options);
+}
 
 pyg_engine_options pyg_engine_default_options(void) {
     pyg_engine_options options = {};
@@ -102,12 +106,12 @@ void pyg_engine_free(pyg_engine * engine) { pyg::free_handle(engine); }
 
 pyg_status pyg_engine_submit(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt,
                              const pyg_request_options * options, pyg_request ** out, pyg_error * err) {
-    return pyg::guard(err, [&] { *out = submit(engine, prompt, n_prompt, *options); });
+    return pyg::guard(err, [&] { *out = new pyg_request(submit(engine, prompt, n_prompt, *options)); });
 }
 
 pyg_status pyg_engine_submit_logits(pyg_engine * engine, const int32_t * prompt, int32_t n_prompt, float * dst,
                                     pyg_request ** out, pyg_error * err) {
-    return pyg::guard(err, [&] { *out = submit(engine, prompt, n_prompt, dst); });
+    return pyg::guard(err, [&] { *out = new pyg_request(submit(engine, prompt, n_prompt, dst)); });
 }
 
 pyg_status pyg_engine_ask_for_room(pyg_engine * engine, pyg_waker * waker, uint64_t tag, pyg_error * err) {

@@ -150,9 +150,15 @@ LogprobTable::LogprobTable(const char * name, int32_t n_top, int32_t n_vocab) : 
 }
 
 void LogprobTable::append(const Logprobs & one) {
-    logprobs_.push_back(one.logprob);
-    top_ids_.insert(top_ids_.end(), one.top_ids.begin(), one.top_ids.end());
-    top_.insert(top_.end(), one.top.begin(), one.top.end());
+    rows_.logprobs.push_back(one.logprob);
+    rows_.top_ids.insert(rows_.top_ids.end(), one.top_ids.begin(), one.top_ids.end());
+    rows_.top.insert(rows_.top.end(), one.top.begin(), one.top.end());
+}
+
+void LogprobTable::append(const LogprobRows & rows) {
+    rows_.logprobs.insert(rows_.logprobs.end(), rows.logprobs.begin(), rows.logprobs.end());
+    rows_.top_ids.insert(rows_.top_ids.end(), rows.top_ids.begin(), rows.top_ids.end());
+    rows_.top.insert(rows_.top.end(), rows.top.begin(), rows.top.end());
 }
 
 void LogprobTable::copy(int32_t first, int32_t n, float * logprobs, int32_t * top_ids, float * top) const {
@@ -161,9 +167,9 @@ void LogprobTable::copy(int32_t first, int32_t n, float * logprobs, int32_t * to
                    static_cast<long long>(first) + n - 1, size());
     }
     const ptrdiff_t width = n_top_;
-    std::copy_n(logprobs_.begin() + first, n, logprobs);
-    std::copy_n(top_ids_.begin() + first * width, n * width, top_ids);
-    std::copy_n(top_.begin() + first * width, n * width, top);
+    std::copy_n(rows_.logprobs.begin() + first, n, logprobs);
+    std::copy_n(rows_.top_ids.begin() + first * width, n * width, top_ids);
+    std::copy_n(rows_.top.begin() + first * width, n * width, top);
 }
 
 }  // namespace pyg

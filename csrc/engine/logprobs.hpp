@@ -20,6 +20,19 @@ struct Logprobs {
 // when the row has no numbers.
 void logprobs_of(const float * row, int32_t n_vocab, int32_t token_id, int32_t n_top, Logprobs & out);
 
+// Of several tokens; k alternatives of each.
+struct LogprobRows {
+    std::vector<float>   logprobs;  // (n,)
+    std::vector<int32_t> top_ids;   // (n, k)
+    std::vector<float>   top;       // (n, k)
+
+    void resize(size_t n, size_t k) {
+        logprobs.resize(n);
+        top_ids.resize(n * k);
+        top.resize(n * k);
+    }
+};
+
 // Of a sequence of tokens that grows at its end.
 class LogprobTable {
   public:
@@ -29,18 +42,17 @@ class LogprobTable {
 
     bool    wanted() const { return n_top_ > 0; }
     int32_t n_top() const { return n_top_; }
-    size_t  size() const { return logprobs_.size(); }
+    size_t  size() const { return rows_.logprobs.size(); }
     void    append(const Logprobs & one);
+    void    append(const LogprobRows & rows);  // each with n_top() alternatives
 
     // Rows [first, first + n). logprobs: (n,); top_ids, top: (n, n_top). PYG_ERR_INVALID_PARAMETER if there are no such
     // rows.
     void copy(int32_t first, int32_t n, float * logprobs, int32_t * top_ids, float * top) const;
 
   private:
-    int32_t              n_top_ = 0;
-    std::vector<float>   logprobs_;
-    std::vector<int32_t> top_ids_;
-    std::vector<float>   top_;
+    int32_t     n_top_ = 0;
+    LogprobRows rows_;
 };
 
 }  // namespace pyg

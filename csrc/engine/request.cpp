@@ -178,7 +178,49 @@ void Request::await_end() {
     news_.wait(lock, [&] { return phase_ == Phase::ENDED; });
 }
 
+void Request::become_mirror(std::function<void()> forward_cancel) {
+    forward_cancel_ = std::move(forward_cancel);
+    sampler_.reset();  // it has checked the options, and the tokens are chosen elsewhere
+}
+
+void Request::mirror(const pyg_request_state & state, const std::vector<int32_t> & new_tokens, const LogprobRows & rows,
+                     const LogprobRows & prompt_rows, const pyg_error * error) {
+    const auto later = [](Clock::time_point from, double seconds) {
+        return from + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    };
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (phase_ == Phase::ENDED) {
+        return;
+    }
+    phase_              = Phase::RUNNING;
+    n_cached_seen_      = static_cast<uint32_t>(state.n_cached);
+    n_prefilled_        = static_cast<uint32_t>(state.n_prefilled);
+    n_preemptions_seen_ = state.n_preemptions;
+    started_            = later(submitted_, state.queue_s);
+    first_token_        = later(started_, state.prefill_s);
+    last_token_         = later(first_token_, state.decode_s);
+    generated_.insert(generated_.end(), new_tokens.begin(), new_tokens.end());
+    logprobs_.append(rows);
+    prompt_logprobs_.append(prompt_rows);
+    if (state.finish != PYG_FINISH_NONE) {
+        phase_         = Phase::ENDED;
+        finish_        = static_cast<pyg_finish>(state.finish);
+        stop_token_id_ = state.stop_token_id;
+        error_         = error ? *error : pyg_error{};
+    }
+    if (ready_locked()) {
+        tell_locked();
+        news_.notify_all();
+    }
+}
+
 void Request::cancel() {
+    if (forward_cancel_) {
+        if (!has_ended() && !cancelled_.exchange(true)) {
+            forward_cancel_();
+        }
+        return;
+    }
     cancelled_.store(true, std::memory_order_relaxed);
     std::lock_guard<std::mutex> lock(mutex_);
     if (phase_ == Phase::WAITING) {
@@ -255,6 +297,13 @@ pyg_request_state Request::state_locked() const {
     state.prefill_s         = has_started ? seconds(started_, has_tokens ? first_token_ : now) : 0;
     state.decode_s          = has_tokens ? seconds(first_token_, last_token_) : 0;
     return state;
+}
+
+Failure queue_full(uint32_t max_queue) {
+    return fail(PYG_ERR_QUEUE_FULL,
+                "%u requests are already waiting, as many as max_queue allows: try again when some have finished, or "
+                "load with a larger max_queue",
+                max_queue);
 }
 
 }  // namespace pyg

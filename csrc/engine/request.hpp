@@ -8,6 +8,7 @@
 #include "engine/waker.hpp"
 
 #include <condition_variable>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -46,6 +47,16 @@ class Request : public Task {
     // Why it should stop now, if at all. Cheap: called between the nodes of a graph.
     std::optional<pyg_finish> interruption(Clock::time_point now) const;
 
+    // --- a request that another process computes; instead of the engine's thread, one thread tells it what came ---
+    // From now on `forward_cancel` is called when it is cancelled, and it ends only by news. Before anybody sees it.
+    void become_mirror(std::function<void()> forward_cancel);
+    // Adds tokens and logprobs; `state` is the other process's, and `error` the reason for PYG_FINISH_ERROR, else null.
+    void mirror(const pyg_request_state & state, const std::vector<int32_t> & new_tokens, const LogprobRows & rows,
+                const LogprobRows & prompt_rows, const pyg_error * error);
+
+    int32_t n_logprobs() const { return logprobs_.n_top(); }
+    int32_t n_prompt_logprobs() const { return prompt_logprobs_.n_top(); }
+
     // --- any thread ---
     void       cancel();
     pyg_status wait(int32_t min_tokens, double timeout_s, int32_t * token_ids, int32_t max_tokens, int32_t * n_out,
@@ -72,7 +83,8 @@ class Request : public Task {
     const Clock::time_point                submitted_;
     const std::optional<Clock::time_point> deadline_;
     std::atomic<bool>                      cancelled_{false};
-    std::shared_ptr<Waker>                 waker_;  // may be null
+    std::function<void()>                  forward_cancel_;  // of a mirror, else empty
+    std::shared_ptr<Waker>                 waker_;           // may be null
     const uint64_t                         tag_ = 0;
     Logprobs                               noted_;  // scratch of the engine's thread
 
@@ -93,6 +105,9 @@ class Request : public Task {
     uint32_t                n_prefilled_        = 0;
     Clock::time_point       started_, first_token_, last_token_;
 };
+
+// The refusal of one more request where `max_queue` are waiting.
+Failure queue_full(uint32_t max_queue);
 
 }  // namespace pyg
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 TokenIds = Sequence[int] | npt.NDArray[np.integer[Any]]
 T = TypeVar("T")
 
-_COUNTERS = [name for name in EngineStats.__dataclass_fields__ if name != "not_batch_invariant"]
+_COUNTERS = [name for name in EngineStats.__dataclass_fields__ if name not in ("not_batch_invariant", "n_restarts")]
 
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -191,7 +191,8 @@ class Engine(Owner):
             As :meth:`submit`; OutOfMemoryError: they do not fit; EngineError: the computation failed.
         """
         prompt, waits = int32_array("the prompt", token_ids), flag("waits", waits)
-        logits = self._room_for_logits(len(prompt))
+        n_rows = self._rows_of_logits(len(prompt))
+        logits = np.empty((n_rows, self.n_vocab), np.float32)
 
         def free(request: CData, _lent: object = logits) -> None:
             """Waits until the engine has released the array, which this function keeps alive."""
@@ -284,22 +285,13 @@ class Engine(Owner):
         """
         if line is not None:
             waker, tag = line.waker, line.tag
-        prompt, params, stop_token_ids = prepared
-        options, borrowed = request_options(params, stop_token_ids, watched=watched)
+        options, borrowed = request_options(prepared.params, prepared.stop_token_ids, watched=watched)
         options.timeout_s = -1.0 if timeout_s is None else timeout_s
         if waker is not None:
             options.waker, options.tag = waker.handle, tag
-        handle = errors.create(
-            "pyg_request",
-            lib.pyg_request_free,
-            lib.pyg_engine_submit,
-            self._handle,
-            pointer("int32_t[]", prompt),
-            len(prompt),
-            options,
-        )
+        handle = self._queued(prepared, options, timeout_s, watched)
         del borrowed  # native code has copied it
-        return Request(handle, self, prompt, params, timeout_s, line)
+        return Request(handle, self, prepared.token_ids, prepared.params, timeout_s, line)
 
     def ask_for_room(self, waker: Waker, tag: int = 0) -> None:
         """Notifies the waker once there is room in the queue, possibly at once. The room is not reserved.
@@ -308,6 +300,23 @@ class Engine(Owner):
             ClosedError: the engine was closed. If it is closed later, the waker is notified too.
         """
         errors.call(lib.pyg_engine_ask_for_room, self._handle, waker.handle, tag)
+
+    @property
+    def starts_slowly(self) -> bool:
+        """Whether :meth:`start` has to wait for more than a moment, whatever is submitted."""
+        return False
+
+    def _queued(self, prepared: Prepared, options: CData, timeout_s: float | None, watched: bool) -> CData:  # noqa: ARG002
+        """Queues a generation; the last two arguments are in the native options, too. Returns the native request."""
+        return errors.create(
+            "pyg_request",
+            lib.pyg_request_free,
+            lib.pyg_engine_submit,
+            self._handle,
+            pointer("int32_t[]", prepared.token_ids),
+            len(prepared.token_ids),
+            options,
+        )
 
     def _submit(self, token_ids: TokenIds, params: SamplingParams, line: Line | None) -> Request:
         if isinstance(token_ids, (str, bytes)):
@@ -326,9 +335,14 @@ class Engine(Owner):
         ids: list[int] = int32_array("stop_token_ids", given).tolist()
         return tuple(integer("an id of stop_token_ids", token_id, 0, self.n_vocab - 1) for token_id in ids)
 
-    def _room_for_logits(self, n_tokens: int) -> npt.NDArray[np.float32]:
+    def _rows_of_logits(self, n_tokens: int) -> int:
+        """The number of rows for the logits of a prompt; 0 if the engine will refuse it.
+
+        Raises:
+            OutOfMemoryError: they do not fit.
+        """
         if n_tokens > self.n_ctx:
-            n_tokens = 0  # the engine will refuse the prompt
+            return 0
         n_bytes, available = n_tokens * self.n_vocab * 4, lib.pyg_memory_available()
         if n_bytes > available:
             raise errors.OutOfMemoryError(
@@ -336,7 +350,7 @@ class Engine(Owner):
                 n_bytes,
                 available,
             )
-        return np.empty((n_tokens, self.n_vocab), np.float32)
+        return n_tokens
 
 
 def time_left(deadline: float | None) -> float | None:

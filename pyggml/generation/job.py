@@ -106,6 +106,7 @@ class Job:
             or self.params.json_schema is not None
             or len(self.params.logit_bias or ()) > _LONG_BIAS
             or self.params.dry_multiplier != 0  # at first, its breakers are looked for in the whole vocabulary
+            or self.engine.starts_slowly
         )
 
     def submit(

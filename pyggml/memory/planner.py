@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pyggml import embedding, errors
+from pyggml import errors, passes
 from pyggml._context_options import ContextOptions, native_options
 from pyggml._ffi import ffi, lib
 from pyggml.context import Context
@@ -135,6 +135,6 @@ def _context_options(model: Model, settings: Settings) -> ContextOptions:
     """The options of the context that an LLM creates or, for other models, of the largest for embedding or ranking."""
     if generates(model):
         return context_options(settings, settings.n_ctx)
-    return embedding.context_options(
+    return passes.context_options(
         model, "rank" if model.n_cls_out else "none", n_ctx=settings.n_ctx, n_tokens=settings.n_ctx
     )
