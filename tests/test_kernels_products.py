@@ -120,7 +120,7 @@ def test_numbers_stay_numbers(type: str, ours: Results) -> None:
 @pytest.mark.parametrize("type", products.QUANTISED)
 @pytest.mark.parametrize("seed", range(products.N_ARBITRARY))
 def test_arbitrary_bytes_as_weights(type: str, seed: int, ours: Results, upstream: Results) -> None:
-    """What is no number with ours is none with upstream's, unless the terms' magnitudes add up to more than floats hold.
+    """What is no number with ours is none with upstream's, unless the terms' magnitudes are more than floats hold.
 
     There, as with the highest exponents of MXFP4, either may meet infinity first.
     """
