@@ -120,8 +120,13 @@ def test_numbers_stay_numbers(type: str, ours: Results) -> None:
 @pytest.mark.parametrize("type", products.QUANTISED)
 @pytest.mark.parametrize("seed", range(products.N_ARBITRARY))
 def test_arbitrary_bytes_as_weights(type: str, seed: int, ours: Results, upstream: Results) -> None:
+    """What is no number with ours is none with upstream's, unless the terms' magnitudes are more than floats hold.
+
+    There, as with the highest exponents of MXFP4, either may meet infinity first.
+    """
     name = f"{type} arbitrary weights {seed}"
     _assert_numbers_stay_numbers(name, ours)
     for n_threads in products.THREADS:
         no_number, theirs = (np.isnan(results[f"{name} {n_threads}"]) for results in (ours, upstream))
-        assert not (no_number & ~theirs).any()
+        held = ours[f"{name} magnitudes {n_threads}"] < np.inf
+        assert not (no_number & ~theirs & held).any()
