@@ -6,7 +6,8 @@ import asyncio
 import json
 import pickle
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -115,8 +116,9 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 class Here:
     """Answers in this process what a relay sends on, and fails when it is told to."""
 
-    def __init__(self, **options: Any) -> None:
-        self.app = create_app(**options)
+    def __init__(self) -> None:
+        self.llm = pyggml.load()
+        self.app = create_app(self.llm)
         self.requests: list[Forwarded] = []
         self.fails_after: int | None = None
         self.fails_with: Exception = pyggml.HostLostError("the replica at 10.0.0.1 is lost")
@@ -133,15 +135,17 @@ class Here:
             while self.fails_after != n_pieces:
                 yield pickle.loads(pickle.dumps(await anext(pieces)))
                 n_pieces += 1
-            raise self.fails_with
+            raise type(self.fails_with)(str(self.fails_with))  # a new one, as a traceback keeps what it passes
         except StopAsyncIteration:
             pass
         finally:
             await pieces.aclose()
 
 
-def relayed(here: Here, **options: Any) -> Any:
-    return servers.serving(Relay(Settings(**options), here.send_on))  # type: ignore[arg-type]
+@contextmanager
+def relayed(here: Here, **options: Any) -> Iterator[str]:
+    with here.llm, servers.serving(Relay(Settings(**options), here.send_on)) as url:  # type: ignore[arg-type]
+        yield url
 
 
 def test_requests_are_answered_as_by_the_application_itself() -> None:

@@ -29,6 +29,7 @@ def on_a_cluster(what: str) -> dict[str, Any]:
 
 
 @needs_ray
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's own, when it is imported
 def test_what_cannot_be_served_is_refused_before_anything_starts() -> None:
     with pytest.raises(pyggml.InvalidParameterError, match="would both be called"):
         pyggml.ray.deployment(["a/model.gguf", "b/model.gguf"])

@@ -127,7 +127,7 @@ class _Answer:
         name = request_id(Headers(scope=self._scope))
         failure = replace(failure_of(error), request_id=name)
         if failure.status >= 500:
-            _log.error("request %s: %s", name, error)
+            _log.error("request %s: %s", name, str(error))  # an error would keep what its traceback passes
         protocol = protocol_at(own_path(self._scope))
         if self._type is None:
             response = with_request_id(refusal(protocol, failure), name)
