@@ -58,8 +58,8 @@ with pyggml.load(path, n_ctx=256, n_threads=threads) as llm, pyggml.load(other, 
         try:
             call()
             print("no error")
-        except pyggml.EngineError as error:
-            assert path in str(error) and "became shorter" in str(error), error
+        except (pyggml.EngineError, pyggml.ModelLoadError) as error:  # the second: it plans, and so reads the file again
+            assert path in str(error), error
     assert sound.generate("abc", max_tokens=4, ignore_eos=True).token_ids == also
 os.replace(path + ".whole", path)
 with pyggml.load(path, n_ctx=256, n_threads=threads) as llm:
