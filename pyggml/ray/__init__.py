@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyggml.ray.data import map_batches
-    from pyggml.ray.job import run_batch
     from pyggml.ray.hosts import Hosts
+    from pyggml.ray.job import run_batch
     from pyggml.ray.serve import ServedModel, deployment
 
 __all__ = ["Hosts", "ServedModel", "deployment", "map_batches", "run_batch"]
