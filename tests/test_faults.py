@@ -58,7 +58,7 @@ with pyggml.load(path, n_ctx=256, n_threads=threads) as llm, pyggml.load(other, 
         try:
             call()
             print("no error")
-        except (pyggml.EngineError, pyggml.ModelLoadError) as error:  # the second: it plans, and so reads the file again
+        except (pyggml.EngineError, pyggml.ModelLoadError) as error:  # the second where it plans again
             assert path in str(error), error
     assert sound.generate("abc", max_tokens=4, ignore_eos=True).token_ids == also
 os.replace(path + ".whole", path)
