@@ -73,7 +73,7 @@ def logits(model: Path, ids: Ids, side: str) -> Floats:
     kernels, cache_type = SIDES[side]
     given, kept = model.with_name("ids.npy"), model.with_name("logits.npy")
     np.save(given, ids)
-    command = [sys.executable, __file__, "--worker", model, given, kept, cache_type]
+    command: list[str | Path] = [sys.executable, __file__, "--worker", model, given, kept, cache_type]
     subprocess.run(command, env=os.environ | {"PYGGML_KERNELS": kernels}, check=True)
     result: Floats = np.load(kept)
     return result

@@ -15,6 +15,7 @@ import numpy as np
 from hf_llama import HFLlama
 
 import pyggml
+from pyggml.batch import run as run_batch
 from pyggml.gguf import GGUFReader, GGUFWriter
 
 MESSAGES = [{"role": "user", "content": "What colour is the sky?"}]
@@ -60,7 +61,7 @@ def load(world: World, _folder: Path) -> Any:
 
 
 def load_unmapped(world: World, _folder: Path) -> Any:
-    with pyggml.load(world.tiny, use_mmap=False, n_threads=None, n_ctx=256) as llm:
+    with pyggml.Model(world.tiny, use_mmap=False) as model, pyggml.LLM(model, n_ctx=256) as llm:
         return llm.generate("abc", max_tokens=3, ignore_eos=True).token_ids
 
 
@@ -170,7 +171,7 @@ def write_and_read(_world: World, folder: Path) -> Any:
 
 def batch(world: World, folder: Path) -> Any:
     out = folder / "answers.jsonl"
-    pyggml.batch.run(world.folder / "rows.jsonl", out, world.llm(), params=pyggml.SamplingParams(max_tokens=4))
+    run_batch(world.folder / "rows.jsonl", out, world.llm(), params=pyggml.SamplingParams(max_tokens=4))
     return out.read_text()
 
 

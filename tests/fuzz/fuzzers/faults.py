@@ -86,7 +86,7 @@ def _try(prepared: Prepared, part: dict[str, Any], work: Path) -> str:
         return f"{kind.name}: no such calls"
     nth = 1 + int(part["at"] * n_calls)
     before = _handles()
-    lives = True
+    lives, answer = True, None
     with prepared.faults.failing(kind, nth, prepared.folder, lasts=part["lasts"], error=part["error"]) as count:
         try:
             answer = prepared.answer(name, work)

@@ -85,7 +85,7 @@ class Case:
 
     def _begin(self, who: str, what: str, a: int, b: int, c: int) -> None:
         if what == "wait":
-            for player in (*self._workers.values(), *self._loops.values()):
+            for player in self._players():
                 player.wait()
         elif what == "cancel":
             self._loops[who].cancel(a)
@@ -112,8 +112,11 @@ class Case:
         if kept := self.world.kept_alive():
             self.world.fault(f"kept alive: {sorted(set(kept))}")
 
+    def _players(self) -> list[Worker | LoopPlayer]:
+        return [*self._loops.values(), *self._workers.values()]
+
     def _join(self) -> None:
-        for player in (*self._loops.values(), *self._workers.values()):
+        for player in self._players():
             player.join()
 
     def _close_all(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -206,7 +207,7 @@ def inference(world: World, a: int, b: int, c: int) -> None:
     import pyggml
 
     with world.attempt("Inference"):
-        options = {"n_parallel": 2, "n_ctx": 512}
+        options: dict[str, Any] = {"n_parallel": 2, "n_ctx": 512}
         llm = pyggml.Inference.cpu().use_auto(pyggml.SHIPPED_MODEL, n_threads=1, **options)
         world.put("llm", a, Thing(llm, facts={"options": options}))
 
