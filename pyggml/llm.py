@@ -411,8 +411,8 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             again while the weights load. Returning False stops it.
         chat_template: chat template to use: a name such as chatml, a file, or Jinja text; see
             :meth:`LLM.chat_templates`. A call may name another. None: the model's own.
-        isolate: run model and engine in a process of their own. If it ends, by a failed assertion, a fault or the
-            system, this process does not: requests in flight get an EngineError, and the next call starts another.
+        isolate: run model and engine in a process of their own, whose end this one survives: by a failed assertion, a
+            fault or the system. Requests in flight get an EngineError, and the next call starts another.
             ``llm.stats().n_restarts`` counts. ``docs/isolate.md`` says what it costs.
 
     Raises:

@@ -93,7 +93,7 @@ class LoadOptions(MemoryOptions):
         queue_full: "raise" refuses a request when the queue is full; "wait" waits for room.
         progress: called with 0..1 while loading.
         chat_template: chat template to use: a name such as chatml, a file, or Jinja text. None: the model's own.
-        isolate: run the model in a process of its own, whose end this one survives.
+        isolate: run model and engine in a process of their own, whose end this one survives.
     """
 
     LISTED_BY: ClassVar[str] = "help(pyggml.load)"

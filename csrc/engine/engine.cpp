@@ -85,17 +85,11 @@ void Engine::submit(std::shared_ptr<Request> request) {
 
 void Engine::ask_for_room(std::shared_ptr<Waker> waker, uint64_t tag) {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (n_places() > 0 || broken_) {
-        waker->expect();
+    waker->expect();
+    if (n_places() == 0 && !broken_) {
+        room_askers_.emplace_back(std::move(waker), tag);
+    } else {
         waker->tell(tag);
-        return;
-    }
-    room_askers_.emplace_back(waker, tag);
-    try {
-        waker->expect();
-    } catch (...) {
-        room_askers_.pop_back();
-        throw;
     }
 }
 

@@ -118,6 +118,7 @@ void Feed::submit(pyg_engine * engine, uint64_t id, const int32_t * prompt, int3
     if (is_cancelled) {
         entry->request->cancel();
     }
+    waker_.waker->expect();
     waker_.waker->tell(id);  // the first look arms it
 }
 

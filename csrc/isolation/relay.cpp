@@ -95,6 +95,7 @@ std::shared_ptr<Request> Relay::submit(const Model & model, uint32_t n_ctx, cons
 
 void Relay::ask_for_room(std::shared_ptr<Waker> waker, uint64_t tag) {
     std::lock_guard<std::mutex> lock(mutex_);
+    waker->expect();
     if (n_places_locked() == 0 && !gone_) {
         room_askers_.emplace_back(std::move(waker), tag);
     } else {
