@@ -11,9 +11,12 @@ from fuzz.process import Process
 
 SECONDS = 10.0  # for each: all of them take two minutes on two cores, with their starts
 
+#: Not the one of faults, which finds again what docs/errors.md tells of JSON values; test_faults.py has cases of it.
+NAMES = [name for name in fuzzer.names() if name != "faults"]
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", fuzzer.names())
+@pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_found(name: str) -> None:
     seed = int(time.time())
     findings, number = [], 0

@@ -53,7 +53,7 @@ def claim(target: Path, waiting: Callable[[], object]) -> PartialFile | None:
             logger.warning(
                 "%s does not support locks (%s): writing %s from the start, even if others are writing it too",
                 target.parent,
-                error,
+                str(error),  # a record that is kept would keep an error's frames, and the files that these have open
                 target.name,
             )
             return PartialFile(target)
