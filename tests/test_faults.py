@@ -124,8 +124,8 @@ def test_handlers_of_others_are_called_for_faults_of_others(tiny_path: Path, tmp
     assert "Fatal Python error: Bus error" in done.stderr
 
 
-#: From the beginning, the middle and the end of scenarios. Not of those with tools and templates, whose JSON values need
-#: memory to be freed (docs/errors.md).
+#: From the beginning, the middle and the end of scenarios, without those with tools and templates, whose JSON values
+#: take memory to be freed (docs/errors.md).
 CASES = [
     ("generate", "ALLOCATION", 0.3, True),
     ("generate", "ALLOCATION", 0.9, True),
