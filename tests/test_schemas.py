@@ -417,3 +417,26 @@ def test_one_form_at_a_time(llm: pyggml.LLM, other: dict[str, Any]) -> None:
     for call in (lambda **form: llm.generate(STORY, **form), lambda **form: pyggml.SamplingParams(**form)):
         with pytest.raises(pyggml.InvalidParameterError, match=f"response_format and {next(iter(other))} were both"):
             call(response_format={"type": "json_object"}, **other)
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"enum": 3}, "#/enum: must be a list of values"),
+        ({"type": "object", "properties": 5}, "#/properties: must be an object of schemas"),
+        ({"type": "array", "prefixItems": 3}, "#/prefixItems: must be a list of schemas"),
+        ({"type": "object", "required": 5}, "#/required: must be a list of names"),
+        ({"type": 5}, "#/type: must be the name of a type"),
+        ({"anyOf": {"a": 1}}, "#/anyOf: must be a list of schemas"),
+        (
+            {"oneOf": [{"type": "object", "properties": 3}, {"type": "object"}]},
+            "#/oneOf/0/properties: must be an object",
+        ),
+        ({"type": "string", "pattern": 5}, "#/pattern: must be a string"),
+    ],
+    ids=str,
+)
+def test_keywords_of_wrong_types_are_refused_by_place(schema: dict[str, Any], place: str) -> None:
+    with pytest.raises(pyggml.GrammarError) as refused:
+        grammar_of(schema)
+    assert str(refused.value).startswith(place)

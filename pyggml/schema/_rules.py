@@ -15,6 +15,7 @@ from pyggml.schema._gbnf import any_of, literal
 from pyggml.schema._members import Members
 from pyggml.schema._merge import Schema
 from pyggml.schema._regex import pattern_rule
+from pyggml.schema._shape import require_shape
 
 _MAX_RULES = 100_000
 
@@ -75,6 +76,7 @@ class Converter:
 
     def __init__(self, document: Any) -> None:
         """Takes the whole schema as JSON values, to resolve references in it."""
+        self._root = document
         self._document = _merge.Document(document)
         self._rules: dict[str, str] = {}
         self._names: dict[str, str] = {}  # text -> the rule that has it
@@ -87,7 +89,13 @@ class Converter:
         Raises:
             GrammarError: a grammar cannot express the schema; gives the place.
         """
-        self._rules["root"] = self._visit(schema, place)
+        try:
+            self._rules["root"] = self._visit(schema, place)
+        except GrammarError:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError):
+            require_shape(self._root)  # most likely it is no schema; what is one must not get here
+            raise
         return "".join(f"{name} ::= {text}\n" for name, text in self._rules.items())
 
     # --- rules --------------------------------------------------------------------------------------------

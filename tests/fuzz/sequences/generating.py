@@ -33,11 +33,11 @@ def full(llm: Thing) -> tuple[type[Exception], ...]:
     return (pyggml.QueueFullError,) if "max_queue" in options and options.get("queue_full") != "wait" else ()
 
 
-def progress(world: World, how: int) -> Callable[[Any], bool | None] | None:
+def progress(world: World, how: int) -> Callable[..., bool | None] | None:
     """A caller's callback that does something bad, at its second call."""
     calls = itertools.count()
 
-    def call(_: object) -> bool | None:
+    def call(*_: object) -> bool | None:
         if next(calls) < 1:
             return None
         if how % 6 == 1:
