@@ -8,12 +8,14 @@ import pickle
 import random
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
 import servers
+from recipes import write_talker
 from remote_servers import until
 
 import pyggml
@@ -116,8 +118,8 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 class Here:
     """Answers in this process what a relay sends on, and fails when it is told to."""
 
-    def __init__(self) -> None:
-        self.llm = pyggml.load()
+    def __init__(self, model: Path | None = None) -> None:
+        self.llm = pyggml.load(model, n_ctx=None if model is None else 8192)
         self.app = create_app(self.llm)
         self.requests: list[Forwarded] = []
         self.fails_after: int | None = None
@@ -168,10 +170,16 @@ def test_requests_are_answered_as_by_the_application_itself() -> None:
     assert here.requests[0].model == pyggml.SHIPPED_MODEL.stem
 
 
-def test_a_stream_whose_replica_is_lost_ends_with_an_error_for_its_client() -> None:
-    here = Here()
+@pytest.fixture(scope="module")
+def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """So slow that an answer comes in pieces, however busy the machine is."""
+    return write_talker(tmp_path_factory.mktemp("models") / "talker.gguf")
+
+
+def test_a_stream_whose_replica_is_lost_ends_with_an_error_for_its_client(talker: Path) -> None:
+    here = Here(talker)
     here.fails_after = 2
-    body = {"messages": [QUESTION], "stream": True, "max_tokens": 8}
+    body = {"messages": [QUESTION], "stream": True, "max_tokens": 4096}
     with relayed(here) as url:
         client = openai.OpenAI(base_url=f"{url}/v1", api_key="x", max_retries=0)
         with pytest.raises(openai.APIError, match="is lost: send the request again"):
@@ -197,13 +205,14 @@ def test_what_cannot_be_sent_on_is_refused_in_the_words_of_the_protocol() -> Non
         assert (large.status_code, len(here.requests)) == (413, n_sent)
 
 
-def test_a_client_that_leaves_frees_the_replica() -> None:
-    here = Here()
+def test_a_client_that_leaves_frees_the_replica(talker: Path) -> None:
+    here = Here(talker)
     body = {"messages": [QUESTION], "stream": True, "max_tokens": 100_000, "ignore_eos": True}
     with relayed(here) as url:
         with httpx.stream("POST", f"{url}/v1/chat/completions", json=body) as answer:
-            next(answer.iter_lines())
-            assert len(here.app.state.worker.calls) == 1
+            lines = answer.iter_lines()  # kept: the connection would close with it
+            next(lines)
+            assert until(lambda: len(here.app.state.worker.calls) == 1)
         assert until(lambda: not len(here.app.state.worker.calls))
 
 
