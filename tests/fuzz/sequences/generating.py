@@ -111,7 +111,7 @@ def generate_form(world: World, a: int, b: int, c: int) -> None:
         prompt = PROMPTS[b % len(PROMPTS)]
         how = c % 4
         if how == 0:
-            done = llm.object.generate(prompt, max_tokens=n, json_schema={"type": "integer"}, ignore_eos=True)
+            done = llm.object.generate(prompt, max_tokens=n, json_schema={"type": "integer"})
             if done.finish_reason == "stop":
                 json.loads(done.text)
         elif how == 1:
