@@ -44,5 +44,8 @@ class Rate:
         self._n_new += n_generated
         elapsed_s = time.monotonic() - self._since_s
         if self._is_shown and elapsed_s >= self._every_s:
-            print(f"{counted(self._n_rows, 'row')} answered here, {self._n_new / elapsed_s:,.0f} tokens/s", file=sys.stderr)
+            print(
+                f"{counted(self._n_rows, 'row')} answered here, {self._n_new / elapsed_s:,.0f} tokens/s",
+                file=sys.stderr,
+            )
             self._n_new, self._since_s = 0, time.monotonic()
