@@ -74,6 +74,7 @@ def run(script: Path, *arguments: object) -> str:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_node_that_dies_loses_no_row() -> None:
     output = run(HERE.parent / "benchmarks" / "ray_batch.py", "--rows", 600, "--rounds", 1)
     assert "median of 3 nodes, one killed" in output
@@ -95,6 +96,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_job_in_openais_format_goes_on(jobs: dict[str, Any]) -> None:
     found = jobs["requests"]
     assert found["n_kept"] >= 5
@@ -105,6 +107,7 @@ def test_a_job_in_openais_format_goes_on(jobs: dict[str, Any]) -> None:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 def test_killed_actors_lose_no_row(jobs: dict[str, Any]) -> None:
     found = jobs["killed"]
     assert found["n_killed"] == 2
@@ -114,6 +117,7 @@ def test_killed_actors_lose_no_row(jobs: dict[str, Any]) -> None:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_row_that_kills_processes_fails_alone(jobs: dict[str, Any]) -> None:
     found = jobs["poisoned"]
     assert [index for index, _ in found] == [*range(12)]
@@ -124,12 +128,14 @@ def test_a_row_that_kills_processes_fails_alone(jobs: dict[str, Any]) -> None:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_model_that_cannot_be_loaded_ends_the_job(jobs: dict[str, Any]) -> None:
     assert jobs["unloadable"].startswith("DeviceError: on ")
 
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_dataset_gets_columns(jobs: dict[str, Any]) -> None:
     found = jobs["dataset"]["rows"]
     assert sorted(row["id"] for row in found) == [*range(400)]

@@ -43,6 +43,7 @@ def test_what_cannot_be_served_is_refused_before_anything_starts() -> None:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 @pytest.mark.timeout(900)
 def test_streams_outlive_everything_but_their_own_replica(tmp_path: Path) -> None:
     seen = on_a_cluster("replicas", tmp_path)
@@ -62,6 +63,7 @@ def test_streams_outlive_everything_but_their_own_replica(tmp_path: Path) -> Non
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 @pytest.mark.timeout(900)
 def test_replicas_come_with_a_queue_and_go_without(tmp_path: Path) -> None:
     seen = on_a_cluster("scaling", tmp_path)
@@ -72,6 +74,7 @@ def test_replicas_come_with_a_queue_and_go_without(tmp_path: Path) -> None:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 @pytest.mark.timeout(900)
 def test_a_model_lies_on_the_hosts_of_its_placement_group(tmp_path: Path) -> None:
     seen = on_a_cluster("hosts", tmp_path)
@@ -83,6 +86,7 @@ def test_a_model_lies_on_the_hosts_of_its_placement_group(tmp_path: Path) -> Non
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 @pytest.mark.timeout(900)
 def test_conversations_find_what_is_computed() -> None:
     command = [sys.executable, str(SCRIPT), "--conversations", "8", "--turns", "4", "--replicas", "4"]
