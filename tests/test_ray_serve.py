@@ -89,7 +89,7 @@ def test_a_model_lies_on_the_hosts_of_its_placement_group(tmp_path: Path) -> Non
 @pytest.mark.ray
 @pytest.mark.timeout(900)
 def test_conversations_find_what_is_computed() -> None:
-    command = [sys.executable, str(SCRIPT), "--conversations", "8", "--turns", "4", "--replicas", "4"]
+    command = [sys.executable, str(SCRIPT), "--replicas", "4", "--conversations", "16", "--n-parallel", "4"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "by prefix" in done.stdout
