@@ -770,7 +770,7 @@ void       pyg_chat_parser_free(pyg_chat_parser * parser);
 
 // Reads more of the answer; `last` means that this is its end, so nothing is held back any longer. *delta_json is what
 // the message gains, an object {"content", "reasoning_content", "tool_calls": [{"index", "id", "name", "arguments"}]}
-// of texts to append; a call's id and name come once, with its first piece, when its arguments have begun. What has
+// of texts to append; a call's id and name come once, with its first piece, when the name has ended. What has
 // been returned is never retracted, and adds up to the same message whatever the pieces; of a long text, a few
 // characters wait for the next one. Text that does not match the template's format is content, and nothing if it
 // follows calls. *delta_json is *owned*: pyg_string_free.

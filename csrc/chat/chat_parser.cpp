@@ -38,25 +38,24 @@ std::unique_ptr<common_chat_peg_mapper> mapper_for(common_chat_format format, co
     }
 }
 
-// A call of which only a name is there is none yet: the name may be the beginning of another tool's.
-void drop_bare_name(std::vector<common_chat_tool_call> & calls) {
-    if (!calls.empty() && (calls.back().arguments.empty() || calls.back().arguments == "{")) {
-        calls.pop_back();
-    }
-}
-
 Reading read(const pyg::AnswerFormat & format, const std::string & text) {
     common_peg_parse_context context(format.opening + text, COMMON_PEG_PARSE_FLAG_LENIENT);
     const auto               result = format.grammar.parse(context);
     Reading                  reading;
+    std::vector<size_t>      name_ends;
     reading.understood = !result.fail();
     context.ast.visit(result, [&](const common_peg_ast_node & node) {
         if (node.tag == common_chat_peg_builder::CONTENT || node.tag == common_chat_peg_builder::REASONING) {
             reading.n_shown = node.end;
+        } else if (node.tag == common_chat_peg_builder::TOOL_NAME) {
+            name_ends.push_back(node.end);
         }
     });
     mapper_for(format.format, reading.message)->from_ast(context.ast, result);
-    drop_bare_name(reading.message.tool_calls);
+    auto & calls = reading.message.tool_calls;
+    if (!calls.empty() && calls.size() == name_ends.size() && name_ends.back() == context.input.size()) {
+        calls.pop_back();  // its name may be the beginning of another tool's
+    }
     return reading;
 }
 

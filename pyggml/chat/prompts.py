@@ -92,9 +92,9 @@ class ChatParser(Owner):
 
         Returns:
             What the piece adds to the message. Nothing is ever taken back: text that may become part of a tag or a tool
-            call is held back until that is clear, and the name of a tool until its arguments begin. Text that fits no
-            format counts as content, unless it follows a call. The message is the same however its text is cut; in a
-            long one, a few characters may wait for the next piece.
+            call is held back until that is clear, and the name of a tool until it has ended. Text that fits no format
+            counts as content, unless it follows a call. The message is the same however its text is cut; in a long one,
+            a few characters may wait for the next piece.
 
         Raises:
             InvalidParameterError: the text contains an unpaired surrogate, or the answer has already ended.
