@@ -276,7 +276,8 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
 #   1. `_Watch` holds the caller's function, and the exception that it raised, if any.
 #   2. `ffi.new_handle` turns it into a `void *` that is valid as long as the handle, a local variable of `_load`.
 #   3. The engine calls `pyg_python_progress` on the loading thread; cffi takes the GIL for it.
-#   4. An exception cannot pass through C: it is stored, and returning False makes the load fail.
+#   4. An exception cannot pass through C: cffi gives it to `_on_error`, which stores it, and returns False for it, so that
+#      the load fails. `try` would miss what the handler of a signal raises (Ctrl-C) before its first line.
 #   5. `_load` raises the stored exception instead of that failure.
 # ------------------------------------------------------------------------------------------------------------
 
@@ -287,18 +288,17 @@ class _Watch:
         self.stopped = False
         self.error: BaseException | None = None
 
-    def report(self, fraction: float) -> bool:
-        try:
-            self.stopped = self.progress(fraction) is False
-        except BaseException as error:
-            self.error = error
-        return not (self.stopped or self.error)
+
+def _on_error(_kind: type[BaseException], error: BaseException, traceback: TracebackType) -> None:
+    watch: _Watch = ffi.from_handle(traceback.tb_frame.f_locals["user_data"])
+    watch.error = error.with_traceback(traceback)
 
 
-@ffi.def_extern(name="pyg_python_progress", error=False)
+@ffi.def_extern(name="pyg_python_progress", error=False, onerror=_on_error)
 def _on_progress(fraction: float, user_data: CData) -> bool:
     watch: _Watch = ffi.from_handle(user_data)
-    return watch.report(fraction)
+    watch.stopped = watch.progress(fraction) is False
+    return not watch.stopped
 
 
 def _load(path: str, placement: Placement, progress: Progress | None, **settings: object) -> CData:

@@ -95,9 +95,9 @@ class _LoopWaker:
         self.waker = Waker()
         self.waiting: dict[int, asyncio.Future[None]] = {}
         self.beginning = asyncio.Lock()
-        loop.add_reader(self.waker.fd, _pass_on, weakref.ref(self))
         self.letting_go = weakref.finalize(self, _retire, weakref.ref(loop), self.waker)
         self.letting_go.atexit = False
+        loop.add_reader(self.waker.fd, _pass_on, weakref.ref(self))
 
     def leave_to_parent(self) -> None:
         """Ends the part that a forked child has in it."""
