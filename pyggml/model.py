@@ -276,8 +276,8 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
 #   1. `_Watch` holds the caller's function, and the exception that it raised, if any.
 #   2. `ffi.new_handle` turns it into a `void *` that is valid as long as the handle, a local variable of `_load`.
 #   3. The engine calls `pyg_python_progress` on the loading thread; cffi takes the GIL for it.
-#   4. An exception cannot pass through C: cffi gives it to `_on_error`, which stores it, and returns False for it, so that
-#      the load fails. `try` would miss what the handler of a signal raises (Ctrl-C) before its first line.
+#   4. An exception cannot pass through C: cffi gives it to `_on_error`, which stores it, and returns False for it, so
+#      that the load fails. `try` would miss what the handler of a signal raises (Ctrl-C) before its first line.
 #   5. `_load` raises the stored exception instead of that failure.
 # ------------------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Ctrl-C at every point of a call at which it can arrive.
 
-Python runs the handlers of signals where a function begins and when C code has returned to Python. A profiler is called
-at the same points, and what it raises comes from there: between two steps of a statement, too. (Handlers also run when a
-loop goes round, which is next to a call in any loop of ours.)
+Python runs the handlers of signals where a function begins and when C code has returned to Python. A profiler is
+called at the same points, and what it raises comes from there: between two steps of a statement, too. (Handlers also
+run when a loop goes round, which is next to a call in any loop of ours.)
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Interrupt:
 
 
 def interrupted(work: Callable[[], object], step: int = 1) -> Iterator[tuple[str, BaseException | None]]:
-    """Does the work, and then again and again, interrupted at each point, or at every `step`-th, until it comes to its end.
+    """Does the work, and then again and again, interrupted at each point or every `step`-th, until it comes to its end.
 
     Yields the place, and what came out of the work: None if the interpreter could tell nobody, as in a finalizer.
     """

@@ -94,9 +94,13 @@ def test_a_handler_may_close_what_it_interrupts(
 ) -> None:
     own_llm.embed(TEXTS)
     interrupting(own_llm.close)
-    with pytest.raises(pyggml.ClosedError):
+
+    def embed_for_ever() -> None:
         while True:
             own_llm.embed(TEXTS)
+
+    with pytest.raises(pyggml.ClosedError):
+        embed_for_ever()
 
 
 def test_a_finalizer_within_embed(own_llm: pyggml.LLM) -> None:
@@ -220,5 +224,3 @@ def test_a_child_waits_for_no_thread_of_its_parent(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     used = "[1, 1, 1]"
     assert done.stdout.splitlines() == [used, used, used, "[0, 0, 0]", "[0, 0, 0]", "True ['x.gguf']"], done.stderr
-
-
