@@ -128,7 +128,10 @@ class Embedder:
         with self._door.mine():
             self._require_open()
             self._executor = self._executor or ThreadPoolExecutor(1, "pyggml-embed")
-            result = asyncio.get_running_loop().run_in_executor(self._executor, call)
+            try:
+                result = asyncio.get_running_loop().run_in_executor(self._executor, call)
+            except RuntimeError:  # at the end of the interpreter, or closed just now, by the handler of a signal
+                raise ClosedError("the model was closed, or the interpreter ends: no thread can embed now") from None
         try:
             return await result
         finally:

@@ -157,6 +157,27 @@ def test_a_writer_within_its_own_parts(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+AT_THE_END = """
+import asyncio, atexit
+import pyggml
+
+llm = pyggml.load(n_threads=1)
+
+@atexit.register
+def late():
+    try:
+        asyncio.run(llm.aembed("a"))
+    except pyggml.ClosedError as error:
+        print(error)
+"""
+
+
+def test_embed_in_an_event_loop_at_the_end_of_the_interpreter() -> None:
+    """Python starts no threads any more."""
+    done = subprocess.run([sys.executable, "-c", AT_THE_END], capture_output=True, text=True, timeout=300, check=False)
+    assert "the interpreter ends" in done.stdout, done.stderr
+
+
 FORKS = """
 import asyncio, os, signal, sys, threading
 import pyggml
