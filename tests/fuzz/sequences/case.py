@@ -102,6 +102,7 @@ class Case:
     def _finish(self) -> None:
         """Ends and closes everything; then the process holds what it held before."""
         gc.set_threshold(700)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         self.world.is_through = True
         self._join()
         self._close_all()
