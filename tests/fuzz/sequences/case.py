@@ -134,7 +134,8 @@ class Case:
             self.world.fault(f"nobody could catch {unraisable.exc_value!r} in {unraisable.object!r:.60}")
 
     def _on_dead_thread(self, failure: Any) -> None:
-        self.world.fault(f"a thread ended: {failure.exc_value!r}")
+        if not isinstance(failure.exc_value, SystemExit):  # with which a forked child ends, in whichever thread
+            self.world.fault(f"a thread ended: {failure.exc_value!r}")
 
 
 def holdings() -> dict[str, int]:
