@@ -37,12 +37,12 @@ test: build ## run the C++ tests, and all Python tests but the slow ones
 	$(BIN)/ctest --test-dir build/cp310-abi3-* --no-tests=error --output-on-failure
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
-test-all: test ## run all tests: the same, and then the slow ones
-	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+test-all: test ## run all tests: the same, and then the slow ones, but for those of ray-test
+	$(BIN)/python -m pytest -m "slow and not ray" $(PYTEST_ARGS)
 
 ray-test: build ## run the tests of jobs and servers on Ray, alone: Ray's own processes give up where a machine is busy
 	$(PIP) install --quiet --editable '.[ray]'
-	$(BIN)/python -m pytest -m slow tests/test_ray_batch.py tests/test_ray_serve.py
+	$(BIN)/python -m pytest -m ray
 
 arm-test: build ## run the C++ tests of kernels compiled for ARM, in an emulator
 	@command -v $(ARM_CXX) $(firstword $(ARM_RUN)) >/dev/null || { echo >&2 \

@@ -770,8 +770,10 @@ void       pyg_chat_parser_free(pyg_chat_parser * parser);
 
 // Reads more of the answer; `last` means that this is its end, so nothing is held back any longer. *delta_json is what
 // the message gains, an object {"content", "reasoning_content", "tool_calls": [{"index", "id", "name", "arguments"}]}
-// of texts to append; a call's id and name come once, with its first piece. What has been returned is never retracted.
-// Text that does not match the template's format is content. *delta_json is *owned*: pyg_string_free.
+// of texts to append; a call's id and name come once, with its first piece, when the name has ended. What has
+// been returned is never retracted, and adds up to the same message whatever the pieces; of a long text, a few
+// characters wait for the next one. Text that does not match the template's format is content, and nothing if it
+// follows calls. *delta_json is *owned*: pyg_string_free.
 pyg_status pyg_chat_parser_feed(pyg_chat_parser * parser, const char * text, size_t n_bytes, bool last,
                                 char ** delta_json, pyg_error * err);
 

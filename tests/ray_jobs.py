@@ -1,4 +1,4 @@
-"""Jobs on a Ray cluster of this machine, in a process of their own: prints what became of each as JSON.
+"""Jobs on a Ray cluster of this machine, in a process of their own: writes what became of each to FOLDER, as JSON.
 
 python tests/ray_jobs.py FOLDER
 """
@@ -11,6 +11,8 @@ import logging
 import os
 import signal
 import sys
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -84,10 +86,11 @@ def unloadable(folder: Path) -> Any:
 
 
 def dataset(folder: Path) -> Any:
-    """A dataset, a failed row included."""
+    """A dataset, a failed row included, and how many rows Ray's metrics tell of."""
     del folder
-    rows = ray.data.from_items([{"id": n, "prompt": f"{n} cats" if n != 3 else None} for n in range(40)])
-    return pyggml.ray.map_batches(rows, params=FOUR, batch_tokens=100, **LOAD).take_all()
+    rows = ray.data.from_items([{"id": n, "prompt": f"{n} cats" if n != 3 else None} for n in range(400)])
+    answered = pyggml.ray.map_batches(rows, params=FOUR, batch_tokens=100, **LOAD).take_all()
+    return {"rows": answered, "n_counted": _counted("ray_pyggml_batch_rows_total", len(answered))}
 
 
 def _actors() -> Iterator[int]:
@@ -98,6 +101,19 @@ def _actors() -> Iterator[int]:
                 raylet = entry.joinpath("stat").read_text().rpartition(")")[2].split()[1]
                 if Path(f"/proc/{raylet}/stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
                     yield int(entry.name)
+
+
+def _counted(name: str, expected: int) -> float:
+    """A counter among Ray's metrics, which come late: once it is what is expected, or what it is after a minute."""
+    (node,) = ray.nodes()
+    end = time.monotonic() + 60
+    while True:
+        with urllib.request.urlopen(f"http://127.0.0.1:{node['MetricsExportPort']}/metrics") as page:
+            lines = page.read().decode().splitlines()
+        found = sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{"))
+        if found == expected or time.monotonic() > end:
+            return found
+        time.sleep(0.5)
 
 
 def main() -> None:
@@ -116,7 +132,7 @@ def main() -> None:
             found[job.__name__] = job(Path(sys.argv[1]))
         except pyggml.InferError as error:
             found[job.__name__] = f"{type(error).__name__}: {error}"
-    print(json.dumps(found))
+    Path(sys.argv[1], "found.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

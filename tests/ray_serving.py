@@ -1,4 +1,9 @@
-"""What test_ray_serve.py sees of a cluster. A program of its own, as Ray keeps threads and settings in its process."""
+"""What test_ray_serve.py sees of a cluster. A program of its own, as Ray keeps threads and settings in its process.
+
+python tests/ray_serving.py PART FOUND
+
+Writes what it has seen to the file FOUND, as JSON: Ray itself prints, and when it likes.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +44,11 @@ class Streamed(threading.Thread):
         self.has_begun = threading.Event()
         self._client, self._user, self._n_tokens = client, user, n_tokens
         self.start()
+
+    def begun(self) -> Streamed:
+        """The same, once its first token is there."""
         assert self.has_begun.wait(120)
+        return self
 
     def run(self) -> None:
         messages: Any = [{"role": "system", "content": self._user}, *STORY]
@@ -66,7 +75,7 @@ def replicas(url: str) -> dict[str, Any]:
     seen["two"] = client.chat.completions.create(model="two", messages=QUESTION, max_tokens=1).model
 
     # Each stream is on a replica of its own, as a new conversation goes where there is less to do.
-    streams = [Streamed(client, user, 8000) for user in ("one", "two")]
+    streams = [Streamed(client, user, 8000).begun() for user in ("one", "two")]
     until(lambda: [n_running(actor) for actor in replica_actors("one")] == [1, 1], 60)
     ray.kill(ray.get_actor(replica_actors("one")[0], namespace="serve"))
     for stream in streams:
@@ -75,7 +84,7 @@ def replicas(url: str) -> dict[str, Any]:
     seen["after the kill"] = answer(client)
 
     until(lambda: len(replica_actors("one")) == 2, 300)
-    lasting = Streamed(client, "lasting", 10_000)
+    lasting = Streamed(client, "lasting", 10_000).begun()
     asking = Asking(client)
     ray.serve.run(pyggml.ray.deployment(models, load=LOAD, page=False, sampling={"temperature": 0.0}))
     lasting.join(300)
@@ -106,6 +115,22 @@ def hosts(url: str) -> dict[str, Any]:
     os.kill(lender, signal.SIGKILL)
     until(lambda: (now := replica_actors("one")) != [] and now != before, 300)
     seen["again"] = answer(client)
+    return seen
+
+
+def scaling(url: str) -> dict[str, Any]:
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=600)
+    soon = {"upscale_delay_s": 1, "downscale_delay_s": 2, "look_back_period_s": 2, "metrics_interval_s": 0.5}
+    one_or_two = ServedModel(name="one", serve={"autoscaling_config": {"min_replicas": 1, "max_replicas": 2, **soon}})
+    ray.serve.run(pyggml.ray.deployment(one_or_two, load={"n_ctx": 8192, "n_parallel": 2}, page=False))
+    seen: dict[str, Any] = {"at first": len(replica_actors("one"))}
+    streams = [Streamed(client, f"user {n}", 3000) for n in range(8)]
+    until(lambda: len(replica_actors("one")) == 2, 120)
+    for stream in streams:
+        stream.join(300)
+    seen["streams"] = [stream.outcome for stream in streams]
+    until(lambda: len(replica_actors("one")) == 1, 120)
+    seen["answer"] = answer(client)
     return seen
 
 
@@ -169,6 +194,6 @@ class Asking(threading.Thread):
 
 
 if __name__ == "__main__":
-    part = {"replicas": replicas, "hosts": hosts}[sys.argv[1]]
+    part = {"replicas": replicas, "scaling": scaling, "hosts": hosts}[sys.argv[1]]
     with serving_cluster(n_cpus=4, n_more_nodes=1) as address:
-        print(json.dumps(part(address)))
+        Path(sys.argv[2]).write_text(json.dumps(part(address)))

@@ -85,6 +85,28 @@ def test_a_cancelled_task_frees_its_sequence(llm: pyggml.LLM, run: Run[None]) ->
     run(main())
 
 
+def test_a_task_that_nobody_holds_comes_to_its_end(llm: pyggml.LLM, run: Run[None]) -> None:
+    """As one that waits for a socket does: the loop holds it."""
+
+    async def main() -> None:
+        answers: list[pyggml.Completion] = []
+
+        async def ask() -> None:
+            answers.append(await llm.agenerate(STORY, max_tokens=200, ignore_eos=True))
+
+        loop = asyncio.get_running_loop()
+        loop.create_task(ask())  # noqa: RUF006
+
+        def collected() -> bool:
+            gc.collect()
+            return bool(answers)
+
+        await until_async(collected)
+
+    run(main())
+    assert n_wakers() == 0
+
+
 def test_cancelled_in_the_queue(own_llm: pyggml.LLM, run: Run[None]) -> None:
     async def main() -> None:
         tasks = [

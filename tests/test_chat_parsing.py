@@ -87,6 +87,13 @@ CASES = [
         "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>",
         calls=(PARIS,),
     ),
+    Case(  # one tool's name begins with another's, and nothing says where it ends
+        "Apertus-8B-Instruct",
+        'I ask.<|tools_prefix|>[{"get_weather": {"city": "Paris"}}, '
+        '{"get_weather_history": {"city": "Zürich", "days": 3}}]<|tools_suffix|>',
+        "I ask.",
+        calls=(PARIS, HISTORY),
+    ),
     Case("microsoft-Phi-3.5-mini-instruct", HERMES, calls=(PARIS,)),
     Case("microsoft-Phi-3.5-mini-instruct", f"I ask. {HERMES_2}", "I ask. ", calls=(HISTORY,)),
     Case("google-gemma-2-2b-it", HERMES_2, calls=(HISTORY,)),
@@ -141,6 +148,42 @@ def test_an_answer_may_be_cut_anywhere(tiny: Model, case: Case) -> None:
         assert len(message.tool_calls) <= len(case.calls)
         for call, (name, _) in zip(message.tool_calls, case.calls, strict=False):
             assert call.name == name
+
+
+HALF = HERMES.replace('"get_weather"', 'get_weather"')
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        # What follows the last call, and fits no format, is neither.
+        Case("Qwen-Qwen3-0.6B", f"<think>\nHm.\n</think>\n\n{HERMES} So.", "", "Hm.\n", (PARIS,)),
+        Case("NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", f"{HERMES}<|im_end|>\n", calls=(PARIS,)),
+        # What is no call is text, and none of it is lost.
+        Case("Qwen-Qwen2.5-7B-Instruct", f"I ask. {HALF}", f"I ask. {HALF}"),
+        Case("Qwen-Qwen3-0.6B", f"<think>\nHm.\n</think>\n\n{HALF}", f"</think>\n\n{HALF}", "Hm.\n"),
+        Case("microsoft-Phi-3.5-mini-instruct", f"é 😀 {HALF} é", f"é 😀 {HALF} é"),
+        # Long, and therefore read in longer parts.
+        Case("Qwen-Qwen2.5-7B-Instruct", f"{'é 😀 < ' * 400}{HERMES} So.", "é 😀 < " * 400, "", (PARIS,)),
+    ],
+    ids=range(6),
+)
+def test_what_leaves_its_format_means_the_same_however_it_is_cut(tiny: Model, case: Case) -> None:
+    """A whole answer used to be content alone, and the same in pieces had its calls."""
+    prompt = prompt_of(tiny, case)
+    expected = (case.content, case.reasoning, list(case.calls))
+    for n in (len(case.text), 1, 7, 50) if len(case.text) < 1000 else (len(case.text), 5, 1000):
+        assert meaning(read(prompt, case.text, n)[0]) == expected, n
+
+
+def test_a_call_that_goes_on_as_text_is_not_taken_back(tiny: Model) -> None:
+    """However it is cut: a whole answer used to have no call, and the same in pieces had one."""
+    call = "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n<arg_e"
+    prompt = prompt_of(tiny, Case("inclusionai-ling-3.0-flash", call))
+    for n in (len(call), 1, 7):
+        message, _ = read(prompt, f"</think>I ask.\n{call}", n)
+        assert message.content == f"I ask.\n{call}", n
+        assert [(each.name, each.arguments_text) for each in message.tool_calls] == [("get_weather", '{"city":"Paris"')]
 
 
 def test_a_parser_reads_one_answer(tiny: Model) -> None:

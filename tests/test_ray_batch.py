@@ -74,6 +74,7 @@ def run(script: Path, *arguments: object) -> str:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_node_that_dies_loses_no_row() -> None:
     output = run(HERE.parent / "benchmarks" / "ray_batch.py", "--rows", 600, "--rounds", 1)
     assert "median of 3 nodes, one killed" in output
@@ -88,12 +89,14 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / "requests.jsonl").write_text("".join(json.dumps(line) + "\n" for line in requests) + "{torn\n")
     prompts = [json.dumps({"id": n, "prompt": f"{n} cats"}) + "\n" for n in range(300)]
     (folder / "prompts.jsonl").write_text("".join(prompts))
-    found: dict[str, Any] = json.loads(run(HERE / "ray_jobs.py", folder).splitlines()[-1])
+    run(HERE / "ray_jobs.py", folder)
+    found: dict[str, Any] = json.loads((folder / "found.json").read_text())
     return found
 
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_job_in_openais_format_goes_on(jobs: dict[str, Any]) -> None:
     found = jobs["requests"]
     assert found["n_kept"] >= 5
@@ -104,6 +107,7 @@ def test_a_job_in_openais_format_goes_on(jobs: dict[str, Any]) -> None:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 def test_killed_actors_lose_no_row(jobs: dict[str, Any]) -> None:
     found = jobs["killed"]
     assert found["n_killed"] == 2
@@ -113,6 +117,7 @@ def test_killed_actors_lose_no_row(jobs: dict[str, Any]) -> None:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_row_that_kills_processes_fails_alone(jobs: dict[str, Any]) -> None:
     found = jobs["poisoned"]
     assert [index for index, _ in found] == [*range(12)]
@@ -123,14 +128,32 @@ def test_a_row_that_kills_processes_fails_alone(jobs: dict[str, Any]) -> None:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_model_that_cannot_be_loaded_ends_the_job(jobs: dict[str, Any]) -> None:
     assert jobs["unloadable"].startswith("DeviceError: on ")
 
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_dataset_gets_columns(jobs: dict[str, Any]) -> None:
-    found = jobs["dataset"]
-    assert sorted(row["id"] for row in found) == [*range(40)]
+    found = jobs["dataset"]["rows"]
+    assert sorted(row["id"] for row in found) == [*range(400)]
     assert all(row["answer_tokens"] == (None if row["id"] == 3 else 4) for row in found)
     assert [bool(row["answer_error"]) for row in found if row["id"] == 3] == [True]
+    assert jobs["dataset"]["n_counted"] == 400
+
+
+@needs_ray
+def test_a_process_of_a_pipeline_says_how_fast_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+    from pyggml.ray.rate import Rate
+
+    rate = Rate("answer", is_shown=True, every_s=0.0)
+    rate.count({"answer": None, "answer_error": "no prompt", "answer_tokens": None})
+    rate.count({"answer": "a", "answer_prompt_tokens": 2, "answer_tokens": 4})
+    failed, answered = capfd.readouterr().err.splitlines()
+    assert failed == "1 row answered here, 0 tokens/s"
+    assert answered.startswith("2 rows answered here, ")
+    assert not answered.endswith(" 0 tokens/s")
+    Rate("answer", is_shown=False, every_s=0.0).count({"answer": "a"})
+    assert capfd.readouterr().err == ""

@@ -19,12 +19,12 @@ SCRIPT = Path(__file__).resolve().parent.parent / "benchmarks" / "ray_serve.py"
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 
 
-def on_a_cluster(what: str) -> dict[str, Any]:
+def on_a_cluster(what: str, folder: Path) -> dict[str, Any]:
     """What a part of ray_serving.py, run in a process of its own with a cluster of its own, has seen."""
-    script = Path(__file__).with_name("ray_serving.py")
-    done = subprocess.run([sys.executable, str(script), what], capture_output=True, text=True, check=False)
+    script, found = Path(__file__).with_name("ray_serving.py"), folder / "found.json"
+    done = subprocess.run([sys.executable, str(script), what, str(found)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
-    seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    seen: dict[str, Any] = json.loads(found.read_text())
     return seen
 
 
@@ -43,9 +43,10 @@ def test_what_cannot_be_served_is_refused_before_anything_starts() -> None:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 @pytest.mark.timeout(900)
-def test_streams_outlive_everything_but_their_own_replica() -> None:
-    seen = on_a_cluster("replicas")
+def test_streams_outlive_everything_but_their_own_replica(tmp_path: Path) -> None:
+    seen = on_a_cluster("replicas", tmp_path)
     assert seen["answer"] == "The sky is blue."
     assert sorted(seen["models"]) == ["one", "two"]
     assert seen["two"] == "two"
@@ -62,9 +63,21 @@ def test_streams_outlive_everything_but_their_own_replica() -> None:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 @pytest.mark.timeout(900)
-def test_a_model_lies_on_the_hosts_of_its_placement_group() -> None:
-    seen = on_a_cluster("hosts")
+def test_replicas_come_with_a_queue_and_go_without(tmp_path: Path) -> None:
+    seen = on_a_cluster("scaling", tmp_path)
+    assert seen["at first"] == 1
+    assert seen["streams"] == ["whole"] * 8
+    assert seen["answer"] == "The sky is blue."
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.timeout(900)
+def test_a_model_lies_on_the_hosts_of_its_placement_group(tmp_path: Path) -> None:
+    seen = on_a_cluster("hosts", tmp_path)
     assert seen["answer"] == "The sky is blue."
     assert seen["strategy"] == "STRICT_SPREAD"
     assert seen["nodes"] == 2
@@ -73,9 +86,10 @@ def test_a_model_lies_on_the_hosts_of_its_placement_group() -> None:
 
 @needs_ray
 @pytest.mark.slow
+@pytest.mark.ray
 @pytest.mark.timeout(900)
 def test_conversations_find_what_is_computed() -> None:
-    command = [sys.executable, str(SCRIPT), "--conversations", "8", "--turns", "4", "--replicas", "4"]
+    command = [sys.executable, str(SCRIPT), "--replicas", "4", "--conversations", "16", "--n-parallel", "4"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "by prefix" in done.stdout

@@ -155,6 +155,7 @@ def test_what_older_schemas_said(llm: pyggml.LLM, schema: Any) -> None:
         ({"required": ["a"], "additionalProperties": False}, '^#/required: "a" is required'),
         ({"if": {}, "then": {}}, "^#/if"),
         ({"oneOf": [{"type": "string"}, {"enum": ["a"]}]}, "^#/oneOf: a value could match both 0 and 1"),
+        ({"oneOf": [{"type": "integer"}, {"maxLength": 5}]}, "^#/oneOf: a value could match both 0 and 1"),
         ({"allOf": [{"type": "string"}, {"type": "null"}]}, "^#: no value can match"),
         ({"enum": []}, "^#: no value can match"),
         ({"enum": ["a"], "type": "null"}, "^#: no value can match"),

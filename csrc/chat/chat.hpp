@@ -73,21 +73,32 @@ std::string grammar_of(const common_chat_params & params);
 // Lets answers to the prompt call them: sets its parser and a grammar for the calls.
 void give_tools(common_chat_params & params, const GenericTools & tools);
 
-// One answer so far.
+// One answer so far. Whatever pieces it comes in, it is read in the same parts, so that its meaning does not depend on
+// them.
 class Answer {
   public:
     explicit Answer(std::shared_ptr<const AnswerFormat> format);
 
     const std::shared_ptr<const AnswerFormat> & format() const { return format_; }
 
-    // What `text` adds to the message; with `last`, also what was held back.
-    std::vector<common_chat_msg_diff> feed(const std::string & text, bool last);
+    // What `text` adds to the message, as pyg_chat_parser_feed returns it; with `last`, also what was held back.
+    common_json feed(const std::string & text, bool last);
 
   private:
+    struct Progress {
+        common_chat_msg told;          // the message, of which nothing is taken back
+        size_t          n_read   = 0;  // bytes of the text, in whole parts
+        size_t          n_opened = 0;  // brackets in them and in the opening before them
+        size_t          n_shown  = 0;  // bytes of opening and text up to the end of what is content or reasoning
+    };
+
+    void   read_on(Progress & now) const;
+    bool   read_to(size_t end, Progress & now) const;
+    size_t next_end(const Progress & now) const;
+
     std::shared_ptr<const AnswerFormat> format_;
     std::string                         text_;
-    common_chat_msg                     told_;
-    size_t                              n_opened_;  // brackets in it and in the opening before it
+    Progress                            so_far_;
     bool                                ended_ = false;
 };
 

@@ -15,8 +15,15 @@ size_t n_brackets(const std::string & text) {
     return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return c == '{' || c == '['; }));
 }
 
+// Of UTF-8, by its first byte.
+size_t n_bytes_of_character(char first) {
+    const auto byte = static_cast<unsigned char>(first);
+    return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
 struct Reading {
     common_chat_msg message;
+    size_t          n_shown    = 0;     // bytes of opening and text up to the end of what is content or reasoning
     bool            understood = true;  // so far: unfinished text counts as understood
 };
 
@@ -31,89 +38,65 @@ std::unique_ptr<common_chat_peg_mapper> mapper_for(common_chat_format format, co
     }
 }
 
-Reading read_content(const std::string & text) {
-    Reading reading{{}, true};
-    reading.message.content = text;
-    return reading;
-}
-
 Reading read(const pyg::AnswerFormat & format, const std::string & text) {
-    if (format.grammar.empty()) {
-        return read_content(text);
-    }
     common_peg_parse_context context(format.opening + text, COMMON_PEG_PARSE_FLAG_LENIENT);
     const auto               result = format.grammar.parse(context);
-    Reading                  reading{{}, !result.fail()};
+    Reading                  reading;
+    std::vector<size_t>      name_ends;
+    reading.understood = !result.fail();
+    context.ast.visit(result, [&](const common_peg_ast_node & node) {
+        if (node.tag == common_chat_peg_builder::CONTENT || node.tag == common_chat_peg_builder::REASONING) {
+            reading.n_shown = node.end;
+        } else if (node.tag == common_chat_peg_builder::TOOL_NAME) {
+            name_ends.push_back(node.end);
+        }
+    });
     mapper_for(format.format, reading.message)->from_ast(context.ast, result);
+    auto & calls = reading.message.tool_calls;
+    if (!calls.empty() && calls.size() == name_ends.size() && name_ends.back() == context.input.size()) {
+        calls.pop_back();  // its name may be the beginning of another tool's
+    }
     return reading;
 }
 
-bool begins_with(const std::string & text, const std::string & beginning) {
-    return text.compare(0, beginning.size(), beginning) == 0;
+// What is told is never taken back: a reading that contradicts it adds nothing.
+void extend(std::string & told, const std::string & now) {
+    if (now.compare(0, told.size(), told) == 0) {
+        told = now;
+    }
 }
 
-// What `now` adds to `told`, which is updated. A parse that retracts something already told adds nothing.
-std::string grow(std::string & told, const std::string & now) {
-    if (now.size() <= told.size() || !begins_with(now, told)) {
-        return "";
-    }
-    std::string more = now.substr(told.size());
-    told             = now;
-    return more;
-}
-
-common_chat_msg_diff grow(common_chat_tool_call & told, const common_chat_tool_call & now, size_t index) {
-    common_chat_msg_diff diff;
-    if (told.name == now.name) {
-        diff.tool_call_index           = index;
-        diff.tool_call_delta.arguments = grow(told.arguments, now.arguments);
-    }
-    return diff;
-}
-
-std::vector<common_chat_msg_diff> grow(common_chat_msg & told, const common_chat_msg & now) {
-    std::vector<common_chat_msg_diff> diffs;
-    common_chat_msg_diff              text;
-    text.reasoning_content_delta = grow(told.reasoning_content, now.reasoning_content);
-    text.content_delta           = grow(told.content, now.content);
-    if (!text.reasoning_content_delta.empty() || !text.content_delta.empty()) {
-        diffs.push_back(text);
-    }
+void extend(common_chat_msg & told, const common_chat_msg & now) {
+    extend(told.reasoning_content, now.reasoning_content);
+    extend(told.content, now.content);
     for (size_t i = 0; i < now.tool_calls.size(); i++) {
-        if (i < told.tool_calls.size()) {
-            const auto diff = grow(told.tool_calls[i], now.tool_calls[i], i);
-            if (!diff.tool_call_delta.arguments.empty()) {
-                diffs.push_back(diff);
-            }
-        } else {
-            common_chat_msg_diff diff;
-            diff.tool_call_index = i;
-            diff.tool_call_delta = now.tool_calls[i];
+        if (i == told.tool_calls.size()) {
             told.tool_calls.push_back(now.tool_calls[i]);
-            diffs.push_back(diff);
+        } else if (told.tool_calls[i].name == now.tool_calls[i].name) {
+            extend(told.tool_calls[i].arguments, now.tool_calls[i].arguments);
         }
     }
-    return diffs;
 }
 
-common_json delta_json(const std::vector<common_chat_msg_diff> & diffs) {
+// What a message has more than an earlier state of it, as pyg_chat_parser_feed returns it.
+common_json added(const common_chat_msg & before, const common_chat_msg & now) {
     common_json calls = common_json::array();
-    std::string content, reasoning_content;
-    for (const common_chat_msg_diff & diff : diffs) {
-        content += diff.content_delta;
-        reasoning_content += diff.reasoning_content_delta;
-        if (diff.tool_call_index != std::string::npos) {
-            common_json call  = common_json::object();
-            call["index"]     = diff.tool_call_index;
-            call["id"]        = diff.tool_call_delta.id;
-            call["name"]      = diff.tool_call_delta.name;
-            call["arguments"] = diff.tool_call_delta.arguments;
-            calls.push_back(call);
+    for (size_t i = 0; i < now.tool_calls.size(); i++) {
+        const common_chat_tool_call & call    = now.tool_calls[i];
+        const bool                    is_new  = i >= before.tool_calls.size();
+        const size_t                  n_known = is_new ? 0 : before.tool_calls[i].arguments.size();
+        if (is_new || call.arguments.size() > n_known) {
+            common_json news  = common_json::object();
+            news["index"]     = i;
+            news["id"]        = is_new ? call.id : "";
+            news["name"]      = is_new ? call.name : "";
+            news["arguments"] = call.arguments.substr(n_known);
+            calls.push_back(news);
         }
     }
     common_json out          = common_json::object();
-    out["content"]           = content;
-    out["reasoning_content"] = reasoning_content;
+    out["content"]           = now.content.substr(before.content.size());
+    out["reasoning_content"] = now.reasoning_content.substr(before.reasoning_content.size());
     out["tool_calls"]        = calls;
     return out;
 }
@@ -123,25 +106,72 @@ common_json delta_json(const std::vector<common_chat_msg_diff> & diffs) {
 namespace pyg {
 
 // If the answer continues a message, the existing part counts as told.
-Answer::Answer(std::shared_ptr<const AnswerFormat> format)
-    : format_(std::move(format)), n_opened_(n_brackets(format_->opening)) {
-    with_stack_for(STACK_OF_A_LEVEL * n_opened_, [&] { told_ = read(*format_, "").message; });
+Answer::Answer(std::shared_ptr<const AnswerFormat> format) : format_(std::move(format)) {
+    if (format_->grammar.empty()) {
+        return;
+    }
+    const size_t n_opened = n_brackets(format_->opening);
+    with_stack_for(STACK_OF_A_LEVEL * n_opened, [&] { so_far_.told = read(*format_, "").message; });
+    so_far_.n_opened = n_opened;
 }
 
-std::vector<common_chat_msg_diff> Answer::feed(const std::string & text, bool last) {
+common_json Answer::feed(const std::string & text, bool last) {
     if (ended_) {
         throw fail(PYG_ERR_INVALID_PARAMETER,
                    "this parser has read a whole answer: make a new one for the next answer");
     }
     text_ += text;
-    ended_ = last;
-    n_opened_ += n_brackets(text);
-    Reading reading;
-    with_stack_for(STACK_OF_A_LEVEL * n_opened_, [&] { reading = read(*format_, text_); });
-    if (last && !reading.understood && told_.tool_calls.empty()) {
-        return grow(told_, read_content(text_).message);
+    ended_       = last;
+    Progress now = so_far_;
+    if (format_->grammar.empty()) {
+        now.told.content = text_;
+    } else {
+        const size_t n_opened = now.n_opened + n_brackets(text_.substr(now.n_read));
+        with_stack_for(STACK_OF_A_LEVEL * n_opened, [&] { read_on(now); });
     }
-    return grow(told_, reading.message);
+    common_json news = added(so_far_.told, now.told);
+    so_far_          = std::move(now);
+    return news;
+}
+
+// Reads the text again with each part that has come, and at its end. Of a text that has left its format then, all that
+// was not told is content, unless it has calls.
+void Answer::read_on(Progress & now) const {
+    for (size_t end = next_end(now); end != std::string::npos; end = next_end(now)) {
+        read_to(end, now);
+    }
+    if (ended_ && !read_to(text_.size(), now) && now.told.tool_calls.empty()) {
+        const std::string all = format_->opening + text_;
+        now.told.content += all.substr(std::max(now.n_shown, format_->opening.size()));
+    }
+}
+
+// Whether the text up to there is in the format.
+bool Answer::read_to(size_t end, Progress & now) const {
+    const std::string text = text_.substr(0, end);
+    now.n_opened += n_brackets(text.substr(now.n_read));
+    now.n_read            = end;
+    const Reading reading = read(*format_, text);
+    if (reading.understood) {
+        extend(now.told, reading.message);
+        now.n_shown = reading.n_shown;
+    }
+    return reading.understood;
+}
+
+// Where the next part ends; npos if not all of it is there yet. A part is a character, and more where a reading takes
+// long: in a long text, or in one that may be nested deeply, since a level takes the time of hundreds of characters.
+size_t Answer::next_end(const Progress & now) const {
+    const size_t depth        = now.n_opened / 128;
+    const size_t n_characters = 1 + now.n_read / 1024 + depth * depth;
+    size_t       end          = now.n_read;
+    for (size_t i = 0; i < n_characters; i++) {
+        if (end >= text_.size()) {
+            return std::string::npos;
+        }
+        end += n_bytes_of_character(text_[end]);
+    }
+    return end <= text_.size() ? end : std::string::npos;
 }
 
 }  // namespace pyg
@@ -157,8 +187,7 @@ pyg_status pyg_chat_parser_clone(pyg_chat_parser * parser, pyg_chat_parser ** ou
 pyg_status pyg_chat_parser_feed(pyg_chat_parser * parser, const char * text, size_t n_bytes, bool last,
                                 char ** delta_json_out, pyg_error * err) {
     return pyg::with(parser, err, [&](pyg_chat_parser & handle) {
-        const auto diffs = handle.answer->feed(std::string(text, n_bytes), last);
-        *delta_json_out  = pyg::owned_copy(delta_json(diffs).dump_safe());
+        *delta_json_out = pyg::owned_copy(handle.answer->feed(std::string(text, n_bytes), last).dump_safe());
     });
 }
 

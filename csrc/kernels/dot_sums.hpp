@@ -35,9 +35,9 @@ constexpr int run_of() {
 }
 
 // Has all units of a part added to `sums`.
-template <class Type, int PART, class Sums, int... U>
-PYG_INLINE inline void add_units(const uint8_t * block, Sums & sums, std::integer_sequence<int, U...>) {
-    (Type::template unit<PART, U>(block, sums), ...);
+template <class Type, class Sums, int... U>
+PYG_INLINE inline void add_units(const uint8_t * block, int part, Sums & sums, std::integer_sequence<int, U...>) {
+    (Type::template unit<U>(block, part, sums), ...);
 }
 
 // Begins the sums of segment `s`.
@@ -87,12 +87,17 @@ PYG_INLINE inline void end_block(const Factors & factors, int b, Columns<Type, N
                                  Floats (&results)[N]) {
     const Floats d = load_floats(factors.d[b]);
     unrolled<N>([&](auto n) PYG_INLINE {
+        const Floats column_d = everywhere(columns[n]->d[b]);
+        if constexpr (Type::LARGE) {
+            results[n] = multiply_add(multiply(d, column_d), to_floats(totals[n]), results[n]);
+            return;
+        }
         Floats sum = multiply(d, to_floats(totals[n]));
         if constexpr (Type::MINIMA) {
             const Ints offset = offset_of<Type>(factors, columns[n]->sums + b * segments_of_block<Type>());
             sum               = multiply_add(load_floats(factors.m[b]), to_floats(offset), sum);
         }
-        results[n] = multiply_add(sum, everywhere(columns[n]->d[b]), results[n]);
+        results[n] = multiply_add(sum, column_d, results[n]);
     });
 }
 

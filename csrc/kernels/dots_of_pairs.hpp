@@ -45,7 +45,8 @@ struct WideDots {
     static constexpr int STEP = 2;
     static constexpr int PLUS = 0;  // what add_bytes() adds to weights
 
-    // Tiles do not pay with AVX2: weights are widened while the unit that multiplies is busy. Not measured with AVX-512.
+    // Tiles do not pay with AVX2: weights are widened while the unit that multiplies is busy. Not measured with
+    // AVX-512.
     static constexpr int MANY_COLUMNS = INT_MAX;
 
     static constexpr bool segment_fits(int, int) { return true; }

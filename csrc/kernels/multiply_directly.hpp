@@ -1,8 +1,11 @@
-// Weights times a few columns of activations, as they are unpacked: writing down a tile would take as long as reading
-// the weights.
+// Weights times a few columns of activations, as they are unpacked: reading a tile again would take longer. If more
+// columns are to come, the weights are also written down, while the unit that multiplies is busy.
 #pragma once
 
 #include "dot_sums.hpp"
+#ifdef PYG_DOTS_OF_EIGHT
+#    include "dots_of_eight.hpp"
+#endif
 
 namespace pyg::kernels {
 
@@ -21,7 +24,7 @@ constexpr int segments_at_once() {
 
 // The sums of those segments of a part that are multiplied as number TURN; of each as many as are needed lest they run
 // over. The values of other segments are passed over.
-template <class Type, int PART, int TURN, int N>
+template <class Type, int TURN, int N, class Written>
 struct SegmentSums {
     static constexpr int SEGMENTS = segments_at_once<Type, N>();
     static constexpr int FIRST    = TURN * SEGMENTS;
@@ -30,10 +33,12 @@ struct SegmentSums {
 
     Columns<Type, N> columns;
     const int        block_segment;  // the block's first
+    const int        part;
+    const Written    written;
     Ints             sums[SEGMENTS][RUNS][N];
 
-    PYG_INLINE SegmentSums(Columns<Type, N> columns, int block_segment)
-        : columns(columns), block_segment(block_segment) {
+    PYG_INLINE SegmentSums(Columns<Type, N> columns, int block_segment, int part, const Written & written)
+        : columns(columns), block_segment(block_segment), part(part), written(written) {
         unrolled<SEGMENTS * RUNS>([&](auto i) PYG_INLINE {
             begin_sums<Type, N>(columns, segment(FIRST + i / RUNS), sums[i / RUNS][i % RUNS]);
         });
@@ -42,6 +47,7 @@ struct SegmentSums {
     template <int I, int STEP>
     PYG_INLINE void add(const Ints & weights) {
         if constexpr (I >= FIRST && I < FIRST + SEGMENTS) {
+            written.template write<I, STEP>(part, weights);
             add_step<Type, N>(columns, segment(I), STEP, weights, sums[I - FIRST][STEP / RUN]);
         }
     }
@@ -53,22 +59,62 @@ struct SegmentSums {
     }
 
   private:
-    PYG_INLINE int segment(int i) const { return block_segment + Type::segment_of(PART, i); }
+    PYG_INLINE int segment(int i) const { return block_segment + Type::segment_of(part, i); }
 };
 
-// Adds to `totals` part PART of block `b` times N columns.
-template <class Type, int PART, int N>
-PYG_INLINE inline void multiply_part(const uint8_t * block, const Factors & factors, int b, Columns<Type, N> columns,
-                                     Ints (&totals)[N]) {
+// Weights that are needed once.
+struct NothingWritten {
+    template <int I, int STEP>
+    void write(int, const Ints &) const {}
+    void end() const {}
+};
+
+// Weights that become a block of a tile.
+template <class Type>
+struct WrittenBlock {
+    uint8_t (*const values)[64];
+
+    WrittenBlock(Tile & tile, int b) : values(tile.values + b * Type::BLOCK / Type::Dots::STEP) {}
+
+    template <int I, int STEP>
+    PYG_INLINE void write(int part, const Ints & weights) const {
+        store(values[Type::segment_of(part, I) * steps_of_segment<Type>() + STEP], weights);
+    }
+
+    void end() const {
+#ifdef PYG_DOTS_OF_EIGHT
+        put_in_pairs(values, Type::BLOCK / Type::Dots::STEP);
+#endif
+    }
+};
+
+// Adds to `totals` a part of block `b` times N columns.
+template <class Type, int N, class Written>
+PYG_INLINE inline void multiply_part(const uint8_t * block, int part, int b, const Written & written,
+                                     const Factors & factors, Columns<Type, N> columns, Ints (&totals)[N]) {
     constexpr int TURNS = segments_of_block<Type>() / Type::PARTS / segments_at_once<Type, N>();
     if constexpr (N > 2) {  // else processors foresee what is wanted, and asking would slow them down
-        ask_ahead<Type, PART>(block);
+        ask_ahead<Type>(block, part);
     }
     unrolled<TURNS>([&](auto turn) PYG_INLINE {
-        SegmentSums<Type, PART, turn, N> sums(columns, b * segments_of_block<Type>());
-        add_units<Type, PART>(block, sums, std::make_integer_sequence<int, Type::UNITS>());
+        SegmentSums<Type, turn, N, Written> sums(columns, b * segments_of_block<Type>(), part, written);
+        add_units<Type>(block, part, sums, std::make_integer_sequence<int, Type::UNITS>());
         sums.end(factors, totals);
     });
+}
+
+// Adds block `b` of a tile times N columns to `results`, and has its factors and weights written down.
+template <class Type, int N, class Written>
+PYG_INLINE inline void multiply_block(const uint8_t * block, int b, const Written & written, Factors & factors,
+                                      Columns<Type, N> columns, Floats (&results)[N]) {
+    Ints totals[N];
+    unrolled<N>([&](auto n) PYG_INLINE { totals[n] = zero(); });
+    Type::factors(block, factors, b);
+    for (int part = 0; part < Type::PARTS; ++part) {  // not unrolled: processors keep short loops decoded
+        multiply_part<Type, N>(block, part, b, written, factors, columns, totals);
+    }
+    end_block<Type, N>(factors, b, columns, totals, results);
+    written.end();
 }
 
 // Multiplies `k` values of 16 rows with N columns, whose tiles lie `stride` apart.
@@ -86,15 +132,24 @@ PYG_ALONE void multiply_directly(const uint8_t * block, int64_t k, const ColumnT
     const int64_t n_blocks = k / Type::BLOCK;
     for (int64_t i = 0; i < n_blocks; ++i, block += block_bytes<Type>()) {
         const int b = static_cast<int>(i % BLOCKS);
-        Ints      totals[N];
-        unrolled<N>([&](auto n) PYG_INLINE {
-            at[n]     = i > 0 && b == 0 ? at[n] + stride : at[n];
-            totals[n] = zero();
-        });
-        Type::factors(block, factors, b);
-        unrolled<Type::PARTS>([&](auto part)
-                                  PYG_INLINE { multiply_part<Type, part, N>(block, factors, b, at, totals); });
-        end_block<Type, N>(factors, b, at, totals, sums);
+        unrolled<N>([&](auto n) PYG_INLINE { at[n] = i > 0 && b == 0 ? at[n] + stride : at[n]; });
+        multiply_block<Type, N>(block, b, NothingWritten(), factors, at, sums);
+    }
+    unrolled<N>([&](auto n) PYG_INLINE { store(results[n], sums[n]); });
+}
+
+// Makes blocks of a group a tile, and adds them times N columns to `results`.
+template <class Type, int N>
+PYG_ALONE void multiply_and_write(const uint8_t * block, int n_blocks, Tile & tile, const ColumnTileFor<Type> * columns,
+                                  const int32_t * which, float (*results)[GROUP_ROWS]) {
+    const ColumnTileFor<Type> * at[N];
+    Floats                      sums[N];
+    unrolled<N>([&](auto n) PYG_INLINE {
+        at[n]   = columns + which[n];
+        sums[n] = load_floats(results[n]);
+    });
+    for (int b = 0; b < n_blocks; ++b, block += block_bytes<Type>()) {
+        multiply_block<Type, N>(block, b, WrittenBlock<Type>(tile, b), tile.factors, at, sums);
     }
     unrolled<N>([&](auto n) PYG_INLINE { store(results[n], sums[n]); });
 }

@@ -6,7 +6,8 @@
 
 namespace pyg::kernels {
 
-// Multiplies columns whose number is a multiple of TILE_COLUMNS, by tiles.
+// Multiplies columns whose number is a multiple of TILE_COLUMNS: the first as weights are unpacked, the others by
+// tiles.
 template <class Type>
 void multiply_many(const uint8_t * group, int64_t k, const ColumnTileFor<Type> * columns, int64_t stride,
                    const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
@@ -14,11 +15,9 @@ void multiply_many(const uint8_t * group, int64_t k, const ColumnTileFor<Type> *
     std::memset(results, 0, n_columns * sizeof(*results));
     for (int64_t first = 0; first < k; first += TILE_K, columns += stride) {
         const int n_blocks = static_cast<int>(std::min<int64_t>(TILE_K, k - first)) / Type::BLOCK;
-        for (int b = 0; b < n_blocks; ++b) {
-            unpack_block<Type>(group, tile, b);
-            group += block_bytes<Type>();
-        }
-        for (int n = 0; n < n_columns; n += TILE_COLUMNS) {
+        multiply_and_write<Type, TILE_COLUMNS>(group, n_blocks, tile, columns, which, results);
+        group += n_blocks * block_bytes<Type>();
+        for (int n = TILE_COLUMNS; n < n_columns; n += TILE_COLUMNS) {
             multiply_tile<Type, TILE_COLUMNS>(tile, n_blocks, columns, which + n, results + n);
         }
     }

@@ -1,4 +1,4 @@
-// A tile of weights times many columns of activations: unpacked once for all of them.
+// A tile of weights, unpacked once, times columns of activations.
 #pragma once
 
 #include "dot_sums.hpp"
@@ -7,32 +7,6 @@
 #endif
 
 namespace pyg::kernels {
-
-// Takes steps of a part of a block and writes them down instead of adding them up.
-template <class Type, int PART>
-struct WrittenSteps {
-    uint8_t (*values)[64];  // of the block
-
-    template <int I, int STEP>
-    void add(const Ints & weights) {
-        store(values[Type::segment_of(PART, I) * steps_of_segment<Type>() + STEP], weights);
-    }
-};
-
-// Makes a group's block part of a tile.
-template <class Type>
-void unpack_block(const uint8_t * block, Tile & tile, int b) {
-    uint8_t (*const values)[64] = tile.values + b * Type::BLOCK / Type::Dots::STEP;
-    Type::factors(block, tile.factors, b);
-    unrolled<Type::PARTS>([&](auto part) {
-        WrittenSteps<Type, part> steps{values};
-        ask_ahead<Type, part>(block);
-        add_units<Type, part>(block, steps, std::make_integer_sequence<int, Type::UNITS>());
-    });
-#ifdef PYG_DOTS_OF_EIGHT
-    put_in_pairs(values, Type::BLOCK / Type::Dots::STEP);
-#endif
-}
 
 // Adds to `totals` segment `s` of a tile times N columns.
 template <class Type, int N>

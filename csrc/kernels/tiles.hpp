@@ -10,11 +10,12 @@
 // PLUS     what every value in the tile has too much
 // MINIMA   whether each segment has, beside that, a minimum of its own
 // MOST     with minima: the largest value in the tile
+// LARGE    whether a factor's product with an integer sum may be more than a float holds; factors are powers of 2 then
 //
 // and these functions of a group's block (layout.hpp):
 //
 // factors(block, factors, b)  writes what its values are to be multiplied with, as block `b` of a tile
-// unit<PART, U>(block, sums)  calls sums.add<I, STEP>(values) for some steps of segments segment_of(PART, I)
+// unit<U>(block, part, sums)  calls sums.add<I, STEP>(values) for some steps of segments segment_of(part, I)
 // segment_of(part, i)
 #pragma once
 
@@ -48,15 +49,15 @@ constexpr size_t block_bytes() {
 
 // Asks the memory for weights that come later, a share for each part: if it were for a whole block at once, loads would
 // have to wait behind it. The loop also keeps compilers from mixing parts, for which they lack registers.
-template <class Type, int PART>
-PYG_INLINE inline void ask_ahead([[maybe_unused]] const uint8_t * block) {
+template <class Type>
+PYG_INLINE inline void ask_ahead([[maybe_unused]] const uint8_t * block, [[maybe_unused]] int part) {
 #if defined(__GNUC__)
     constexpr size_t AHEAD = 10 << 10;
     constexpr size_t LINE  = 64;
     constexpr size_t LINES = block_bytes<Type>() / LINE / Type::PARTS + 1;
 #    pragma GCC      unroll 1
-    for (size_t i = PART * LINES; i < (PART + 1) * LINES; ++i) {
-        __builtin_prefetch(block + AHEAD + i * LINE, 0, 2);  // into the second cache: the first can wait for few lines
+    for (size_t i = 0; i < LINES; ++i) {  // into the second cache: the first can wait for few lines
+        __builtin_prefetch(block + AHEAD + (part * LINES + i) * LINE, 0, 2);
     }
 #endif
 }
@@ -71,16 +72,6 @@ inline void unpack_halves(const uint8_t * block, int byte, float * floats) {
 // The low and the high half of each byte.
 inline Ints low_halves(const Ints & units) { return masked(units, 15); }
 inline Ints high_halves(const Ints & units) { return masked(down<4>(units), 15); }
-
-// Up by BY places, or down where BY is negative.
-template <int BY>
-Ints moved_up(const Ints & x) {
-    if constexpr (BY >= 0) {
-        return up<BY>(x);
-    } else {
-        return down<-BY>(x);
-    }
-}
 
 // What the 4 bits of IQ4_NL and IQ4_XS stand for.
 constexpr int8_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};

@@ -7,10 +7,11 @@
 namespace pyg::kernels {
 
 struct TypeOfBlocks {
-    static constexpr int BLOCK   = 32;
-    static constexpr int SEGMENT = 32;
-    static constexpr int PARTS   = 1;
-    static constexpr int UNITS   = 4;
+    static constexpr int  BLOCK   = 32;
+    static constexpr int  SEGMENT = 32;
+    static constexpr int  PARTS   = 1;
+    static constexpr int  UNITS   = 4;
+    static constexpr bool LARGE   = false;
 
     static constexpr int segment_of(int, int) { return 0; }
 };
@@ -39,8 +40,8 @@ struct TilesQ40 : TypeWithFactor {
     static constexpr int PLUS = 8;
     using Dots                = NarrowDots;
 
-    template <int, int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
+    template <int U, class Sums>
+    PYG_INLINE static void unit(const uint8_t * block, int, Sums & sums) {
         const Ints units = units_at(block, 2 + 4 * U);
         sums.template add<0, U>(low_halves(units));
         sums.template add<0, U + 4>(high_halves(units));
@@ -51,8 +52,8 @@ struct TilesQ41 : TypeWithMinimum {
     using Struct              = block_q4_1;
     static constexpr int MOST = 15;
 
-    template <int, int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
+    template <int U, class Sums>
+    PYG_INLINE static void unit(const uint8_t * block, int, Sums & sums) {
         const Ints units = units_at(block, 4 + 4 * U);
         sums.template add<0, U>(low_halves(units));
         sums.template add<0, U + 4>(high_halves(units));
@@ -64,8 +65,8 @@ struct TilesQ50 : TypeWithFactor {
     static constexpr int PLUS = 16;
     using Dots                = NarrowDots;
 
-    template <int, int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
+    template <int U, class Sums>
+    PYG_INLINE static void unit(const uint8_t * block, int, Sums & sums) {
         const Ints fifth = units_at(block, 2);
         const Ints units = units_at(block, 6 + 4 * U);
         sums.template add<0, U>(either(low_halves(units), four_fifth_bits<4 * U>(fifth)));
@@ -77,8 +78,8 @@ struct TilesQ51 : TypeWithMinimum {
     using Struct              = block_q5_1;
     static constexpr int MOST = 31;
 
-    template <int, int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
+    template <int U, class Sums>
+    PYG_INLINE static void unit(const uint8_t * block, int, Sums & sums) {
         const Ints fifth = units_at(block, 4);
         const Ints units = units_at(block, 8 + 4 * U);
         sums.template add<0, U>(either(low_halves(units), four_fifth_bits<4 * U>(fifth)));
@@ -92,8 +93,8 @@ struct TilesQ80 : TypeWithFactor {
     static constexpr int PLUS  = WideDots::PLUS;
     using Dots                 = WideDots;
 
-    template <int, int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
+    template <int U, class Sums>
+    PYG_INLINE static void unit(const uint8_t * block, int, Sums & sums) {
         Dots::add_bytes<0, U>(sums, units_at(block, 2 + 4 * U));
     }
 };
@@ -104,8 +105,8 @@ struct TilesIQ4NL : TypeWithFactor {
     static constexpr int PLUS = WideDots::PLUS;
     using Dots                = WideDots;
 
-    template <int, int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
+    template <int U, class Sums>
+    PYG_INLINE static void unit(const uint8_t * block, int, Sums & sums) {
         const Ints units = units_at(block, 2 + 4 * U);
         Dots::add_bytes<0, U>(sums, looked_up(low_halves(units), IQ4_VALUES));
         Dots::add_bytes<0, U + 4>(sums, looked_up(high_halves(units), IQ4_VALUES));
@@ -117,18 +118,22 @@ struct TilesMXFP4 : TypeOfBlocks {
     using Struct                 = block_mxfp4;
     static constexpr int  PLUS   = 12;
     static constexpr bool MINIMA = false;
+    static constexpr bool LARGE  = true;
     using Dots                   = NarrowDots;
 
     static constexpr int8_t VALUES[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
 
-    // Half of 2^(exponent - 127).
+    // Half of 2^(exponent - 127), of which the bits are (exponent - 1) << 23; those of the smallest two have no
+    // exponent.
     static void factors(const uint8_t * block, Factors & factors, int b) {
-        const Ints bits = multiply(load_bytes(block), everywhere(1 << 23));
-        store(factors.d[b], multiply(as_floats(larger(bits, everywhere(1 << 22))), everywhere(0.5F)));
+        const Ints exponent = load_bytes(block);
+        const Ints tiny     = multiply(add(exponent, everywhere(1)), everywhere(1 << 21));
+        const Ints bits     = multiply(add(exponent, everywhere(-1)), everywhere(1 << 23));
+        store(factors.d[b], as_floats(larger(bits, tiny)));
     }
 
-    template <int, int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
+    template <int U, class Sums>
+    PYG_INLINE static void unit(const uint8_t * block, int, Sums & sums) {
         const Ints units = units_at(block, 1 + 4 * U);
         sums.template add<0, U>(looked_up(low_halves(units), VALUES));
         sums.template add<0, U + 4>(looked_up(high_halves(units), VALUES));

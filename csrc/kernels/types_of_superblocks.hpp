@@ -31,6 +31,7 @@ struct TypeWithMinima {
     static constexpr int  UNITS   = 8;
     static constexpr int  PLUS    = 0;
     static constexpr bool MINIMA  = true;
+    static constexpr bool LARGE   = false;
     using Dots                    = NarrowDots;
 
     static constexpr int segment_of(int part, int i) { return 2 * part + i; }
@@ -42,9 +43,9 @@ struct TilesQ4K : TypeWithMinima {
     using Struct              = block_q4_K;
     static constexpr int MOST = 15;
 
-    template <int PART, int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
-        const Ints units = units_at(block, 16 + 32 * PART + 4 * U);
+    template <int U, class Sums>
+    PYG_INLINE static void unit(const uint8_t * block, int part, Sums & sums) {
+        const Ints units = units_at(block, 16 + 32 * part + 4 * U);
         sums.template add<0, U>(low_halves(units));
         sums.template add<1, U>(high_halves(units));
     }
@@ -55,12 +56,12 @@ struct TilesQ5K : TypeWithMinima {
     static constexpr int MOST = 31;
 
     // The fifth bits of a part are two of each byte's.
-    template <int PART, int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
-        const Ints bits  = units_at(block, 16 + 4 * U);
-        const Ints units = units_at(block, 48 + 32 * PART + 4 * U);
-        sums.template add<0, U>(either(low_halves(units), masked(moved_up<4 - 2 * PART>(bits), 16)));
-        sums.template add<1, U>(either(high_halves(units), masked(moved_up<3 - 2 * PART>(bits), 16)));
+    template <int U, class Sums>
+    PYG_INLINE static void unit(const uint8_t * block, int part, Sums & sums) {
+        const Ints bits  = down(units_at(block, 16 + 4 * U), 2 * part);
+        const Ints units = units_at(block, 48 + 32 * part + 4 * U);
+        sums.template add<0, U>(either(low_halves(units), masked(up<4>(bits), 16)));
+        sums.template add<1, U>(either(high_halves(units), masked(up<3>(bits), 16)));
     }
 };
 
@@ -72,6 +73,7 @@ struct TilesQ6K {
     static constexpr int  UNITS   = 4;
     static constexpr int  PLUS    = 32;
     static constexpr bool MINIMA  = false;
+    static constexpr bool LARGE   = false;
     using Dots                    = NarrowDots;
 
     static constexpr int segment_of(int part, int i) { return part / 2 * 8 + part % 2 + 2 * i; }
@@ -83,12 +85,12 @@ struct TilesQ6K {
         });
     }
 
-    template <int PART, int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
-        constexpr int FIRST  = 18 + 48 * PART + 4 * U;
-        const Ints    first  = units_at(block, FIRST);
-        const Ints    second = units_at(block, FIRST + 16);
-        const Ints    bits   = units_at(block, FIRST + 32);
+    template <int U, class Sums>
+    PYG_INLINE static void unit(const uint8_t * block, int part, Sums & sums) {
+        const int  at     = 18 + 48 * part + 4 * U;
+        const Ints first  = units_at(block, at);
+        const Ints second = units_at(block, at + 16);
+        const Ints bits   = units_at(block, at + 32);
         sums.template add<0, U>(either(low_halves(first), up<4>(masked(bits, 3))));
         sums.template add<1, U>(either(low_halves(second), up<2>(masked(bits, 12))));
         sums.template add<2, U>(either(high_halves(first), masked(bits, 48)));
@@ -105,6 +107,7 @@ struct TilesIQ4XS {
     static constexpr int  UNITS   = 4;
     static constexpr int  PLUS    = WideDots::PLUS;
     static constexpr bool MINIMA  = false;
+    static constexpr bool LARGE   = false;
     using Dots                    = WideDots;
 
     static constexpr int segment_of(int part, int) { return part; }
@@ -122,9 +125,9 @@ struct TilesIQ4XS {
         unrolled<8>([&](auto s) PYG_INLINE { unpack_scale<s>(block, factors); });
     }
 
-    template <int PART, int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, Sums & sums) {
-        const Ints units = units_at(block, 8 + 16 * PART + 4 * U);
+    template <int U, class Sums>
+    PYG_INLINE static void unit(const uint8_t * block, int part, Sums & sums) {
+        const Ints units = units_at(block, 8 + 16 * part + 4 * U);
         Dots::add_bytes<0, U>(sums, looked_up(low_halves(units), IQ4_VALUES));
         Dots::add_bytes<0, U + 4>(sums, looked_up(high_halves(units), IQ4_VALUES));
     }

@@ -92,6 +92,10 @@ template <int BY>
 Ints down(const Ints & x) {
     return {_mm256_srli_epi16(x.a, BY), _mm256_srli_epi16(x.b, BY)};
 }
+inline Ints down(const Ints & x, int by) {
+    const __m128i places = _mm_cvtsi32_si128(by);
+    return {_mm256_srl_epi16(x.a, places), _mm256_srl_epi16(x.b, places)};
+}
 template <int BY>
 Ints up(const Ints & x) {
     return {_mm256_slli_epi16(x.a, BY), _mm256_slli_epi16(x.b, BY)};

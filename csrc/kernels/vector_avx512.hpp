@@ -44,6 +44,7 @@ template <int BY>
 Ints down(Ints x) {
     return _mm512_srli_epi16(x, BY);
 }
+inline Ints down(Ints x, int by) { return _mm512_srl_epi16(x, _mm_cvtsi32_si128(by)); }
 template <int BY>
 Ints up(Ints x) {
     return _mm512_slli_epi16(x, BY);

@@ -100,6 +100,9 @@ template <int BY>
 Ints down(const Ints & x) {
     return each_word(x, [](uint16x8_t v) { return vshlq_u16(v, vdupq_n_s16(-BY)); });
 }
+inline Ints down(const Ints & x, int by) {
+    return each_word(x, [by](uint16x8_t v) { return vshlq_u16(v, vdupq_n_s16(static_cast<int16_t>(-by))); });
+}
 template <int BY>
 Ints up(const Ints & x) {
     return each_word(x, [](uint16x8_t v) { return vshlq_u16(v, vdupq_n_s16(BY)); });

@@ -407,6 +407,8 @@ inline void storeu_ps(float * to, Floats x) { std::memcpy(to, x.bytes, sizeof(x)
 #define _mm512_slli_epi32 modelled::slli_epi32
 #undef _mm512_srai_epi16
 #define _mm512_srai_epi16 modelled::srai_epi16
+#undef _mm512_srl_epi16
+#define _mm512_srl_epi16(x, by) modelled::srli_epi16(x, static_cast<unsigned>(_mm_cvtsi128_si32(by)))
 #undef _mm512_srli_epi16
 #define _mm512_srli_epi16 modelled::srli_epi16
 #undef _mm512_storeu_ps

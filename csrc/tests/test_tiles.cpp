@@ -218,7 +218,7 @@ int main() {
     test_if<GGML_TYPE_Q5_1, TilesQ51>(0xCEB87A3A);
     test_if<GGML_TYPE_Q8_0, TilesQ80>(0x922F9C4D);
     test_if<GGML_TYPE_IQ4_NL, TilesIQ4NL>(0x2A1034FD);
-    test_if<GGML_TYPE_MXFP4, TilesMXFP4>(0x5AFED843);
+    test_if<GGML_TYPE_MXFP4, TilesMXFP4>(0xE33E6A6D);
     test_if<GGML_TYPE_Q4_K, TilesQ4K>(0xD47FAC12);
     test_if<GGML_TYPE_Q5_K, TilesQ5K>(0x001EF6E5);
     test_if<GGML_TYPE_Q6_K, TilesQ6K>(0x90A2FBD6);

@@ -7,7 +7,7 @@ other names are what jobs on other machines are made of.
 
 from __future__ import annotations
 
-from pyggml.batch.answering import Names, PlainAnswering, answer_all, answer_fields, open_answering
+from pyggml.batch.answering import Names, PlainAnswering, answer_all, answer_fields, open_answering, usage
 from pyggml.batch.job import N_PARALLEL, BatchProgress, BatchReport, Job, identity, run
 from pyggml.batch.output import answer_schema, fitting
 from pyggml.batch.rows import Broken, Rows
@@ -28,4 +28,5 @@ __all__ = [
     "identity",
     "open_answering",
     "run",
+    "usage",
 ]

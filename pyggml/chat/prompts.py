@@ -88,11 +88,13 @@ class ChatParser(Owner):
 
         Args:
             text: the text, including the prompt's ``preserved_tokens``.
-            last: the answer ends here, or was cut off here: hold nothing back.
+            last: the answer ends here, or was cut off here: text waits no longer.
 
         Returns:
             What the piece adds to the message. Nothing is ever taken back: text that may become part of a tag or a tool
-            call is held back until that is clear. Text that fits no format counts as content.
+            call is held back until that is clear, and the name of a tool until it has ended. Text that fits no format
+            counts as content, unless it follows a call. The message is the same however its text is cut; in a long one,
+            a few characters may wait for the next piece.
 
         Raises:
             InvalidParameterError: the text contains an unpaired surrogate, or the answer has already ended.

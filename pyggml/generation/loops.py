@@ -4,8 +4,9 @@
    further request of that loop, whatever its engine, opens a :class:`Line` to the same one.
 2. A reader that found no tokens awaits :meth:`Line.news`, which stores a future under the line's tag.
 3. The engine's thread passes the tag to the waker, the descriptor becomes readable, and the loop sets the future.
-4. Lines keep the waker alive, the loop does not: when the last line is closed or dropped, the loop stops watching and
-   the descriptor is closed. So a loop that ends, even with work in flight, leaves nothing behind.
+4. Lines keep the waker alive, and so does the loop while a reader waits, as it does for a reader of a socket: a task
+   that nobody else refers to must not be collected. When the last line is closed or dropped, the loop stops watching
+   and the descriptor is closed. So a loop that ends, even with work in flight, leaves nothing behind.
 5. A forked child inherits the loop, and shares what the loop watches with its parent (epoll): it must take nothing out
    of it. Its copies of the readers are woken, to find that their requests are the parent's.
 
@@ -49,13 +50,13 @@ class Line:
         """
         if self._shared is None:
             return
-        waiting, future = self._shared.waiting, self._loop.create_future()
-        waiting[self.tag] = future
+        shared, future = self._shared, self._loop.create_future()
+        shared.wait(self.tag, future)
         timer = None if timeout_s is None else self._loop.call_later(timeout_s, _wake, future)
         try:
             await future
         finally:
-            waiting.pop(self.tag, None)
+            shared.wait_no_more(self.tag)
             if timer is not None:
                 timer.cancel()
 
@@ -88,6 +89,19 @@ class Line:
             del self.waker
 
 
+class _Watch:
+    """What a loop has of a waker.
+
+    Attributes:
+        reference: the waker.
+        held: the waker, while readers wait.
+    """
+
+    def __init__(self, reference: weakref.ref[_LoopWaker]) -> None:
+        self.reference = reference
+        self.held: _LoopWaker | None = None
+
+
 class _LoopWaker:
     """A waker whose descriptor one loop watches as long as there are lines to it."""
 
@@ -95,9 +109,24 @@ class _LoopWaker:
         self.waker = Waker()
         self.waiting: dict[int, asyncio.Future[None]] = {}
         self.beginning = asyncio.Lock()
+        self._watch = _Watch(weakref.ref(self))
+        self.letting_go = weakref.finalize(self, _retire, weakref.ref(loop), self.waker)
+        self.letting_go.atexit = False
+        loop.add_reader(self.waker.fd, _pass_on, self._watch)
         self.letting_go = weakref.finalize(self, _retire, weakref.ref(loop), self.waker)
         self.letting_go.atexit = False
         loop.add_reader(self.waker.fd, _pass_on, weakref.ref(self))
+
+    def wait(self, tag: int, future: asyncio.Future[None]) -> None:
+        """Takes the future of a reader that waits."""
+        self.waiting[tag] = future
+        self._watch.held = self
+
+    def wait_no_more(self, tag: int) -> None:
+        """Forgets it."""
+        self.waiting.pop(tag, None)
+        if not self.waiting:
+            self._watch.held = None
 
     def leave_to_parent(self) -> None:
         """Ends the part that a forked child has in it."""
@@ -123,9 +152,9 @@ def _loop_waker(loop: asyncio.AbstractEventLoop) -> _LoopWaker:
     return found
 
 
-def _pass_on(reference: weakref.ref[_LoopWaker]) -> None:
+def _pass_on(watch: _Watch) -> None:
     """Called by the loop when the descriptor is readable, and called again if this leaves any tags behind."""
-    shared = reference()
+    shared = watch.reference()
     if shared is not None:
         if not shared.letting_go.alive:  # inherited, and readable until the parent reads
             return

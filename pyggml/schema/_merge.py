@@ -150,7 +150,7 @@ class Document:
     def _told_apart_by(self, a: Schema, b: Schema) -> set[str] | None:
         """Members that tell values of two schemas apart; empty if types or values already do; None if nothing does."""
         types_a, types_b = _with_integers(types_of(a, "")), _with_integers(types_of(b, ""))
-        if not types_a & types_b:
+        if not (types_a & _matching_types(b) or types_b & _matching_types(a)):
             return set()
         values_a, values_b = _values(a), _values(b)
         if values_a is not None and values_b is not None:
@@ -411,6 +411,11 @@ def _type_of(value: Any) -> str:
     if isinstance(value, (int, float)):
         return "integer" if isinstance(value, int) or value.is_integer() else "number"
     return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
+
+
+def _matching_types(schema: Schema) -> set[str]:
+    """The types whose values may match: all where none is named, since keywords leave values of other types alone."""
+    return _with_integers(types_of(schema, "") if "type" in schema else TYPES)
 
 
 def _with_integers(types: Iterable[str]) -> set[str]:

@@ -10,7 +10,12 @@ import pyggml
 MAX_TOKENS = 600
 MAX_STRANGE = 0.05  # how often a token is drawn that is not one of those that come to an end
 _N_TOKENS = models.N_BYTE_VOCAB
+_LONGER = {models.TH: b"th", models.THE: b"the"}  # others are no text
 _ENDING = b'"}],: 0123456789ntf'
+
+
+class DeadEnd(AssertionError):
+    """Nothing may follow what a grammar has allowed."""
 
 
 def sampled(sampler: pyggml.Sampler, random: np.random.Generator) -> bytes | None:
@@ -19,6 +24,7 @@ def sampled(sampler: pyggml.Sampler, random: np.random.Generator) -> bytes | Non
     The sampler is reset.
 
     Raises:
+        DeadEnd: see there.
         InferError: the grammar cannot be followed.
     """
     sampler.reset()
@@ -31,9 +37,9 @@ def sampled(sampler: pyggml.Sampler, random: np.random.Generator) -> bytes | Non
         after = sampler.apply(logits.astype(np.float32))
         best = int(after.token_ids[int(np.argmax(after.logits))])
         if not np.isfinite(after.logits.max()):
-            raise AssertionError(f"nothing may follow {text[-100:]!r}")
+            raise DeadEnd(f"nothing may follow {text[-100:]!r}")
         if best in (models.EOS, models.EOT):
             return text
         sampler.accept(best)
-        text += bytes([best]) if best < 256 else {models.TH: b"th", models.THE: b"the"}[best]
+        text += bytes([best]) if best < 256 else _LONGER.get(best, b"")
     return None

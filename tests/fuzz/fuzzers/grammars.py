@@ -12,7 +12,7 @@ import numpy as np
 import pyggml
 from fuzz import damage
 from fuzz.refusal import refused
-from fuzz.sampled import sampled
+from fuzz.sampled import DeadEnd, sampled
 from pyggml.errors import GrammarError, InferError, InvalidParameterError
 
 MAX_SECONDS = 60.0
@@ -120,6 +120,8 @@ def _sampled(llm: pyggml.LLM, text: str, patterns: list[str], seed: int) -> str:
                     sampled(sampler, np.random.default_rng([seed, number]))
         except InferError as error:
             return f"accepted, and then {refused(error)}"
+        except DeadEnd:  # [z-a], say, which is nothing
+            return "followed to a dead end"
     return "followed"
 
 
