@@ -113,9 +113,6 @@ class _LoopWaker:
         self.letting_go = weakref.finalize(self, _retire, weakref.ref(loop), self.waker)
         self.letting_go.atexit = False
         loop.add_reader(self.waker.fd, _pass_on, self._watch)
-        self.letting_go = weakref.finalize(self, _retire, weakref.ref(loop), self.waker)
-        self.letting_go.atexit = False
-        loop.add_reader(self.waker.fd, _pass_on, weakref.ref(self))
 
     def wait(self, tag: int, future: asyncio.Future[None]) -> None:
         """Takes the future of a reader that waits."""
