@@ -17,7 +17,8 @@ logger.addHandler(logging.NullHandler())  # silent unless the application sets u
 
 _LINE_BYTES = 8192
 _line = ffi.new("char[]", _LINE_BYTES)
-_one_reader = threading.Lock()  # native calls release the GIL, and all share one buffer
+_reader: object | None = None  # only one at a time: native calls release the GIL, and all share one buffer
+_door = threading.Lock()  # held for a moment, to become the reader
 
 
 def sync_level() -> None:
@@ -28,13 +29,18 @@ def sync_level() -> None:
 
 def drain() -> None:
     """Passes all waiting lines to the logger, unless another thread is already doing so."""
-    if not _one_reader.acquire(blocking=False):
-        return
-    try:
+    global _reader
+    me = object()
+    try:  # from here on: the handler of a signal may raise between any two calls, Ctrl-C for example
+        with _door:
+            _reader = _reader or me
+        if _reader is not me:
+            return
         while level := lib.pyg_log_read(_line, _LINE_BYTES):
             logger.log(level, "%s", ffi.string(_line).decode("utf-8", "replace"))
     finally:
-        _one_reader.release()
+        if _reader is me:
+            _reader = None
 
 
 def _handlers() -> list[logging.Handler]:
@@ -47,10 +53,10 @@ def _handlers() -> list[logging.Handler]:
     return handlers
 
 
-def _unlock_after_fork() -> None:
-    """Replaces the lock in a forked child, where the thread that may hold it does not exist."""
-    global _one_reader
-    _one_reader = threading.Lock()
+def _forget_reader_in_child() -> None:
+    """The thread that may be reading does not exist in a forked child."""
+    global _door, _reader
+    _door, _reader = threading.Lock(), None
 
 
-os.register_at_fork(after_in_child=_unlock_after_fork)
+os.register_at_fork(after_in_child=_forget_reader_in_child)

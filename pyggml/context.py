@@ -366,8 +366,8 @@ class Context(Owner):
             ClosedError: the context was closed.
         """
         out = ffi.new("char **")
-        errors.call(lib.pyg_context_not_batch_invariant, self._handle, out)
         try:
+            errors.call(lib.pyg_context_not_batch_invariant, self._handle, out)
             return tuple(ffi.string(out[0]).decode().splitlines())
         finally:
             lib.pyg_string_free(out[0])

@@ -6,11 +6,10 @@ serves all kinds of pooling and texts longer than a pass; scores come from the m
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from pyggml._checks import flag, items
 from pyggml._native import choice, int32_array
+from pyggml._turns import Turns
 from pyggml.errors import (
     ClosedError,
     ContextOverflowError,
@@ -63,8 +63,8 @@ class Embedder:
         self._model = model
         self._tokenizer = tokenizer
         self._n_ctx = n_ctx
-        self._lock = threading.Lock()  # held during a forward pass; _door never is, so an event loop may take it
-        self._door = threading.Lock()
+        self._computing = Turns("embed() or rerank()")
+        self._door = Turns("aembed() or arerank()")  # never held during a forward pass: an event loop may enter
         self._tokens = passes("none")
         self._head = passes("rank")
         self._executor: ThreadPoolExecutor | None = None
@@ -88,7 +88,8 @@ class Embedder:
         for indices in self._tokens.passes([len(ids) for ids in rows]):
             if given_up is not None and given_up.is_set():
                 break
-            with self._turn():
+            with self._computing.mine():
+                self._require_open()
                 tokens = self._tokens.of_tokens([rows[index] for index in indices])
             for index, matrix in zip(indices, tokens, strict=True):
                 vectors[index] = pool(matrix)
@@ -107,7 +108,8 @@ class Embedder:
         for indices in self._head.passes([len(ids) for ids in rows]):
             if given_up is not None and given_up.is_set():
                 break
-            with self._turn():
+            with self._computing.mine():
+                self._require_open()
                 scores[indices] = self._head.of_sequences([rows[index] for index in indices])[:, 0]
         return _sigmoid(scores) if normalize else scores
 
@@ -123,10 +125,13 @@ class Embedder:
 
         given_up = threading.Event()
         call = functools.partial(work, *args, given_up=given_up, **kwargs)
-        with self._door:
+        with self._door.mine():
             self._require_open()
             self._executor = self._executor or ThreadPoolExecutor(1, "pyggml-embed")
-            result = asyncio.get_running_loop().run_in_executor(self._executor, call)
+            try:
+                result = asyncio.get_running_loop().run_in_executor(self._executor, call)
+            except RuntimeError:  # at the end of the interpreter, or closed just now, by the handler of a signal
+                raise ClosedError("the model was closed, or the interpreter ends: no thread can embed now") from None
         try:
             return await result
         finally:
@@ -134,21 +139,15 @@ class Embedder:
 
     def close(self) -> None:
         """Frees its contexts once a running forward pass ends. Can be called repeatedly."""
-        with self._door:
+        with self._door.mine_or_ours():
             self._closed = True
             if self._executor is not None:
                 self._executor.shutdown(wait=False)  # queued calls still run, and raise ClosedError
-        with self._lock:
+        with self._computing.mine_or_ours():
             self._tokens.close()
             self._head.close()
 
     # --- inside -------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        with self._lock:
-            self._require_open()
-            yield
 
     def _require_open(self) -> None:
         if self._closed:

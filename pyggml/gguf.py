@@ -8,7 +8,6 @@ at the first NUL.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from pyggml._checks import c_string, each_of, flag, is_path, shown
 from pyggml._ffi import ffi, lib
 from pyggml._gguf_values import MetadataValue, ValueType, decode, encode, read_value, value_type, write_value
 from pyggml._owner import Owner
+from pyggml._turns import Turns
 from pyggml.files.disk import target_path
 from pyggml.files.partial import PartialFile
 from pyggml.mapped_file import MappedFile
@@ -266,7 +266,7 @@ class GGUFWriter(Owner):
         if file is not None and not isinstance(file, PartialFile):
             raise errors.InvalidParameterError(f"file must be a PartialFile or None, not {shown(file)}")
         self._handle: CData | None = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
-        self._lock = threading.Lock()
+        self._turns = Turns("a method of a GGUFWriter")
         self._declared: dict[str, TensorInfo] = {}
         self._numbers: dict[str, int] = {}
         self._missing: set[str] = set()
@@ -289,7 +289,7 @@ class GGUFWriter(Owner):
                 written.
             ClosedError: the writer is finished or closed.
         """
-        with self._lock:
+        with self._turns.mine():
             write_value(lib.pyg_gguf_get(self._declaring()), key, value, type)
 
     def add_tensor(self, name: str, shape: Sequence[int], type: GGMLType) -> None:
@@ -307,7 +307,7 @@ class GGUFWriter(Owner):
         type, shape = quant.ggml_type(type), quant.checked_shape(shape)
         nbytes = quant.nbytes(type, shape)
         ne = [*reversed(shape)]
-        with self._lock:
+        with self._turns.mine():
             handle = self._declaring()
             encoded = encode("a tensor name", name)
             errors.call(lib.pyg_gguf_add_tensor, handle, encoded, type, ne, len(ne))
@@ -323,7 +323,7 @@ class GGUFWriter(Owner):
         Raises:
             ClosedError: the writer is finished or closed.
         """
-        with self._lock:
+        with self._turns.mine():
             self._begun()
             return frozenset(self._missing)
 
@@ -334,7 +334,7 @@ class GGUFWriter(Owner):
         Raises:
             ClosedError: the writer is finished or closed.
         """
-        with self._lock:
+        with self._turns.mine():
             return len(_meta_data(self._open_handle())) + self._n_body
 
     def write_tensor(self, name: str, data: npt.NDArray[np.generic]) -> None:
@@ -348,7 +348,7 @@ class GGUFWriter(Owner):
             InvalidParameterError: there is no such tensor, it has its data already, or dtype or shape do not fit.
             ClosedError: the writer is finished or closed.
         """
-        with self._lock:
+        with self._turns.mine():
             info, file = self._begin(name)
             _require_fitting(info, data)
             file.write(info.offset, np.ascontiguousarray(data))
@@ -366,7 +366,7 @@ class GGUFWriter(Owner):
             InvalidParameterError: there is no such tensor, it has its data already, or the parts are too short or long.
             ClosedError: the writer is finished or closed.
         """
-        with self._lock:
+        with self._turns.mine():
             info, file = self._begin(name)
             n_written = 0
             for part in each_of("parts", parts):
@@ -375,6 +375,7 @@ class GGUFWriter(Owner):
                     raise errors.InvalidParameterError(
                         f"the parts have more than the {info.nbytes} bytes of tensor {name!r}"
                     )
+                self._open_handle()  # what makes the parts may close it
                 file.write(info.offset + n_written, np.ascontiguousarray(part))
                 n_written += part.nbytes
             if n_written != info.nbytes:
@@ -390,7 +391,7 @@ class GGUFWriter(Owner):
             InvalidParameterError: a declared tensor has no data.
             ClosedError: the writer is closed.
         """
-        with self._lock:
+        with self._turns.mine():
             if self._is_finished:
                 return
             file = self._begun()
@@ -409,14 +410,14 @@ class GGUFWriter(Owner):
         Raises:
             ClosedError: the writer is finished or closed.
         """
-        with self._lock:
+        with self._turns.mine():
             self._begun().publish(is_lasting=False)
             self._is_finished = True
             self._handle = None
 
     def close(self) -> None:
         """Discards an unfinished file. Can be called repeatedly."""
-        with self._lock:
+        with self._turns.mine_or_ours():
             self._handle = None
             if self._file is not None:
                 self._file.discard()

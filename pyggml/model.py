@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -276,8 +279,11 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
 #   1. `_Watch` holds the caller's function, and the exception that it raised, if any.
 #   2. `ffi.new_handle` turns it into a `void *` that is valid as long as the handle, a local variable of `_load`.
 #   3. The engine calls `pyg_python_progress` on the loading thread; cffi takes the GIL for it.
-#   4. An exception cannot pass through C: it is stored, and returning False makes the load fail.
+#   4. An exception cannot pass through C: cffi gives it to `_on_error`, which stores it, and returns False for it, so
+#      that the load fails. `try` would miss what the handler of a signal raises (Ctrl-C) before its first line.
 #   5. `_load` raises the stored exception instead of that failure.
+#   6. At the end of the interpreter, Python ends a thread that wants to report (before 3.14), which would unwind the
+#      engine's frames and end the process. So loads on other threads are stopped before, and waited for.
 # ------------------------------------------------------------------------------------------------------------
 
 
@@ -287,18 +293,38 @@ class _Watch:
         self.stopped = False
         self.error: BaseException | None = None
 
-    def report(self, fraction: float) -> bool:
-        try:
-            self.stopped = self.progress(fraction) is False
-        except BaseException as error:
-            self.error = error
-        return not (self.stopped or self.error)
+
+_running: set[_Watch] = set()
+_is_ending = False
+_STOPPED_WITHIN_S = 5.0  # unless the caller's function takes longer
 
 
-@ffi.def_extern(name="pyg_python_progress", error=False)
+def _must_stop() -> bool:
+    return _is_ending and threading.current_thread() is not threading.main_thread()
+
+
+@atexit.register
+def _stop_loads() -> None:
+    global _is_ending
+    _is_ending = True
+    give_up = time.monotonic() + _STOPPED_WITHIN_S
+    while _running and time.monotonic() < give_up:
+        time.sleep(0.001)
+
+
+os.register_at_fork(after_in_child=_running.clear)
+
+
+def _on_error(_kind: type[BaseException], error: BaseException, traceback: TracebackType) -> None:
+    watch: _Watch = ffi.from_handle(traceback.tb_frame.f_locals["user_data"])
+    watch.error = error.with_traceback(traceback)
+
+
+@ffi.def_extern(name="pyg_python_progress", error=False, onerror=_on_error)
 def _on_progress(fraction: float, user_data: CData) -> bool:
     watch: _Watch = ffi.from_handle(user_data)
-    return watch.report(fraction)
+    watch.stopped = watch.progress(fraction) is False or _must_stop()
+    return not watch.stopped
 
 
 def _load(path: str, placement: Placement, progress: Progress | None, **settings: object) -> CData:
@@ -313,6 +339,10 @@ def _load(path: str, placement: Placement, progress: Progress | None, **settings
         user_data = ffi.new_handle(watch)
         options.progress, options.progress_data = lib.pyg_python_progress, user_data
     try:
+        if watch is not None:
+            _running.add(watch)
+            if _must_stop():
+                raise errors.ClosedError(f"{path} is not loaded any more: the interpreter ends")
         return errors.create("pyg_model", lib.pyg_model_free, lib.pyg_model_new, os.fsencode(path), options)
     except errors.ModelLoadError:
         if watch is None or not (watch.error or watch.stopped):
@@ -320,3 +350,6 @@ def _load(path: str, placement: Placement, progress: Progress | None, **settings
         if watch.error is None:
             raise errors.ModelLoadError(f"loading {path} was stopped by its progress callback") from None
         raise watch.error from None
+    finally:
+        if watch is not None:
+            _running.discard(watch)

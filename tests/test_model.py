@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,6 +15,25 @@ import pytest
 from pyggml import errors, lib
 from pyggml.context import Context
 from pyggml.model import Model
+
+LOADS_AT_THE_END = """
+import itertools, threading, time
+import pyggml
+
+waits = itertools.cycle(range(1, 6))
+
+def load():
+    while True:
+        try:
+            pyggml.load(n_threads=1, n_ctx=256, progress=lambda _: time.sleep(0.001 * next(waits))).close()
+        except pyggml.InferError:
+            return
+
+pyggml.load(n_threads=1, n_ctx=256).close()
+for _ in range(6):
+    threading.Thread(target=load, daemon=True).start()
+time.sleep(0.15)
+"""
 
 
 def test_facts(tiny: Model, tiny_path: Path) -> None:
@@ -142,6 +163,13 @@ class TestProgress:
     def test_false_stops(self, tiny_path: Path) -> None:
         with pytest.raises(errors.ModelLoadError, match="stopped by its progress callback"):
             Model(tiny_path, progress=lambda _: False)
+
+    def test_the_end_of_the_interpreter_waits_for_reports(self) -> None:
+        """Python would end the threads that report in the middle of the engine's frames, and so the process."""
+        done = subprocess.run(
+            [sys.executable, "-c", LOADS_AT_THE_END], timeout=300, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
 
     @pytest.mark.parametrize("kind", [KeyError, KeyboardInterrupt])
     def test_an_exception_comes_out_as_itself(self, tiny_path: Path, kind: type[BaseException]) -> None:

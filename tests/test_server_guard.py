@@ -190,6 +190,16 @@ def test_bodies_that_are_made_to_hurt_get_short_answers_soon(content: bytes, ser
     assert httpx.get(f"{server.url}/health").status_code == 200
 
 
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", f"{'9' * 400}.0"])
+def test_what_is_no_number_is_not_repeated(number: str, server: servers.Running) -> None:
+    """The answer would have it, and could not be written."""
+    content = '{"input":"a","max_output_tokens":1,"metadata":{"NaN":%s}}'
+    answer = httpx.post(f"{server.url}/v1/responses", content=content % number, timeout=30)
+    assert answer.status_code == 400
+    assert "a number that JSON cannot hold" in answer.json()["error"]["message"]
+    assert httpx.post(f"{server.url}/v1/responses", content=content % '"1e999"', timeout=30).status_code == 200
+
+
 def test_a_body_of_millions_of_lists_is_not_parsed() -> None:
     with servers.running() as server:
         content = b'{"prompt":"a","json_schema":{"a":[' + b"[]," * 2_000_000 + b"1]}}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ from typing import Any
 import httpx
 import pytest
 import servers
+from fuzz import asgi_client
 from watched_files import opens_of
 
+import pyggml
 from pyggml.server.app import PROTOCOLS
 from pyggml.server.protocol import Endpoint
 
@@ -143,3 +146,13 @@ def test_no_answer_tells_where_files_are(server: servers.Running, client: httpx.
             told = client.post(endpoint.path, json=body).text
             assert not any(folder in told for folder in folders), told
             assert not re.search(r"Traceback|File \"", told), told
+
+
+@pytest.mark.parametrize("path", ["/v1/models/", "/v1/models", "/no/such"])
+def test_queries_that_are_not_utf_8(path: str) -> None:
+    """Some servers pass them on, and Starlette failed to make a URL of them to redirect to."""
+    request = {"method": "GET", "path": path, "query": "a=\xff", "headers": [["host", "localhost"]]}
+    answer = asyncio.run(asgi_client.ask(pyggml.server.create_app(), request))
+    assert answer.status == 400
+    assert b"%XX" in answer.body
+    assert answer.headers["x-request-id"]

@@ -1,4 +1,5 @@
 // Process-wide state: start-up, guards, handles, forks.
+#include "../ggml/src/ggml-threading.h"
 #include "boundary/backends.hpp"
 #include "boundary/engine_words.hpp"
 #include "boundary/guard.hpp"
@@ -78,8 +79,11 @@ pyg_status report_current(pyg_error * err) {
     }
 }
 
+// The locks that a child needs, held by no other thread at the moment of the fork. The engine's own, under which it
+// makes tables and starts, may be held while the log's is wanted.
 void before_fork() {
     pyg::lock_backends_for_fork();
+    ggml_critical_section_start();
     pyg::lock_log_for_fork();
     pyg::lock_traps_for_fork();
     pyg::lock_mapped_files_for_fork();
@@ -89,6 +93,7 @@ void after_fork_in_parent() {
     pyg::unlock_mapped_files_after_fork();
     pyg::unlock_traps_after_fork();
     pyg::unlock_log_after_fork();
+    ggml_critical_section_end();
     pyg::unlock_backends_after_fork();
 }
 

@@ -3,11 +3,11 @@
 #include "boundary/guard.hpp"
 #include "ggml.h"
 
-#include <bitset>
+#include <array>
+#include <atomic>
 #include <cfloat>
 #include <cmath>
 #include <cstring>
-#include <mutex>
 
 namespace {
 
@@ -124,24 +124,26 @@ void require_finite(const ggml_type_traits & traits, const float * values, int64
 }
 
 // Upstream makes the tables of some types on first use, under a lock of its own that a failure would not release. What
-// is half made can never be used.
+// is half made can never be used, by whoever waited for that lock either.
 void require_tables(ggml_type type) {
-    static std::mutex                   mutex;
-    static std::bitset<GGML_TYPE_COUNT> broken;
-    const std::lock_guard<std::mutex>   lock(mutex);
-    if (broken[type]) {
-        throw fail(PYG_ERR_ENGINE,
-                   "there was no memory for the tables of %s when they were first needed: this process cannot quantise "
-                   "to it any more",
-                   ggml_type_name(type));
-    }
+    static std::array<std::atomic<bool>, GGML_TYPE_COUNT> broken{};
+    const auto                                            require_whole = [&] {
+        if (broken[type]) {
+            throw fail(PYG_ERR_ENGINE,
+                       "there was no memory for the tables of %s when they were first needed: this process cannot "
+                       "quantise to it any more",
+                       ggml_type_name(type));
+        }
+    };
+    require_whole();
     try {
         ggml_quantize_init(type);
     } catch (...) {
+        broken[type] = true;
         ggml_critical_section_end();
-        broken.set(type);
         throw;
     }
+    require_whole();
 }
 
 }  // namespace

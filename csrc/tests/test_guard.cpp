@@ -1,4 +1,5 @@
 // The boundary: every failure inside becomes a status and a message, and the process survives.
+#include "../ggml/src/ggml-threading.h"
 #include "boundary/deep_stack.hpp"
 #include "boundary/guard.hpp"
 #include "ggml-cpp.h"
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <stdexcept>
@@ -206,6 +208,25 @@ void test_an_inherited_handle_is_refused() {
     CHECK(pyg::with(&probe, &err, [](Probe &) {}) == PYG_OK);
 }
 
+// The engine makes graphs all the time, under a lock of its own for a moment each.
+void test_a_fork_waits_for_the_engines_lock() {
+    std::atomic<bool> is_held{false};
+    std::thread       holder([&] {
+        ggml_critical_section_start();
+        is_held = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        ggml_critical_section_end();
+    });
+    while (!is_held) {
+        std::this_thread::yield();
+    }
+    CHECK(in_a_fork([] {
+              alarm(20);
+              ggml_free(ggml_init({1024, nullptr, true}));
+          }) == 0);
+    holder.join();
+}
+
 void test_an_assert_without_a_guard_ends_the_process() {
     CHECK(in_a_fork([] {
               CHECK(std::freopen("/dev/null", "w", stderr) != nullptr);
@@ -255,6 +276,7 @@ int main() {
     test_closing_waits_for_a_call();
     test_live_handles_are_counted();
     test_an_inherited_handle_is_refused();
+    test_a_fork_waits_for_the_engines_lock();
     test_an_assert_without_a_guard_ends_the_process();
     test_deep_stacks();
     return 0;

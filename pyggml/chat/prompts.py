@@ -136,18 +136,13 @@ def _new_id() -> str:
 def json_from(function: Any, *args: object) -> Any:
     """Calls a native function that returns JSON text through its last parameter but one, and parses the text."""
     out = ffi.new("char **")
-    errors.call(function, *args, out)
-    return json.loads(_taken(out[0]))
-
-
-def _taken(owned: CData) -> str:
-    """Decodes and frees a string from native code. A template may have cut it within a character."""
     try:
-        return decoded(owned)
+        errors.call(function, *args, out)
+        return json.loads(decoded(out[0]))
     finally:
-        lib.pyg_string_free(owned)
+        lib.pyg_string_free(out[0])
 
 
 def decoded(text: CData) -> str:
-    """Decodes a string from native code."""
+    """Decodes a string from native code. A template may have cut it within a character."""
     return str(ffi.string(text).decode("utf-8", "replace"))

@@ -7,6 +7,7 @@ while it waits. Nothing here runs per token.
 from __future__ import annotations
 
 import atexit
+import functools
 import sys
 import time
 import weakref
@@ -194,9 +195,9 @@ class Engine(Owner):
         n_rows = self._rows_of_logits(len(prompt))
         logits = np.empty((n_rows, self.n_vocab), np.float32)
 
-        def free(request: CData, _lent: object = logits) -> None:
-            """Waits until the engine has released the array, which this function keeps alive."""
-            lib.pyg_request_free(request)
+        # Waits until the engine has released the array, which it keeps alive. A Python function could be interrupted.
+        free = functools.partial(lib.pyg_request_free)
+        free.lent = logits  # type: ignore[attr-defined]
 
         def submit() -> CData:
             return errors.create(

@@ -110,9 +110,9 @@ class _LoopWaker:
         self.waiting: dict[int, asyncio.Future[None]] = {}
         self.beginning = asyncio.Lock()
         self._watch = _Watch(weakref.ref(self))
-        loop.add_reader(self.waker.fd, _pass_on, self._watch)
         self.letting_go = weakref.finalize(self, _retire, weakref.ref(loop), self.waker)
         self.letting_go.atexit = False
+        loop.add_reader(self.waker.fd, _pass_on, self._watch)
 
     def wait(self, tag: int, future: asyncio.Future[None]) -> None:
         """Takes the future of a reader that waits."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -99,7 +98,8 @@ class Request(Owner):
             EngineError: the engine failed.
             KeyboardInterrupt: Ctrl-C, within a twentieth of a second.
         """
-        with self._alone():
+        self._require_no_reader()
+        with self._reader:
             while True:
                 token_ids = self._take(min_tokens, SIGNAL_CHECK_S)
                 if token_ids or self._has_ended:
@@ -113,7 +113,8 @@ class Request(Owner):
         Raises:
             As :meth:`read`.
         """
-        with self._alone():
+        self._require_no_reader()
+        with self._reader:
             return self._take(min_tokens, 0.0)
 
     def read_all(self) -> list[int]:
@@ -144,7 +145,8 @@ class Request(Owner):
             InvalidParameterError: another thread or task is reading it now, or it was submitted elsewhere.
             ClosedError, EngineError: as :meth:`read`.
         """
-        with self._alone():
+        self._require_no_reader()
+        with self._reader:
             line = self._line
             if line is not None and self._n_out[0] == READ_TOKENS:
                 await line.turn()  # handling so many tokens took time, and more may follow: let others run first
@@ -234,15 +236,14 @@ class Request(Owner):
 
     # --- inside ---------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keeps a second reader out, who would take part of the tokens."""
-        if not self._reader.acquire(blocking=False):
+    def _require_no_reader(self) -> None:
+        """Refuses a second reader, who would take part of the tokens.
+
+        Whoever comes between this and the lock waits instead. Trying the lock would be one step, but Ctrl-C could come
+        between that and ``try``, and the request would have a reader for ever.
+        """
+        if self._reader.locked():
             raise errors.InvalidParameterError("another thread or task is reading this request: one reader at a time")
-        try:
-            yield
-        finally:
-            self._reader.release()
 
     def _take(self, min_tokens: int, timeout_s: float) -> list[int]:
         min_tokens = integer("min_tokens", min_tokens, 0, INT32_MAX)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyggml._log import logger
+from pyggml._turns import Turns
 from pyggml.errors import ClosedError, EngineError, ModelLoadError
 from pyggml.isolation import messages
 from pyggml.isolation.engine import IsolatedEngine
@@ -49,13 +49,13 @@ class Isolated:
             As :func:`pyggml.load`; EngineError: the process ended while it was loading.
         """
         self._path, self._options = path, options
-        self._lock = threading.Lock()  # held while a process is started
+        self._starting = Turns("a method that starts the engine's process again")
         self._is_closed = False
         self.n_restarts = 0
-        self._running = [process := Process(options.n_parallel, options.max_queue)]
+        self._running = [Process(options.n_parallel, options.max_queue)]
         self._end = weakref.finalize(self, _close_all, self._running)
         try:
-            about = self._load(process, options.progress)
+            about = self._load(self.last, options.progress)
             self.model = IsolatedModel(path, _checked(about, "model", dict))
             self.n_ctx = _checked(about, "n_ctx", int)
             self.memory = tuple(DeviceMemory(**fields) for fields in _checked(about, "memory", list))
@@ -82,12 +82,13 @@ class Isolated:
         """The process, with the model loaded; another, if the last has ended.
 
         Raises:
-            As the constructor; EngineError: this is a forked child; ClosedError: it was closed.
+            As the constructor; EngineError: this is a forked child; ClosedError: it was closed;
+            InvalidParameterError: this interrupts a call that is starting another.
         """
         process = self.last
         if not process.is_gone():
             return process
-        with self._lock:
+        with self._starting.mine():
             if self._is_closed:
                 raise ClosedError("the model was closed")
             if self.last.is_gone():
@@ -112,7 +113,8 @@ class Isolated:
             process.close()
 
     def _load(self, process: Process, progress: Progress | None) -> dict[str, Any]:
-        """Loads the model there; returns what it says about it."""
+        """Starts it and loads the model there; returns what it says about it."""
+        process.start()
         options = messages.loading(self._options)
         said = messages.said(do="load", path=str(self._path), options=options, level=logger.getEffectiveLevel())
         about: dict[str, Any] = {}

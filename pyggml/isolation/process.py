@@ -38,7 +38,8 @@ _SMALL_BYTES = 1 << 20
 class Process:
     """One process with an engine. Any thread may call its methods.
 
-    A thread of its own starts it, because Linux ends it with the thread that started it, and waits for its end.
+    A thread of its own starts it, because Linux ends it with the thread that started it, and waits for its end. That
+    thread also makes everything that would have to be given back: no handler of a signal can raise there.
 
     Attributes:
         has_loaded: whether its model is loaded, which says what to do when it ends.
@@ -47,31 +48,34 @@ class Process:
     has_loaded = False
 
     def __init__(self, n_parallel: int, max_queue: int | None) -> None:
-        """Starts it, without a model.
+        """Holds nothing until :meth:`start`.
 
         Args:
             n_parallel: number of requests that its engine will compute together.
             max_queue: maximum number of waiting requests; None: no limit.
+        """
+        self._owner = os.getpid()
+        self._limits = (n_parallel, max_queue or 0)
+        self._handle: CData = ffi.NULL
+        self._is_closing = False
+        self._has_started = threading.Event()
+        self._failure: Exception | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._attend, name="pyggml-isolated", daemon=True)
+
+    def start(self) -> None:
+        """Starts it, without a model. Whatever this raises, Ctrl-C too, :meth:`close` it.
 
         Raises:
             EngineError: it cannot be started.
         """
-        self._owner = os.getpid()
-        self._memory, self._socket = ffi.new("int32_t *"), ffi.new("int32_t *")
-        self._handle = errors.create(
-            "pyg_relay", lib.pyg_relay_free, self._new_relay, n_parallel, max_queue or 0, self._memory, self._socket
-        )
-        self._closing = threading.Event()
-        self._has_started = threading.Event()
-        self._failure: OSError | None = None
-        self._child: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(target=self._attend, name="pyggml-isolated", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # too many threads
+            raise EngineError(f"the engine's process could not be started: {error}") from None
         self._has_started.wait()
         if self._failure is not None:
             raise EngineError(f"the engine's process could not be started: {self._failure}")
-
-    _new_relay = staticmethod(lib.pyg_relay_new)
 
     @property
     def pid(self) -> int:
@@ -137,67 +141,89 @@ class Process:
     ) -> Iterator[tuple[dict[str, Any], memoryview]]:
         """As :meth:`call`, for answers of several messages."""
         numbers = np.empty(0, np.int32) if numbers is None else numbers
-        number = ffi.new("uint64_t *")
-        errors.call(
-            lib.pyg_relay_call,
-            self._handle,
-            pointer("int32_t[]", numbers),
-            len(numbers),
-            said,
-            len(said),
-            n_bytes + _SMALL_BYTES,
-            number,
-        )
-        data, n_data, last = ffi.new("char **"), ffi.new("size_t *"), ffi.new("bool *")
+        number, last = ffi.new("uint64_t *"), ffi.new("bool *")
         try:
+            errors.call(
+                lib.pyg_relay_call,
+                self._handle,
+                pointer("int32_t[]", numbers),
+                len(numbers),
+                said,
+                len(said),
+                n_bytes + _SMALL_BYTES,
+                number,
+            )
             while not last[0]:
-                errors.call(lib.pyg_relay_reply, self._handle, number[0], SIGNAL_CHECK_S, data, n_data, last)
-                if data[0] != ffi.NULL:
-                    owned = ffi.gc(data[0], lib.pyg_string_free)
-                    yield messages.taken_apart(memoryview(ffi.buffer(owned, n_data[0])))
+                if (data := self._reply(number[0], last)) is not None:
+                    yield messages.taken_apart(data)
         finally:
             lib.pyg_relay_forget(self._handle, number[0])
+
+    def _reply(self, number: int, last: CData) -> memoryview | None:
+        """The next message of an answer; None if there is none yet."""
+        n_data = ffi.new("size_t *")
+
+        def take(out: CData, err: CData) -> int:
+            status: int = lib.pyg_relay_reply(self._handle, number, SIGNAL_CHECK_S, out, n_data, last, err)
+            return status
+
+        data = errors.create("char", lib.pyg_string_free, take)
+        return None if data == ffi.NULL else memoryview(ffi.buffer(data, n_data[0]))
 
     def close(self) -> None:
         """Ends it, and waits until the system has its memory back. Safe to call again, and in a forked child."""
         if os.getpid() != self._owner:
             return
-        self._closing.set()
+        self._is_closing = True
+        self._stop()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _stop(self) -> None:
         errors.call(lib.pyg_relay_close, self._handle)
         if self._child is not None:
             self._child.kill()  # it has nothing to save
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
 
     # --- the thread ---------------------------------------------------------------------------------------------
 
     def _attend(self) -> None:
-        with tempfile.TemporaryFile(prefix="pyggml-") as said:
+        with contextlib.ExitStack() as kept:
             try:
-                self._child = self._start(said)
-            except OSError as error:  # too many processes or files, or no memory
+                said = kept.enter_context(tempfile.TemporaryFile(prefix="pyggml-"))
+                child = self._begin(said)
+            except (OSError, errors.InferError) as error:  # too many processes or files, no memory or room on the disk
                 self._failure = error
                 return
             finally:
-                os.close(self._memory[0])
-                os.close(self._socket[0])
                 self._has_started.set()
+            if self._is_closing:  # meanwhile, and what there is now may not have been stopped
+                self._stop()
             reason = self._listen()
-            status = self._seen_off(self._child)
+            status = self._seen_off(child)
             why = reason or _how(status, _last_words(said))
             with contextlib.suppress(errors.ClosedError):
                 why += ": the next call starts another" if self.has_loaded else ", while it loaded the model"
                 errors.call(lib.pyg_relay_lose, self._handle, why.encode())
 
-    def _start(self, said: IO[bytes]) -> subprocess.Popen[bytes]:
-        task = {"memory": self._memory[0], "socket": self._socket[0], "parent": os.getpid()}
+    def _begin(self, said: IO[bytes]) -> subprocess.Popen[bytes]:
+        memory, socket = ffi.new("int32_t *"), ffi.new("int32_t *")
+        self._handle = errors.create("pyg_relay", lib.pyg_relay_free, lib.pyg_relay_new, *self._limits, memory, socket)
+        try:
+            self._child = self._spawned(memory[0], socket[0], said)
+        finally:
+            os.close(memory[0])
+            os.close(socket[0])
+        return self._child
+
+    def _spawned(self, memory: int, socket: int, said: IO[bytes]) -> subprocess.Popen[bytes]:
+        task = {"memory": memory, "socket": socket, "parent": os.getpid()}
         # In a session of its own, a terminal's Ctrl-C is the program's alone.
         return subprocess.Popen(
             child_command(_WORKER, json.dumps(task)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=said,
-            pass_fds=(self._memory[0], self._socket[0]),
+            pass_fds=(memory, socket),
             env={**os.environ, "GGML_NO_BACKTRACE": "1"},  # for which upstream would start a debugger
             start_new_session=True,
         )
@@ -214,7 +240,7 @@ class Process:
 
     def _seen_off(self, child: subprocess.Popen[bytes]) -> int:
         """Its status, once it has ended."""
-        if not self._closing.is_set():
+        if not self._is_closing:
             try:
                 return child.wait(_ENDING_S)
             except subprocess.TimeoutExpired:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from posixpath import commonpath
 from typing import Any
@@ -18,7 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import pyggml
 from pyggml.server import page
@@ -87,7 +87,10 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
         response.headers.update(headers)
         return response
 
-    middleware = [Middleware(Guard, allowed_hosts=settings.allowed_hosts, origins=settings.cors_origins, refuse=refuse)]
+    middleware = [
+        Middleware(_Readable, refuse=refuse),
+        Middleware(Guard, allowed_hosts=settings.allowed_hosts, origins=settings.cors_origins, refuse=refuse),
+    ]
     if settings.cors_origins:
         origins = settings.cors_origins
         middleware.append(
@@ -101,6 +104,23 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
     )
     app.state.worker = worker
     return app
+
+
+class _Readable:
+    """Refuses queries of which Starlette could make no URL, as it does to redirect to a path without a slash."""
+
+    def __init__(self, app: ASGIApp, *, refuse: Callable[[Scope, Failure], Response]) -> None:
+        self._app = app
+        self._refuse = refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            scope.get("query_string", b"").decode()
+        except UnicodeDecodeError:
+            message = "the query of the URL is not UTF-8: write its bytes as %XX"
+            await self._refuse(scope, Failure(400, "invalid", message, "invalid_query"))(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
 
 class _Answering:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -115,7 +117,7 @@ async def read_body(request: Request, model: type[Model], max_bytes: int, timeou
         raise RequestError(Failure(415, "invalid", message, "unsupported_encoding"))
     raw = await received(request, max_bytes, timeout_s)
     if len(raw) < LONG_BYTES:
-        return model.model_validate_json(raw), False
+        return _parsed(model, raw), False
     return await asyncio.to_thread(_validated, model, raw), True
 
 
@@ -145,7 +147,28 @@ def _validated(model: type[Model], raw: bytes) -> Model:
     if raw.count(b"[") + raw.count(b"{") > _MAX_CONTAINERS:
         message = f"the body has more than {_MAX_CONTAINERS} lists and objects: send less in one request"
         raise RequestError(Failure(413, "too_large", message, "body_too_complex"))
-    return model.model_validate_json(raw)
+    return _parsed(model, raw)
+
+
+# Pydantic reads them, and no answer that repeats them could be written.
+_MAY_BE_NO_NUMBER = re.compile(rb"NaN|Infinity|[eE]\+?[0-9]{3}|[0-9]{300}")
+
+
+def _parsed(model: type[Model], raw: bytes) -> Model:
+    body = model.model_validate_json(raw)
+    if _MAY_BE_NO_NUMBER.search(raw):  # or a text
+        try:
+            json.loads(raw, parse_constant=_finite, parse_float=_finite)
+        except ValueError as error:
+            raise failures.invalid(f"the body has a number that JSON cannot hold: {error}") from None
+    return body
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number:.40}")
+    return value
 
 
 def _too_large(max_bytes: int) -> RequestError:

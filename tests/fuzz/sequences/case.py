@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import signal
 import sys
 import threading
 import time
@@ -74,6 +75,7 @@ class Case:
         for step in steps:
             if step[1] == "end":
                 self.world.is_ending = True
+                signal.setitimer(signal.ITIMER_REAL, 0)  # at the end, Python gives up its handlers
                 self._workers["thread"].end()  # the interpreter waits for this one
                 processes.ENDS[step[2] % len(processes.ENDS)](self.world)
                 return
@@ -100,6 +102,8 @@ class Case:
     def _finish(self) -> None:
         """Ends and closes everything; then the process holds what it held before."""
         gc.set_threshold(700)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self.world.is_through = True
         self._join()
         self._close_all()
         self.world.forget()
@@ -130,7 +134,8 @@ class Case:
             self.world.fault(f"nobody could catch {unraisable.exc_value!r} in {unraisable.object!r:.60}")
 
     def _on_dead_thread(self, failure: Any) -> None:
-        self.world.fault(f"a thread ended: {failure.exc_value!r}")
+        if not isinstance(failure.exc_value, SystemExit):  # with which a forked child ends, in whichever thread
+            self.world.fault(f"a thread ended: {failure.exc_value!r}")
 
 
 def holdings() -> dict[str, int]:

@@ -176,7 +176,7 @@ def loads_at_the_end(world: World, a: int, b: int, c: int) -> None:
     import pyggml
 
     def forever() -> None:
-        while True:
+        while not world.is_through:
             try:
                 pyggml.load(n_threads=1, n_ctx=512, progress=lambda _fraction: time.sleep(0.0005 * (a % 5))).close()
             except pyggml.InferError:

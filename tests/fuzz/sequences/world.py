@@ -89,6 +89,7 @@ class World:
         self.folder = folder
         self.is_child = False
         self.is_ending = False  # the interpreter ends, which closes every engine
+        self.is_through = False  # no step is left, and no thread of one may go on
         self.handlers: list[Callable[[], None]] = []  # what the handler of SIGUSR1 does
         self.late: list[Callable[[], None]] = []  # what is done after pyggml's own handlers of atexit
         self.armed = False  # whether a signal may raise in the main thread now
