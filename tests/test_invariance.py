@@ -15,6 +15,7 @@ from typing import Any
 import device_kinds
 import models
 import pytest
+import schedules
 from lent_cpu import lent_cpu
 
 import pyggml
@@ -165,3 +166,15 @@ def test_embeddings_do_not_depend_on_other_texts() -> None:
 
 def test_threads_adapt_only_where_that_changes_nothing() -> None:
     assert results("threads_alone", "off")["stays"]
+
+
+@pytest.mark.slow
+def test_windows_keep_what_a_step_still_needs(tmp_path: Path) -> None:
+    """Steps of several micro-batches once let go of cells in the window of the first: in some of these twenty runs."""
+    schedule, tally = schedules.schedule_of(7, 113), schedules.Tally()
+    assert schedule.model[0] == "gpt-oss"
+    shelf = device_kinds.Shelf(tmp_path)
+    for _ in range(20):
+        schedules.run(schedule, shelf, tally)
+    assert tally.faults == []
+    assert tally.counts["preempted"] > 0
