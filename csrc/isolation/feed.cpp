@@ -194,7 +194,7 @@ void Feed::look(uint64_t id) {
         entry = found->second;
     }
     while (pass_on(id, *entry)) {}
-    if (entry->request->has_ended()) {
+    if (entry->end_sent) {  // not: has ended, which may be since that look, and somebody has to look again
         std::lock_guard<std::mutex> lock(mutex_);
         entries_.erase(id);
     }
@@ -233,8 +233,9 @@ bool Feed::pass_on(uint64_t id, Entry & entry) {
     }
     entry.n_sent += n;
     entry.n_prompt_rows_sent += n_prompt_rows;
+    entry.end_sent = news.state.finish != PYG_FINISH_NONE;
     write_event({Event::NEWS, 0, id, data.size()}, data);
-    return news.state.finish == PYG_FINISH_NONE;
+    return !entry.end_sent;
 }
 
 void Feed::reply(uint64_t id, const char * data, size_t n, bool last) {

@@ -35,6 +35,7 @@ class Feed {
         int32_t                          min_tokens;  // that are worth a message
         std::optional<Clock::time_point> deadline;    // not looked at yet
         int32_t                          n_sent = 0, n_prompt_rows_sent = 0;
+        bool                             end_sent = false;
     };
 
     bool read(void * data, size_t n);
