@@ -57,6 +57,7 @@ class Line:
             await future
         finally:
             shared.wait_no_more(self.tag)
+            del shared  # a cancelled reader's frame lives as long as the traceback
             if timer is not None:
                 timer.cancel()
 
