@@ -31,6 +31,8 @@ class Members:
         n_required = sum(required for _, required in self._members)
         if self._extra is not None and self._least > max(1, n_required):
             raise self._refuse("a grammar cannot express minProperties above 1 for an object with free names")
+        if self._extra is None and self._least > len(self._members):
+            raise self._refuse("no value can match")
         tails: list[str | None] = [self._others(n) for n in range(self._enough + 1)]
         for rule, required in reversed(self._members):
             tails = [self._tail(rule, required, n, tails) for n in range(self._enough + 1)]

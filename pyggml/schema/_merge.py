@@ -185,7 +185,7 @@ def types_of(schema: Schema, place: str) -> list[str]:
     types = named if isinstance(named, list) else [named]
     for name in types:
         if name not in TYPES:
-            raise GrammarError(f"{place}/type: unknown type {json.dumps(name)}; known are {', '.join(TYPES)}")
+            raise GrammarError(f"{place}/type: unknown type {json.dumps(name)[:40]}; known are {', '.join(TYPES)}")
     if not types:
         raise GrammarError(f"{place}/type: no value can match")
     return [name for name in TYPES if name in types and not (name == "integer" and "number" in types)]

@@ -22,6 +22,9 @@ from pyggml.schema._rules import Converter
 _RULE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^]\\]|\\.)*\]|([A-Za-z][A-Za-z0-9-]*)')
 
 
+_LONGEST_MESSAGE = 1000  # of an error, in characters
+
+
 def grammar_of(schema: Mapping[str, Any] | str | object) -> str:
     """Converts a JSON schema to a GBNF grammar with a rule ``root``. Recent results are cached.
 
@@ -79,6 +82,12 @@ def _converted(text: str) -> str:
     schema = parsed(text)
     try:
         return Converter(schema).grammar(schema, "#")
+    except GrammarError as error:
+        words = str(error)
+        if len(words) <= _LONGEST_MESSAGE:
+            raise
+        half = _LONGEST_MESSAGE // 2  # the place, with names of any length, and what is wrong there
+        raise GrammarError(f"{words[:half]} ... {words[-half:]}") from None
     except RecursionError:
         raise GrammarError("the JSON schema is nested too deeply") from None
 
