@@ -157,6 +157,10 @@ def test_what_older_schemas_said(llm: pyggml.LLM, schema: Any) -> None:
         ({"oneOf": [{"type": "string"}, {"enum": ["a"]}]}, "^#/oneOf: a value could match both 0 and 1"),
         ({"oneOf": [{"type": "integer"}, {"maxLength": 5}]}, "^#/oneOf: a value could match both 0 and 1"),
         ({"properties": {"a": True}, "additionalProperties": False, "minProperties": 1e300}, "^#: no value can match"),
+        (
+            {"properties": {"a": {"items": {"$ref": "#", "allOf": [{"$ref": "#"}]}}}},
+            "merging what refers to itself",
+        ),
         ({"type": "x" * 100_000}, '^#/type: unknown type "xxx'),
         ({"properties": {"x" * 100_000: {"not": {}}}}, "^#/properties/x+ ... x+/not: a grammar cannot express this"),
         ({"allOf": [{"type": "string"}, {"type": "null"}]}, "^#: no value can match"),

@@ -38,6 +38,7 @@ _GENERAL = (
 _KNOWN = frozenset([*_GENERAL, *(key for keys in _KEYWORDS.values() for key in keys)])
 _LEAST = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _MOST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
+_MOST_FLATTENED = 100_000  # schemas: a second's work, and far more than large ones have
 _JOINED = ("allOf", "anyOf", "oneOf", "$ref")
 
 
@@ -62,6 +63,7 @@ class Document:
 
     def __init__(self, root: Any) -> None:
         self.root = root
+        self._n_flattened = 0
         self._following: set[str] = set()
 
     def resolve(self, ref: Any, place: str) -> tuple[str, Any]:
@@ -89,6 +91,9 @@ class Document:
         Raises:
             GrammarError: the schema is malformed or cannot be expressed; gives the place.
         """
+        self._n_flattened += 1
+        if self._n_flattened > _MOST_FLATTENED:
+            raise GrammarError(f"{place}: merging what refers to itself makes more and more of it: merge it by hand")
         if isinstance(schema, bool):
             return [{}] if schema else []
         if not isinstance(schema, dict):
