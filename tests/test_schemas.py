@@ -161,6 +161,7 @@ def test_what_older_schemas_said(llm: pyggml.LLM, schema: Any) -> None:
             {"properties": {"a": {"items": {"$ref": "#", "allOf": [{"$ref": "#"}]}}}},
             "merging what refers to itself",
         ),
+        ({"type": "string", "minLength": 1e300}, "too large for a grammar"),
         ({"type": "x" * 100_000}, '^#/type: unknown type "xxx'),
         ({"properties": {"x" * 100_000: {"not": {}}}}, "^#/properties/x+ ... x+/not: a grammar cannot express this"),
         ({"allOf": [{"type": "string"}, {"type": "null"}]}, "^#: no value can match"),

@@ -6,11 +6,14 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
+from pyggml.errors import GrammarError
+
 #: Maximum number of digits before the point, and in total: as many as a double can tell apart.
 MAX_DIGITS = 15
 _MAX_FRACTION = 6  # unless a bound has more
 
 _BLOCK = 100
+_MOST_REPEATED = 1_000_000  # of what has to come: no answer is so long
 
 Ranges = list[tuple[int, int]]
 AddRule = Callable[[str], str]
@@ -48,7 +51,12 @@ def repeated(item: str, least: int, most: int | None, add_rule: AddRule) -> str:
     """An item repeated ``least`` to ``most`` times; ``item`` is a rule's name.
 
     Long repetitions are built from blocks, because the engine's parser expands every repetition.
+
+    Raises:
+        GrammarError: ``least`` is more than any answer can have.
     """
+    if least > _MOST_REPEATED:
+        raise GrammarError("the JSON schema is too large for a grammar")
     if most is None:
         start = repeated(item, least, least, add_rule)
         return f"{start} {add_rule(f'{item}*')}".strip()
