@@ -164,6 +164,7 @@ def test_a_process_of_a_pipeline_says_how_fast_it_is(capfd: pytest.CaptureFixtur
 @needs_ray
 @pytest.mark.slow
 @pytest.mark.ray
+@pytest.mark.timeout(900)
 def test_a_pipeline_that_was_killed_goes_on(tmp_path: Path) -> None:
     """With Ray Data's checkpoints: no row is missing, and none is answered twice."""
     import pyarrow as pa

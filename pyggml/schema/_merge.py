@@ -93,7 +93,9 @@ class Document:
         """
         self._n_flattened += 1
         if self._n_flattened > _MOST_FLATTENED:
-            raise GrammarError(f"{place}: merging what refers to itself makes more and more of it: merge it by hand")
+            raise GrammarError(
+                f"{place}: merging schemas that refer to themselves never ends: write the merged schema out"
+            )
         if isinstance(schema, bool):
             return [{}] if schema else []
         if not isinstance(schema, dict):
