@@ -124,6 +124,21 @@ def test_a_stream_outlives_the_limits_on_heads(server: servers.Running) -> None:
             assert next(lines) is not None
 
 
+@pytest.mark.parametrize("between", [b"", b"0\r\n\r\n"], ids=["within a body", "after a request"])
+def test_what_is_no_http_after_a_request_breaks_nothing(
+    between: bytes, server: servers.Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether the request that came before is answered already or not."""
+    head = b"GET /health HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    for pause in (0, 0.2):
+        with connected(server, head) as client:
+            time.sleep(pause)
+            client.sendall(between + b"\x00 nonsense\r\n\r\n")
+            answer = b"".join(iter(lambda c=client: c.recv(1 << 16), b""))
+            assert answer.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 400 "))
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_too_many_connections_make_the_oldest_idle_ones_go(server: servers.Running) -> None:
     with contextlib.ExitStack() as stack:
         streaming = stack.enter_context(connected(server, request(**LONG)))

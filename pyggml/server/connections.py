@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 # Who is refused a body that is too large may send this much longer, so that it has a chance to read why.
@@ -117,6 +118,15 @@ class Connection(asyncio.Protocol):
 
 class _H11Connection(Connection, H11Protocol):
     """Parsed in Python, which bounds heads itself."""
+
+    def send_400_response(self, msg: str) -> None:
+        """Says that a request is no HTTP. One that is in progress has then lost its client, as nothing can follow."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        self.transport.close()
+        if not self.is_idle:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
 
 @cache
