@@ -3,7 +3,7 @@
     python tools/test_kernels.py [--sets avx2 vnni ...] [--sanitize] [--compiler clang++] [--types q4_k ...]
 
 Each of csrc/tests/test_attention.cpp, test_floats.cpp and test_tiles.cpp, the last one type of weights at a time. Where
-this processor lacks instructions of AVX-512 or AVX-VNNI, plain C++ takes their place (csrc/tests/modelled_*.hpp), so
+this processor lacks instructions of AVX-512, AVX-VNNI or AMX, plain C++ takes their place (csrc/tests/modelled_*.hpp), so
 that the code for them runs all the same; the sets of ARM need a cross compiler and qemu. With --sanitize, everything is
 compiled for the address and undefined-behaviour sanitizers. Exit status 1: something did not compile, or failed.
 """
@@ -58,11 +58,15 @@ def _modelled(header: str, *more: str) -> Sequence[str]:
     return (*AVX2, "-include", str(TESTS / header), *more)
 
 
+VNNI = (*AVX512, "-mavx512vnni")
+MODELLED_VNNI = _modelled("modelled_avx512.hpp", "-DPYG_MODELLED_VNNI")
+
 SETS = {
     "avx2": Set(AVX2),
     "avxvnni": Set((*AVX2, "-mavxvnni"), ("avx_vnni",), _modelled("modelled_avxvnni.hpp")),
     "avx512": Set(AVX512, ("avx512bw", "avx512vl"), _modelled("modelled_avx512.hpp")),
-    "vnni": Set((*AVX512, "-mavx512vnni"), ("avx512_vnni",), _modelled("modelled_avx512.hpp", "-DPYG_MODELLED_VNNI")),
+    "vnni": Set((*VNNI, "-DPYG_WITHOUT_AMX"), ("avx512_vnni",), MODELLED_VNNI),
+    "amx": Set(VNNI, ("amx_int8",), (*MODELLED_VNNI, "-include", str(TESTS / "modelled_amx.hpp"))),
     "neon": Set(("-march=armv8.2-a+dotprod",), is_arm=True),
     "i8mm": Set(("-march=armv8.2-a+dotprod+i8mm",), is_arm=True),
 }

@@ -81,24 +81,34 @@ PYG_INLINE inline Ints offset_of(const Factors & factors, const int16_t * sums) 
     }
 }
 
+// Adds block `b` to `results`; product(n) is the sum of column n as a float, times the block's factor.
+template <class Type, int N, class Product>
+PYG_INLINE inline void add_products(const Factors & factors, int b, Columns<Type, N> columns, Floats (&results)[N],
+                                    const Product & product) {
+    unrolled<N>([&](auto n) PYG_INLINE {
+        Floats sum = product(n);
+        if constexpr (Type::MINIMA) {
+            const Ints offset = offset_of<Type>(factors, columns[n]->sums + b * segments_of_block<Type>());
+            sum               = multiply_add(load_floats(factors.m[b]), to_floats(offset), sum);
+        }
+        results[n] = multiply_add(sum, everywhere(columns[n]->d[b]), results[n]);
+    });
+}
+
 // Adds the totals of block `b`, as floats, to `results`.
 template <class Type, int N>
 PYG_INLINE inline void end_block(const Factors & factors, int b, Columns<Type, N> columns, const Ints (&totals)[N],
                                  Floats (&results)[N]) {
     const Floats d = load_floats(factors.d[b]);
-    unrolled<N>([&](auto n) PYG_INLINE {
-        const Floats column_d = everywhere(columns[n]->d[b]);
-        if constexpr (Type::LARGE) {
-            results[n] = multiply_add(multiply(d, column_d), to_floats(totals[n]), results[n]);
-            return;
-        }
-        Floats sum = multiply(d, to_floats(totals[n]));
-        if constexpr (Type::MINIMA) {
-            const Ints offset = offset_of<Type>(factors, columns[n]->sums + b * segments_of_block<Type>());
-            sum               = multiply_add(load_floats(factors.m[b]), to_floats(offset), sum);
-        }
-        results[n] = multiply_add(sum, column_d, results[n]);
-    });
+    if constexpr (Type::LARGE) {
+        unrolled<N>([&](auto n) PYG_INLINE {
+            const Floats factor = multiply(d, everywhere(columns[n]->d[b]));
+            results[n]          = multiply_add(factor, to_floats(totals[n]), results[n]);
+        });
+    } else {
+        add_products<Type, N>(factors, b, columns, results,
+                              [&](auto n) PYG_INLINE { return multiply(d, to_floats(totals[n])); });
+    }
 }
 
 }  // namespace pyg::kernels

@@ -3,6 +3,9 @@
 
 #include "multiply_directly.hpp"
 #include "multiply_tile.hpp"
+#ifdef PYG_AMX
+#    include "multiply_amx.hpp"
+#endif
 
 namespace pyg::kernels {
 
@@ -27,6 +30,12 @@ void multiply_many(const uint8_t * group, int64_t k, const ColumnTileFor<Type> *
 template <class Type>
 void multiply_group(const uint8_t * group, int64_t k, const ColumnTileFor<Type> * columns, int64_t stride,
                     const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
+#ifdef PYG_AMX
+    if (n_columns >= AMX_COLUMNS && amx::is_available()) {
+        multiply_with_amx<Type>(group, k, columns, stride, which, n_columns, results);
+        return;
+    }
+#endif
     const int n_many = n_columns < Type::Dots::MANY_COLUMNS ? 0 : n_columns / TILE_COLUMNS * TILE_COLUMNS;
     if (n_many > 0) {
         multiply_many<Type>(group, k, columns, stride, which, n_many, results);

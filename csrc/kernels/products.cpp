@@ -15,8 +15,15 @@ namespace pyg::kernels {
 
 namespace {
 
+// What is multiplied without a pause: as many columns as a core's second cache holds, beside so many groups of weights
+// that they are seldom fetched anew. With AMX more, since unpacking takes more of the time.
+#    ifdef PYG_AMX
+constexpr int COLUMNS_AT_ONCE = 128;
+constexpr int GROUPS_AT_ONCE  = 16;
+#    else
 constexpr int COLUMNS_AT_ONCE = 64;
 constexpr int GROUPS_AT_ONCE  = 4;
+#    endif
 
 // A node's product: its rounded activations, and what meets what. Rows of activations are numbered over all their
 // dimensions; by expert, a column stands for a choice of an expert, and several may share a row of activations.
@@ -27,7 +34,7 @@ class Product {
     Product(const ggml_tensor * op, void * workspace)
         : op_(op), weights_(op->src[0]), x_(op->src[1]), k_(x_->ne[0]), n_rows_(ggml_nrows(x_)),
           n_columns_(ggml_nrows(op)), rounded_(static_cast<ColumnTileFor<Type> *>(aligned(workspace))),
-          results_(reinterpret_cast<float **>(rounded_ + n_rows_ * n_tiles())),
+          results_(reinterpret_cast<float **>(rounded_ + n_rows_ * n_tiles() + NO_COLUMNS)),
           chosen_(op, reinterpret_cast<int64_t *>(results_ + n_columns_)),
           rows_(reinterpret_cast<int32_t *>(chosen_.n + ChosenExperts::count(op))) {}
 
@@ -76,6 +83,9 @@ class Product {
             const int64_t begin = task % n_pieces * at_once;
             multiply_groups(task / n_pieces, begin, std::min(begin + at_once, n_groups));
         }
+#    ifdef PYG_AMX
+        amx::release();
+#    endif
     }
 
   private:
@@ -105,9 +115,18 @@ class Product {
                 multiply_group<Type>(weights + g * group_bytes, k_, rounded_, n_rows_, rows_ + c, n, results);
                 const int64_t n_rows = std::min<int64_t>(GROUP_ROWS, weights_->ne[1] - g * GROUP_ROWS);
                 for (int i = 0; i < n; ++i) {
-                    std::memcpy(results_[c + i] + g * GROUP_ROWS, results[i], n_rows * sizeof(float));
+                    copy_rows(results[i], n_rows, results_[c + i] + g * GROUP_ROWS);
                 }
             }
+        }
+    }
+
+    // Mostly a constant number, which needs no call.
+    static void copy_rows(const float (&from)[GROUP_ROWS], int64_t n, float * to) {
+        if (n == GROUP_ROWS) {
+            std::memcpy(to, from, sizeof(from));
+        } else {
+            std::memcpy(to, from, n * sizeof(float));
         }
     }
 

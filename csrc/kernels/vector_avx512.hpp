@@ -109,6 +109,37 @@ inline void store_bytes(int8_t * q, Ints x) {
     _mm_storeu_si128(reinterpret_cast<__m128i *>(q), _mm512_cvtsepi32_epi8(x));
 }
 
+inline Ints products_of_two(Ints weights, Ints activations) { return _mm512_maddubs_epi16(weights, activations); }
+
+// What planes of weights are made of (planes.hpp).
+
+inline Ints add_bytes(Ints x, int y) { return _mm512_add_epi8(x, _mm512_set1_epi8(static_cast<char>(y))); }
+
+inline Ints subtract_words(Ints x, Ints y) { return _mm512_sub_epi16(x, y); }
+
+inline Ints multiply_words(Ints x, Ints y) { return _mm512_mullo_epi16(x, y); }
+
+// The low byte of each word.
+inline Ints low_bytes(Ints x) { return _mm512_and_si512(x, everywhere(0x00FF00FF)); }
+
+// Low bytes of `x` and high bytes of `y`.
+inline Ints alternating(Ints x, Ints y) { return _mm512_ternarylogic_epi32(everywhere(0x00FF00FF), x, y, 0xCA); }
+
+inline bool are_finite(Floats x) { return largest(magnitude_bits(x)) < 0x7F800000; }
+
+template <int BY>
+Ints up_lanes(Ints x) {
+    return _mm512_slli_epi32(x, BY);
+}
+
+// Where there is AVX-512 VNNI there may be AMX, which is found out at run time. In tests, this may be to run without.
+#if defined(PYG_MODELLED_AMX) || (defined(__AVX512VNNI__) && defined(__x86_64__) && defined(__linux__) &&              \
+                                  !defined(PYG_MODELLED) && !defined(PYG_WITHOUT_AMX))
+#    define PYG_AMX
+
+constexpr int AMX_COLUMNS = 12;  // from which on AMX takes less time
+#endif
+
 #ifdef __AVX512VNNI__
 #    define PYG_DOTS_OF_FOUR
 
@@ -126,8 +157,6 @@ inline void store_words(int16_t * q, Ints x) {
 }
 
 inline Ints add_words(Ints x, Ints y) { return _mm512_add_epi16(x, y); }
-
-inline Ints products_of_two(Ints weights, Ints activations) { return _mm512_maddubs_epi16(weights, activations); }
 
 template <int HALF>
 Ints words_of_bytes(Ints x) {

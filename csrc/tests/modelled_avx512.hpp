@@ -74,6 +74,14 @@ inline Ints add_epi32(Ints x, Ints y) {
     return each<Ints, uint32_t>([&](int i) { return x.get<uint32_t>(i) + y.get<uint32_t>(i); });
 }
 
+inline Ints sub_epi16(Ints x, Ints y) {
+    return each<Ints, uint16_t>([&](int i) { return x.get<uint16_t>(i) - y.get<uint16_t>(i); });
+}
+
+inline Ints mullo_epi16(Ints x, Ints y) {
+    return each<Ints, uint16_t>([&](int i) { return uint32_t{x.get<uint16_t>(i)} * y.get<uint16_t>(i); });
+}
+
 inline Ints mullo_epi32(Ints x, Ints y) {
     return each<Ints, uint32_t>([&](int i) { return x.get<uint32_t>(i) * y.get<uint32_t>(i); });
 }
@@ -88,6 +96,20 @@ inline Ints or_si512(Ints x, Ints y) {
 
 inline Ints xor_si512(Ints x, Ints y) {
     return each<Ints, uint32_t>([&](int i) { return x.get<uint32_t>(i) ^ y.get<uint32_t>(i); });
+}
+
+// Each bit of the result is bit `4 * x + 2 * y + z` of `table`.
+inline Ints ternarylogic_epi32(Ints x, Ints y, Ints z, int table) {
+    return each<Ints, uint32_t>([&](int i) {
+        const uint32_t a = x.get<uint32_t>(i), b = y.get<uint32_t>(i), c = z.get<uint32_t>(i);
+        uint32_t       bits = 0;
+        for (int row = 0; row < 8; ++row) {
+            if (table >> row & 1) {
+                bits |= (row & 4 ? a : ~a) & (row & 2 ? b : ~b) & (row & 1 ? c : ~c);
+            }
+        }
+        return bits;
+    });
 }
 
 inline Ints max_epi32(Ints x, Ints y) {
@@ -381,6 +403,8 @@ inline void storeu_ps(float * to, Floats x) { std::memcpy(to, x.bytes, sizeof(x)
 #define _mm512_max_ps modelled::max_ps
 #undef _mm512_mul_ps
 #define _mm512_mul_ps modelled::mul_ps
+#undef _mm512_mullo_epi16
+#define _mm512_mullo_epi16 modelled::mullo_epi16
 #undef _mm512_mullo_epi32
 #define _mm512_mullo_epi32 modelled::mullo_epi32
 #undef _mm512_or_si512
@@ -415,8 +439,12 @@ inline void storeu_ps(float * to, Floats x) { std::memcpy(to, x.bytes, sizeof(x)
 #define _mm512_storeu_ps modelled::storeu_ps
 #undef _mm512_storeu_si512
 #define _mm512_storeu_si512 modelled::storeu_si512
+#undef _mm512_sub_epi16
+#define _mm512_sub_epi16 modelled::sub_epi16
 #undef _mm512_sub_ps
 #define _mm512_sub_ps modelled::sub_ps
+#undef _mm512_ternarylogic_epi32
+#define _mm512_ternarylogic_epi32 modelled::ternarylogic_epi32
 #undef _mm512_test_epi8_mask
 #define _mm512_test_epi8_mask modelled::test_epi8_mask
 #undef _mm512_xor_si512

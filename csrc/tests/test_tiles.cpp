@@ -81,7 +81,7 @@ struct Activations {
     std::vector<ColumnTileFor<Type>> rounded;  // [tile][column]
 
     Activations(int64_t k, std::mt19937 & random)
-        : k(k), n_tiles((k + TILE_K - 1) / TILE_K), values(N_COLUMNS * k), rounded(N_COLUMNS * n_tiles) {
+        : k(k), n_tiles((k + TILE_K - 1) / TILE_K), values(N_COLUMNS * k), rounded(N_COLUMNS * n_tiles + NO_COLUMNS) {
         for (float & value : values) {
             value = static_cast<float>(static_cast<int>(random() % 4001) - 2000) / 512;
             value *= random() % 64 == 0 ? 50.0F : 1.0F;
@@ -141,6 +141,24 @@ void test_columns(const char * name, const Rows & rows, const Activations<Type> 
     }
 }
 
+// So they are if columns do not follow each other, as in products by expert, and of many.
+template <class Type>
+void test_scattered_columns(const char * name, const Rows & rows, const Activations<Type> & x) {
+    constexpr int N = 75;
+    for (const int n : {5, 12, 16, 31, 40, N}) {
+        int32_t which[N];
+        for (int i = 0; i < n; ++i) {
+            which[i] = (i * 5 + 3) % N_COLUMNS;
+        }
+        alignas(64) float results[N][GROUP_ROWS];
+        multiply_group<Type>(rows.tiles.data(), rows.k, x.rounded.data(), N_COLUMNS, which, n, results);
+        for (int i = 0; i < n; ++i) {
+            const Results alone = multiply(rows, x, which[i], 1);
+            check(same(results[i], alone.values[0]), name, "a column differs among scattered ones");
+        }
+    }
+}
+
 // Results are those of upstream's floats, but for the rounding of sums.
 template <class Type>
 void test_values(const char * name, const Rows & rows, const Activations<Type> & x) {
@@ -188,6 +206,8 @@ void test_type(ggml_type type, uint32_t expected) {
         const Activations<Type> x(k, random);
         test_columns(name, plain, x);
         test_columns(name, arbitrary, x);
+        test_scattered_columns(name, plain, x);
+        test_scattered_columns(name, arbitrary, x);
         test_values(name, plain, x);
         hashes = hashes * 31 + hash(multiply(plain, x, 0, N_COLUMNS));
         hashes = hashes * 31 + hash(multiply(arbitrary, x, 0, N_COLUMNS));
