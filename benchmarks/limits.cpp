@@ -15,6 +15,11 @@
 
 #if defined(__x86_64__)
 #    include <immintrin.h>
+#    if defined(__AMX_INT8__) && defined(__linux__)
+#        include <sys/syscall.h>
+#        include <unistd.h>
+#        define BYTES_IN_TILES
+#    endif
 #    define REGISTER "x"
 #else
 #    include <arm_neon.h>
@@ -60,6 +65,36 @@ struct FloatProducts {
     static constexpr double       n_ops = 8;
     using Vector                        = float32x4_t;
     static Vector step(Vector sum, Vector a, Vector b) { return vfmaq_f32(sum, a, b); }
+};
+#endif
+
+#ifdef BYTES_IN_TILES
+// Whether the system gives this process the registers.
+bool may_use_tiles() {
+    constexpr long REQUEST = 0x1023, TILE_DATA = 18;
+    return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
+}
+
+struct TileProducts {
+    static constexpr const char * name = "AMX tdpbssd";
+
+    TileProducts() {
+        struct alignas(64) {
+            uint8_t  palette = 1, rest[15] = {};
+            uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+            uint8_t  rows[16]      = {16, 16, 16, 16, 16, 16, 16, 16};
+        } const shapes;
+        asm volatile("ldtilecfg %0" ::"m"(shapes));
+    }
+
+    double operator()() const {
+        for (int turn = 0; turn < N_TURNS; turn++) {
+            asm volatile(
+                "tdpbssd %tmm7, %tmm6, %tmm0\n tdpbssd %tmm7, %tmm6, %tmm1\n"
+                "tdpbssd %tmm7, %tmm6, %tmm2\n tdpbssd %tmm7, %tmm6, %tmm3\n");
+        }
+        return 4.0 * N_TURNS * 2 * 16 * 16 * 64;
+    }
 };
 #endif
 
@@ -208,10 +243,17 @@ int main(int argc, char ** argv) {
             return read(memory, at);
         };
     });
-    const double integers  = best_rate(n_threads, seconds, [] { return compute<ByteProducts>; });
+    const char * byte_name = ByteProducts::name;
+    double       integers  = best_rate(n_threads, seconds, [] { return compute<ByteProducts>; });
+#ifdef BYTES_IN_TILES
+    if (may_use_tiles()) {
+        byte_name = TileProducts::name;
+        integers  = best_rate(n_threads, seconds, [] { return TileProducts(); });
+    }
+#endif
     const double floats    = best_rate(n_threads, seconds, [] { return compute<FloatProducts>; });
     std::printf("{\"read_bytes_per_s\": %.4g", bytes);
-    std::printf(", \"byte_instructions\": \"%s\", \"byte_ops_per_s\": %.4g", ByteProducts::name, integers);
+    std::printf(", \"byte_instructions\": \"%s\", \"byte_ops_per_s\": %.4g", byte_name, integers);
     std::printf(", \"float_instructions\": \"%s\", \"float_ops_per_s\": %.4g}\n", FloatProducts::name, floats);
     return 0;
 }
