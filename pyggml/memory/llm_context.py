@@ -70,6 +70,8 @@ def context_options(options: MemoryOptions, n_ctx: int) -> ContextOptions:
     values = shared(options, ContextOptions) | {
         "n_ctx": n_ctx,
         "n_seq_max": options.n_parallel,
+        # A step has a token of each request, and where windows forget, it is computed at once (engine.cpp).
+        "n_ubatch": max(options.n_ubatch, options.n_parallel),
         "n_outputs_max": min(options.n_batch, max(options.n_parallel, _N_OUTPUTS_MAX)),
     }
     return ContextOptions(**values)
