@@ -20,7 +20,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / "build" / "upstream"
 
+#: Without it, what gcc makes of upstream's code for AMX ends the process; the header says why.
+MENDED = f"-DCMAKE_CXX_FLAGS=-include {ROOT / 'csrc' / 'kernels' / 'upstream_amx.h'}"
+
 _OPTIONS = (
+    MENDED,
     "-DCMAKE_BUILD_TYPE=Release",
     "-DLLAMA_OPENSSL=OFF",
     "-DLLAMA_BUILD_TESTS=OFF",
