@@ -173,7 +173,9 @@ def table(figures: Figures) -> None:
 
 def claims(model: str, ftype: str, figures: Figures) -> list[measure.Claim]:
     claimed = []
-    for (case, peer), goal in GOALS[instruction_set().replace("AMX", "AVX-512 VNNI")].items():  # there is none of its own
+    for (case, peer), goal in GOALS[
+        instruction_set().replace("AMX", "AVX-512 VNNI")
+    ].items():  # there is none of its own
         if peer in figures.get(case, {}):
             bound = goal[ftype] if isinstance(goal, dict) else goal
             ratio = measure.ratio(figures[case], "pyggml", peer)

@@ -66,7 +66,9 @@ SETS = {
     "avxvnni": Set((*AVX2, "-mavxvnni"), ("avx_vnni",), _modelled("modelled_avxvnni.hpp")),
     "avx512": Set(AVX512, ("avx512bw", "avx512vl"), _modelled("modelled_avx512.hpp")),
     "vnni": Set((*VNNI, "-DPYG_WITHOUT_AMX"), ("avx512_vnni",), MODELLED_VNNI),
-    "amx": Set(VNNI, ("amx_int8",), (*MODELLED_VNNI, "-include", str(TESTS / "modelled_amx.hpp"))),
+    "amx": Set(
+        (*VNNI, "-DPYG_NEEDS_AMX"), ("amx_int8",), (*MODELLED_VNNI, "-include", str(TESTS / "modelled_amx.hpp"))
+    ),
     "neon": Set(("-march=armv8.2-a+dotprod",), is_arm=True),
     "i8mm": Set(("-march=armv8.2-a+dotprod+i8mm",), is_arm=True),
 }

@@ -18,19 +18,8 @@ struct alignas(64) ColumnTile {
 template <class Type>
 using ColumnTileFor = ColumnTile<typename Type::Dots::Activation>;
 
-// Tiles that there have to be behind a product's last one, of any contents: some kernels take 16 columns where there
-// are fewer.
-constexpr int NO_COLUMNS = 15;
-
-// By vectors: compilers call a function for it, or use instructions that take long to start.
-template <class Type>
-void copy_column(const ColumnTileFor<Type> & from, ColumnTileFor<Type> & to) {
-    constexpr int BYTES = 64;
-    static_assert(sizeof(to) % BYTES == 0);
-    unrolled<sizeof(to) / BYTES>([&](auto i) PYG_INLINE {
-        store(reinterpret_cast<char *>(&to) + i * BYTES, load(reinterpret_cast<const char *>(&from) + i * BYTES));
-    });
-}
+// Tiles that there have to be behind a product's last one: some kernels take 16 columns where there are fewer.
+constexpr int SPARE_COLUMNS = 15;
 
 // Rounds `n` values, and returns their factor: not a number, or infinite, if one of the values is, so that all results
 // are, too. Magnitudes are compared as integers, among which what is not a number is the largest.

@@ -6,6 +6,10 @@
 #include "trial.hpp"
 #include "vector.hpp"
 
+#ifdef PYG_AMX
+#    include "amx.hpp"
+#endif
+
 namespace {
 
 class Kernels : public ggml::cpu::extra_buffer_type {
@@ -43,6 +47,9 @@ Kernels & all_kernels() {
 }  // namespace
 
 void pyg_kernels_register(void) {
+#ifdef PYG_AMX
+    pyg::kernels::amx::ask_for();
+#endif
     std::vector<ggml_backend_buffer_type_t> & types = ggml_backend_cpu_get_extra_buffer_types();
 #ifdef PYG_TILES
     types.clear();  // upstream's own layouts: what is computed with them depends on the rest of the batch

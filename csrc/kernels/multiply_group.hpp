@@ -31,7 +31,7 @@ template <class Type>
 void multiply_group(const uint8_t * group, int64_t k, const ColumnTileFor<Type> * columns, int64_t stride,
                     const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
 #ifdef PYG_AMX
-    if (n_columns >= AMX_COLUMNS && amx::is_available()) {
+    if (n_columns >= FEWEST_AMX_COLUMNS && amx::is_available()) {
         multiply_with_amx<Type>(group, k, columns, stride, which, n_columns, results);
         return;
     }

@@ -1,8 +1,8 @@
 // A tile's weights as AMX's registers take them: planes of bytes.
 //
 // Where segments have integer scales, weights are multiplied with them as they are unpacked, so that a whole block can
-// be added up without leaving the registers. Such a product has up to 16 bits and two planes; a block's sum is that of
-// plane 0 and RADIX times that of plane 1.
+// be added up without leaving the registers. Such a product has up to 14 bits and two planes: it is the byte of plane
+// 0, without sign, plus the byte of plane 1 times two to the RADIX_BITS.
 #pragma once
 
 #include "amx.hpp"
@@ -24,9 +24,11 @@ struct PlanesOf {
 
     static constexpr bool fits() {
         if constexpr (SCALED && Type::MINIMA) {
-            return Type::BLOCK == TILE_K && Type::PLUS == 0 && 7 * Type::MOST < 256;
+            return Type::BLOCK == TILE_K && Type::PLUS == 0 && Type::SCALE_BITS <= 6 && 7 * Type::MOST < 256;
+        } else if constexpr (SCALED) {
+            return Type::BLOCK == TILE_K && Type::SCALE_BITS <= 8;
         }
-        return !SCALED || Type::BLOCK == TILE_K;
+        return true;
     }
     static_assert(fits());
 };
@@ -43,7 +45,7 @@ struct alignas(64) Planes {
 constexpr float    FLOAT_OF_SUM         = 3 << 22;
 constexpr uint32_t BITS_OF_FLOAT_OF_SUM = 0x4B400000;
 
-// Takes the units of a part, as SegmentSums does, and writes them as planes.
+// Takes the units of a part, as SegmentSums does (multiply_directly.hpp), and writes them as planes.
 template <class Type>
 class WrittenPlanes {
   public:

@@ -15,15 +15,22 @@ namespace pyg::kernels {
 
 namespace {
 
-// What is multiplied without a pause: as many columns as a core's second cache holds, beside so many groups of weights
-// that they are seldom fetched anew. With AMX more, since unpacking takes more of the time.
+// What is multiplied without a pause: so many columns that a core's second cache holds them, beside so many groups of
+// weights that they are seldom fetched anew. With AMX, unpacking takes more of the time.
+struct AtOnce {
+    int columns = 64;
+    int groups  = 4;
+};
+constexpr int MOST_COLUMNS_AT_ONCE = 128;
+
+AtOnce at_once() {
 #    ifdef PYG_AMX
-constexpr int COLUMNS_AT_ONCE = 128;
-constexpr int GROUPS_AT_ONCE  = 16;
-#    else
-constexpr int COLUMNS_AT_ONCE = 64;
-constexpr int GROUPS_AT_ONCE  = 4;
+    if (amx::is_available()) {
+        return {MOST_COLUMNS_AT_ONCE, 16};
+    }
 #    endif
+    return {};
+}
 
 // A node's product: its rounded activations, and what meets what. Rows of activations are numbered over all their
 // dimensions; by expert, a column stands for a choice of an expert, and several may share a row of activations.
@@ -34,7 +41,7 @@ class Product {
     Product(const ggml_tensor * op, void * workspace)
         : op_(op), weights_(op->src[0]), x_(op->src[1]), k_(x_->ne[0]), n_rows_(ggml_nrows(x_)),
           n_columns_(ggml_nrows(op)), rounded_(static_cast<ColumnTileFor<Type> *>(aligned(workspace))),
-          results_(reinterpret_cast<float **>(rounded_ + n_rows_ * n_tiles() + NO_COLUMNS)),
+          results_(reinterpret_cast<float **>(rounded_ + n_rows_ * n_tiles() + SPARE_COLUMNS)),
           chosen_(op, reinterpret_cast<int64_t *>(results_ + n_columns_)),
           rows_(reinterpret_cast<int32_t *>(chosen_.n + ChosenExperts::count(op))) {}
 
@@ -52,6 +59,9 @@ class Product {
             const int64_t row = i / n_tiles(), tile = i % n_tiles();
             const int     n_values = static_cast<int>(std::min<int64_t>(TILE_K, k_ - tile * TILE_K));
             fill_column<Type>(row_at(x_, row) + tile * TILE_K, n_values, rounded_[tile * n_rows_ + row]);
+        }
+        if (params->ith == 0) {
+            std::memset(static_cast<void *>(rounded_ + n), 0, SPARE_COLUMNS * sizeof(*rounded_));
         }
     }
 
@@ -76,12 +86,12 @@ class Product {
     // Multiplies what this thread can get hold of: groups of rows.
     void multiply(const ggml_compute_params * params) const {
         const int64_t n_groups = (weights_->ne[1] + GROUP_ROWS - 1) / GROUP_ROWS;
-        const int64_t at_once  = std::clamp<int64_t>(n_groups / (4 * params->nth), 1, GROUPS_AT_ONCE);
-        const int64_t n_pieces = (n_groups + at_once - 1) / at_once;
+        const int64_t of_piece = std::clamp<int64_t>(n_groups / (4 * params->nth), 1, at_once().groups);
+        const int64_t n_pieces = (n_groups + of_piece - 1) / of_piece;
         const int64_t n_tasks  = n_pieces * *chosen_.n;
         for (int64_t task = params->ith; task < n_tasks; task = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-            const int64_t begin = task % n_pieces * at_once;
-            multiply_groups(task / n_pieces, begin, std::min(begin + at_once, n_groups));
+            const int64_t begin = task % n_pieces * of_piece;
+            multiply_groups(task / n_pieces, begin, std::min(begin + of_piece, n_groups));
         }
 #    ifdef PYG_AMX
         amx::release();
@@ -108,9 +118,10 @@ class Product {
         const auto        data        = static_cast<const uint8_t *>(weights_->data);
         const auto        weights     = data + chosen_.expert[which] * weights_->nb[2];
         const size_t      group_bytes = GROUP_ROWS * weights_->nb[1];
-        alignas(64) float results[COLUMNS_AT_ONCE][GROUP_ROWS];
-        for (int64_t c = chosen_.first[which]; c < chosen_.first[which + 1]; c += COLUMNS_AT_ONCE) {
-            const int n = static_cast<int>(std::min<int64_t>(COLUMNS_AT_ONCE, chosen_.first[which + 1] - c));
+        const int64_t     most        = at_once().columns;
+        alignas(64) float results[MOST_COLUMNS_AT_ONCE][GROUP_ROWS];
+        for (int64_t c = chosen_.first[which]; c < chosen_.first[which + 1]; c += most) {
+            const int n = static_cast<int>(std::min(most, chosen_.first[which + 1] - c));
             for (int64_t g = begin; g < end; ++g) {
                 multiply_group<Type>(weights + g * group_bytes, k_, rounded_, n_rows_, rows_ + c, n, results);
                 const int64_t n_rows = std::min<int64_t>(GROUP_ROWS, weights_->ne[1] - g * GROUP_ROWS);

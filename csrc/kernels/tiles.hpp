@@ -10,6 +10,7 @@
 // PLUS     what every value in the tile has too much
 // MINIMA   whether each segment has, beside that, a minimum of its own
 // MOST     with minima: the largest value in the tile
+// SCALE_BITS  with integer scales: how many bits these have, their sign among them; without one if there are minima
 // LARGE    whether a factor's product with an integer sum may be more than a float holds; factors are powers of 2 then
 //
 // and these functions of a group's block (layout.hpp):

@@ -25,14 +25,15 @@ inline void unpack_scales_and_minima(const uint8_t * block, Factors & factors) {
 
 // What Q4_K and Q5_K share.
 struct TypeWithMinima {
-    static constexpr int  BLOCK   = 256;
-    static constexpr int  SEGMENT = 32;
-    static constexpr int  PARTS   = 4;
-    static constexpr int  UNITS   = 8;
-    static constexpr int  PLUS    = 0;
-    static constexpr bool MINIMA  = true;
-    static constexpr bool LARGE   = false;
-    using Dots                    = NarrowDots;
+    static constexpr int  BLOCK      = 256;
+    static constexpr int  SEGMENT    = 32;
+    static constexpr int  PARTS      = 4;
+    static constexpr int  UNITS      = 8;
+    static constexpr int  PLUS       = 0;
+    static constexpr bool MINIMA     = true;
+    static constexpr bool LARGE      = false;
+    static constexpr int  SCALE_BITS = 6;
+    using Dots                       = NarrowDots;
 
     static constexpr int segment_of(int part, int i) { return 2 * part + i; }
 
@@ -66,15 +67,16 @@ struct TilesQ5K : TypeWithMinima {
 };
 
 struct TilesQ6K {
-    using Struct                  = block_q6_K;
-    static constexpr int  BLOCK   = 256;
-    static constexpr int  SEGMENT = 16;
-    static constexpr int  PARTS   = 4;
-    static constexpr int  UNITS   = 4;
-    static constexpr int  PLUS    = 32;
-    static constexpr bool MINIMA  = false;
-    static constexpr bool LARGE   = false;
-    using Dots                    = NarrowDots;
+    using Struct                     = block_q6_K;
+    static constexpr int  BLOCK      = 256;
+    static constexpr int  SEGMENT    = 16;
+    static constexpr int  PARTS      = 4;
+    static constexpr int  UNITS      = 4;
+    static constexpr int  PLUS       = 32;
+    static constexpr bool MINIMA     = false;
+    static constexpr bool LARGE      = false;
+    static constexpr int  SCALE_BITS = 8;
+    using Dots                       = NarrowDots;
 
     static constexpr int segment_of(int part, int i) { return part / 2 * 8 + part % 2 + 2 * i; }
 
@@ -100,15 +102,16 @@ struct TilesQ6K {
 
 // Values are looked up; scales have 6 bits, 32 too much.
 struct TilesIQ4XS {
-    using Struct                  = block_iq4_xs;
-    static constexpr int  BLOCK   = 256;
-    static constexpr int  SEGMENT = 32;
-    static constexpr int  PARTS   = 8;
-    static constexpr int  UNITS   = 4;
-    static constexpr int  PLUS    = WideDots::PLUS;
-    static constexpr bool MINIMA  = false;
-    static constexpr bool LARGE   = false;
-    using Dots                    = WideDots;
+    using Struct                     = block_iq4_xs;
+    static constexpr int  BLOCK      = 256;
+    static constexpr int  SEGMENT    = 32;
+    static constexpr int  PARTS      = 8;
+    static constexpr int  UNITS      = 4;
+    static constexpr int  PLUS       = WideDots::PLUS;
+    static constexpr bool MINIMA     = false;
+    static constexpr bool LARGE      = false;
+    static constexpr int  SCALE_BITS = 6;
+    using Dots                       = WideDots;
 
     static constexpr int segment_of(int part, int) { return part; }
 

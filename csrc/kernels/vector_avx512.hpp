@@ -132,12 +132,12 @@ Ints up_lanes(Ints x) {
     return _mm512_slli_epi32(x, BY);
 }
 
-// Where there is AVX-512 VNNI there may be AMX, which is found out at run time. In tests, this may be to run without.
+// Where there is AVX-512 VNNI there may be AMX, which is found out at run time. PYG_WITHOUT_AMX leaves its code out.
 #if defined(PYG_MODELLED_AMX) || (defined(__AVX512VNNI__) && defined(__x86_64__) && defined(__linux__) &&              \
                                   !defined(PYG_MODELLED) && !defined(PYG_WITHOUT_AMX))
 #    define PYG_AMX
 
-constexpr int AMX_COLUMNS = 12;  // from which on AMX takes less time
+constexpr int FEWEST_AMX_COLUMNS = 12;  // from which on AMX takes less time
 #endif
 
 #ifdef __AVX512VNNI__

@@ -15,6 +15,8 @@ inline thread_local int     t_values = 0;  // of each row that are multiplied at
 
 inline bool is_available() { return true; }
 
+inline void ask_for() {}
+
 template <int VALUES>
 void prepare() {
     t_values = VALUES;

@@ -81,7 +81,8 @@ struct Activations {
     std::vector<ColumnTileFor<Type>> rounded;  // [tile][column]
 
     Activations(int64_t k, std::mt19937 & random)
-        : k(k), n_tiles((k + TILE_K - 1) / TILE_K), values(N_COLUMNS * k), rounded(N_COLUMNS * n_tiles + NO_COLUMNS) {
+        : k(k), n_tiles((k + TILE_K - 1) / TILE_K), values(N_COLUMNS * k),
+          rounded(N_COLUMNS * n_tiles + SPARE_COLUMNS) {
         for (float & value : values) {
             value = static_cast<float>(static_cast<int>(random() % 4001) - 2000) / 512;
             value *= random() % 64 == 0 ? 50.0F : 1.0F;
@@ -232,6 +233,15 @@ int main() {
         std::puts("skipped: this processor lacks the instructions");
         return 0;
     }
+#    ifdef PYG_AMX
+    amx::ask_for();
+#    endif
+#    ifdef PYG_NEEDS_AMX
+    if (!amx::is_available()) {
+        std::puts("skipped: this system lacks AMX");
+        return 0;
+    }
+#    endif
     test_if<GGML_TYPE_Q4_0, TilesQ40>(0x8BF057B1);
     test_if<GGML_TYPE_Q4_1, TilesQ41>(0x45449117);
     test_if<GGML_TYPE_Q5_0, TilesQ50>(0x108D1B00);
