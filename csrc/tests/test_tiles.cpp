@@ -226,6 +226,31 @@ void test_if(uint32_t expected) {
     }
 }
 
+#    if defined(PYG_NEEDS_AMX) && !defined(PYG_MODELLED_AMX)
+amx::Shapes shapes_now() {
+    amx::Shapes shapes;
+    asm volatile("sttilecfg %0" : "=m"(shapes));
+    return shapes;
+}
+
+// A library that has set up this thread's registers once, for good, finds them as they were.
+void test_registers_of_others() {
+    amx::Shapes theirs;
+    theirs.rows[0]      = 8;
+    theirs.row_bytes[0] = 32;
+    asm volatile("ldtilecfg %0" ::"m"(theirs));
+    amx::prepare<64>();
+    amx::prepare<32>();
+    amx::release();
+    const amx::Shapes left = shapes_now();
+    check(left.palette == 1 && left.rows[0] == 8 && left.row_bytes[0] == 32, "AMX", "others' registers are changed");
+    asm volatile("tilerelease");
+    amx::prepare<64>();
+    amx::release();
+    check(shapes_now().palette == 0, "AMX", "registers are kept");
+}
+#    endif
+
 }  // namespace
 
 int main() {
@@ -241,6 +266,9 @@ int main() {
         std::puts("skipped: this system lacks AMX");
         return 0;
     }
+#        ifndef PYG_MODELLED_AMX
+    test_registers_of_others();
+#        endif
 #    endif
     test_if<GGML_TYPE_Q4_0, TilesQ40>(0x8BF057B1);
     test_if<GGML_TYPE_Q4_1, TilesQ41>(0x45449117);
