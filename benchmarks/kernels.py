@@ -4,7 +4,7 @@
 
 Two processes take turns, one with PYGGML_KERNELS=off. Each multiplies the same weights, enough matrices in a row that
 they come from memory and not from a cache, as in a model. Weights lie where a model's would: ours in the buffer type
-CPU_PYGGML, where that takes their type, upstream's in its own AMX or CPU_REPACK, otherwise both as they are in the file.
+CPU_PYGGML, where that takes their type, upstream's in AMX or CPU_REPACK, otherwise both as they are in the file.
 
 What the machine can do at most is measured in the same run (limits.cpp, compiled on the first call): how fast its cores
 read memory, and how many operations its instructions for bytes and for floats make per second. A product is at its

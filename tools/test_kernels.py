@@ -3,9 +3,9 @@
     python tools/test_kernels.py [--sets avx2 vnni ...] [--sanitize] [--compiler clang++] [--types q4_k ...]
 
 Each of csrc/tests/test_attention.cpp, test_floats.cpp and test_tiles.cpp, the last one type of weights at a time. Where
-this processor lacks instructions of AVX-512, AVX-VNNI or AMX, plain C++ takes their place (csrc/tests/modelled_*.hpp), so
-that the code for them runs all the same; the sets of ARM need a cross compiler and qemu. With --sanitize, everything is
-compiled for the address and undefined-behaviour sanitizers. Exit status 1: something did not compile, or failed.
+this processor lacks instructions of AVX-512, AVX-VNNI or AMX, plain C++ takes their place (csrc/tests/modelled_*.hpp),
+so that the code for them runs all the same; the sets of ARM need a cross compiler and qemu. With --sanitize, everything
+is compiled for the address and undefined-behaviour sanitizers. Exit status 1: something did not compile, or failed.
 """
 
 from __future__ import annotations
