@@ -393,7 +393,7 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             "auto": the training length, or less if needed to leave a tenth of the available memory free.
         n_parallel: number of requests computed together; the others wait their turn. 1 to 256.
         n_batch: maximum number of tokens in a forward pass; at least n_parallel.
-        n_ubatch: maximum number of tokens computed at once within a forward pass; if that is less, n_parallel.
+        n_ubatch: maximum number of tokens computed at once within a forward pass; n_parallel, if that is more.
         cache_type: element type of the key-value cache: "f32", "f16", "bf16", "q8_0", "q4_0" ...
         n_threads: number of compute threads. None: the engine measures its speed and adapts as other programs claim or
             release cores. A number you give is kept.

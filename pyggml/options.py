@@ -54,7 +54,7 @@ class MemoryOptions(PlacementOptions):
         n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits.
         n_parallel: number of requests computed together; the others wait their turn.
         n_batch: maximum number of tokens in a forward pass.
-        n_ubatch: maximum number of tokens computed at once within a forward pass; if that is less, n_parallel.
+        n_ubatch: maximum number of tokens computed at once within a forward pass; n_parallel, if that is more.
         cache_type: element type of the key-value cache.
     """
 

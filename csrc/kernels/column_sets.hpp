@@ -5,6 +5,8 @@
 
 namespace pyg::kernels {
 
+static_assert(SPARE_COLUMNS >= amx::COLUMNS - 1);
+
 // 16 columns, one after the other, and their results.
 template <class Type>
 struct ColumnSet {

@@ -5,6 +5,11 @@
 
 namespace pyg::kernels {
 
+// Sums of blocks of 32 values are small enough to be floats without being converted: begun with the bits of this one,
+// they are the bits of a float that is as much larger.
+constexpr float    FLOAT_OF_SUM         = 3 << 22;
+constexpr uint32_t BITS_OF_FLOAT_OF_SUM = 0x4B400000;
+
 // What sums begin with that are to be floats.
 struct alignas(64) FirstSums {
     uint32_t bits[amx::COLUMNS][GROUP_ROWS] = {};

@@ -40,11 +40,6 @@ struct alignas(64) Planes {
     bool    finite = true;  // whether all factors d are numbers
 };
 
-// Sums of blocks of 32 values are small enough to be floats without being converted: begun with the bits of this one,
-// they are the bits of a float that is as much larger.
-constexpr float    FLOAT_OF_SUM         = 3 << 22;
-constexpr uint32_t BITS_OF_FLOAT_OF_SUM = 0x4B400000;
-
 // Takes the units of a part, as SegmentSums does (multiply_directly.hpp), and writes them as planes.
 template <class Type>
 class WrittenPlanes {

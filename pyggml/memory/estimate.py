@@ -49,7 +49,7 @@ class MemoryEstimate(Settings, JSONReady):
         n_ctx: context size in tokens.
         n_parallel: number of requests computed together.
         n_batch: maximum number of tokens in a forward pass.
-        n_ubatch: maximum number of tokens computed at once within a forward pass; if that is less, n_parallel.
+        n_ubatch: maximum number of tokens computed at once within a forward pass; n_parallel, if that is more.
         cache_type: element type of the key-value cache.
         outtype: type that the weights would be converted to; "auto": they are not converted.
         devices: main memory first, then the GPUs.
@@ -122,7 +122,7 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
             :func:`pyggml.load`.
         n_parallel: number of requests computed together; the others wait their turn.
         n_batch: maximum number of tokens in a forward pass.
-        n_ubatch: maximum number of tokens computed at once within a forward pass; if that is less, n_parallel.
+        n_ubatch: maximum number of tokens computed at once within a forward pass; n_parallel, if that is more.
         cache_type: element type of the key-value cache.
         outtype: estimate for weights converted to this type: "q8_0", "q4_k_m" ...; "auto": no conversion.
 
