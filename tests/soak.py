@@ -48,6 +48,7 @@ import plot
 
 FOLDER = Path("build") / "soak"
 PARTS = ("library", "worker")
+MEMORY = {"rss_bytes": "resident memory", "allocated_bytes": "allocated memory"}
 ROUND_S = 30.0
 LOOK_S = 5.0
 # Two models on room for one: either is unloaded when the other is asked for. Eight long answers need more cells.
@@ -186,8 +187,10 @@ def report(folder: Path, part: str) -> list[str]:
     for i, some in enumerate(parts(samples) if quiet else []):
         if some:
             figures = "  ".join(f"{what} {median(getattr(each, what) for each in some):g}" for what in HELD)
-            rss = median(each.rss_bytes for each in some) / 1e6
-            print(f"{part} part {i + 1}: {rss:.1f} MB  {figures}  ({len(some)} samples in silence)")
+            rss, allocated = (median(getattr(each, what) for each in some) / 1e6 for what in MEMORY)
+            print(
+                f"{part} part {i + 1}: {rss:.1f} MB, {allocated:.1f} MB allocated  {figures}  ({len(some)} samples in silence)"
+            )
     if quiet:
         last = samples[-1]
         print(f"{part}: {last.requests} requests, {last.tokens} tokens, {last.preemptions} preemptions")
@@ -198,7 +201,7 @@ def report(folder: Path, part: str) -> list[str]:
 def drawn(quiet: list[Sample]) -> str:
     """What is held in silence, each as a percentage of its median."""
     lines: dict[str, dict[int, float]] = {}
-    for what, name in (("rss_bytes", "resident memory"), *((each, each) for each in HELD)):
+    for what, name in (*MEMORY.items(), *((each, each) for each in HELD)):
         usual = median(getattr(each, what) for each in quiet) or 1
         lines[name] = {round(each.seconds): 100 * getattr(each, what) / usual for each in quiet}
     return plot.svg(lines, x="seconds", y="% of the median", linear=True)

@@ -24,6 +24,8 @@ class Sample:
         seconds: since the beginning.
         quiet: nothing was going on, and what belongs to nobody had been given back.
         rss_bytes: resident memory; its median under traffic says little, as models come and go.
+        allocated_bytes: of it and of what is not resident, what malloc has given out; a leak shows here first.
+        python_blocks: allocated by Python's own allocator.
         threads: of the process.
         descriptors: that are open.
         handles: live native objects, of all kinds.
@@ -35,6 +37,8 @@ class Sample:
     seconds: float
     quiet: bool
     rss_bytes: int
+    allocated_bytes: int
+    python_blocks: int
     threads: int
     descriptors: int
     handles: int
@@ -48,8 +52,8 @@ class Sample:
         held = Holdings.now()
         n_handles = sum(held.handles.values())
         return Sample(
-            round(seconds, 1), quiet, held.rss_bytes, held.threads, held.descriptors, n_handles, requests, tokens,
-            preemptions,
+            round(seconds, 1), quiet, held.rss_bytes, held.allocated_bytes, held.python_blocks, held.threads,
+            held.descriptors, n_handles, requests, tokens, preemptions,
         )  # fmt: skip
 
 

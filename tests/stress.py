@@ -123,6 +123,8 @@ class Holdings:
     threads: int
     descriptors: int
     rss_bytes: int
+    allocated_bytes: int  # by malloc, whatever is resident of it; 0 where that cannot be known
+    python_blocks: int  # objects of Python, more or less
 
     @staticmethod
     def now() -> Holdings:
@@ -135,6 +137,8 @@ class Holdings:
             len(list(Path("/proc/self/task").iterdir())),
             len(list(Path("/proc/self/fd").iterdir())),
             rss_kib * 1024,
+            allocated_bytes(),
+            sys.getallocatedblocks(),
         )
 
     def no_more_than(self, other: Holdings) -> bool:
@@ -213,11 +217,29 @@ def give_back_free_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+class Mallinfo2(ctypes.Structure):
+    """glibc's, from its malloc.h."""
+
+    NAMES = ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"]
+    _fields_ = [(name, ctypes.c_size_t) for name in NAMES]
+
+
+def allocated_bytes() -> int:
+    """What glibc's malloc has given out and not got back: unlike resident memory, without what lies free between."""
+    try:
+        mallinfo2 = ctypes.CDLL(None).mallinfo2
+    except AttributeError:
+        return 0
+    mallinfo2.restype = Mallinfo2
+    now = mallinfo2()
+    return int(now.uordblks + now.hblkhd)
+
+
 def summary(world: World, now: Holdings, seconds: float) -> str:
     counts = " ".join(f"{what}={n}" for what, n in sorted(world.tally.items()))
     held = f"handles={sum(now.handles.values())} threads={now.threads} descriptors={now.descriptors}"
     gap = f"widest_gap={world.widest_gap:.3f}"
-    return f"{seconds / 60:5.1f} min: {counts} {gap} | {held} rss={now.rss_bytes / 1e6:.0f}MB faults={world.n_faults}"
+    return f"{seconds / 60:5.1f} min: {counts} {gap} | {held} rss={now.rss_bytes / 1e6:.0f}MB allocated={now.allocated_bytes / 1e6:.1f}MB faults={world.n_faults}"
 
 
 def main() -> int:
