@@ -44,7 +44,7 @@ class ConvertedProduct : public Kernel {
         convert(params, op, row);
         start_work(params, op, converted + converted_bytes(op));
         const ggml_vec_dot_t dot = ggml_get_type_traits_cpu(weights->type)->vec_dot;
-        const Pieces         all(op, converted, strides, converted + converted_bytes(op));
+        const Pieces         all(op, params->nth, converted, strides, converted + converted_bytes(op));
         share_work(params, all, [&](const Piece & piece) {
             for (int64_t r = 0; r < piece.n_rows; ++r) {
                 for (int64_t c = 0; c < piece.n_columns; ++c) {

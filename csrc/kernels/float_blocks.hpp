@@ -5,7 +5,7 @@
 // below, wherever the work was cut, and on every instruction set.
 #pragma once
 
-#include "floats8.hpp"
+#include "float_rows.hpp"
 #include "piece.hpp"
 #include "unrolled.hpp"
 
@@ -23,78 +23,81 @@ const Value * row_of(const Piece & piece, int64_t row, size_t stride) {
 
 // Computes a block of results, of rows with `n` values. Not inlined: among other code its sums would not all be kept in
 // registers.
-template <typename Value, int n_rows, int n_columns>
+template <class Rows, typename Value, int n_registers, int n_columns>
 PYG_ALONE void compute_block(const Piece & piece, size_t stride, int64_t n, int64_t row, int64_t column) {
-    const Value * weights[n_rows];
+    using Vector = typename Rows::Vector;
+    const Value * weights[n_registers][Rows::N];
     const float * columns[n_columns];
-    Floats8       sums[n_rows][n_columns];
+    Vector        sums[n_registers][n_columns];
     unrolled<n_columns>([&](auto c)
                             PYG_INLINE { columns[c] = reinterpret_cast<const float *>(piece.columns[column + c]); });
-    unrolled<n_rows>([&](auto r) PYG_INLINE {
-        weights[r] = row_of<Value>(piece, row + r, stride);
-        unrolled<n_columns>([&](auto c) PYG_INLINE { sums[r][c] = Floats8::everywhere(0); });
+    unrolled<n_registers>([&](auto r) PYG_INLINE {
+        unrolled<Rows::N>([&](auto i)
+                              PYG_INLINE { weights[r][i] = row_of<Value>(piece, row + r * Rows::N + i, stride); });
+        unrolled<n_columns>([&](auto c) PYG_INLINE { sums[r][c] = Vector::everywhere(0); });
     });
     const int64_t in_vectors = n - n % Floats8::LANES;
     for (int64_t i = 0; i < in_vectors; i += Floats8::LANES) {
-        if constexpr (n_columns <= n_rows) {
-            Floats8 x[n_columns];
-            unrolled<n_columns>([&](auto c) PYG_INLINE { x[c] = Floats8::load(columns[c] + i); });
-            unrolled<n_rows>([&](auto r) PYG_INLINE {
-                Floats8 w = Floats8::load(weights[r] + i);
+        if constexpr (n_columns <= n_registers) {
+            Vector x[n_columns];
+            unrolled<n_columns>([&](auto c) PYG_INLINE { x[c] = Rows::activations(columns[c] + i); });
+            unrolled<n_registers>([&](auto r) PYG_INLINE {
+                Vector w = Rows::weights(weights[r], i);
                 keep(w);
                 unrolled<n_columns>([&](auto c) PYG_INLINE { sums[r][c] = multiply_add(w, x[c], sums[r][c]); });
             });
         } else {
-            Floats8 w[n_rows];
-            unrolled<n_rows>([&](auto r) PYG_INLINE { w[r] = Floats8::load(weights[r] + i); });
+            Vector w[n_registers];
+            unrolled<n_registers>([&](auto r) PYG_INLINE { w[r] = Rows::weights(weights[r], i); });
             unrolled<n_columns>([&](auto c) PYG_INLINE {
-                Floats8 x = Floats8::load(columns[c] + i);
+                Vector x = Rows::activations(columns[c] + i);
                 keep(x);
-                unrolled<n_rows>([&](auto r) PYG_INLINE { sums[r][c] = multiply_add(w[r], x, sums[r][c]); });
+                unrolled<n_registers>([&](auto r) PYG_INLINE { sums[r][c] = multiply_add(w[r], x, sums[r][c]); });
             });
         }
     }
     unrolled<n_columns>([&](auto c) PYG_INLINE {
-        unrolled<n_rows>([&](auto r) PYG_INLINE {
-            float result = sum_of(sums[r][c]);
+        unrolled<n_registers>([&](auto r) PYG_INLINE {
+            float * const results = piece.results[column + c] + row + r * Rows::N;
+            Rows::store_results(results, sums[r][c]);
             for (int64_t i = in_vectors; i < n; ++i) {
-                result = std::fma(to_float(weights[r][i]), columns[c][i], result);
+                unrolled<Rows::N>([&](auto which) PYG_INLINE {
+                    results[which] = std::fma(to_float(weights[r][which][i]), columns[c][i], results[which]);
+                });
             }
-            piece.results[column + c][row + r] = result;
         });
     });
 }
 
-// Computes some columns of a piece: blocks of so many rows, and the other rows one by one.
-template <typename Value, int n_rows, int n_columns>
+// Computes some columns of a piece: blocks of many rows, and the other rows one by one.
+template <class Rows, typename Value, int n_columns>
 void compute_columns(const Piece & piece, size_t stride, int64_t n, int64_t column) {
-    int64_t row = 0;
-    for (; row + n_rows <= piece.n_rows; row += n_rows) {
-        compute_block<Value, n_rows, n_columns>(piece, stride, n, row, column);
+    constexpr int n_registers = Rows::registers_for(n_columns);
+    int64_t       row         = 0;
+    for (; row + n_registers * Rows::N <= piece.n_rows; row += n_registers * Rows::N) {
+        compute_block<Rows, Value, n_registers, n_columns>(piece, stride, n, row, column);
     }
     for (; row < piece.n_rows; ++row) {
-        compute_block<Value, 1, n_columns>(piece, stride, n, row, column);
+        compute_block<OneRow, Value, 1, n_columns>(piece, stride, n, row, column);
     }
 }
 
-// Computes a piece whose rows lie `stride` bytes apart and have `n` values: four columns at a time, and the others
-// together. Twelve results of a block fill the registers, those of NEON, which are half as wide and twice as many, too.
+// Computes the columns from `column` on, as many at a time as a block may have, and those that are left fewer at a
+// time.
+template <class Rows, typename Value, int at_once>
+void compute_columns_from(int64_t column, const Piece & piece, size_t stride, int64_t n) {
+    for (; column + at_once <= piece.n_columns; column += at_once) {
+        compute_columns<Rows, Value, at_once>(piece, stride, n, column);
+    }
+    if constexpr (at_once > 1) {
+        compute_columns_from<Rows, Value, at_once == 8 ? 4 : at_once - 1>(column, piece, stride, n);
+    }
+}
+
+// Computes a piece whose rows lie `stride` bytes apart and have `n` values.
 template <typename Value>
 void compute_piece(const Piece & piece, size_t stride, int64_t n) {
-    int64_t column = 0;
-    for (; column + 4 <= piece.n_columns; column += 4) {
-        compute_columns<Value, 3, 4>(piece, stride, n, column);
-    }
-    switch (piece.n_columns - column) {
-    case 3:
-        return compute_columns<Value, 4, 3>(piece, stride, n, column);
-    case 2:
-        return compute_columns<Value, 6, 2>(piece, stride, n, column);
-    case 1:
-        return compute_columns<Value, 8, 1>(piece, stride, n, column);
-    default:
-        return;
-    }
+    compute_columns_from<WidestRows, Value, WidestRows::MOST_COLUMNS>(0, piece, stride, n);
 }
 
 }  // namespace pyg::kernels

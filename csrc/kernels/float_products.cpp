@@ -23,7 +23,7 @@ class FloatProduct : public Kernel {
         const ggml_tensor * const weights = op->src[0];
         const ggml_tensor * const columns = op->src[1];
         start_work(params, op, params->wdata);
-        const Pieces all(op, static_cast<const char *>(columns->data), columns->nb, params->wdata);
+        const Pieces all(op, params->nth, static_cast<const char *>(columns->data), columns->nb, params->wdata);
         share_work(params, all,
                    [&](const Piece & piece) { compute_piece<Value>(piece, weights->nb[1], weights->ne[0]); });
         return true;

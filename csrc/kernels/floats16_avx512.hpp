@@ -27,7 +27,34 @@ struct Floats16 {
         return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
     }
 
+    // Eight values, twice.
+    static Floats16 twice(const float * from) {
+        return {_mm512_castpd_ps(_mm512_broadcast_f64x4(_mm256_castps_pd(_mm256_loadu_ps(from))))};
+    }
+
+    // Eight values each.
+    static Floats16 load_halves(const float * lower, const float * upper) {
+        return {joined(_mm256_loadu_ps(lower), _mm256_loadu_ps(upper))};
+    }
+    static Floats16 load_halves(const ggml_fp16_t * lower, const ggml_fp16_t * upper) {
+        return {_mm512_cvtph_ps(words(lower, upper))};
+    }
+    static Floats16 load_halves(const ggml_bf16_t * lower, const ggml_bf16_t * upper) {
+        return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words(lower, upper)), 16))};
+    }
+
     void store(float * to) const { _mm512_storeu_ps(to, v); }
+
+  private:
+    static __m512 joined(__m256 lower, __m256 upper) {
+        return _mm512_castpd_ps(
+            _mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(lower)), _mm256_castps_pd(upper), 1));
+    }
+
+    static __m256i words(const void * lower, const void * upper) {
+        return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(static_cast<const __m128i *>(lower))),
+                                       _mm_loadu_si128(static_cast<const __m128i *>(upper)), 1);
+    }
 };
 
 inline Floats16 operator+(Floats16 x, Floats16 y) { return {_mm512_add_ps(x.v, y.v)}; }

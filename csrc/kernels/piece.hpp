@@ -5,7 +5,7 @@
 
 namespace pyg::kernels {
 
-constexpr int64_t PIECE_ROWS    = 24;  // of weights; all blocks of float_blocks.hpp divide it
+constexpr int64_t PIECE_ROWS    = 24;  // of weights, or twice as many; all blocks of float_blocks.hpp divide it
 constexpr int64_t PIECE_COLUMNS = 32;  // rows of activations
 
 // Rows of one matrix of weights, and some of the columns that meet this matrix.

@@ -26,21 +26,23 @@ class Pieces {
         }
     }
 
-    // `columns` has the shape of the activations; its strides say where they lie.
-    Pieces(const ggml_tensor * op, const char * columns, const size_t * strides, void * workspace)
+    // `columns` has the shape of the activations; its strides say where they lie. Pieces of many rows fetch columns
+    // less often, and may be too few for many threads.
+    Pieces(const ggml_tensor * op, int n_threads, const char * columns, const size_t * strides, void * workspace)
         : op_(op), weights_(op->src[0]), columns_(columns), strides_(strides),
           chosen_(op, static_cast<int64_t *>(workspace)), choices_(chosen_.n + ChosenExperts::count(op)),
           n_matrices_(is_by_expert(op) ? *chosen_.n : weights_->ne[2] * weights_->ne[3]),
-          of_rows_(n_of(weights_->ne[1], PIECE_ROWS)), of_columns_(n_of(most_columns(), PIECE_COLUMNS)) {}
+          piece_rows_(weights_->ne[1] < 8 * n_threads * PIECE_ROWS ? PIECE_ROWS : 2 * PIECE_ROWS),
+          of_rows_(n_of(weights_->ne[1], piece_rows_)), of_columns_(n_of(most_columns(), PIECE_COLUMNS)) {}
 
     // Some may be without columns.
     int64_t size() const { return n_matrices_ * of_rows_ * of_columns_; }
 
     void get(int64_t index, Piece & piece) const {
         const int64_t which  = index / (of_rows_ * of_columns_);
-        const int64_t row    = index / of_columns_ % of_rows_ * PIECE_ROWS;
+        const int64_t row    = index / of_columns_ % of_rows_ * piece_rows_;
         const int64_t column = index % of_columns_ * PIECE_COLUMNS;
-        piece.n_rows         = std::min(PIECE_ROWS, weights_->ne[1] - row);
+        piece.n_rows         = std::min(piece_rows_, weights_->ne[1] - row);
         piece.n_columns      = std::clamp<int64_t>(n_columns(which) - column, 0, PIECE_COLUMNS);
         piece.weights        = matrix(is_by_expert(op_) ? chosen_.expert[which] : which) + row * weights_->nb[1];
         for (int64_t c = 0; c < piece.n_columns; ++c) {
@@ -101,7 +103,7 @@ class Pieces {
     const size_t * const  strides_;
     const ChosenExperts   chosen_;   // by expert
     const int64_t * const choices_;  // [place] by expert
-    const int64_t         n_matrices_, of_rows_, of_columns_;
+    const int64_t         n_matrices_, piece_rows_, of_rows_, of_columns_;
 };
 
 // Before any work: by each thread. Ends where all threads have met.

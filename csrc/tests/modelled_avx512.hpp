@@ -300,6 +300,14 @@ inline Floats castsi512_ps(Ints x) { return bits_as<Floats>(x); }
 
 inline Doubles castps_pd(Floats x) { return bits_as<Doubles>(x); }
 
+inline Floats castpd_ps(Doubles x) { return bits_as<Floats>(x); }
+
+inline Floats castps256_ps512(__m256 half) {
+    Floats x{};
+    std::memcpy(x.bytes, &half, sizeof(half));
+    return x;
+}
+
 inline __m256 castps512_ps256(Floats x) {
     __m256 half;
     std::memcpy(&half, x.bytes, sizeof(half));
@@ -311,6 +319,13 @@ inline __m256d extractf64x4_pd(Doubles x, int which) {
     std::memcpy(&half, x.bytes + 32 * which, sizeof(half));
     return half;
 }
+
+inline Doubles insertf64x4(Doubles x, __m256d half, int which) {
+    std::memcpy(x.bytes + 32 * which, &half, sizeof(half));
+    return x;
+}
+
+inline Doubles broadcast_f64x4(__m256d half) { return insertf64x4(insertf64x4(Doubles{}, half, 0), half, 1); }
 
 inline Ints loadu_si512(const void * from) {
     Ints x;
@@ -347,8 +362,14 @@ inline void storeu_ps(float * to, Floats x) { std::memcpy(to, x.bytes, sizeof(x)
 #define _mm512_add_ps modelled::add_ps
 #undef _mm512_and_si512
 #define _mm512_and_si512 modelled::and_si512
+#undef _mm512_broadcast_f64x4
+#define _mm512_broadcast_f64x4 modelled::broadcast_f64x4
 #undef _mm512_broadcast_i32x4
 #define _mm512_broadcast_i32x4 modelled::broadcast_i32x4
+#undef _mm512_castpd_ps
+#define _mm512_castpd_ps modelled::castpd_ps
+#undef _mm512_castps256_ps512
+#define _mm512_castps256_ps512 modelled::castps256_ps512
 #undef _mm512_castps512_ps256
 #define _mm512_castps512_ps256 modelled::castps512_ps256
 #undef _mm512_castps_pd
@@ -383,6 +404,8 @@ inline void storeu_ps(float * to, Floats x) { std::memcpy(to, x.bytes, sizeof(x)
 #define _mm512_extractf64x4_pd modelled::extractf64x4_pd
 #undef _mm512_fmadd_ps
 #define _mm512_fmadd_ps modelled::fmadd_ps
+#undef _mm512_insertf64x4
+#define _mm512_insertf64x4 modelled::insertf64x4
 #undef _mm512_loadu_ps
 #define _mm512_loadu_ps modelled::loadu_ps
 #undef _mm512_loadu_si512
