@@ -14,6 +14,8 @@ import questions
 from event_loops import Run, fill, is_idle, n_wakers, until_async
 
 import pyggml
+from pyggml.chat import ChatParser
+from pyggml.chat.types import ChatDelta
 from pyggml.generation.request import READ_TOKENS
 
 STORY = "Once upon a time"
@@ -395,5 +397,26 @@ def test_the_loop_runs_while_a_stream_is_entered(llm: pyggml.LLM, run: Run[None]
         with pytest.raises(pyggml.ContextOverflowError):
             await entering
         assert n_ticks > 3
+
+    run(main())
+
+
+@pytest.mark.parametrize(("n_tokens", "in_the_loop"), [(100, True), (400, False)])
+def test_a_loop_does_not_wait_while_a_long_answer_is_parsed(
+    llm: pyggml.LLM, run: Run[None], monkeypatch: pytest.MonkeyPatch, n_tokens: int, in_the_loop: bool
+) -> None:
+    feed, threads = ChatParser.feed, set()
+
+    def noting(parser: ChatParser, text: str, *, last: bool = False) -> ChatDelta:
+        threads.add(threading.get_ident())
+        return feed(parser, text, last=last)
+
+    monkeypatch.setattr(ChatParser, "feed", noting)
+
+    async def main() -> None:
+        answer = await llm.achat(ASKED, max_tokens=n_tokens, ignore_eos=True)
+        assert len(answer.token_ids) == n_tokens
+        assert answer.message.content == answer.text
+        assert (threads == {threading.get_ident()}) is in_the_loop
 
     run(main())

@@ -19,6 +19,8 @@ from pyggml.schema.grammar import as_text
 from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer
 from pyggml.types import Grammar, SamplingParams
 
+_LONG_ANSWER = 256  # tokens
+
 
 @dataclasses.dataclass(frozen=True)
 class Conversation:
@@ -207,6 +209,10 @@ class ChatAssembly(Assembly):
         super().__init__(job.tokenizer, ())
         self._job = job
         self._parser: ChatParser | None = None
+
+    def takes_long(self, token_ids: list[int]) -> bool:
+        """With a whole long answer, which is read character by character; see :meth:`ChatParser.feed`."""
+        return len(token_ids) >= _LONG_ANSWER
 
     def add(self, request: Request, token_ids: list[int]) -> ChatChunk:
         """Makes a chunk of the tokens from one read; cancels the request once the answer is complete."""

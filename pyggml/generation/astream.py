@@ -133,7 +133,15 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
         token_ids = [] if request is None else await request.aread(self._job.min_tokens)
         if self._assembly.ended:  # closed during the await
             raise StopAsyncIteration
-        return cast("C", self._assembly.abandon() if request is None else self._assembly.add(request, token_ids))
+        return cast("C", self._assembly.abandon() if request is None else await self._add(request, token_ids))
+
+    async def _add(self, request: Request, token_ids: list[int]) -> Chunk:
+        if not self._assembly.takes_long(token_ids):
+            return self._assembly.add(request, token_ids)
+        chunk = await asyncio.to_thread(self._assembly.add, request, token_ids)
+        if self._is_closed:  # meanwhile
+            raise StopAsyncIteration
+        return chunk
 
     async def _started(self) -> Request | None:
         """The request, submitted now unless that is done already. None if the stream was cancelled or closed before."""

@@ -42,6 +42,10 @@ class Assembly:
         """Whether the last chunk has been made."""
         return self._last is not None
 
+    def takes_long(self, token_ids: list[int]) -> bool:  # noqa: ARG002
+        """Whether to add these tokens takes so long that an event loop should not wait for it."""
+        return False
+
     def add(self, request: Request, token_ids: list[int]) -> Chunk:
         """Makes a chunk of the tokens from one read; cancels the request if they complete a stop string."""
         chunk = self._cut_at_stop(request, token_ids)
