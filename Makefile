@@ -21,7 +21,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 # know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz faults soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
+.PHONY: help build demo test test-all ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz fuzz-guided faults soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -83,6 +83,11 @@ attack: build ## stream from a server that 500 hostile clients attack, and count
 fuzz: build ## try what is made up and damaged: every fuzzer of tests/fuzz (or FUZZERS=...) for TIME=60 seconds
 	cd tests && $(abspath $(BIN))/python -m fuzz $(FUZZERS) --time $(or $(TIME),60) $(if $(SEED),--seed $(SEED)) \
 		--findings $(abspath build/fuzz)
+
+fuzz-guided: build ## let libFuzzer change files and schemas where pyggml takes new ways: TARGETS=... for TIME=60 seconds each
+	$(PIP) install --quiet atheris
+	cd tests && for target in $(or $(TARGETS),configs gguf matrices safetensors schemas tokenizers); do \
+		$(abspath $(BIN))/python -m fuzz.guided $$target --time $(or $(TIME),60) || exit 1; done
 
 faults: build ## make memory, threads, descriptors, reads and writes fail one by one, for TIME=300 seconds
 	$(MAKE) fuzz FUZZERS=faults TIME=$(or $(TIME),300)

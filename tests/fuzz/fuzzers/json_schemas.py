@@ -91,7 +91,7 @@ def run(model: pyggml.Model, parts: list[Any], folder: Path) -> str:
         if kind == "schema":
             schema = random_schema(standard.Random(number))
         elif kind == "change":
-            schema = _changed(schema, random)
+            schema = changed(schema, random)
         elif kind == "text":
             text = damage.with_changed_span(json.dumps(schema).encode(), random).decode("utf-8", "replace")
         else:
@@ -122,7 +122,7 @@ def _validated(model: pyggml.Model, grammar: str, schema: Any, seed: int) -> str
     return "validated" if whole and is_schema else "followed"
 
 
-def _changed(schema: Any, random: np.random.Generator) -> Any:
+def changed(schema: Any, random: np.random.Generator) -> Any:
     """The same with one more keyword somewhere, or a strange value, or without a key."""
     kind = random.random()
     if not isinstance(schema, dict) or kind < 0.2:
