@@ -1,5 +1,7 @@
 #include "pages.hpp"
 
+#include "ggml-impl.h"
+
 #if defined(__linux__)
 #    include <sys/mman.h>
 #    include <unistd.h>
@@ -49,10 +51,17 @@ void let_go_of_mapped(const void * from, size_t bytes) {
     advise(begin, std::min(begin + bytes, end_of_shared_mapping(begin)), MADV_DONTNEED);
 }
 
-void prefer_large_pages(void * begin, size_t bytes) {
+void * take_pages(size_t bytes) {
+    void * const begin = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (begin == MAP_FAILED) {
+        return nullptr;
+    }
     const auto at = reinterpret_cast<uintptr_t>(begin);
     advise(at, at + bytes, MADV_HUGEPAGE);
+    return begin;
 }
+
+void give_back_pages(void * begin, size_t bytes) { munmap(begin, bytes); }
 
 }  // namespace pyg::kernels
 
@@ -62,7 +71,9 @@ namespace pyg::kernels {
 
 void let_go_of_mapped(const void *, size_t) {}
 
-void prefer_large_pages(void *, size_t) {}
+void * take_pages(size_t bytes) { return ggml_aligned_malloc(bytes); }
+
+void give_back_pages(void * begin, size_t bytes) { ggml_aligned_free(begin, bytes); }
 
 }  // namespace pyg::kernels
 

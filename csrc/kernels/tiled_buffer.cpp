@@ -6,6 +6,8 @@
 #include "layout.hpp"
 #include "pages.hpp"
 
+#include <memory>
+
 namespace pyg::kernels {
 
 namespace {
@@ -31,15 +33,22 @@ void get(ggml_backend_buffer_t, const ggml_tensor * tensor, void * data, size_t 
     take_back(tensor->type, blocks_per_row(tensor), ggml_nrows(tensor), tensor->data, data);
 }
 
+void free(ggml_backend_buffer_t buffer) { give_back_pages(buffer->context, buffer->size); }
+
 ggml_backend_buffer_t allocate(ggml_backend_buffer_type_t type, size_t size) {
-    ggml_backend_buffer_t const buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
-    if (buffer) {
-        prefer_large_pages(ggml_backend_buffer_get_base(buffer), size);
-        buffer->buft             = type;
-        buffer->iface.set_tensor = set;
-        buffer->iface.get_tensor = get;
-        buffer->iface.cpy_tensor = nullptr;
+    const auto                                give_back = [size](void * begin) { give_back_pages(begin, size); };
+    std::unique_ptr<void, decltype(give_back)> pages(take_pages(size), give_back);
+    if (!pages) {
+        GGML_LOG_ERROR("%s: failed to allocate buffer of size %zu\n", PYG_KERNELS_BUFFER_TYPE, size);
+        return nullptr;
     }
+    ggml_backend_buffer_t const buffer = ggml_backend_cpu_buffer_from_ptr(pages.get(), size);
+    buffer->buft                       = type;
+    buffer->iface.free_buffer          = free;
+    buffer->iface.set_tensor           = set;
+    buffer->iface.get_tensor           = get;
+    buffer->iface.cpy_tensor           = nullptr;
+    (void) pages.release();
     return buffer;
 }
 
