@@ -188,9 +188,8 @@ def report(folder: Path, part: str) -> list[str]:
         if some:
             figures = "  ".join(f"{what} {median(getattr(each, what) for each in some):g}" for what in HELD)
             rss, allocated = (median(getattr(each, what) for each in some) / 1e6 for what in MEMORY)
-            print(
-                f"{part} part {i + 1}: {rss:.1f} MB, {allocated:.1f} MB allocated  {figures}  ({len(some)} samples in silence)"
-            )
+            memory = f"{rss:.1f} MB, {allocated:.1f} MB allocated"
+            print(f"{part} part {i + 1}: {memory}  {figures}  ({len(some)} samples in silence)")
     if quiet:
         last = samples[-1]
         print(f"{part}: {last.requests} requests, {last.tokens} tokens, {last.preemptions} preemptions")

@@ -220,8 +220,10 @@ def give_back_free_memory() -> None:
 class Mallinfo2(ctypes.Structure):
     """glibc's, from its malloc.h."""
 
-    NAMES = ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"]
-    _fields_ = [(name, ctypes.c_size_t) for name in NAMES]
+    _fields_ = (
+        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")),
+        *((name, ctypes.c_size_t) for name in ("uordblks", "fordblks", "keepcost")),
+    )
 
 
 def allocated_bytes() -> int:
@@ -238,8 +240,9 @@ def allocated_bytes() -> int:
 def summary(world: World, now: Holdings, seconds: float) -> str:
     counts = " ".join(f"{what}={n}" for what, n in sorted(world.tally.items()))
     held = f"handles={sum(now.handles.values())} threads={now.threads} descriptors={now.descriptors}"
+    memory = f"rss={now.rss_bytes / 1e6:.0f}MB allocated={now.allocated_bytes / 1e6:.1f}MB"
     gap = f"widest_gap={world.widest_gap:.3f}"
-    return f"{seconds / 60:5.1f} min: {counts} {gap} | {held} rss={now.rss_bytes / 1e6:.0f}MB allocated={now.allocated_bytes / 1e6:.1f}MB faults={world.n_faults}"
+    return f"{seconds / 60:5.1f} min: {counts} {gap} | {held} {memory} faults={world.n_faults}"
 
 
 def main() -> int:

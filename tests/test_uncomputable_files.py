@@ -16,6 +16,7 @@ import pytest
 from fuzz import gguf_file
 from fuzz.fuzzers import gguf as fuzzer
 from fuzz.gguf_file import File
+from stress import allocated_bytes
 
 import pyggml
 from pyggml.gguf import GGMLType
@@ -197,6 +198,23 @@ def test_handlers_of_others_are_left_as_they_were(tmp_path: Path, when: str) -> 
     assert done.stdout == "refused\n"
     assert "Fatal Python error: Segmentation fault" in done.stderr
     assert done.returncode == -signal.SIGSEGV
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks glibc's malloc")
+@pytest.mark.parametrize("case", ["norms of F16", "more rotated dimensions than there are", "phi3 without queries"])
+def test_a_refused_file_leaves_no_memory(tmp_path: Path, case: str) -> None:
+    """Its context was kept, 23 MB and more of it, and a process that looked at many files had no end."""
+    write, change = CASES[case]
+    file = gguf_file.read(write(tmp_path / "good.gguf"))
+    change(file)
+    path = tmp_path / "changed.gguf"
+    path.write_bytes(file.content())
+    allocated = []
+    for _ in range(4):  # what the first one makes is made once
+        with pytest.raises(pyggml.ModelLoadError):
+            pyggml.load(path, n_ctx=64)
+        allocated.append(allocated_bytes())
+    assert allocated[-1] < allocated[0] + 1_000_000
 
 
 def test_a_trial_leaves_no_trace(tmp_path: Path) -> None:

@@ -99,24 +99,36 @@ pyg::Failure failure_at(const Model & model, const std::string & words) {
                                                                     : pyg::not_computable(model.path, words);
 }
 
+// On the CPU, all that a failed computation leaves is what can be freed, even if it could not be used. A device's
+// driver may give up once more, in a destructor, where that would end the process.
+void keep_on_devices(llama_context_ptr & context, const pyg::Places & places) {
+    if (places.any_on_device) {
+        (void) context.release();
+    }
+}
+
 // What cannot be made or has no room is told by the real one.
 void try_out(const Model & model, const llama_context_params & params) {
-    const pyg::LogMuted quietly;
-    llama_context_ptr   context(pyg::create_context(model.raw, params));
-    if (!context || pyg::places_of(context.get()).all_on_devices) {
+    const pyg::LogMuted        quietly;
+    std::vector<pyg_positions> positions;  // goes after the context, which points to it
+    llama_context_ptr          context(pyg::create_context(model.raw, params));
+    if (!context) {
+        return;
+    }
+    const pyg::Places places = pyg::places_of(context.get());
+    if (places.all_on_devices) {
         return;
     }
     try {
-        const auto positions = pyg::offer_positions(context.get());
+        positions = pyg::offer_positions(context.get());
         compute_once(context.get(), model, static_cast<int32_t>(params.n_seq_max));
-        context.reset();  // before what it points to
-    } catch (const pyg::EngineAbort & abort) {
-        (void) context.release();  // its state is unknown
-        throw failure_at(model, abort.message);
     } catch (const std::bad_alloc &) {
         throw;
+    } catch (const pyg::EngineAbort & abort) {
+        keep_on_devices(context, places);
+        throw failure_at(model, abort.message);
     } catch (const std::exception & e) {
-        (void) context.release();
+        keep_on_devices(context, places);
         throw failure_at(model, e.what());
     }
 }
