@@ -373,14 +373,14 @@ class GGUFWriter(Owner):
                 _require_array(part)
                 if n_written + part.nbytes > info.nbytes:
                     raise errors.InvalidParameterError(
-                        f"the parts have more than the {info.nbytes} bytes of tensor {name!r}"
+                        f"the parts have more than the {info.nbytes} bytes of tensor {shown(name)}"
                     )
                 self._open_handle()  # what makes the parts may close it
                 file.write(info.offset + n_written, np.ascontiguousarray(part))
                 n_written += part.nbytes
             if n_written != info.nbytes:
                 raise errors.InvalidParameterError(
-                    f"the parts have {n_written} bytes, but tensor {name!r} needs {info.nbytes}"
+                    f"the parts have {n_written} bytes, but tensor {shown(name)} needs {info.nbytes}"
                 )
             self._complete(name, file)
 
@@ -498,7 +498,7 @@ def _require_fitting(info: TensorInfo, data: npt.NDArray[np.generic]) -> None:
     encoded = (np.dtype(np.uint8), (*info.shape[:-1], quant.nbytes(info.type, info.shape[-1:])))
     if (data.dtype, data.shape) not in (raw, encoded):
         raise errors.InvalidParameterError(
-            f"tensor {info.name!r} is {info.type.name} {info.shape}: its data must be {raw[0]} {raw[1]}, "
+            f"tensor {shown(info.name)} is {info.type.name} {info.shape}: its data must be {raw[0]} {raw[1]}, "
             f"not {data.dtype} {data.shape}"
         )
 

@@ -161,7 +161,8 @@ def _merged(name: str, parts: list[Importance]) -> Importance:
     shapes = {part.sums.shape for part in parts}
     if len({part.sums.size for part in parts}) > 1:
         raise InvalidParameterError(
-            f"the importance matrices belong to different models: {name!r} has shapes {' and '.join(map(str, shapes))}"
+            f"the importance matrices belong to different models: {shown(name)} has shapes "
+            f"{' and '.join(map(str, shapes))}"
         )
     # Older files have one count for all experts.
     shape = max(shapes)
@@ -205,19 +206,20 @@ def _number(value: object) -> int:
 def _read_entry(reader: GGUFReader, name: str) -> Importance:
     sums, counts = _floats(reader, name + _SQUARES), _floats(reader, name + _COUNTS).reshape(-1)
     if len(counts) == 0 or sums.size % len(counts):
-        raise ModelLoadError(f"{reader.path}: {name!r} has {sums.size} sums for {len(counts)} counts")
+        raise ModelLoadError(f"{reader.path}: {shown(name)} has {sums.size} sums for {len(counts)} counts")
     shape = (len(counts), sums.size // len(counts))
     activations = None
     if name + _ACTIVATIONS in reader.tensors:
         activations = _floats(reader, name + _ACTIVATIONS)
         if activations.size != sums.size:
             raise ModelLoadError(
-                f"{reader.path}: {name!r} has {sums.size} sums of squares but {activations.size} sums of activations"
+                f"{reader.path}: {shown(name)} has {sums.size} sums of squares but {activations.size} sums of "
+                "activations"
             )
         activations = activations.reshape(shape)
     _require_sound(reader.path, name, sums)
     if not ((counts >= 0) & (counts < 2**62)).all():
-        raise ModelLoadError(f"{reader.path}: {name!r} has invalid counts")
+        raise ModelLoadError(f"{reader.path}: {shown(name)} has invalid counts")
     return Importance(sums.reshape(shape), np.rint(counts).astype(np.int64), activations)
 
 
@@ -225,7 +227,7 @@ def _floats(reader: GGUFReader, name: str) -> Floats:
     info = reader.tensors.get(name)
     if info is None or info.type != GGMLType.F32:
         raise ModelLoadError(
-            f"{reader.path} is a broken importance matrix: {name!r} is "
+            f"{reader.path} is a broken importance matrix: {shown(name)} is "
             + ("missing" if info is None else f"of type {info.type.name}, not F32")
         )
     return np.array(reader.tensor(name), np.float32)
@@ -233,7 +235,7 @@ def _floats(reader: GGUFReader, name: str) -> Floats:
 
 def _require_sound(path: Path, name: str, sums: Floats) -> None:
     if not (np.isfinite(sums).all() and (sums >= 0).all()):
-        raise ModelLoadError(f"{path}: {name!r} has invalid sums of squares: they must be finite and not negative")
+        raise ModelLoadError(f"{path}: {shown(name)} has invalid sums of squares: they must be finite and not negative")
 
 
 def _read_legacy(path: Path) -> ImportanceMatrix:

@@ -630,6 +630,10 @@ def _without(*path: object) -> Callable[[Json], None]:
 BROKEN: dict[str, tuple[Callable[[Json], None], str]] = {
     "no model": (_without("model"), 'it has no "model"'),
     "another kind": (_with("model", "type", value="Odd"), "this kind of tokenizer is not supported: 'Odd'"),
+    "another kind, at length": (
+        _with("model", "type", value="Odd" * 100_000),
+        "kind of tokenizer is not supported: 'Odd",
+    ),
     "no vocab": (_without("model", "vocab"), "an object was expected, not None"),
     "vocab is a list": (_with("model", "vocab", value=[1]), r"an object was expected, not \[1\]"),
     "empty vocab": (_with("model", value={"type": "BPE", "vocab": {}, "merges": []}), "the vocabulary is empty"),
@@ -691,6 +695,7 @@ def test_a_broken_tokenizer_is_named_with_the_place(tmp_path: Path, name: str) -
     with pytest.raises(TokenizerError, match=message) as caught:
         read_vocabulary(write(tmp_path, tokenizer), CONFIG)
     assert "tokenizer.json" in str(caught.value)
+    assert len(str(caught.value)) < 1000  # whatever a file has
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from pyggml._checks import shown
 from pyggml.diagnostics._facts import Problems, listed
 from pyggml.diagnostics.report import SpecialToken, VocabularyReport
 from pyggml.errors import TokenizerError, TokenizerNotFoundError
@@ -155,7 +156,7 @@ class _Texts:
         kind = str(model.get("type") or ("BPE" if "merges" in model else None))
         if kind not in _KINDS:
             raise TokenizerError(
-                f"{files.tokenizer_file}: a tokenizer of this kind cannot be read: {model.get('type')!r}"
+                f"{files.tokenizer_file}: a tokenizer of this kind cannot be read: {shown(model.get('type'))}"
             )
         return cls(_KINDS[kind], "", ids, types)
 

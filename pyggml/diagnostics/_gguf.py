@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pyggml import families, mixture
+from pyggml._checks import shown
 from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, StoredTensor, listed
 from pyggml.diagnostics._neighbours import check_neighbours
 from pyggml.diagnostics._vocabulary import vocabulary_of
@@ -171,8 +172,8 @@ def _check_tensors(surveyed: Survey, problems: Problems) -> None:
     if rows and rows[0].found is not None:
         problems.error(
             "tokenizer-disagrees",
-            f"the vocabulary has {n_tokens} tokens, but {rows[0].name!r} has {rows[0].found[0]} rows: the tokenizer in "
-            "the file belongs to another model; convert it again from the original",
+            f"the vocabulary has {n_tokens} tokens, but {shown(rows[0].name)} has {rows[0].found[0]} rows: the "
+            "tokenizer in the file belongs to another model; convert it again from the original",
         )
     if missing:
         problems.error(
@@ -183,8 +184,8 @@ def _check_tensors(surveyed: Survey, problems: Problems) -> None:
         first = shapes[0]
         problems.error(
             "wrong-shape",
-            f"{counted(len(shapes), 'tensor')} of a wrong shape: {first.name!r} is {first.found}, but the metadata "
-            f"implies {first.expected}. Convert or download the model again",
+            f"{counted(len(shapes), 'tensor')} of a wrong shape: {shown(first.name)} is {first.found}, but the "
+            f"metadata implies {first.expected}. Convert or download the model again",
         )
     if surveyed.unknown:
         problems.error(

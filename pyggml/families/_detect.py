@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from pyggml._checks import shown
 from pyggml.errors import InvalidParameterError
 from pyggml.families._family import Family, Signs
 from pyggml.families._stop import named_ends
@@ -178,16 +179,16 @@ class Detector:
         return [family for family in self._families if any(build.is_hf_architecture(name) for build in family.builds)]
 
     def _best(self, candidates: Sequence[Family], traits: _Traits, name: str, kind: str) -> Match:
-        reason = f"its {kind} is {name!r}"
+        reason = f"its {kind} is {shown(name)}"
         fitting = [family for family in candidates if _fits(family, traits)]
         strengths = {family.name: _strength(family.signs, traits) for family in fitting}
-        shown = [family for family in fitting if any(strengths[family.name]) or not family.needs_sign]
+        likely = [family for family in fitting if any(strengths[family.name]) or not family.needs_sign]
         if len(candidates) == 1:
-            shown = fitting  # no other family to confuse it with
-        if not shown:
+            likely = fitting  # no other family to confuse it with
+        if not likely:
             return Match(name, self._generic, (reason, *_doubts(candidates, fitting)), tuple(fitting))
-        best = max(strengths[family.name] for family in shown)
-        first, *rivals = (family for family in shown if strengths[family.name] == best)
+        best = max(strengths[family.name] for family in likely)
+        first, *rivals = (family for family in likely if strengths[family.name] == best)
         return Match(name, first, (reason, *_reasons(first, traits)), tuple(rivals))
 
 

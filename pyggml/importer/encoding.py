@@ -12,6 +12,7 @@ from typing import Any
 import numpy.typing as npt
 
 from pyggml import mixture
+from pyggml._checks import shown
 from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.families import Layout, Sizes
 from pyggml.file_types import OUTTYPES, file_type
@@ -72,7 +73,7 @@ def require_importances(
     for tensor, choice in zip(tensors, choices, strict=True):
         if choice.needs_imatrix and importances(tensor, imatrix) is None:
             raise InvalidParameterError(
-                f"{outtype} gives tensor {tensor.name!r} the type {choice.type.name}, which needs importances: "
+                f"{outtype} gives tensor {shown(tensor.name)} the type {choice.type.name}, which needs importances: "
                 + ("give an importance matrix" if imatrix is None else "the importance matrix has none for this tensor")
             )
 
@@ -92,7 +93,7 @@ def importances(tensor: PlannedTensor, imatrix: ImportanceMatrix | None) -> Floa
         return None
     raise InvalidParameterError(
         f"the importance matrix belongs to another model: it has {weights.size} importances for tensor "
-        f"{tensor.name!r}, whose shape {tensor.shape} needs {math.prod(shape)}"
+        f"{shown(tensor.name)}, whose shape {tensor.shape} needs {math.prod(shape)}"
     )
 
 
@@ -116,7 +117,7 @@ def encoded_parts(
     try:
         yield from executor.map(encoded, _blocks(weight, 1 if matter is None else len(matter)))
     except InvalidParameterError as error:
-        raise ModelLoadError(f"tensor {tensor.name!r} cannot be stored as {type.name}: {error}") from None
+        raise ModelLoadError(f"tensor {shown(tensor.name)} cannot be stored as {type.name}: {error}") from None
 
 
 def _blocks(weight: Weight, n_matrices: int) -> Iterator[tuple[int, slice]]:

@@ -18,6 +18,7 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._checks import shown
 from pyggml.errors import ModelLoadError, ModelNotFoundError
 from pyggml.files.json_file import MAX_BYTES, parse_object
 from pyggml.files.model_files import INDEX, SINGLE, ModelFiles, shards, why_no_weights
@@ -234,8 +235,8 @@ def _require_gapless(path: Path, tensors: list[StoredTensor], data_offset: int, 
     for tensor in tensors:
         if tensor.offset != end:
             flaw = "overlaps" if tensor.offset < end else "leaves a gap after"
-            raise ModelLoadError(f"{path}: tensor {tensor.name!r} {flaw} {previous}")
-        end, previous = tensor.offset + tensor.nbytes, f"tensor {tensor.name!r}"
+            raise ModelLoadError(f"{path}: tensor {shown(tensor.name)} {flaw} {previous}")
+        end, previous = tensor.offset + tensor.nbytes, f"tensor {shown(tensor.name)}"
     if end != data_offset + n_data:
         is_cut = end > data_offset + n_data
         flaw, kind = ("is cut short", CutShortError) if is_cut else ("has bytes that no tensor uses", ModelLoadError)

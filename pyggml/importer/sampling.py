@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pyggml._checks import shown
 from pyggml.errors import InferError, InvalidParameterError
 from pyggml.files.json_file import read_object
 from pyggml.files.model_files import GENERATION_CONFIG
@@ -66,7 +67,7 @@ def _read(content: dict[str, Any], keys: dict[str, str], notes: list[str]) -> di
 
 def _in_32_bits(value: float) -> float:
     if not abs(value) < 2.0**127:
-        raise InvalidParameterError(f"GGUF files cannot hold {value!r}")
+        raise InvalidParameterError(f"GGUF files cannot hold {shown(value)}")
     return value
 
 

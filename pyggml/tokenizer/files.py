@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pyggml._checks import shown
 from pyggml.errors import InvalidParameterError, TokenizerError, TokenizerNotFoundError
 from pyggml.files.json_file import MAX_BYTES, parse_object, read_bytes, read_object
 from pyggml.files.model_files import GENERATION_CONFIG, TOKENIZERS
@@ -194,7 +195,7 @@ def _with_added_pieces(model: SentencePieceModel, directory: Path) -> SentencePi
             pieces.append(piece)
         else:
             raise TokenizerError(
-                f"the added token {piece.text!r} has the id {token_id}, but no token has the id {len(pieces)}"
+                f"the added token {shown(piece.text)} has the id {token_id}, but no token has the id {len(pieces)}"
             )
     return replace(model, pieces=tuple(pieces))
 

@@ -174,7 +174,8 @@ class HuggingFaceTokenizer(Tokenizer):
         largest = max(ids.values(), default=-1)
         if largest >= vocab.n_tokens:
             raise self._mismatch(
-                f"has ids up to {largest} ({tokens.id_to_token(largest)!r}), but the model has {vocab.n_tokens} tokens"
+                f"has ids up to {largest} ({shown(tokens.id_to_token(largest))}), but the model has {vocab.n_tokens} "
+                "tokens"
             )
         for token_id, text in enumerate(vocab.texts()):
             if ids.get(text) == token_id:
@@ -193,7 +194,7 @@ class HuggingFaceTokenizer(Tokenizer):
         if vocab.is_control(token_id) and not vocab.is_eog(token_id) and token_id not in (vocab.bos, vocab.eos):
             return
         raise self._mismatch(
-            f"has {n_tokens} tokens but not id {token_id}, which is {vocab.text(token_id)!r} in the model"
+            f"has {n_tokens} tokens but not id {token_id}, which is {shown(vocab.text(token_id))} in the model"
             + (" and ends a generation" if vocab.is_eog(token_id) else "")
         )
 
@@ -202,7 +203,9 @@ class HuggingFaceTokenizer(Tokenizer):
         if vocab.attr(token_id) & TokenAttr.UNUSED:
             return
         if self._spelled(spelling) != vocab.piece(token_id, special=True):
-            raise self._mismatch(f"reads id {token_id} as {spelling!r}, the model as {vocab.text(token_id)!r}")
+            raise self._mismatch(
+                f"reads id {token_id} as {shown(spelling)}, the model as {shown(vocab.text(token_id))}"
+            )
 
     def _mismatch(self, difference: str) -> TokenizerError:
         return TokenizerError(f"{self._name} is not this model's tokenizer: it {difference}; {_WAY_OUT}")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pyggml._checks import shown
 from pyggml.errors import TokenizerError
 
 Step = Callable[[str | bytes], str | bytes]
@@ -43,7 +44,7 @@ def bytes_of_tokens(decoder: Mapping[str, Any] | None) -> Callable[[str], bytes]
     try:
         steps = [_word] if decoder is None else _steps(decoder)
     except (AttributeError, KeyError, RecursionError, TypeError) as error:
-        raise TokenizerError(f"its decoder is damaged: {error!r}") from None
+        raise TokenizerError(f"its decoder is damaged: {shown(error)}") from None
 
     def convert(token: str) -> bytes:
         value: str | bytes = token
@@ -75,7 +76,7 @@ def _steps(decoder: Mapping[str, Any]) -> list[Step]:
         return [_replace(decoder["pattern"]["String"], decoder["content"])]
     if kind == "Fuse":
         return []
-    raise TokenizerError(f"its decoder {kind!r} cannot be used token by token")
+    raise TokenizerError(f"its decoder {shown(kind)} cannot be used token by token")
 
 
 def _on_text(function: Callable[[str], str | bytes]) -> Step:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pyggml._checks import shown
 from pyggml.errors import TokenizerError
 from pyggml.tokenizer.sentencepiece import Algorithm, Piece, SentencePieceModel
 from pyggml.vocab import TokenType
@@ -174,7 +175,7 @@ def _ids(pieces: Sequence[Piece]) -> dict[str, int]:
     for i, piece in enumerate(pieces):
         first = ids.setdefault(_key(piece), i)
         if first != i:
-            raise TokenizerError(f"a damaged SentencePiece model: pieces {first} and {i} are both {piece.text!r}")
+            raise TokenizerError(f"a damaged SentencePiece model: pieces {first} and {i} are both {shown(piece.text)}")
     return ids
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pyggml._checks import shown
 from pyggml.errors import TokenizerError
 from pyggml.families import STOP_TOKEN_IDS
 from pyggml.importer.vocabulary import (
@@ -163,7 +164,7 @@ def _cut_of_json(files: TokenizerDirectory, added: list[AddedToken], where: str)
     if str(kind) in unlike_engine.KINDS:
         special = {*added_tokens.special_texts(files), *(token.text for token in added)}
         return unlike_engine.cut(tokenizer, special, where)
-    raise TokenizerError(f"this kind of tokenizer is not supported: {kind!r}")
+    raise TokenizerError(f"this kind of tokenizer is not supported: {shown(kind)}")
 
 
 def _cut_of_model(model: SentencePieceModel, added: list[AddedToken], where: str) -> Cut:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyggml._checks import shown
 from pyggml.errors import TokenizerError
 from pyggml.importer.vocabulary.token_table import Token, TokenTable
 from pyggml.tokenizer.files import TokenizerDirectory
@@ -139,7 +140,7 @@ def differences(tokens: Sequence[AddedToken]) -> Iterator[str]:
         yield f"added tokens with rules that the engine does not support ({', '.join(ruled[0].rules)}: {names})"
     overlap = _overlapping(tokens)
     if overlap:
-        yield f"added tokens that can overlap in a text: {overlap[0]!r} and {overlap[1]!r}"
+        yield f"added tokens that can overlap in a text: {shown(overlap[0])} and {shown(overlap[1])}"
 
 
 def _overlapping(tokens: Sequence[AddedToken]) -> tuple[str, str] | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pyggml._checks import shown
 from pyggml.errors import TokenizerError
 from pyggml.importer.vocabulary.added_tokens import AddedToken
 from pyggml.importer.vocabulary.bpe import Merge, merges_of, tokens_of
@@ -89,7 +90,7 @@ def _differences(
     if model.get("ignore_merges"):
         words = [token.text for token in added if token.is_special and _may_be_a_word(token.text)]
         if words:
-            yield f"special tokens that are words, which the engine finds in plain text ({words[0]!r})"
+            yield f"special tokens that are words, which the engine finds in plain text ({shown(words[0])})"
 
 
 def _may_be_a_word(text: str) -> bool:

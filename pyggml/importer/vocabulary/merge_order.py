@@ -12,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import accumulate
 
+from pyggml._checks import shown
+
 Merge = tuple[str, str]
 
 _MAX_WORK = 10**9  # a hundred times that of the largest known vocabulary
@@ -35,7 +37,7 @@ def differences(
     for left, right in _joins(texts):
         rank = 0 if ranks is None else ranks.get((left, right))
         if rank is None or (ranks is None and left + right not in normal):
-            yield f"the engine would join {left!r} and {right!r}"
+            yield f"the engine would join {shown(left)} and {shown(right)}"
             return
         by_token[left + right].append(rank)
     if ranks is not None:
@@ -66,12 +68,12 @@ def _rank_differences(by_token: Mapping[str, list[int]], ranks: Mapping[Merge, i
         if last - first + 1 == len(those):
             continue
         if n_mixed[first] < n_mixed[last + 1]:
-            yield f"the merges that make {text!r} are of different ranks"
+            yield f"the merges that make {shown(text)} are of different ranks"
             return
         runs.add(text[0])
     for character in sorted(runs):
         if not _runs_agree(character, by_token, ranks):
-            yield f"the merges that make runs of {character!r} are of different ranks"
+            yield f"the merges that make runs of {shown(character)} are of different ranks"
             return
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pyggml._checks import shown
 from pyggml.errors import TokenizerError
 from pyggml.files.model_files import GENERATION_CONFIG
 from pyggml.importer.vocabulary.added_tokens import text_of
@@ -132,7 +133,7 @@ def differences(tokens: TokenTable) -> Iterator[str]:
         if (text in ENGINE_SPECIAL and type is not TokenType.CONTROL) or (
             text in ENGINE_PLAIN and type is not TokenType.USER_DEFINED
         ):
-            yield f"the engine always treats {text!r} as {'special' if text in ENGINE_SPECIAL else 'text'}"
+            yield f"the engine always treats {shown(text)} as {'special' if text in ENGINE_SPECIAL else 'text'}"
             return
 
 
