@@ -405,6 +405,16 @@ class TestMisuse:
         ):
             Engine(context)
 
+    def test_windows_in_several_micro_batches(self, tmp_path: Path) -> None:
+        with Model(models.write_gemma2(tmp_path / "windows.gguf")) as model:
+            few: dict[str, Any] = {"n_ctx": 512, "n_seq_max": 16, "n_threads": 1, "kv_unified": True}
+            with (
+                Context(model, **few, n_ubatch=8) as context,
+                pytest.raises(pyggml.InvalidParameterError, match="n_ubatch is 8, and 16 sequences.* n_ubatch=16"),
+            ):
+                Engine(context)
+            Engine(Context(model, **few, n_ubatch=16), stop_token_ids=()).close()
+
     def test_a_model_without_an_end(self, tmp_path: Path, tiny_path: Path) -> None:
         facts = {key: value for key, value in models.metadata_of(tiny_path).items() if not key.startswith("tokenizer.")}
         facts |= {"tokenizer.ggml.model": "no_vocab", "llama.vocab_size": models.N_BYTE_VOCAB}

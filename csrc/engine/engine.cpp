@@ -22,22 +22,12 @@ constexpr const char * BROKEN =
 
 pyg::Failure broken() { return fail(PYG_ERR_ENGINE, "%s", BROKEN); }
 
-// Upstream finds cells for all micro-batches of a step before it computes the first. In a cache of windows each takes
-// cells that its sequences have left behind, and what is older is let go of at once, although earlier micro-batches may
-// still see it. So there a step is one micro-batch.
-uint32_t most_tokens_of_a_step(const pyg::Context & context) {
-    const uint32_t most = llama_n_batch(context.raw);
-    if (llama_model_n_swa(context.model->raw) == 0) {
-        return most;
-    }
-    return std::max(std::min(most, llama_n_ubatch(context.raw)), llama_n_seq_max(context.raw));
-}
-
 pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_options & options) {
     pyg::Scheduler::Limits limits;
-    limits.n_seq        = static_cast<int32_t>(llama_n_seq_max(context.raw));
-    limits.n_cells      = options.n_ctx;
-    limits.n_batch      = most_tokens_of_a_step(context);
+    limits.n_seq   = static_cast<int32_t>(llama_n_seq_max(context.raw));
+    limits.n_cells = options.n_ctx;
+    limits.n_batch =
+        pyg::Engine::steps_are_micro_batches(context) ? llama_n_ubatch(context.raw) : llama_n_batch(context.raw);
     limits.n_rows       = std::min({LOGITS_ROWS, limits.n_batch, context.n_outputs_max});
     limits.prefix_cache = options.prefix_cache;
     return limits;
@@ -46,6 +36,8 @@ pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_
 }  // namespace
 
 namespace pyg {
+
+bool Engine::steps_are_micro_batches(const Context & context) { return llama_model_n_swa(context.model->raw) != 0; }
 
 Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & options)
     : model_(context->model), context_(std::move(context)),

@@ -34,6 +34,11 @@ inline Request & request_of(const std::shared_ptr<Task> & task) { return static_
 
 class Engine {
   public:
+    // Whether a step has to be one micro-batch. Upstream finds cells for all micro-batches of a step before it computes
+    // the first. In a cache of windows each takes cells that its sequences have left behind, and what is older is let
+    // go of at once, although earlier micro-batches may still see it.
+    static bool steps_are_micro_batches(const Context & context);
+
     Engine(std::shared_ptr<Context> context, const pyg_engine_options & options);
     ~Engine();
     Engine(const Engine &)             = delete;

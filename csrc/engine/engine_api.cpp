@@ -39,6 +39,13 @@ pyg_engine_options checked(const pyg::Context & context, pyg_engine_options opti
         throw fail(PYG_ERR_INVALID_PARAMETER, "the engine shares its cells between sequences: make the context with "
                                               "kv_unified");
     }
+    const uint32_t n_ubatch = llama_n_ubatch(context.raw), n_seq = llama_n_seq_max(context.raw);
+    if (pyg::Engine::steps_are_micro_batches(context) && n_ubatch < n_seq) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "n_ubatch is %u, and %u sequences need as many tokens in a step: a step of a model with sliding "
+                   "windows has to be one micro-batch; make the context with n_ubatch=%u or more",
+                   n_ubatch, n_seq, n_seq);
+    }
     options.n_ctx = options.n_ctx ? options.n_ctx : all;
     return options;
 }

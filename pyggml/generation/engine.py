@@ -102,7 +102,8 @@ class Engine(Owner):
         Raises:
             UnsupportedArchitectureError: the model does not generate token by token.
             InvalidParameterError: not a context, one that is in use, or with sequences that do not share their cells;
-                n_ctx is more than it has; or another argument is out of range.
+                the model has sliding windows, and the context an n_ubatch of less than its n_seq_max; n_ctx is more
+                than it has; or another argument is out of range.
             TokenizerError: the model has no token to stop at, and ``stop_token_ids`` is None.
             ClosedError: the context was closed.
         """
