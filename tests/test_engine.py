@@ -410,7 +410,7 @@ class TestMisuse:
             few: dict[str, Any] = {"n_ctx": 512, "n_seq_max": 16, "n_threads": 1, "kv_unified": True}
             with (
                 Context(model, **few, n_ubatch=8) as context,
-                pytest.raises(pyggml.InvalidParameterError, match="n_ubatch is 8, and 16 sequences.* n_ubatch=16"),
+                pytest.raises(pyggml.InvalidParameterError, match=r"n_ubatch is 8, and 16 sequences.* n_ubatch=16"),
             ):
                 Engine(context)
             Engine(Context(model, **few, n_ubatch=16), stop_token_ids=()).close()

@@ -63,7 +63,7 @@ def _one(random: np.random.Generator, choices: list[Any]) -> Any:
 
 
 def _place(random: np.random.Generator) -> float:
-    return round(float(random.random()), 6)
+    return min(round(float(random.random()), 6), 0.999999)
 
 
 def _scalar(random: np.random.Generator, type: int) -> Any:
