@@ -33,7 +33,7 @@ from typing import Any
 
 import stress
 import stress_actions
-from soak_samples import HELD, Sample, Totals, growth, parts, read, writer
+from soak_samples import HELD, MEMORY, Sample, Totals, growth, parts, read, writer
 from soak_traffic import MODELS, WrongAnswerError, settled, traffic
 from stress_actions import User
 from stress_world import Loaded, World, until
@@ -48,7 +48,6 @@ import plot
 
 FOLDER = Path("build") / "soak"
 PARTS = ("library", "worker")
-MEMORY = {"rss_bytes": "resident memory", "allocated_bytes": "allocated memory"}
 ROUND_S = 30.0
 LOOK_S = 5.0
 # Two models on room for one: either is unloaded when the other is asked for. Eight long answers need more cells.

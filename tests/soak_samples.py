@@ -11,6 +11,7 @@ from statistics import median
 from stress import Holdings
 
 HELD = ("threads", "descriptors", "handles")  # of which there may not be more; memory may differ by MAX_GROWTH
+MEMORY = {"rss_bytes": "resident memory", "allocated_bytes": "allocated memory"}
 MAX_GROWTH = 0.01
 LEAST_PARTS = 6
 ALLOCATORS_WARM_S = 1200.0  # what the second part must come after, for its memory to say anything
@@ -25,7 +26,6 @@ class Sample:
         quiet: nothing was going on, and what belongs to nobody had been given back.
         rss_bytes: resident memory; its median under traffic says little, as models come and go.
         allocated_bytes: of it and of what is not resident, what malloc has given out; a leak shows here first.
-        python_blocks: allocated by Python's own allocator.
         threads: of the process.
         descriptors: that are open.
         handles: live native objects, of all kinds.
@@ -38,7 +38,6 @@ class Sample:
     quiet: bool
     rss_bytes: int
     allocated_bytes: int
-    python_blocks: int
     threads: int
     descriptors: int
     handles: int
@@ -52,7 +51,7 @@ class Sample:
         held = Holdings.now()
         n_handles = sum(held.handles.values())
         return Sample(
-            round(seconds, 1), quiet, held.rss_bytes, held.allocated_bytes, held.python_blocks, held.threads,
+            round(seconds, 1), quiet, held.rss_bytes, held.allocated_bytes, held.threads,
             held.descriptors, n_handles, requests, tokens, preemptions,
         )  # fmt: skip
 
@@ -116,9 +115,10 @@ def growth(samples: Sequence[Sample]) -> Iterator[str]:
     if early[0].seconds < ALLOCATORS_WARM_S:
         print("too short to judge the memory: allocators and caches were still filling in the second part")
     else:
-        before, after = (median(each.rss_bytes for each in part) for part in (early, late))
-        if after > before * (1 + MAX_GROWTH):
-            yield f"memory: {before / 1e6:.1f} MB became {after / 1e6:.1f} MB, {after / before - 1:+.1%}"
+        for what, name in MEMORY.items():
+            before, after = (median(getattr(each, what) for each in part) for part in (early, late))
+            if after > before * (1 + MAX_GROWTH):
+                yield f"{name}: {before / 1e6:.1f} MB became {after / 1e6:.1f} MB, {after / before - 1:+.1%}"
     for what in HELD:
         # The most of each part, as how many there are depends on which model happens to be loaded; but for a few
         # samples, which met a thread that was about to end.

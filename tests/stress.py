@@ -124,7 +124,6 @@ class Holdings:
     descriptors: int
     rss_bytes: int
     allocated_bytes: int  # by malloc, whatever is resident of it; 0 where that cannot be known
-    python_blocks: int  # objects of Python, more or less
 
     @staticmethod
     def now() -> Holdings:
@@ -138,7 +137,6 @@ class Holdings:
             len(list(Path("/proc/self/fd").iterdir())),
             rss_kib * 1024,
             allocated_bytes(),
-            sys.getallocatedblocks(),
         )
 
     def no_more_than(self, other: Holdings) -> bool:

@@ -401,7 +401,7 @@ def test_the_loop_runs_while_a_stream_is_entered(llm: pyggml.LLM, run: Run[None]
     run(main())
 
 
-@pytest.mark.parametrize(("n_tokens", "in_the_loop"), [(100, True), (400, False)])
+@pytest.mark.parametrize(("n_tokens", "in_the_loop"), [(100, True), (1000, False)])
 def test_a_loop_does_not_wait_while_a_long_answer_is_parsed(
     llm: pyggml.LLM, run: Run[None], monkeypatch: pytest.MonkeyPatch, n_tokens: int, in_the_loop: bool
 ) -> None:
@@ -420,3 +420,40 @@ def test_a_loop_does_not_wait_while_a_long_answer_is_parsed(
         assert (threads == {threading.get_ident()}) is in_the_loop
 
     run(main())
+
+
+def test_closed_while_a_long_answer_is_parsed(llm: pyggml.LLM, run: Run[None], monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, parsing, closed, parsed = ChatParser.feed, threading.Event(), threading.Event(), threading.Event()
+    loop_s_thread = threading.get_ident()
+
+    def waiting(parser: ChatParser, text: str, *, last: bool = False) -> ChatDelta:
+        if threading.get_ident() == loop_s_thread:  # a beginning that was there already
+            return feed(parser, text, last=last)
+        parsing.set()
+        closed.wait()
+        delta = feed(parser, text, last=last)
+        parsed.set()
+        return delta
+
+    monkeypatch.setattr(ChatParser, "feed", waiting)
+
+    async def main() -> None:
+        stream = llm.astream_chat(ASKED, max_tokens=1000, ignore_eos=True)
+        task = asyncio.ensure_future(stream.finish())
+        await asyncio.to_thread(parsing.wait)
+        with pytest.raises(pyggml.InvalidParameterError, match="has not ended"):
+            _ = stream.completion
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        before = stream.completion
+        closed.set()
+        await asyncio.to_thread(parsed.wait)
+        assert stream.completion == before
+        assert before.finish_reason == "cancelled"
+        assert before.message.content == before.text
+
+    try:
+        run(main())
+    finally:
+        closed.set()

@@ -11,8 +11,8 @@ namespace pyg::kernels {
 void let_go_of_mapped(const void * from, size_t bytes);
 
 // Memory for weights, or null if there is none. Where the system has large pages it is made of them: fewer have to be
-// made, and fewer are looked up while weights are read. It is nobody else's before or after: memory of malloc would stay
-// marked for large pages, and the system go on filling what the program has given back of it.
+// made, and fewer are looked up while weights are read. It is nobody else's before or after: memory of malloc would
+// stay marked for large pages, and the system go on filling what the program has given back of it.
 void * take_pages(size_t bytes);
 void   give_back_pages(void * begin, size_t bytes);
 

@@ -99,10 +99,10 @@ pyg::Failure failure_at(const Model & model, const std::string & words) {
                                                                     : pyg::not_computable(model.path, words);
 }
 
-// On the CPU, all that a failed computation leaves is what can be freed, even if it could not be used. A device's
+// What a failed computation leaves can be freed, even if it could not be used, where all of it is the CPU's. A device's
 // driver may give up once more, in a destructor, where that would end the process.
-void keep_on_devices(llama_context_ptr & context, const pyg::Places & places) {
-    if (places.any_on_device) {
+void keep_on_devices(llama_context_ptr & context, const Model & model) {
+    if (!model.raw->devices.empty()) {
         (void) context.release();
     }
 }
@@ -112,11 +112,7 @@ void try_out(const Model & model, const llama_context_params & params) {
     const pyg::LogMuted        quietly;
     std::vector<pyg_positions> positions;  // goes after the context, which points to it
     llama_context_ptr          context(pyg::create_context(model.raw, params));
-    if (!context) {
-        return;
-    }
-    const pyg::Places places = pyg::places_of(context.get());
-    if (places.all_on_devices) {
+    if (!context || pyg::places_of(context.get()).all_on_devices) {
         return;
     }
     try {
@@ -125,10 +121,10 @@ void try_out(const Model & model, const llama_context_params & params) {
     } catch (const std::bad_alloc &) {
         throw;
     } catch (const pyg::EngineAbort & abort) {
-        keep_on_devices(context, places);
+        keep_on_devices(context, model);
         throw failure_at(model, abort.message);
     } catch (const std::exception & e) {
-        keep_on_devices(context, places);
+        keep_on_devices(context, model);
         throw failure_at(model, e.what());
     }
 }

@@ -17,9 +17,9 @@ from pyggml.generation.request import Request
 from pyggml.generation.stream import Assembly, BaseStream
 from pyggml.schema.grammar import as_text
 from pyggml.tokenizer import StopStrings, StreamDecoder, Tokenizer
-from pyggml.types import Grammar, SamplingParams
+from pyggml.types import Chunk, Grammar, SamplingParams
 
-_LONG_ANSWER = 256  # tokens
+_MANY_TOKENS = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,31 +209,38 @@ class ChatAssembly(Assembly):
         super().__init__(job.tokenizer, ())
         self._job = job
         self._parser: ChatParser | None = None
+        self._message = ChatMessage()  # once the answer has ended
 
     def takes_long(self, token_ids: list[int]) -> bool:
-        """With a whole long answer, which is read character by character; see :meth:`ChatParser.feed`."""
-        return len(token_ids) >= _LONG_ANSWER
+        """Many at once are, as the text is read character by character; see :meth:`ChatParser.feed`."""
+        return len(token_ids) >= _MANY_TOKENS
 
-    def add(self, request: Request, token_ids: list[int]) -> ChatChunk:
-        """Makes a chunk of the tokens from one read; cancels the request once the answer is complete."""
+    def made(self, request: Request, token_ids: list[int]) -> ChatChunk:
+        """Cancels the request once the answer is complete."""
         parser = self._parser = self._parser or self._begin()
-        chunk = super().add(request, token_ids)
+        chunk = super().made(request, token_ids)
         news = parser.feed(chunk.text, last=chunk.finish_reason is not None)
         grown = ChatChunk(**{**vars(chunk), **vars(news)})
         if self._job.conversation.may_call_once and any(call.index > 0 for call in grown.tool_calls):
             request.cancel()
             first = tuple(call for call in grown.tool_calls if call.index == 0)
-            grown = dataclasses.replace(grown, tool_calls=first, finish_reason="tool_calls", stop_reason=None)
-        elif grown.finish_reason == "stop" and _are_complete(parser.message.tool_calls):
-            grown = dataclasses.replace(grown, finish_reason="tool_calls")
-        if grown.finish_reason is not None:
-            self._last = grown
+            return dataclasses.replace(grown, tool_calls=first, finish_reason="tool_calls", stop_reason=None)
+        if grown.finish_reason == "stop" and _are_complete(parser.message.tool_calls):
+            return dataclasses.replace(grown, finish_reason="tool_calls")
         return grown
+
+    def keep(self, chunk: Chunk) -> Chunk:
+        """Of the last chunk, the message as well: whatever is still parsed for it."""
+        if chunk.finish_reason is not None and self._parser is not None:
+            self._message = self._parser.message
+        return super().keep(chunk)
 
     def abandon(self) -> ChatChunk:
         """Ends an unfinished answer as cancelled, and returns the last chunk."""
         if not isinstance(self._last, ChatChunk):
             self._last = ChatChunk(**vars(super().abandon()))
+            if self._parser is not None:
+                self._message = self._parser.message
         return self._last
 
     def completion(self, request: Request | None) -> ChatCompletion:
@@ -242,7 +249,7 @@ class ChatAssembly(Assembly):
         Raises:
             InvalidParameterError: the answer has not ended.
         """
-        message = self._parser.message if self._parser else ChatMessage()
+        message = self._message
         calls = message.tool_calls[: 1 if self._job.conversation.may_call_once else None]
         calls = tuple(map(self._typed, calls))
         message = dataclasses.replace(message, tool_calls=calls)

@@ -138,10 +138,10 @@ class BaseAsyncStream(Owner, AsyncIterator[C], Generic[C, D]):
     async def _add(self, request: Request, token_ids: list[int]) -> Chunk:
         if not self._assembly.takes_long(token_ids):
             return self._assembly.add(request, token_ids)
-        chunk = await asyncio.to_thread(self._assembly.add, request, token_ids)
+        chunk = await asyncio.to_thread(self._assembly.made, request, token_ids)
         if self._is_closed:  # meanwhile
             raise StopAsyncIteration
-        return chunk
+        return self._assembly.keep(chunk)
 
     async def _started(self) -> Request | None:
         """The request, submitted now unless that is done already. None if the stream was cancelled or closed before."""

@@ -42,16 +42,24 @@ class Assembly:
         """Whether the last chunk has been made."""
         return self._last is not None
 
-    def takes_long(self, token_ids: list[int]) -> bool:  # noqa: ARG002
-        """Whether to add these tokens takes so long that an event loop should not wait for it."""
-        return False
-
     def add(self, request: Request, token_ids: list[int]) -> Chunk:
         """Makes a chunk of the tokens from one read; cancels the request if they complete a stop string."""
+        return self.keep(self.made(request, token_ids))
+
+    def takes_long(self, token_ids: list[int]) -> bool:  # noqa: ARG002
+        """Whether to make a chunk of these tokens takes so long that an event loop should not wait for it."""
+        return False
+
+    def made(self, request: Request, token_ids: list[int]) -> Chunk:
+        """The first half of :meth:`add`, which another thread may do."""
         chunk = self._cut_at_stop(request, token_ids)
         if request.logprobs is not None:
             chunk = replace(chunk, logprobs=request.logprobs[: len(chunk.token_ids)])
-            self._logprobs += chunk.logprobs or []
+        return chunk
+
+    def keep(self, chunk: Chunk) -> Chunk:
+        """The second half: the chunk becomes part of the whole."""
+        self._logprobs += chunk.logprobs or []
         self._texts.append(chunk.text)
         self._token_ids += chunk.token_ids
         if chunk.finish_reason is not None:

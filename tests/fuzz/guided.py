@@ -17,7 +17,6 @@ import json
 import pkgutil
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,8 +57,13 @@ class Target:
     change: Callable[[Any, np.random.Generator], Any] | None = None
 
 
+def fuzzer_named(name: str) -> Any:
+    """A fuzzer with all that its module has."""
+    return fuzzer.named(name)
+
+
 def _schemas(_folder: Path) -> Iterator[bytes]:
-    module: Any = fuzzer.named("json_schemas")
+    module = fuzzer_named("json_schemas")
     for keyword, values in module.KEYWORDS.items():
         yield json.dumps({"properties": {f"p{i}": {keyword: value} for i, value in enumerate(values)}}).encode()
     for number in range(200):
@@ -72,7 +76,7 @@ def _schema(_folder: Path) -> Try:
 
 
 def _gguf_files(folder: Path) -> Iterator[bytes]:
-    contents = (file.content() for file in _named("gguf").prepare(folder))
+    contents = (file.content() for file in fuzzer_named("gguf").prepare(folder))
     return (content for content in contents if len(content) <= MAX_BYTES)
 
 
@@ -92,7 +96,7 @@ def _gguf(folder: Path) -> Try:
 
 
 def _matrices(folder: Path) -> Iterator[bytes]:
-    prepared = _named("importance_matrices").prepare(folder)
+    prepared = fuzzer_named("importance_matrices").prepare(folder)
     yield from (prepared.older, prepared.matrix.content())
 
 
@@ -110,7 +114,7 @@ def _matrix(folder: Path) -> Try:
 
 def _file_of_checkpoints(name: str) -> Callable[[Path], Iterator[bytes]]:
     def seeds(folder: Path) -> Iterator[bytes]:
-        for directory in _named("checkpoints").prepare(folder):
+        for directory in fuzzer_named("checkpoints").prepare(folder):
             yield (directory / name).read_bytes()
 
     return seeds
@@ -120,7 +124,7 @@ def _checkpoint_with(name: str) -> Callable[[Path], Try]:
     """A good one, of which a file is changed."""
 
     def prepare(folder: Path) -> Try:
-        directory = _named("checkpoints").make_plain(folder / "hf")
+        directory = fuzzer_named("checkpoints").make_plain(folder / "hf")
 
         def convert(data: bytes) -> None:
             (directory / name).write_bytes(data)
@@ -152,7 +156,7 @@ def _changed(value: Any, random: np.random.Generator) -> Any:
 
 def _changed_schema(value: Any, random: np.random.Generator) -> Any:
     """With another keyword, or as any value."""
-    return _named("json_schemas").changed(value, random) if random.random() < 0.6 else _changed(value, random)
+    return fuzzer_named("json_schemas").changed(value, random) if random.random() < 0.6 else _changed(value, random)
 
 
 WEIGHTS = "model-00001-of-00002.safetensors"
@@ -165,10 +169,6 @@ TARGETS: dict[str, Target] = {
     "schemas": Target(_schemas, _schema, _changed_schema),
     "tokenizers": Target(_tokenizers, _tokenizer, _changed),
 }
-
-
-def _named(name: str) -> Any:
-    return fuzzer.named(name)
 
 
 def _mutator(change: Callable[[Any, np.random.Generator], Any]) -> Callable[[bytes, int, int], bytes]:
@@ -220,6 +220,12 @@ def _count_in(names: dict[str, Any], module: str) -> None:
             atheris.instrument_func(function)
 
 
+def _empty(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="fuzz.guided", description=__doc__.partition("\n")[0])
     parser.add_argument("name", choices=TARGETS)
@@ -229,26 +235,22 @@ def main() -> None:
     args = parser.parse_args()
     target = TARGETS[args.name]
     corpus = args.corpus or Path("../build/fuzz/guided") / args.name
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
-        work = Path(scratch) / "work"
-        work.mkdir()
-        judge = _judged(target.prepare(work))
-        if args.again:
-            judge(args.again.read_bytes())
-            return
-        (corpus / "kept").mkdir(parents=True, exist_ok=True)
-        (Path(scratch) / "seeds").mkdir()
-        for i, seed in enumerate(target.seeds(Path(scratch) / "seeds")):
-            (corpus / "kept" / f"seed-{i}").write_bytes(seed)
-        shutil.rmtree(Path(scratch) / "seeds")
-        _count_what_runs()
-        options = (
-            f"-max_total_time={args.time}", f"-timeout={CASE_SECONDS}", f"-rss_limit_mb={MEMORY_MB}",
-            f"-max_len={MAX_BYTES}", f"-artifact_prefix={corpus}/", "-print_final_stats=1",
-        )  # fmt: skip
-        mutator = {} if target.change is None else {"custom_mutator": _mutator(target.change)}
-        atheris.Setup([sys.argv[0], *options, str(corpus / "kept")], judge, **mutator)
-        atheris.Fuzz()
+    kept, work, seeds = corpus / "kept", _empty(corpus / "work"), _empty(corpus / "seeds")
+    judge = _judged(target.prepare(work))
+    if args.again:
+        judge(args.again.read_bytes())
+        return
+    kept.mkdir(exist_ok=True)
+    for i, seed in enumerate(target.seeds(seeds)):
+        (kept / f"seed-{i}").write_bytes(seed)
+    _count_what_runs()
+    options = (
+        f"-max_total_time={args.time}", f"-timeout={CASE_SECONDS}", f"-rss_limit_mb={MEMORY_MB}",
+        f"-max_len={MAX_BYTES}", f"-artifact_prefix={corpus}/", "-print_final_stats=1",
+    )  # fmt: skip
+    mutator = {} if target.change is None else {"custom_mutator": _mutator(target.change)}
+    atheris.Setup([sys.argv[0], *options, str(kept)], judge, **mutator)
+    atheris.Fuzz()  # and ends the process
 
 
 if __name__ == "__main__":
