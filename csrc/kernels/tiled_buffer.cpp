@@ -36,7 +36,7 @@ void get(ggml_backend_buffer_t, const ggml_tensor * tensor, void * data, size_t 
 void free(ggml_backend_buffer_t buffer) { give_back_pages(buffer->context, buffer->size); }
 
 ggml_backend_buffer_t allocate(ggml_backend_buffer_type_t type, size_t size) {
-    const auto                                give_back = [size](void * begin) { give_back_pages(begin, size); };
+    const auto                                 give_back = [size](void * begin) { give_back_pages(begin, size); };
     std::unique_ptr<void, decltype(give_back)> pages(take_pages(size), give_back);
     if (!pages) {
         GGML_LOG_ERROR("%s: failed to allocate buffer of size %zu\n", PYG_KERNELS_BUFFER_TYPE, size);
