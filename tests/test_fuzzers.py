@@ -12,9 +12,8 @@ from fuzz.process import Process
 SECONDS = 10.0  # for each: all of them take two minutes on two cores, with their starts
 
 #: Not that of faults, which finds again what docs/errors.md tells of JSON values (test_faults.py has cases of it), and
-#: not yet that of sequences, whose reference still expects less than may happen, nor that of json_schemas, which still
-#: finds something in some thousands of cases.
-NAMES = [name for name in fuzzer.names() if name not in ("faults", "json_schemas", "sequences")]
+#: not yet that of sequences, whose reference still expects less than may happen.
+NAMES = [name for name in fuzzer.names() if name not in ("faults", "sequences")]
 
 
 @pytest.mark.slow
