@@ -42,6 +42,11 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "tests/test_hostile_templates.py::test_an_endless_template_is_read_once",
         "tests/test_hostile_templates.py::test_long_texts_are_looked_for_in_long_ones",
     ),
+    "does in upstream's code what the standard leaves open, which is caught, or harmless on x86": (
+        "tests/test_kernels_attention.py::test_contexts_tell_positions",  # words in AMX's layout that are not aligned
+        "tests/test_uncomputable_files.py::test_is_refused_when_it_is_loaded[an unknown pooling]",
+        "tests/test_uncomputable_files.py::test_is_refused_when_it_is_loaded[phi3 without queries]",
+    ),
     "limits the addresses of a process, of which a sanitizer takes terabytes": (
         "tests/test_cli_chat.py::test_another_model_where_there_is_no_room_for_two",
         "tests/test_cli_doctor.py::TestMemoryAndCache::test_ulimit_here",
