@@ -86,7 +86,7 @@ fuzz: build ## try what is made up and damaged: every fuzzer of tests/fuzz (or F
 
 fuzz-guided: build ## let libFuzzer change files and schemas where pyggml takes new ways: TARGETS=... for TIME=60 seconds each
 	$(PIP) install --quiet atheris
-	cd tests && for target in $(or $(TARGETS),configs gguf matrices safetensors schemas tokenizers); do \
+	cd tests && for target in $(or $(TARGETS),$$($(abspath $(BIN))/python -m fuzz.guided names)); do \
 		$(abspath $(BIN))/python -m fuzz.guided $$target --time $(or $(TIME),60) || exit 1; done
 
 faults: build ## make memory, threads, descriptors, reads and writes fail one by one, for TIME=300 seconds

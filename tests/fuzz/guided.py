@@ -228,11 +228,14 @@ def _empty(folder: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="fuzz.guided", description=__doc__.partition("\n")[0])
-    parser.add_argument("name", choices=TARGETS)
+    parser.add_argument("name", choices=[*TARGETS, "names"], help="'names' prints the others")
     parser.add_argument("--time", type=int, default=60, help="seconds (default: %(default)s)")
     parser.add_argument("--corpus", type=Path, help="default: ../build/fuzz/guided/NAME")
     parser.add_argument("--again", type=Path, metavar="FILE", help="try the bytes in this file, and nothing else")
     args = parser.parse_args()
+    if args.name == "names":
+        print(*TARGETS)
+        return
     target = TARGETS[args.name]
     corpus = args.corpus or Path("../build/fuzz/guided") / args.name
     kept, work, seeds = corpus / "kept", _empty(corpus / "work"), _empty(corpus / "seeds")
