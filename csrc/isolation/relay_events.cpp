@@ -27,7 +27,7 @@ class Parts {
         if (n > n_) {
             throw nonsense("an event that is too short");
         }
-        std::memcpy(static_cast<void *>(out), data_, n);
+        std::copy_n(data_, n, reinterpret_cast<char *>(out));  // of nothing, pointers may be null
         data_ += n;
         n_ -= n;
     }
