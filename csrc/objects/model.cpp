@@ -117,7 +117,8 @@ void require_epsilons(const char * path, const llama_hparams & sizes) {
 }
 
 void require_pooling(const char * path, const llama_hparams & sizes) {
-    const int32_t pooling = sizes.pooling_type;
+    int32_t pooling;  // the file's number, which need not be one of the enum's
+    std::memcpy(&pooling, &sizes.pooling_type, sizeof(pooling));
     if (pooling < LLAMA_POOLING_TYPE_UNSPECIFIED || pooling > LLAMA_POOLING_TYPE_RANK) {
         throw fail(PYG_ERR_MODEL_LOAD,
                    "%s cannot be computed: its metadata gives %d as pooling_type, of which 0 to %d are known", path,
