@@ -21,6 +21,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "tests/test_gpu_modules.py",
         "tests/test_ray_batch.py",
         "tests/test_recipe_jupyter.py",
+        "tests/test_server_docs.py::test_command_lines_print_what_is_shown",  # curl hangs as it starts
         "tests/test_server_page",
         "tests/test_typing.py",
         "tests/test_vendor_sync.py",
@@ -40,12 +41,11 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "tests/test_uncomputable_files.py::test_a_refused_file_leaves_no_memory",
     ),
     "measures time": (
+        "tests/test_chat_parsing.py::test_templates_without_end[{{ range",
         "tests/test_hostile_templates.py::test_an_endless_template_is_read_once",
         "tests/test_hostile_templates.py::test_long_texts_are_looked_for_in_long_ones",
     ),
-    "does in upstream's code what the standard leaves open, which is caught, or harmless on x86": (
-        "tests/test_kernels_attention.py::test_contexts_tell_positions",  # words in AMX's layout that are not aligned
-        "tests/test_uncomputable_files.py::test_is_refused_when_it_is_loaded[an unknown pooling]",
+    "meets a null pointer in upstream's code, which is caught": (
         "tests/test_uncomputable_files.py::test_is_refused_when_it_is_loaded[phi3 without queries]",
     ),
     "has a library of its own preloaded, which takes the sanitizer's place": (
@@ -65,7 +65,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
 
 # The same, for the thread sanitizer alone.
 LEFT_OUT_OF_THREADS: dict[str, tuple[str, ...]] = {
-    "forks beside threads of its own; what a child then does, the sanitizer cannot see": (
+    "starts threads in a fork of a process that had some, where the sanitizer gives up": (
         "tests/test_llm_errors.py::test_fork_in_between",
     ),
     "maps zeros while a thread waits for its page, which looks like a race": (

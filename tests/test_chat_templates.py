@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +164,19 @@ def test_prompts_are_those_of_jinja2(vocabulary: Model, name: str, conversations
                     assert prompt.text == expected, conversation
                 same.append(prompt.text == expected)
             assert conversation not in different or not all(same), f"{conversation} is the same now: {reason}"
+
+
+def test_the_time_on_several_threads(vocabulary: Model) -> None:
+    """Nothing is shared that one thread writes while another reads; that is for `make tsan-tests` to see."""
+    before = dt.date.today().isoformat()
+
+    def render(_: int) -> set[str]:
+        with ChatTemplates(vocabulary, "{{ strftime_now('%Y-%m-%d') }}") as templates:
+            return {templates.render([{"role": "user", "content": "hi"}]).text for _ in range(50)}
+
+    with ThreadPoolExecutor(4) as threads:
+        found = set[str]().union(*threads.map(render, range(4)))
+    assert found <= {before, dt.date.today().isoformat()}
 
 
 def test_the_list_names_templates_that_are_there() -> None:
