@@ -8,6 +8,8 @@ that stream, leave and are refused (soak_traffic.py). Each runs in a process of 
 FOLDER/library.csv and FOLDER/worker.csv every few seconds, and after each round in silence. From these rows come the
 plots FOLDER/library.svg and FOLDER/worker.svg and the verdict.
 
+Both run with a glibc that gives free memory back (GIVE_BACK), so that resident memory is what is held.
+
 Exit status: 0 all is well; 1 an answer was wrong, or the last hour (the last sixth of a shorter time) holds more than
 the second.
 """
@@ -52,6 +54,9 @@ ROUND_S = 30.0
 LOOK_S = 5.0
 # Two models on room for one: either is unloaded when the other is asked for. Eight long answers need more cells.
 LOADING: dict[str, Any] = {"n_parallel": 8, "n_ctx": 512, "n_threads": 1}
+# glibc raises this limit to twice the largest block that was ever freed, and keeps as much at the end of each thread's
+# arena, where malloc_trim does not look: tens of MB that depend on who was at which arena at once.
+GIVE_BACK = {"MALLOC_TRIM_THRESHOLD_": str(128 * 1024)}
 
 # --- the library ------------------------------------------------------------------------------------------------
 
@@ -136,7 +141,7 @@ def is_busy(worker: Any) -> bool:
 def ask_the_worker(arguments: argparse.Namespace, end: float) -> Iterator[str]:
     """Starts it, and is its clients; returns what is wrong."""
     rng, tally = random.Random(arguments.seed), Counter[str]()
-    process = subprocess.Popen(command(arguments, "worker"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = started(arguments, "worker", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -160,16 +165,17 @@ def ask_the_worker(arguments: argparse.Namespace, end: float) -> Iterator[str]:
 # --- both -------------------------------------------------------------------------------------------------------
 
 
-def command(arguments: argparse.Namespace, part: str) -> list[str]:
+def started(arguments: argparse.Namespace, part: str, **pipes: Any) -> subprocess.Popen[str]:
     given = [f"--{name}={getattr(arguments, name)}" for name in ("hours", "users", "clients", "seed", "out")]
-    return [sys.executable, __file__, *given, "--part", part]
+    command = [sys.executable, __file__, *given, "--part", part]
+    return subprocess.Popen(command, env=os.environ | GIVE_BACK, **pipes)
 
 
 def soak(arguments: argparse.Namespace) -> list[str]:
     """Runs both parts, and returns what is wrong."""
     arguments.out.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + arguments.hours * 3600
-    process = subprocess.Popen(command(arguments, "library"))
+    process = started(arguments, "library")
     try:
         wrong = list(ask_the_worker(arguments, end))
         if process.wait() != 0:
