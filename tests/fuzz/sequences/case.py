@@ -106,6 +106,7 @@ class Case:
         self.world.is_through = True
         self._join()
         self._close_all()
+        processes.end_helpers()
         self.world.forget()
         self._loops.clear()  # their tasks are kept until here
         end = time.monotonic() + SETTLE_SECONDS

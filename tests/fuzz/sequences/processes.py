@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,12 @@ def other_process(world: World, a: int, b: int, c: int) -> None:
     method = ("fork", "spawn", "forkserver")[a % 3]
     with world.attempt(f"multiprocessing, {method}"), multiprocessing.get_context(method).Pool(1) as pool:
         world.judge(b, pool.apply(answer, (b % len(PROMPTS),)), 9)
+
+
+def end_helpers() -> None:
+    """Those processes that multiprocessing starts once, and keeps descriptors for, as its own tests end them."""
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
 
 
 def at_exit(world: World, a: int, b: int, c: int) -> None:

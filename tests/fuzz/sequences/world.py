@@ -161,6 +161,10 @@ class World:
             if not in_main:
                 self.fault(f"{what}: Alarm in a thread")
             raise
+        except RuntimeError as error:
+            # Python's own answer to whoever wants a thread then, asyncio.to_thread included.
+            if not (self.is_ending and "interpreter shutdown" in str(error)):
+                self.fault(f"{what}: {_told(error)}")
         except Exception as error:
             self.fault(f"{what}: {_told(error)}")
         else:
