@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyggml import errors
 from pyggml._ffi import ffi, lib
-from pyggml._gguf_values import write_value
 from pyggml.gguf import GGUFReader
+from pyggml.gguf.values import write_value
 from pyggml.model import Model
 
 if TYPE_CHECKING:

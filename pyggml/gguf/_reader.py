@@ -1,0 +1,206 @@
+"""Reads GGUF files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml import errors, quant
+from pyggml._checks import c_string, flag, is_path, shown
+from pyggml._ffi import lib
+from pyggml._owner import Owner
+from pyggml.gguf._tensors import TensorInfo, tensor_infos
+from pyggml.gguf.values import MetadataValue, ValueType, decode, read_value, value_type
+from pyggml.mapped_file import MappedFile
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from pyggml._ffi import CData
+
+
+class GGUFReader(Owner):
+    """An open GGUF file. Thread-safe; also a context manager.
+
+    Arrays from :meth:`tensor` stay valid after :meth:`close`. Do not truncate the file while one is in use: reading
+    bytes that are no longer on disk kills the process.
+
+    Attributes:
+        path: the file's path.
+        version: version of the format.
+    """
+
+    _instead_of_a_copy = "share this one between threads, or open the file again"
+
+    def __init__(self, path: str | os.PathLike[str], *, header_only: bool = False) -> None:
+        """Reads the header, and maps the data without reading it.
+
+        Args:
+            path: the file's path.
+            header_only: do not map the data, which may then be missing or incomplete.
+
+        Raises:
+            InvalidParameterError: it is not a path.
+            ModelNotFoundError: there is no such file.
+            ModelLoadError: it is not a GGUF file, has another version or byte order, is inconsistent, or cut short.
+        """
+        self.path, header_only = Path(_path_text(path)), flag("header_only", header_only)
+        opens = lib.pyg_gguf_open_header if header_only else lib.pyg_gguf_open
+        handle = errors.create("pyg_gguf", lib.pyg_gguf_free, opens, os.fsencode(self.path))
+        raw = lib.pyg_gguf_get(handle)
+        self.version = lib.gguf_get_version(raw)
+        self._metadata = _Metadata(handle, self.path)
+        self._tensors = MappingProxyType({info.name: info for info in tensor_infos(raw)})
+        self._has_data = not header_only
+        self._mapped: MappedFile | None = MappedFile(self.path) if self._has_data else None
+
+    @property
+    def metadata(self) -> Mapping[str, MetadataValue]:
+        """The key-value pairs, in the file's order; each value is read on first access and then kept.
+
+        Values are copies: bool, int, float, str; arrays of numbers as read-only numpy arrays with the file's dtype;
+        arrays of text as tuples of str. After :meth:`close`, the mapping raises ClosedError.
+        """
+        return self._metadata
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """The tensors by name, in the file's order; read-only, and still valid after :meth:`close`."""
+        return self._tensors
+
+    @property
+    def handle(self) -> CData:
+        """The ``pyg_gguf *``, *borrowed* while a reference to it is held.
+
+        Raises:
+            ClosedError: the reader is closed.
+        """
+        return self._metadata.handle
+
+    def value_type(self, key: str) -> ValueType:
+        """Returns the stored type of a metadata value, or of an array's elements.
+
+        Raises:
+            KeyError: there is no such key.
+            InvalidParameterError: the key is not text.
+            ClosedError: the reader is closed.
+        """
+        c_string("key", key)
+        return self._metadata.value_type(key)
+
+    def tensor(self, name: str) -> npt.NDArray[np.generic]:
+        """Returns a tensor's raw data: a read-only view of the mapped file, not a copy.
+
+        Returns:
+            F32, F16, F64 and integers: that dtype and the tensor's shape. BF16: its bits as uint16, the tensor's shape.
+            Quantised types: uint8, ``(*shape[:-1], bytes per row)``.
+
+        Raises:
+            InvalidParameterError: there is no such tensor, or only the header was opened.
+            ModelLoadError: the file was cut short since it was opened, or cannot be read any more, and an array of it
+                was touched where nothing is left, which reads as zeros (on Linux).
+            ClosedError: the reader is closed.
+        """
+        info, mapped = self._find(name), self._mapped
+        if not self._has_data:
+            raise errors.InvalidParameterError(
+                f"{self.path} was opened with header_only=True: open it without to read data"
+            )
+        if mapped is None:
+            raise errors.ClosedError(f"the reader of {self.path} has been closed")
+        mapped.require_whole()
+        raw = mapped.data[info.offset : info.offset + info.nbytes]
+        return raw.view(info.type.dtype).reshape(quant.raw_shape(info.type, info.shape))
+
+    def dequantized(self, name: str) -> npt.NDArray[np.float32]:
+        """Returns a tensor's values as float32, in the tensor's shape: a copy. Runs on one thread, without the GIL.
+
+        Raises:
+            InvalidParameterError: there is no such tensor, its type is an integer or F64, or its bytes are not valid
+                for its type.
+            ModelLoadError: the file was cut short since it was opened, or cannot be read any more.
+            ClosedError: the reader is closed.
+        """
+        info = self._find(name)
+        values = quant.dequantize(self.tensor(name), info.type, info.shape)
+        if self._mapped is not None:
+            self._mapped.require_whole()
+        return values
+
+    def close(self) -> None:
+        """Closes the file. Can be called repeatedly."""
+        self._metadata.close()
+        self._mapped = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _find(self, name: str) -> TensorInfo:
+        info = self._tensors.get(name) if isinstance(name, str) else None
+        if info is None:
+            raise errors.InvalidParameterError(
+                f"{self.path} has no tensor {shown(name)} among its {len(self._tensors)}"
+            )
+        return info
+
+
+class _Metadata(Owner, Mapping[str, MetadataValue]):
+    """The key-value pairs of an open file, and the native object that holds them."""
+
+    _instead_of_a_copy = "dict(metadata) is a copy"
+
+    def __init__(self, handle: CData, path: Path) -> None:
+        raw = lib.pyg_gguf_get(handle)
+        # A running call has its own reference, so close() need not wait: the last reference frees the object.
+        self._handle: CData | None = handle
+        self._path = path
+        self._key_ids = {decode(lib.gguf_get_key(raw, i)): i for i in range(lib.gguf_get_n_kv(raw))}
+        self._values: dict[str, MetadataValue] = {}
+
+    def __getitem__(self, key: str) -> MetadataValue:
+        handle = self._open_handle()
+        if key not in self._values:
+            self._values[key] = read_value(lib.pyg_gguf_get(handle), self._key_ids[key])
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        self._open_handle()
+        return iter(self._key_ids)
+
+    def __len__(self) -> int:
+        self._open_handle()
+        return len(self._key_ids)
+
+    def value_type(self, key: str) -> ValueType:
+        handle = self._open_handle()
+        return value_type(lib.pyg_gguf_get(handle), self._key_ids[key])
+
+    @property
+    def handle(self) -> CData:
+        return self._open_handle()
+
+    def close(self) -> None:
+        self._handle = None
+
+    def _open_handle(self) -> CData:
+        handle = self._handle
+        if handle is None:
+            raise errors.ClosedError(f"the reader of {self._path} has been closed")
+        return handle
+
+
+def _path_text(path: str | bytes | os.PathLike[str]) -> str:
+    if not isinstance(path, bytes) and not is_path(path):
+        raise errors.InvalidParameterError(f"a path without a NUL was expected, not {shown(path)}")
+    return os.fsdecode(path)
