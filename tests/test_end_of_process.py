@@ -1,0 +1,59 @@
+"""Processes that end while daemon threads are in native calls: with their own exit status, and no signal's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pyggml import system
+
+N_PROCESSES = 4  # at once, so that threads are interrupted anywhere
+
+CALLS = {
+    "templates": """
+        with pyggml.ChatTemplates(llm.model, "{% for i in range(2000) %}{{ i|string|upper }}{% endfor %}") as templates:
+            templates.render([{"role": "user", "content": "hello"}])""",
+    "tokens": """
+        llm.tokenize("wörds и слова 漢字 " * 3000)""",
+    "grammars": """
+        pyggml.Sampler(llm.model).grammar("root ::= " + "[a-z]{1,30} " * 200)""",
+}
+
+PROGRAM = """
+import random, threading, time
+import pyggml
+
+llm = pyggml.load(n_threads=1, n_ctx=256)
+
+def call():
+    while True:{call}
+
+for _ in range(3):
+    threading.Thread(target=call, daemon=True).start()
+time.sleep(0.05 + 0.1 * random.random())
+"""
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_daemon_threads_may_be_anywhere(call: str) -> None:
+    """What they read is still there; MALLOC_PERTURB_ would make glibc overwrite it as soon as it is freed."""
+    program = [sys.executable, "-c", PROGRAM.format(call=call)]
+    environment = {**os.environ, "MALLOC_PERTURB_": "90"}
+    processes = [
+        subprocess.Popen(program, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for _ in range(N_PROCESSES)
+    ]
+    ends = [(process.communicate(timeout=300)[0], process.returncode) for process in processes]
+    assert ends == [("", 0)] * N_PROCESSES
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems' linkers cannot leave destructors out")
+def test_no_static_variable_is_destroyed() -> None:
+    """Neither of the module nor of the libraries beside it, but for those of GPUs."""
+    of_gpus = ("cuda", "vulkan", "hip")
+    paths = [path for path in system.build_info().module.glob("*.so") if not any(gpu in path.name for gpu in of_gpus)]
+    assert paths
+    assert [path.name for path in paths if b"\0__cxa_atexit\0" in path.read_bytes()] == []
