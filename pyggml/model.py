@@ -303,6 +303,11 @@ def _must_stop() -> bool:
     return _is_ending and threading.current_thread() is not threading.main_thread()
 
 
+def _require_running(path: str) -> None:
+    if _must_stop():
+        raise errors.ClosedError(f"{path} is not loaded any more: the interpreter ends") from None
+
+
 @atexit.register
 def _stop_loads() -> None:
     global _is_ending
@@ -341,15 +346,15 @@ def _load(path: str, placement: Placement, progress: Progress | None, **settings
     try:
         if watch is not None:
             _running.add(watch)
-            if _must_stop():
-                raise errors.ClosedError(f"{path} is not loaded any more: the interpreter ends")
+            _require_running(path)
         return errors.create("pyg_model", lib.pyg_model_free, lib.pyg_model_new, os.fsencode(path), options)
     except errors.ModelLoadError:
         if watch is None or not (watch.error or watch.stopped):
             raise
-        if watch.error is None:
-            raise errors.ModelLoadError(f"loading {path} was stopped by its progress callback") from None
-        raise watch.error from None
+        if watch.error is not None:
+            raise watch.error from None
+        _require_running(path)
+        raise errors.ModelLoadError(f"loading {path} was stopped by its progress callback") from None
     finally:
         if watch is not None:
             _running.discard(watch)
