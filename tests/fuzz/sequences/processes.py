@@ -85,6 +85,7 @@ def call_in_collector(world: World, a: int, b: int, c: int) -> None:
 
 def fork(world: World, a: int, b: int, c: int) -> None:
     """The child says whose the objects are, uses its own, and ends; the parent's are none the worse."""
+    in_main = threading.current_thread() is threading.main_thread()  # which the child cannot tell any more
     child = os.fork()
     if child:
         status = ended(child, CHILD_SECONDS)
@@ -104,12 +105,12 @@ def fork(world: World, a: int, b: int, c: int) -> None:
     if a % 3 != 1:
         load(world, 0, 0, 6)
         generate(world, 0, b, c)
-    leave(b)
+    leave(b, in_main)
 
 
-def leave(how: int) -> None:
-    """Ends a child, as children do."""
-    if how % 2:
+def leave(how: int, in_main: bool) -> None:
+    """Ends a child, as children do; but the end of a thread does not end a process in which numpy has another."""
+    if how % 2 or not in_main:
         os._exit(0)
     raise EndOfChild(0)
 
