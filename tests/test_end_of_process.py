@@ -50,6 +50,32 @@ def test_daemon_threads_may_be_anywhere(call: str) -> None:
     assert ends == [("", 0)] * N_PROCESSES
 
 
+LOOP_AT_THE_END = """
+import asyncio, atexit, threading, time
+atexit.register(time.sleep, 0.5)  # first, and so called last: the loop goes on until then
+
+import uvloop
+import pyggml
+from pyggml.generation.loops import Line
+
+async def begin_and_drop():
+    while True:
+        Line()
+        await asyncio.sleep(0)
+
+threading.Thread(target=lambda: uvloop.run(begin_and_drop()), daemon=True).start()
+time.sleep(0.2)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uvloop is not for Windows")
+def test_loops_of_daemon_threads_may_go_on() -> None:
+    """What a request of such a loop has is given back in the loop, or libuv ends the process."""
+    program = [sys.executable, "-c", LOOP_AT_THE_END]
+    done = subprocess.run(program, timeout=300, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems' linkers cannot leave destructors out")
 def test_no_static_variable_is_destroyed() -> None:
     """Neither of the module nor of the libraries beside it, but for those of GPUs."""

@@ -19,7 +19,9 @@ import asyncio
 import contextlib
 import itertools
 import os
+import sys
 import weakref
+from collections.abc import Callable
 
 from pyggml.generation.waker import Waker
 
@@ -104,16 +106,31 @@ class _Watch:
 
 
 class _LoopWaker:
-    """A waker whose descriptor one loop watches as long as there are lines to it."""
+    """A waker whose descriptor one loop watches as long as there are lines to it.
+
+    Attributes:
+        waker: the waker.
+        waiting: the futures of readers that wait, by their lines' tags.
+        beginning: lock held while a request of the loop is being submitted.
+        is_watched: whether to end the loop's watch; a forked child has to leave that to its parent.
+    """
+
+    is_watched = False
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.waker = Waker()
         self.waiting: dict[int, asyncio.Future[None]] = {}
         self.beginning = asyncio.Lock()
         self._watch = _Watch(weakref.ref(self))
-        self.letting_go = weakref.finalize(self, _retire, weakref.ref(loop), self.waker)
-        self.letting_go.atexit = False
+        self._loop = weakref.ref(loop)
         loop.add_reader(self.waker.fd, _pass_on, self._watch)
+        self.is_watched = True
+
+    # Not weakref.finalize, which does nothing once the interpreter begins to end, while loops of daemon threads go on:
+    # uvloop's would end the process if a descriptor were closed that it was told of and has not looked at yet.
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if self.is_watched and not is_finalizing():
+            _retire(self._loop, self.waker)
 
     def wait(self, tag: int, future: asyncio.Future[None]) -> None:
         """Takes the future of a reader that waits."""
@@ -128,7 +145,7 @@ class _LoopWaker:
 
     def leave_to_parent(self) -> None:
         """Ends the part that a forked child has in it."""
-        self.letting_go.detach()
+        self.is_watched = False
         for future in list(self.waiting.values()):
             with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
                 _wake(future)
@@ -154,7 +171,7 @@ def _pass_on(watch: _Watch) -> None:
     """Called by the loop when the descriptor is readable, and called again if this leaves any tags behind."""
     shared = watch.reference()
     if shared is not None:
-        if not shared.letting_go.alive:  # inherited, and readable until the parent reads
+        if not shared.is_watched:  # inherited, and readable until the parent reads
             return
         for tag in shared.waker.take():
             _wake(shared.waiting.get(tag))
