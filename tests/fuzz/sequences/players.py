@@ -104,7 +104,9 @@ class LoopPlayer:
             if not self._world.is_child:  # it would take the parent's selfpipe out of what both watch
                 loop.close()
 
-    def _on_trouble(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _on_trouble(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A loop that is closed drops tasks that wait, and those whose failure nobody has been told of yet."""
         message = str(context.get("message"))
-        if "destroyed but it is pending" not in message:  # which closed loops are for
+        is_dropped = "destroyed but it is pending" in message
+        if not is_dropped and not (loop.is_closed() and "never retrieved" in message):
             self._world.fault(f"in a loop: {message}: {context.get('exception')!r}")
