@@ -76,6 +76,7 @@ LEFT_OUT_OF_THREADS: dict[str, tuple[str, ...]] = {
         "tests/test_chat_parsing.py::test_deeply_nested_arguments_do_no_harm",
         "tests/test_hostile_templates.py::test_what_is_written_too_deep",
         "tests/test_llm_errors.py::test_huge_templates_do_not_end_the_process",
+        "tests/test_vocab.py::test_no_text_of_any_length_is_too_much",
     ),
     "divides by zero, and leaves the signal's handler by an exception, where the sanitizer sees no end of it": (
         "tests/test_uncomputable_files.py::test_handlers_of_others_are_left_as_they_were[before]",
