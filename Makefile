@@ -21,7 +21,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 # know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz fuzz-guided faults soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
+.PHONY: help build demo test test-all ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz fuzz-guided fuzz-engine faults soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build reached-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -88,6 +88,10 @@ fuzz-guided: build ## let libFuzzer change files and schemas where pyggml takes 
 	$(PIP) install --quiet atheris
 	cd tests && for target in $(or $(TARGETS),$$($(abspath $(BIN))/python -m fuzz.guided names)); do \
 		$(abspath $(BIN))/python -m fuzz.guided $$target --time $(or $(TIME),60) || exit 1; done
+
+fuzz-engine: reached-build ## change files (FUZZERS=gguf) that led to new code of the engine, for TIME=60 seconds
+	cd tests && $(call sanitized,asan,:$(left_to_tests)) ../build/reached-venv/bin/python -m fuzz $(or $(FUZZERS),gguf) \
+		--time $(or $(TIME),60) $(if $(SEED),--seed $(SEED)) --findings $(abspath build/fuzz) --evolve $(abspath build/fuzz/evolved)
 
 faults: build ## make memory, threads, descriptors, reads and writes fail one by one, for TIME=300 seconds
 	$(MAKE) fuzz FUZZERS=faults TIME=$(or $(TIME),300)
@@ -166,24 +170,24 @@ $(BIN)/python:
 	$(PIP) install --quiet --upgrade pip
 
 # Builds the package in an environment of its own, with everything, including the engine, compiled for the sanitizers.
-asan-build tsan-build: %-build:
+asan-build tsan-build reached-build: %-build:
 	$(PYTHON) -m venv build/$*-venv
 	build/$*-venv/bin/python -m pip --disable-pip-version-check install --editable '.[test]' \
 		--config-settings=build-dir=build/$* --config-settings=cmake.build-type=RelWithDebInfo \
-		--config-settings=cmake.define.PYGGML_SANITIZE=$(sanitizers_of_$*) \
-		--config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
+		$(addprefix --config-settings=cmake.define.,$(defines_of_$*))
 
 comma := ,
-sanitizers_of_asan := address$(comma)undefined
-sanitizers_of_tsan := thread
+defines_of_asan    := PYGGML_SANITIZE=address$(comma)undefined PYGGML_BUILD_TESTS=ON
+defines_of_tsan    := PYGGML_SANITIZE=thread PYGGML_BUILD_TESTS=ON
+defines_of_reached := PYGGML_SANITIZE=address$(comma)undefined PYGGML_REACHED=ON
 libraries_of_asan  := libasan.so libubsan.so
 libraries_of_tsan  := libtsan.so
 
 # Runs what follows in CPython, which is not compiled for the sanitizers: so their libraries are preloaded, and libstdc++
 # with them, because they look there for functions to intercept. Address-space randomisation is off because it may use
 # addresses that gcc's thread sanitizer needs. Leak detection is off because CPython and its packages never free some
-# memory.
-sanitized = $(call sanitizer_options,$(2)) \
+# memory. The threads of tokenizers, which is not compiled for them either, would be one race after the other, for hours.
+sanitized = $(call sanitizer_options,$(2)) TOKENIZERS_PARALLELISM=false RAYON_NUM_THREADS=1 \
 	LD_PRELOAD="$(foreach library,$(libraries_of_$(1)) libstdc++.so,$(shell $(CC) -print-file-name=$(library)))" \
 	$(unrandomised)
 unrandomised = $(shell setarch --addr-no-randomize true 2>/dev/null && echo setarch --addr-no-randomize)

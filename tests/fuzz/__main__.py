@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from fuzz import fuzzer
+from fuzz.evolution import Evolution
 from fuzz.minimise import minimised
 from fuzz.process import Process, Result
 
@@ -26,6 +27,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first case, to go on where another run ended")
     parser.add_argument("--findings", type=Path, default=Path("../build/fuzz"), help="default: %(default)s")
     parser.add_argument("--again", type=Path, metavar="FILE", help="try the case in this file once more")
+    parser.add_argument("--evolve", type=Path, metavar="FOLDER", help="change cases that reached new code; kept there")
     args = parser.parse_args()
     wrong = sorted(set(args.names) - set(fuzzer.names()))
     if wrong:
@@ -50,18 +52,22 @@ def _fuzz(name: str, args: argparse.Namespace) -> int:
     outcomes: Counter[str] = Counter()
     findings: Counter[str] = Counter()
     start, number = time.monotonic(), args.first
-    with Process(name, module, args.seed) as process:
+    evolution = Evolution(name, args.seed, args.evolve) if args.evolve else None
+    with Process(name, module, args.seed, evolution.reached.path if evolution else None) as process:
         while number < args.first + args.cases if args.cases else time.monotonic() < start + args.time:
-            result = process.run(number)
+            case = evolution.made(number) if evolution else fuzzer.case(module, args.seed, number)
+            result = process.run(case)
             outcomes[result.outcome] += 1
+            if evolution:
+                evolution.judge(case, result.is_finding)
             if result.is_finding:
                 findings[result.outcome] += 1
                 if findings[result.outcome] <= MAX_OF_A_KIND:
-                    _keep(args.findings, name, args.seed, number, result)
+                    _keep(args.findings, name, args.seed, number, result, case)
             number += 1
     print(
         f"{name}: cases {args.first} to {number - 1} of seed {args.seed} in {time.monotonic() - start:.0f} s, "
-        f"{sum(findings.values())} findings"
+        f"{sum(findings.values())} findings{evolution or ''}"
     )
     for outcome, n in outcomes.most_common():
         print(f"{n:8} {'! ' * (outcome in findings)}{outcome}")
@@ -69,11 +75,9 @@ def _fuzz(name: str, args: argparse.Namespace) -> int:
     return sum(findings.values())
 
 
-def _keep(folder: Path, name: str, seed: int, number: int, result: Result) -> None:
+def _keep(folder: Path, name: str, seed: int, number: int, result: Result, parts: list[fuzzer.Part]) -> None:
     """Writes a finding down, with as few parts as it needs."""
-    module = fuzzer.named(name)
-    parts = fuzzer.case(module, seed, number)
-    with Process(name, module, seed) as process:
+    with Process(name, fuzzer.named(name), seed) as process:
 
         def still(some: list[fuzzer.Part]) -> bool:
             return process.run(some).outcome == result.outcome

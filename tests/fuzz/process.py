@@ -46,10 +46,13 @@ def _share_of_a_core() -> float:
 class Process:
     """A child that is started again when it has died."""
 
-    def __init__(self, name: str, fuzzer: Fuzzer, seed: int) -> None:
+    def __init__(self, name: str, fuzzer: Fuzzer, seed: int, reached: Path | None = None) -> None:
+        """`reached`: a file in which the library notes what is reached (reached.py)."""
         self._command = [sys.executable, "-m", "fuzz.child", name, str(seed)]
         self._max_seconds = fuzzer.MAX_SECONDS
         self._environment = {**os.environ, "PYTHONFAULTHANDLER": "1", **environment(fuzzer)}
+        if reached:
+            self._environment["PYGGML_REACHED"] = str(reached)
         self._child: subprocess.Popen[bytes] | None = None
         self._heard = b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by __exit__
