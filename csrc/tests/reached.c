@@ -8,11 +8,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { N_PLACES = 1 << 22 }; /* as in reached.py; some blocks share a place */
-
 static uint8_t * g_places;
+static size_t    g_n_places; /* the file's size; some blocks share a place */
 
 __attribute__((constructor)) static void map_places(void) {
     const char * const path = getenv("PYGGML_REACHED");
@@ -20,9 +20,13 @@ __attribute__((constructor)) static void map_places(void) {
     if (file < 0) {
         return;
     }
-    void * const memory = mmap(NULL, N_PLACES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    struct stat about;
+    if (fstat(file, &about) == 0 && about.st_size > 0) {
+        g_n_places          = (size_t) about.st_size;
+        void * const memory = mmap(NULL, g_n_places, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        g_places            = memory == MAP_FAILED ? NULL : memory;
+    }
     close(file);
-    g_places = memory == MAP_FAILED ? NULL : memory;
 }
 
 void __sanitizer_cov_trace_pc(void);
@@ -30,6 +34,6 @@ void __sanitizer_cov_trace_pc(void);
 void __sanitizer_cov_trace_pc(void) {
     if (g_places) {
         const uintptr_t place = (uintptr_t) __builtin_return_address(0) - (uintptr_t) &map_places;
-        g_places[place / 4 % N_PLACES] = 1; /* blocks are hardly shorter than four bytes */
+        g_places[place / 4 % g_n_places] = 1; /* blocks are hardly shorter than four bytes */
     }
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-N_PLACES = 1 << 22  # as in reached.c
+N_PLACES = 1 << 22  # several times as many as there are blocks
 
 
 class Reached:
