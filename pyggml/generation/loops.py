@@ -127,7 +127,8 @@ class _LoopWaker:
         self.is_watched = True
 
     # Not weakref.finalize, which does nothing once the interpreter begins to end, while loops of daemon threads go on:
-    # uvloop's would end the process if a descriptor were closed that it was told of and has not looked at yet.
+    # uvloop's would end the process if a descriptor were closed that it was told of and has not looked at yet. The name
+    # is bound here, since at the very end the module's own are gone.
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if self.is_watched and not is_finalizing():
             _retire(self._loop, self.waker)
