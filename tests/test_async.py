@@ -19,6 +19,7 @@ import questions
 from event_loops import LOOPS, Run, fill, is_idle, is_installed, n_wakers, new_loop, run_in, until, until_async
 
 import pyggml
+from pyggml.generation.loops import Line
 from pyggml.schema import grammar as schema_grammar
 
 STORY = "Once upon a time"
@@ -103,6 +104,25 @@ def test_a_task_that_nobody_holds_comes_to_its_end(llm: pyggml.LLM, run: Run[Non
             return bool(answers)
 
         await until_async(collected)
+
+    run(main())
+    assert n_wakers() == 0
+
+
+def test_collected_in_another_thread(llm: pyggml.LLM, run: Run[None]) -> None:
+    """What the collector finds in a cycle keeps its descriptor until its loop has been told.
+
+    Otherwise the next one gets the same number, and is never watched.
+    """
+
+    async def main() -> None:
+        line = Line()
+        line._shared.itself = line._shared  # type: ignore[union-attr]  # a traceback's frames make such cycles
+        del line
+        collecting = threading.Thread(target=gc.collect)
+        collecting.start()
+        collecting.join()
+        assert (await asyncio.wait_for(llm.agenerate(STORY, max_tokens=3), 60)).text
 
     run(main())
     assert n_wakers() == 0

@@ -92,19 +92,6 @@ class Line:
             del self.waker
 
 
-class _Watch:
-    """What a loop has of a waker.
-
-    Attributes:
-        reference: the waker.
-        held: the waker, while readers wait.
-    """
-
-    def __init__(self, reference: weakref.ref[_LoopWaker]) -> None:
-        self.reference = reference
-        self.held: _LoopWaker | None = None
-
-
 class _LoopWaker:
     """A waker whose descriptor one loop watches as long as there are lines to it.
 
@@ -112,26 +99,13 @@ class _LoopWaker:
         waker: the waker.
         waiting: the futures of readers that wait, by their lines' tags.
         beginning: lock held while a request of the loop is being submitted.
-        is_watched: whether to end the loop's watch; a forked child has to leave that to its parent.
     """
-
-    is_watched = False
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.waker = Waker()
         self.waiting: dict[int, asyncio.Future[None]] = {}
         self.beginning = asyncio.Lock()
-        self._watch = _Watch(weakref.ref(self))
-        self._loop = weakref.ref(loop)
-        loop.add_reader(self.waker.fd, _pass_on, self._watch)
-        self.is_watched = True
-
-    # Not weakref.finalize, which does nothing once the interpreter begins to end, while loops of daemon threads go on:
-    # uvloop's would end the process if a descriptor were closed that it was told of and has not looked at yet. The name
-    # is bound here, since at the very end the module's own are gone.
-    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if self.is_watched and not is_finalizing():
-            _retire(self._loop, self.waker)
+        self._watch = _Watch(self, loop)
 
     def wait(self, tag: int, future: asyncio.Future[None]) -> None:
         """Takes the future of a reader that waits."""
@@ -144,12 +118,59 @@ class _LoopWaker:
         if not self.waiting:
             self._watch.held = None
 
+    def pass_on(self) -> None:
+        """Wakes the readers that the tags taken are for; the loop calls again if this leaves any behind."""
+        for tag in self.waker.take():
+            _wake(self.waiting.get(tag))
+
     def leave_to_parent(self) -> None:
         """Ends the part that a forked child has in it."""
-        self.is_watched = False
+        self._watch.is_ours = False
         for future in list(self.waiting.values()):
             with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
                 _wake(future)
+
+
+class _Watch:
+    """What a loop has of a waker, and the end of it.
+
+    The loop holds this, and so the descriptor stays open until the loop has been told to watch it no more: another one
+    by the same number would be taken for it. That is also so where the collector finds the waker in a cycle.
+
+    Attributes:
+        held: the waker, while readers wait.
+        is_ours: False in a forked child, which has to leave the watch to its parent.
+    """
+
+    def __init__(self, shared: _LoopWaker, loop: asyncio.AbstractEventLoop) -> None:
+        self.held: _LoopWaker | None = None
+        self.is_ours = True
+        self._waker = shared.waker
+        self._loop = weakref.ref(loop)
+        self._shared = weakref.ref(shared, self._end)
+        loop.add_reader(self._waker.fd, self._pass_on)
+
+    def _pass_on(self) -> None:
+        """Called by the loop while the descriptor is readable."""
+        shared = self._shared()
+        if shared is not None and self.is_ours:  # inherited, it is readable until the parent reads
+            shared.pass_on()
+
+    # Not by weakref.finalize, which does nothing once the interpreter begins to end, while loops of daemon threads go
+    # on: uvloop's would end the process if a descriptor were closed that it was told of and has not looked at yet. The
+    # name is bound here, since at the very end the module's own are gone.
+    def _end(self, _: object = None, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Stops watching, in the loop's thread. The collector may call it in any."""
+        if is_finalizing() or not self.is_ours:
+            return
+        loop = self._loop()
+        if loop is None:
+            return  # nobody watches any more
+        if asyncio._get_running_loop() is loop:
+            loop.remove_reader(self._waker.fd)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, which ended the watch
+                loop.call_soon_threadsafe(self._end)
 
 
 # A loop often knows its tasks, through an exception handler or an application, and they know their lines. So whatever
@@ -168,31 +189,9 @@ def _loop_waker(loop: asyncio.AbstractEventLoop) -> _LoopWaker:
     return found
 
 
-def _pass_on(watch: _Watch) -> None:
-    """Called by the loop when the descriptor is readable, and called again if this leaves any tags behind."""
-    shared = watch.reference()
-    if shared is not None:
-        if not shared.is_watched:  # inherited, and readable until the parent reads
-            return
-        for tag in shared.waker.take():
-            _wake(shared.waiting.get(tag))
-
-
 def _wake(future: asyncio.Future[None] | None) -> None:
     if future is not None and not future.done():
         future.set_result(None)
-
-
-def _retire(reference: weakref.ref[asyncio.AbstractEventLoop], waker: Waker) -> None:
-    """Stops watching, in the loop's thread, and then closes the descriptor. The collector may run in any thread."""
-    loop = reference()
-    if loop is None:
-        return  # nobody watches any more
-    if asyncio._get_running_loop() is loop:
-        loop.remove_reader(waker.fd)
-    else:
-        with contextlib.suppress(RuntimeError):  # the loop is closed, which ended the watch
-            loop.call_soon_threadsafe(_retire, reference, waker)
 
 
 def _leave_all_to_parent() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import importlib
 import inspect
@@ -35,7 +36,7 @@ OBJECTS = {
 MODULES = ("", "cache", "gguf", "hub", "memory", "options", "quant", "sampling", "schema", "system")
 # Raw pointers, which are unchecked as in C; what a session's machine may not do; what the package keeps for itself.
 LEFT_OUT = {"handle", "of_handle", "prepared", "start", "ask_for_room", "when_there_is_room", "cuda", "metal", "gpu"}
-LEFT_OUT |= {"GGMLType", "shown_name", "__iter__"}
+LEFT_OUT |= {"shown_name", "__iter__"}
 # Classes that calls return, and whose constructors take what they are given: frozen records without checks.
 RECORDS = [
     "Report",
@@ -213,7 +214,7 @@ def _of_module(name: str) -> list[Target]:
         is_class = isinstance(value, type)
         if each.startswith("_") or each in LEFT_OUT or not callable(value) or not ours:
             continue
-        if is_class and (issubclass(value, BaseException) or each in RECORDS or each.endswith("Report")):
+        if is_class and (issubclass(value, (BaseException, enum.Enum)) or each in RECORDS or each.endswith("Report")):
             continue
         if is_class and any(base.__name__ == "FamilyModel" for base in value.__mro__):
             continue
