@@ -211,13 +211,21 @@ class Limits:
     byte_ops_per_s: float
     float_instructions: str
     float_ops_per_s: float
+    bf16_instructions: str
+    bf16_ops_per_s: float
 
     def ops_per_s(self, type: str) -> float:
+        if type == "bf16":
+            return self.bf16_ops_per_s
         return self.float_ops_per_s if type in FLOATS else self.byte_ops_per_s
 
-    def rates(self) -> list[tuple[str, float]]:
+    def rates(self) -> dict[str, float]:
         """The instructions and their operations per second."""
-        return [(self.byte_instructions, self.byte_ops_per_s), (self.float_instructions, self.float_ops_per_s)]
+        return {
+            self.byte_instructions: self.byte_ops_per_s,
+            self.float_instructions: self.float_ops_per_s,
+            self.bf16_instructions: self.bf16_ops_per_s,
+        }
 
 
 @dataclass(frozen=True)
@@ -305,7 +313,7 @@ def plot(figures: Sequence[Figure], limits: Limits, title: str, path: Path) -> N
     shape = (figures[0].n_in, figures[0].n_out)
     drawn, axes = plt.subplots(figsize=(9, 6))
     reach = np.geomspace(0.3, 2048, 200)
-    for name, rate in limits.rates():
+    for name, rate in limits.rates().items():
         axes.plot(reach, np.minimum(reach * limits.read_bytes_per_s, rate) / 1e9, color="grey", linewidth=1)
         axes.annotate(name, (reach[-1], rate / 1e9), ha="right", va="bottom", fontsize=8, color="grey")
     for index, type in enumerate(types):
@@ -354,7 +362,7 @@ def main() -> None:
             measured.append(limits_of(chosen.threads))
     limits = best(measured)
     print(f"\nThe machine reads {limits.read_bytes_per_s / 1e9:.1f} GB/s; operations per second:")
-    for name, rate in limits.rates():
+    for name, rate in limits.rates().items():
         print(f"  {name}: {rate / 1e9:.0f} G")
     print()
     print(HEADER)

@@ -75,10 +75,8 @@ bool may_use_tiles() {
     return syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
 }
 
-struct TileProducts {
-    static constexpr const char * name = "AMX tdpbssd";
-
-    TileProducts() {
+struct Tiles {
+    Tiles() {
         struct alignas(64) {
             uint8_t  palette = 1, rest[15] = {};
             uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -86,6 +84,10 @@ struct TileProducts {
         } const shapes;
         asm volatile("ldtilecfg %0" ::"m"(shapes));
     }
+};
+
+struct TileProducts : Tiles {
+    static constexpr const char * name = "AMX tdpbssd";
 
     double operator()() const {
         for (int turn = 0; turn < N_TURNS; turn++) {
@@ -94,6 +96,19 @@ struct TileProducts {
                 "tdpbssd %tmm7, %tmm6, %tmm2\n tdpbssd %tmm7, %tmm6, %tmm3\n");
         }
         return 4.0 * N_TURNS * 2 * 16 * 16 * 64;
+    }
+};
+
+struct Bf16TileProducts : Tiles {
+    static constexpr const char * name = "AMX tdpbf16ps, twice";  // an activation is two numbers
+
+    double operator()() const {
+        for (int turn = 0; turn < N_TURNS; turn++) {
+            asm volatile(
+                "tdpbf16ps %tmm7, %tmm6, %tmm0\n tdpbf16ps %tmm7, %tmm6, %tmm1\n"
+                "tdpbf16ps %tmm7, %tmm6, %tmm2\n tdpbf16ps %tmm7, %tmm6, %tmm3\n");
+        }
+        return 4.0 * N_TURNS * 2 * 16 * 16 * 32 / 2;
     }
 };
 #endif
@@ -245,15 +260,20 @@ int main(int argc, char ** argv) {
     });
     const char * byte_name = ByteProducts::name;
     double       integers  = best_rate(n_threads, seconds, [] { return compute<ByteProducts>; });
+    const double floats    = best_rate(n_threads, seconds, [] { return compute<FloatProducts>; });
+    const char * bf16_name = FloatProducts::name;
+    double       bf16      = floats;
 #ifdef BYTES_IN_TILES
     if (may_use_tiles()) {
         byte_name = TileProducts::name;
         integers  = best_rate(n_threads, seconds, [] { return TileProducts(); });
+        bf16_name = Bf16TileProducts::name;
+        bf16      = best_rate(n_threads, seconds, [] { return Bf16TileProducts(); });
     }
 #endif
-    const double floats    = best_rate(n_threads, seconds, [] { return compute<FloatProducts>; });
     std::printf("{\"read_bytes_per_s\": %.4g", bytes);
     std::printf(", \"byte_instructions\": \"%s\", \"byte_ops_per_s\": %.4g", byte_name, integers);
-    std::printf(", \"float_instructions\": \"%s\", \"float_ops_per_s\": %.4g}\n", FloatProducts::name, floats);
+    std::printf(", \"float_instructions\": \"%s\", \"float_ops_per_s\": %.4g", FloatProducts::name, floats);
+    std::printf(", \"bf16_instructions\": \"%s\", \"bf16_ops_per_s\": %.4g}\n", bf16_name, bf16);
     return 0;
 }

@@ -9,6 +9,7 @@ the buffer type CPU_PYGGML or upstream's CPU_REPACK where that takes them, other
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -127,27 +128,47 @@ def in_batches(backend: Backend, type: str, n_in: int, n_out: int, n_rows: int) 
         lib.ggml_backend_buffer_free(buffer)
 
 
+#: Many rows of weights, and of activations more than any kernel takes at once; some of these by themselves.
+MANY = (768, 300)
+N_MANY = 1100
+MANY_ALONE = (0, 511, 512, N_MANY - 1)
+
+
+def many(backend: Backend, type: str) -> Iterator[tuple[str, Floats]]:
+    n_in, n_out = MANY
+    with graph_on(None) as held:
+        weights = held.input(n_in, n_out, type=GGMLType[type])
+        buffer = lib.ggml_backend_alloc_ctx_tensors_from_buft(held.ctx, place_of(backend, type, n_in, n_out))
+        lib.ggml_backend_buffer_set_usage(buffer, lib.GGML_BACKEND_BUFFER_USAGE_WEIGHTS)
+        put(weights, weights_of(type, n_out, n_in)[0])
+        rows = activations("even", N_MANY, n_in)
+        yield "many together", product(backend, weights, rows)
+        yield "many alone", np.concatenate([product(backend, weights, rows[[i]]) for i in MANY_ALONE])
+        lib.ggml_backend_buffer_free(buffer)
+
+
 #: Weights that ggml repeats over the third and fourth dimension, and rows that lie apart.
 REPEATED_WEIGHTS = (1, 2, 37, 256)
-REPEATED_ROWS = (3, 4, 5, 256)
+REPEATED_ROWS = (3, 4, 7, 256)
 
 
 def repeated(backend: Backend, type: str) -> Floats:
     with graph_on(backend) as graph:
         weights = graph.input(*REPEATED_WEIGHTS[::-1], type=GGMLType[type])
-        x = graph.input(256, 4, 5, 3)
+        x = graph.input(256, 4, 7, 3)
         y = lib.ggml_mul_mat(graph.ctx, weights, lib.ggml_permute(graph.ctx, x, 0, 2, 1, 3))
         cgraph = graph.of(y)
         put(weights, weights_of(type, *REPEATED_WEIGHTS)[0])
         put(x, activations("even", *REPEATED_ROWS).transpose(0, 2, 1, 3))
         backend.compute(cgraph)
-        return take(y, (3, 4, 5, 37))
+        return take(y, (3, 4, 7, 37))
 
 
 #: Products by expert: values in a row, rows (with a layout in tiles, and without one), experts, of which each token
 #: chooses some, and tokens. The last expert is chosen by nobody.
 BY_EXPERT = ((256, 48), (512, 37))
 N_EXPERTS, N_USED, N_TOKENS = 6, 2, 21
+N_MANY_TOKENS = 100  # of which each of two experts gets as many
 
 
 def choices() -> npt.NDArray[np.int32]:
@@ -188,6 +209,12 @@ def results_by_expert(backend: Backend, type: str) -> Iterator[tuple[str, Floats
                 yield f"{name} together", by_expert(backend, type, n_in, n_out, rows, chosen)
                 alone = [by_expert(backend, type, n_in, n_out, rows[[t]], chosen[[t]]) for t in range(3)]
                 yield f"{name} alone", np.concatenate(alone)
+    n_in, n_out = BY_EXPERT[0]
+    chosen = np.tile(np.array([[1, 3]], np.int32), (N_MANY_TOKENS, 1))
+    rows = activations("even", N_MANY_TOKENS, 1, n_in)
+    yield "many by expert together", by_expert(backend, type, n_in, n_out, rows, chosen)
+    alone = [by_expert(backend, type, n_in, n_out, rows[[t]], chosen[[t]]) for t in (0, N_MANY_TOKENS - 1)]
+    yield "many by expert alone", np.concatenate(alone)
 
 
 #: In rows of activations: infinities, what is not a number, and the largest and the smallest numbers.
@@ -256,7 +283,8 @@ def main(path: str) -> None:
                         for kind, result in in_batches(backend, type, n_in, n_out, n_rows):
                             results[f"{type} {n_in}x{n_out} {kind} {n_rows} {n_threads}"] = result
                 results[f"{type} repeated {n_threads}"] = repeated(backend, type)
-                for name, result in (*results_by_expert(backend, type), *results_of_odd(backend, type)):
+                more = (many(backend, type), results_by_expert(backend, type), results_of_odd(backend, type))
+                for name, result in itertools.chain(*more):
                     results[f"{type} {name} {n_threads}"] = result
     np.savez(path, allow_pickle=False, **results)
 

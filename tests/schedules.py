@@ -34,13 +34,15 @@ from pyggml import LLM, Completion
 from pyggml.types import TokenLogprobs
 
 #: Models of device_kinds.WRITERS and their types: a plain one, norms of heads, a window with soft caps, experts, fused
-#: projections of floats, sinks; and memories that are states.
+#: projections of floats, sinks; and memories that are states. Of each kind of product one.
 MODELS = (
     ("llama", "q4_k_m"),
     ("qwen3", "q8_0"),
     ("window", "q4_0"),
     ("mixtral", "q4_k_m"),
     ("phi3", "f16"),
+    ("llama", "bf16"),
+    ("mixtral", "bf16"),
     ("gpt-oss", "q8_0"),
     ("mamba", "f32"),
     ("jamba", "f32"),

@@ -2,10 +2,12 @@
 
     python tools/test_kernels.py [--sets avx2 vnni ...] [--sanitize] [--compiler clang++] [--types q4_k ...]
 
-Each of csrc/tests/test_attention.cpp, test_floats.cpp and test_tiles.cpp, the last one type of weights at a time. Where
-this processor lacks instructions of AVX-512, AVX-VNNI or AMX, plain C++ takes their place (csrc/tests/modelled_*.hpp),
-so that the code for them runs all the same; the sets of ARM need a cross compiler and qemu. With --sanitize, everything
-is compiled for the address and undefined-behaviour sanitizers. Exit status 1: something did not compile, or failed.
+Each of csrc/tests/test_attention.cpp, test_floats.cpp, for AMX test_bf16.cpp, and test_tiles.cpp, the last one type of
+weights at a time. Where this processor lacks instructions of AVX-512, AVX-VNNI or AMX, plain C++ takes their place
+(csrc/tests/modelled_*.hpp), so that the code for them runs all the same; those of ARM need a cross compiler and qemu.
+With --sanitize, everything is compiled for the address and undefined-behaviour sanitizers, and plain C++ takes AMX's
+place everywhere, whose instructions are assembler code that they do not look into. Exit status 1: something did not
+compile, or failed.
 """
 
 from __future__ import annotations
@@ -48,10 +50,13 @@ class Set:
     needs: Sequence[str] = ()  # as /proc/cpuinfo calls them
     modelled: Sequence[str] | None = None
     is_arm: bool = False
+    is_assembler: bool = False  # no compiler checks what it reads and writes
 
-    def flags_here(self) -> Sequence[str]:
+    def flags_here(self, sanitize: bool) -> Sequence[str]:
         found = set(re.findall(r"\w+", Path("/proc/cpuinfo").read_text()))
-        return self.flags if self.modelled is None or found.issuperset(self.needs) else self.modelled
+        if self.modelled is None or (found.issuperset(self.needs) and not (sanitize and self.is_assembler)):
+            return self.flags
+        return self.modelled
 
 
 def _modelled(header: str, *more: str) -> Sequence[str]:
@@ -67,7 +72,10 @@ SETS = {
     "avx512": Set(AVX512, ("avx512bw", "avx512vl"), _modelled("modelled_avx512.hpp")),
     "vnni": Set((*VNNI, "-DPYG_WITHOUT_AMX"), ("avx512_vnni",), MODELLED_VNNI),
     "amx": Set(
-        (*VNNI, "-DPYG_NEEDS_AMX"), ("amx_int8",), (*MODELLED_VNNI, "-include", str(TESTS / "modelled_amx.hpp"))
+        (*VNNI, "-DPYG_NEEDS_AMX"),
+        ("amx_int8", "amx_bf16"),
+        (*MODELLED_VNNI, "-include", str(TESTS / "modelled_amx.hpp")),
+        is_assembler=True,
     ),
     "neon": Set(("-march=armv8.2-a+dotprod",), is_arm=True),
     "i8mm": Set(("-march=armv8.2-a+dotprod+i8mm",), is_arm=True),
@@ -148,10 +156,10 @@ class Job:
         return done.returncode == 0
 
 
-def jobs_of(name: str, types: Sequence[str], engine: Sequence[str]) -> Iterator[Job]:
+def jobs_of(name: str, types: Sequence[str], engine: Sequence[str], sanitize: bool) -> Iterator[Job]:
     chosen = SETS[name]
-    flags = chosen.flags_here()
-    for test in ("attention", "floats"):
+    flags = chosen.flags_here(sanitize)
+    for test in ("attention", "floats", *(["bf16"] if name == "amx" else [])):
         yield Job(f"{test}-{name}", [str(TESTS / f"test_{test}.cpp")], flags, chosen.is_arm)
     sources = [str(TESTS / "test_tiles.cpp"), str(ROOT / "csrc" / "kernels" / "layout.cpp"), *engine]
     for type in types:
@@ -170,7 +178,9 @@ def main() -> int:
     scratch = ROOT / "build" / "kernels-test"
     tools = Tools(chosen.compiler, chosen.sanitize, scratch / ("sanitized" if chosen.sanitize else "plain"))
     engines = {is_arm: tools.engine(is_arm) for is_arm in {SETS[name].is_arm for name in chosen.sets}}
-    jobs = [job for name in chosen.sets for job in jobs_of(name, chosen.types, engines[SETS[name].is_arm])]
+    jobs = [
+        job for name in chosen.sets for job in jobs_of(name, chosen.types, engines[SETS[name].is_arm], chosen.sanitize)
+    ]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         return 0 if all(list(pool.map(lambda job: job.run(tools), jobs))) else 1
 

@@ -39,10 +39,24 @@ class Pieces {
     int64_t size() const { return n_matrices_ * of_rows_ * of_columns_; }
 
     void get(int64_t index, Piece & piece) const {
-        const int64_t which  = index / (of_rows_ * of_columns_);
-        const int64_t row    = index / of_columns_ % of_rows_ * piece_rows_;
-        const int64_t column = index % of_columns_ * PIECE_COLUMNS;
-        piece.n_rows         = std::min(piece_rows_, weights_->ne[1] - row);
+        const int64_t row = index / of_columns_ % of_rows_ * piece_rows_;
+        get(index / (of_rows_ * of_columns_), row, piece_rows_, index % of_columns_, piece);
+    }
+
+    // Matrices that have columns, and the sets of PIECE_COLUMNS that one has.
+    int64_t n_matrices() const { return n_matrices_; }
+    int64_t n_sets(int64_t which) const { return n_of(n_columns(which), PIECE_COLUMNS); }
+
+    // Columns that come before a set's: of matrices before, and of the same one.
+    int64_t columns_before(int64_t which, int64_t set) const {
+        const int64_t of_others = is_by_expert(op_) ? chosen_.first[which] : which * n_columns(which);
+        return of_others + set * PIECE_COLUMNS;
+    }
+
+    // Rows from `row` on, up to `n_rows` of them, and the columns of a set.
+    void get(int64_t which, int64_t row, int64_t n_rows, int64_t set, Piece & piece) const {
+        const int64_t column = set * PIECE_COLUMNS;
+        piece.n_rows         = std::min(n_rows, weights_->ne[1] - row);
         piece.n_columns      = std::clamp<int64_t>(n_columns(which) - column, 0, PIECE_COLUMNS);
         piece.weights        = matrix(is_by_expert(op_) ? chosen_.expert[which] : which) + row * weights_->nb[1];
         for (int64_t c = 0; c < piece.n_columns; ++c) {

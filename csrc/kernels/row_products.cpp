@@ -33,6 +33,9 @@ Kernel * row_product_for(const ggml_tensor * op) {
         !has_whole_rows(weights)) {
         return nullptr;
     }
+    if (Kernel * const kernel = bf16_product_for(weights)) {
+        return kernel;
+    }
     Kernel * const kernel = float_product_for(weights->type);
     return kernel ? kernel : converted_product_for(weights->type);
 }

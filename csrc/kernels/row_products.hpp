@@ -5,8 +5,9 @@
 
 namespace pyg::kernels {
 
-// Each returns the kernel for weights of this type, or null if there is none.
-Kernel * float_product_for(ggml_type type);      // of floats
-Kernel * converted_product_for(ggml_type type);  // of types that upstream multiplies row by row
+// Each returns the kernel for such weights, or null if there is none.
+Kernel * bf16_product_for(const ggml_tensor * weights);  // of BF16, in AMX's registers
+Kernel * float_product_for(ggml_type type);              // of floats
+Kernel * converted_product_for(ggml_type type);          // of types that upstream multiplies row by row
 
 }  // namespace pyg::kernels

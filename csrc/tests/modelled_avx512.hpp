@@ -149,6 +149,10 @@ inline Ints slli_epi32(Ints x, unsigned by) {
     return each<Ints, uint32_t>([&](int i) { return by > 31 ? 0 : x.get<uint32_t>(i) << by; });
 }
 
+inline Ints srli_epi32(Ints x, unsigned by) {
+    return each<Ints, uint32_t>([&](int i) { return x.get<uint32_t>(i) >> by; });
+}
+
 inline Ints srai_epi16(Ints x, unsigned by) {
     return each<Ints, int16_t>([&](int i) { return x.get<int16_t>(i) >> std::min(by, 15u); });
 }
@@ -191,6 +195,13 @@ inline Ints shuffle_epi8(Ints x, Ints places) {
     });
 }
 
+inline Ints permutex2var_epi16(Ints x, Ints places, Ints y) {
+    return each<Ints, uint16_t>([&](int i) {
+        const int place = places.get<uint16_t>(i) % 64;
+        return place < 32 ? x.get<uint16_t>(place) : y.get<uint16_t>(place - 32);
+    });
+}
+
 inline uint64_t test_epi8_mask(Ints x, Ints y) {
     uint64_t mask = 0;
     for (int i = 0; i < 64; ++i) {
@@ -199,11 +210,12 @@ inline uint64_t test_epi8_mask(Ints x, Ints y) {
     return mask;
 }
 
-// Only whether x < y.
-inline uint16_t cmp_ps_mask(Floats x, Floats y, int) {
+// Whether x < y, or whether one of them is no value.
+inline uint16_t cmp_ps_mask(Floats x, Floats y, int which) {
     unsigned mask = 0;
     for (int i = 0; i < 16; ++i) {
-        mask |= unsigned(x.get<float>(i) < y.get<float>(i)) << i;
+        const float a = x.get<float>(i), b = y.get<float>(i);
+        mask |= unsigned(which == _CMP_UNORD_Q ? std::isunordered(a, b) : a < b) << i;
     }
     return static_cast<uint16_t>(mask);
 }
@@ -432,6 +444,8 @@ inline void storeu_ps(float * to, Floats x) { std::memcpy(to, x.bytes, sizeof(x)
 #define _mm512_mullo_epi32 modelled::mullo_epi32
 #undef _mm512_or_si512
 #define _mm512_or_si512 modelled::or_si512
+#undef _mm512_permutex2var_epi16
+#define _mm512_permutex2var_epi16 modelled::permutex2var_epi16
 #undef _mm512_reduce_max_epi32
 #define _mm512_reduce_max_epi32 modelled::reduce_max_epi32
 #undef _mm512_roundscale_ps
@@ -456,6 +470,8 @@ inline void storeu_ps(float * to, Floats x) { std::memcpy(to, x.bytes, sizeof(x)
 #define _mm512_srai_epi16 modelled::srai_epi16
 #undef _mm512_srl_epi16
 #define _mm512_srl_epi16(x, by) modelled::srli_epi16(x, static_cast<unsigned>(_mm_cvtsi128_si32(by)))
+#undef _mm512_srli_epi32
+#define _mm512_srli_epi32 modelled::srli_epi32
 #undef _mm512_srli_epi16
 #define _mm512_srli_epi16 modelled::srli_epi16
 #undef _mm512_storeu_ps
