@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / "build" / "upstream"
 
 #: Without it, what gcc makes of upstream's code for AMX ends the process; the header says why.
-MENDED = f"-DCMAKE_CXX_FLAGS=-include {ROOT / 'csrc' / 'kernels' / 'upstream_amx.h'}"
+MENDED = f"-DCMAKE_CXX_FLAGS=-include {ROOT / 'csrc' / 'kernels' / 'upstream_amx.h'} {os.environ.get('CXXFLAGS', '')}"
 
 _OPTIONS = (
     MENDED,
