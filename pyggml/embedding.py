@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._cached import cached_property
 from pyggml._checks import flag, items
 from pyggml._native import choice, int32_array
 from pyggml._turns import Turns
@@ -172,7 +173,7 @@ class Embedder:
                 "normalize=False"
             )
 
-    @functools.cached_property
+    @cached_property
     def _pooling(self) -> str:
         """The file's kind of pooling, "mean" if it has none."""
         return _POOLING_OF_FILE.get(self._model.metadata.get(f"{self._model.arch}.pooling_type", ""), "mean")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum, IntFlag
-from functools import cached_property
 from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors
+from pyggml._cached import cached_property
 from pyggml._checks import flag
 from pyggml._ffi import ffi, lib
 from pyggml._native import INT32_MAX, int32_array, integer, pointer, utf8

@@ -7,10 +7,10 @@ import random
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyggml import errors
+from pyggml._cached import cached_property
 from pyggml._checks import flag
 from pyggml._ffi import ffi, lib
 from pyggml._native import utf8

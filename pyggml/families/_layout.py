@@ -6,12 +6,12 @@ settings in ``config.json``. Anything else in a checkpoint is refused.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pyggml._cached import cached_property
 from pyggml.files.config import Config
 from pyggml.mixture import Shape
 from pyggml.weights import Weight
@@ -199,7 +199,7 @@ class Layout(Architecture):
     base: str = "model."
     extra: Callable[[Config, Sizes], Mapping[str, Any]] | None = None
 
-    @functools.cached_property
+    @cached_property
     def renamed(self) -> Mapping[str, str]:
         """Prefixes of tensor names in checkpoints -> those that ``tensors`` have."""
         names = (

@@ -9,10 +9,10 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
+from pyggml._cached import cached_property
 from pyggml._device_names import kind_of
 from pyggml.gpus import nvidia
 from pyggml.gpus.hardware import VENDORS, Gpu, Vendor, find_gpus, has_rocm

@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
+from pyggml._cached import cached_property
 from pyggml._checks import shown
 from pyggml.errors import ModelLoadError, ModelNotFoundError
 from pyggml.files.json_file import MAX_BYTES, parse_object

@@ -10,10 +10,10 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 
 from pyggml import _habits
 from pyggml._answering import Answered, answers
+from pyggml._cached import cached_property
 from pyggml._checks import INT32_MAX, flag, integer, items, shown
 from pyggml._native import int32_array, utf8
 from pyggml._owner import Owner

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pyggml._cached import cached_property
 from pyggml._checks import shown
 from pyggml.errors import InferError, InvalidParameterError, TokenizerError
 from pyggml.model import TOKENIZER_JSON, Model

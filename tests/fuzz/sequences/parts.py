@@ -164,9 +164,11 @@ def read_file(world: World, a: int, b: int, c: int) -> None:
 
     with world.attempt("GGUFReader"):
         reader = gguf.GGUFReader(pyggml.SHIPPED_MODEL)
-        world.put("reader", a, Thing(reader))
+        thing = Thing(reader)
+        world.put("reader", a, thing)
         tensor = reader.tensor(next(iter(reader.tensors)))
         if b % 2:
+            thing.closed = True
             reader.close()
             del reader
             gc.collect()
