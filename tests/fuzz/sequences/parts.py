@@ -168,9 +168,8 @@ def read_file(world: World, a: int, b: int, c: int) -> None:
         world.put("reader", a, thing)
         tensor = reader.tensor(next(iter(reader.tensors)))
         if b % 2:
-            thing.closed = True
-            reader.close()
-            del reader
+            thing.close()
+            del reader, thing
             gc.collect()
         assert tensor.sum() is not None  # its memory lives as long as the array
 
