@@ -20,7 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / "build" / "upstream"
 
-#: Without it, what gcc makes of upstream's code for AMX ends the process; the header says why.
+#: Without the header, what gcc makes of upstream's code for AMX ends the process; it says why. This takes the place of
+#: CXXFLAGS, which therefore follow.
 MENDED = f"-DCMAKE_CXX_FLAGS=-include {ROOT / 'csrc' / 'kernels' / 'upstream_amx.h'} {os.environ.get('CXXFLAGS', '')}"
 
 _OPTIONS = (

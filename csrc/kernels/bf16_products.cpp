@@ -122,7 +122,8 @@ class Bf16Products : public Kernel {
 
 Kernel * bf16_product_for(const ggml_tensor * weights) {
     static Bf16Products products;
-    const bool          fits = weights->ne[0] % BF16_STEP == 0 && weights->ne[1] >= BF16_TILE_ROWS;
+    const int64_t       n    = weights->ne[0];
+    const bool          fits = n > 0 && n % BF16_STEP == 0 && weights->ne[1] >= BF16_TILE_ROWS;
     return weights->type == GGML_TYPE_BF16 && fits && amx::multiplies_bf16() ? &products : nullptr;
 }
 

@@ -85,7 +85,7 @@ void multiply() {
     }
 }
 
-// Numbers below the range of floats' exponents are zeros.
+// Subnormal numbers are zeros.
 inline float without_smallest(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 
 inline float number(const uint8_t * bf16) {

@@ -150,7 +150,7 @@ inline Ints slli_epi32(Ints x, unsigned by) {
 }
 
 inline Ints srli_epi32(Ints x, unsigned by) {
-    return each<Ints, uint32_t>([&](int i) { return x.get<uint32_t>(i) >> by; });
+    return each<Ints, uint32_t>([&](int i) { return by > 31 ? 0 : x.get<uint32_t>(i) >> by; });
 }
 
 inline Ints srai_epi16(Ints x, unsigned by) {
@@ -210,7 +210,7 @@ inline uint64_t test_epi8_mask(Ints x, Ints y) {
     return mask;
 }
 
-// Whether x < y, or whether one of them is no value.
+// Whether x < y, or whether one of them is NaN.
 inline uint16_t cmp_ps_mask(Floats x, Floats y, int which) {
     unsigned mask = 0;
     for (int i = 0; i < 16; ++i) {
@@ -470,10 +470,10 @@ inline void storeu_ps(float * to, Floats x) { std::memcpy(to, x.bytes, sizeof(x)
 #define _mm512_srai_epi16 modelled::srai_epi16
 #undef _mm512_srl_epi16
 #define _mm512_srl_epi16(x, by) modelled::srli_epi16(x, static_cast<unsigned>(_mm_cvtsi128_si32(by)))
-#undef _mm512_srli_epi32
-#define _mm512_srli_epi32 modelled::srli_epi32
 #undef _mm512_srli_epi16
 #define _mm512_srli_epi16 modelled::srli_epi16
+#undef _mm512_srli_epi32
+#define _mm512_srli_epi32 modelled::srli_epi32
 #undef _mm512_storeu_ps
 #define _mm512_storeu_ps modelled::storeu_ps
 #undef _mm512_storeu_si512

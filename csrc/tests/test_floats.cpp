@@ -87,20 +87,18 @@ void test_pieces(const Operands<Value> & x, const std::vector<float> & all) {
 template <typename Value>
 void test_type(const char * name, uint32_t expected) {
     std::mt19937 random(1);
-    uint32_t     hash = 2166136261u;
+    Hash         hash;
     for (const int64_t n : {1, 7, 8, 40, 101, 768}) {
         const Operands<Value>    x(n, random);
         const std::vector<float> all = x.multiply(0, N_ROWS, 0, N_COLUMNS);
         test_values(x, all);
         test_pieces(x, all);
         for (const float value : all) {
-            uint32_t bits;
-            std::memcpy(&bits, &value, sizeof(bits));
-            hash = (hash ^ bits) * 16777619u;
+            hash.add(value);
         }
     }
-    if (hash != expected) {
-        std::printf("%s: other bits than on other instruction sets: 0x%08X\n", name, hash);
+    if (hash.value != expected) {
+        std::printf("%s: other bits than on other instruction sets: 0x%08X\n", name, hash.value);
         std::exit(1);
     }
 }

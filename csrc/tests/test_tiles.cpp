@@ -241,6 +241,7 @@ void test_registers_of_others() {
     asm volatile("ldtilecfg %0" ::"m"(theirs));
     amx::prepare<64>();
     amx::prepare<32>();
+    amx::prepare_bf16(16, 3);
     amx::release();
     const amx::Shapes left = shapes_now();
     check(left.palette == 1 && left.rows[0] == 8 && left.row_bytes[0] == 32, "AMX", "others' registers are changed");

@@ -1,8 +1,10 @@
 // Checks that hold in every build type and say where they failed.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \
@@ -19,3 +21,14 @@
             std::exit(1);                                                                                              \
         }                                                                                                              \
     } while (0)
+
+// Of the bits of results, which have to be the same everywhere (FNV-1a, float by float).
+struct Hash {
+    uint32_t value = 2166136261u;
+
+    void add(float result) {
+        uint32_t bits;
+        std::memcpy(&bits, &result, sizeof(bits));
+        value = (value ^ bits) * 16777619u;
+    }
+};

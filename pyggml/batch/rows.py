@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property  # noqa: TID251 -- a front end, of objects that no other thread has
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
