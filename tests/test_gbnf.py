@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+import sys
 from fractions import Fraction
 
 import pytest
@@ -72,11 +74,35 @@ def test_number_ranges() -> None:
             assert bool(pattern.fullmatch(text)) == within, (low, high, above, below, text)
 
 
+@pytest.mark.parametrize("beyond", [False, True])
+@pytest.mark.parametrize("bound", [2**63, 2**63 + 1, -(2**53) - 1, 10**20, 1e300, 123456789012.5, 0.1])
+def test_numbers_are_within_a_bound_as_doubles_too(bound: float, beyond: bool) -> None:
+    """2**63 + 0.000001 is above 2**63, and 2**63 once its reader has made a double of it."""
+    exact = Fraction(repr(bound))
+    least = as_regex(_gbnf.numbers(exact, None, above=beyond))
+    most = as_regex(_gbnf.numbers(None, exact, below=beyond))
+    n_least = n_most = 0
+    for offset in (0, 1e-6, 1e-4, 1, 2**10, 2**11, 2**12, abs(exact) / 2):
+        for number in (exact + Fraction(offset), exact - Fraction(offset)):
+            text = f"{'-' if number < 0 else ''}{abs(number) // 1}.{round(abs(number) % 1 * 10**6):06d}"
+            read = json.loads(text)
+            if least.fullmatch(text):
+                n_least += 1
+                assert read > bound if beyond else read >= bound, text
+            if most.fullmatch(text):
+                n_most += 1
+                assert read < bound if beyond else read <= bound, text
+    assert n_least > 0
+    assert n_most > 0
+
+
 def test_no_numbers() -> None:
     with pytest.raises(ValueError, match="between 2 and 1"):
         _gbnf.integers(2, 1)
     with pytest.raises(ValueError, match="no number"):
         _gbnf.numbers(Fraction(1), Fraction(1), above=True)
+    with pytest.raises(ValueError, match="no number"):
+        _gbnf.numbers(Fraction(repr(sys.float_info.max)), None, above=True)
 
 
 @pytest.mark.parametrize(

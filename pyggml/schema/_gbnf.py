@@ -83,7 +83,7 @@ def integers(low: int | None, high: int | None) -> str:
     Raises:
         ValueError: there are no such integers.
     """
-    low, high = _open_ends(low, high)
+    low, high = _open_ends(low, high, MAX_DIGITS)
     if low > high:
         raise ValueError(f"no integer is between {low} and {high}")
     alternatives = []
@@ -94,9 +94,9 @@ def integers(low: int | None, high: int | None) -> str:
     return " | ".join(alternatives)
 
 
-def _open_ends(low: int | None, high: int | None) -> tuple[int, int]:
-    """Both bounds; replaces a missing one by a number with more digits than the other."""
-    far = 10 ** max(MAX_DIGITS, *(len(str(abs(bound))) + 1 for bound in (low, high) if bound is not None), 0) - 1
+def _open_ends(low: int | None, high: int | None, n_digits: int) -> tuple[int, int]:
+    """Both bounds; a missing one becomes a number of ``n_digits`` digits, or of more, so that the other has fewer."""
+    far = 10 ** max(n_digits, *(len(str(abs(bound))) + 1 for bound in (low, high) if bound is not None), 0) - 1
     return (-far if low is None else low, far if high is None else high)
 
 
@@ -143,11 +143,9 @@ def numbers(low: Fraction | None, high: Fraction | None, *, above: bool = False,
     """
     n_digits = max(_MAX_FRACTION, *(_n_decimals(bound) for bound in (low, high) if bound is not None), 0)
     scale = 10**n_digits
-    least = None if low is None else units(low * scale, above)
-    most = None if high is None else -units(-high * scale, below)
-    far = scale * (10**MAX_DIGITS)
-    least = min(-far, most or 0) if least is None else least
-    most = max(far, least) if most is None else most
+    least = None if low is None else _least(low, scale, beyond=above)
+    most = None if high is None else -_least(-high, scale, beyond=below)
+    least, most = _open_ends(least, most, MAX_DIGITS + n_digits)
     if least > most:
         raise ValueError("no number can match")
     alternatives = []
@@ -156,6 +154,31 @@ def numbers(low: Fraction | None, high: Fraction | None, *, above: bool = False,
     if most >= 0:
         alternatives.append(_decimals(max(0, least), most, n_digits))
     return " | ".join(alternatives)
+
+
+def _least(bound: Fraction, scale: int, *, beyond: bool) -> int:
+    """The least number, in units of ``1 / scale``, that is within the bound even where its reader makes a double of it.
+
+    Raises:
+        ValueError: there is none.
+    """
+    least = units(bound * scale, beyond)
+    read = _as_double(Fraction(least, scale))
+    # What the reader compares with: some keep whole numbers, and others make doubles of them.
+    limits = (bound, _as_double(bound)) if bound.denominator == 1 else (_as_double(bound),)
+    if all(read > limit or (read == limit and not beyond) for limit in limits):
+        return least
+    following = math.nextafter(read, math.inf)
+    if math.isinf(following):
+        raise ValueError("no number can match")
+    return math.ceil(Fraction(following) * scale)
+
+
+def _as_double(number: Fraction) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def units(bound: Fraction, beyond: bool) -> int:
