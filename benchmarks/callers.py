@@ -7,7 +7,8 @@ each time, and gets 32 tokens. The sides: pyggml, called from threads; llama-ser
 HTTP clients; llama-cpp-python, with a lock around its model; vLLM, called from coroutines. Figures go to
 results/callers.json, and from there into docs/images/requests-per-second.svg, which tools/make_comparison.py draws.
 
-vLLM computes the same shape in bfloat16, because its build for CPUs has no kernels for the others' Q4_K_M.
+vLLM computes the same shape in bfloat16, because its build for CPUs has no kernels for the others' Q4_K_M; pyggml does
+both.
 """
 
 from __future__ import annotations
@@ -61,6 +62,10 @@ def pyggml_threads(model: Path) -> Iterator[Side]:
             assert len(llm.generate(prompt, max_tokens=N_TOKENS, ignore_eos=True).token_ids) == N_TOKENS
 
         yield lambda prompts, n_callers: among(n_callers, prompts, ask)
+
+
+def pyggml_bfloat16(_model: Path) -> contextlib.AbstractContextManager[Side]:
+    return pyggml_threads(model_file(MODEL, "bf16"))
 
 
 @contextlib.contextmanager
@@ -118,6 +123,7 @@ def _worker(command: list[object]) -> Iterator[Side]:
 
 SIDES = {
     "pyggml": pyggml_threads,
+    "pyggml, bfloat16": pyggml_bfloat16,
     "llama-server": http_clients,
     "llama-cpp-python behind a lock": lock,
     "vLLM, bfloat16": vllm_tasks,

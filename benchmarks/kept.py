@@ -8,9 +8,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-#: AMD's processors in virtual machines are named by their family only.
-GENERATIONS = {"26": "Zen 5"}
-
 FOLDER = Path(__file__).resolve().parent / "results"
 
 
@@ -30,10 +27,19 @@ def machine() -> dict[str, Any]:
     """What the figures were measured on, and when."""
     pairs = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
     processor = {key.strip(): value.strip() for key, _, value in pairs}
-    name, generation = processor.get("model name", "unknown"), GENERATIONS.get(processor.get("cpu family", ""))
+    name = processor.get("model name", "unknown")
+    if "AMD" in name:
+        name += _generation(int(processor.get("cpu family", 0)), int(processor.get("model", 0)))
     return {
-        "cpu": f"{name} ({generation})" if generation and "AMD" in name else name,
+        "cpu": name,
         "cores": len(os.sched_getaffinity(0)),
         "date": dt.date.today().isoformat(),
         "load_before": round(os.getloadavg()[0], 2),
     }
+
+
+def _generation(family: int, model: int) -> str:
+    """What AMD's processors in virtual machines do not have in their names."""
+    if family == 25:
+        return " (Zen 4)" if model >> 4 in (1, 6, 7, 10) else " (Zen 3)"
+    return " (Zen 5)" if family == 26 else ""

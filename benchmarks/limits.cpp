@@ -68,6 +68,17 @@ struct FloatProducts {
 };
 #endif
 
+#if defined(__AVX512BF16__)
+struct Bf16Products {
+    static constexpr const char * name  = "AVX-512 BF16 dpbf16ps";
+    static constexpr double       n_ops = 64;
+    using Vector                        = __m512;
+    static Vector step(Vector sum, Vector a, Vector b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
+};
+#else
+using Bf16Products = FloatProducts;
+#endif
+
 #ifdef BYTES_IN_TILES
 // Whether the system gives this process the registers.
 bool may_use_tiles() {
@@ -261,8 +272,8 @@ int main(int argc, char ** argv) {
     const char * byte_name = ByteProducts::name;
     double       integers  = best_rate(n_threads, seconds, [] { return compute<ByteProducts>; });
     const double floats    = best_rate(n_threads, seconds, [] { return compute<FloatProducts>; });
-    const char * bf16_name = FloatProducts::name;
-    double       bf16      = floats;
+    const char * bf16_name = Bf16Products::name;
+    double       bf16      = best_rate(n_threads, seconds, [] { return compute<Bf16Products>; });
 #ifdef BYTES_IN_TILES
     if (may_use_tiles()) {
         byte_name = TileProducts::name;

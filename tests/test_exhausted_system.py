@@ -49,12 +49,12 @@ def test_clocks_that_jump_do_not_move_deadlines() -> None:
             thread.start()
             assert llm.generate("Once upon a time", max_tokens=12, timeout_s=60).token_ids == before
             start = time.monotonic()
-            late = llm.generate("Once", max_tokens=900, ignore_eos=True, timeout_s=0.2)
+            late = llm.generate("Once", max_tokens=900, ignore_eos=True, timeout_s=0.05)
             took = time.monotonic() - start
             over.set()
             thread.join()
             assert abs(time.time() - time.monotonic()) > 86400
-        print(late.finish_reason, took >= 0.2)
+        print(late.finish_reason, took >= 0.05)
     """
     out = in_child(ANSWER + textwrap.dedent(program), **faults.environment())
     assert out.split() == ["timeout", "True"]

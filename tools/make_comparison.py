@@ -163,8 +163,8 @@ def _about_the_plot(callers: Mapping[str, Any]) -> str:
         f"Requests of {asked['n_prompt']} tokens that get {asked['n_tokens']}, to a model in the shape of "
         f"{asked['model']}, with {_on(machine)}: medians of {asked['rounds']} rounds, in which the sides take turns "
         f"([benchmarks/callers.py](benchmarks/callers.py)). Requests per second with {counts[0]}, {counts[1]} and "
-        f"{counts[2]} callers: {figures}. Ahead of pyggml with {counts[2]}: {' and '.join(ahead) or 'none'}. vLLM "
-        "computes in bfloat16, the others in Q4_K_M."
+        f"{counts[2]} callers: {figures}. Ahead of pyggml with {counts[2]}: {' and '.join(ahead) or 'none'}. "
+        "The model is in Q4_K_M where no bfloat16 is said."
     )
 
 

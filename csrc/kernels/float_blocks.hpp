@@ -1,8 +1,8 @@
 // Rows of weights that are floats times columns of activations, block by block.
 //
-// Each result is the sum of eight partial sums, one for each lane of a vector, which go through the row from its
-// beginning to its end; what is left of the row is added last. So a result is the same bits from every shape of block
-// below, wherever the work was cut, and on every instruction set.
+// Each result is the sum of partial sums, one for each lane of a vector, which go through the row from its beginning to
+// its end; what is left of the row is added last. So a result is the same bits from every shape of block below and
+// wherever the work was cut. With activations of 32 bits there are eight lanes, on every instruction set.
 #pragma once
 
 #include "float_rows.hpp"
@@ -25,19 +25,21 @@ const Value * row_of(const Piece & piece, int64_t row, size_t stride) {
 // registers.
 template <class Rows, typename Value, int n_registers, int n_columns>
 PYG_ALONE void compute_block(const Piece & piece, size_t stride, int64_t n, int64_t row, int64_t column) {
-    using Vector = typename Rows::Vector;
-    const Value * weights[n_registers][Rows::N];
-    const float * columns[n_columns];
-    Vector        sums[n_registers][n_columns];
-    unrolled<n_columns>([&](auto c)
-                            PYG_INLINE { columns[c] = reinterpret_cast<const float *>(piece.columns[column + c]); });
+    using Activation = typename Rows::Activation;
+    using Vector     = typename Rows::Vector;
+    using Sums       = typename Rows::Sums;
+    const Value *      weights[n_registers][Rows::N];
+    const Activation * columns[n_columns];
+    Sums               sums[n_registers][n_columns];
+    unrolled<n_columns>(
+        [&](auto c) PYG_INLINE { columns[c] = reinterpret_cast<const Activation *>(piece.columns[column + c]); });
     unrolled<n_registers>([&](auto r) PYG_INLINE {
         unrolled<Rows::N>([&](auto i)
                               PYG_INLINE { weights[r][i] = row_of<Value>(piece, row + r * Rows::N + i, stride); });
-        unrolled<n_columns>([&](auto c) PYG_INLINE { sums[r][c] = Vector::everywhere(0); });
+        unrolled<n_columns>([&](auto c) PYG_INLINE { sums[r][c] = Sums::everywhere(0); });
     });
-    const int64_t in_vectors = n - n % Floats8::LANES;
-    for (int64_t i = 0; i < in_vectors; i += Floats8::LANES) {
+    const int64_t in_vectors = n - n % Rows::STEP;
+    for (int64_t i = 0; i < in_vectors; i += Rows::STEP) {
         if constexpr (n_columns <= n_registers) {
             Vector x[n_columns];
             unrolled<n_columns>([&](auto c) PYG_INLINE { x[c] = Rows::activations(columns[c] + i); });
@@ -62,7 +64,7 @@ PYG_ALONE void compute_block(const Piece & piece, size_t stride, int64_t n, int6
             Rows::store_results(results, sums[r][c]);
             for (int64_t i = in_vectors; i < n; ++i) {
                 unrolled<Rows::N>([&](auto which) PYG_INLINE {
-                    results[which] = std::fma(to_float(weights[r][which][i]), columns[c][i], results[which]);
+                    results[which] = std::fma(to_float(weights[r][which][i]), to_float(columns[c][i]), results[which]);
                 });
             }
         });
@@ -78,7 +80,7 @@ void compute_columns(const Piece & piece, size_t stride, int64_t n, int64_t colu
         compute_block<Rows, Value, n_registers, n_columns>(piece, stride, n, row, column);
     }
     for (; row < piece.n_rows; ++row) {
-        compute_block<OneRow, Value, 1, n_columns>(piece, stride, n, row, column);
+        compute_block<typename Rows::One, Value, 1, n_columns>(piece, stride, n, row, column);
     }
 }
 
@@ -95,9 +97,9 @@ void compute_columns_from(int64_t column, const Piece & piece, size_t stride, in
 }
 
 // Computes a piece whose rows lie `stride` bytes apart and have `n` values.
-template <typename Value>
+template <typename Value, class Rows = WidestRows>
 void compute_piece(const Piece & piece, size_t stride, int64_t n) {
-    compute_columns_from<WidestRows, Value, WidestRows::MOST_COLUMNS>(0, piece, stride, n);
+    compute_columns_from<Rows, Value, Rows::MOST_COLUMNS>(0, piece, stride, n);
 }
 
 }  // namespace pyg::kernels

@@ -1,4 +1,5 @@
-// What a register of sums of products of floats holds: the eight lanes of one row of weights, or of two.
+// What a register of sums of products of floats holds: the eight lanes of one row of weights, or of two; where BF16 is
+// multiplied with BF16, sixteen lanes of one.
 #pragma once
 
 #include "floats8.hpp"
@@ -6,10 +7,14 @@
 namespace pyg::kernels {
 
 struct OneRow {
-    using Vector = Floats8;
+    using Activation = float;
+    using Vector     = Floats8;  // of weights or activations
+    using Sums       = Floats8;
+    using One        = OneRow;  // gives the same bits, row by row
 
-    static constexpr int N            = 1;
-    static constexpr int MOST_COLUMNS = 4;  // that a block has
+    static constexpr int STEP         = Floats8::LANES;  // values of a row in a vector
+    static constexpr int N            = 1;               // rows in a vector
+    static constexpr int MOST_COLUMNS = 4;               // that a block has
 
     // Registers of weights in a block of so many columns. Twelve results fill the registers, those of NEON, which are
     // half as wide and twice as many, too.
@@ -27,8 +32,12 @@ struct OneRow {
 
 #ifdef __AVX512F__
 struct TwoRows {
-    using Vector = Floats16;
+    using Activation = float;
+    using Vector     = Floats16;
+    using Sums       = Floats16;
+    using One        = OneRow;
 
+    static constexpr int STEP         = Floats8::LANES;
     static constexpr int N            = 2;
     static constexpr int MOST_COLUMNS = 8;
 
@@ -51,6 +60,28 @@ struct TwoRows {
 using WidestRows = TwoRows;
 #else
 using WidestRows = OneRow;
+#endif
+
+#ifdef PYG_BF16_PAIRS
+// Weights of BF16 with activations of BF16: an instruction adds the products of two values to each lane.
+struct RowOfPairs {
+    using Activation = ggml_bf16_t;
+    using Vector     = Bf16Pairs;
+    using Sums       = Floats16;
+    using One        = RowOfPairs;
+
+    static constexpr int STEP         = Bf16Pairs::N;
+    static constexpr int N            = 1;
+    static constexpr int MOST_COLUMNS = 8;
+
+    static constexpr int registers_for(int n_columns) { return n_columns == MOST_COLUMNS ? 3 : n_columns == 1 ? 8 : 4; }
+
+    static Bf16Pairs weights(const ggml_bf16_t * const (&rows)[N], int64_t i) { return Bf16Pairs::load(rows[0] + i); }
+
+    static Bf16Pairs activations(const ggml_bf16_t * x) { return Bf16Pairs::load(x); }
+
+    static void store_results(float * to, Floats16 sums) { *to = sum_of(lower_half(sums) + upper_half(sums)); }
+};
 #endif
 
 }  // namespace pyg::kernels

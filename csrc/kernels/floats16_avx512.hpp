@@ -101,6 +101,30 @@ inline void keep([[maybe_unused]] Floats16 & x) {
 #endif
 }
 
+#if defined(__AVX512BF16__) || defined(PYG_MODELLED_BF16)
+#    define PYG_BF16_PAIRS
+
+// Thirty-two values of BF16, in pairs.
+struct Bf16Pairs {
+    static constexpr int N = 32;
+
+    __m512i v;
+
+    static Bf16Pairs load(const ggml_bf16_t * from) { return {_mm512_loadu_si512(from)}; }
+};
+
+// Adds to each lane the products of a pair.
+inline Floats16 multiply_add(Bf16Pairs x, Bf16Pairs y, Floats16 z) {
+    return {_mm512_dpbf16_ps(z.v, (__m512bh) x.v, (__m512bh) y.v)};
+}
+
+inline void keep([[maybe_unused]] Bf16Pairs & x) {
+#    if defined(__GNUC__) && !defined(PYG_MODELLED)  // csrc/tests
+    asm("" : "+v"(x.v));
+#    endif
+}
+#endif
+
 // Turns eight rows of eight floats into columns.
 inline void transpose(Floats8 (&rows)[8]) {
     __m256 two[8], four[8];

@@ -36,8 +36,8 @@ Kernel * row_product_for(const ggml_tensor * op) {
     if (Kernel * const kernel = bf16_product_for(weights)) {
         return kernel;
     }
-    Kernel * const kernel = float_product_for(weights->type);
-    return kernel ? kernel : converted_product_for(weights->type);
+    Kernel * const kernel = converted_product_for(weights->type);
+    return kernel ? kernel : float_product_for(weights->type);
 }
 
 }  // namespace pyg::kernels

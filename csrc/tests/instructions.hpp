@@ -12,6 +12,8 @@ inline bool can_run() {
     // Compilers learned the name of AVX-VNNI late. Bit 4 of EAX of leaf 7, subleaf 1.
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 4 & 1;
+#elif defined(__AVX512BF16__)
+    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
 #elif defined(__AVX512VNNI__)
     return __builtin_cpu_supports("avx512vnni");
 #elif defined(__AVX512F__)

@@ -165,6 +165,25 @@ inline Floats fmadd_ps(Floats x, Floats y, Floats z) {
     return each<Floats, float>([&](int i) { return std::fma(x.get<float>(i), y.get<float>(i), z.get<float>(i)); });
 }
 
+// A float of the upper half of 32 bits; subnormal numbers are zeros.
+inline float of_bf16(uint16_t upper) {
+    const uint32_t bits = upper & 0x7F80 ? uint32_t(upper) << 16 : uint32_t(upper & 0x8000) << 16;
+    float          value;
+    std::memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+// The second product of each pair first.
+inline Floats dpbf16_ps(Floats z, Ints x, Ints y) {
+    return each<Floats, float>([&](int i) {
+        float sum = z.get<float>(i);
+        for (const int j : {2 * i + 1, 2 * i}) {
+            sum += of_bf16(x.get<uint16_t>(j)) * of_bf16(y.get<uint16_t>(j));
+        }
+        return sum;
+    });
+}
+
 // Only to whole numbers.
 inline Floats roundscale_ps(Floats x, int) {
     return each<Floats, float>([&](int i) { return std::nearbyint(x.get<float>(i)); });
@@ -361,6 +380,7 @@ inline void storeu_ps(float * to, Floats x) { std::memcpy(to, x.bytes, sizeof(x)
 #define __m512i modelled::Ints
 #define __m512 modelled::Floats
 #define __m512d modelled::Doubles
+#define __m512bh modelled::Ints
 
 #undef _mm512_abs_ps
 #define _mm512_abs_ps modelled::abs_ps
@@ -414,6 +434,8 @@ inline void storeu_ps(float * to, Floats x) { std::memcpy(to, x.bytes, sizeof(x)
 #define _mm512_dpbusd_epi32 modelled::dpbusd_epi32
 #undef _mm512_extractf64x4_pd
 #define _mm512_extractf64x4_pd modelled::extractf64x4_pd
+#undef _mm512_dpbf16_ps
+#define _mm512_dpbf16_ps modelled::dpbf16_ps
 #undef _mm512_fmadd_ps
 #define _mm512_fmadd_ps modelled::fmadd_ps
 #undef _mm512_insertf64x4

@@ -23,20 +23,29 @@ void draw(float & value, uint32_t bits) { value = static_cast<float>(static_cast
 void draw(ggml_fp16_t & value, uint32_t bits) { value = static_cast<ggml_fp16_t>(bits & 0xBFFF); }
 void draw(ggml_bf16_t & value, uint32_t bits) { value.bits = static_cast<uint16_t>(bits & 0xBFFF); }
 
+void                  convert(float from, float & to) { to = from; }
+[[maybe_unused]] void convert(float from, ggml_bf16_t & to) {
+    uint32_t bits;
+    std::memcpy(&bits, &from, sizeof(bits));
+    to.bits = static_cast<uint16_t>(bits >> 16);
+}
+
 // Weights and activations, each row by itself in memory that ends with it: to read on is an error that sanitizers see.
-template <typename Value>
+template <typename Value, class Rows>
 struct Operands {
-    int64_t                         n;
-    std::vector<Value>              weights;  // [row][n]
-    std::vector<std::vector<float>> columns;  // [column][n]
+    using Activation = typename Rows::Activation;
+
+    int64_t                              n;
+    std::vector<Value>                   weights;  // [row][n]
+    std::vector<std::vector<Activation>> columns;  // [column][n]
 
     Operands(int64_t n, std::mt19937 & random) : n(n), weights(N_ROWS * n), columns(N_COLUMNS) {
         for (Value & value : weights) {
             draw(value, random() >> 8);
         }
-        for (std::vector<float> & column : columns) {
+        for (std::vector<Activation> & column : columns) {
             for (int64_t i = 0; i < n; ++i) {
-                column.push_back(static_cast<float>(static_cast<int>(random() % 4001) - 2000) / 512);
+                convert(static_cast<float>(static_cast<int>(random() % 4001) - 2000) / 512, column.emplace_back());
             }
         }
     }
@@ -49,18 +58,18 @@ struct Operands {
             piece.columns[c] = reinterpret_cast<const char *>(columns[column + c].data());
             piece.results[c] = &results[c * n_rows];
         }
-        compute_piece<Value>(piece, n * sizeof(Value), n);
+        compute_piece<Value, Rows>(piece, n * sizeof(Value), n);
         return results;
     }
 };
 
-template <typename Value>
-void test_values(const Operands<Value> & x, const std::vector<float> & all) {
+template <typename Value, class Rows>
+void test_values(const Operands<Value, Rows> & x, const std::vector<float> & all) {
     for (int64_t c = 0; c < N_COLUMNS; ++c) {
         for (int64_t r = 0; r < N_ROWS; ++r) {
             double sum = 0, magnitude = 0;
             for (int64_t i = 0; i < x.n; ++i) {
-                const double product = double(to_float(x.weights[r * x.n + i])) * x.columns[c][i];
+                const double product = double(to_float(x.weights[r * x.n + i])) * to_float(x.columns[c][i]);
                 sum += product;
                 magnitude += std::abs(product);
             }
@@ -70,8 +79,8 @@ void test_values(const Operands<Value> & x, const std::vector<float> & all) {
 }
 
 // Whatever rows and columns a piece has.
-template <typename Value>
-void test_pieces(const Operands<Value> & x, const std::vector<float> & all) {
+template <typename Value, class Rows>
+void test_pieces(const Operands<Value, Rows> & x, const std::vector<float> & all) {
     for (int64_t n_columns = 1; n_columns <= N_COLUMNS; ++n_columns) {
         for (int64_t n_rows = 1; n_rows <= N_ROWS; n_rows += n_rows < 9 ? 1 : 5) {
             const int64_t            row = (N_ROWS - n_rows) / 2, column = (N_COLUMNS - n_columns) / 2;
@@ -84,13 +93,13 @@ void test_pieces(const Operands<Value> & x, const std::vector<float> & all) {
     }
 }
 
-template <typename Value>
+template <typename Value, class Rows = WidestRows>
 void test_type(const char * name, uint32_t expected) {
     std::mt19937 random(1);
     Hash         hash;
     for (const int64_t n : {1, 7, 8, 40, 101, 768}) {
-        const Operands<Value>    x(n, random);
-        const std::vector<float> all = x.multiply(0, N_ROWS, 0, N_COLUMNS);
+        const Operands<Value, Rows> x(n, random);
+        const std::vector<float>    all = x.multiply(0, N_ROWS, 0, N_COLUMNS);
         test_values(x, all);
         test_pieces(x, all);
         for (const float value : all) {
@@ -113,6 +122,9 @@ int main() {
     test_type<float>("f32", 0x94152B99);
     test_type<ggml_fp16_t>("f16", 0xC2F92951);
     test_type<ggml_bf16_t>("bf16", 0x3865A7D8);
+#    ifdef PYG_BF16_PAIRS
+    test_type<ggml_bf16_t, RowOfPairs>("bf16 in pairs", 0x56E76AAA);
+#    endif
 }
 #else
 int main() { std::puts("skipped: there are no vectors of floats for this instruction set"); }
