@@ -41,5 +41,5 @@ def machine() -> dict[str, Any]:
 def _generation(family: int, model: int) -> str:
     """What AMD's processors in virtual machines do not have in their names."""
     if family == 25:
-        return " (Zen 4)" if model >> 4 in (1, 6, 7, 10) else " (Zen 3)"
+        return " (Zen 4)" if model >> 4 == 1 or model >> 4 >= 6 else " (Zen 3)"
     return " (Zen 5)" if family == 26 else ""

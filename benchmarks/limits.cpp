@@ -31,7 +31,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int    N_WINDOWS  = 5;
-constexpr int    N_SUMS     = 10;          // independent ones, so that none waits for another
+constexpr int    N_SUMS     = 12;          // independent ones, so that none waits for another
 constexpr int    N_TURNS    = 4096;        // between two looks at the clock
 constexpr size_t BYTES_READ = 256u << 20;  // by each thread: far more than caches hold
 constexpr size_t BYTES_PART = 1u << 20;    // between two looks at the clock
@@ -75,8 +75,6 @@ struct Bf16Products {
     using Vector                        = __m512;
     static Vector step(Vector sum, Vector a, Vector b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
 };
-#else
-using Bf16Products = FloatProducts;
 #endif
 
 #ifdef BYTES_IN_TILES
@@ -272,8 +270,12 @@ int main(int argc, char ** argv) {
     const char * byte_name = ByteProducts::name;
     double       integers  = best_rate(n_threads, seconds, [] { return compute<ByteProducts>; });
     const double floats    = best_rate(n_threads, seconds, [] { return compute<FloatProducts>; });
-    const char * bf16_name = Bf16Products::name;
-    double       bf16      = best_rate(n_threads, seconds, [] { return compute<Bf16Products>; });
+    const char * bf16_name = FloatProducts::name;
+    double       bf16      = floats;
+#ifdef __AVX512BF16__
+    bf16_name = Bf16Products::name;
+    bf16      = best_rate(n_threads, seconds, [] { return compute<Bf16Products>; });
+#endif
 #ifdef BYTES_IN_TILES
     if (may_use_tiles()) {
         byte_name = TileProducts::name;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 import sys
@@ -84,16 +85,37 @@ def test_numbers_are_within_a_bound_as_doubles_too(bound: float, beyond: bool) -
     n_least = n_most = 0
     for offset in (0, 1e-6, 1e-4, 1, 2**10, 2**11, 2**12, abs(exact) / 2):
         for number in (exact + Fraction(offset), exact - Fraction(offset)):
-            text = f"{'-' if number < 0 else ''}{abs(number) // 1}.{round(abs(number) % 1 * 10**6):06d}"
-            read = json.loads(text)
-            if least.fullmatch(text):
-                n_least += 1
-                assert read > bound if beyond else read >= bound, text
-            if most.fullmatch(text):
-                n_most += 1
-                assert read < bound if beyond else read <= bound, text
+            whole = f"{'-' if number < 0 else ''}{abs(number) // 1}"
+            for text in (whole, f"{whole}.{round(abs(number) % 1 * 10**6):06d}"):
+                read = json.loads(text)
+                if least.fullmatch(text):
+                    n_least += 1
+                    assert read > bound if beyond else read >= bound, text
+                if most.fullmatch(text):
+                    n_most += 1
+                    assert read < bound if beyond else read <= bound, text
     assert n_least > 0
     assert n_most > 0
+    following, preceding = (math.nextafter(bound, far) for far in (math.inf, -math.inf))
+    if abs(bound) > 2**53:
+        assert least.fullmatch(str(int(following)))
+        assert most.fullmatch(str(int(preceding)))
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(None, Fraction(10**308)), (Fraction(-(10**308)), None), (Fraction(10**307), None)]
+)
+def test_open_ends_are_no_numbers_that_become_infinite(low: Fraction | None, high: Fraction | None) -> None:
+    pattern = as_regex(_gbnf.numbers(low, high))
+    for text in ("9" * 310, "-" + "9" * 310, f"{int(sys.float_info.max) + 1}", f"-{int(sys.float_info.max) + 1}"):
+        assert not pattern.fullmatch(text)
+    assert pattern.fullmatch("5" * 308 if low == 10**307 else "-5")
+
+
+def test_a_far_bound_leaves_the_other_end_as_it_is() -> None:
+    pattern = as_regex(_gbnf.numbers(Fraction("-1e300"), None))
+    assert pattern.fullmatch("9" * 15)
+    assert not pattern.fullmatch("9" * 16)
 
 
 def test_no_numbers() -> None:
@@ -101,8 +123,9 @@ def test_no_numbers() -> None:
         _gbnf.integers(2, 1)
     with pytest.raises(ValueError, match="no number"):
         _gbnf.numbers(Fraction(1), Fraction(1), above=True)
-    with pytest.raises(ValueError, match="no number"):
-        _gbnf.numbers(Fraction(repr(sys.float_info.max)), None, above=True)
+    for bound, above in ((Fraction(repr(sys.float_info.max)), True), (Fraction(10**400), False)):
+        with pytest.raises(ValueError, match="no number"):
+            _gbnf.numbers(bound, None, above=above)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
     python tools/test_kernels.py [--sets avx2 vnni ...] [--sanitize] [--compiler clang++] [--types q4_k ...]
 
 Each of csrc/tests/test_attention.cpp, test_floats.cpp, for AMX test_bf16.cpp, and test_tiles.cpp, the last one type of
-weights at a time; for AVX-512 BF16 test_floats.cpp only, as the others have nothing for it. Where this processor lacks
-instructions of AVX-512, AVX-VNNI or AMX, plain C++ takes their place
-(csrc/tests/modelled_*.hpp), so that the code for them runs all the same; those of ARM need a cross compiler and qemu.
+weights at a time. AVX-512 BF16 is only in test_floats.cpp. Where this processor lacks instructions of AVX-512, AVX-VNNI
+or AMX, plain C++ takes their place (csrc/tests/modelled_*.hpp), so that the code for them runs all the same; those of
+ARM need a cross compiler and qemu.
 With --sanitize, everything is compiled for the address and undefined-behaviour sanitizers, and plain C++ takes AMX's
 place everywhere, whose instructions are assembler code that they do not look into. Exit status 1: something did not
 compile, or failed.
@@ -52,6 +52,8 @@ class Set:
     modelled: Sequence[str] | None = None
     is_arm: bool = False
     is_assembler: bool = False  # no compiler checks what it reads and writes
+    tests: Sequence[str] = ("attention", "floats")
+    has_tiles: bool = True
 
     def flags_here(self, sanitize: bool) -> Sequence[str]:
         found = set(re.findall(r"\w+", Path("/proc/cpuinfo").read_text()))
@@ -72,14 +74,19 @@ SETS = {
     "avxvnni": Set((*AVX2, "-mavxvnni"), ("avx_vnni",), _modelled("modelled_avxvnni.hpp")),
     "avx512": Set(AVX512, ("avx512bw", "avx512vl"), _modelled("modelled_avx512.hpp")),
     "vnni": Set((*VNNI, "-DPYG_WITHOUT_AMX"), ("avx512_vnni",), MODELLED_VNNI),
-    "bf16": Set(
-        (*VNNI, "-mavx512bf16", "-DPYG_WITHOUT_AMX"), ("avx512_bf16",), (*MODELLED_VNNI, "-DPYG_MODELLED_BF16")
+    "avx512bf16": Set(
+        (*VNNI, "-mavx512bf16", "-DPYG_WITHOUT_AMX"),
+        ("avx512_bf16",),
+        (*MODELLED_VNNI, "-DPYG_MODELLED_BF16"),
+        tests=("floats",),
+        has_tiles=False,
     ),
     "amx": Set(
         (*VNNI, "-DPYG_NEEDS_AMX"),
         ("amx_int8", "amx_bf16"),
         (*MODELLED_VNNI, "-include", str(TESTS / "modelled_amx.hpp")),
         is_assembler=True,
+        tests=("attention", "floats", "bf16"),
     ),
     "neon": Set(("-march=armv8.2-a+dotprod",), is_arm=True),
     "i8mm": Set(("-march=armv8.2-a+dotprod+i8mm",), is_arm=True),
@@ -163,10 +170,10 @@ class Job:
 def jobs_of(name: str, types: Sequence[str], engine: Sequence[str], sanitize: bool) -> Iterator[Job]:
     chosen = SETS[name]
     flags = chosen.flags_here(sanitize)
-    for test in {"amx": ("attention", "floats", "bf16"), "bf16": ("floats",)}.get(name, ("attention", "floats")):
+    for test in chosen.tests:
         yield Job(f"{test}-{name}", [str(TESTS / f"test_{test}.cpp")], flags, chosen.is_arm)
     sources = [str(TESTS / "test_tiles.cpp"), str(ROOT / "csrc" / "kernels" / "layout.cpp"), *engine]
-    for type in types if name != "bf16" else ():
+    for type in types if chosen.has_tiles else ():
         only = f"-DPYG_ONLY=GGML_TYPE_{type.upper()}"
         yield Job(f"{type}-{name}", sources, (*flags, only), chosen.is_arm)
 

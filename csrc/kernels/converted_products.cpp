@@ -15,11 +15,11 @@ namespace {
 // The type that activations have beside these weights.
 ggml_type wanted(const ggml_tensor * op) { return ggml_get_type_traits_cpu(op->src[0]->type)->vec_dot_type; }
 
-// What a converted row takes: lines of a cache, and one more, or the same values of all rows would meet in the same
+// What a converted row takes: an odd number of a cache's lines, or the same values of many rows would meet in the same
 // places of a cache.
 size_t converted_row_bytes(const ggml_tensor * op) {
     constexpr size_t LINE = 64;
-    return GGML_PAD(ggml_row_size(wanted(op), op->src[1]->ne[0]), LINE) + LINE;
+    return GGML_PAD(ggml_row_size(wanted(op), op->src[1]->ne[0]), LINE) | LINE;
 }
 
 // Each thread converts its share of the blocks of every row, to rows of `row` bytes.

@@ -80,7 +80,7 @@ void compute_columns(const Piece & piece, size_t stride, int64_t n, int64_t colu
         compute_block<Rows, Value, n_registers, n_columns>(piece, stride, n, row, column);
     }
     for (; row < piece.n_rows; ++row) {
-        compute_block<typename Rows::One, Value, 1, n_columns>(piece, stride, n, row, column);
+        compute_block<typename Rows::SingleRow, Value, 1, n_columns>(piece, stride, n, row, column);
     }
 }
 

@@ -1,6 +1,7 @@
 // Products of weights that are floats, and stay as they are in the file.
 //
-// Weights meet the rows of activations as 32-bit floats; upstream rounds these to the type of the weights first.
+// Weights meet the rows of activations as 32-bit floats; upstream rounds these to the type of the weights first. Those
+// of BF16 come here where no instruction multiplies pairs of them (converted_products.cpp).
 #include "floats8.hpp"
 #include "row_products.hpp"
 
@@ -35,14 +36,18 @@ class FloatProduct : public Kernel {
 Kernel * float_product_for(ggml_type type) {
     static FloatProduct<float>       of_f32;
     static FloatProduct<ggml_fp16_t> of_f16;
+#    ifndef PYG_BF16_PAIRS
     static FloatProduct<ggml_bf16_t> of_bf16;
+#    endif
     switch (type) {
     case GGML_TYPE_F32:
         return &of_f32;
     case GGML_TYPE_F16:
         return &of_f16;
+#    ifndef PYG_BF16_PAIRS
     case GGML_TYPE_BF16:
         return &of_bf16;
+#    endif
     default:
         return nullptr;
     }

@@ -10,7 +10,7 @@ struct OneRow {
     using Activation = float;
     using Vector     = Floats8;  // of weights or activations
     using Sums       = Floats8;
-    using One        = OneRow;  // gives the same bits, row by row
+    using SingleRow  = OneRow;  // for rows that do not fill a vector: the same bits
 
     static constexpr int STEP         = Floats8::LANES;  // values of a row in a vector
     static constexpr int N            = 1;               // rows in a vector
@@ -35,7 +35,7 @@ struct TwoRows {
     using Activation = float;
     using Vector     = Floats16;
     using Sums       = Floats16;
-    using One        = OneRow;
+    using SingleRow  = OneRow;
 
     static constexpr int STEP         = Floats8::LANES;
     static constexpr int N            = 2;
@@ -68,7 +68,7 @@ struct RowOfPairs {
     using Activation = ggml_bf16_t;
     using Vector     = Bf16Pairs;
     using Sums       = Floats16;
-    using One        = RowOfPairs;
+    using SingleRow  = RowOfPairs;
 
     static constexpr int STEP         = Bf16Pairs::N;
     static constexpr int N            = 1;

@@ -1,4 +1,4 @@
-// Sixteen floats in a register of AVX-512.
+// Sixteen floats in a register of AVX-512, or thirty-two numbers of BF16.
 #pragma once
 
 // gcc takes the undefined operand of its own functions for one that should have been written.

@@ -7,7 +7,7 @@ namespace pyg::kernels {
 
 // Each returns the kernel for such weights, or null if there is none.
 Kernel * bf16_product_for(const ggml_tensor * weights);  // of BF16, in AMX's registers
-Kernel * converted_product_for(ggml_type type);          // of types that meet activations of a type of their own
+Kernel * converted_product_for(ggml_type type);          // of BF16 in pairs, and of quantised types
 Kernel * float_product_for(ggml_type type);              // of floats
 
 }  // namespace pyg::kernels

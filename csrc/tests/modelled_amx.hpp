@@ -9,6 +9,7 @@
 
 #define PYG_MODELLED_AMX
 #include "kernels/amx.hpp"
+#include "modelled_avx512.hpp"
 
 namespace pyg::kernels::amx {
 
@@ -85,8 +86,7 @@ void multiply() {
     }
 }
 
-// Subnormal numbers are zeros.
-inline float without_smallest(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
+using modelled::without_smallest;
 
 inline float number(const uint8_t * bf16) {
     const uint32_t bits = static_cast<uint32_t>(bf16[0]) << 16 | static_cast<uint32_t>(bf16[1]) << 24;

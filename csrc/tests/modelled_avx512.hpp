@@ -165,12 +165,14 @@ inline Floats fmadd_ps(Floats x, Floats y, Floats z) {
     return each<Floats, float>([&](int i) { return std::fma(x.get<float>(i), y.get<float>(i), z.get<float>(i)); });
 }
 
-// A float of the upper half of 32 bits; subnormal numbers are zeros.
+// Subnormal numbers are zeros.
+inline float without_smallest(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
+
 inline float of_bf16(uint16_t upper) {
-    const uint32_t bits = upper & 0x7F80 ? uint32_t(upper) << 16 : uint32_t(upper & 0x8000) << 16;
+    const uint32_t bits = uint32_t(upper) << 16;
     float          value;
     std::memcpy(&value, &bits, sizeof(value));
-    return value;
+    return without_smallest(value);
 }
 
 // The second product of each pair first.
@@ -178,7 +180,7 @@ inline Floats dpbf16_ps(Floats z, Ints x, Ints y) {
     return each<Floats, float>([&](int i) {
         float sum = z.get<float>(i);
         for (const int j : {2 * i + 1, 2 * i}) {
-            sum += of_bf16(x.get<uint16_t>(j)) * of_bf16(y.get<uint16_t>(j));
+            sum = without_smallest(sum + of_bf16(x.get<uint16_t>(j)) * of_bf16(y.get<uint16_t>(j)));
         }
         return sum;
     });

@@ -107,7 +107,7 @@ void test_type(const char * name, uint32_t expected) {
         }
     }
     if (hash.value != expected) {
-        std::printf("%s: other bits than on other instruction sets: 0x%08X\n", name, hash.value);
+        std::printf("%s: other bits than they should be: 0x%08X\n", name, hash.value);
         std::exit(1);
     }
 }

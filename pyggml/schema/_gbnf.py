@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -11,6 +12,7 @@ from pyggml.errors import GrammarError
 #: Maximum number of digits before the point, and in total: as many as a double can tell apart.
 MAX_DIGITS = 15
 _MAX_FRACTION = 6  # unless a bound has more
+_LARGEST = int(sys.float_info.max)
 
 _BLOCK = 100
 _MOST_REPEATED = 1_000_000  # of what has to come: no answer is so long
@@ -95,9 +97,13 @@ def integers(low: int | None, high: int | None) -> str:
 
 
 def _open_ends(low: int | None, high: int | None, n_digits: int) -> tuple[int, int]:
-    """Both bounds; a missing one becomes a number of ``n_digits`` digits, or of more, so that the other has fewer."""
-    far = 10 ** max(n_digits, *(len(str(abs(bound))) + 1 for bound in (low, high) if bound is not None), 0) - 1
-    return (-far if low is None else low, far if high is None else high)
+    """Both bounds; a missing one becomes a number of ``n_digits`` digits, or of more if the other one is as far out."""
+    lowest, highest = (-_far(n_digits, -(high or 0)), _far(n_digits, low or 0))
+    return (lowest if low is None else low, highest if high is None else high)
+
+
+def _far(n_digits: int, other: int) -> int:
+    return int("9" * max(n_digits, len(str(other)) + 1 if other > 0 else 0))
 
 
 def _naturals(low: int, high: int) -> str:
@@ -146,6 +152,7 @@ def numbers(low: Fraction | None, high: Fraction | None, *, above: bool = False,
     least = None if low is None else _least(low, scale, beyond=above)
     most = None if high is None else -_least(-high, scale, beyond=below)
     least, most = _open_ends(least, most, MAX_DIGITS + n_digits)
+    least, most = max(least, -_LARGEST * scale), min(most, _LARGEST * scale)
     if least > most:
         raise ValueError("no number can match")
     alternatives = []
@@ -162,16 +169,21 @@ def _least(bound: Fraction, scale: int, *, beyond: bool) -> int:
     Raises:
         ValueError: there is none.
     """
-    least = units(bound * scale, beyond)
-    read = _as_double(Fraction(least, scale))
-    # What the reader compares with: some keep whole numbers, and others make doubles of them.
+    # What the reader compares with, and what it reads: some keep whole numbers, and others make doubles of them.
     limits = (bound, _as_double(bound)) if bound.denominator == 1 else (_as_double(bound),)
-    if all(read > limit or (read == limit and not beyond) for limit in limits):
+
+    def is_within(number: Fraction | float) -> bool:
+        return all(number > limit or (number == limit and not beyond) for limit in limits)
+
+    least = units(bound * scale, beyond)
+    exact = Fraction(least, scale)
+    read = _as_double(exact)
+    if is_within(read) and (exact.denominator != 1 or is_within(exact)):
         return least
-    following = math.nextafter(read, math.inf)
-    if math.isinf(following):
+    first = read if is_within(read) else math.nextafter(read, math.inf)
+    if math.isinf(first):
         raise ValueError("no number can match")
-    return math.ceil(Fraction(following) * scale)
+    return math.ceil(Fraction(first) * scale)
 
 
 def _as_double(number: Fraction) -> float:
