@@ -94,7 +94,8 @@ def vllm_tasks(_model: Path) -> Iterator[Side]:
     folder = upstream.SCRATCH.parent / "vllm" / MODEL
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(checkpoint_settings(SHAPES[MODEL])))
-    with _worker([peers.vllm(), HERE / "vllm_worker.py", folder, N_PROMPT + N_TOKENS, MOST]) as run:
+    # Isolated, because it would take the script kernels.py beside it for a library that it looks for.
+    with _worker([peers.vllm(), "-I", HERE / "vllm_worker.py", folder, N_PROMPT + N_TOKENS, MOST]) as run:
         yield run
 
 

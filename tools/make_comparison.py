@@ -157,15 +157,15 @@ def _about_the_plot(callers: Mapping[str, Any]) -> str:
     machine, asked = callers["machine"], callers["asked"]
     speeds = {side: medians(values) for side, values in callers["requests_per_s"].items()}
     counts = [1, 8, max(speeds["pyggml"])]
-    peers = [side for side in speeds if not side.startswith("pyggml")]
-    ahead = [side for side in peers if speeds[side][counts[-1]] > speeds["pyggml"][counts[-1]]]
+    ours = {side: "pyggml, bfloat16" if side.endswith("bfloat16") else "pyggml" for side in speeds}
+    ahead = [side for side in speeds if speeds[side][counts[-1]] > speeds[ours[side]][counts[-1]]]
     figures = "; ".join(f"{side} {', '.join(f'{values[n]:.1f}' for n in counts)}" for side, values in speeds.items())
     return (
         f"Requests of {asked['n_prompt']} tokens that get {asked['n_tokens']}, to a model in the shape of "
         f"{asked['model']}, with {_on(machine)}: medians of {asked['rounds']} rounds, in which the sides take turns "
         f"([benchmarks/callers.py](benchmarks/callers.py)). Requests per second with {counts[0]}, {counts[1]} and "
-        f"{counts[2]} callers: {figures}. Ahead of pyggml with {counts[2]}: {' and '.join(ahead) or 'none'}. "
-        "Models are Q4_K_M unless bfloat16 is named."
+        f"{counts[2]} callers: {figures}. Ahead of pyggml in the same type with {counts[2]}: "
+        f"{' and '.join(ahead) or 'none'}. Models are Q4_K_M unless bfloat16 is named."
     )
 
 
