@@ -105,8 +105,10 @@ def run(model: pyggml.Model, parts: list[Any], folder: Path) -> str:
 
 def _validated(model: pyggml.Model, grammar: str, schema: Any, seed: int) -> str:
     whole = 0
-    validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
-    is_schema = jsonschema.Draft202012Validator(jsonschema.Draft202012Validator.META_SCHEMA).is_valid(schema)
+    draft = jsonschema.Draft202012Validator
+    validator = draft(schema, format_checker=draft.FORMAT_CHECKER)
+    # Formats are checked because of patterns: one that is none may stand where the grammar has no use for it.
+    is_schema = draft(draft.META_SCHEMA, format_checker=draft.FORMAT_CHECKER).is_valid(schema)
     try:
         with pyggml.Sampler(model) as sampler:
             sampler.grammar(grammar)
