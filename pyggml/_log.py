@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 
 from pyggml._ffi import ffi, lib
 
@@ -17,8 +16,9 @@ logger.addHandler(logging.NullHandler())  # silent unless the application sets u
 
 _LINE_BYTES = 8192
 _line = ffi.new("char[]", _LINE_BYTES)
-_reader: object | None = None  # only one at a time: native calls release the GIL, and all share one buffer
-_door = threading.Lock()  # held for a moment, to become the reader
+# Who reads, only one at a time: native calls release the GIL, and all share one buffer. A dictionary lets exactly one
+# in without a lock, for which the handler of a signal would wait for ever if its own thread held it.
+_reader: dict[str, object] = {}
 
 
 def sync_level() -> None:
@@ -29,18 +29,18 @@ def sync_level() -> None:
 
 def drain() -> None:
     """Passes all waiting lines to the logger, unless another thread is already doing so."""
-    global _reader
     me = object()
     try:  # from here on: the handler of a signal may raise between any two calls, Ctrl-C for example
-        with _door:
-            _reader = _reader or me
-        if _reader is not me:
+        if _reader.setdefault("", me) is not me:
             return
         while level := lib.pyg_log_read(_line, _LINE_BYTES):
             logger.log(level, "%s", ffi.string(_line).decode("utf-8", "replace"))
-    finally:
-        if _reader is me:
-            _reader = None
+    finally:  # without a call, so that it cannot be left out
+        try:
+            if _reader[""] is me:
+                del _reader[""]
+        except KeyError:
+            pass  # another thread was the reader, and has ended
 
 
 def _handlers() -> list[logging.Handler]:
@@ -53,10 +53,5 @@ def _handlers() -> list[logging.Handler]:
     return handlers
 
 
-def _forget_reader_in_child() -> None:
-    """The thread that may be reading does not exist in a forked child."""
-    global _door, _reader
-    _door, _reader = threading.Lock(), None
-
-
-os.register_at_fork(after_in_child=_forget_reader_in_child)
+# The thread that may be reading does not exist in a forked child.
+os.register_at_fork(after_in_child=_reader.clear)

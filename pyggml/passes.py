@@ -116,8 +116,9 @@ class GrowingContext(Passes):
 
     def close(self) -> None:
         """Frees the context; the next call would create another."""
-        if self._context is not None:
-            self._context.close()
+        context = self._context  # a signal's handler may close this between any two lines
+        if context is not None:
+            context.close()
             self._context = None
 
     def _compute(self, context: Context, ids: Ids, seq_ids: Ids) -> None:
@@ -128,12 +129,13 @@ class GrowingContext(Passes):
 
     def _cleared(self, n_tokens: int) -> Context:
         """An empty context with room for a pass of ``n_tokens`` tokens."""
-        if self._context is None or self._context.n_ctx < n_tokens:
+        context = self._context  # a local: a signal's handler may close this between any two lines
+        if context is None or context.n_ctx < n_tokens:
             self.close()
-            self._context = self._make(n_tokens)
-        if self._context.has_memory:
-            self._context.memory_clear(data=False)
-        return self._context
+            context = self._context = self._make(n_tokens)
+        if context.has_memory:
+            context.memory_clear(data=False)
+        return context
 
     def _make(self, n_tokens: int) -> Context:
         options = context_options(self._model, self._pooling, self._n_ctx, n_tokens, self._n_threads)

@@ -1,4 +1,4 @@
-"""Ctrl-C at every point of a call at which it can arrive.
+"""Ctrl-C, or the handler of another signal, at every point of a call at which it can arrive.
 
 Python runs the handlers of signals where a function begins and when C code has returned to Python. A profiler is
 called at the same points, and what it raises comes from there: between two steps of a statement, too. (Handlers also
@@ -21,11 +21,17 @@ _WHERE = (_PACKAGE, contextlib.__file__)  # what `with` runs may be written in P
 _RESUMED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-class _Interrupt:
-    """Raises at the n-th point, once."""
+def ctrl_c() -> None:
+    """What Python's own handler does."""
+    raise KeyboardInterrupt
 
-    def __init__(self, n: int) -> None:
+
+class _Interrupt:
+    """Calls a handler at the n-th point, once."""
+
+    def __init__(self, n: int, handler: Callable[[], object]) -> None:
         self._left = n
+        self._handler = handler
         self.place = ""
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
@@ -38,19 +44,27 @@ class _Interrupt:
             return  # to C, where no handler runs
         if self._left == 0:
             self.place = f"{code.co_filename.removeprefix(_PACKAGE)}:{frame.f_lineno}, {event}"
-            raise KeyboardInterrupt
+            self._handler()
         self._left -= 1
 
 
-def interrupted(work: Callable[[], object], step: int = 1) -> Iterator[tuple[str, BaseException | None]]:
+def interrupted(
+    work: Callable[[], object],
+    step: int = 1,
+    handler: Callable[[], object] = ctrl_c,
+    prepare: Callable[[], object] = lambda: None,
+) -> Iterator[tuple[str, BaseException | None]]:
     """Does the work, and then again and again, interrupted at each point or every `step`-th, until it comes to its end.
 
-    Yields the place, and what came out of the work: None if the interpreter could tell nobody, as in a finalizer.
+    `prepare` is called before each time. Yields the place, and what came out of the work: None if nothing did, or if
+    the interpreter could tell nobody, as in a finalizer.
     """
+    prepare()
     work()  # what is imported late, or made once, is now there
     n = 0
     while True:
-        interrupt, raised, before = _Interrupt(n), None, sys.getprofile()
+        prepare()
+        interrupt, raised, before = _Interrupt(n, handler), None, sys.getprofile()
         sys.setprofile(interrupt)
         try:
             work()

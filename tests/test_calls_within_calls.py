@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interrupts import interrupted
 
 import pyggml
 from pyggml import InvalidParameterError, gguf, quant
@@ -101,6 +102,35 @@ def test_a_handler_may_close_what_it_interrupts(
 
     with pytest.raises(pyggml.ClosedError):
         embed_for_ever()
+
+
+CALLS: dict[str, Callable[[pyggml.LLM], object]] = {
+    "embed": lambda llm: llm.embed(["Once", "upon"]),
+    "generate": lambda llm: llm.generate("Once", max_tokens=3),
+    "stream": lambda llm: list(llm.stream("Once", max_tokens=3)),
+    "batch": lambda llm: llm.generate_batch(["Once", "upon"], max_tokens=2),
+    "logits": lambda llm: llm.logits([3, 4, 5]),
+    "chat": lambda llm: llm.chat([{"role": "user", "content": "Hi"}], max_tokens=3),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLS)
+def test_a_handler_may_close_at_every_point(name: str) -> None:
+    """The call then ends as always, or is told that its model was closed."""
+    llms: list[pyggml.LLM] = []
+    outcomes = set()
+    for place, raised in interrupted(
+        lambda: CALLS[name](llms[-1]),
+        step=1 if name == "embed" else 7,  # each point takes a model of its own
+        handler=lambda: llms[-1].close(),
+        prepare=lambda: llms.append(pyggml.load()),
+    ):
+        assert raised is None or isinstance(raised, pyggml.ClosedError), (place, raised)
+        outcomes.add(type(raised))
+        llms.pop().close()
+    llms.pop().close()
+    assert pyggml.ClosedError in outcomes
 
 
 def test_a_finalizer_within_embed(own_llm: pyggml.LLM) -> None:
