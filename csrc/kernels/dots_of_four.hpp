@@ -7,8 +7,7 @@ namespace pyg::kernels {
 struct NarrowDots {
     using Activation = int8_t;
 
-    static constexpr int STEP         = 4;  // values of a row that a lane has
-    static constexpr int MANY_COLUMNS = kernels::MANY_COLUMNS;
+    static constexpr int STEP = 4;  // values of a row that a lane has
 
     static constexpr int steps_that_fit(int) { return 64; }
 

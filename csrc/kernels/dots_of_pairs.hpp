@@ -1,8 +1,6 @@
 // Products of bytes where instructions add two of them to a sum of 16 bits.
 #pragma once
 
-#include <climits>
-
 namespace pyg::kernels {
 
 // For weights without sign, of up to 6 bits. A row's sums are two numbers of 16 bits, which is enough for some steps
@@ -10,8 +8,7 @@ namespace pyg::kernels {
 struct NarrowDots {
     using Activation = int8_t;
 
-    static constexpr int STEP         = 4;  // values of a row that a lane has
-    static constexpr int MANY_COLUMNS = kernels::MANY_COLUMNS;
+    static constexpr int STEP = 4;  // values of a row that a lane has
 
     // Steps after which sums may no longer fit, of weights of at most `most`.
     static constexpr int steps_that_fit(int most) { return 32767 / (2 * 127 * most); }
@@ -44,10 +41,6 @@ struct WideDots {
 
     static constexpr int STEP = 2;
     static constexpr int PLUS = 0;  // what add_bytes() adds to weights
-
-    // Tiles do not pay with AVX2: weights are widened while the unit that multiplies is busy. Not measured with
-    // AVX-512.
-    static constexpr int MANY_COLUMNS = INT_MAX;
 
     static constexpr bool segment_fits(int, int) { return true; }
 

@@ -36,7 +36,7 @@ void multiply_group(const uint8_t * group, int64_t k, const ColumnTileFor<Type> 
         return;
     }
 #endif
-    const int n_many = n_columns < Type::Dots::MANY_COLUMNS ? 0 : n_columns / TILE_COLUMNS * TILE_COLUMNS;
+    const int n_many = n_columns < MANY_COLUMNS ? 0 : n_columns / TILE_COLUMNS * TILE_COLUMNS;
     if (n_many > 0) {
         multiply_many<Type>(group, k, columns, stride, which, n_many, results);
     }
