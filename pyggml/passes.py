@@ -129,7 +129,7 @@ class GrowingContext(Passes):
 
     def _cleared(self, n_tokens: int) -> Context:
         """An empty context with room for a pass of ``n_tokens`` tokens."""
-        context = self._context  # a local: a signal's handler may close this between any two lines
+        context = self._context  # as in close()
         if context is None or context.n_ctx < n_tokens:
             self.close()
             context = self._context = self._make(n_tokens)
