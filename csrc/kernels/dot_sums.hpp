@@ -36,32 +36,35 @@ constexpr int run_of() {
 
 // Has all units of a part added to `sums`.
 template <class Type, class Sums, int... U>
-PYG_INLINE inline void add_units(const uint8_t * block, int part, Sums & sums, std::integer_sequence<int, U...>) {
+PYG_INLINE inline void add_units(const uint8_t * block, int64_t part, Sums & sums, std::integer_sequence<int, U...>) {
     (Type::template unit<U>(block, part, sums), ...);
 }
 
 // Begins the sums of segment `s`.
 template <class Type, int N>
-PYG_INLINE inline void begin_sums(Columns<Type, N> columns, int s, Ints (&sums)[N]) {
+PYG_INLINE inline void begin_sums(Columns<Type, N> columns, int64_t s, Ints (&sums)[N]) {
     unrolled<N>([&](auto n) PYG_INLINE { sums[n] = Type::PLUS != 0 ? broadcast(columns[n]->starts + s) : zero(); });
 }
 
 // Adds a step of segment `s`.
 template <class Type, int N>
-PYG_INLINE inline void add_step(Columns<Type, N> columns, int s, int step, Ints weights, Ints (&sums)[N]) {
-    const int first = s * Type::SEGMENT + step * Type::Dots::STEP;
+PYG_INLINE inline void add_step(Columns<Type, N> columns, int64_t s, int step, Ints weights, Ints (&sums)[N]) {
+    const int64_t first = s * Type::SEGMENT + step * Type::Dots::STEP;
     keep(weights);
     unrolled<N>([&](auto n) PYG_INLINE { Type::Dots::add(sums[n], weights, broadcast(columns[n]->q + first)); });
 }
 
 // Adds to `totals` the sums of segment `s` as numbers of 32 bits, times its scale if it has one.
 template <class Type, int N>
-PYG_INLINE inline void end_sums(const Factors & factors, int s, const Ints (&sums)[N], Ints (&totals)[N]) {
+PYG_INLINE inline void end_sums(const Factors & factors, int64_t s, const Ints (&sums)[N], Ints (&totals)[N]) {
     unrolled<N>([&](auto n) PYG_INLINE {
         if constexpr (Type::SEGMENT == Type::BLOCK) {
             totals[n] = add(totals[n], Type::Dots::total(sums[n]));
         } else {
             totals[n] = add(totals[n], Type::Dots::total(sums[n], load(factors.scales[s])));
+            if constexpr (N > 4) {  // compilers would put it off, and lack registers for what waits for it
+                keep(totals[n]);
+            }
         }
     });
 }

@@ -1,4 +1,4 @@
-// Weights times a few columns of activations, as they are unpacked: reading a tile again would take longer. If more
+// Weights times a few columns of activations, as they are unpacked: reading a tile again would take longer. If many more
 // columns are to come, the weights are also written down, while the unit that multiplies is busy.
 #pragma once
 
@@ -32,12 +32,12 @@ struct SegmentSums {
     static constexpr int RUNS     = steps_of_segment<Type>() / RUN;
 
     Columns<Type, N> columns;
-    const int        block_segment;  // the block's first
-    const int        part;
+    const int64_t    block_segment;  // the block's first
+    const int64_t    part;
     const Written    written;
     Ints             sums[SEGMENTS][RUNS][N];
 
-    PYG_INLINE SegmentSums(Columns<Type, N> columns, int block_segment, int part, const Written & written)
+    PYG_INLINE SegmentSums(Columns<Type, N> columns, int64_t block_segment, int64_t part, const Written & written)
         : columns(columns), block_segment(block_segment), part(part), written(written) {
         unrolled<SEGMENTS * RUNS>([&](auto i) PYG_INLINE {
             begin_sums<Type, N>(columns, segment(FIRST + i / RUNS), sums[i / RUNS][i % RUNS]);
@@ -59,13 +59,16 @@ struct SegmentSums {
     }
 
   private:
-    PYG_INLINE int segment(int i) const { return block_segment + Type::segment_of(part, i); }
+    PYG_INLINE int64_t segment(int i) const { return block_segment + Type::segment_of(part, i); }
 };
 
 // Weights that are needed once.
 struct NothingWritten {
+    NothingWritten() = default;
+    NothingWritten(Tile &, int) {}
+
     template <int I, int STEP>
-    void write(int, const Ints &) const {}
+    void write(int64_t, const Ints &) const {}
     void end() const {}
 };
 
@@ -77,7 +80,7 @@ struct WrittenBlock {
     WrittenBlock(Tile & tile, int b) : values(tile.values + b * Type::BLOCK / Type::Dots::STEP) {}
 
     template <int I, int STEP>
-    PYG_INLINE void write(int part, const Ints & weights) const {
+    PYG_INLINE void write(int64_t part, const Ints & weights) const {
         store(values[Type::segment_of(part, I) * steps_of_segment<Type>() + STEP], weights);
     }
 
@@ -90,7 +93,7 @@ struct WrittenBlock {
 
 // Adds to `totals` a part of block `b` times N columns.
 template <class Type, int N, class Written>
-PYG_INLINE inline void multiply_part(const uint8_t * block, int part, int b, const Written & written,
+PYG_INLINE inline void multiply_part(const uint8_t * block, int64_t part, int64_t b, const Written & written,
                                      const Factors & factors, Columns<Type, N> columns, Ints (&totals)[N]) {
     constexpr int TURNS = segments_of_block<Type>() / Type::PARTS / segments_at_once<Type, N>();
     if constexpr (N > 2) {  // else processors foresee what is wanted, and asking would slow them down
@@ -103,17 +106,14 @@ PYG_INLINE inline void multiply_part(const uint8_t * block, int part, int b, con
     });
 }
 
-// Adds block `b` of a tile times N columns to `results`, and has its factors and weights written down.
+// Makes `totals` those of block `b` of a tile times N columns, and has its weights written down.
 template <class Type, int N, class Written>
-PYG_INLINE inline void multiply_block(const uint8_t * block, int b, const Written & written, Factors & factors,
-                                      Columns<Type, N> columns, Floats (&results)[N]) {
-    Ints totals[N];
+PYG_INLINE inline void multiply_parts(const uint8_t * block, int b, const Written & written, const Factors & factors,
+                                      Columns<Type, N> columns, Ints (&totals)[N]) {
     unrolled<N>([&](auto n) PYG_INLINE { totals[n] = zero(); });
-    Type::factors(block, factors, b);
-    for (int part = 0; part < Type::PARTS; ++part) {  // not unrolled: processors keep short loops decoded
+    for (int64_t part = 0; part < Type::PARTS; ++part) {  // not unrolled: processors keep short loops decoded
         multiply_part<Type, N>(block, part, b, written, factors, columns, totals);
     }
-    end_block<Type, N>(factors, b, columns, totals, results);
     written.end();
 }
 
@@ -133,23 +133,32 @@ PYG_ALONE void multiply_directly(const uint8_t * block, int64_t k, const ColumnT
     for (int64_t i = 0; i < n_blocks; ++i, block += block_bytes<Type>()) {
         const int b = static_cast<int>(i % BLOCKS);
         unrolled<N>([&](auto n) PYG_INLINE { at[n] = i > 0 && b == 0 ? at[n] + stride : at[n]; });
-        multiply_block<Type, N>(block, b, NothingWritten(), factors, at, sums);
+        Ints totals[N];
+        Type::factors(block, factors, b);
+        multiply_parts<Type, N>(block, b, NothingWritten(), factors, at, totals);
+        end_block<Type, N>(factors, b, at, totals, sums);
     }
     unrolled<N>([&](auto n) PYG_INLINE { store(results[n], sums[n]); });
 }
 
-// Makes blocks of a group a tile, and adds them times N columns to `results`.
-template <class Type, int N>
-PYG_ALONE void multiply_and_write(const uint8_t * block, int n_blocks, Tile & tile, const ColumnTileFor<Type> * columns,
-                                  const int32_t * which, float (*results)[GROUP_ROWS]) {
+// Adds blocks of a group, whose factors are in `tile`, times N columns to `results`, and has them Written in `tile`.
+template <class Type, int N, class Written>
+PYG_ALONE void multiply_blocks(const uint8_t * block, int n_blocks, Tile & tile, const ColumnTileFor<Type> * columns,
+                               const int32_t * which, float (*results)[GROUP_ROWS]) {
     const ColumnTileFor<Type> * at[N];
     Floats                      sums[N];
-    unrolled<N>([&](auto n) PYG_INLINE {
-        at[n]   = columns + which[n];
-        sums[n] = load_floats(results[n]);
-    });
-    for (int b = 0; b < n_blocks; ++b, block += block_bytes<Type>()) {
-        multiply_block<Type, N>(block, b, WrittenBlock<Type>(tile, b), tile.factors, at, sums);
+    Ints                        totals[N];
+    unrolled<N>([&](auto n) PYG_INLINE { at[n] = columns + which[n]; });
+    if constexpr (Type::BLOCK == TILE_K) {  // a single one: `results` are not in the way while registers are short
+        multiply_parts<Type, N>(block, 0, Written(tile, 0), tile.factors, at, totals);
+        unrolled<N>([&](auto n) PYG_INLINE { sums[n] = load_floats(results[n]); });
+        end_block<Type, N>(tile.factors, 0, at, totals, sums);
+    } else {
+        unrolled<N>([&](auto n) PYG_INLINE { sums[n] = load_floats(results[n]); });
+        for (int b = 0; b < n_blocks; ++b, block += block_bytes<Type>()) {
+            multiply_parts<Type, N>(block, b, Written(tile, b), tile.factors, at, totals);
+            end_block<Type, N>(tile.factors, b, at, totals, sums);
+        }
     }
     unrolled<N>([&](auto n) PYG_INLINE { store(results[n], sums[n]); });
 }

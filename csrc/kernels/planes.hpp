@@ -45,7 +45,7 @@ template <class Type>
 class WrittenPlanes {
   public:
     // Of a block whose first segment is `block_segment`.
-    PYG_INLINE WrittenPlanes(Planes<Type> & planes, int block_segment, int part)
+    PYG_INLINE WrittenPlanes(Planes<Type> & planes, int64_t block_segment, int64_t part)
         : planes_(planes), block_segment_(block_segment), part_(part) {
         if constexpr (PlanesOf<Type>::SCALED) {
             unrolled<SEGMENTS>([&](auto i) PYG_INLINE { read_scale(i); });
@@ -54,7 +54,7 @@ class WrittenPlanes {
 
     template <int I, int STEP>
     PYG_INLINE void add(const Ints & weights) {
-        const int at = segment(I) * (Type::SEGMENT / 4) + STEP;
+        const int64_t at = segment(I) * (Type::SEGMENT / 4) + STEP;
         if constexpr (!PlanesOf<Type>::SCALED) {
             write<0>(at, add_bytes(weights, -Type::PLUS));
         } else if constexpr (Type::MINIMA) {
@@ -72,7 +72,7 @@ class WrittenPlanes {
   private:
     static constexpr int SEGMENTS = segments_of_block<Type>() / Type::PARTS;
 
-    PYG_INLINE int segment(int i) const { return block_segment_ + Type::segment_of(part_, i); }
+    PYG_INLINE int64_t segment(int i) const { return block_segment_ + Type::segment_of(part_, i); }
 
     PYG_INLINE void read_scale(int i) {
         const Ints scale = load(planes_.factors.scales[segment(i)]);
@@ -88,13 +88,13 @@ class WrittenPlanes {
     }
 
     template <int PLANE>
-    PYG_INLINE void write(int at, const Ints & bytes) {
+    PYG_INLINE void write(int64_t at, const Ints & bytes) {
         store(planes_.values[PLANE][at], bytes);
     }
 
     Planes<Type> & planes_;
-    const int      block_segment_;
-    const int      part_;
+    const int64_t  block_segment_;
+    const int64_t  part_;
     Ints           scales_[SEGMENTS][2];  // for plane 0 and 1, or for even and odd values
     Ints           excess_[SEGMENTS];     // PLUS times the scale
 };
@@ -106,7 +106,7 @@ PYG_ALONE void write_planes(const uint8_t * block, int n_blocks, Planes<Type> & 
     for (int b = 0; b < n_blocks; ++b, block += block_bytes<Type>()) {
         Type::factors(block, planes.factors, b);
         planes.finite = (b == 0 || planes.finite) && are_finite(load_floats(planes.factors.d[b]));
-        for (int part = 0; part < Type::PARTS; ++part) {
+        for (int64_t part = 0; part < Type::PARTS; ++part) {
             ask_ahead<Type>(block, part);
             WrittenPlanes<Type> written(planes, b * segments_of_block<Type>(), part);
             add_units<Type>(block, part, written, std::make_integer_sequence<int, Type::UNITS>());

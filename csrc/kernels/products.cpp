@@ -1,10 +1,11 @@
 // Products of weights that lie in tiles with the activations of a step, plain and by expert.
 //
-// All threads round the activations to integers. Then each takes some groups of 16 rows after the other and
+// All threads round the activations to integers. Then each takes a share of groups of 16 rows after the other and
 // multiplies them with all columns that the weights are for.
 #include "experts.hpp"
 #include "ggml-cpu.h"
 #include "kernel.hpp"
+#include "shares.hpp"
 #include "tiled_buffer.hpp"
 #include "vector.hpp"
 
@@ -83,15 +84,17 @@ class Product {
         }
     }
 
-    // Multiplies what this thread can get hold of: groups of rows.
+    // Multiplies what this thread can get hold of: groups of one matrix after the other.
     void multiply(const ggml_compute_params * params) const {
         const int64_t n_groups = (weights_->ne[1] + GROUP_ROWS - 1) / GROUP_ROWS;
-        const int64_t of_piece = std::clamp<int64_t>(n_groups / (4 * params->nth), 1, at_once().groups);
-        const int64_t n_pieces = (n_groups + of_piece - 1) / of_piece;
-        const int64_t n_tasks  = n_pieces * *chosen_.n;
-        for (int64_t task = params->ith; task < n_tasks; task = ggml_threadpool_chunk_add(params->threadpool, 1)) {
-            const int64_t begin = task % n_pieces * of_piece;
-            multiply_groups(task / n_pieces, begin, std::min(begin + of_piece, n_groups));
+        const Shares  shares(n_groups * *chosen_.n, params->nth);
+        for (int64_t i = params->ith; i < shares.size(); i = ggml_threadpool_chunk_add(params->threadpool, 1)) {
+            const int64_t end = shares.begin(i + 1);
+            for (int64_t g = shares.begin(i); g < end;) {
+                const int64_t first = g % n_groups, n = std::min(n_groups - first, end - g);
+                multiply_groups(g / n_groups, first, first + n);
+                g += n;
+            }
         }
 #    ifdef PYG_AMX
         amx::release();
@@ -113,21 +116,29 @@ class Product {
         results_[column] = reinterpret_cast<float *>(static_cast<char *>(op_->data) + result * op_->nb[1]);
     }
 
-    // Multiplies groups [begin, end) of a chosen matrix with all its columns.
+    // Multiplies groups [begin, end) of a chosen matrix with all its columns, so many at a time as a cache holds.
     void multiply_groups(int64_t which, int64_t begin, int64_t end) const {
+        const AtOnce at_a_time = at_once();
+        for (int64_t g = begin; g < end; g += at_a_time.groups) {
+            const int64_t end_of_groups = std::min(g + at_a_time.groups, end);
+            for (int64_t c = chosen_.first[which]; c < chosen_.first[which + 1]; c += at_a_time.columns) {
+                multiply_columns(which, g, end_of_groups, c,
+                                 std::min<int64_t>(at_a_time.columns, chosen_.first[which + 1] - c));
+            }
+        }
+    }
+
+    // Multiplies them with `n` columns from number `c` on.
+    void multiply_columns(int64_t which, int64_t begin, int64_t end, int64_t c, int n) const {
         const auto        data        = static_cast<const uint8_t *>(weights_->data);
         const auto        weights     = data + chosen_.expert[which] * weights_->nb[2];
         const size_t      group_bytes = GROUP_ROWS * weights_->nb[1];
-        const int64_t     most        = at_once().columns;
         alignas(64) float results[MOST_COLUMNS_AT_ONCE][GROUP_ROWS];
-        for (int64_t c = chosen_.first[which]; c < chosen_.first[which + 1]; c += most) {
-            const int n = static_cast<int>(std::min(most, chosen_.first[which + 1] - c));
-            for (int64_t g = begin; g < end; ++g) {
-                multiply_group<Type>(weights + g * group_bytes, k_, rounded_, n_rows_, rows_ + c, n, results);
-                const int64_t n_rows = std::min<int64_t>(GROUP_ROWS, weights_->ne[1] - g * GROUP_ROWS);
-                for (int i = 0; i < n; ++i) {
-                    copy_rows(results[i], n_rows, results_[c + i] + g * GROUP_ROWS);
-                }
+        for (int64_t g = begin; g < end; ++g) {
+            multiply_group<Type>(weights + g * group_bytes, k_, rounded_, n_rows_, rows_ + c, n, results);
+            const int64_t n_rows = std::min<int64_t>(GROUP_ROWS, weights_->ne[1] - g * GROUP_ROWS);
+            for (int i = 0; i < n; ++i) {
+                copy_rows(results[i], n_rows, results_[c + i] + g * GROUP_ROWS);
             }
         }
     }

@@ -18,6 +18,8 @@
 // factors(block, factors, b)  writes what its values are to be multiplied with, as block `b` of a tile
 // unit<U>(block, part, sums)  calls sums.add<I, STEP>(values) for some steps of segments segment_of(part, I)
 // segment_of(part, i)
+//
+// Parts and segments have 64 bits, as addresses do: compilers then add constants to them where they are used.
 #pragma once
 
 #include "ggml.h"
@@ -51,7 +53,7 @@ constexpr size_t block_bytes() {
 // Asks the memory for weights that come later, a share for each part: if it were for a whole block at once, loads would
 // have to wait behind it. The loop also keeps compilers from mixing parts, for which they lack registers.
 template <class Type>
-PYG_INLINE inline void ask_ahead([[maybe_unused]] const uint8_t * block, [[maybe_unused]] int part) {
+PYG_INLINE inline void ask_ahead([[maybe_unused]] const uint8_t * block, [[maybe_unused]] int64_t part) {
 #if defined(__GNUC__)
     constexpr size_t AHEAD = 10 << 10;
     constexpr size_t LINE  = 64;
@@ -64,7 +66,7 @@ PYG_INLINE inline void ask_ahead([[maybe_unused]] const uint8_t * block, [[maybe
 }
 
 // Units of 16 rows, which need not be aligned.
-inline Ints units_at(const uint8_t * block, int byte) { return load(block + GROUP_ROWS * byte); }
+inline Ints units_at(const uint8_t * block, int64_t byte) { return load(block + GROUP_ROWS * byte); }
 
 inline void unpack_halves(const uint8_t * block, int byte, float * floats) {
     store(floats, load_half_floats(block + GROUP_ROWS * byte));

@@ -13,7 +13,7 @@ struct TypeOfBlocks {
     static constexpr int  UNITS   = 4;
     static constexpr bool LARGE   = false;
 
-    static constexpr int segment_of(int, int) { return 0; }
+    static constexpr int64_t segment_of(int64_t, int) { return 0; }
 };
 
 // With a factor of 16 bits.
@@ -41,7 +41,7 @@ struct TilesQ40 : TypeWithFactor {
     using Dots                = NarrowDots;
 
     template <int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, int, Sums & sums) {
+    PYG_INLINE static void unit(const uint8_t * block, int64_t, Sums & sums) {
         const Ints units = units_at(block, 2 + 4 * U);
         sums.template add<0, U>(low_halves(units));
         sums.template add<0, U + 4>(high_halves(units));
@@ -53,7 +53,7 @@ struct TilesQ41 : TypeWithMinimum {
     static constexpr int MOST = 15;
 
     template <int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, int, Sums & sums) {
+    PYG_INLINE static void unit(const uint8_t * block, int64_t, Sums & sums) {
         const Ints units = units_at(block, 4 + 4 * U);
         sums.template add<0, U>(low_halves(units));
         sums.template add<0, U + 4>(high_halves(units));
@@ -66,7 +66,7 @@ struct TilesQ50 : TypeWithFactor {
     using Dots                = NarrowDots;
 
     template <int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, int, Sums & sums) {
+    PYG_INLINE static void unit(const uint8_t * block, int64_t, Sums & sums) {
         const Ints fifth = units_at(block, 2);
         const Ints units = units_at(block, 6 + 4 * U);
         sums.template add<0, U>(either(low_halves(units), four_fifth_bits<4 * U>(fifth)));
@@ -79,7 +79,7 @@ struct TilesQ51 : TypeWithMinimum {
     static constexpr int MOST = 31;
 
     template <int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, int, Sums & sums) {
+    PYG_INLINE static void unit(const uint8_t * block, int64_t, Sums & sums) {
         const Ints fifth = units_at(block, 4);
         const Ints units = units_at(block, 8 + 4 * U);
         sums.template add<0, U>(either(low_halves(units), four_fifth_bits<4 * U>(fifth)));
@@ -94,7 +94,7 @@ struct TilesQ80 : TypeWithFactor {
     using Dots                 = WideDots;
 
     template <int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, int, Sums & sums) {
+    PYG_INLINE static void unit(const uint8_t * block, int64_t, Sums & sums) {
         Dots::add_bytes<0, U>(sums, units_at(block, 2 + 4 * U));
     }
 };
@@ -106,7 +106,7 @@ struct TilesIQ4NL : TypeWithFactor {
     using Dots                = WideDots;
 
     template <int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, int, Sums & sums) {
+    PYG_INLINE static void unit(const uint8_t * block, int64_t, Sums & sums) {
         const Ints units = units_at(block, 2 + 4 * U);
         Dots::add_bytes<0, U>(sums, looked_up(low_halves(units), IQ4_VALUES));
         Dots::add_bytes<0, U + 4>(sums, looked_up(high_halves(units), IQ4_VALUES));
@@ -133,7 +133,7 @@ struct TilesMXFP4 : TypeOfBlocks {
     }
 
     template <int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, int, Sums & sums) {
+    PYG_INLINE static void unit(const uint8_t * block, int64_t, Sums & sums) {
         const Ints units = units_at(block, 1 + 4 * U);
         sums.template add<0, U>(looked_up(low_halves(units), VALUES));
         sums.template add<0, U + 4>(looked_up(high_halves(units), VALUES));

@@ -35,7 +35,7 @@ struct TypeWithMinima {
     static constexpr int  SCALE_BITS = 6;
     using Dots                       = NarrowDots;
 
-    static constexpr int segment_of(int part, int i) { return 2 * part + i; }
+    static constexpr int64_t segment_of(int64_t part, int i) { return 2 * part + i; }
 
     static void factors(const uint8_t * block, Factors & factors, int) { unpack_scales_and_minima(block, factors); }
 };
@@ -45,7 +45,7 @@ struct TilesQ4K : TypeWithMinima {
     static constexpr int MOST = 15;
 
     template <int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, int part, Sums & sums) {
+    PYG_INLINE static void unit(const uint8_t * block, int64_t part, Sums & sums) {
         const Ints units = units_at(block, 16 + 32 * part + 4 * U);
         sums.template add<0, U>(low_halves(units));
         sums.template add<1, U>(high_halves(units));
@@ -58,7 +58,7 @@ struct TilesQ5K : TypeWithMinima {
 
     // The fifth bits of a part are two of each byte's.
     template <int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, int part, Sums & sums) {
+    PYG_INLINE static void unit(const uint8_t * block, int64_t part, Sums & sums) {
         const Ints bits  = down(units_at(block, 16 + 4 * U), 2 * part);
         const Ints units = units_at(block, 48 + 32 * part + 4 * U);
         sums.template add<0, U>(either(low_halves(units), masked(up<4>(bits), 16)));
@@ -78,7 +78,7 @@ struct TilesQ6K {
     static constexpr int  SCALE_BITS = 8;
     using Dots                       = NarrowDots;
 
-    static constexpr int segment_of(int part, int i) { return part / 2 * 8 + part % 2 + 2 * i; }
+    static constexpr int64_t segment_of(int64_t part, int i) { return part / 2 * 8 + part % 2 + 2 * i; }
 
     static void factors(const uint8_t * block, Factors & factors, int) {
         unpack_halves(block, 0, factors.d[0]);
@@ -88,8 +88,8 @@ struct TilesQ6K {
     }
 
     template <int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, int part, Sums & sums) {
-        const int  at     = 18 + 48 * part + 4 * U;
+    PYG_INLINE static void unit(const uint8_t * block, int64_t part, Sums & sums) {
+        const int64_t at  = 18 + 48 * part + 4 * U;
         const Ints first  = units_at(block, at);
         const Ints second = units_at(block, at + 16);
         const Ints bits   = units_at(block, at + 32);
@@ -113,7 +113,7 @@ struct TilesIQ4XS {
     static constexpr int  SCALE_BITS = 6;
     using Dots                       = WideDots;
 
-    static constexpr int segment_of(int part, int) { return part; }
+    static constexpr int64_t segment_of(int64_t part, int) { return part; }
 
     template <int SEGMENT_NUMBER>
     static void unpack_scale(const uint8_t * block, Factors & factors) {
@@ -129,7 +129,7 @@ struct TilesIQ4XS {
     }
 
     template <int U, class Sums>
-    PYG_INLINE static void unit(const uint8_t * block, int part, Sums & sums) {
+    PYG_INLINE static void unit(const uint8_t * block, int64_t part, Sums & sums) {
         const Ints units = units_at(block, 8 + 16 * part + 4 * U);
         Dots::add_bytes<0, U>(sums, looked_up(low_halves(units), IQ4_VALUES));
         Dots::add_bytes<0, U + 4>(sums, looked_up(high_halves(units), IQ4_VALUES));
