@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from raw_graphs import Floats, Graph, add, graph_on, put, take
+from raw_graphs import Graph, add, graph_on, put, take
 
 import pyggml
 from pyggml import errors, ffi, lib

@@ -1,5 +1,5 @@
-// Weights times a few columns of activations, as they are unpacked: reading a tile again would take longer. If many more
-// columns are to come, the weights are also written down, while the unit that multiplies is busy.
+// Weights times a few columns of activations, as they are unpacked: reading a tile again would take longer. If many
+// more columns are to come, the weights are also written down, while the unit that multiplies is busy.
 #pragma once
 
 #include "dot_sums.hpp"

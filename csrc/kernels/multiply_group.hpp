@@ -16,8 +16,8 @@ constexpr int fewest_in_sets() {
     return Type::BLOCK == TILE_K ? std::min(2 * TILE_COLUMNS, MANY_COLUMNS) : MANY_COLUMNS;
 }
 
-// Multiplies `n_blocks` of a group with columns whose number is a multiple of TILE_COLUMNS. If there are many, the first
-// are multiplied as weights are unpacked, and the others by a tile.
+// Multiplies `n_blocks` of a group with columns whose number is a multiple of TILE_COLUMNS. If there are many, the
+// first are multiplied as weights are unpacked, and the others by a tile.
 template <class Type>
 void multiply_sets(const uint8_t * group, int n_blocks, Tile & tile, const ColumnTileFor<Type> * columns,
                    const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {

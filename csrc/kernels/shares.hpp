@@ -6,8 +6,8 @@
 namespace pyg::kernels {
 
 // Shares for one thread after the other: half of all groups in one share for each thread, then half of the rest, and so
-// on. Large ones because memory that has not been asked for ahead comes late, as at the beginning of each; small ones at
-// the end, lest the others wait for a thread that another process has kept from its work.
+// on. Large ones because memory that has not been asked for ahead comes late, as at the beginning of each; small ones
+// at the end, lest the others wait for a thread that another process has kept from its work.
 class Shares {
   public:
     Shares(int64_t n_groups, int64_t n_threads) : n_groups_(n_groups), n_threads_(n_threads) {

@@ -89,10 +89,10 @@ struct TilesQ6K {
 
     template <int U, class Sums>
     PYG_INLINE static void unit(const uint8_t * block, int64_t part, Sums & sums) {
-        const int64_t at  = 18 + 48 * part + 4 * U;
-        const Ints first  = units_at(block, at);
-        const Ints second = units_at(block, at + 16);
-        const Ints bits   = units_at(block, at + 32);
+        const int64_t at     = 18 + 48 * part + 4 * U;
+        const Ints    first  = units_at(block, at);
+        const Ints    second = units_at(block, at + 16);
+        const Ints    bits   = units_at(block, at + 32);
         sums.template add<0, U>(either(low_halves(first), up<4>(masked(bits, 3))));
         sums.template add<1, U>(either(low_halves(second), up<2>(masked(bits, 12))));
         sums.template add<2, U>(either(high_halves(first), masked(bits, 48)));
