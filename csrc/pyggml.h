@@ -419,8 +419,8 @@ pyg_status pyg_model_meta_count(pyg_model * model, int32_t * out, pyg_error * er
 pyg_status pyg_model_meta_get(pyg_model * model, int32_t index, char * key, size_t key_size, size_t * key_len,
                               char * value, size_t value_size, size_t * value_len, pyg_error * err);
 
-// The Jinja chat template named `name` (NULL: the default one), *borrowed until close*; NULL if there is none.
-pyg_status pyg_model_chat_template(pyg_model * model, const char * name, const char ** out, pyg_error * err);
+// The Jinja chat template named `name` (NULL: the default one), *owned*: pyg_string_free; NULL if there is none.
+pyg_status pyg_model_chat_template(pyg_model * model, const char * name, char ** out, pyg_error * err);
 
 // A vocabulary never changes, so calls on it do not wait for each other: any number of threads may read it at once.
 
@@ -446,15 +446,19 @@ typedef struct pyg_vocab_info {
 } pyg_vocab_info;
 
 typedef struct pyg_token_info {
-    const char * text;  // as the vocabulary stores it, *borrowed until close*
-    float        score;
-    int32_t      attr;  // bits of enum llama_token_attr
-    bool         is_eog;
-    bool         is_control;
+    float   score;
+    int32_t attr;  // bits of enum llama_token_attr
+    bool    is_eog;
+    bool    is_control;
 } pyg_token_info;
 
 pyg_status pyg_vocab_get_info(pyg_model * model, pyg_vocab_info * out, pyg_error * err);
 pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info * out, pyg_error * err);
+
+// A token's text as the vocabulary stores it. *len_out is how many bytes it has. If that exceeds `size`, nothing is
+// written: call again with a larger buffer.
+pyg_status pyg_vocab_text(pyg_model * model, int32_t token_id, char * buf, size_t size, size_t * len_out,
+                          pyg_error * err);
 
 // Every token the vocabulary marks as the end of generation, ascending. *n_out is how many there are. If that exceeds
 // `n_max`, nothing is written: call again with a larger buffer.
@@ -696,8 +700,8 @@ pyg_status pyg_sampler_add_logit_bias(pyg_sampler * sampler, const int32_t * tok
 pyg_status pyg_sampler_add_infill(pyg_sampler * sampler, pyg_error * err);
 
 pyg_status pyg_sampler_count(pyg_sampler * sampler, int32_t * out, pyg_error * err);
-pyg_status pyg_sampler_name(pyg_sampler * sampler, int32_t index, const char ** out,
-                            pyg_error * err);  // *borrowed until the chain changes*
+pyg_status pyg_sampler_name(pyg_sampler * sampler, int32_t index, char ** out,
+                            pyg_error * err);  // *owned*: pyg_string_free
 pyg_status pyg_sampler_remove(pyg_sampler * sampler, int32_t index, pyg_error * err);
 pyg_status pyg_sampler_seed(pyg_sampler * sampler, uint32_t * out, pyg_error * err);
 pyg_status pyg_sampler_reset(pyg_sampler * sampler, pyg_error * err);

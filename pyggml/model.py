@@ -199,10 +199,13 @@ class Model(Owner):
         Raises:
             ClosedError: the model was closed.
         """
-        out = ffi.new("const char **")
+        out = ffi.new("char **")
         wanted = ffi.NULL if name is None else c_string("name", name)
-        errors.call(lib.pyg_model_chat_template, self._handle, wanted, out)
-        return None if out[0] == ffi.NULL else ffi.string(out[0]).decode(errors="replace")
+        try:
+            errors.call(lib.pyg_model_chat_template, self._handle, wanted, out)
+            return None if out[0] == ffi.NULL else ffi.string(out[0]).decode(errors="replace")
+        finally:
+            lib.pyg_string_free(out[0])
 
     def require_weights(self) -> None:
         """Refuses a model whose weights are in another process, as those of an isolated LLM are.

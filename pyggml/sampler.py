@@ -364,12 +364,16 @@ class Sampler(Owner):
     @property
     def names(self) -> list[str]:
         """The engine's names of the chain's samplers; a leading "?" marks one that its settings switch off."""
-        name = ffi.new("const char **")
-        names = []
-        for index in range(len(self)):
+        return [self._name(index) for index in range(len(self))]
+
+    def _name(self, index: int) -> str:
+        name = ffi.new("char **")
+        try:
             errors.call(lib.pyg_sampler_name, self._handle, index, name)
-            names.append(ffi.string(name[0]).decode())
-        return names
+            found: bytes = ffi.string(name[0])
+            return found.decode()
+        finally:
+            lib.pyg_string_free(name[0])
 
     @property
     def seed(self) -> int | None:

@@ -246,7 +246,12 @@ class Vocab(Owner):
 
     def text(self, token_id: SupportsIndex) -> str:
         """Returns the token's text as stored, in the tokenizer's own spelling (``Ġthe``, ``▁the``)."""
-        return ffi.string(self._token(token_id).text).decode(errors="replace")
+        token = self._checked(token_id)
+
+        def call(buffer: CData, size: int, length: CData) -> None:
+            errors.call(lib.pyg_vocab_text, self._handle, token, buffer, size, length)
+
+        return _text(call, _PIECE_BYTES).decode(errors="replace")
 
     def texts(self) -> list[str]:
         """Returns the texts of all tokens, by id; faster than :meth:`text` for each.
@@ -254,13 +259,17 @@ class Vocab(Owner):
         Raises:
             ClosedError: the model was closed.
         """
-        token, failure = ffi.new("pyg_token_info *"), ffi.new("pyg_error *")
+        buffer, length = ffi.new("char[]", _PIECE_BYTES), ffi.new("size_t *")
+        failure = ffi.new("pyg_error *")
         found: list[str] = []
         for token_id in range(self.n_tokens):
-            status = lib.pyg_vocab_token(self._handle, token_id, token, failure)
+            status = lib.pyg_vocab_text(self._handle, token_id, buffer, _PIECE_BYTES, length, failure)
             if status:
                 errors.check(status, failure)
-            found.append(ffi.string(token.text).decode(errors="replace"))
+            if length[0] <= _PIECE_BYTES:
+                found.append(ffi.unpack(buffer, length[0]).decode(errors="replace"))
+            else:
+                found.append(self.text(token_id))
         return found
 
     def find(self, text: str) -> int | None:

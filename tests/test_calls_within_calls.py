@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import models
 import numpy as np
 import pytest
 from interrupts import interrupted
@@ -275,3 +277,48 @@ def test_a_child_waits_for_no_thread_of_its_parent(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     used = "[1, 1, 1]"
     assert done.stdout.splitlines() == [used, used, used, "[0, 0, 0]", "[0, 0, 0]", "True ['x.gguf']"], done.stderr
+
+
+CLOSED_MEANWHILE = """
+import sys
+from pyggml.errors import ClosedError
+from pyggml.model import Model
+
+def outcome(path, call, n):
+    # What `call` gives if the model is closed at the n-th event of Python code in it; None: there are fewer.
+    left = n
+
+    def closing(frame, event, argument):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            sys.settrace(None)
+            model.close()
+        return closing
+
+    with Model(path, vocab_only=True) as model:
+        vocab = model.vocab
+        sys.settrace(closing)
+        try:
+            result = call(vocab)
+        except ClosedError:
+            result = "closed"
+        finally:
+            sys.settrace(None)
+    return result if left <= 0 else None
+
+with Model(sys.argv[1], vocab_only=True) as model:
+    right = model.vocab.text(1234)
+found, n = [], 1
+while (result := outcome(sys.argv[1], lambda vocab: vocab.text(1234), n)) is not None:
+    found.append(result)
+    n += 1
+assert set(found) == {right, "closed"}, found
+"""
+
+
+def test_a_text_is_whole_or_the_model_is_closed() -> None:
+    """What the engine owns may not be read when it has been freed: glibc unmaps a vocabulary of this size at once."""
+    path = models.VOCABULARIES / "ggml-vocab-gpt-2.gguf"
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(128 << 10)}
+    subprocess.run([sys.executable, "-c", CLOSED_MEANWHILE, str(path)], check=True, timeout=120, env=environment)

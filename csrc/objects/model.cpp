@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <new>
 #include <vector>
 
 namespace {
@@ -358,7 +359,12 @@ pyg_status pyg_model_meta_get(pyg_model * model, int32_t index, char * key, size
     });
 }
 
-pyg_status pyg_model_chat_template(pyg_model * model, const char * name, const char ** out, pyg_error * err) {
-    return pyg::with(model, err,
-                     [&](pyg_model & handle) { *out = llama_model_chat_template(handle.model->raw, name); });
+pyg_status pyg_model_chat_template(pyg_model * model, const char * name, char ** out, pyg_error * err) {
+    return pyg::with(model, err, [&](pyg_model & handle) {
+        const char * const text = llama_model_chat_template(handle.model->raw, name);
+        *out                    = text ? strdup(text) : nullptr;
+        if (text && !*out) {
+            throw std::bad_alloc();
+        }
+    });
 }

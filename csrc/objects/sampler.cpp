@@ -5,6 +5,7 @@
 #include <climits>
 #include <cmath>
 #include <cstring>
+#include <new>
 
 namespace {
 
@@ -150,8 +151,13 @@ pyg_status pyg_sampler_count(pyg_sampler * sampler, int32_t * out, pyg_error * e
     return pyg::with(sampler, err, [&](pyg_sampler & handle) { *out = llama_sampler_chain_n(handle.chain); });
 }
 
-pyg_status pyg_sampler_name(pyg_sampler * sampler, int32_t index, const char ** out, pyg_error * err) {
-    return pyg::with(sampler, err, [&](pyg_sampler & handle) { *out = llama_sampler_name(at(handle, index)); });
+pyg_status pyg_sampler_name(pyg_sampler * sampler, int32_t index, char ** out, pyg_error * err) {
+    return pyg::with(sampler, err, [&](pyg_sampler & handle) {
+        *out = strdup(llama_sampler_name(at(handle, index)));
+        if (!*out) {
+            throw std::bad_alloc();
+        }
+    });
 }
 
 pyg_status pyg_sampler_remove(pyg_sampler * sampler, int32_t index, pyg_error * err) {

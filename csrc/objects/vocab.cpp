@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
 #include <string>
 
 namespace {
@@ -143,11 +144,24 @@ pyg_status pyg_vocab_token(pyg_model * model, int32_t token_id, pyg_token_info *
         require_vocabulary(*shared);
         shared->require_token(token_id, 0);
         const llama_vocab * vocab = shared->vocab;
-        out->text                 = llama_vocab_get_text(vocab, token_id);
         out->score                = llama_vocab_get_score(vocab, token_id);
         out->attr                 = llama_vocab_get_attr(vocab, token_id);
         out->is_eog               = llama_vocab_is_eog(vocab, token_id);
         out->is_control           = llama_vocab_is_control(vocab, token_id);
+    });
+}
+
+pyg_status pyg_vocab_text(pyg_model * model, int32_t token_id, char * buf, size_t size, size_t * len_out,
+                          pyg_error * err) {
+    return pyg::guard(err, [&] {
+        const auto shared = pyg::shared_model(model);
+        require_vocabulary(*shared);
+        shared->require_token(token_id, 0);
+        const char * const text = llama_vocab_get_text(shared->vocab, token_id);
+        *len_out                = std::strlen(text);
+        if (*len_out <= size) {
+            std::memcpy(buf, text, *len_out);
+        }
     });
 }
 
