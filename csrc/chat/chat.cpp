@@ -235,15 +235,6 @@ Shared shared(pyg_chat_templates * handle) {
 
 }  // namespace
 
-char * pyg::owned_copy(const std::string & text) {
-    char * copy = static_cast<char *>(std::malloc(text.size() + 1));
-    if (!copy) {
-        throw std::bad_alloc();
-    }
-    std::memcpy(copy, text.c_str(), text.size() + 1);
-    return copy;
-}
-
 pyg_status pyg_chat_templates_new(pyg_model * model, const char * chat_template, pyg_chat_templates ** out,
                                   pyg_error * err) {
     return pyg::guard(err, [&] {
@@ -291,5 +282,3 @@ pyg_status pyg_chat_templates_render(pyg_chat_templates * templates, const char 
         *parser      = rendered.parser.release();
     });
 }
-
-void pyg_string_free(char * string) { std::free(string); }

@@ -4,6 +4,7 @@
 #include "boundary/deep_stack.hpp"
 #include "boundary/handles.hpp"
 #include "boundary/machine.hpp"
+#include "boundary/owned_text.hpp"
 #include "chat.h"
 #include "chat/jinja_limits.hpp"
 #include "chat/template_limits.hpp"
@@ -11,9 +12,6 @@
 #include <algorithm>
 
 namespace pyg {
-
-// A NUL-terminated copy that the caller owns: pyg_string_free.
-char * owned_copy(const std::string & text);
 
 // Upstream's parsers recurse over their text, with a few kilobytes of stack per byte in the worst case, and templates
 // may recurse too, so they run on a large enough stack, and with limited memory. What they throw becomes a failure with

@@ -1,5 +1,6 @@
 // The handles of both sides, and the pyg_relay_* and pyg_feed_* functions around them.
 #include "boundary/handles.hpp"
+#include "boundary/owned_text.hpp"
 #include "isolation/feed.hpp"
 #include "isolation/relay.hpp"
 
@@ -34,17 +35,6 @@ namespace {
 // For calls that wait, without the handle's lock.
 std::shared_ptr<pyg::Relay> shared(pyg_relay * relay) {
     return pyg::take_turn(relay, [](pyg_relay & handle) { return handle.relay; });
-}
-
-// *owned*: pyg_string_free.
-char * copied(const std::string & bytes) {
-    auto * copy = static_cast<char *>(std::malloc(bytes.size() + 1));
-    if (!copy) {
-        throw std::bad_alloc();
-    }
-    std::memcpy(copy, bytes.data(), bytes.size());
-    copy[bytes.size()] = '\0';
-    return copy;
 }
 
 }  // namespace
@@ -85,7 +75,7 @@ pyg_status pyg_relay_reply(pyg_relay * relay, uint64_t id, double timeout_s, cha
     return pyg::guard(err, [&] {
         *data = nullptr;
         if (const auto message = shared(relay)->reply(id, timeout_s, *last)) {
-            *data    = copied(*message);
+            *data    = pyg::owned_copy(*message);
             *n_bytes = message->size();
         }
     });
@@ -124,7 +114,7 @@ pyg_status pyg_feed_next(pyg_feed * feed, pyg_frame * out, pyg_error * err) {
         std::string bytes;
         *out = {};
         if (feed->feed.next(frame, bytes)) {
-            *out = {static_cast<int32_t>(frame.kind), frame.n_numbers, frame.id, copied(bytes), frame.n_bytes};
+            *out = {static_cast<int32_t>(frame.kind), frame.n_numbers, frame.id, pyg::owned_copy(bytes), frame.n_bytes};
         }
     });
 }

@@ -5,6 +5,7 @@
 #include "objects/coverage.hpp"
 
 #include "boundary/backends.hpp"
+#include "boundary/owned_text.hpp"
 #include "ggml-backend.h"
 #include "llama-context.h"
 #include "llama-memory.h"
@@ -160,9 +161,6 @@ pyg_status pyg_context_not_batch_invariant(pyg_context * ctx, char ** names, pyg
         for (const std::string & name : names_found) {
             joined += name + '\n';
         }
-        *names = strdup(joined.c_str());
-        if (!*names) {
-            throw std::bad_alloc();
-        }
+        *names = pyg::owned_copy(joined);
     });
 }

@@ -2,6 +2,7 @@
 #include "boundary/backends.hpp"
 #include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
+#include "boundary/owned_text.hpp"
 #include "llama-model.h"
 #include "objects/out_of_memory.hpp"
 
@@ -12,7 +13,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <new>
 #include <vector>
 
 namespace {
@@ -362,9 +362,6 @@ pyg_status pyg_model_meta_get(pyg_model * model, int32_t index, char * key, size
 pyg_status pyg_model_chat_template(pyg_model * model, const char * name, char ** out, pyg_error * err) {
     return pyg::with(model, err, [&](pyg_model & handle) {
         const char * const text = llama_model_chat_template(handle.model->raw, name);
-        *out                    = text ? strdup(text) : nullptr;
-        if (text && !*out) {
-            throw std::bad_alloc();
-        }
+        *out                    = text ? pyg::owned_copy(text) : nullptr;
     });
 }

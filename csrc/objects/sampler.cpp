@@ -1,11 +1,11 @@
 // Running sampler chains. On unexpected input upstream asserts, sorts NaNs or reads past its buffers, so candidates and
 // grammar steps are checked first.
 #include "boundary/handles.hpp"
+#include "boundary/owned_text.hpp"
 
 #include <climits>
 #include <cmath>
 #include <cstring>
-#include <new>
 
 namespace {
 
@@ -152,12 +152,8 @@ pyg_status pyg_sampler_count(pyg_sampler * sampler, int32_t * out, pyg_error * e
 }
 
 pyg_status pyg_sampler_name(pyg_sampler * sampler, int32_t index, char ** out, pyg_error * err) {
-    return pyg::with(sampler, err, [&](pyg_sampler & handle) {
-        *out = strdup(llama_sampler_name(at(handle, index)));
-        if (!*out) {
-            throw std::bad_alloc();
-        }
-    });
+    return pyg::with(sampler, err,
+                     [&](pyg_sampler & handle) { *out = pyg::owned_copy(llama_sampler_name(at(handle, index))); });
 }
 
 pyg_status pyg_sampler_remove(pyg_sampler * sampler, int32_t index, pyg_error * err) {
