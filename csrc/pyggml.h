@@ -646,19 +646,15 @@ pyg_status pyg_context_state_set(pyg_context * ctx, int32_t seq_id, const void *
 pyg_status pyg_imatrix_new(bool process_output, pyg_imatrix ** out, pyg_error * err);
 void       pyg_imatrix_free(pyg_imatrix * imatrix);
 
-// One tensor's sums: (n_counts, n_values / n_counts). *borrowed until the next decode, or until the handle is freed*
-typedef struct pyg_imatrix_entry {
-    const char *    name;
-    const float *   squares;      // sums of the squared activations of each column
-    const float *   activations;  // sums of the activations themselves
-    const int64_t * counts;       // rows of activations: one number, or one for each expert
-    size_t          n_values;
-    size_t          n_counts;
-} pyg_imatrix_entry;
+// The tensor that follows `after` by name, or NULL (pyg_string_free), and the sizes of its sums, which stay as they
+// are: (n_counts, n_values / n_counts). PYG_ERR_ENGINE after an activation that was not a finite number.
+pyg_status pyg_imatrix_next(pyg_imatrix * imatrix, const char * after, size_t * n_values, size_t * n_counts,
+                            char ** name, pyg_error * err);
 
-// Entries are sorted by name. PYG_ERR_ENGINE after an activation that was not a finite number.
-pyg_status pyg_imatrix_count(pyg_imatrix * imatrix, size_t * out, pyg_error * err);
-pyg_status pyg_imatrix_get(pyg_imatrix * imatrix, size_t index, pyg_imatrix_entry * out, pyg_error * err);
+// Copies a tensor's sums: of the squared activations of each column and of the activations themselves, n_values each,
+// and the rows of activations, n_counts: one number, or one for each expert.
+pyg_status pyg_imatrix_copy(pyg_imatrix * imatrix, const char * name, float * squares, float * activations,
+                            int64_t * counts, pyg_error * err);
 
 // ---------------------------------------------------------------------------------------------------------
 // Samplers: chains of upstream's samplers

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors
 from pyggml._checks import flag
 from pyggml._ffi import ffi, lib
-
-if TYPE_CHECKING:
-    from pyggml._ffi import CData
 
 #: Sums of squares and of values, (n_counts, n_columns) float32, and counts, (n_counts,) int64.
 Sums = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.int64]]
@@ -28,26 +23,19 @@ class Collector:
         )
 
     def sums(self) -> dict[str, Sums]:
-        """Returns copies of the sums, by tensor name. Do not call it while a context decodes.
+        """Returns copies of the sums, by tensor name; while a context decodes, of what it has added so far.
 
         Raises:
             EngineError: an activation was infinite or NaN.
         """
-        count, entry = ffi.new("size_t *"), ffi.new("pyg_imatrix_entry *")
-        errors.call(lib.pyg_imatrix_count, self._handle, count)
+        n_values, n_counts = ffi.new("size_t *"), ffi.new("size_t *")
         sums: dict[str, Sums] = {}
-        for index in range(count[0]):
-            errors.call(lib.pyg_imatrix_get, self._handle, index, entry)
-            shape = (entry.n_counts, entry.n_values // entry.n_counts)
-            sums[ffi.string(entry.name).decode("utf-8", "surrogateescape")] = (
-                _copy(entry.squares, shape, np.float32),
-                _copy(entry.activations, shape, np.float32),
-                _copy(entry.counts, shape[:1], np.int64),
-            )
+        name: bytes | None = b""
+        while name := errors.owned_text(lib.pyg_imatrix_next, self._handle, name, n_values, n_counts):
+            shape = (n_counts[0], n_values[0] // n_counts[0])
+            arrays = np.empty(shape, np.float32), np.empty(shape, np.float32), np.empty(shape[:1], np.int64)
+            types = "float[]", "float[]", "int64_t[]"
+            pointers = [ffi.from_buffer(type, array) for type, array in zip(types, arrays, strict=True)]
+            errors.call(lib.pyg_imatrix_copy, self._handle, name, *pointers)
+            sums[name.decode("utf-8", "surrogateescape")] = arrays
         return sums
-
-
-def _copy(numbers: CData, shape: tuple[int, ...], dtype: type[np.generic]) -> npt.NDArray[Any]:
-    copy = np.empty(shape, dtype)
-    ffi.memmove(ffi.from_buffer(copy), numbers, copy.nbytes)
-    return copy

@@ -365,12 +365,8 @@ class Context(Owner):
         Raises:
             ClosedError: the context was closed.
         """
-        out = ffi.new("char **")
-        try:
-            errors.call(lib.pyg_context_not_batch_invariant, self._handle, out)
-            return tuple(ffi.string(out[0]).decode().splitlines())
-        finally:
-            lib.pyg_string_free(out[0])
+        names = errors.owned_text(lib.pyg_context_not_batch_invariant, self._handle) or b""
+        return tuple(names.decode().splitlines())
 
     def set_threads(self, n_threads: int | None = None, n_threads_batch: int | None = None) -> None:
         """Changes the numbers of threads; None as in the constructor.

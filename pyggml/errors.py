@@ -197,3 +197,21 @@ def call(function: Callable[..., int], *args: object) -> None:
     """Calls a guarded native function, whose last parameter is the ``pyg_error *``, and checks it."""
     err = ffi.new("pyg_error *")
     check(function(*args, err), err)
+
+
+def owned_text(function: Callable[..., int], *args: object) -> bytes | None:
+    """Calls a guarded function that makes a text, and returns the text, or None for NULL.
+
+    Args:
+        function: takes ``args``, a pointer to the text's pointer, and the ``pyg_error *``.
+        *args: the function's first arguments.
+
+    Raises:
+        MemoryError: the text does not fit into memory.
+    """
+    out = ffi.new("char **")
+    try:
+        call(function, *args, out)
+        return None if out[0] == ffi.NULL else bytes(ffi.string(out[0]))
+    finally:
+        lib.pyg_string_free(out[0])

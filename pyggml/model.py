@@ -199,13 +199,9 @@ class Model(Owner):
         Raises:
             ClosedError: the model was closed.
         """
-        out = ffi.new("char **")
         wanted = ffi.NULL if name is None else c_string("name", name)
-        try:
-            errors.call(lib.pyg_model_chat_template, self._handle, wanted, out)
-            return None if out[0] == ffi.NULL else ffi.string(out[0]).decode(errors="replace")
-        finally:
-            lib.pyg_string_free(out[0])
+        text = errors.owned_text(lib.pyg_model_chat_template, self._handle, wanted)
+        return None if text is None else text.decode(errors="replace")
 
     def require_weights(self) -> None:
         """Refuses a model whose weights are in another process, as those of an isolated LLM are.

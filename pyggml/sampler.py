@@ -367,13 +367,7 @@ class Sampler(Owner):
         return [self._name(index) for index in range(len(self))]
 
     def _name(self, index: int) -> str:
-        name = ffi.new("char **")
-        try:
-            errors.call(lib.pyg_sampler_name, self._handle, index, name)
-            found: bytes = ffi.string(name[0])
-            return found.decode()
-        finally:
-            lib.pyg_string_free(name[0])
+        return (errors.owned_text(lib.pyg_sampler_name, self._handle, index) or b"").decode()
 
     @property
     def seed(self) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from pyggml import (
     ModelNotFoundError,
     UnsupportedArchitectureError,
 )
+from pyggml._collector import Collector
+from pyggml.context import Context
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter
 from pyggml.imatrix import Importance
 from pyggml.source import SHIPPED_MODEL
@@ -131,6 +134,34 @@ def test_progress_tells_and_stops(tiny_path: Path) -> None:
     assert told == [0.25, 0.5, 0.75, 1.0]
     with pytest.raises(EngineError, match="stopped by its progress callback"):
         pyggml.compute_imatrix(tiny_path, ids_of(2048), n_ctx=128, progress=lambda done: done < 0.5)
+
+
+def test_sums_are_read_while_a_context_adds_to_them(tiny_path: Path) -> None:
+    """Each tensor's are of whole passes: its counts are of as many rows, and its sums those of that many passes."""
+    n_tokens, n_passes = 64, 40
+    collector = Collector(process_output=False)
+    token_ids = ids_of(n_tokens)
+
+    def decode() -> None:
+        with pyggml.Model(tiny_path) as model, Context(model, n_ctx=256, collector=collector) as context:
+            for _ in range(n_passes):
+                context.memory_clear(data=False)
+                context.decode(token_ids, output="all")
+
+    thread = threading.Thread(target=decode)
+    thread.start()
+    seen: list[dict[str, Any]] = []
+    while thread.is_alive():
+        seen.append(collector.sums())
+    thread.join()
+    of_all = collector.sums()
+    assert len(of_all) == 14
+    for name, (squares, _, counts) in of_all.items():
+        assert counts.tolist() == [n_tokens * n_passes]
+        for before in (each[name] for each in seen if name in each):
+            n_before, rest = divmod(int(before[2][0]), n_tokens)
+            assert rest == 0
+            np.testing.assert_allclose(before[0], squares * (n_before / n_passes), rtol=1e-3)
 
 
 def test_activations_that_are_no_numbers(tmp_path: Path) -> None:

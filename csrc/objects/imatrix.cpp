@@ -1,6 +1,7 @@
 #include "objects/imatrix.hpp"
 
 #include "boundary/handles.hpp"
+#include "boundary/owned_text.hpp"
 #include "ggml-backend.h"
 
 #include <algorithm>
@@ -179,19 +180,22 @@ void ImatrixCollector::require_sound() const {
     }
 }
 
-size_t ImatrixCollector::size() const {
+ImatrixCollector::Sizes ImatrixCollector::next(const std::string & after) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return entries_.size();
+    const auto                        found = entries_.upper_bound(after);
+    if (found == entries_.end()) {
+        return {};
+    }
+    return {found->first, found->second.squares.size(), found->second.counts.size()};
 }
 
-std::pair<const std::string *, const Sums *> ImatrixCollector::entry(size_t index) const {
+Sums ImatrixCollector::sums(const std::string & name) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (index >= entries_.size()) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "there are only %zu entries, but entry %zu was requested",
-                   entries_.size(), index);
+    const auto                        found = entries_.find(name);
+    if (found == entries_.end()) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "there are no sums of %s", name.c_str());
     }
-    const auto found = std::next(entries_.begin(), static_cast<std::ptrdiff_t>(index));
-    return {&found->first, &found->second};
+    return found->second;
 }
 
 }  // namespace pyg
@@ -206,21 +210,23 @@ pyg_status pyg_imatrix_new(bool process_output, pyg_imatrix ** out, pyg_error * 
 
 void pyg_imatrix_free(pyg_imatrix * imatrix) { pyg::free_handle(imatrix); }
 
-pyg_status pyg_imatrix_count(pyg_imatrix * imatrix, size_t * out, pyg_error * err) {
+pyg_status pyg_imatrix_next(pyg_imatrix * imatrix, const char * after, size_t * n_values, size_t * n_counts,
+                            char ** name, pyg_error * err) {
     return pyg::with(imatrix, err, [&](pyg_imatrix & handle) {
         handle.collector->require_sound();
-        *out = handle.collector->size();
+        const auto found = handle.collector->next(after);
+        *n_values        = found.n_values;
+        *n_counts        = found.n_counts;
+        *name            = found.name.empty() ? nullptr : pyg::owned_copy(found.name);
     });
 }
 
-pyg_status pyg_imatrix_get(pyg_imatrix * imatrix, size_t index, pyg_imatrix_entry * out, pyg_error * err) {
+pyg_status pyg_imatrix_copy(pyg_imatrix * imatrix, const char * name, float * squares, float * activations,
+                            int64_t * counts, pyg_error * err) {
     return pyg::with(imatrix, err, [&](pyg_imatrix & handle) {
-        const auto [name, sums] = handle.collector->entry(index);
-        out->name               = name->c_str();
-        out->squares            = sums->squares.data();
-        out->activations        = sums->activations.data();
-        out->n_values           = sums->squares.size();
-        out->counts             = sums->counts.data();
-        out->n_counts           = sums->counts.size();
+        const Sums sums = handle.collector->sums(name);
+        std::copy(sums.squares.begin(), sums.squares.end(), squares);
+        std::copy(sums.activations.begin(), sums.activations.end(), activations);
+        std::copy(sums.counts.begin(), sums.counts.end(), counts);
     });
 }

@@ -7,7 +7,6 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace pyg {
@@ -31,11 +30,15 @@ class ImatrixCollector {
     // PYG_ERR_ENGINE after an activation that was not finite or had another shape than before.
     void require_sound() const;
 
-    size_t size() const;
+    // The tensor that follows `after` by name, or "", and the sizes of its sums, which stay as they are.
+    struct Sizes {
+        std::string name;
+        size_t      n_values = 0, n_counts = 0;
+    };
+    Sizes next(const std::string & after) const;
 
-    // The entry at `index`, by name. Valid as long as the collector lives, and unchanged until the next decode.
-    // PYG_ERR_INVALID_PARAMETER past the end.
-    std::pair<const std::string *, const Sums *> entry(size_t index) const;
+    // A copy of a tensor's sums. PYG_ERR_INVALID_PARAMETER if it has none.
+    Sums sums(const std::string & name) const;
 
   private:
     bool   wants(const ggml_tensor & node) const;

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyggml import errors
 from pyggml._cached import cached_property
 from pyggml._checks import flag
-from pyggml._ffi import ffi, lib
+from pyggml._ffi import lib
 from pyggml._native import utf8
 from pyggml._owner import Owner
 from pyggml.chat.stand_ins import StandIns
@@ -135,14 +135,9 @@ def _new_id() -> str:
 
 def json_from(function: Any, *args: object) -> Any:
     """Calls a native function that returns JSON text through its last parameter but one, and parses the text."""
-    out = ffi.new("char **")
-    try:
-        errors.call(function, *args, out)
-        return json.loads(decoded(out[0]))
-    finally:
-        lib.pyg_string_free(out[0])
+    return json.loads(decoded(errors.owned_text(function, *args) or b""))
 
 
-def decoded(text: CData) -> str:
-    """Decodes a string from native code. A template may have cut it within a character."""
-    return str(ffi.string(text).decode("utf-8", "replace"))
+def decoded(text: bytes) -> str:
+    """Decodes a text from native code. A template may have cut it within a character."""
+    return text.decode("utf-8", "replace")

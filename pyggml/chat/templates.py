@@ -225,7 +225,7 @@ class ChatTemplates(Owner):
                 _json("the conversation", request),
                 out,
             )
-            prompt = json.loads(decoded(out[0]))
+            prompt = json.loads(decoded(ffi.string(out[0])))
         finally:
             lib.pyg_string_free(out[0])
         if "\0" in prompt["text"]:
