@@ -39,6 +39,12 @@ if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     set(CMAKE_CUDA_COMPILER "${PYGGML_NVCC}" CACHE FILEPATH "The CUDA compiler")
 endif()
 
+# The nvcc of some packages (13.0) looks in lib64 for what lies in lib.
+cmake_path(SET PYGGML_CUDA_LIB NORMALIZE "${CMAKE_CUDA_COMPILER}/../../lib")
+if(EXISTS "${PYGGML_CUDA_LIB}/libcudart_static.a")
+    string(APPEND CMAKE_CUDA_FLAGS " -L${PYGGML_CUDA_LIB}")
+endif()
+
 # The libraries: the toolkit's, or the packages' of the same version. Those have only versioned names, which CMake
 # would not find.
 find_package(CUDAToolkit QUIET)
