@@ -8,6 +8,7 @@ same and the rest is compared. That needs a build whose backends are modules: on
 
 Decoding reads every weight once per token, so a device cannot decode faster than its memory allows. The bandwidth that
 it is compared with is measured in the same run, by copying within the device's memory: bytes read and bytes written.
+Greedy requests are also compared with themselves: their tokens chosen on the CPU, and on the device (backend_sampling).
 The results are kept in results/device_KIND.json.
 """
 
@@ -24,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,9 @@ from pyggml.gguf import GGUFReader
 
 COPIED = 1 << 30  # bytes
 MB = 1e6
+
+#: Where the tokens of greedy requests are chosen.
+CHOOSING = ("chosen on the device", "chosen on the CPU")
 
 #: A process that has done nothing yet: seconds for the import, for loading, and to the first token.
 FRESH = """
@@ -143,6 +148,12 @@ class Here:
         self.one = pyggml.load(path, device=device, n_ctx=max(work.prompts) + 256, n_parallel=1)
         n_ctx = work.n_streams * (work.n_prompt + work.n_tokens + 2)
         self.many = pyggml.LLM(self.one.model, n_ctx=n_ctx, n_parallel=work.n_streams)
+        self.choosing = {
+            where: pyggml.LLM(
+                self.one.model, n_ctx=n_ctx, n_parallel=work.n_streams, backend_sampling=where == "chosen on the device"
+            )
+            for where in CHOOSING
+        }
 
     def alone(self, n: int) -> dict[str, float]:
         rng = random.Random(n)
@@ -159,6 +170,19 @@ class Here:
         assert all(len(each.token_ids) == work.n_tokens and each.cached_tokens == 0 for each in done)
         return {work.together: work.n_streams * work.n_tokens / seconds}
 
+    def greedy(self, where: str, n: int) -> dict[str, float]:
+        llm, work = self.choosing[where], self._work
+        prompts = random_prompts(llm.model.vocab, work.n_streams, work.n_prompt, random.Random(n))
+        speeds = {}
+        for some in (prompts[:1], prompts):
+            llm.reset()
+            start = time.perf_counter()
+            # Random weights end an answer once in a hundred thousand tokens, and ignore_eos is for the CPU.
+            done = llm.generate_batch(some, max_tokens=work.n_tokens, temperature=0)
+            seconds = time.perf_counter() - start
+            speeds[f"greedy, streams: {len(some)}"] = sum(len(each.token_ids) for each in done) / seconds
+        return speeds
+
     def first_token(self, n: int) -> float:
         """Seconds from the call to the first token of an answer."""
         (prompt,) = random_prompts(self.one.model.vocab, 1, self._work.first_token, random.Random(1000 + n))
@@ -169,7 +193,8 @@ class Here:
             return time.perf_counter() - start
 
     def close(self) -> None:
-        self.many.close()
+        for llm in (*self.choosing.values(), self.many):
+            llm.close()
         self.one.close()
 
 
@@ -244,11 +269,11 @@ def fresh(path: Path, device: str) -> dict[str, float]:
     return seconds
 
 
-def summary(figures: dict[str, measure.Figures]) -> None:
-    print(f"\n{'tokens/s':28} {'pyggml':>10} {'upstream':>10} {'ratio':>7}")
+def summary(figures: dict[str, measure.Figures], one: str, other: str) -> None:
+    print(f"\n{'tokens/s':28} {one:>20} {other:>20} {'ratio':>7}")
     for case, sides in figures.items():
-        ours, theirs = (statistics.median(sides[side]) for side in ("pyggml", "upstream"))
-        print(f"{case:28} {ours:10.1f} {theirs:10.1f} {measure.ratio(sides, 'pyggml', 'upstream'):7.3f}")
+        speeds = [statistics.median(sides[side]) for side in (one, other)]
+        print(f"{case:28} {speeds[0]:20.1f} {speeds[1]:20.1f} {measure.ratio(sides, one, other):7.3f}")
 
 
 def claims(figures: dict[str, measure.Figures], work: Work, kept_bytes: int | None) -> list[measure.Claim]:
@@ -275,6 +300,8 @@ def run(name: str, shape: Shape, path: Path, work: Work, rounds: int) -> tuple[d
     with loaded(path, name, work) as here:
         figures = compared({"pyggml": here.alone, "upstream": peer.alone}, rounds)
         figures |= compared({"pyggml": here.together, "upstream": peer.together}, rounds)
+        chosen = compared({where: partial(here.greedy, where) for where in CHOOSING}, rounds)
+        n_chosen = here.choosing["chosen on the device"].stats().n_sampled_on_device
         first = [here.first_token(n) for n in range(rounds + 1)][1:]
         taken = before - pyggml.find_device(name).memory_free
     after, after_all = pyggml.find_device(name).memory_free, used_by_all()
@@ -282,7 +309,9 @@ def run(name: str, shape: Shape, path: Path, work: Work, rounds: int) -> tuple[d
     per_token = bytes_per_token(path, shape, work.n_decode / 2)
     fraction = {side: statistics.median(speeds) * per_token / copied for side, speeds in figures[work.decode].items()}
 
-    summary(figures)
+    summary(figures, "pyggml", "upstream")
+    summary(chosen, "chosen on the device", "chosen on the CPU")
+    print(f"tokens that the device has chosen: {n_chosen}")
     print(f"memory bandwidth of a copy: {copied / 1e9:.0f} GB/s; decoding reads {per_token / MB:.0f} MB per token")
     print("  of it while decoding: " + ", ".join(f"{side} {part:.0%}" for side, part in fraction.items()))
     print(f"first token after {work.first_token} tokens: {statistics.median(first) * 1000:.1f} ms")
@@ -296,6 +325,7 @@ def run(name: str, shape: Shape, path: Path, work: Work, rounds: int) -> tuple[d
         "device": {"name": device.name, "product": device.description, "memory_total": device.memory_total},
         "model": path.name,
         "tokens_per_s": figures,
+        "greedy_tokens_per_s": chosen,
         "copy_bytes_per_s": round(copied),
         "bytes_per_token": round(per_token),
         "bandwidth_fraction": fraction,
