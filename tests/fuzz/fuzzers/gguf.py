@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from fuzz import gguf_changes, gguf_file
 from pyggml.errors import InferError
 from pyggml.gguf import GGUFReader
 from pyggml.memory.estimate import estimate
+
+#: What the models are loaded onto.
+DEVICE = os.environ.get("PYGGML_TEST_DEVICE", "cpu")
 
 MAX_SECONDS = 40.0
 MAX_MESSAGE = 4000
@@ -94,18 +98,18 @@ def _outcome(use: Callable[[Path], None], path: Path) -> str:
 
 
 def _generate(path: Path, **options: Any) -> None:
-    with pyggml.load(path, device="cpu", n_ctx=64, **options) as llm:
+    with pyggml.load(path, device=DEVICE, n_ctx=64, **options) as llm:
         llm.generate(PROMPT, max_tokens=3, ignore_eos=True, timeout_s=20)
         llm.generate([1, 2, 3], max_tokens=2, temperature=1.0, seed=1, timeout_s=20)
 
 
 def _chat(path: Path) -> None:
-    with pyggml.load(path, device="cpu", n_threads=1) as llm:
+    with pyggml.load(path, device=DEVICE, n_threads=1) as llm:
         llm.chat([{"role": "user", "content": "th"}], max_tokens=2, timeout_s=20)
 
 
 def _embed(path: Path) -> None:
-    with pyggml.load(path, device="cpu", n_ctx=64) as llm:
+    with pyggml.load(path, device=DEVICE, n_ctx=64) as llm:
         llm.embed([PROMPT, "a"])
 
 
