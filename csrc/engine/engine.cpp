@@ -29,6 +29,7 @@ pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_
     limits.n_batch =
         pyg::Engine::steps_are_micro_batches(context) ? llama_n_ubatch(context.raw) : llama_n_batch(context.raw);
     limits.n_rows       = std::min({LOGITS_ROWS, limits.n_batch, context.n_outputs_max});
+    limits.n_ubatch     = llama_n_ubatch(context.raw);
     limits.prefix_cache = options.prefix_cache;
     return limits;
 }

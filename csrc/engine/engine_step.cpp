@@ -14,6 +14,7 @@ namespace {
 constexpr double   PIECE_BESIDE_S    = 0.1;
 constexpr double   PIECE_ALONE_S     = 0.5;
 constexpr double   PIECE_UNWATCHED_S = 2.0;
+constexpr double   PIECE_ON_DEVICE_S = 0.25;  // at most, but a micro-batch in any case
 constexpr uint32_t PIECE_MIN         = 64;
 
 double seconds_since(pyg::Clock::time_point start) {
@@ -68,13 +69,18 @@ uint32_t Engine::prompt_piece(double seconds) const {
 
 // How many prompt tokens a step may compute. Without streams there is a limit too, because a cancel may have to wait
 // for the step: the CPU sees it between two nodes of a graph, but only if most of the step is for that request, a
-// device not before the end of a micro-batch. Where nobody reads tokens as they come the limit is wider: prompts that
+// device not before the end of the step. Where nobody reads tokens as they come the limit is wider: prompts that
 // wait together are computed faster together, and answers that begin together fill the batches to their end. A
 // single sequence that keeps nothing must not depend on timing, whatever computes it.
 Scheduler::Pieces Engine::prompt_pieces() const {
-    const uint32_t n_ubatch = llama_n_ubatch(context_->raw);
-    const uint32_t most     = places_.any_on_device && !places_.pipelined ? n_ubatch : UINT32_MAX;
-    const auto piece = [&](double seconds) { return is_reproducible_ ? most : std::min(prompt_piece(seconds), most); };
+    const uint32_t n_ubatch  = llama_n_ubatch(context_->raw);
+    const bool     in_one_go = places_.any_on_device && !places_.pipelined;
+    if (is_reproducible_) {
+        const uint32_t most = in_one_go ? n_ubatch : UINT32_MAX;
+        return {std::min(prompt_piece(PIECE_BESIDE_S), n_ubatch), most, most};
+    }
+    const uint32_t most  = in_one_go ? std::max(prompt_piece(PIECE_ON_DEVICE_S), n_ubatch) : UINT32_MAX;
+    const auto     piece = [&](double seconds) { return std::min(prompt_piece(seconds), most); };
     return {std::min(prompt_piece(PIECE_BESIDE_S), n_ubatch), piece(PIECE_ALONE_S), piece(PIECE_UNWATCHED_S)};
 }
 

@@ -61,7 +61,7 @@ Step Scheduler::next(const Pieces & pieces) {
             step.add(task, 1);
         }
     }
-    uint32_t n_left = std::min(limits_.n_batch - step.n_tokens, piece(pieces));
+    uint32_t n_left = filling(step.n_tokens, std::min(limits_.n_batch - step.n_tokens, piece(pieces)));
     for (const auto & task : running_) {
         if (!task->every_row && task->n_pending() > 1 && n_left > 0) {
             const uint32_t n = std::min(n_left, task->n_pending());
@@ -84,6 +84,13 @@ uint32_t Scheduler::piece(const Pieces & pieces) const {
         most = pieces.alone;
     }
     return most;
+}
+
+// At most `n` tokens that fill whole micro-batches with the others of the step: what is left over would be another pass
+// over all weights, for a few tokens.
+uint32_t Scheduler::filling(uint32_t n_others, uint32_t n) const {
+    const uint32_t whole = (n_others + n) / limits_.n_ubatch * limits_.n_ubatch;
+    return whole > n_others ? whole - n_others : n;
 }
 
 // Tasks that want every row get every other step while there are others.

@@ -83,6 +83,7 @@ class Scheduler {
         uint32_t n_batch;  // tokens of a step; at least n_seq
         uint32_t n_rows;   // tokens of a step that outputs every row; at most n_batch
         bool     prefix_cache;
+        uint32_t n_ubatch = UINT32_MAX;  // tokens that are computed at once
     };
 
     Scheduler(const Limits & limits, Cache & cache);
@@ -136,6 +137,7 @@ class Scheduler {
 
     Step                   rows_step();
     uint32_t               piece(const Pieces & pieces) const;
+    uint32_t               filling(uint32_t n_others, uint32_t n) const;
     void                   reserve_for_decoding();
     void                   admit();
     bool                   start(const std::shared_ptr<Task> & task, const Prefix & prefix);

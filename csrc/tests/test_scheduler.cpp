@@ -32,6 +32,7 @@ struct Setting {
     uint32_t n_cells      = 1000;
     int32_t  n_seq        = 4;
     bool     prefix_cache = true;
+    uint32_t n_ubatch     = UINT32_MAX;
 };
 
 // A scheduler with an engine around it that answers until a task is ended.
@@ -41,7 +42,9 @@ struct Engine {
 
     explicit Engine(const Setting & setting = {})
         : cache(setting.kind, setting.n_cells, setting.n_seq),
-          scheduler({setting.n_seq, setting.n_cells, /*n_batch=*/100, /*n_rows=*/16, setting.prefix_cache}, cache) {}
+          scheduler(
+              {setting.n_seq, setting.n_cells, /*n_batch=*/100, /*n_rows=*/16, setting.prefix_cache, setting.n_ubatch},
+              cache) {}
 
     TaskPtr add(const Tokens & prompt) {
         auto task    = std::make_shared<Task>();
@@ -162,6 +165,36 @@ void test_pieces_are_as_large_as_those_who_watch_allow() {
     engine.scheduler.end(*watched);
     step = engine.step(pieces);
     CHECK(n_of(step, a) == 1 && n_of(step, d) == 50);
+}
+
+void test_steps_fill_micro_batches() {
+    Setting setting;
+    setting.n_ubatch = 16;
+    Engine     engine(setting);
+    const auto a = engine.add(text(1, 10)), b = engine.add(text(2, 200));
+
+    const auto of   = [](uint32_t n) { return Scheduler::Pieces{n, n, n}; };
+    Step       step = engine.step(of(40));
+    CHECK(n_of(step, a) == 10 && n_of(step, b) == 22);
+    step = engine.step(of(40));  // the answer to a comes along
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 31);
+    step = engine.step(of(100));
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 95);
+    step = engine.step(of(10));  // less than one
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 10);
+    step = engine.step(of(100));  // the end
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 42);
+}
+
+void test_answers_alone_fill_a_micro_batch() {
+    Setting setting;
+    setting.n_ubatch = 2;
+    Engine     engine(setting);
+    const auto a = engine.add(text(1, 1)), b = engine.add(text(2, 1)), c = engine.add(text(3, 1));
+    engine.step();
+    const auto d    = engine.add(text(4, 3));
+    const Step step = engine.step(1);
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 1 && n_of(step, c) == 1 && n_of(step, d) == 1);
 }
 
 void test_every_row_is_computed_alone_and_every_other_step() {
@@ -469,6 +502,8 @@ int main() {
     test_prompts_share_a_step_and_answers_come_first();
     test_the_oldest_prompt_comes_first();
     test_pieces_are_as_large_as_those_who_watch_allow();
+    test_steps_fill_micro_batches();
+    test_answers_alone_fill_a_micro_batch();
     test_every_row_is_computed_alone_and_every_other_step();
     test_the_same_prompt_again();
     test_without_a_prefix_cache_nothing_is_kept();
