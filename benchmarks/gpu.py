@@ -8,7 +8,8 @@ same and the rest is compared. That needs a build whose backends are modules: on
 
 Decoding reads every weight once per token, so a device cannot decode faster than its memory allows. The bandwidth that
 it is compared with is measured in the same run, by copying within the device's memory: bytes read and bytes written.
-Greedy requests are also compared with themselves: their tokens chosen on the CPU, and on the device (backend_sampling).
+Requests are also compared with themselves: greedy ones, their tokens chosen on the CPU and on the device
+(backend_sampling), and on a GPU those with a temperature, their tokens chosen by one thread and by several.
 The results are kept in results/device_KIND.json.
 """
 
@@ -43,8 +44,20 @@ from pyggml.gguf import GGUFReader
 COPIED = 1 << 30  # bytes
 MB = 1e6
 
-#: Where the tokens of greedy requests are chosen.
-CHOOSING = ("chosen on the device", "chosen on the CPU")
+#: Who chooses tokens -> the options for that.
+CHOOSING: dict[str, dict[str, Any]] = {
+    "the device": {"backend_sampling": True},
+    "one thread": {"n_threads": 1},
+    "threads": {},
+}
+
+#: What is asked for -> its parameters, and who is compared. Random weights end an answer once in a hundred thousand
+#: tokens, and ignore_eos is for the CPU.
+WAYS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "greedy": ({"temperature": 0}, ("the device", "threads")),
+    "temperature": ({"temperature": 0.8, "seed": 1}, ("threads", "one thread")),
+    "top_k 40": ({"temperature": 0.8, "seed": 1, "top_k": 40, "top_p": 0.95}, ("threads", "one thread")),
+}
 
 #: A process that has done nothing yet: seconds for the import, for loading, and to the first token.
 FRESH = """
@@ -149,10 +162,8 @@ class Here:
         n_ctx = work.n_streams * (work.n_prompt + work.n_tokens + 2)
         self.many = pyggml.LLM(self.one.model, n_ctx=n_ctx, n_parallel=work.n_streams)
         self.choosing = {
-            where: pyggml.LLM(
-                self.one.model, n_ctx=n_ctx, n_parallel=work.n_streams, backend_sampling=where == "chosen on the device"
-            )
-            for where in CHOOSING
+            who: pyggml.LLM(self.one.model, n_ctx=n_ctx, n_parallel=work.n_streams, **options)
+            for who, options in CHOOSING.items()
         }
 
     def alone(self, n: int) -> dict[str, float]:
@@ -170,17 +181,16 @@ class Here:
         assert all(len(each.token_ids) == work.n_tokens and each.cached_tokens == 0 for each in done)
         return {work.together: work.n_streams * work.n_tokens / seconds}
 
-    def greedy(self, where: str, n: int) -> dict[str, float]:
-        llm, work = self.choosing[where], self._work
+    def chosen(self, way: str, who: str, n: int) -> dict[str, float]:
+        llm, work = self.choosing[who], self._work
         prompts = random_prompts(llm.model.vocab, work.n_streams, work.n_prompt, random.Random(n))
         speeds = {}
         for some in (prompts[:1], prompts):
             llm.reset()
             start = time.perf_counter()
-            # Random weights end an answer once in a hundred thousand tokens, and ignore_eos is for the CPU.
-            done = llm.generate_batch(some, max_tokens=work.n_tokens, temperature=0)
+            done = llm.generate_batch(some, max_tokens=work.n_tokens, **WAYS[way][0])
             seconds = time.perf_counter() - start
-            speeds[f"greedy, streams: {len(some)}"] = sum(len(each.token_ids) for each in done) / seconds
+            speeds[f"{way}, streams: {len(some)}"] = sum(len(each.token_ids) for each in done) / seconds
         return speeds
 
     def first_token(self, n: int) -> float:
@@ -300,8 +310,12 @@ def run(name: str, shape: Shape, path: Path, work: Work, rounds: int) -> tuple[d
     with loaded(path, name, work) as here:
         figures = compared({"pyggml": here.alone, "upstream": peer.alone}, rounds)
         figures |= compared({"pyggml": here.together, "upstream": peer.together}, rounds)
-        chosen = compared({where: partial(here.greedy, where) for where in CHOOSING}, rounds)
-        n_chosen = here.choosing["chosen on the device"].stats().n_sampled_on_device
+        chosen = {
+            way: compared({who: partial(here.chosen, way, who) for who in compared_ones}, rounds)
+            for way, (_, compared_ones) in WAYS.items()
+            if way == "greedy" or "gpu" in device.type  # with one thread, a CPU would also compute with one
+        }
+        n_chosen = here.choosing["the device"].stats().n_sampled_on_device
         first = [here.first_token(n) for n in range(rounds + 1)][1:]
         taken = before - pyggml.find_device(name).memory_free
     after, after_all = pyggml.find_device(name).memory_free, used_by_all()
@@ -310,7 +324,8 @@ def run(name: str, shape: Shape, path: Path, work: Work, rounds: int) -> tuple[d
     fraction = {side: statistics.median(speeds) * per_token / copied for side, speeds in figures[work.decode].items()}
 
     summary(figures, "pyggml", "upstream")
-    summary(chosen, "chosen on the device", "chosen on the CPU")
+    for way, each in chosen.items():
+        summary(each, *WAYS[way][1])
     print(f"tokens that the device has chosen: {n_chosen}")
     print(f"memory bandwidth of a copy: {copied / 1e9:.0f} GB/s; decoding reads {per_token / MB:.0f} MB per token")
     print("  of it while decoding: " + ", ".join(f"{side} {part:.0%}" for side, part in fraction.items()))
@@ -325,7 +340,7 @@ def run(name: str, shape: Shape, path: Path, work: Work, rounds: int) -> tuple[d
         "device": {"name": device.name, "product": device.description, "memory_total": device.memory_total},
         "model": path.name,
         "tokens_per_s": figures,
-        "greedy_tokens_per_s": chosen,
+        "tokens_per_s_by_who_chooses": chosen,
         "copy_bytes_per_s": round(copied),
         "bytes_per_token": round(per_token),
         "bandwidth_fraction": fraction,

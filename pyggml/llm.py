@@ -403,7 +403,8 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
         backend_sampling: choose the tokens of greedy requests on the GPU (experimental). The tokens are the same, but
             only a token id leaves the device instead of a row of logits as long as the vocabulary. It stays off where
             the device cannot do it, and while a request runs that needs more of the logits;
-            ``llm.stats().n_sampled_on_device`` counts. Off by default, as it has not been measured on a GPU.
+            ``llm.stats().n_sampled_on_device`` counts. Off by default: it brings a tenth with many requests, nothing
+            with one.
         max_queue: maximum number of waiting requests. None: no limit.
         queue_full: "raise" refuses a request when the queue is full; "wait" waits for room. A refused request raises
             QueueFullError; a waiting one gives up after its ``timeout_s``.

@@ -91,6 +91,9 @@ struct Context {
     // Sets how many threads compute, for single tokens and for batches.
     void set_threads(int32_t n_threads, int32_t n_threads_batch);
 
+    // A pool of so many threads; of those that compute now, it is theirs.
+    ggml_threadpool * threads(int32_t n);
+
     void require_seq(int32_t seq_id) const;  // PYG_ERR_INVALID_PARAMETER
     bool shares_cells() const;               // whether all sequences share one buffer of cells
 
@@ -98,15 +101,14 @@ struct Context {
     // Pools of compute threads with their sizes, the last used at the end. Unused ones sleep.
     using Pools = std::vector<std::pair<int32_t, ggml_threadpool *>>;
 
-    ggml_threadpool * threads(int32_t n);
-    void              free_pools(Pools::iterator end);
+    void free_pools(Pools::iterator end);
 
     Pools pools_;
 };
 
-// Compute threads for backends that compute on the CPU, asleep until the first graph. std::system_error if not all of
-// them can be started; then none is left.
-ggml_threadpool * new_threads(int32_t n);
+// Compute threads for backends that compute on the CPU, asleep until the first graph; after one they spin for a while
+// in expectation of the next, or sleep at once. std::system_error if not all of them can be started; then none is left.
+ggml_threadpool * new_threads(int32_t n, bool spins = true);
 void              free_threads(ggml_threadpool * pool);
 
 // Positions must be below this. Some models look them up in a learned table, and reading past its end fails an assert

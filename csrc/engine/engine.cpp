@@ -13,6 +13,10 @@ using pyg::fail;
 // model amplifies to about a percent. Below that, each row equals that of a single-token decode.
 constexpr uint32_t LOGITS_ROWS = 32;
 
+// Where devices compute everything the CPU looks up embeddings, for which one thread is enough, of prompts a few; and
+// so many choose tokens.
+constexpr int32_t LOOKING_UP = 4, CHOOSING = 16;
+
 constexpr auto   SWEEP_EVERY     = std::chrono::milliseconds(10);
 constexpr double GATHERING_SHARE = 0.01;
 constexpr double GATHERING_MAX_S = 0.003;
@@ -46,7 +50,11 @@ Engine::Engine(std::shared_ptr<Context> context, const pyg_engine_options & opti
       n_parallel_(llama_n_seq_max(context_->raw)), max_queue_(options.max_queue),
       is_reproducible_(n_parallel_ == 1 && !options.prefix_cache), places_(places_of(context_->raw)), cache_(*context_),
       device_sampler_(*context_, options.backend_sampling && places_.output_on_device),
+      helpers_(*context_, places_.all_on_devices ? std::min(llama_n_threads(context_->raw), CHOOSING) : 0),
       scheduler_(limits_of(*context_, options), cache_) {
+    if (options.adapt_threads && places_.all_on_devices) {
+        context_->set_threads(1, std::min(llama_n_threads_batch(context_->raw), LOOKING_UP));
+    }
     stats_.n_parallel      = static_cast<int32_t>(n_parallel_);
     stats_.n_threads       = llama_n_threads(context_->raw);
     stats_.n_threads_batch = llama_n_threads_batch(context_->raw);

@@ -7,6 +7,7 @@
 
 #include "engine/context_cache.hpp"
 #include "engine/device_sampler.hpp"
+#include "engine/helper_threads.hpp"
 #include "engine/request.hpp"
 #include "engine/thread_tuner.hpp"
 #include "objects/compute.hpp"
@@ -61,6 +62,17 @@ class Engine {
     };
     enum class Outcome { COMPUTED, INTERRUPTED, NO_ROOM };
 
+    // The next token of a request.
+    struct Choice {
+        Request *  request;
+        int32_t    row;                 // of the step, after which it comes
+        float *    logits   = nullptr;  // of that row; null if the device chooses
+        int32_t    token_id = -1;
+        double     seconds  = 0;  // to choose it
+        pyg_status status   = PYG_OK;
+        pyg_error  error    = {};
+    };
+
     void                          run();
     bool                          wait_for_work();
     std::chrono::duration<double> gathering_time() const;
@@ -70,8 +82,12 @@ class Engine {
     Step               next_step();
     Outcome            compute(const Step & step);
     void               hand_out(const Step & step);
-    std::optional<End> next_token(Request & request, int32_t row);
     std::optional<End> take_rows(Request & request, const Slice & slice);
+    void               choose();
+    void               choose(Choice & choice);
+    std::optional<End> take(const Choice & choice);
+    template <class Body>
+    static std::optional<End> end_of(Body && body);
 
     void    sweep();
     void    end(Request & request, const End & end);
@@ -106,6 +122,9 @@ class Engine {
     DeviceSampler              device_sampler_;
     BatchArrays                batch_;
     Step                       step_;
+    std::vector<Choice>        choices_;  // of the step
+    double                     s_per_choice_ = 0;
+    HelperThreads              helpers_;
     std::optional<ThreadTuner> tuner_;  // none if the caller chose the number, or devices compute everything
     int32_t                    n_threads_          = 0;        // last set; 0: not yet
     const Request *            watched_            = nullptr;  // cancelling it interrupts its step

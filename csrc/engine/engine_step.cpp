@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace {
 
@@ -198,34 +199,40 @@ void Engine::count(const Step & step, double seconds) {
     (n_prompt > 0 ? stats_.prefill_s : stats_.decode_s) += seconds;
 }
 
-// Samples a token for each request that is due and ends those that are done. A failing sampler ends only its own
-// request.
+// Chooses a token for each request that is due, and ends those that are done. What fails for one request ends only
+// that.
 void Engine::hand_out(const Step & step) {
     const auto                             start = Clock::now();
     std::vector<std::pair<Request *, End>> ended;
-    uint64_t                               n_generated = 0;
-    int32_t                                n_rows      = 0;
+    const auto                             note = [&](Request & request, const std::optional<End> & how) {
+        if (how) {
+            ended.emplace_back(&request, *how);
+        }
+    };
+    choices_.clear();
+    int32_t n_rows = 0;
     for (const Slice & slice : step.slices) {
         Request & request = request_of(slice.task);
         n_rows += static_cast<int32_t>(slice.n);
         std::optional<End> how;
-        pyg_error          error;
-        const size_t       n_before = request.tokens.size();
-        const pyg_status   status   = guard(&error, [&] {
-            if (request.every_row) {
-                how = take_rows(request, slice);
-            }
-            if (!how && slice.ends()) {
-                how = next_token(request, n_rows - 1);
-            }
-        });
-        n_generated += request.tokens.size() - n_before;
-        if (status != PYG_OK) {
-            how = End{PYG_FINISH_ERROR, -1, error};
+        if (request.every_row) {
+            how = end_of([&] { return take_rows(request, slice); });
         }
-        if (how) {
-            ended.emplace_back(&request, *how);
+        if (!how && slice.ends()) {
+            if (request.is_full()) {
+                how = End{PYG_FINISH_LENGTH};  // max_tokens is 0
+            } else {
+                choices_.push_back({&request, n_rows - 1});
+            }
         }
+        note(request, how);
+    }
+    choose();
+    uint64_t n_generated = 0;
+    for (const Choice & choice : choices_) {
+        const size_t n_before = choice.request->tokens.size();
+        note(*choice.request, end_of([&] { return take(choice); }));
+        n_generated += choice.request->tokens.size() - n_before;
     }
     std::lock_guard<std::mutex> lock(mutex_);
     stats_.n_generated_tokens += n_generated;
@@ -237,22 +244,57 @@ void Engine::hand_out(const Step & step) {
     tell_room();
 }
 
+// How `body`, which may fail, ends a request, if at all.
+template <class Body>
+std::optional<Engine::End> Engine::end_of(Body && body) {
+    std::optional<End> how;
+    pyg_error          error;
+    const pyg_status   status = guard(&error, [&] { how = body(); });
+    return status == PYG_OK ? how : End{PYG_FINISH_ERROR, -1, error};
+}
+
+// With a temperature, a choice takes a good part of a millisecond, and they do not concern each other.
+void Engine::choose() {
+    double seconds = 0;
+    if (!device_sampler_.is_on()) {
+        seconds = s_per_choice_ * static_cast<double>(choices_.size());
+        for (Choice & choice : choices_) {
+            choice.logits = llama_get_logits_ith(context_->raw, choice.row);
+        }
+    }
+    helpers_.each(choices_.size(), seconds, [&](size_t i) { choose(choices_[i]); });
+    if (!choices_.empty()) {
+        const auto add = [](double sum, const Choice & choice) { return sum + choice.seconds; };
+        s_per_choice_  = std::accumulate(choices_.begin(), choices_.end(), 0.0, add) / choices_.size();
+    }
+}
+
+// On any thread.
+void Engine::choose(Choice & choice) {
+    const auto start   = Clock::now();
+    Request &  request = *choice.request;
+    choice.status      = guard(&choice.error, [&] {
+        choice.token_id =
+            choice.logits ? request.sampler()->sample(choice.logits, n_vocab_) : device_sampler_.token(choice.row);
+        if (request.wants_logprobs() && !request.is_stop(choice.token_id)) {
+            request.note_logprobs(choice.logits, n_vocab_, choice.token_id);
+        }
+    });
+    choice.seconds     = seconds_since(start);
+}
+
 // Why the request ends now, if at all.
-std::optional<Engine::End> Engine::next_token(Request & request, int32_t row) {
-    if (request.is_full()) {
-        return End{PYG_FINISH_LENGTH};  // max_tokens is 0
+std::optional<Engine::End> Engine::take(const Choice & choice) {
+    if (choice.status != PYG_OK) {
+        return End{PYG_FINISH_ERROR, -1, choice.error};
     }
-    const int32_t token_id =
-        device_sampler_.is_on() ? device_sampler_.token(row) : request.sampler()->sample(context_->raw, n_vocab_, row);
-    if (request.is_stop(token_id)) {
-        return End{PYG_FINISH_STOP, token_id};
-    }
-    if (request.wants_logprobs()) {
-        request.note_logprobs(llama_get_logits_ith(context_->raw, row), n_vocab_, token_id);
+    Request & request = *choice.request;
+    if (request.is_stop(choice.token_id)) {
+        return End{PYG_FINISH_STOP, choice.token_id};
     }
     const bool no_room_for_it = request.n_tokens() == n_ctx_;
-    request.tokens.push_back(token_id);
-    request.publish(token_id);
+    request.tokens.push_back(choice.token_id);
+    request.publish(choice.token_id);
     return request.is_full() || no_room_for_it ? std::optional<End>(End{PYG_FINISH_LENGTH}) : std::nullopt;
 }
 

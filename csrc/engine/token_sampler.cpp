@@ -41,6 +41,10 @@ int32_t argmax(const float * row, int32_t n) {
     return where < 0 ? -1 : static_cast<int32_t>(std::find(row + where, row + n, best) - row);
 }
 
+// The tokens to choose from, of which there may be hundreds of thousands: each thread has them once, where its cache
+// still holds them from the last request.
+thread_local std::vector<llama_token_data> t_candidates;
+
 [[noreturn]] void fail_of_logits() {
     throw fail(PYG_ERR_ENGINE, "the model produced logits that are not numbers: the weights are damaged");
 }
@@ -89,10 +93,9 @@ TokenSampler::TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampli
     }
 }
 
-int32_t TokenSampler::sample(llama_context * context, int32_t n_vocab, int32_t index) {
-    float * const row = llama_get_logits_ith(context, index);
-    const Biased  biased(row, biases_);
-    int32_t       token_id;
+int32_t TokenSampler::sample(float * row, int32_t n_vocab) {
+    const Biased biased(row, biases_);
+    int32_t      token_id;
     try {
         token_id = chain_ ? choose(row, n_vocab) : likeliest(row, n_vocab);
     } catch (const EngineAbort & abort) {
@@ -118,7 +121,7 @@ int32_t TokenSampler::likeliest(const float * row, int32_t n_vocab) {
     }
     require_usable(row, n_vocab);
     collect(row, n_vocab);
-    const auto best = std::max_element(candidates_.begin(), candidates_.end(),
+    const auto best = std::max_element(t_candidates.begin(), t_candidates.end(),
                                        [](const auto & a, const auto & b) { return a.logit < b.logit; });
     if (!std::isfinite(best->logit)) {
         fail_of_options();
@@ -129,7 +132,7 @@ int32_t TokenSampler::likeliest(const float * row, int32_t n_vocab) {
 int32_t TokenSampler::choose(const float * row, int32_t n_vocab) {
     require_usable(row, n_vocab);
     collect(row, n_vocab);
-    llama_token_data_array candidates = {candidates_.data(), candidates_.size(), -1, false};
+    llama_token_data_array candidates = {t_candidates.data(), t_candidates.size(), -1, false};
     llama_sampler_apply(chain_.get(), &candidates);
     const llama_token_data & chosen = candidates.data[candidates.selected];
     if (!std::isfinite(chosen.logit) || std::isnan(chosen.p)) {
@@ -147,15 +150,15 @@ void TokenSampler::fail_of_options() const {
 // The candidate tokens and their logits.
 void TokenSampler::collect(const float * row, int32_t n_vocab) {
     if (!is_constrained()) {
-        candidates_.resize(static_cast<size_t>(n_vocab));
+        t_candidates.resize(static_cast<size_t>(n_vocab));
         for (int32_t id = 0; id < n_vocab; id++) {
-            candidates_[static_cast<size_t>(id)] = {id, row[id], 0};
+            t_candidates[static_cast<size_t>(id)] = {id, row[id], 0};
         }
         return;
     }
-    candidates_.clear();
-    follower_->for_each_allowed([&](int32_t id) { candidates_.push_back({id, row[id], 0}); });
-    if (candidates_.empty()) {
+    t_candidates.clear();
+    follower_->for_each_allowed([&](int32_t id) { t_candidates.push_back({id, row[id], 0}); });
+    if (t_candidates.empty()) {
         throw fail(PYG_ERR_GRAMMAR, "no token in the vocabulary can come next under the grammar");
     }
 }

@@ -15,9 +15,9 @@ class TokenSampler {
     TokenSampler(const Model & model, uint32_t n_ctx, const pyg_sampling & options,
                  const std::vector<int32_t> & stop_token_ids);
 
-    // Samples from the row of batch index `index` of the context's last decode.
+    // Samples from a row of logits, which is as before when it returns. Any thread may call.
     // PYG_ERR_GRAMMAR or PYG_ERR_INVALID_PARAMETER when the options together leave no token to choose.
-    int32_t sample(llama_context * context, int32_t n_vocab, int32_t index);
+    int32_t sample(float * row, int32_t n_vocab);
 
     // Whether it takes the largest logit, whatever came before.
     bool is_plain_greedy() const { return !chain_ && biases_.empty() && !follower_; }
@@ -36,7 +36,6 @@ class TokenSampler {
     SamplerChain                     chain_;  // null: greedy, and nothing but the biases changes the logits
     std::vector<llama_logit_bias>    biases_;
     std::unique_ptr<GrammarFollower> follower_;
-    std::vector<llama_token_data>    candidates_;
 };
 
 }  // namespace pyg

@@ -198,11 +198,11 @@ size_t n_floats(int32_t n_rows, int32_t n_columns) { return static_cast<size_t>(
 
 namespace pyg {
 
-ggml_threadpool * new_threads(int32_t n) {
+ggml_threadpool * new_threads(int32_t n, bool spins) {
     const SignalsBlocked   signals_go_to_the_callers_threads;
     ggml_threadpool_params params = ggml_threadpool_params_default(n);
     params.paused                 = true;  // asleep until the first graph, instead of spinning for work
-    params.poll                   = POLL;
+    params.poll                   = spins ? POLL : 0;
     return cpu_function_as<decltype(&ggml_threadpool_new)>("ggml_threadpool_new")(&params);
 }
 
