@@ -110,6 +110,16 @@ class TestDecode:
                 assert close_to(all_logits(context, PROMPT), one)
                 context.decode([1])
 
+    def test_threads_may_change_often_without_a_pass(self, tiny: Model) -> None:
+        """The last pass's are still there when the next one lets go of them."""
+        with Context(tiny, n_ctx=256, n_threads=1) as context:
+            one = all_logits(context, PROMPT)
+            for _ in range(3):
+                for n_threads in range(1, 9):
+                    context.set_threads(n_threads)
+                context.memory_clear()
+                assert close_to(all_logits(context, PROMPT), one)
+
     def test_output(self, context: Context) -> None:
         whole = all_logits(context, PROMPT)
         n = len(PROMPT)

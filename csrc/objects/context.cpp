@@ -32,7 +32,7 @@ constexpr ggml_type CACHE_TYPES[] = {
 // pauses. Its default is fifty times as long, all of which is wasted after the last token.
 constexpr uint32_t POLL = 1;
 
-// Enough for those in use and the previous one, which the CPU backend touches when it gets another.
+// Enough for those in use and some that may be again.
 constexpr std::ptrdiff_t MAX_POOLS = 4;
 
 std::string cache_type_names() {
@@ -236,6 +236,9 @@ ggml_threadpool * Context::threads(int32_t n) {
 void Context::set_threads(int32_t n_threads, int32_t n_threads_batch) {
     llama_attach_threadpool(raw, threads(n_threads), threads(n_threads_batch));
     llama_set_n_threads(raw, n_threads, n_threads_batch);
+}
+
+void Context::free_unused_threads() {
     if (static_cast<std::ptrdiff_t>(pools_.size()) > MAX_POOLS) {
         free_pools(pools_.end() - MAX_POOLS);
     }
