@@ -20,7 +20,7 @@ from pyggml._ffi import ffi, lib
 from pyggml.source import SHIPPED_MODEL
 from pyggml.types import EngineStats
 
-N_CTX, N_UBATCH = 16384, 128
+N_CTX, N_BATCH, N_UBATCH = 16384, 512, 128
 TEXT = "Once upon a time, there was a little dog who liked to run. "
 
 
@@ -33,7 +33,7 @@ def device() -> Iterator[LentCPU]:
 @pytest.fixture(scope="module")
 def far(device: LentCPU) -> Iterator[pyggml.LLM]:
     """The shipped model, all of it on the device."""
-    with device.load(n_ctx=N_CTX, n_parallel=2, n_ubatch=N_UBATCH) as llm:
+    with device.load(n_ctx=N_CTX, n_parallel=2, n_batch=N_BATCH, n_ubatch=N_UBATCH) as llm:
         yield llm
 
 
@@ -71,7 +71,7 @@ class TestCancel:
             assert not [chunk for chunk in stream if chunk.text]
         n_steps, n_tokens = steps_between(before, far.stats())
         assert n_steps <= 2
-        assert n_tokens <= n_steps * N_UBATCH
+        assert n_tokens <= n_steps * N_BATCH
         assert far.stats().n_running == 0
 
     def test_timeout(self, far: pyggml.LLM) -> None:
@@ -80,7 +80,7 @@ class TestCancel:
         n_steps, n_tokens = steps_between(before, far.stats())
         assert completion.finish_reason == "timeout"
         assert n_tokens < N_CTX // 2
-        assert n_tokens <= n_steps * N_UBATCH
+        assert n_tokens <= n_steps * N_BATCH
 
     def test_close(self, device: LentCPU) -> None:
         llm = device.load(n_ctx=N_CTX, n_ubatch=N_UBATCH)
@@ -108,6 +108,13 @@ def test_few_threads_look_up_embeddings(far: pyggml.LLM) -> None:
     assert (after.n_threads, after.n_threads_batch) == (before.n_threads, before.n_threads_batch)
     assert after.n_threads == 1
     assert after.n_threads_batch == min(4, lib.pyg_cpu_count())
+
+
+def test_all_threads_compute_weights_that_stay_here(device: LentCPU) -> None:
+    """As experts do; so the engine tries how many are best, and begins with all."""
+    with device.load(n_ctx=512, override_tensor={r"blk\.0\.ffn_": "cpu"}) as llm:
+        assert llm.stats().n_threads == lib.pyg_cpu_count()
+        assert llm.generate(TEXT, max_tokens=8, ignore_eos=True).token_ids
 
 
 class TestOutOfMemory:

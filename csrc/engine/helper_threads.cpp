@@ -1,5 +1,6 @@
 #include "engine/helper_threads.hpp"
 
+#include <algorithm>
 #include <system_error>
 
 #ifdef PYGGML_BACKEND_DL
@@ -48,7 +49,7 @@ void HelperThreads::run(size_t n, double seconds, Call call, void * data) {
         take_turns();
         return;
     }
-    ggml_cplan plan = plan_(graph_, n_threads, threads);
+    ggml_cplan plan = plan_(graph_, static_cast<int>(std::min(static_cast<size_t>(n_threads), n)), threads);
     compute_(graph_, &plan);
 }
 

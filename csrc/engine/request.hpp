@@ -18,8 +18,8 @@ namespace pyg {
 // ended, or waiting -> ended if it is cancelled or times out in the queue. It counts as running from the first step
 // that computes some of it, even while preempted.
 //
-// Only the engine's thread uses the Task part, whose tokens it computes. What callers see is kept beside it, under the
-// request's own lock.
+// Only the engine's thread changes the Task part, whose tokens it computes. What callers see is kept beside it, under
+// the request's own lock.
 class Request : public Task {
   public:
     // Validates everything; throws Failure.
@@ -28,7 +28,7 @@ class Request : public Task {
     // A request for the logits of every prompt position instead of new tokens.
     Request(const Model & model, uint32_t n_ctx, const int32_t * prompt, int32_t n_prompt, float * logits);
 
-    // --- the engine's thread ---
+    // --- the engine's thread, or one that chooses this request's token for it ---
     bool start();  // before it is computed; false: it has already ended
     void prefilled(uint32_t n_tokens);
     void note_logprobs(const float * row, int32_t n_vocab, int32_t token_id);  // of the next token to be published
@@ -86,7 +86,7 @@ class Request : public Task {
     std::function<void()>                  forward_cancel_;  // of a mirror, else empty
     std::shared_ptr<Waker>                 waker_;           // may be null
     const uint64_t                         tag_ = 0;
-    Logprobs                               noted_;  // scratch of the engine's thread
+    Logprobs                               noted_;  // scratch of that thread
 
     mutable std::mutex      mutex_;
     std::condition_variable news_;

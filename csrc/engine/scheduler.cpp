@@ -86,11 +86,11 @@ uint32_t Scheduler::piece(const Pieces & pieces) const {
     return most;
 }
 
-// At most `n` tokens that fill whole micro-batches with the others of the step: what is left over would be another pass
-// over all weights, for a few tokens.
+// At most `n` tokens, and at least half as many, that fill whole micro-batches with the others of the step: what is
+// left over would be another pass over all weights, for a few tokens.
 uint32_t Scheduler::filling(uint32_t n_others, uint32_t n) const {
     const uint32_t whole = (n_others + n) / limits_.n_ubatch * limits_.n_ubatch;
-    return whole > n_others ? whole - n_others : n;
+    return whole >= n_others + (n + 1) / 2 ? whole - n_others : n;
 }
 
 // Tasks that want every row get every other step while there are others.

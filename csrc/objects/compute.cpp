@@ -5,11 +5,24 @@
 #include "llama-model.h"
 #include "objects/out_of_memory.hpp"
 
+#include <algorithm>
+#include <string>
+
 namespace {
 
 bool computes_on_cpu(ggml_backend_dev_t device) {
     const enum ggml_backend_dev_type type = device ? ggml_backend_dev_type(device) : GGML_BACKEND_DEVICE_TYPE_CPU;
     return type == GGML_BACKEND_DEVICE_TYPE_CPU || type == GGML_BACKEND_DEVICE_TYPE_ACCEL;
+}
+
+// Whether the CPU computes with a weight of a layer that is on a device, or of the output: it was sent there by name,
+// as experts are, or the device lacks its type.
+bool any_weight_on_cpu(const llama_model & raw) {
+    return std::any_of(raw.tensors_by_name.begin(), raw.tensors_by_name.end(), [](const auto & named) {
+        const auto & [name, weight] = named;
+        const bool is_multiplied    = name.find("blk.") != std::string::npos || name.rfind("output", 0) == 0;
+        return is_multiplied && weight->buffer && ggml_backend_buffer_is_host(weight->buffer);
+    });
 }
 
 // Upstream makes its scratch buffers anew before the next batch; one that it could not allocate is null, and it would
@@ -60,7 +73,7 @@ Places places_of(const llama_context * context) {
         any_on_cpu           = any_on_cpu || on_cpu;
         places.any_on_device = places.any_on_device || !on_cpu;
     }
-    places.all_on_devices = !any_on_cpu;
+    places.all_on_devices = !any_on_cpu && context->get_cparams().offload_kqv && !any_weight_on_cpu(raw);
     return places;
 }
 
