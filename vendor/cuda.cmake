@@ -40,9 +40,16 @@ if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
 endif()
 
 # The nvcc of some packages (13.0) looks in lib64 for what lies in lib.
-cmake_path(SET PYGGML_CUDA_LIB NORMALIZE "${CMAKE_CUDA_COMPILER}/../../lib")
+set(PYGGML_CUDA_LIB "${CMAKE_CUDA_COMPILER}")
+if(NOT PYGGML_CUDA_LIB)
+    set(PYGGML_CUDA_LIB "$ENV{CUDACXX}")
+endif()
+cmake_path(SET PYGGML_CUDA_LIB NORMALIZE "${PYGGML_CUDA_LIB}/../../lib")
 if(EXISTS "${PYGGML_CUDA_LIB}/libcudart_static.a")
-    string(APPEND CMAKE_CUDA_FLAGS " -L${PYGGML_CUDA_LIB}")
+    if(NOT DEFINED CMAKE_CUDA_FLAGS)
+        set(CMAKE_CUDA_FLAGS "$ENV{CUDAFLAGS}") # as CMake would begin
+    endif()
+    string(APPEND CMAKE_CUDA_FLAGS " -L\"${PYGGML_CUDA_LIB}\"")
 endif()
 
 # The libraries: the toolkit's, or the packages' of the same version. Those have only versioned names, which CMake

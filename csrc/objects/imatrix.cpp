@@ -159,12 +159,12 @@ void ImatrixCollector::add_experts(const std::string & name, const ggml_tensor &
 
 // Null if the tensor had activations of another shape before. Must not throw: upstream's scheduler calls it.
 Sums * ImatrixCollector::sums_of(const std::string & name, size_t n_values, size_t n_counts) {
-    Sums & sums = entries_[name];
-    if (sums.squares.empty()) {
-        sums.squares.resize(n_values);
-        sums.activations.resize(n_values);
-        sums.counts.resize(n_counts);
+    auto found = entries_.find(name);
+    if (found == entries_.end()) {
+        Sums none = {std::vector<float>(n_values), std::vector<float>(n_values), std::vector<int64_t>(n_counts)};
+        found     = entries_.emplace(name, std::move(none)).first;
     }
+    Sums & sums = found->second;
     if (sums.squares.size() != n_values || (n_counts > 1 && sums.counts.size() != n_counts)) {
         failure_ = name + " was multiplied by activations of two shapes, " + std::to_string(sums.squares.size()) +
                    " and " + std::to_string(n_values) + " values";
