@@ -195,6 +195,7 @@ report_options = :log_path=$(CURDIR)/build/$*-reports/report:$(left_to_tests)
 # Tests look how programs end, and ask for memory that is not to be had. When a program forks, pyarrow's allocator takes
 # more locks than the search for deadlocks can hold; without the tests, it searches.
 left_to_tests := detect_deadlocks=0:allocator_may_return_null=1:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_abort=0
+# A forked child has none of its parent's threads, which it is not to be blamed for.
 sanitizer_options = ASAN_OPTIONS=detect_leaks=0$(1) \
 	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1$(1) \
-	TSAN_OPTIONS=second_deadlock_stack=1:suppressions=$(CURDIR)/csrc/tests/tsan.supp$(1)
+	TSAN_OPTIONS=second_deadlock_stack=1:report_thread_leaks=0:suppressions=$(CURDIR)/csrc/tests/tsan.supp$(1)
