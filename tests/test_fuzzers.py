@@ -11,9 +11,8 @@ from fuzz.process import Process
 
 SECONDS = 10.0  # for each: all of them take two minutes on two cores, with their starts
 
-#: Not that of faults, which finds again what docs/errors.md tells of JSON values (test_faults.py has cases of it), and
-#: not yet that of sequences, whose reference still expects less than may happen.
-NAMES = [name for name in fuzzer.names() if name not in ("faults", "sequences")]
+#: Not that of faults, which finds again what docs/errors.md tells of JSON values (test_faults.py has cases of it).
+NAMES = [name for name in fuzzer.names() if name != "faults"]
 
 
 @pytest.mark.slow
