@@ -117,6 +117,8 @@ class TestDecode:
             for _ in range(3):
                 for n_threads in range(1, 9):
                     context.set_threads(n_threads)
+                with pytest.raises(errors.ContextOverflowError):  # which computes nothing
+                    context.decode([1] * 256)
                 context.memory_clear()
                 assert close_to(all_logits(context, PROMPT), one)
 

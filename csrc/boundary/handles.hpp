@@ -94,8 +94,8 @@ struct Context {
     // A pool of so many threads; of those that compute now, it is theirs.
     ggml_threadpool * threads(int32_t n);
 
-    // Frees pools that have not been used for long. To be called after a pass: the CPU's backend touches the pool of
-    // the last one when it gets another.
+    // Frees pools that have not been used for long. To be called after a pass that was computed: the CPU's backend
+    // touches the pool of the last one when it gets another.
     void free_unused_threads();
 
     void require_seq(int32_t seq_id) const;  // PYG_ERR_INVALID_PARAMETER

@@ -13,8 +13,8 @@ using pyg::fail;
 // model amplifies to about a percent. Below that, each row equals that of a single-token decode.
 constexpr uint32_t LOGITS_ROWS = 32;
 
-// Where devices compute everything the CPU looks up embeddings, for which one thread is enough, of prompts a few; and
-// so many choose tokens.
+// Where devices compute everything: the most threads that look up the embeddings of several tokens (those of one take
+// one thread), and the most that choose tokens.
 constexpr int32_t LOOKING_UP = 4, CHOOSING = 16;
 
 constexpr auto   SWEEP_EVERY     = std::chrono::milliseconds(10);

@@ -52,7 +52,9 @@ int32_t compute(Context & context, const llama_batch & batch, Pass pass) {
     if (answer == NO_MEMORY) {
         renew_scratch(context.raw);
     }
-    context.free_unused_threads();
+    if (answer == COMPUTED) {
+        context.free_unused_threads();
+    }
     return answer;
 }
 
