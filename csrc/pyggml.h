@@ -82,6 +82,10 @@ const char * pyg_engine_build(void);  // upstream's build, such as "b11549"; sta
 // Static.
 const char * pyg_build_info(void);
 
+// What a backend, such as "CPU" or "CUDA", says that it was built with, as lines "name=value"; nothing if it is not
+// loaded. `*out` is *owned*: pyg_string_free.
+pyg_status pyg_backend_features(const char * backend, char ** out, pyg_error * err);
+
 enum pyg_handle_kind {
     PYG_HANDLE_MODEL,
     PYG_HANDLE_CONTEXT,
@@ -301,13 +305,22 @@ pyg_status pyg_gguf_open(const char * path, pyg_gguf ** out, pyg_error * err);
 // The same for a file whose tensor data may be missing.
 pyg_status pyg_gguf_open_header(const char * path, pyg_gguf ** out, pyg_error * err);
 
-// An empty GGUF to fill through the raw API's setters and write.
+// An empty GGUF to fill and write.
 pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err);
 void       pyg_gguf_free(pyg_gguf * gguf);
 
-// The upstream object, *borrowed until free*. Its getters abort on a wrong type, its setters on an empty key, and
-// nothing locks them: check first, or use pyggml.gguf, which does both.
+// The upstream object, *borrowed until free*. Its getters abort on a wrong type, its setters on an empty key and for
+// lack of memory, and nothing locks them: check first, or use pyggml.gguf, which does both.
 struct gguf_context * pyg_gguf_get(pyg_gguf * gguf);
+
+// Set a metadata value, in place of one that the key may have. `type` is enum gguf_type, of the value or of an array's
+// elements, and neither text nor array; values are read as they are in memory, bools as bytes. Texts end with a NUL.
+// "general.alignment" can only be a UINT32 and a power of 2: PYG_ERR_ENGINE otherwise, after which the object is lost.
+pyg_status pyg_gguf_set_number(pyg_gguf * gguf, const char * key, int32_t type, const void * value, pyg_error * err);
+pyg_status pyg_gguf_set_numbers(pyg_gguf * gguf, const char * key, int32_t type, const void * values, size_t n,
+                                pyg_error * err);
+pyg_status pyg_gguf_set_text(pyg_gguf * gguf, const char * key, const char * text, pyg_error * err);
+pyg_status pyg_gguf_set_texts(pyg_gguf * gguf, const char * key, const char ** texts, size_t n, pyg_error * err);
 
 // Declares a tensor of `n_dims` dimensions `ne` (innermost first) at the end of the file. The name must be new and
 // shorter than GGML_MAX_NAME.

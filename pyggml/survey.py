@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyggml import errors
 from pyggml._ffi import ffi, lib
 from pyggml.gguf import GGUFReader
-from pyggml.gguf.values import write_value
+from pyggml.gguf.values import write_texts, write_value
 from pyggml.model import Model
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def gguf_of(metadata: Mapping[str, object]) -> CData:
     """Creates a ``pyg_gguf *``, *owned*, with this metadata and no tensors."""
     handle = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
     for key, value in metadata.items():
-        write_value(lib.pyg_gguf_get(handle), key, value, None)
+        write_value(handle, key, value, None)
     return handle
 
 
@@ -112,8 +112,7 @@ def shorten_merges(reader: GGUFReader) -> None:
     raw = lib.pyg_gguf_get(reader.handle)
     key = lib.gguf_find_key(raw, _MERGES)
     if key >= 0 and lib.gguf_get_kv_type(raw, key) == lib.GGUF_TYPE_ARRAY and lib.gguf_get_arr_n(raw, key) > 1:
-        merge = ffi.new("char[]", b"a b")
-        lib.gguf_set_arr_str(raw, _MERGES, [merge], 1)
+        write_texts(reader.handle, _MERGES, [b"a b"])
 
 
 def _finding(finding: Mapping[str, Any]) -> Finding:

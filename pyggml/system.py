@@ -161,9 +161,8 @@ def memory_limits() -> MemoryLimits:
 
 def _features(backend: str) -> dict[str, str]:
     """What a backend says that it was built with; nothing if it is not there."""
-    own = _text(lib.llama_print_system_info()).partition(f"{backend} : ")[2].split(" : ")[0]
-    pairs = [part.split("=") for part in own.split("|") if "=" in part]
-    return {name.strip(): value.strip() for name, value in pairs}
+    told = errors.owned_text(lib.pyg_backend_features, backend.encode()) or b""
+    return dict(line.split("=", 1) for line in told.decode(errors="replace").splitlines())
 
 
 def _text(chars: CData) -> str:

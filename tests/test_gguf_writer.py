@@ -483,6 +483,19 @@ def test_the_native_side_checks_for_itself() -> None:
     ):
         with pytest.raises(InvalidParameterError, match=words):
             errors.call(lib.pyg_gguf_add_tensor, gguf, name, type, ne, len(ne))
+    one, none = ffi.new("uint8_t *", 1), ffi.new("char **")
+    for set, wrong, words in (
+        (lib.pyg_gguf_set_number, (b"", lib.GGUF_TYPE_UINT8, one), "needs a key"),
+        (lib.pyg_gguf_set_number, (b"k", lib.GGUF_TYPE_STRING, one), "not the type of a number"),
+        (lib.pyg_gguf_set_number, (b"k", lib.GGUF_TYPE_COUNT, one), "not the type of a number"),
+        (lib.pyg_gguf_set_numbers, (ffi.NULL, lib.GGUF_TYPE_UINT8, one, 1), "needs a key"),
+        (lib.pyg_gguf_set_numbers, (b"k", lib.GGUF_TYPE_ARRAY, one, 1), "not the type of a number"),
+        (lib.pyg_gguf_set_numbers, (b"k", -1, one, 1), "not the type of a number"),
+        (lib.pyg_gguf_set_text, (b"", b"text"), "needs a key"),
+        (lib.pyg_gguf_set_texts, (b"", none, 0), "needs a key"),
+    ):
+        with pytest.raises(InvalidParameterError, match=words):
+            errors.call(set, gguf, *wrong)
     size = ffi.new("size_t *")
     errors.call(lib.pyg_gguf_meta_size, gguf, size)
     with pytest.raises(InvalidParameterError, match=r"takes 32 bytes, but the buffer has 31"):

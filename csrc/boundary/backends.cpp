@@ -2,6 +2,7 @@
 
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
+#include "boundary/owned_text.hpp"
 #include "boundary/traps.hpp"
 #include "ggml-backend.h"
 #include "kernels/compute_threads.h"
@@ -264,6 +265,20 @@ GpuModule load(const fs::path & path) {
     return module;
 }
 
+// Upstream's llama_print_system_info tells it of all backends, in a text that all threads share.
+std::string features_of(const char * backend) {
+    std::string              lines;
+    const std::shared_lock   lock(g_backends);
+    ggml_backend_reg_t const registry = ggml_backend_reg_by_name(backend);
+    const auto get = registry ? reinterpret_cast<ggml_backend_get_features_t>(
+                                    ggml_backend_reg_get_proc_address(registry, "ggml_backend_get_features"))
+                              : nullptr;
+    for (const ggml_backend_feature * each = get ? get(registry) : nullptr; each && each->name; each++) {
+        lines += std::string(each->name) + "=" + each->value + "\n";
+    }
+    return lines;
+}
+
 }  // namespace
 
 namespace pyg {
@@ -375,4 +390,8 @@ pyg_status pyg_gpu_module_get(int32_t index, pyg_gpu_module * out, pyg_error * e
         out->is_loaded = module.is_loaded;
         out->n_devices = module.n_devices;
     });
+}
+
+pyg_status pyg_backend_features(const char * backend, char ** out, pyg_error * err) {
+    return pyg::guard(err, [&] { *out = pyg::owned_copy(features_of(backend)); });
 }

@@ -96,6 +96,55 @@ void require_all_data(const char * path, const gguf_context * raw, uint64_t file
     }
 }
 
+void require_key(const char * key) {
+    if (!key || key[0] == '\0') {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "a metadata value needs a key");
+    }
+}
+
+gguf_type number_type(int32_t type) {
+    if (type < 0 || type >= GGUF_TYPE_COUNT || type == GGUF_TYPE_STRING || type == GGUF_TYPE_ARRAY) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%d is not the type of a number in metadata", type);
+    }
+    return static_cast<gguf_type>(type);
+}
+
+template <class T>
+T number_at(const void * address) {
+    T number;
+    std::memcpy(&number, address, sizeof(T));
+    return number;
+}
+
+void set_number(gguf_context * raw, const char * key, gguf_type type, const void * value) {
+    switch (type) {
+    case GGUF_TYPE_UINT8:
+        return gguf_set_val_u8(raw, key, number_at<uint8_t>(value));
+    case GGUF_TYPE_INT8:
+        return gguf_set_val_i8(raw, key, number_at<int8_t>(value));
+    case GGUF_TYPE_UINT16:
+        return gguf_set_val_u16(raw, key, number_at<uint16_t>(value));
+    case GGUF_TYPE_INT16:
+        return gguf_set_val_i16(raw, key, number_at<int16_t>(value));
+    case GGUF_TYPE_UINT32:
+        return gguf_set_val_u32(raw, key, number_at<uint32_t>(value));
+    case GGUF_TYPE_INT32:
+        return gguf_set_val_i32(raw, key, number_at<int32_t>(value));
+    case GGUF_TYPE_FLOAT32:
+        return gguf_set_val_f32(raw, key, number_at<float>(value));
+    case GGUF_TYPE_BOOL:
+        return gguf_set_val_bool(raw, key, number_at<uint8_t>(value) != 0);
+    case GGUF_TYPE_UINT64:
+        return gguf_set_val_u64(raw, key, number_at<uint64_t>(value));
+    case GGUF_TYPE_INT64:
+        return gguf_set_val_i64(raw, key, number_at<int64_t>(value));
+    case GGUF_TYPE_FLOAT64:
+        return gguf_set_val_f64(raw, key, number_at<double>(value));
+    default:
+        return;  // number_type has refused it
+    }
+}
+
 void require_new_name(const gguf_context * raw, const char * name) {
     if (!name || name[0] == '\0') {
         throw fail(PYG_ERR_INVALID_PARAMETER, "a tensor needs a name");
@@ -190,6 +239,35 @@ pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err) {
 void pyg_gguf_free(pyg_gguf * gguf) { pyg::free_handle(gguf); }
 
 struct gguf_context * pyg_gguf_get(pyg_gguf * gguf) { return gguf ? gguf->raw : nullptr; }
+
+pyg_status pyg_gguf_set_number(pyg_gguf * gguf, const char * key, int32_t type, const void * value, pyg_error * err) {
+    return pyg::with(gguf, err, [&](pyg_gguf & self) {
+        require_key(key);
+        set_number(self.raw, key, number_type(type), value);
+    });
+}
+
+pyg_status pyg_gguf_set_numbers(pyg_gguf * gguf, const char * key, int32_t type, const void * values, size_t n,
+                                pyg_error * err) {
+    return pyg::with(gguf, err, [&](pyg_gguf & self) {
+        require_key(key);
+        gguf_set_arr_data(self.raw, key, number_type(type), values, n);
+    });
+}
+
+pyg_status pyg_gguf_set_text(pyg_gguf * gguf, const char * key, const char * text, pyg_error * err) {
+    return pyg::with(gguf, err, [&](pyg_gguf & self) {
+        require_key(key);
+        gguf_set_val_str(self.raw, key, text);
+    });
+}
+
+pyg_status pyg_gguf_set_texts(pyg_gguf * gguf, const char * key, const char ** texts, size_t n, pyg_error * err) {
+    return pyg::with(gguf, err, [&](pyg_gguf & self) {
+        require_key(key);
+        gguf_set_arr_str(self.raw, key, texts, n);
+    });
+}
 
 pyg_status pyg_gguf_add_tensor(pyg_gguf * gguf, const char * name, int32_t type, const int64_t * ne, int32_t n_dims,
                                pyg_error * err) {

@@ -87,7 +87,7 @@ class GGUFWriter(Owner):
             ClosedError: the writer is finished or closed.
         """
         with self._turns.mine():
-            write_value(lib.pyg_gguf_get(self._declaring()), key, value, type)
+            write_value(self._declaring(), key, value, type)
 
     def add_tensor(self, name: str, shape: Sequence[int], type: GGMLType) -> None:
         """Declares a tensor, at the end of the file.

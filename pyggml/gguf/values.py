@@ -1,12 +1,11 @@
 """Converts metadata values between Python and the engine's ``gguf_context``.
 
-Upstream's getters and setters abort the process on a wrong type, an empty key, or a reserved key of the wrong type.
-Only this file calls them, after checking.
+Upstream's getters abort the process on a wrong type. Only this file calls them, after checking.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -62,20 +61,6 @@ _TYPE_OF_DTYPE = {dtype: type for type, dtype in _DTYPES.items()}
 # An int gets the first of these types that holds it. UINT32 comes first because the engine reads counts as that.
 _INFERRED_INTEGERS = (ValueType.UINT32, ValueType.INT32, ValueType.UINT64, ValueType.INT64)
 
-_SETTERS: dict[ValueType, Callable[[CData, bytes, Any], None]] = {
-    ValueType.UINT8: lib.gguf_set_val_u8,
-    ValueType.INT8: lib.gguf_set_val_i8,
-    ValueType.UINT16: lib.gguf_set_val_u16,
-    ValueType.INT16: lib.gguf_set_val_i16,
-    ValueType.UINT32: lib.gguf_set_val_u32,
-    ValueType.INT32: lib.gguf_set_val_i32,
-    ValueType.FLOAT32: lib.gguf_set_val_f32,
-    ValueType.BOOL: lib.gguf_set_val_bool,
-    ValueType.UINT64: lib.gguf_set_val_u64,
-    ValueType.INT64: lib.gguf_set_val_i64,
-    ValueType.FLOAT64: lib.gguf_set_val_f64,
-}
-
 
 def decode(text: CData) -> str:
     """Converts a ``char *`` to str. Invalid UTF-8 becomes lone surrogates; :func:`encode` restores it."""
@@ -130,32 +115,33 @@ def _copy(data: CData, dtype: np.dtype[np.generic], n: int) -> npt.NDArray[np.ge
     return np.frombuffer(bytes(ffi.buffer(data, n * dtype.itemsize)) if n else b"", dtype)
 
 
-def write_value(raw: CData, key: str, value: object, type: ValueType | None) -> None:
-    """Adds a key to a ``gguf_context``.
+def write_value(handle: CData, key: str, value: object, type: ValueType | None) -> None:
+    """Adds a key to a ``pyg_gguf``.
 
     Args:
-        raw: the context.
+        handle: the object.
         key: new, and not empty.
         value: a bool, int, float or str, a numpy scalar, or a one-dimensional array, list or tuple of these.
         type: the type of the value or of an array's elements; None: inferred, see :meth:`pyggml.gguf.GGUFWriter.set`.
 
     Raises:
         InvalidParameterError: the key is unusable, or the value does not fit the type.
+        OutOfMemoryError: nothing was added.
     """
-    encoded_key = _encode_key(raw, key)
+    encoded_key = _encode_key(lib.pyg_gguf_get(handle), key)
     if type is not None and not isinstance(type, ValueType):
         raise errors.InvalidParameterError(f"{shown(type)} is not a type of metadata values")
     if _is_text(value, type):
-        _write_text(raw, encoded_key, key, value)
+        _write_text(handle, encoded_key, key, value)
         return
     numbers = _numbers(key, value, type)
     if key == _ALIGNMENT_KEY:
         _require_default_alignment(numbers)
+    stored, data = _TYPE_OF_DTYPE[numbers.dtype], ffi.cast("void *", numbers.ctypes.data)
     if numbers.ndim == 0:
-        _SETTERS[_TYPE_OF_DTYPE[numbers.dtype]](raw, encoded_key, numbers.item())
+        errors.call(lib.pyg_gguf_set_number, handle, encoded_key, stored, data)
     else:
-        data = ffi.cast("void *", numbers.ctypes.data)
-        lib.gguf_set_arr_data(raw, encoded_key, _TYPE_OF_DTYPE[numbers.dtype], data, len(numbers))
+        errors.call(lib.pyg_gguf_set_numbers, handle, encoded_key, stored, data, len(numbers))
 
 
 def _encode_key(raw: CData, key: str) -> bytes:
@@ -179,24 +165,26 @@ def _is_text(value: object, type: ValueType | None) -> bool:
     )
 
 
-def _write_text(raw: CData, encoded_key: bytes, key: str, value: Any) -> None:
+def _write_text(handle: CData, encoded_key: bytes, key: str, value: Any) -> None:
     if key == _ALIGNMENT_KEY:
         raise errors.InvalidParameterError(f"{_ALIGNMENT_KEY} must be a number, not {shown(value)}")
     if isinstance(value, str):
-        lib.gguf_set_val_str(raw, encoded_key, encode(f"the value of {key!r}", value))
+        errors.call(lib.pyg_gguf_set_text, handle, encoded_key, encode(f"the value of {key!r}", value))
         return
     if not isinstance(value, (list, tuple, np.ndarray)) or np.ndim(value) > 1:
         raise errors.InvalidParameterError(f"{shown(key)} takes a str or a sequence of str, not {shown(value):.80}")
-    _write_texts(raw, encoded_key, [encode(f"value {i} of {key!r}", text) for i, text in enumerate(value)])
+    write_texts(handle, encoded_key, [encode(f"value {i} of {key!r}", text) for i, text in enumerate(value)])
 
 
-def _write_texts(raw: CData, encoded_key: bytes, texts: Sequence[bytes]) -> None:
+def write_texts(handle: CData, encoded_key: bytes, texts: Sequence[bytes]) -> None:
+    """Sets a key of a ``pyg_gguf`` to texts without NULs, in place of what it may have."""
     # One buffer and one array of addresses: a vocabulary has too many strings for separate allocations.
     buffer = ffi.from_buffer(b"".join(text + b"\0" for text in texts))
     ends = np.cumsum([len(text) + 1 for text in texts], dtype=np.uintp)
     starts = np.concatenate([np.zeros(1, np.uintp), ends])[: len(texts)]
     addresses = starts + np.uintp(int(ffi.cast("uintptr_t", buffer)))
-    lib.gguf_set_arr_str(raw, encoded_key, ffi.cast("const char **", addresses.ctypes.data), len(texts))
+    pointers = ffi.cast("const char **", addresses.ctypes.data)
+    errors.call(lib.pyg_gguf_set_texts, handle, encoded_key, pointers, len(texts))
 
 
 def _numbers(key: str, value: object, type: ValueType | None) -> npt.NDArray[np.generic]:
