@@ -1,0 +1,80 @@
+// Included before upstream's common/json.cpp (see vendor/CMakeLists.txt), the one file that uses nlohmann::json.
+//
+// To free an array or object, that library moves what is in it to a stack on the heap, for a recursion would go as deep as
+// the value. Without memory for the stack the process would end: nobody can catch what a destructor throws. Here the way
+// back from a child to its parents is kept in the parents themselves, and freeing takes no memory.
+#pragma once
+
+#include "ggml.h"
+
+#define JSON_ASSERT GGML_ASSERT
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace pyg {
+
+using Json = nlohmann::ordered_json;
+
+inline bool has_children(const Json & value) { return value.is_structured() && !value.empty(); }
+
+inline Json & last_child(Json & parent) {
+    return parent.is_array() ? parent.get_ref<Json::array_t &>().back()
+                             : parent.get_ref<Json::object_t &>().back().second;
+}
+
+inline void drop_last_child(Json & parent) {
+    if (parent.is_array()) {
+        parent.get_ref<Json::array_t &>().pop_back();
+    } else {
+        parent.get_ref<Json::object_t &>().pop_back();
+    }
+}
+
+// Frees an array or object and all that is in it, from the last to the first. While a child is being freed, its place in
+// its parent holds the parent's own parent: null above the outermost.
+inline void free_tree(Json current) noexcept {
+    Json parent;
+    while (has_children(current) || !parent.is_null()) {
+        if (!has_children(current)) {
+            current = std::exchange(parent, nullptr);
+            parent  = std::move(last_child(current));
+            drop_last_child(current);
+        } else if (!has_children(last_child(current))) {
+            drop_last_child(current);
+        } else {
+            Json child          = std::move(last_child(current));
+            last_child(current) = std::move(parent);
+            parent              = std::exchange(current, std::move(child));
+        }
+    }
+}
+
+template <class T>
+void free_one(T * value) noexcept {
+    std::allocator<T> memory;
+    std::destroy_at(value);
+    memory.deallocate(value, 1);
+}
+
+}  // namespace pyg
+
+template <>
+inline void nlohmann::ordered_json::json_value::destroy(value_t type) {
+    const bool is_tree = (type == value_t::array && array != nullptr && !array->empty()) ||
+                         (type == value_t::object && object != nullptr && !object->empty());
+    if (is_tree) {
+        basic_json whole;
+        whole.m_data.m_type  = type;
+        whole.m_data.m_value = *this;
+        pyg::free_tree(std::move(whole));
+    } else if (type == value_t::array && array != nullptr) {
+        pyg::free_one(array);
+    } else if (type == value_t::object && object != nullptr) {
+        pyg::free_one(object);
+    } else if (type == value_t::string && string != nullptr) {
+        pyg::free_one(string);
+    } else if (type == value_t::binary && binary != nullptr) {
+        pyg::free_one(binary);
+    }
+}
