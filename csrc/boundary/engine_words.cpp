@@ -43,8 +43,9 @@ Complaint of_kind(Complaint::Kind kind, const std::string & tensor = "") {
 
 // CUDA and the engine itself; then the names of Vulkan's results.
 bool says_no_memory(const std::string & words) {
-    return says(words, "out of memory") || says(words, "unable to allocate") || says(words, "failed to allocate") ||
-           says(words, "ErrorOutOfDeviceMemory") || says(words, "ErrorOutOfHostMemory");
+    return says(words, "out of memory") || says(words, "insufficient memory") || says(words, "unable to allocate") ||
+           says(words, "failed to allocate") || says(words, "ErrorOutOfDeviceMemory") ||
+           says(words, "ErrorOutOfHostMemory");
 }
 
 Complaint no_memory(const std::string & words) {

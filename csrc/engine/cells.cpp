@@ -23,9 +23,9 @@ uint32_t Cells::n_held_by(const std::vector<int32_t> & seq_ids) const {
 void Cells::take(int32_t seq_id, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t cell = free_.back();
+        held_[seq_id].push_back(cell);
         free_.pop_back();
         n_holders_[cell] = 1;
-        held_[seq_id].push_back(cell);
     }
 }
 

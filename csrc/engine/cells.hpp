@@ -20,9 +20,10 @@ class Cells {
     // Cells held by at least one of these sequences.
     uint32_t n_held_by(const std::vector<int32_t> & seq_ids) const;
 
+    // The first two may throw std::bad_alloc: then fewer cells are taken, or none.
     void take(int32_t seq_id, uint32_t n);             // n cells must be free
-    void truncate(int32_t seq_id, uint32_t n);         // keeps the first n
     void share(int32_t from, int32_t to, uint32_t n);  // the first n; `to` must hold nothing
+    void truncate(int32_t seq_id, uint32_t n);         // keeps the first n
 
   private:
     std::vector<uint32_t>              n_holders_;  // by cell

@@ -285,7 +285,7 @@ void Engine::tell_room() {
 // A step failed. If the context may be in an unknown state, the engine serves no more requests.
 void Engine::recover(const pyg_error & error, bool in_doubt) {
     pyg_error  another;
-    const bool planned = !step_.empty();
+    const bool planned = !step_.empty() || error.code == PYG_ERR_OUT_OF_MEMORY;  // or could not be
     if (tuner_) {
         tuner_->abandoned();
     }
@@ -294,15 +294,28 @@ void Engine::recover(const pyg_error & error, bool in_doubt) {
     }
 }
 
-// Fails the step's requests; what the memory holds of them is not reused.
+// Fails the requests that the step computed, or, without one, would have been for. Takes no memory, of which there may
+// be none.
 void Engine::fail_step(const pyg_error & error) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (const Slice & slice : step_.slices) {
-        scheduler_.end(*slice.task, /*forget=*/true);
-        stats_.n_finished++;
-        request_of(slice.task).end(error);
+        give_up(slice.task, error);
+    }
+    if (step_.empty()) {
+        while (!scheduler_.running().empty()) {
+            give_up(scheduler_.running().back(), error);
+        }
+        if (!scheduler_.waiting().empty()) {
+            give_up(scheduler_.waiting().front(), error);
+        }
     }
     tell_room();
+}
+
+// What the memory holds of it is not reused.
+void Engine::give_up(std::shared_ptr<Task> task, const pyg_error & error) {
+    stats_.n_finished += scheduler_.end(*task, /*forget=*/true);
+    request_of(task).end(error);
 }
 
 void Engine::break_down(const pyg_error & error) {

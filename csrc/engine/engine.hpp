@@ -97,6 +97,7 @@ class Engine {
 
     void recover(const pyg_error & error, bool in_doubt);
     void fail_step(const pyg_error & error);
+    void give_up(std::shared_ptr<Task> task, const pyg_error & error);
     void break_down(const pyg_error & error);
 
     uint32_t          prompt_piece(double seconds) const;

@@ -33,16 +33,22 @@ void insert(Row & row, const std::shared_ptr<Task> & task) {
 }
 
 template <class Row>
-void remove(Row & row, const Task & task) {
-    row.erase(std::remove_if(row.begin(), row.end(), [&](const auto & each) { return each.get() == &task; }),
-              row.end());
+bool remove(Row & row, const Task & task) {
+    const auto place = std::find_if(row.begin(), row.end(), [&](const auto & each) { return each.get() == &task; });
+    if (place == row.end()) {
+        return false;
+    }
+    row.erase(place);
+    return true;
 }
 
 }  // namespace
 
 Scheduler::Scheduler(const Limits & limits, Cache & cache)
     : limits_(limits), cache_(cache), cells_(limits.n_cells, limits.n_seq),
-      sequences_(static_cast<size_t>(limits.n_seq)) {}
+      sequences_(static_cast<size_t>(limits.n_seq)) {
+    running_.reserve(sequences_.size());
+}
 
 void Scheduler::add(std::shared_ptr<Task> task) {
     task->arrival = n_arrived_++;
@@ -126,22 +132,21 @@ void Scheduler::interrupted(const Step & step) {
     }
 }
 
-void Scheduler::end(Task & task, bool forget) {
+bool Scheduler::end(Task & task, bool forget) {
     if (!task.runs()) {
-        remove(waiting_, task);
-        return;
+        return remove(waiting_, task);
     }
-    const int32_t seq_id   = std::exchange(task.seq_id, -1);
-    Sequence &    sequence = sequences_[seq_id];
-    const auto    alive    = std::exchange(sequence.task, nullptr);
+    const bool keeps = !forget && limits_.prefix_cache && task.n_past > 0 && cache_.can_keep(task.seq_id, task.n_past);
+    Sequence & sequence = sequences_[task.seq_id];
+    if (keeps) {
+        sequence.tokens = task.tokens;
+        sequence.ended  = ++n_ended_;
+    }
+    const int32_t seq_id = std::exchange(task.seq_id, -1);
+    const auto    alive  = std::exchange(sequence.task, nullptr);
     remove(running_, task);
-    if (forget || !limits_.prefix_cache || task.n_past == 0 || !cache_.can_keep(seq_id, task.n_past)) {
-        drop(seq_id);
-        return;
-    }
-    sequence.tokens = task.tokens;
-    sequence.ended  = ++n_ended_;
-    shorten(seq_id, task.n_past);  // drop what was computed in the step in which it ended
+    shorten(seq_id, keeps ? task.n_past : 0);  // drop what was computed in the step in which it ended
+    return true;
 }
 
 void Scheduler::forget() {
@@ -312,13 +317,13 @@ bool Scheduler::make_room(uint32_t n, int32_t but) {
 }
 
 void Scheduler::preempt(std::shared_ptr<Task> task) {
+    insert(waiting_, task);
     const int32_t seq_id    = std::exchange(task->seq_id, -1);
     sequences_[seq_id].task = nullptr;
     task->n_past            = 0;
     task->n_preemptions++;
     n_preemptions_++;
     remove(running_, *task);
-    insert(waiting_, task);
     drop(seq_id);
 }
 

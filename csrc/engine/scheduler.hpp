@@ -5,6 +5,8 @@
 // the longest prefix that any sequence offers. First come, first served. When cells run out, kept sequences are
 // forgotten, the least recently used first; then the youngest task gives up its room and waits to be computed again. So
 // the oldest task always advances, and every task ends.
+//
+// Where a function lacks memory, it throws std::bad_alloc, and no task and no cell is lost: ask again, or end tasks.
 #pragma once
 
 #include "engine/cells.hpp"
@@ -105,8 +107,9 @@ class Scheduler {
     void computed(const Step & step);
     void interrupted(const Step & step);  // none of it counts
 
-    // A waiting or running task has ended. Its sequence is kept, or forgotten if the memory is in doubt.
-    void end(Task & task, bool forget = false);
+    // A waiting or running task has ended. Its sequence is kept, or forgotten if the memory is in doubt, which takes no
+    // memory. False if the task had ended before.
+    bool end(Task & task, bool forget = false);
 
     // Forgets the sequences kept for their prefixes.
     void forget();

@@ -36,10 +36,11 @@ void check_tensors() {  // src/llama-model-loader.{h,cpp}
 
 void check_memory() {
     for (const char * words : {
-             "unable to allocate CUDA0 buffer",                                    // src/llama-model.cpp
-             "failed to allocate buffer for kv cache",                             // src/llama-kv-cache.cpp
-             "failed to allocate compute pp buffers",                              // src/llama-context.cpp
-             "vk::Device::allocateMemory: ErrorOutOfDeviceMemory",                 // the Vulkan headers
+             "unable to allocate CUDA0 buffer",                                             // src/llama-model.cpp
+             "failed to allocate buffer for kv cache",                                      // src/llama-kv-cache.cpp
+             "failed to allocate compute pp buffers",                                       // src/llama-context.cpp
+             "ggml_aligned_malloc: insufficient memory (attempted to allocate   0.00 MB)",  // ggml/src/ggml.c
+             "vk::Device::allocateMemory: ErrorOutOfDeviceMemory",                          // the Vulkan headers
              "allocating 1.00 MiB on device 0: cudaMalloc failed: out of memory",  // ggml/src/ggml-cuda/ggml-cuda.cu
          }) {
         CHECK(understood(words).kind == Complaint::NO_MEMORY);
