@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pyggml._context_options import ContextOptions
 from pyggml.context import Context
 from pyggml.determinism import require_determinism
+from pyggml.errors import EngineError, OutOfMemoryError
 from pyggml.model import Model
 
 Kind = Literal["none", "rank"]
@@ -122,10 +123,14 @@ class GrowingContext(Passes):
             self._context = None
 
     def _compute(self, context: Context, ids: Ids, seq_ids: Ids) -> None:
-        if self._model.has_encoder:
-            context.encode(ids, seq_id=seq_ids)
-        else:
-            context.decode(ids, seq_id=seq_ids, output="all")
+        try:
+            if self._model.has_encoder:
+                context.encode(ids, seq_id=seq_ids)
+            else:
+                context.decode(ids, seq_id=seq_ids, output="all")
+        except (EngineError, OutOfMemoryError):
+            self.close()  # what failed may have left it unusable
+            raise
 
     def _cleared(self, n_tokens: int) -> Context:
         """An empty context with room for a pass of ``n_tokens`` tokens."""

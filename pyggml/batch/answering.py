@@ -129,13 +129,22 @@ class PlainAnswering:
         if isinstance(row, Broken):
             return self._failed(row)
         try:
-            return self._answered(await self._completion(row))
+            return await self._answered_or_again(row)
         except _FATAL:
             raise
         except Exception as error:  # of whatever kind: one row must not keep a million others from their answers
             if isinstance(error, pyggml.EngineError) and not await works(self._llm):
                 raise
             return self._failed(f"{type(error).__name__}: {error}")
+
+    async def _answered_or_again(self, row: Row) -> Json:
+        """The answer, if need be of a second try: the engine may have lacked a descriptor just then."""
+        try:
+            return self._answered(await self._completion(row))
+        except pyggml.EngineError:
+            if not await works(self._llm):
+                raise
+        return self._answered(await self._completion(row))
 
     async def _completion(self, row: Row) -> pyggml.Completion:
         names = self._names

@@ -7,6 +7,7 @@ after the first line that is not whole is cut off.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -70,8 +71,7 @@ class Journal:
     def __getitem__(self, index: int) -> Json:
         """The answer to a row that has one."""
         self._file.flush()
-        line = os.pread(self._file.fileno(), self._length(index), self._offsets[index])
-        answer = json.loads(line)[1]
+        answer = json.loads(self._line_at(self._offsets[index]))[1]
         assert isinstance(answer, dict)
         return answer
 
@@ -154,11 +154,14 @@ class Journal:
         self.n_done += index not in self
         self._offsets[index] = offset
 
-    def _length(self, index: int) -> int:
-        offset, size = self._offsets[index], 4096
-        while b"\n" not in (found := os.pread(self._file.fileno(), size, offset)):
-            size *= 4
-        return found.index(b"\n")
+    def _line_at(self, offset: int) -> bytes:
+        """A line that was written; in parts, for a file system may return less than it was asked for."""
+        line = b""
+        while part := os.pread(self._file.fileno(), max(4096, len(line)), offset + len(line)):
+            line += part
+            if b"\n" in part:
+                return line.partition(b"\n")[0]
+        raise OSError(errno.EIO, "the journal became shorter while the job was at work; run it again", str(self.path))
 
 
 def sync_folder(path: Path) -> None:

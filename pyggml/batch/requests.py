@@ -59,6 +59,8 @@ class RequestAnswering:
         # The job has one model, and bodies have the names of those that they were written for.
         body = json.dumps({**row["body"], "model": "default"}).encode()
         status, headers, content = await self._ask(row["url"], body)
+        if status == 500 and await works(self._llm):  # it may have lacked a descriptor just then
+            status, headers, content = await self._ask(row["url"], body)
         answered = json.loads(content)
         if status in _FATAL or (status == 500 and not await works(self._llm)):
             message = answered.get("error", {}).get("message", "the server failed")
