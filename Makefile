@@ -21,7 +21,7 @@ CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
 # know what is up to date; if nothing changed it takes seconds.
 editable = $(PIP) install --editable '.[$(1)]' --config-settings=cmake.define.PYGGML_BUILD_TESTS=ON
 
-.PHONY: help build demo test test-all ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz fuzz-guided fuzz-engine faults soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build reached-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
+.PHONY: help build demo test test-all ray-test arm-test lint format stubs reference outputs compare comparison stress schedules attack fuzz fuzz-guided fuzz-engine faults faults-sweep soak gpu-proof asan tsan asan-tests tsan-tests asan-build tsan-build reached-build kernels-test kernels-asan wheel wheel-test portable portable-test cuda-wheel vulkan-test bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -95,6 +95,10 @@ fuzz-engine: reached-build ## change files (FUZZERS=gguf) that led to new code o
 
 faults: build ## make memory, threads, descriptors, reads and writes fail one by one, for TIME=300 seconds
 	$(MAKE) fuzz FUZZERS=faults TIME=$(or $(TIME),300)
+
+faults-sweep: build ## the same with every n-th call in turn, AT_MOST=2000 of each way
+	cd tests && $(abspath $(BIN))/python -m fuzz.faults.sweep $(SCENARIOS) $(if $(KINDS),--kinds $(KINDS)) \
+		--at-most $(or $(AT_MOST),2000) --findings $(abspath build/fuzz)
 
 soak: build ## use the library and the server for HOURS=2, and see what they hold: rows and plots in build/soak
 	$(BIN)/python tests/soak.py --hours $(or $(HOURS),2) --out build/soak $(if $(SEED),--seed $(SEED))

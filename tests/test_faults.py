@@ -124,14 +124,16 @@ def test_handlers_of_others_are_called_for_faults_of_others(tiny_path: Path, tmp
     assert "Fatal Python error: Bus error" in done.stderr
 
 
-#: From the beginning, the middle and the end of scenarios, without those with tools and templates, whose JSON values
-#: take memory to be freed (docs/errors.md).
+#: From the beginning, the middle and the end of scenarios; some ended the process, or were answered wrongly.
 CASES = [
     ("generate", "ALLOCATION", 0.3, True),
     ("generate", "ALLOCATION", 0.9, True),
     ("sampled", "ALLOCATION", 0.6, True),
+    ("load", "ALLOCATION", 0.2639502457067524, True),
     ("load", "THREAD", 0.0, True),
     ("tasks", "DESCRIPTOR", 0.6987929327164873, False),
+    ("batch", "DESCRIPTOR", 0.5769230769230769, False),
+    ("batch", "READ", 0.33228379269437713, True),
 ]
 
 
@@ -139,6 +141,14 @@ CASES = [
 def test_faults(faulty: Process, scenario: str, kind: str, at: float, lasts: bool) -> None:
     result = faulty.run([part(scenario, kind, at, lasts)])
     assert not result.is_finding, f"{result.outcome}: {result.words}"
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+@pytest.mark.parametrize("scenario", ["write_and_read", "tools", "embed", "stream"])
+def test_memory_that_runs_out_anywhere(faulty: Process, scenario: str, lasts: bool) -> None:
+    for at in (*(i / 40 for i in range(40)), 0.9955, 0.9975, 0.9992):  # many of the last ones are in the engine
+        result = faulty.run([part(scenario, "ALLOCATION", at, lasts)])
+        assert not result.is_finding, f"at {at}: {result.outcome}: {result.words}"
 
 
 @pytest.fixture(scope="module")

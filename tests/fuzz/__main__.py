@@ -63,7 +63,8 @@ def _fuzz(name: str, args: argparse.Namespace) -> int:
             if result.is_finding:
                 findings[result.outcome] += 1
                 if findings[result.outcome] <= MAX_OF_A_KIND:
-                    _keep(args.findings, name, args.seed, number, result, case)
+                    keep(args.findings, name, args.seed, number, result, case)
+                process.stop()  # what it left behind is not the next one's fault
             number += 1
     print(
         f"{name}: cases {args.first} to {number - 1} of seed {args.seed} in {time.monotonic() - start:.0f} s, "
@@ -75,9 +76,9 @@ def _fuzz(name: str, args: argparse.Namespace) -> int:
     return sum(findings.values())
 
 
-def _keep(folder: Path, name: str, seed: int, number: int, result: Result, parts: list[fuzzer.Part]) -> None:
+def keep(folder: Path, name: str, seed: int | str, number: int, result: Result, parts: list[fuzzer.Part]) -> None:
     """Writes a finding down, with as few parts as it needs."""
-    with Process(name, fuzzer.named(name), seed) as process:
+    with Process(name, fuzzer.named(name), 0) as process:
 
         def still(some: list[fuzzer.Part]) -> bool:
             return process.run(some).outcome == result.outcome

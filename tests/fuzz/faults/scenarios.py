@@ -31,6 +31,7 @@ class World:
     folder: Path
     tiny: Path = field(init=False)
     directory: Path = field(init=False)
+    n_loads: int = 0
     _llm: pyggml.LLM | None = None
 
     def __post_init__(self) -> None:
@@ -42,6 +43,7 @@ class World:
     def llm(self) -> pyggml.LLM:
         if self._llm is None:
             self._llm = pyggml.load(**LOAD)
+            self.n_loads += 1
         return self._llm
 
     def renew(self) -> None:
