@@ -39,6 +39,9 @@ void with_recursion_over(size_t text_bytes, pyg_code code, const char * what, Bo
             reason = e.what();
         }
         // Upstream may have taken it for the refusal of a conversation that it tried, or have lost the words.
+        if (TemplateLimits::lacked_memory()) {
+            throw std::bad_alloc();
+        }
         const char * exceeded = TemplateLimits::exceeded();
         if (exceeded && reason.find(exceeded) == std::string::npos) {
             reason = exceeded;

@@ -16,7 +16,15 @@ namespace pyg {
 
 using Json = nlohmann::ordered_json;
 
-inline bool has_children(const Json & value) { return value.is_structured() && !value.empty(); }
+// Without memory a value became an array or object that has no pointer to what is in it.
+template <class Container>
+bool is_filled(const Container * container) {
+    return container && !container->empty();
+}
+
+inline bool has_children(const Json & value) {
+    return is_filled(value.get_ptr<const Json::array_t *>()) || is_filled(value.get_ptr<const Json::object_t *>());
+}
 
 inline Json & last_child(Json & parent) {
     return parent.is_array() ? parent.get_ref<Json::array_t &>().back()
@@ -59,10 +67,15 @@ void free_one(T * value) noexcept {
 
 }  // namespace pyg
 
+// A check that a value has its pointer, where nobody could catch that it fails. Without memory some have none, and are
+// freed like that.
+template <>
+inline void nlohmann::ordered_json::assert_invariant(bool) const noexcept {}
+
 template <>
 inline void nlohmann::ordered_json::json_value::destroy(value_t type) {
-    const bool is_tree = (type == value_t::array && array != nullptr && !array->empty()) ||
-                         (type == value_t::object && object != nullptr && !object->empty());
+    const bool is_tree = (type == value_t::array && pyg::is_filled(array)) ||
+                         (type == value_t::object && pyg::is_filled(object));
     if (is_tree) {
         basic_json whole;
         whole.m_data.m_type  = type;

@@ -39,6 +39,7 @@ thread_local uint32_t     t_compared = 0;
 thread_local int64_t      t_start    = 0;  // nanoseconds of this thread's processor time
 thread_local const char * t_exceeded = nullptr;
 thread_local bool         t_told     = false;  // the template was told once that it is stopped
+thread_local bool         t_lacks    = false;  // there was no memory
 
 int64_t cpu_ns() {
     timespec now = {};
@@ -74,6 +75,7 @@ TemplateLimits::TemplateLimits(size_t max_bytes) noexcept {
     t_compared = 0;
     t_exceeded = nullptr;
     t_told     = false;
+    t_lacks    = false;
     t_limited  = true;
     t_counts   = true;
 }
@@ -87,8 +89,8 @@ void TemplateLimits::step() {
     if (t_counts) {
         work(ALLOCATIONS_OF_A_STEP);
     }
-    if (t_limited && t_exceeded) {
-        if (t_told) {
+    if (t_limited && (t_exceeded || t_lacks)) {
+        if (t_told || t_lacks) {
             throw TemplateStopped();
         }
         t_told = true;
@@ -104,6 +106,8 @@ void TemplateLimits::compare() {
 }
 
 const char * TemplateLimits::exceeded() noexcept { return t_exceeded; }
+
+bool TemplateLimits::lacked_memory() noexcept { return t_lacks; }
 
 }  // namespace pyg
 
@@ -157,7 +161,15 @@ void * __wrap__Znwm(size_t size) {
     if (t_counts && !take(size)) {
         throw Refused();
     }
-    return __real__Znwm(size);
+    if (!t_limited) {
+        return __real__Znwm(size);
+    }
+    try {
+        return __real__Znwm(size);
+    } catch (const std::bad_alloc &) {
+        t_lacks = true;
+        throw;
+    }
 }
 
 void * __wrap__ZnwmRKSt9nothrow_t(size_t size, const std::nothrow_t & tag) noexcept {

@@ -37,6 +37,9 @@ class TemplateLimits {
     // The limit that was exceeded, as a sentence; null if none was. From then on allocations succeed, so that errors
     // can be told.
     static const char * exceeded() noexcept;
+
+    // Whether an allocation failed that was within the limits. Upstream takes that for a template's refusal, too.
+    static bool lacked_memory() noexcept;
 };
 
 }  // namespace pyg

@@ -23,6 +23,22 @@ void check_is_freed_without_memory(const std::string & text) {
     value.reset();
 }
 
+// A value that could not become an object is freed, alone and in others.
+void check_making_fails_alone() {
+    std::string made;
+    const long  n_failures = with_ever_more_memory([&] {
+        common_json list = common_json::array();
+        list.push_back(nullptr);
+        list.at(0)["a"]    = common_json::array();
+        list.at(0)["b"]    = "a text that takes memory of its own";
+        list.at(0)["c"]    = list;
+        g_allocations_left = -1;
+        made               = list.dump();
+    });
+    CHECK(n_failures > 0);
+    CHECK(made.find(R"("c":[{"a":[],"b":")") != std::string::npos);
+}
+
 // What is half read is freed, too.
 void check_reading_fails_alone(const std::string & text) {
     std::string read;
@@ -47,6 +63,7 @@ int main() {
     check_is_freed_without_memory(repeated("[", deep) + repeated("]", deep));
     check_is_freed_without_memory(repeated("[[],", deep) + "{}" + repeated("]", deep));
     check_is_freed_without_memory(repeated(R"({"a":0,"b":[)", deep) + repeated("]}", deep));
+    check_making_fails_alone();
     check_reading_fails_alone(nested);
     return 0;
 }
