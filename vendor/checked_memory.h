@@ -1,22 +1,46 @@
 /* Read before upstream's files that use what malloc() returns without looking at it: where there is no memory, a check
  * fails, with words that are understood as that (csrc/boundary/engine_words.cpp), and nothing is written to address 0.
+ *
+ * Upstream ends the process then; here whoever made the objects frees them. So what is freed to be allocated anew must
+ * not stay where it was, to be freed once more when that fails.
  */
 #pragma once
 
+#include "ggml-backend.h"
 #include "ggml.h"
 
 #include <stdlib.h>
+#include <string.h>
 #ifdef __cplusplus
 #    include <cstdlib>
 #endif
 
-static inline void * pyg_checked(void * memory, size_t n_bytes, const char * file, int line) {
-    if (!memory && n_bytes > 0) {
+static inline void * pyg_checked(void * memory, size_t n_bytes, const char * function, const char * file, int line) {
+    const bool is_looked_at = strcmp(function, "ggml_vbuffer_alloc") == 0;
+    if (!memory && n_bytes > 0 && !is_looked_at) {
         ggml_abort(file, line, "out of memory: %zu bytes could not be had", n_bytes);
     }
     return memory;
 }
 
-#define malloc(n_bytes) pyg_checked(malloc(n_bytes), (n_bytes), __FILE__, __LINE__)
-#define calloc(n, n_bytes) pyg_checked(calloc(n, n_bytes), (n_bytes), __FILE__, __LINE__)
-#define realloc(old, n_bytes) pyg_checked(realloc(old, n_bytes), (n_bytes), __FILE__, __LINE__)
+#define malloc(n_bytes) pyg_checked(malloc(n_bytes), (n_bytes), __func__, __FILE__, __LINE__)
+#define calloc(n, n_bytes) pyg_checked(calloc(n, n_bytes), (n_bytes), __func__, __FILE__, __LINE__)
+#define realloc(old, n_bytes) pyg_checked(realloc(old, n_bytes), (n_bytes), __func__, __FILE__, __LINE__)
+
+#ifdef __cplusplus
+#    define ggml_free(context)                                                                                         \
+        do {                                                                                                           \
+            ggml_free(context);                                                                                        \
+            (context) = nullptr;                                                                                       \
+        } while (0)
+#else
+#    define free(pointer)                                                                                              \
+        do {                                                                                                           \
+            free(pointer);                                                                                             \
+            (pointer) = NULL;                                                                                          \
+        } while (0)
+
+/* A buffer, or NULL where upstream's function throws a std::bad_alloc that its callers in C do not expect. */
+ggml_backend_buffer_t pyg_buffer_or_null(ggml_backend_buffer_type_t type, size_t n_bytes);
+#    define ggml_backend_buft_alloc_buffer pyg_buffer_or_null
+#endif
