@@ -41,11 +41,11 @@ Complaint of_kind(Complaint::Kind kind, const std::string & tensor = "") {
     return complaint;
 }
 
-// CUDA and the engine itself; then the names of Vulkan's results.
+// CUDA and the engine itself; what it says of exceptions; then the names of Vulkan's results.
 bool says_no_memory(const std::string & words) {
     return says(words, "out of memory") || says(words, "insufficient memory") || says(words, "unable to allocate") ||
-           says(words, "failed to allocate") || says(words, "ErrorOutOfDeviceMemory") ||
-           says(words, "ErrorOutOfHostMemory");
+           says(words, "failed to allocate") || says(words, "std::bad_alloc") || says(words, "encountered bad_alloc") ||
+           says(words, "ErrorOutOfDeviceMemory") || says(words, "ErrorOutOfHostMemory");
 }
 
 Complaint no_memory(const std::string & words) {

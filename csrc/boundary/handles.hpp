@@ -144,8 +144,9 @@ void require_computable(const char * path, const llama_model & model);
 // The error for a file that a computation, or its plan, failed an assert for.
 Failure not_computable(const std::string & path, const std::string & words);
 
-// The error for a file that upstream failed to load, from its own words.
+// The errors for a file that upstream failed to load, and for a context that it did not make, from its own words.
 Failure load_failure(const char * path);
+Failure context_failure();
 
 // A function the CPU backend exports by name; it may be in a module loaded at run time, which the linker cannot see.
 void * cpu_function(const char * name);

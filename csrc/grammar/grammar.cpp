@@ -147,6 +147,8 @@ void parse_rules(llama_grammar_parser & parser, const std::string & text) {
         const size_t rule_offset = static_cast<size_t>(pos - start);
         try {
             pos = parser.parse_rule(pos);
+        } catch (const std::bad_alloc &) {
+            throw;
         } catch (const std::exception & e) {
             throw parse_failure(text, rule_offset, e.what());
         }

@@ -1,12 +1,10 @@
 // Contexts. Options are checked before upstream can assert on them, and memory is planned before it is allocated.
 #include "boundary/backends.hpp"
-#include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
 #include "engine/logprobs.hpp"
 #include "engine/threads.hpp"
 #include "ggml-cpu.h"
 #include "objects/cell_positions.hpp"
-#include "objects/out_of_memory.hpp"
 #include "objects/trial.hpp"
 
 #include <algorithm>
@@ -131,15 +129,6 @@ bool is_cancelled(void * context) {
     return static_cast<const Context *>(context)->cancelled.load(std::memory_order_relaxed);
 }
 
-pyg::Failure creation_failure() {
-    const std::string words = pyg::engine_words();
-    if (pyg::understood(words).kind == pyg::Complaint::NO_MEMORY) {
-        return pyg::no_memory("this context", words);
-    }
-    return fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses this context: %s",
-                words.empty() ? "it gave no reason" : words.c_str());
-}
-
 std::shared_ptr<Context> create(std::shared_ptr<Model> model, const pyg_context_options & options) {
     model->require_weights();
     llama_context_params params = pyg::context_params(*model, options);
@@ -158,7 +147,7 @@ std::shared_ptr<Context> create(std::shared_ptr<Model> model, const pyg_context_
     context->raw   = pyg::create_context(context->model->raw, params);
     pyg::require_hosts(context->model->hosts);
     if (!context->raw) {
-        throw creation_failure();
+        throw pyg::context_failure();
     }
     context->positions     = pyg::offer_positions(context->raw);
     const uint32_t n_batch = llama_n_batch(context->raw);

@@ -1,7 +1,9 @@
 // GGUF files. Broken files and wrong declarations are detected before they can harm upstream.
 #include "gguf.h"
 
+#include "boundary/engine_words.hpp"
 #include "boundary/guard.hpp"
+#include "objects/out_of_memory.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -73,8 +75,11 @@ UniqueFile open_file(const char * path, uint64_t * size) {
 UniqueGguf read_metadata(const char * path, std::FILE * file) {
     UniqueGguf raw(gguf_init_from_file_ptr(file, {/*no_alloc =*/true, /*ctx =*/nullptr}));
     if (!raw) {
-        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read as a GGUF file; the engine said: %s", path,
-                   pyg::engine_words().c_str());
+        const std::string words = pyg::engine_words();
+        if (pyg::understood(words).kind == pyg::Complaint::NO_MEMORY) {
+            throw pyg::no_memory(std::string("reading ") + path, words);
+        }
+        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read as a GGUF file; the engine said: %s", path, words.c_str());
     }
     return raw;
 }

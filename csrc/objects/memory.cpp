@@ -211,8 +211,7 @@ pyg_memory plan(const pyg::Shape & shape, const llama_context_params & params) {
     const UniqueContext context(planned(shape, params));
     pyg::require_hosts(shape.hosts);
     if (!context) {
-        throw pyg::fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses a context of this shape: %s",
-                        pyg::engine_words().c_str());
+        throw pyg::context_failure();
     }
     pyg_memory memory = buffers_of(context.get(), *shape.placement);
     if (llama_get_memory(context.get())) {

@@ -1,6 +1,8 @@
 // The types the engine's quantiser would mix, for a model that does not exist yet or one in a file.
+#include "boundary/engine_words.hpp"
 #include "boundary/guard.hpp"
 #include "ggml.h"
+#include "objects/out_of_memory.hpp"
 #include "objects/quantizer_rules.hpp"
 
 #include <memory>
@@ -53,7 +55,13 @@ UniqueModel read_model(const char * path) {
         UniqueModel model(llama_model_create(loader, llama_model_default_params()));
         model->load_hparams(loader);
         return model;
+    } catch (const std::bad_alloc &) {
+        throw;
     } catch (const std::exception & error) {
+        const std::string words = pyg::engine_words();
+        if (pyg::understood(words).kind == pyg::Complaint::NO_MEMORY) {
+            throw pyg::no_memory(std::string("reading ") + path, words);
+        }
         throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, error.what());
     }
 }

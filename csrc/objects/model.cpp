@@ -253,6 +253,9 @@ void require_computable(const char * path, const llama_model & model) {
 }
 
 Failure not_computable(const std::string & path, const std::string & words) {
+    if (understood(words).kind == Complaint::NO_MEMORY) {
+        return no_memory("computing with " + path, words);
+    }
     return fail(
         PYG_ERR_MODEL_LOAD,
         "%s cannot be computed: its sizes, types or tensors are not those of its architecture; convert it again "
@@ -277,6 +280,15 @@ Failure load_failure(const char * path) {
     default:
         return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, said);
     }
+}
+
+Failure context_failure() {
+    const std::string words = engine_words();
+    if (understood(words).kind == Complaint::NO_MEMORY) {
+        return no_memory("this context", words);
+    }
+    return fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses this context: %s",
+                words.empty() ? "it gave no reason" : words.c_str());
 }
 
 }  // namespace pyg

@@ -132,8 +132,13 @@ class Survey {
             body();
             return "";
         } catch (const pyg::EngineAbort & abort) {
+            if (pyg::understood(abort.message).kind == Complaint::NO_MEMORY) {
+                throw;  // which is not the file's fault
+            }
             aborted_ = true;
             return abort.message;
+        } catch (const std::bad_alloc &) {
+            throw;
         } catch (const std::exception & e) {
             return e.what();
         }
@@ -324,6 +329,8 @@ class Survey {
 std::unique_ptr<Survey> begin(const std::vector<gguf_context *> & ggufs, const char * path) {
     try {
         return std::make_unique<Survey>(ggufs, path);
+    } catch (const std::bad_alloc &) {
+        throw;
     } catch (const std::exception & e) {
         throw pyg::fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, e.what());
     }

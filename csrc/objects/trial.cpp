@@ -1,14 +1,12 @@
 #include "objects/trial.hpp"
 
 #include "boundary/backends.hpp"
-#include "boundary/engine_words.hpp"
 #include "boundary/log.hpp"
 #include "boundary/traps.hpp"
 #include "llama-cpp.h"
 #include "llama-model.h"
 #include "objects/cell_positions.hpp"
 #include "objects/compute.hpp"
-#include "objects/out_of_memory.hpp"
 
 #include <algorithm>
 
@@ -94,11 +92,6 @@ void compute_once(llama_context * context, const Model & model, int32_t n_seq) {
     llama_synchronize(context);
 }
 
-pyg::Failure failure_at(const Model & model, const std::string & words) {
-    return pyg::understood(words).kind == pyg::Complaint::NO_MEMORY ? pyg::no_memory("this context", words)
-                                                                    : pyg::not_computable(model.path, words);
-}
-
 // What a failed computation leaves can be freed, even if it could not be used, where all of it is the CPU's. A device's
 // driver may give up once more, in a destructor, where that would end the process.
 void keep_on_devices(llama_context_ptr & context, const Model & model) {
@@ -122,10 +115,10 @@ void try_out(const Model & model, const llama_context_params & params) {
         throw;
     } catch (const pyg::EngineAbort & abort) {
         keep_on_devices(context, model);
-        throw failure_at(model, abort.message);
+        throw pyg::not_computable(model.path, abort.message);
     } catch (const std::exception & e) {
         keep_on_devices(context, model);
-        throw failure_at(model, e.what());
+        throw pyg::not_computable(model.path, e.what());
     }
 }
 

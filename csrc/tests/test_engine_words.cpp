@@ -40,6 +40,8 @@ void check_memory() {
              "failed to allocate buffer for kv cache",                                      // src/llama-kv-cache.cpp
              "failed to allocate compute pp buffers",                                       // src/llama-context.cpp
              "ggml_aligned_malloc: insufficient memory (attempted to allocate   0.00 MB)",  // ggml/src/ggml.c
+             "llama_model_load: error loading model: std::bad_alloc",                       // src/llama.cpp
+             "gguf_init_from_reader: encountered bad_alloc error while reading key 6",      // ggml/src/gguf.cpp
              "vk::Device::allocateMemory: ErrorOutOfDeviceMemory",                          // the Vulkan headers
              "allocating 1.00 MiB on device 0: cudaMalloc failed: out of memory",  // ggml/src/ggml-cuda/ggml-cuda.cu
          }) {

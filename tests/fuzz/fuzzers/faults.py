@@ -35,11 +35,15 @@ class Prepared:
         self.warm: dict[str, int] = {}
         self.n_calls: dict[tuple[str, Kind], int] = {}
 
-    def answer(self, name: str, work: Path) -> Any:
-        """What a scenario returns in a new folder, with nothing left in the cache of imports."""
+    def clean(self, work: Path) -> None:
+        """Makes the folder new, and leaves nothing in the cache of imports."""
         shutil.rmtree(self.folder / "cache", ignore_errors=True)
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
+
+    def answer(self, name: str, work: Path) -> Any:
+        """What a scenario returns in a new folder."""
+        self.clean(work)
         return SCENARIOS[name](self.world, work)
 
     def count(self, name: str, kind: Kind, work: Path) -> int:
@@ -50,8 +54,9 @@ class Prepared:
         if name not in self.answers:
             self.answers[name] = self.answer(name, work)
         if (name, kind) not in self.n_calls:
+            self.clean(work)
             with self.faults.failing(kind, 0, self.folder) as count:
-                self.answer(name, work)
+                SCENARIOS[name](self.world, work)
             self.n_calls[name, kind] = count.calls
         return self.n_calls[name, kind]
 
@@ -90,11 +95,12 @@ def _try(prepared: Prepared, part: dict[str, Any], work: Path) -> str:
     if n_calls == 0:
         return f"{kind.name}: no such calls"
     nth = 1 + int(part["at"] * n_calls)
+    prepared.clean(work)
     before = _handles()
     answer, may_be_lost = None, False
     with prepared.faults.failing(kind, nth, prepared.folder, lasts=part["lasts"], error=part["error"]) as count:
         try:
-            answer = prepared.answer(name, work)
+            answer = SCENARIOS[name](prepared.world, work)
             outcome = "right"
         except (InferError, MemoryError, OSError, RuntimeError) as error:
             outcome = _allowed(error)
