@@ -313,9 +313,10 @@ void       pyg_gguf_free(pyg_gguf * gguf);
 // lack of memory, and nothing locks them: check first, or use pyggml.gguf, which does both.
 struct gguf_context * pyg_gguf_get(pyg_gguf * gguf);
 
-// Set a metadata value, in place of one that the key may have. `type` is enum gguf_type, of the value or of an array's
-// elements, and neither text nor array; values are read as they are in memory, bools as bytes. Texts end with a NUL.
-// "general.alignment" can only be a UINT32 and a power of 2: PYG_ERR_ENGINE otherwise, after which the object is lost.
+// Set a metadata value, in place of one that the key may have, and loses even if there is no memory. `type` is enum
+// gguf_type, of the value or of an array's elements, and neither text nor array; values are read as they are in memory,
+// bools as bytes. Texts end with a NUL. "general.alignment" can only be a UINT32 and a power of 2: PYG_ERR_ENGINE
+// otherwise, after which the object is lost.
 pyg_status pyg_gguf_set_number(pyg_gguf * gguf, const char * key, int32_t type, const void * value, pyg_error * err);
 pyg_status pyg_gguf_set_numbers(pyg_gguf * gguf, const char * key, int32_t type, const void * values, size_t n,
                                 pyg_error * err);

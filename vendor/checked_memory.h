@@ -2,7 +2,8 @@
  * fails, with words that are understood as that (csrc/boundary/engine_words.cpp), and nothing is written to address 0.
  *
  * Upstream ends the process then; here whoever made the objects frees them. So what is freed to be allocated anew must
- * not stay where it was, to be freed once more when that fails.
+ * not stay where it was, to be freed once more when that fails. (Not so in two places that only contexts over several
+ * backends reach: the capacity of a scheduler's splits, and buffers that two types share.)
  */
 #pragma once
 
@@ -16,8 +17,7 @@
 #endif
 
 static inline void * pyg_checked(void * memory, size_t n_bytes, const char * function, const char * file, int line) {
-    const bool is_looked_at = strcmp(function, "ggml_vbuffer_alloc") == 0;
-    if (!memory && n_bytes > 0 && !is_looked_at) {
+    if (!memory && n_bytes > 0 && strcmp(function, "ggml_vbuffer_alloc") != 0) {  // which looks itself
         ggml_abort(file, line, "out of memory: %zu bytes could not be had", n_bytes);
     }
     return memory;

@@ -32,13 +32,13 @@ std::string without_line_end(std::string text) {
     return text;
 }
 
-// What the engine said before, and what it gave up with; "" if there is no memory for it.
+// What the engine said before, and what it gave up with.
 std::string reason(const char * message) {
     try {
         const std::string words = pyg::engine_words();
         return without_line_end(words.empty() ? message : words + "; " + message);
     } catch (const std::bad_alloc &) {
-        return {};
+        return "out of memory";  // short enough to need none
     }
 }
 

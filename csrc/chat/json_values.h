@@ -12,6 +12,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+template <>
+void nlohmann::ordered_json::assert_invariant(bool) const noexcept;
+template <>
+void nlohmann::ordered_json::json_value::destroy(value_t type);
+
 namespace pyg {
 
 using Json = nlohmann::ordered_json;

@@ -21,14 +21,25 @@ Memory reversed(const char * begin, size_t size) {
     return memory;
 }
 
-// Where the last `part` in text[0, end) begins. Looks in windows from the end, so that one that is near is found soon.
+// Where the last `part` in text[0, end) begins, in a time that grows with the product of the lengths.
+size_t last_by_trying(const char * text, size_t end, const char * part, size_t size) noexcept {
+    for (; end >= size; end--) {
+        if (std::memcmp(text + end - size, part, size) == 0) {
+            return end - size;
+        }
+    }
+    return std::string::npos;
+}
+
+// The same in a time that grows with their sum. Looks in windows from the end, so that one that is near is found soon.
 size_t last_before(const char * text, size_t end, const char * part, size_t size) noexcept {
-    const Memory last_first = reversed(part, size);
-    while (last_first && end >= size) {
+    constexpr size_t FEW        = 4096;
+    const Memory     last_first = end * size <= FEW ? nullptr : reversed(part, size);
+    while (end >= size) {
         const size_t window   = std::min(end, 4 * size);
-        const Memory searched = reversed(text + end - window, window);
-        if (!searched) {
-            break;
+        const Memory searched = last_first ? reversed(text + end - window, window) : nullptr;
+        if (!searched) {  // not worth it, or there is no memory
+            return last_by_trying(text, end, part, size);
         }
         const void * found = memmem(searched.get(), window, last_first.get(), size);
         if (found) {

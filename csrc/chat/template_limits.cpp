@@ -158,11 +158,11 @@ void * __wrap__ZnwmRKSt9nothrow_t(size_t size, const std::nothrow_t & tag) noexc
 void   __wrap__ZdlPvm(void * memory, size_t size) noexcept;
 
 void * __wrap__Znwm(size_t size) {
-    if (t_counts && !take(size)) {
-        throw Refused();
-    }
-    if (!t_limited) {
+    if (!t_counts) {
         return __real__Znwm(size);
+    }
+    if (!take(size)) {
+        throw Refused();
     }
     try {
         return __real__Znwm(size);

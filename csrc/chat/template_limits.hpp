@@ -27,7 +27,7 @@ class TemplateLimits {
     TemplateLimits & operator=(const TemplateLimits &) = delete;
 
     // A step of the interpreter. Beyond a limit it throws std::runtime_error, to which upstream adds where in the
-    // template that was, and from then on TemplateStopped.
+    // template that was, and from then on TemplateStopped; after an allocation that failed, TemplateStopped at once.
     static void step();
 
     // A step that compares a list or an object. How many there may be is limited, too: upstream hashes what can be

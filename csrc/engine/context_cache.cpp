@@ -27,6 +27,8 @@ void ContextCache::truncate(int32_t seq_id, uint32_t n) {
     }
 }
 
+void ContextCache::clear() { llama_memory_clear(memory_, /*data=*/false); }
+
 void ContextCache::share(int32_t from, int32_t to, uint32_t n) {
     llama_memory_seq_cp(memory_, from, to, 0, static_cast<llama_pos>(n));
 }

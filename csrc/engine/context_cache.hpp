@@ -15,6 +15,8 @@ class ContextCache : public Cache {
     void truncate(int32_t seq_id, uint32_t n) override;
     void share(int32_t from, int32_t to, uint32_t n) override;
 
+    void clear();
+
     // Whether a sequence can be cut to any earlier length.
     bool rewinds() const { return rewinds_; }
 

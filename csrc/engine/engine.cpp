@@ -160,6 +160,9 @@ void Engine::run() {
             } catch (const EngineAbort &) {
                 in_doubt = true;
                 throw;
+            } catch (const std::bad_alloc &) {
+                lost_cells_ = true;
+                throw;
             }
         });
         if (status != PYG_OK) {
@@ -221,6 +224,9 @@ Step Engine::next_step() {
     if (std::exchange(forget_asked_, false)) {
         scheduler_.forget();
     }
+    if (lost_cells_ && scheduler_.running().empty()) {
+        find_lost_cells();
+    }
     sweep();
     const Scheduler::Pieces pieces = prompt_pieces();
     for (;;) {
@@ -231,9 +237,15 @@ Step Engine::next_step() {
             tell_room();
             return step;
         }
-        scheduler_.end(*dead->task);  // cancelled since the sweep
-        stats_.n_finished++;
+        stats_.n_finished += scheduler_.end(*dead->task);  // cancelled since the sweep
     }
+}
+
+// Upstream notes a token's cell in several places, and where it lacked memory for one, no sequence can free the cell.
+void Engine::find_lost_cells() {
+    scheduler_.forget();
+    cache_.clear();
+    lost_cells_ = false;
 }
 
 // Ends requests that were cancelled or are past their deadline. The waiting ones, possibly thousands, are checked less
@@ -261,15 +273,14 @@ void Engine::sweep() {
 }
 
 // Tells the scheduler first, so that the room is free when the caller learns of the end, which must happen in any case.
-void Engine::end(Request & request, const End & end) {
+void Engine::end(Request & request, const End & end, bool forget) {
     const auto tell = [&] { end.error ? request.end(*end.error) : request.end(end.finish, end.stop_token_id); };
     try {
-        scheduler_.end(request);
+        stats_.n_finished += scheduler_.end(request, forget);
     } catch (...) {
         tell();
         throw;
     }
-    stats_.n_finished++;
     tell();
 }
 
@@ -294,28 +305,20 @@ void Engine::recover(const pyg_error & error, bool in_doubt) {
     }
 }
 
-// Fails the requests that the step computed, or, without one, would have been for. Takes no memory, of which there may
-// be none.
+// Fails the requests of the step. If it could not be planned, the youngest that runs, or the first that waits: the
+// others may have enough memory without it. Takes none, for there may be none.
 void Engine::fail_step(const pyg_error & error) {
+    const End                   failed = {PYG_FINISH_ERROR, -1, error};
     std::lock_guard<std::mutex> lock(mutex_);
     for (const Slice & slice : step_.slices) {
-        give_up(slice.task, error);
+        end(request_of(slice.task), failed, /*forget=*/true);
     }
-    if (step_.empty()) {
-        while (!scheduler_.running().empty()) {
-            give_up(scheduler_.running().back(), error);
-        }
-        if (!scheduler_.waiting().empty()) {
-            give_up(scheduler_.waiting().front(), error);
-        }
+    if (step_.empty() && !scheduler_.idle()) {
+        const bool                  any_runs = !scheduler_.running().empty();
+        const std::shared_ptr<Task> task     = any_runs ? scheduler_.running().back() : scheduler_.waiting().front();
+        end(request_of(task), failed, /*forget=*/true);
     }
     tell_room();
-}
-
-// What the memory holds of it is not reused.
-void Engine::give_up(std::shared_ptr<Task> task, const pyg_error & error) {
-    stats_.n_finished += scheduler_.end(*task, /*forget=*/true);
-    request_of(task).end(error);
 }
 
 void Engine::break_down(const pyg_error & error) {

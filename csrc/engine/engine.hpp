@@ -90,14 +90,14 @@ class Engine {
     static std::optional<End> end_of(Body && body);
 
     void    sweep();
-    void    end(Request & request, const End & end);
+    void    end(Request & request, const End & end, bool forget = false);
     int32_t n_queued() const;
     size_t  n_places() const;
     void    tell_room();
+    void    find_lost_cells();
 
     void recover(const pyg_error & error, bool in_doubt);
     void fail_step(const pyg_error & error);
-    void give_up(std::shared_ptr<Task> task, const pyg_error & error);
     void break_down(const pyg_error & error);
 
     uint32_t          prompt_piece(double seconds) const;
@@ -139,6 +139,7 @@ class Engine {
     std::deque<std::pair<std::shared_ptr<Waker>, uint64_t>> room_askers_;
     pyg_engine_stats                                        stats_        = {};
     bool                                                    forget_asked_ = false;
+    bool                                                    lost_cells_   = false;  // of the cache: perhaps
     bool                                                    broken_ = false;  // the state of the context is uncertain
     std::atomic<bool>                                       closing_{false};
 

@@ -1,6 +1,7 @@
 #include "engine/scheduler.hpp"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace pyg {
@@ -40,6 +41,16 @@ bool remove(Row & row, const Task & task) {
     }
     row.erase(place);
     return true;
+}
+
+// False if there is no memory for that.
+bool copied(const std::vector<int32_t> & from, std::vector<int32_t> & to) {
+    try {
+        to = from;
+        return true;
+    } catch (const std::bad_alloc &) {
+        return false;
+    }
 }
 
 }  // namespace
@@ -136,15 +147,13 @@ bool Scheduler::end(Task & task, bool forget) {
     if (!task.runs()) {
         return remove(waiting_, task);
     }
-    const bool keeps = !forget && limits_.prefix_cache && task.n_past > 0 && cache_.can_keep(task.seq_id, task.n_past);
-    Sequence & sequence = sequences_[task.seq_id];
-    if (keeps) {
-        sequence.tokens = task.tokens;
-        sequence.ended  = ++n_ended_;
-    }
-    const int32_t seq_id = std::exchange(task.seq_id, -1);
-    const auto    alive  = std::exchange(sequence.task, nullptr);
+    const int32_t seq_id   = std::exchange(task.seq_id, -1);
+    Sequence &    sequence = sequences_[seq_id];
+    const auto    alive    = std::exchange(sequence.task, nullptr);
     remove(running_, task);
+    const bool keeps = !forget && limits_.prefix_cache && task.n_past > 0 && cache_.can_keep(seq_id, task.n_past) &&
+                       copied(task.tokens, sequence.tokens);
+    sequence.ended   = ++n_ended_;
     shorten(seq_id, keeps ? task.n_past : 0);  // drop what was computed in the step in which it ended
     return true;
 }

@@ -107,8 +107,8 @@ class Scheduler {
     void computed(const Step & step);
     void interrupted(const Step & step);  // none of it counts
 
-    // A waiting or running task has ended. Its sequence is kept, or forgotten if the memory is in doubt, which takes no
-    // memory. False if the task had ended before.
+    // A waiting or running task has ended. Its sequence is kept, or forgotten if the cache is in doubt or memory is
+    // lacking. False if the task had ended before.
     bool end(Task & task, bool forget = false);
 
     // Forgets the sequences kept for their prefixes.

@@ -1,10 +1,12 @@
 // Contexts. Options are checked before upstream can assert on them, and memory is planned before it is allocated.
 #include "boundary/backends.hpp"
+#include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
 #include "engine/logprobs.hpp"
 #include "engine/threads.hpp"
 #include "ggml-cpu.h"
 #include "objects/cell_positions.hpp"
+#include "objects/out_of_memory.hpp"
 #include "objects/trial.hpp"
 
 #include <algorithm>
@@ -186,6 +188,15 @@ size_t n_floats(int32_t n_rows, int32_t n_columns) { return static_cast<size_t>(
 }  // namespace
 
 namespace pyg {
+
+Failure context_failure() {
+    const std::string words = engine_words();
+    if (understood(words).kind == Complaint::NO_MEMORY) {
+        return no_memory("this context", words);
+    }
+    return fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses this context: %s",
+                words.empty() ? "it gave no reason" : words.c_str());
+}
 
 ggml_threadpool * new_threads(int32_t n, bool spins) {
     const SignalsBlocked   signals_go_to_the_callers_threads;

@@ -282,15 +282,6 @@ Failure load_failure(const char * path) {
     }
 }
 
-Failure context_failure() {
-    const std::string words = engine_words();
-    if (understood(words).kind == Complaint::NO_MEMORY) {
-        return no_memory("this context", words);
-    }
-    return fail(PYG_ERR_INVALID_PARAMETER, "the engine refuses this context: %s",
-                words.empty() ? "it gave no reason" : words.c_str());
-}
-
 }  // namespace pyg
 
 pyg_model_options pyg_model_default_options(void) {

@@ -1,5 +1,7 @@
 // A context's memory: edits of sequences, and saving and restoring states.
+#include "boundary/engine_words.hpp"
 #include "boundary/handles.hpp"
+#include "objects/out_of_memory.hpp"
 
 #include <climits>
 #include <cstring>
@@ -200,8 +202,21 @@ uint64_t fingerprint(const pyg::Model & model) {
     return hash;
 }
 
+// Upstream answers 0 where something failed.
+size_t done(size_t n_bytes, pyg_code otherwise, const char * what) {
+    if (n_bytes > 0) {
+        return n_bytes;
+    }
+    const std::string words = pyg::engine_words();
+    if (pyg::understood(words).kind == pyg::Complaint::NO_MEMORY) {
+        throw pyg::no_memory("a context's state", words);
+    }
+    throw fail(otherwise, "%s: %s", what, words.c_str());
+}
+
 size_t engine_size(const Context & context, int32_t seq_id) {
-    return seq_id == EVERY ? llama_state_get_size(context.raw) : llama_state_seq_get_size(context.raw, seq_id);
+    return done(seq_id == EVERY ? llama_state_get_size(context.raw) : llama_state_seq_get_size(context.raw, seq_id),
+                PYG_ERR_ENGINE, "the engine could not tell the size of the state");
 }
 
 void require_state(const Context & context, int32_t seq_id) {
@@ -261,9 +276,7 @@ pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, 
         const size_t n         = seq_id == EVERY ? llama_state_get_data(context.raw, body, body_size)
                                                  : llama_state_seq_get_data(context.raw, body, body_size, seq_id);
         pyg::require_hosts(context.model->hosts);
-        if (n == 0) {
-            throw fail(PYG_ERR_ENGINE, "the engine could not save the state: %s", pyg::engine_words().c_str());
-        }
+        done(n, PYG_ERR_ENGINE, "the engine could not save the state");
         StateHeader header = {{}, scope_of(seq_id), fingerprint(*context.model), n, checksum(body, n)};
         std::memcpy(header.magic, STATE_MAGIC, sizeof(STATE_MAGIC));
         std::memcpy(dst, &header, sizeof(header));
@@ -282,14 +295,11 @@ pyg_status pyg_context_state_set(pyg_context * ctx, int32_t seq_id, const void *
         const size_t n           = seq_id == EVERY ? llama_state_set_data(context.raw, body, header.size)
                                                    : llama_state_seq_set_data(context.raw, body, header.size, seq_id);
         pyg::require_hosts(context.model->hosts);
-        if (n == 0) {
-            const std::string words = pyg::engine_words();
-            if (seq_id == EVERY) {
-                llama_memory_clear(llama_get_memory(context.raw), true);
-            } else {
-                llama_memory_seq_rm(llama_get_memory(context.raw), seq_id, -1, -1);
-            }
-            throw fail(PYG_ERR_INVALID_PARAMETER, "the state does not fit this context: %s", words.c_str());
+        if (n == 0 && seq_id == EVERY) {
+            llama_memory_clear(llama_get_memory(context.raw), true);
+        } else if (n == 0) {
+            llama_memory_seq_rm(llama_get_memory(context.raw), seq_id, -1, -1);
         }
+        done(n, PYG_ERR_INVALID_PARAMETER, "the state does not fit this context");
     });
 }

@@ -132,10 +132,11 @@ class Survey {
             body();
             return "";
         } catch (const pyg::EngineAbort & abort) {
+            aborted_ = true;
             if (pyg::understood(abort.message).kind == Complaint::NO_MEMORY) {
+                discard_model();
                 throw;  // which is not the file's fault
             }
-            aborted_ = true;
             return abort.message;
         } catch (const std::bad_alloc &) {
             throw;
@@ -332,6 +333,10 @@ std::unique_ptr<Survey> begin(const std::vector<gguf_context *> & ggufs, const c
     } catch (const std::bad_alloc &) {
         throw;
     } catch (const std::exception & e) {
+        const std::string words = pyg::engine_words();
+        if (pyg::understood(words).kind == Complaint::NO_MEMORY) {
+            throw pyg::no_memory(std::string("reading ") + path, words);
+        }
         throw pyg::fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, e.what());
     }
 }

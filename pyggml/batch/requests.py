@@ -59,10 +59,12 @@ class RequestAnswering:
         # The job has one model, and bodies have the names of those that they were written for.
         body = json.dumps({**row["body"], "model": "default"}).encode()
         status, headers, content = await self._ask(row["url"], body)
-        if status == 500 and await works(self._llm):  # it may have lacked a descriptor just then
+        is_alive = True
+        if status == 500 and (is_alive := await works(self._llm)):  # it may have lacked a descriptor just then
             status, headers, content = await self._ask(row["url"], body)
+            is_alive = status != 500 or await works(self._llm)
         answered = json.loads(content)
-        if status in _FATAL or (status == 500 and not await works(self._llm)):
+        if status in _FATAL or not is_alive:
             message = answered.get("error", {}).get("message", "the server failed")
             raise pyggml.EngineError(f"row {index} could not be computed: {message}")
         response = {"status_code": status, "request_id": headers.get("x-request-id", ""), "body": answered}

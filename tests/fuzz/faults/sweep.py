@@ -40,7 +40,10 @@ def _sweep(scenario: str, kind: str, at_most: int, findings: Path) -> int:
     outcomes: Counter[str] = Counter()
     start, number, n_findings = time.monotonic(), 0, 0
     with Process("faults", fuzzer.named("faults"), 0) as process:
-        n_calls = int(process.run([{"scenario": scenario, "kind": kind, "at": None}]).outcome.split()[1])
+        counted = process.run([{"scenario": scenario, "kind": kind, "at": None}])
+        if counted.is_finding:
+            raise RuntimeError(f"{scenario} fails without faults: {counted.outcome}: {counted.words}")
+        n_calls = int(counted.outcome.split()[1])
         for case in _cases(scenario, kind, min(n_calls, at_most)):
             result = process.run([case])
             outcomes[result.outcome] += 1
