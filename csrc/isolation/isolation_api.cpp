@@ -14,14 +14,12 @@
 #    include <csignal>
 #endif
 
-using pyg::fail;
-
 struct pyg_relay : pyg::Handle {
     std::shared_ptr<pyg::Relay> relay;
 
     explicit pyg_relay(std::shared_ptr<pyg::Relay> shared) : Handle(PYG_HANDLE_RELAY), relay(std::move(shared)) {}
     void release() { relay->close(); }
-    void leak() { new std::shared_ptr<pyg::Relay>(std::move(relay)); }
+    void leak() { pyg::keep_forever(std::move(relay)); }
 };
 
 struct pyg_feed {
@@ -93,7 +91,7 @@ pyg_status pyg_relay_is_gone(pyg_relay * relay, bool * out, pyg_error * err) {
 pyg_status pyg_relay_lose(pyg_relay * relay, const char * why, pyg_error * err) {
     return pyg::guard(err, [&] {
         pyg_error lost;
-        pyg::report(&lost, fail(PYG_ERR_ENGINE, "%s", why));
+        pyg::report(&lost, PYG_ERR_ENGINE, why);  // without memory of its own
         shared(relay)->lose(lost);
     });
 }

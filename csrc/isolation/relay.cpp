@@ -210,7 +210,7 @@ void Relay::lose(const pyg_error & why) { end_all(PYG_FINISH_ERROR, &why); }
 
 void Relay::close() {
     pyg_error closed;
-    report(&closed, fail(PYG_ERR_CLOSED, "the engine was closed"));
+    report(&closed, PYG_ERR_CLOSED, "the engine was closed");  // without memory of its own
     end_all(PYG_FINISH_CLOSED, &closed);
     shutdown(socket_, SHUT_RDWR);  // run() returns
 }

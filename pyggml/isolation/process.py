@@ -180,9 +180,11 @@ class Process:
             self._thread.join()
 
     def _stop(self) -> None:
-        errors.call(lib.pyg_relay_close, self._handle)
-        if self._child is not None:
-            self._child.kill()  # it has nothing to save
+        try:
+            errors.call(lib.pyg_relay_close, self._handle)
+        finally:
+            if self._child is not None:
+                self._child.kill()  # it has nothing to save
 
     # --- the thread ---------------------------------------------------------------------------------------------
 

@@ -15,8 +15,10 @@ import numpy as np
 from hf_llama import HFLlama
 
 import pyggml
+from fuzz.asgi_client import Answer, ask
 from pyggml.batch import run as run_batch
 from pyggml.gguf import GGUFReader, GGUFWriter
+from pyggml.server import create_app
 
 MESSAGES = [{"role": "user", "content": "What colour is the sky?"}]
 SCHEMA = {"type": "object", "properties": {"a": {"enum": ["x", "yy"]}, "b": {"type": "integer"}}, "required": ["a"]}
@@ -171,6 +173,35 @@ def write_and_read(_world: World, folder: Path) -> Any:
         return reader.metadata["list"], digest(reader.tensor("t"))
 
 
+def isolated(world: World, _folder: Path) -> Any:
+    """What fails is this process's part."""
+    with pyggml.load(world.tiny, isolate=True, **LOAD) as llm:
+        done = llm.generate("abc", max_tokens=3, ignore_eos=True)
+        return done.token_ids, "".join(chunk.text for chunk in llm.stream("abc", max_tokens=3, ignore_eos=True))
+
+
+def served(world: World, _folder: Path) -> Any:
+    """A chat with the server's application, whole and streamed."""
+
+    async def main() -> list[Answer]:
+        app = create_app(world.llm(), log_level="error", page=False)
+        async with app.router.lifespan_context(app):
+            body = {"model": "default", "messages": MESSAGES, "max_tokens": 8}
+            return [
+                await ask(app, {"path": "/v1/chat/completions", "body": json.dumps({**body, "stream": stream})})
+                for stream in (False, True)
+            ]
+
+    whole, streamed = asyncio.run(main())
+    for answer in (whole, streamed):
+        if answer.status != 200 or b'"error"' in answer.body:
+            assert answer.status in (200, 500, 503), answer
+            raise pyggml.EngineError(f"status {answer.status}: {answer.body.decode()}")
+    lines = [line[6:] for line in streamed.body.decode().splitlines() if line.startswith("data: {")]
+    deltas = [choice["delta"].get("content") or "" for line in lines for choice in json.loads(line)["choices"]]
+    return json.loads(whole.body)["choices"][0]["message"]["content"], "".join(deltas)
+
+
 def batch(world: World, folder: Path) -> Any:
     out = folder / "answers.jsonl"
     run_batch(world.folder / "rows.jsonl", out, world.llm(), params=pyggml.SamplingParams(max_tokens=4))
@@ -181,6 +212,6 @@ SCENARIOS: dict[str, Callable[[World, Path], Any]] = {
     each.__name__: each
     for each in (
         load, load_unmapped, context, generate, sampled, stream, chat, tools, schema, grammar, embed, tasks,
-        tokenizers, inspect, quantize, convert, convert_again, directory, write_and_read, batch,
+        tokenizers, inspect, quantize, convert, convert_again, directory, write_and_read, batch, isolated, served,
     )
 }  # fmt: skip
