@@ -56,6 +56,7 @@ enum pyg_code {
     PYG_ERR_ENGINE            = -14,
     PYG_ERR_QUEUE_FULL        = -15,
     PYG_ERR_HOST_LOST         = -16,
+    PYG_ERR_ENGINE_LOST       = -17,
 };
 
 typedef struct pyg_error {

@@ -2101,6 +2101,7 @@ class Lib:
     PYG_ERR_ENGINE: int
     PYG_ERR_QUEUE_FULL: int
     PYG_ERR_HOST_LOST: int
+    PYG_ERR_ENGINE_LOST: int
     PYG_HANDLE_MODEL: int
     PYG_HANDLE_CONTEXT: int
     PYG_HANDLE_SAMPLER: int

@@ -132,6 +132,10 @@ class EngineError(InferError):
     """The engine failed: an internal check, a computation, or use after a fork."""
 
 
+class EngineLostError(EngineError):
+    """The engine failed during an earlier request, and computes no more. Close the model, and load it again."""
+
+
 class HostLostError(EngineError):
     """A host that computes a part of the model is lost; the message names it. Load the model again when it is back."""
 
@@ -153,6 +157,7 @@ _BY_CODE: dict[int, type[InferError]] = {
     lib.PYG_ERR_CLOSED: ClosedError,
     lib.PYG_ERR_ENGINE: EngineError,
     lib.PYG_ERR_HOST_LOST: HostLostError,
+    lib.PYG_ERR_ENGINE_LOST: EngineLostError,
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import models
 import numpy as np
 import pytest
-from fuzz import fuzzer
+from fuzz import faults, fuzzer
 from fuzz.process import Process
 from hf_llama import HFLlama
 
@@ -137,6 +137,58 @@ CASES = [
     ("isolated", "ALLOCATION", 0.008333333333333333, True),
     ("served", "ALLOCATION", 0.5, True),
 ]
+
+
+LOST_IN_A_SERVER = """
+import asyncio, json, sys
+from pathlib import Path
+import pyggml
+from fuzz.asgi_client import ask
+from fuzz.faults import Faults, Kind
+from pyggml.server import create_app
+
+async def main():
+    faults, folder, opened = Faults(), Path(sys.argv[1]), sys.argv[2] == "opened"
+    options = {"n_ctx": 256, "n_threads": 1}
+    app = create_app(pyggml.load(**options)) if opened else create_app(load=options)
+
+    async def chat():
+        body = {"model": "default", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+        answer = await ask(app, {"path": "/v1/chat/completions", "body": json.dumps(body)})
+        return answer.status, json.loads(answer.body)
+
+    async def is_ready():
+        return (await ask(app, {"method": "GET", "path": "/ready"})).status == 200
+
+    async with app.router.lifespan_context(app):
+        _, before = await chat()
+        assert await is_ready()
+        with faults.failing(Kind.ALLOCATION, 0, folder) as count:
+            await chat()
+        for nth in range(count.calls, 0, -1):  # the engine's own are among the last
+            with faults.failing(Kind.ALLOCATION, nth, folder, lasts=True):
+                await chat()
+            status, lost = await chat()
+            if status == 503 and lost["error"]["code"] == "engine_lost":
+                break
+        if opened:
+            assert not await is_ready()
+            assert (await chat())[0] == 503
+        else:
+            status, again = await chat()
+            assert status == 200 and again["choices"] == before["choices"], again
+            assert await is_ready()
+    print("fine")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("opened", ["opened", "loaded"])
+def test_an_engine_that_is_lost_in_a_server(tmp_path: Path, opened: str) -> None:
+    """One that the server loaded is loaded again; with another it is not ready any more."""
+    pytest.importorskip("starlette")
+    assert in_child(LOST_IN_A_SERVER, tmp_path, opened, **faults.environment()).split() == ["fine"]
 
 
 @pytest.mark.parametrize(("scenario", "kind", "at", "lasts"), CASES)

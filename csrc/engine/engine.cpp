@@ -24,7 +24,7 @@ constexpr double GATHERING_MAX_S = 0.003;
 constexpr const char * BROKEN =
     "the engine failed during an earlier request and cannot continue: close it and load the model again";
 
-pyg::Failure broken() { return fail(PYG_ERR_ENGINE, "%s", BROKEN); }
+pyg::Failure broken() { return fail(PYG_ERR_ENGINE_LOST, "%s", BROKEN); }
 
 pyg::Scheduler::Limits limits_of(const pyg::Context & context, const pyg_engine_options & options) {
     pyg::Scheduler::Limits limits;
@@ -328,7 +328,7 @@ void Engine::break_down(const pyg_error & error) {
         request_of(slice.task).end(error);
     }
     pyg_error others;
-    report(&others, PYG_ERR_ENGINE, BROKEN);  // without memory of its own: that may be why
+    report(&others, PYG_ERR_ENGINE_LOST, BROKEN);  // without memory of its own: that may be why
     for (const auto & task : scheduler_.running()) {
         request_of(task).end(others);
     }

@@ -18,6 +18,7 @@ Json = dict[str, Any]
 _AHEAD = 2
 #: What concerns the engine and not a row: the job stops, and can go on later.
 _FATAL = (
+    pyggml.EngineLostError,
     pyggml.HostLostError,
     pyggml.ClosedError,
     pyggml.DeviceError,

@@ -16,7 +16,7 @@ from pyggml.diagnostics._neighbours import check_neighbours
 from pyggml.diagnostics._vocabulary import vocabulary_of
 from pyggml.diagnostics._weights import main_type
 from pyggml.diagnostics.report import FileReport, VocabularyReport
-from pyggml.errors import InferError, TokenizerError
+from pyggml.errors import InferError, OutOfMemoryError, TokenizerError
 from pyggml.families import Family
 from pyggml.files.model_files import ModelFiles
 from pyggml.gguf import GGMLType, GGUFReader, TensorInfo
@@ -131,6 +131,8 @@ def _open(path: Path, stack: ExitStack, problems: Problems) -> GGUFReader | None
         return stack.enter_context(GGUFReader(path, header_only=True))
     except FileNotFoundError:
         problems.error("missing-file", f"{path.name} is missing: copy or download it as well")
+    except OutOfMemoryError:
+        raise
     except InferError as error:
         problems.error("broken-file", f"{error}: copy or download it again")
     return None

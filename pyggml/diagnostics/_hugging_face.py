@@ -17,7 +17,7 @@ from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, StoredTenso
 from pyggml.diagnostics._headers import HeaderTensors
 from pyggml.diagnostics._weights import main_type
 from pyggml.diagnostics.report import FileReport, VocabularyReport
-from pyggml.errors import InferError, ModelNotFoundError, UnsupportedArchitectureError
+from pyggml.errors import InferError, ModelNotFoundError, OutOfMemoryError, UnsupportedArchitectureError
 from pyggml.families import Match
 from pyggml.files.config import Config
 from pyggml.files.model_files import ModelFiles
@@ -119,6 +119,8 @@ def _checkpoint(files: ModelFiles, problems: Problems) -> Checkpoint | None:
         problems.error("missing-file", f"{error}: copy or download it as well")
     except CutShortError as error:
         problems.error("truncated", f"{error}: copy or download it again")
+    except OutOfMemoryError:
+        raise
     except InferError as error:
         problems.error("broken-file", f"{error}: copy or download it again")
     return None
@@ -129,6 +131,8 @@ def _plan(files: ModelFiles, problems: Problems) -> ImportPlan | None:
     found = _Found()
     try:
         plan = as_stored(read_plan(files, found, HeaderTensors))
+    except OutOfMemoryError:
+        raise
     except InferError as error:
         if not found.n_errors:
             found("setting", error)

@@ -9,7 +9,7 @@ from pyggml.chat import ChatTemplates
 from pyggml.chat.choice import without_template
 from pyggml.diagnostics._facts import Problems
 from pyggml.diagnostics.report import TemplateReport
-from pyggml.errors import InferError
+from pyggml.errors import InferError, OutOfMemoryError
 from pyggml.model import Model
 
 _USER = {"role": "user", "content": "Hello"}
@@ -31,6 +31,8 @@ def template_of(model: Model, problems: Problems) -> TemplateReport | None:
         return None
     try:
         templates = ChatTemplates(model)
+    except OutOfMemoryError:
+        raise
     except InferError as error:
         problems.error(
             "template-unreadable",
@@ -68,6 +70,8 @@ def _conversations(templates: ChatTemplates) -> Iterator[tuple[str, dict[str, An
 def _refusal(templates: ChatTemplates, conversation: dict[str, Any]) -> str | None:
     try:
         text = templates.render(**conversation).text
+    except OutOfMemoryError:
+        raise
     except InferError as error:
         return str(error)
     lost = conversation["messages"][-1]["content"] not in text

@@ -35,6 +35,7 @@ def inspect(source: Source = None, progress: Progress | None = None) -> ModelRep
         ModelNotFoundError: there is no model.
         ModelLoadError: not even the header or the ``config.json`` can be read.
         InvalidParameterError: not a path.
+        OutOfMemoryError: there is not enough memory to look.
         DownloadError, DiskFullError, MissingPackageError: as for :func:`~pyggml.load`, with a reference.
     """
     files = identify(source, progress)

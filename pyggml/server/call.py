@@ -22,6 +22,7 @@ from pyggml import (
     Chunk,
     ClosedError,
     Completion,
+    EngineLostError,
     HostLostError,
     Message,
     QueueFullError,
@@ -274,7 +275,7 @@ class Call:
         message = failure.message
         if self.served is not None:
             message = without_folders(message, self.served.llm.model.path)
-            if isinstance(error, HostLostError):
+            if isinstance(error, (EngineLostError, HostLostError)):
                 self.worker.models.lost(self.served)
         failure = dataclasses.replace(failure, message=message, request_id=self.id)
         if failure.status >= 500 and failure.code != STOPPING.code:

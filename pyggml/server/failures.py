@@ -121,6 +121,14 @@ _HOST_LOST = Failure(
     retry_after_s=5,
 )
 
+_ENGINE_LOST = Failure(
+    503,
+    "unavailable",
+    "the engine of the model has failed and is made anew: send the request again a little later",
+    "engine_lost",
+    retry_after_s=5,
+)
+
 # What clients did not send, and so may quote where the server keeps its files.
 _OF_THE_SERVER = ("not_found", "unavailable", "internal")
 
@@ -137,6 +145,8 @@ def failure_of(error: BaseException) -> Failure:
         return _invalid_body(error)
     if isinstance(error, pyggml.HostLostError):
         return _HOST_LOST
+    if isinstance(error, pyggml.EngineLostError):
+        return _ENGINE_LOST
     for cls, status, kind, code in _KINDS:
         if isinstance(error, cls):
             message = without_paths(str(error)) if kind in _OF_THE_SERVER else str(error)

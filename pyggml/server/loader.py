@@ -43,6 +43,7 @@ class Slot:
         n_leases: number of requests that use it.
         used: grows with the time of the last use.
         is_leaving: whether it will be unloaded as soon as nobody uses it.
+        is_lost: whether its engine or hosts are lost, and it is not ours to load again.
         stage: what happens to it.
         needed: what it will take, while it waits for room.
         loading: brings it.
@@ -59,6 +60,7 @@ class Slot:
     n_leases: int = 0
     used: int = 0
     is_leaving: bool = False
+    is_lost: bool = False
     stage: Stage = ""
     needed: pyggml.MemoryEstimate | None = None
     loading: asyncio.Task[Exception | None] | None = None

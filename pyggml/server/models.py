@@ -72,6 +72,8 @@ class Models:
         Begins to load a model that nobody has asked for yet. One that has made room for others is ready.
         """
         slot = self._slots[self._catalogue.first]
+        if slot.is_lost:
+            return "the engine of the model has failed, and whoever opened it has to open it again"
         if slot.served is not None:
             stats, limit = slot.served.stats(), slot.options.get("max_queue")
             is_full = stats is not None and limit is not None and stats.n_queued >= limit
@@ -118,11 +120,13 @@ class Models:
             self._loader.release(slot)
 
     def lost(self, model: Served) -> None:
-        """Unloads a model whose hosts are lost. The next request loads it again, if they are back.
+        """Unloads a model whose engine or hosts are lost. The next request loads it again, if the hosts are back.
 
-        One that was open before the server stays as it is: nobody here knows how it was loaded.
+        One that was open before the server stays as it is, and is not ready: nobody here knows how it was loaded.
         """
         slot = next((each for each in self._slots.values() if each.served is model), None)
+        if slot is not None and not slot.is_ours:
+            slot.is_lost = True
         if slot is not None and slot.is_ours and not slot.is_leaving:
             slot.is_leaving = True
             task = asyncio.get_running_loop().create_task(self._loader.drop(slot))

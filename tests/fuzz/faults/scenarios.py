@@ -133,7 +133,7 @@ def tokenizers(world: World, _folder: Path) -> Any:
 
 def inspect(world: World, _folder: Path) -> Any:
     report = pyggml.inspect(world.tiny)
-    return report.estimate(n_ctx=512).total_bytes > 0, len(report.files)
+    return report.estimate(n_ctx=512).total_bytes > 0, str(report)
 
 
 def quantize(world: World, folder: Path) -> Any:
@@ -196,6 +196,7 @@ def served(world: World, _folder: Path) -> Any:
     for answer in (whole, streamed):
         if answer.status != 200 or b'"error"' in answer.body:
             assert answer.status in (200, 500, 503), answer
+            world.llm().generate("a", max_tokens=1)  # says what is wrong with the engine, if that is what it is
             raise pyggml.EngineError(f"status {answer.status}: {answer.body.decode()}")
     lines = [line[6:] for line in streamed.body.decode().splitlines() if line.startswith("data: {")]
     deltas = [choice["delta"].get("content") or "" for line in lines for choice in json.loads(line)["choices"]]
