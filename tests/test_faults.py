@@ -134,6 +134,8 @@ CASES = [
     ("tasks", "DESCRIPTOR", 0.6987929327164873, False),
     ("batch", "DESCRIPTOR", 0.5769230769230769, False),
     ("batch", "READ", 0.33228379269437713, True),
+    ("inspect", "ALLOCATION", 0.5, False),
+    ("inspect", "THREAD", 0.7535053911876402, False),
     ("isolated", "ALLOCATION", 0.008333333333333333, True),
     ("served", "ALLOCATION", 0.5, True),
 ]

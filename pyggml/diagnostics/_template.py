@@ -9,7 +9,7 @@ from pyggml.chat import ChatTemplates
 from pyggml.chat.choice import without_template
 from pyggml.diagnostics._facts import Problems
 from pyggml.diagnostics.report import TemplateReport
-from pyggml.errors import InferError, OutOfMemoryError
+from pyggml.errors import EngineError, InferError, OutOfMemoryError
 from pyggml.model import Model
 
 _USER = {"role": "user", "content": "Hello"}
@@ -31,9 +31,9 @@ def template_of(model: Model, problems: Problems) -> TemplateReport | None:
         return None
     try:
         templates = ChatTemplates(model)
-    except OutOfMemoryError:
-        raise
     except InferError as error:
+        if not _is_about_template(error):
+            raise
         problems.error(
             "template-unreadable",
             f"{error}. The model can still generate text; to chat with it, pass another chat_template",
@@ -70,9 +70,16 @@ def _conversations(templates: ChatTemplates) -> Iterator[tuple[str, dict[str, An
 def _refusal(templates: ChatTemplates, conversation: dict[str, Any]) -> str | None:
     try:
         text = templates.render(**conversation).text
-    except OutOfMemoryError:
-        raise
     except InferError as error:
+        if not _is_about_template(error):
+            raise
         return str(error)
     lost = conversation["messages"][-1]["content"] not in text
     return "what the user said is not in the prompt" if lost else None
+
+
+def _is_about_template(error: InferError) -> bool:
+    """Whether it is no lack of memory or of threads; what fails a check of the engine is the template, too."""
+    if isinstance(error, OutOfMemoryError):
+        return False
+    return not isinstance(error, EngineError) or "a check inside the engine failed" in str(error)

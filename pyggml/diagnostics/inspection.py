@@ -36,6 +36,7 @@ def inspect(source: Source = None, progress: Progress | None = None) -> ModelRep
         ModelLoadError: not even the header or the ``config.json`` can be read.
         InvalidParameterError: not a path.
         OutOfMemoryError: there is not enough memory to look.
+        EngineError: no thread can be started to look at the chat template.
         DownloadError, DiskFullError, MissingPackageError: as for :func:`~pyggml.load`, with a reference.
     """
     files = identify(source, progress)
