@@ -1,8 +1,6 @@
-#include "ggml-backend.h"
+#include "checked_memory.h"
 
 #include <new>
-
-extern "C" ggml_backend_buffer_t pyg_buffer_or_null(ggml_backend_buffer_type_t type, size_t n_bytes);
 
 ggml_backend_buffer_t pyg_buffer_or_null(ggml_backend_buffer_type_t type, size_t n_bytes) {
     try {

@@ -27,6 +27,13 @@ static inline void * pyg_checked(void * memory, size_t n_bytes, const char * fun
 #define calloc(n, n_bytes) pyg_checked(calloc(n, n_bytes), (n_bytes), __func__, __FILE__, __LINE__)
 #define realloc(old, n_bytes) pyg_checked(realloc(old, n_bytes), (n_bytes), __func__, __FILE__, __LINE__)
 
+/* A buffer, or NULL where upstream's function throws a std::bad_alloc that its callers in C do not expect. */
+#ifdef __cplusplus
+extern "C"
+#endif
+    ggml_backend_buffer_t
+    pyg_buffer_or_null(ggml_backend_buffer_type_t type, size_t n_bytes);
+
 #ifdef __cplusplus
 #    define ggml_free(context)                                                                                         \
         do {                                                                                                           \
@@ -40,7 +47,5 @@ static inline void * pyg_checked(void * memory, size_t n_bytes, const char * fun
             (pointer) = NULL;                                                                                          \
         } while (0)
 
-/* A buffer, or NULL where upstream's function throws a std::bad_alloc that its callers in C do not expect. */
-ggml_backend_buffer_t pyg_buffer_or_null(ggml_backend_buffer_type_t type, size_t n_bytes);
 #    define ggml_backend_buft_alloc_buffer pyg_buffer_or_null
 #endif

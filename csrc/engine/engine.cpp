@@ -295,12 +295,13 @@ void Engine::tell_room() {
 
 // A step failed. If the context may be in an unknown state, the engine serves no more requests.
 void Engine::recover(const pyg_error & error, bool in_doubt) {
-    pyg_error  another;
-    const bool planned = !step_.empty() || error.code == PYG_ERR_OUT_OF_MEMORY;  // or could not be
+    pyg_error another;
+    // Without memory the scheduler plans nothing, and loses nothing.
+    const bool is_known = !step_.empty() || error.code == PYG_ERR_OUT_OF_MEMORY;
     if (tuner_) {
         tuner_->abandoned();
     }
-    if (in_doubt || !planned || guard(&another, [&] { fail_step(error); }) != PYG_OK) {
+    if (in_doubt || !is_known || guard(&another, [&] { fail_step(error); }) != PYG_OK) {
         break_down(error);
     }
 }

@@ -124,7 +124,7 @@ _HOST_LOST = Failure(
 _ENGINE_LOST = Failure(
     503,
     "unavailable",
-    "the engine of the model has failed and is made anew: send the request again a little later",
+    "the engine of the model has failed, and the server loads the model again if it can: try again a little later",
     "engine_lost",
     retry_after_s=5,
 )

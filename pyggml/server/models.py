@@ -73,7 +73,7 @@ class Models:
         """
         slot = self._slots[self._catalogue.first]
         if slot.is_lost:
-            return "the engine of the model has failed, and whoever opened it has to open it again"
+            return "the model's engine or one of its hosts is lost: whoever opened the model has to open it again"
         if slot.served is not None:
             stats, limit = slot.served.stats(), slot.options.get("max_queue")
             is_full = stats is not None and limit is not None and stats.n_queued >= limit
