@@ -33,6 +33,8 @@ class Kernels : public ggml::cpu::extra_buffer_type {
             return pyg::kernels::row_product_for(op);
         case GGML_OP_FLASH_ATTN_EXT:
             return pyg::kernels::attention_for(op);
+        case GGML_OP_RMS_NORM:
+            return pyg::kernels::norm_for(op);
         default:
             return nullptr;
         }
@@ -44,9 +46,14 @@ Kernels & all_kernels() {
     return kernels;
 }
 
+bool g_are_registered = false;
+
 }  // namespace
 
+bool pyg::kernels::are_registered() { return g_are_registered; }
+
 void pyg_kernels_register(void) {
+    g_are_registered = true;
 #ifdef PYG_AMX
     pyg::kernels::amx::ask_for();
 #endif

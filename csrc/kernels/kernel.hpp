@@ -14,8 +14,12 @@ using Kernel = ggml::cpu::tensor_traits;
 
 // Each returns the kernel that computes `op`, or null if upstream's code has to.
 Kernel * attention_for(const ggml_tensor * op);
+Kernel * norm_for(const ggml_tensor * op);
 Kernel * product_for(const ggml_tensor * op);      // of weights that lie in tiles
 Kernel * row_product_for(const ggml_tensor * op);  // of all others
+
+// Whether nodes are offered to kernels at all.
+bool are_registered();
 
 // Row number `i` of all rows of floats that a tensor has.
 inline const float * row_at(const ggml_tensor * tensor, int64_t i) {

@@ -1,10 +1,13 @@
-// Upstream's ggml-cpu.c, with its threads led through frames of ours (compute_threads.h).
+// Upstream's ggml-cpu.c, with its threads led through frames of ours (compute_threads.h), and norms that it joins with
+// products offered to ours (norms.h), as other nodes are where they are computed.
 //
 // Names of upstream's are redefined while its file is read: they become our functions, which are below it because they
 // need its types. What upstream renames or uses in another way fails to compile here.
 #include "compute_threads.h"
 #include "ggml-cpu.h"
 #include "ggml-impl.h"
+#include "norms.h"
+#include "ops.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -15,12 +18,15 @@ static void * pool_memory(size_t n_bytes);
 static int    start_thread(pthread_t * thread, struct ggml_compute_state * state);
 static int    join_thread(pthread_t thread);
 static void   relax_or_leave(void);
+static void   norm_times_weights(const struct ggml_compute_params * params, struct ggml_tensor * norm,
+                                 struct ggml_tensor * product);
 
 #define ggml_aligned_malloc(n_bytes) pool_memory(n_bytes)  // two calls, both for a pool
 #define pthread_create(thread, attributes, run, state) start_thread(thread, state)
 #define pthread_join(thread, result) join_thread(thread)
 #define ggml_threadpool_new upstream_threadpool_new
 #define ggml_graph_compute upstream_graph_compute
+#define ggml_compute_forward_rms_norm_mul_fused(params, norm, product) norm_times_weights(params, norm, product)
 
 // Its definition has `void` between the parentheses, its calls have nothing.
 #define ggml_thread_cpu_relax(parameters) RELAX_##parameters
@@ -34,6 +40,7 @@ static void   relax_or_leave(void);
 #undef pthread_join
 #undef ggml_threadpool_new
 #undef ggml_graph_compute
+#undef ggml_compute_forward_rms_norm_mul_fused
 
 // What a pool has beyond upstream's fields, behind them in its memory.
 struct failure {
@@ -147,6 +154,13 @@ struct ggml_threadpool * ggml_threadpool_new(struct ggml_threadpool_params * par
         pyg_throw_no_threads(failure.error, params->n_threads - failure.n_missing, params->n_threads);
     }
     return pool;
+}
+
+static void norm_times_weights(const struct ggml_compute_params * params, struct ggml_tensor * norm,
+                               struct ggml_tensor * product) {
+    if (!pyg_norm_times_weights(params, norm, product)) {
+        ggml_compute_forward_rms_norm_mul_fused(params, norm, product);
+    }
 }
 
 struct computation {
