@@ -1,8 +1,9 @@
 // What this folder is made of: a kernel computes one kind of node of ggml's graphs, inside ggml's own threads.
 //
-// A node is offered to each kernel in turn before upstream computes it (entry.cpp). Every result of our kernels is, row
-// by row, the same bits whatever else is in the batch, however it was split, and whatever the number of threads: sums
-// of integers are exact, and sums of floats go in an order that depends on the row alone.
+// A node is offered to each kernel in turn before upstream computes it (entry.cpp); a norm and the product that
+// upstream joins with it are offered together (threads.c). Every result of our kernels is, row by row, the same bits
+// whatever else is in the batch, however it was split, and whatever the number of threads: sums of integers are exact,
+// and sums of floats go in an order that depends on the row alone.
 #pragma once
 
 #include "ggml-cpu-impl.h"  // ggml_compute_params, ggml_barrier

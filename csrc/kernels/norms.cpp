@@ -1,7 +1,7 @@
-// Norms by the root of the mean square, alone or times weights, as upstream joins the two.
+// RMS norms (by the root of the mean square), alone or times weights, as upstream joins the two.
 //
-// Upstream adds squares one after the other, each addition waiting for the one before. Here eight sums go side by side,
-// which is as exact: squares of floats and their sums are doubles.
+// Upstream adds squares one after the other, each addition waiting for the one before, and rounds each square to a
+// float. Here eight sums go side by side, and squares are doubles, which are exact.
 #include "norms.h"
 
 #include "kernel.hpp"
@@ -115,7 +115,8 @@ Kernel * norm_for(const ggml_tensor * op) {
 bool pyg_norm_times_weights(const ggml_compute_params * params, const ggml_tensor * norm, const ggml_tensor * product) {
     using namespace pyg::kernels;
     const ggml_tensor * const weights = product->src[0] == norm ? product->src[1] : product->src[0];
-    if (!are_registered() || !can_compute(norm, product)) {
+    if (!are_registered() || !can_compute(norm, product) || !has_rows_of_floats(weights) ||
+        weights->ne[0] != product->ne[0]) {
         return false;
     }
     compute(params, norm, weights, product);

@@ -144,8 +144,9 @@ class Product {
         }
     }
 
-    // Has the memory that results will be written to brought near meanwhile: into the second cache, because in the
-    // first one lines that are a power of two apart would drive each other out, and for reading, which does just that.
+    // Has the memory that results will be written to brought into the second cache meanwhile: in the first one, lines
+    // that are a power of two apart would drive each other out. So it is asked for as if to be read; what is to be
+    // written goes to the first.
     void ask_for_results([[maybe_unused]] int64_t c, [[maybe_unused]] int n, [[maybe_unused]] int64_t group) const {
 #    if defined(__GNUC__)
         for (int i = 0; i < n; ++i) {

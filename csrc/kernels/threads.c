@@ -5,6 +5,7 @@
 // need its types. What upstream renames or uses in another way fails to compile here.
 #include "compute_threads.h"
 #include "ggml-cpu.h"
+#include "ggml-cpu-impl.h"
 #include "ggml-impl.h"
 #include "norms.h"
 #include "ops.h"
