@@ -22,6 +22,10 @@ Kernel * row_product_for(const ggml_tensor * op);  // of all others
 // Whether nodes are offered to kernels at all.
 bool are_registered();
 
+inline bool has_rows_of_floats(const ggml_tensor * tensor) {
+    return tensor->type == GGML_TYPE_F32 && tensor->nb[0] == sizeof(float);
+}
+
 // Row number `i` of all rows of floats that a tensor has.
 inline const float * row_at(const ggml_tensor * tensor, int64_t i) {
     const int64_t i1     = i % tensor->ne[1];

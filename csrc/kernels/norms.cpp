@@ -58,8 +58,8 @@ float epsilon_of(const ggml_tensor * norm) {
     return epsilon;
 }
 
-// Each thread takes the rows that it has added before, as upstream shares these: they are in its cache. `weights` may
-// be null.
+// Threads share rows as they share those of upstream's additions, which mostly come before: each then has its own in
+// its cache. `weights` may be null.
 void compute(const ggml_compute_params * params, const ggml_tensor * norm, const ggml_tensor * weights,
              const ggml_tensor * result) {
     const ggml_tensor * const x       = norm->src[0];
@@ -78,10 +78,6 @@ void compute(const ggml_compute_params * params, const ggml_tensor * norm, const
             scale(row, factor, n, to);
         }
     }
-}
-
-bool has_rows_of_floats(const ggml_tensor * tensor) {
-    return tensor->type == GGML_TYPE_F32 && tensor->nb[0] == sizeof(float);
 }
 
 // What upstream would fail at is left to it.

@@ -12,10 +12,6 @@ bool in_plain_memory(const ggml_tensor * tensor) {
     return tensor->buffer == nullptr || ggml_backend_buffer_is_host(tensor->buffer);
 }
 
-bool has_rows_of_floats(const ggml_tensor * tensor) {
-    return tensor->type == GGML_TYPE_F32 && tensor->nb[0] == sizeof(float);
-}
-
 bool has_whole_rows(const ggml_tensor * weights) {
     return weights->nb[0] == ggml_type_size(weights->type) && !ggml_is_transposed(weights);
 }

@@ -26,10 +26,6 @@ class Trial : public pyg::kernels::Kernel {
     }
 };
 
-bool is_float_rows(const ggml_tensor * tensor) {
-    return tensor->type == GGML_TYPE_F32 && tensor->nb[0] == sizeof(float);
-}
-
 bool is_weight(const ggml_tensor * tensor) { return tensor->op == GGML_OP_NONE && ggml_is_contiguous(tensor); }
 
 }  // namespace
@@ -39,7 +35,8 @@ namespace pyg::kernels {
 Kernel * trial_for(const ggml_tensor * op) {
     static Trial trial;
     const bool   is_product = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID;
-    const bool   is_plain = is_product && is_weight(op->src[0]) && is_float_rows(op->src[1]) && ggml_is_contiguous(op);
+    const bool   is_plain =
+        is_product && is_weight(op->src[0]) && has_rows_of_floats(op->src[1]) && ggml_is_contiguous(op);
     return t_trying && is_plain ? &trial : nullptr;
 }
 
