@@ -29,7 +29,8 @@ import numpy as np
 from measure import Claim, at_most, verdict
 from shapes import SHAPES, model_file
 
-from pyggml import Context, Model, errors, ffi, lib
+from pyggml import Context, Model, ffi, lib
+from pyggml._core import c_calls
 from pyggml.memory.estimate import MemoryEstimate, estimate
 from pyggml.memory.llm_context import context_options
 from pyggml.memory.planner import device_memories
@@ -125,7 +126,7 @@ def _resident() -> int:
 
 def _taken(context: Context) -> int:
     memory = ffi.new("pyg_memory *")
-    errors.call(lib.pyg_context_memory, context._handle, memory)
+    c_calls.call(lib.pyg_context_memory, context._handle, memory)
     return sum(device.total_bytes for device in device_memories(memory))
 
 

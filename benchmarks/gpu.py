@@ -37,7 +37,7 @@ from shapes import LARGE, SHAPES, Shape, model_file
 
 import pyggml
 from pyggml import ffi, lib
-from pyggml.backend import Backend
+from pyggml._native.backend import Backend
 from pyggml.cli.bench.measure import Case, random_prompts, seconds_of
 from pyggml.gguf import GGUFReader
 

@@ -33,11 +33,11 @@ import measure
 import numpy as np
 
 from pyggml import ffi, lib
-from pyggml.backend import Backend
+from pyggml._native.backend import Backend
 from pyggml.quant import GGMLType, nbytes, quantize
 
 if TYPE_CHECKING:
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
 
 HERE = Path(__file__).resolve().parent
 SCRATCH = HERE.parent / "build" / "kernels"

@@ -761,7 +761,7 @@ pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out,
 //   continue_final_message  bool: the answer continues the last message
 //   reasoning_format        "auto": separates reasoning from content; "none": leaves it in
 //   json_schema             schema, as text, that content must follow; may be missing. Here and in tools, constants
-//                           stand in for the real schemas (pyggml/chat/stand_ins.py)
+//                           stand in for the real schemas (pyggml/chat/fallback_schemas.py)
 //   grammar                 GBNF that the answer must follow; may be missing
 //   template_kwargs         object of extra variables for the template; may be missing
 // *prompt_json is *owned*: pyg_string_free. It is an object:

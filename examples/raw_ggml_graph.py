@@ -21,7 +21,7 @@ from pyggml import Backend, ffi, lib
 from pyggml.quant import GGMLType, dequantize, quantize
 
 if TYPE_CHECKING:
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
 
 Floats = npt.NDArray[np.float32]
 

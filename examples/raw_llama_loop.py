@@ -17,7 +17,7 @@ import pyggml
 from pyggml import ffi, lib
 
 if TYPE_CHECKING:
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
 
 SHIPPED_MODEL = Path(pyggml.__file__).parent / "assets" / "pyggml-demo-q8_0.gguf"
 PROMPT = "Once upon a time"

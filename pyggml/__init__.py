@@ -16,6 +16,7 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING
 
+from pyggml._core import moved_modules
 from pyggml._version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -27,15 +28,17 @@ if TYPE_CHECKING:
     from pyggml import memory as memory
     from pyggml import options as options
     from pyggml import quant as quant
-    from pyggml import sampling as sampling
     from pyggml import schema as schema
     from pyggml import system as system
     from pyggml._api import *  # noqa: F403
     from pyggml._api import __all__ as __all__
     from pyggml._family_classes import *  # noqa: F403
+    from pyggml.options import sampling as sampling
+
+moved_modules.install()
 
 # These load asyncio, which takes half as long as everything else.
-_ASYNC = {"AsyncStream": "pyggml.generation.astream", "AsyncChatStream": "pyggml.chat.aconversation"}
+_ASYNC = {"AsyncStream": "pyggml.generation.async_stream", "AsyncChatStream": "pyggml.chat.async_stream"}
 
 
 if not TYPE_CHECKING:  # a type checker would take every name for one of these
@@ -50,9 +53,9 @@ if not TYPE_CHECKING:  # a type checker would take every name for one of these
         if name == "__all__":
             return api.__all__
         if name not in api.__all__:
-            from pyggml import _answering, _habits
+            from pyggml._core import hint_table, hints
 
-            raise _answering.no_attribute(f"module {__name__!r}", name, _habits.PACKAGE)
+            raise hints.no_attribute(f"module {__name__!r}", name, hint_table.PACKAGE)
         value = globals()[name] = getattr(api, name)
         return value
 

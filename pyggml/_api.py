@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyggml._ffi import ffi, lib
+from pyggml._core.ffi import ffi, lib
+from pyggml._native.backend import Backend, Device, device_advice, devices, find_device, unused_gpu
+from pyggml._native.context import Context
+from pyggml._native.imatrix import ImportanceMatrix
+from pyggml._native.model import Model
+from pyggml._native.placement import Placement
+from pyggml._native.sampler import Sampler
+from pyggml._native.vocab import Vocab
 from pyggml._version import __version__
-from pyggml.backend import Backend, Device, device_advice, devices, find_device, unused_gpu
 from pyggml.chat import ChatParser, ChatPrompt, ChatTemplates
 from pyggml.chat.conversation import ChatStream
 from pyggml.chat.messages import Message, checked_messages
@@ -19,7 +25,6 @@ from pyggml.chat.types import (
     ToolCall,
     ToolCallDelta,
 )
-from pyggml.context import Context
 from pyggml.diagnostics import (
     FileReport,
     LayerReport,
@@ -65,15 +70,11 @@ from pyggml.families import Family
 from pyggml.generation.engine import Engine
 from pyggml.generation.request import Request
 from pyggml.generation.stream import Stream
-from pyggml.imatrix import ImportanceMatrix
 from pyggml.importer import Conversion, convert
 from pyggml.inference import NAMES, Inference
 from pyggml.llm import LLM, load
 from pyggml.memory.estimate import DeviceMemory, MemoryEstimate, Suggestions
-from pyggml.model import Model
-from pyggml.placement import Placement
 from pyggml.quantization import Perplexity, compute_imatrix, perplexity, quantize
-from pyggml.sampler import Sampler
 from pyggml.schema import schema_of
 from pyggml.schema.grammar import grammar_of
 from pyggml.source import SHIPPED_MODEL
@@ -89,12 +90,11 @@ from pyggml.types import (
     TokenLogprob,
     TokenLogprobs,
 )
-from pyggml.vocab import Vocab
 
 if TYPE_CHECKING:
     from pyggml._family_classes import *  # noqa: F403
-    from pyggml.chat.aconversation import AsyncChatStream
-    from pyggml.generation.astream import AsyncStream
+    from pyggml.chat.async_stream import AsyncChatStream
+    from pyggml.generation.async_stream import AsyncStream
 
 __all__ = [
     "LLM",

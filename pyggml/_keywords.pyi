@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from pyggml.model import Progress
+from pyggml._native.model import Progress
 from pyggml.options import All, Auto, QueueFull, SplitMode
 from pyggml.sampling import Grammar
 

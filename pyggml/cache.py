@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyggml._checks import shown
+from pyggml._core.checks import shown
 from pyggml.errors import InvalidParameterError
 from pyggml.files import locks
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from pyggml import families
-from pyggml._fields import fields_of, require_known
-from pyggml._native import INT32_MAX, integer
-from pyggml.backend import find_device
+from pyggml._core.c_values import INT32_MAX, integer
+from pyggml._core.fields import fields_of, require_known
+from pyggml._native.backend import find_device
 from pyggml.cache import shown_name
 from pyggml.errors import ArchitectureMismatchError, TokenizerError
 from pyggml.families import Family, Kind, Match

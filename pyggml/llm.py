@@ -10,30 +10,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pyggml import _habits, families, loading
-from pyggml._answering import Answered, answers, refuse
-from pyggml._fields import takes
-from pyggml._log import logger
-from pyggml._owner import Owner
+from pyggml import families, loading
+from pyggml._core import hint_table
+from pyggml._core.fields import takes
+from pyggml._core.hints import Answered, answers, refuse
+from pyggml._core.log import logger
+from pyggml._core.owner import Owner
+from pyggml._native.model import Model
 from pyggml.chat import ChatTemplates
-from pyggml.chat.chatting import ChatTemplate, Chatting, Messages, Tools
+from pyggml.chat.llm_methods import ChatTemplate, Chatting, Messages, Tools
 from pyggml.chat.messages import checked_messages
 from pyggml.chat.tools import checked as checked_tools
-from pyggml.embedding import Embedder, Pooling, Text
+from pyggml.engine_factory import started
 from pyggml.errors import InvalidParameterError, UnsupportedArchitectureError
 from pyggml.families import Family
+from pyggml.generation.embedding import Embedder, Pooling, Text
+from pyggml.generation.embedding_batches import passes_of
 from pyggml.generation.engine import Engine
-from pyggml.generation.generating import Generating
+from pyggml.generation.llm_methods import Generating
 from pyggml.importer.convert import Accept
 from pyggml.isolation import Isolated
 from pyggml.memory.llm_context import checked_n_ctx, generates
 from pyggml.memory.search import DeviceMemory
-from pyggml.model import Model
 from pyggml.options import LoadOptions
-from pyggml.passes import passes_of
-from pyggml.recommended import recommended
+from pyggml.options.recommended import recommended
 from pyggml.source import Source
-from pyggml.starting import started
 from pyggml.tokenizer.hugging_face import tokenizer_for
 from pyggml.types import EngineStats, SamplingParams
 from pyggml.units import percent_text
@@ -49,7 +50,7 @@ class LLM(Owner, Generating, Chatting, Answered):
 
     Attributes:
         source: what it was loaded from: a path, also that of a Hugging Face directory, or a reference.
-        model: the :class:`~pyggml.model.Model`. Its ``path`` is the GGUF file in use, which for an imported directory
+        model: the :class:`pyggml.Model`. Its ``path`` is the GGUF file in use, which for an imported directory
             is the one in the cache.
         tokenizer: converts text to token ids and back; the model's own vocabulary, unless another was given.
         n_ctx: context size in tokens, shared by all running requests.
@@ -63,11 +64,11 @@ class LLM(Owner, Generating, Chatting, Answered):
     """
 
     _instead_of_a_copy = "share this one between threads and tasks; another process loads its own"
-    _answers = _habits.MODEL
+    _answers = hint_table.MODEL
 
     @takes(LoadOptions)
     def __init__(self, options: LoadOptions) -> None:
-        """Loads a model, or takes over an open :class:`~pyggml.model.Model`, and starts an engine for it.
+        """Loads a model, or takes over an open :class:`pyggml.Model`, and starts an engine for it.
 
         Args and errors as :func:`pyggml.load`.
         """
@@ -206,12 +207,12 @@ class LLM(Owner, Generating, Chatting, Answered):
 
     # --- text ---------------------------------------------------------------------------------------------
 
-    @answers(_habits.ENCODING)
+    @answers(hint_table.ENCODING)
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Converts text to token ids; see :meth:`Tokenizer.encode <pyggml.tokenizer.Tokenizer.encode>`."""
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
-    @answers(_habits.DECODING)
+    @answers(hint_table.DECODING)
     def detokenize(self, token_ids: Sequence[int], *, remove_special: bool = True, unparse_special: bool = True) -> str:
         """Converts token ids to text; see :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>`."""
         return self.tokenizer.decode(token_ids, remove_special=remove_special, unparse_special=unparse_special)
@@ -333,8 +334,8 @@ class LLM(Owner, Generating, Chatting, Answered):
 
 def _variables(given: dict[str, Any]) -> dict[str, Any]:
     """A template's variables, without the parameters of transformers' method that are turned off."""
-    refuse((name for name, value in given.items() if value), _habits.TEMPLATE)
-    return {name: value for name, value in given.items() if name not in _habits.TEMPLATE}
+    refuse((name for name, value in given.items() if value), hint_table.TEMPLATE)
+    return {name: value for name, value in given.items() if name not in hint_table.TEMPLATE}
 
 
 def _shown(source: Source | Model, model: Model) -> str:

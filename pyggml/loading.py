@@ -6,17 +6,17 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyggml._fields import fields_of
-from pyggml.chat.choice import require_file
+from pyggml._core.fields import fields_of
+from pyggml._native.model import Model, Progress
+from pyggml._native.placement import Placement, placed
+from pyggml.chat.template_selection import require_file
 from pyggml.errors import InvalidParameterError, TokenizerNotFoundError
 from pyggml.files.model_files import gguf_at
 from pyggml.hub import is_reference
 from pyggml.importer.cache import imported
 from pyggml.importer.convert import Accept
 from pyggml.memory.estimate import Planner, require_room, resolve
-from pyggml.model import Model, Progress
 from pyggml.options import LoadOptions, PlacementOptions
-from pyggml.placement import Placement, placed
 from pyggml.remote import connected
 from pyggml.source import Source, identify
 from pyggml.tokenizer import Tokenizer

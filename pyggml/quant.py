@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors
-from pyggml._checks import integer, items, require_countable, shown
-from pyggml._ffi import ffi, lib
+from pyggml._core import c_calls
+from pyggml._core.checks import integer, items, require_countable, shown
+from pyggml._core.ffi import ffi, lib
 
 #: Version of the quantised types' layouts, as stored in files.
 QUANTIZATION_VERSION: int = lib.GGML_QNT_VERSION
@@ -154,7 +155,7 @@ def quantize(array: npt.ArrayLike, type: GGMLType, imatrix: npt.ArrayLike | None
     row_bytes = nbytes(type, values.shape[-1:])
     weights = None if imatrix is None else _importances(imatrix, values.shape[-1])
     encoded = np.empty((*values.shape[:-1], row_bytes), np.uint8)
-    errors.call(
+    c_calls.call(
         lib.pyg_quantize,
         type,
         ffi.cast("float *", values.ctypes.data),
@@ -190,7 +191,7 @@ def dequantize(data: npt.NDArray[np.generic], type: GGMLType, shape: Sequence[in
             f"{type.name} values of shape {shape} take {expected} bytes, but {raw.nbytes} were given"
         )
     decoded = np.empty(shape, np.float32)
-    errors.call(
+    c_calls.call(
         lib.pyg_dequantize,
         type,
         ffi.cast("void *", raw.ctypes.data),

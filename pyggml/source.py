@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 
 from pyggml import hub
-from pyggml._checks import callback
-from pyggml._native import is_path
+from pyggml._core.c_values import is_path
+from pyggml._core.checks import callback
+from pyggml._native.model import Progress
 from pyggml.errors import InvalidParameterError, ModelNotFoundError
 from pyggml.files.model_files import ModelFiles, model_at
-from pyggml.model import Progress
 
 #: The model that ships with the package: a demonstration, not an assistant.
 SHIPPED_MODEL = Path(__file__).parent / "assets" / "pyggml-demo-q8_0.gguf"

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyggml import errors
-from pyggml._ffi import ffi, lib, module_dir
+from pyggml._core import c_calls
+from pyggml._core.ffi import ffi, lib, module_dir
 from pyggml.gpus import nvidia
 from pyggml.gpus.kinds import KINDS
 
 if TYPE_CHECKING:
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
 
 _NO_QUOTA = 2**31 - 1
 _NO_LIMIT = 1 << 60  # the kernel's "no limit" is just below 2**63, pyggml's is 2**64 - 1
@@ -132,7 +132,7 @@ def _gpu_modules() -> dict[str, _GpuModule]:
     modules = {}
     for index in range(lib.pyg_gpu_module_count()):
         module = ffi.new("pyg_gpu_module *")
-        errors.call(lib.pyg_gpu_module_get, index, module)
+        c_calls.call(lib.pyg_gpu_module_get, index, module)
         if kind := kinds.get(_text(module.name)):
             modules[kind] = _GpuModule(module.is_loaded, module.n_devices, _text(module.reason))
     return modules
@@ -161,7 +161,7 @@ def memory_limits() -> MemoryLimits:
 
 def _features(backend: str) -> dict[str, str]:
     """What a backend says that it was built with; nothing if it is not there."""
-    told = errors.owned_text(lib.pyg_backend_features, backend.encode()) or b""
+    told = c_calls.owned_text(lib.pyg_backend_features, backend.encode()) or b""
     return dict(line.split("=", 1) for line in told.decode(errors="replace").splitlines())
 
 

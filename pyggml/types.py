@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from pyggml import _habits, _json_forms
-from pyggml._json_forms import JSONReady, NamesTokens, Result
-from pyggml.sampling import DEFAULT_SAMPLERS as DEFAULT_SAMPLERS
-from pyggml.sampling import Grammar as Grammar
-from pyggml.sampling import SamplingParams as SamplingParams
+from pyggml._core import hint_table, json_forms
+from pyggml._core.json_forms import JSONReady, NamesTokens, Result
+from pyggml.options.sampling import DEFAULT_SAMPLERS as DEFAULT_SAMPLERS
+from pyggml.options.sampling import Grammar as Grammar
+from pyggml.options.sampling import SamplingParams as SamplingParams
 
 FinishReason = Literal["stop", "length", "tool_calls", "cancelled", "timeout"]
 
@@ -103,7 +103,7 @@ class Completion(Result):
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
 
-    _answers = _habits.COMPLETION
+    _answers = hint_table.COMPLETION
     _openai = ("text_completion", "cmpl")
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class Chunk(Result):
     stop_reason: str | int | None = None
     logprobs: list[TokenLogprobs] | None = None
 
-    _answers = _habits.CHUNK
+    _answers = hint_table.CHUNK
     _openai = ("text_completion", "cmpl")
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
@@ -151,8 +151,8 @@ class Chunk(Result):
 def _text_choice(result: Completion | Chunk, tokenizer: NamesTokens | None) -> dict[str, Any]:
     return {
         "text": result.text,
-        "logprobs": _json_forms.text_logprobs(result.logprobs, tokenizer),
-        "finish_reason": _json_forms.finish_reason(result.finish_reason),
+        "logprobs": json_forms.text_logprobs(result.logprobs, tokenizer),
+        "finish_reason": json_forms.finish_reason(result.finish_reason),
     }
 
 
@@ -183,7 +183,7 @@ class EngineStats(JSONReady):
         decode_s: seconds in forward passes that do not.
         sample_s: seconds spent choosing tokens.
         not_batch_invariant: names of the operations that may give a request other bits beside others than alone; see
-            :meth:`pyggml.context.Context.not_batch_invariant`. (): each request gets the bits that it gets alone.
+            :meth:`pyggml.Context.not_batch_invariant`. (): each request gets the bits that it gets alone.
         n_restarts: how often the engine's process ended and was started again (``isolate``). The counters are those of
             the process that runs.
     """

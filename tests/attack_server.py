@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import pyggml
 from pyggml import lib
 from pyggml.server import Settings, create_app, run
-from pyggml.server.settings import ModelSpec
+from pyggml.server.settings.options import ModelSpec
 
 N_HONEST = 8
 # What may be more afterwards: the free lists of the allocator, and the threads of the loop, which start as needed.

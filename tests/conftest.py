@@ -17,7 +17,7 @@ import sanitizers
 import tokenizer_files
 
 import pyggml
-from pyggml.model import Model
+from pyggml._native.model import Model
 
 if TYPE_CHECKING:
     from browser import Visit

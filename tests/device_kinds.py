@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pytest
 
 import pyggml
-from pyggml.context import Context
+from pyggml._native.context import Context
 
 Logits = npt.NDArray[np.float32]
 

@@ -10,8 +10,8 @@ import struct
 import sys
 import time
 
-from pyggml import errors
-from pyggml._ffi import ffi, lib
+from pyggml._core import c_calls
+from pyggml._core.ffi import ffi, lib
 from pyggml.isolation import messages
 
 _N_WRITTEN, _BYTES = 0, 384  # where they are in the shared memory: csrc/isolation/ring.cpp
@@ -47,8 +47,8 @@ def _write_over(task: dict[str, int], how: str) -> None:
 
 def _answer(task: dict[str, int], how: str) -> None:
     out, frame = ffi.new("pyg_feed **"), ffi.new("pyg_frame *")
-    errors.call(lib.pyg_feed_new, task["memory"], task["socket"], out)
-    errors.call(lib.pyg_feed_next, out[0], frame)
+    c_calls.call(lib.pyg_feed_new, task["memory"], task["socket"], out)
+    c_calls.call(lib.pyg_feed_next, out[0], frame)
     message = {
         "no json": b"\x05\0\0\0{oops",
         "no length": b"\x05",
@@ -62,4 +62,4 @@ def _answer(task: dict[str, int], how: str) -> None:
     }[how]
     if how == "deep json":
         message = struct.pack("<I", 100_000) + b"[" * 100_000
-    errors.call(lib.pyg_feed_reply, out[0], frame.id, message, len(message), True)
+    c_calls.call(lib.pyg_feed_reply, out[0], frame.id, message, len(message), True)

@@ -12,8 +12,8 @@ from typing import Any
 from remote_servers import KEY, Server, server
 
 import pyggml
+from pyggml._native.placement import Placement, placed
 from pyggml.options import PlacementOptions
-from pyggml.placement import Placement, placed
 from pyggml.remote import Loan, connect
 
 

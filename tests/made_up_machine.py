@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pyggml.gpus.absence import Machine
+from pyggml.gpus.diagnosis import Machine
 
 # What pyggml asks of NVIDIA's driver, with the signatures of its cuda.h. It has one GPU, an H200 by its capability.
 _LIBCUDA = """

@@ -20,11 +20,11 @@ import numpy.typing as npt
 from raw_graphs import Floats, graph_on, put, take
 
 from pyggml import ffi, lib
-from pyggml.backend import Backend
+from pyggml._native.backend import Backend
 from pyggml.quant import GGMLType, dequantize, quantize
 
 if TYPE_CHECKING:
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
 
 FLOATS = ("F32", "F16", "BF16")
 QUANTISED = (

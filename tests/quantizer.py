@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import ffi, lib
+from pyggml._native.imatrix import Importance, ImportanceMatrix
+from pyggml._native.quantization_mix import FILE_TYPES
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter
-from pyggml.imatrix import Importance, ImportanceMatrix
-from pyggml.mixture import FILE_TYPES
 
 N_EMBD = 256  # a row of one block of every type
 N_ROWS = 2  # the rules do not look at how many there are

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import ffi, lib
-from pyggml.backend import Backend
+from pyggml._native.backend import Backend
 
 if TYPE_CHECKING:
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
 
 Floats = npt.NDArray[np.float32]
 

@@ -20,9 +20,9 @@ import uvicorn
 from starlette.applications import Starlette
 
 import pyggml.server
-from pyggml.server.failures import Failure
-from pyggml.server.running import Server
-from pyggml.server.settings import Settings
+from pyggml.server.http.errors import Failure
+from pyggml.server.serve import Server
+from pyggml.server.settings.options import Settings
 from pyggml.server.worker import Worker
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ import pytest
 import pyggml
 from pyggml.memory.estimate import estimate
 from pyggml.server import ModelSpec, Settings
-from pyggml.server.failures import RequestError
-from pyggml.server.models import Models
-from pyggml.server.observer import Observer
+from pyggml.server.http.errors import RequestError
+from pyggml.server.models.pool import Models
+from pyggml.server.observability.observer import Observer
 
 T = TypeVar("T")
 SMALL: dict[str, Any] = {"n_ctx": 512, "n_threads": 1, "device": "cpu"}

@@ -42,7 +42,7 @@ from stress_world import Loaded, World, until
 
 import pyggml
 from pyggml.server import Settings, create_app, run
-from pyggml.server.settings import ModelSpec
+from pyggml.server.settings.options import ModelSpec
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 

@@ -19,7 +19,7 @@ import questions
 from event_loops import LOOPS, Run, fill, is_idle, is_installed, n_wakers, new_loop, run_in, until, until_async
 
 import pyggml
-from pyggml.generation.loops import Line
+from pyggml.generation.event_loops import Line
 from pyggml.schema import grammar as schema_grammar
 
 STORY = "Once upon a time"

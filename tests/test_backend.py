@@ -12,8 +12,9 @@ import pytest
 from raw_graphs import Graph, add, graph_on, put, take
 
 import pyggml
-from pyggml import errors, ffi, lib
-from pyggml.backend import Backend, Device, devices, find_device
+from pyggml import ffi, lib
+from pyggml._core import c_calls
+from pyggml._native.backend import Backend, Device, devices, find_device
 from pyggml.errors import ClosedError, DeviceError, EngineError, InvalidParameterError
 
 
@@ -248,13 +249,13 @@ def test_the_native_side_checks_for_itself() -> None:
     device = ffi.new("pyg_device *")
     for index in (-1, len(devices()), 1000):
         with pytest.raises(InvalidParameterError, match=f"no device {index}"):
-            errors.call(lib.pyg_device_get, index, device)
+            c_calls.call(lib.pyg_device_get, index, device)
     out = ffi.new("pyg_backend **")
     with pytest.raises(InvalidParameterError, match="n_threads is -1"):
-        errors.call(lib.pyg_backend_new, b"CPU", -1, out)
+        c_calls.call(lib.pyg_backend_new, b"CPU", -1, out)
     with pytest.raises(DeviceError):
-        errors.call(lib.pyg_backend_new, ffi.NULL, 1, out)
+        c_calls.call(lib.pyg_backend_new, ffi.NULL, 1, out)
     assert out[0] == ffi.NULL
     with pytest.raises(ClosedError):
-        errors.call(lib.pyg_backend_compute, ffi.NULL, ffi.NULL)
+        c_calls.call(lib.pyg_backend_compute, ffi.NULL, ffi.NULL)
     lib.pyg_backend_free(ffi.NULL)

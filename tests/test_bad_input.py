@@ -20,9 +20,9 @@ import numpy as np
 import pytest
 
 from pyggml import errors
-from pyggml.context import Context
-from pyggml.model import Model
-from pyggml.sampler import Sampler
+from pyggml._native.context import Context
+from pyggml._native.model import Model
+from pyggml._native.sampler import Sampler
 from pyggml.units import bytes_text
 
 

@@ -13,8 +13,8 @@ import questions
 
 import pyggml
 from pyggml import ChatTemplates, Model, ffi, lib
-from pyggml.chat.builtin import BUILT_IN
-from pyggml.chat.choice import fitting_name
+from pyggml.chat.builtin_templates import BUILT_IN
+from pyggml.chat.template_selection import fitting_name
 from pyggml.errors import InvalidParameterError
 
 SKY = "What colour is the sky?"

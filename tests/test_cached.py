@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from pyggml._cached import cached_property
+from pyggml._core.cached_property import cached_property
 
 
 class Slow:

@@ -19,8 +19,8 @@ from tokenizers import Tokenizer as Engine
 
 import pyggml
 from pyggml import LLM, Tokenizer, TokenizerError, open_tokenizer
+from pyggml._native.model import TOKENIZER_JSON, Model
 from pyggml.gguf import GGUFReader
-from pyggml.model import TOKENIZER_JSON, Model
 from pyggml.tokenizer import files
 
 Json = dict[str, Any]

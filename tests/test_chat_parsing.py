@@ -10,9 +10,9 @@ import models
 import pytest
 
 import pyggml
+from pyggml._native.model import Model
 from pyggml.chat import ChatPrompt, ChatTemplates
 from pyggml.chat.types import ChatDelta, ChatMessage
-from pyggml.model import Model
 
 TEMPLATES = models.VOCABULARIES / "templates"
 USER = [{"role": "user", "content": "How is the weather in Paris?"}]

@@ -14,8 +14,8 @@ import jinja2
 import models
 import pytest
 
+from pyggml._native.model import Model
 from pyggml.chat import ChatTemplates
-from pyggml.model import Model
 
 TEMPLATES = models.VOCABULARIES / "templates"
 NAMES = sorted(path.stem for path in TEMPLATES.glob("*.jinja"))

@@ -22,7 +22,7 @@ import pyggml as library
 from pyggml.cli.doctor import anonymous, machine, verdict
 from pyggml.cli.doctor.checks import Check, checks
 from pyggml.cli.doctor.probe import Probe, probe
-from pyggml.gpus.absence import Machine
+from pyggml.gpus.diagnosis import Machine
 from pyggml.gpus.hardware import find_gpus
 
 NOWHERE = Machine(Path("/nowhere"), {})  # has no GPU

@@ -12,9 +12,9 @@ from command import called, fails, interrupted, pyggml
 from hf_llama import HFLlama
 from terminal import Terminal
 
-from pyggml import mixture
-from pyggml.file_types import FILE_TYPES
+from pyggml._native import quantization_mix
 from pyggml.gguf import GGUFReader
+from pyggml.options.file_types import FILE_TYPES
 from pyggml.units import bytes_text, count_text, seconds_text
 
 
@@ -35,7 +35,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_types_are_those_of_the_engine() -> None:
-    assert sorted(FILE_TYPES) == sorted(mixture.FILE_TYPES)
+    assert sorted(FILE_TYPES) == sorted(quantization_mix.FILE_TYPES)
 
 
 def test_numbers_are_short() -> None:

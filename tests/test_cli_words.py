@@ -14,7 +14,7 @@ import pytest
 from command import called, fails, pyggml
 
 from pyggml._version import __version__
-from pyggml.cli.elsewhere import _COMMANDS, _OPTIONS, _OPTIONS_OF
+from pyggml.cli.command_hints import _COMMANDS, _OPTIONS, _OPTIONS_OF
 from pyggml.cli.program import COMMANDS, command_of
 from pyggml.source import SHIPPED_MODEL
 

@@ -16,7 +16,7 @@ from pyggml.errors import InferError, UnsupportedArchitectureError
 from pyggml.families import LAYOUTS
 from pyggml.files.model_files import checkpoint_at
 from pyggml.importer.plan import ImportPlan, read_plan
-from pyggml.importer.reference import DATA
+from pyggml.importer.transformers_keys import DATA
 
 KEYS: dict[str, Any] = json.loads(DATA.read_text("utf-8"))
 MODEL_TYPES = sorted({name for layout in LAYOUTS for name in layout.model_types})

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pytest
 
 from pyggml import errors, lib
-from pyggml.context import Context
-from pyggml.model import Model
+from pyggml._native.context import Context
+from pyggml._native.model import Model
 
 Logits = npt.NDArray[np.float32]
 

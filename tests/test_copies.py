@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pyggml
-from pyggml.backend import Backend
+from pyggml._native.backend import Backend
 from pyggml.gguf import GGUFReader, GGUFWriter
 
 COPIES: tuple[Callable[[object], object], ...] = (copy.copy, copy.deepcopy, pickle.dumps)

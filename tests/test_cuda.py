@@ -25,7 +25,7 @@ from raw_graphs import Graph, add, graph_on, put, take
 
 import pyggml
 from pyggml import ffi, lib, quant
-from pyggml.backend import Backend, Device, find_device
+from pyggml._native.backend import Backend, Device, find_device
 from pyggml.errors import DeviceError, EngineError, OutOfMemoryError
 from pyggml.quant import GGMLType, dequantize, quantize
 

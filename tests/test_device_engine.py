@@ -16,7 +16,7 @@ from remote_servers import is_alive
 
 import pyggml
 from pyggml import Context, Model, OutOfMemoryError
-from pyggml._ffi import ffi, lib
+from pyggml._core.ffi import ffi, lib
 from pyggml.source import SHIPPED_MODEL
 from pyggml.types import EngineStats
 

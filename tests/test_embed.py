@@ -334,7 +334,9 @@ class TestEmbed:
 
     def test_no_room(self, encoder: pyggml.LLM, monkeypatch: pytest.MonkeyPatch) -> None:
         with pyggml.load(encoder.model.path, n_threads=1) as llm:
-            monkeypatch.setattr("pyggml.passes._PASS_TOKENS", 2**22)  # the attention of so many has no room
+            monkeypatch.setattr(
+                "pyggml.generation.embedding_batches._PASS_TOKENS", 2**22
+            )  # the attention of so many has no room
             with pytest.raises(pyggml.OutOfMemoryError) as caught:
                 llm.embed("hello")
             assert caught.value.required_bytes > caught.value.available_bytes

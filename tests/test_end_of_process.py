@@ -56,7 +56,7 @@ atexit.register(time.sleep, 0.5)  # first, and so called last: the loop goes on 
 
 import uvloop
 import pyggml
-from pyggml.generation.loops import Line
+from pyggml.generation.event_loops import Line
 
 async def begin_and_drop():
     while True:

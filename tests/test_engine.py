@@ -20,6 +20,7 @@ from event_loops import is_idle, until
 
 import pyggml
 from pyggml import Context, Engine, Model, errors, lib
+from pyggml._core import c_calls
 from pyggml.schema import grammar as schema_grammar
 
 LONG: dict[str, Any] = {"max_tokens": 100_000, "ignore_eos": True}
@@ -93,7 +94,7 @@ class TestInThreads:
         self, llm: pyggml.LLM, engine: Engine, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The engine may let tokens come late where nobody reads them one by one."""
-        unwatched, create = [], errors.create
+        unwatched, create = [], c_calls.create
 
         def spy(type: str, free: Any, new: Any, *arguments: Any) -> Any:
             if new is lib.pyg_engine_submit:

@@ -20,6 +20,8 @@ from hf_llama import HFLlama
 
 import pyggml
 from pyggml import Context, Model, errors, ffi, lib
+from pyggml._core import c_calls
+from pyggml._native.placement import Placement
 from pyggml.errors import (
     DeviceError,
     InvalidParameterError,
@@ -49,7 +51,6 @@ from pyggml.memory.search import (
     tightest,
 )
 from pyggml.options import MemoryOptions
-from pyggml.placement import Placement
 from pyggml.quant import GGMLType
 from pyggml.source import SHIPPED_MODEL
 
@@ -61,7 +62,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 def taken(context: Context) -> DeviceMemory:
     """What the engine says that a context and its model take in main memory."""
     memory = ffi.new("pyg_memory *")
-    errors.call(lib.pyg_context_memory, context._handle, memory)
+    c_calls.call(lib.pyg_context_memory, context._handle, memory)
     return device_memories(memory)[0]
 
 

@@ -14,9 +14,9 @@ from family_models import CASES, LAYOUTS, Case
 
 import pyggml
 from pyggml import families
+from pyggml._native.model import Model
 from pyggml.families import llama2, mistral
 from pyggml.gguf import GGUFReader
-from pyggml.model import Model
 
 # Texts of tokens that are ends in some model, or look like a piece of one.
 LOOKALIKES = [

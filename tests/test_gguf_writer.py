@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pyggml import errors, ffi, lib
+from pyggml import ffi, lib
+from pyggml._core import c_calls
 from pyggml.errors import ClosedError, InvalidParameterError
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter, ValueType
 from pyggml.quant import dequantize, nbytes, types
@@ -468,7 +469,7 @@ def test_writers_of_many_threads(tmp_path: Path) -> None:
 
 def test_the_native_side_checks_for_itself() -> None:
     out = ffi.new("pyg_gguf **")
-    errors.call(lib.pyg_gguf_new, out)
+    c_calls.call(lib.pyg_gguf_new, out)
     gguf = ffi.gc(out[0], lib.pyg_gguf_free)
     for name, type, ne, words in (
         (ffi.NULL, 0, [4], "needs a name"),
@@ -482,7 +483,7 @@ def test_the_native_side_checks_for_itself() -> None:
         (b"n", 0, [2**62], "larger than a file"),
     ):
         with pytest.raises(InvalidParameterError, match=words):
-            errors.call(lib.pyg_gguf_add_tensor, gguf, name, type, ne, len(ne))
+            c_calls.call(lib.pyg_gguf_add_tensor, gguf, name, type, ne, len(ne))
     one, none = ffi.new("uint8_t *", 1), ffi.new("char **")
     for set, wrong, words in (
         (lib.pyg_gguf_set_number, (b"", lib.GGUF_TYPE_UINT8, one), "needs a key"),
@@ -495,15 +496,15 @@ def test_the_native_side_checks_for_itself() -> None:
         (lib.pyg_gguf_set_texts, (b"", none, 0), "needs a key"),
     ):
         with pytest.raises(InvalidParameterError, match=words):
-            errors.call(set, gguf, *wrong)
+            c_calls.call(set, gguf, *wrong)
     size = ffi.new("size_t *")
-    errors.call(lib.pyg_gguf_meta_size, gguf, size)
+    c_calls.call(lib.pyg_gguf_meta_size, gguf, size)
     with pytest.raises(InvalidParameterError, match=r"takes 32 bytes, but the buffer has 31"):
-        errors.call(lib.pyg_gguf_meta_data, gguf, ffi.new("char[]", 31), size[0] - 1)
+        c_calls.call(lib.pyg_gguf_meta_data, gguf, ffi.new("char[]", 31), size[0] - 1)
     for use in (lib.pyg_gguf_meta_size, lib.pyg_gguf_meta_data):
         arguments = (size,) if use is lib.pyg_gguf_meta_size else (ffi.new("char[]", 32), 32)
         with pytest.raises(ClosedError):
-            errors.call(use, ffi.NULL, *arguments)
+            c_calls.call(use, ffi.NULL, *arguments)
     assert lib.pyg_gguf_get(ffi.NULL) == ffi.NULL
     lib.pyg_gguf_free(ffi.NULL)
 

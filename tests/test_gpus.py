@@ -16,9 +16,9 @@ import pytest
 from made_up_machine import MadeUp, compile_library
 
 import pyggml
-from pyggml import backend, placement
+from pyggml._native import backend, placement
 from pyggml.gpus import nvidia
-from pyggml.gpus.absence import Build, Finding, explanation, findings, inability, lacks
+from pyggml.gpus.diagnosis import Build, Finding, explanation, findings, inability, lacks
 from pyggml.gpus.hardware import Gpu, find_gpus, has_rocm
 from pyggml.gpus.kinds import KINDS
 

@@ -15,7 +15,7 @@ from unittest.mock import create_autospec
 import pytest
 
 import pyggml
-from pyggml import _answering, _habits
+from pyggml._core import hint_table, hints
 from pyggml.options import LoadOptions
 from pyggml.sampling import SamplingParams
 
@@ -323,7 +323,7 @@ def test_dir_lists_public_names() -> None:
 # --- the tables ---------------------------------------------------------------------------------------------------
 
 TABLES: Mapping[str, Mapping[str, str]] = {
-    name: table for name, table in vars(_habits).items() if name.isupper() and isinstance(table, dict)
+    name: table for name, table in vars(hint_table).items() if name.isupper() and isinstance(table, dict)
 }
 #: Who would have the attribute that a table answers for.
 OWNERS = {
@@ -337,7 +337,7 @@ OWNERS = {
 
 @pytest.mark.parametrize(
     ("habits", "parameters"),
-    [(_habits.SAMPLING, inspect.signature(SamplingParams)), (_habits.LOADING, inspect.signature(pyggml.load))],
+    [(hint_table.SAMPLING, inspect.signature(SamplingParams)), (hint_table.LOADING, inspect.signature(pyggml.load))],
     ids=["sampling", "loading"],
 )
 def test_habits_lead_to_parameters(habits: Mapping[str, str], parameters: inspect.Signature) -> None:
@@ -349,7 +349,7 @@ def test_habits_lead_to_parameters(habits: Mapping[str, str], parameters: inspec
 @pytest.mark.parametrize("name", OWNERS)
 def test_habits_are_not_attributes(name: str) -> None:
     for habit in TABLES[name]:
-        is_called = isinstance(getattr(OWNERS[name], habit, None), _answering.AnsweredPackage)
+        is_called = isinstance(getattr(OWNERS[name], habit, None), hints.AnsweredPackage)
         assert habit.startswith("__") or is_called or not hasattr(OWNERS[name], habit)
 
 

@@ -22,6 +22,7 @@ from huggingface_hub import constants, file_download
 from huggingface_hub.utils import _http
 
 import pyggml
+from pyggml._native.model import Progress
 from pyggml.errors import (
     DiskFullError,
     DownloadError,
@@ -33,7 +34,6 @@ from pyggml.errors import (
 from pyggml.gguf import GGUFReader, GGUFWriter, ValueType
 from pyggml.hub.reference import Reference, parse_reference
 from pyggml.importer import cache_entries
-from pyggml.model import Progress
 from pyggml.source import SHIPPED_MODEL
 from pyggml.source import identify as identify_files
 

@@ -22,10 +22,10 @@ from pyggml import (
     ModelNotFoundError,
     UnsupportedArchitectureError,
 )
-from pyggml._collector import Collector
-from pyggml.context import Context
+from pyggml._native.activation_collector import Collector
+from pyggml._native.context import Context
+from pyggml._native.imatrix import Importance
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter
-from pyggml.imatrix import Importance
 from pyggml.source import SHIPPED_MODEL
 
 TEXT = "The little dog liked to run in the garden. Once upon a time there was a cat. " * 40

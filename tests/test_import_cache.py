@@ -32,7 +32,7 @@ from pyggml.errors import (
     ModelLoadError,
     TokenizerError,
 )
-from pyggml.files import resumable
+from pyggml.files import resumable_file
 from pyggml.files.model_files import checkpoint_at
 from pyggml.gguf import GGUFReader
 from pyggml.importer import cache_dir, cache_entries, clear_cache
@@ -176,7 +176,7 @@ def test_a_disk_that_loses_what_was_written(
         os.fsync(descriptor)
 
     with monkeypatch.context() as patch:
-        patch.setattr(resumable, "_sync_data", sync)
+        patch.setattr(resumable_file, "_sync_data", sync)
         with pytest.raises(ModelLoadError, match=r"could not be written.*Input/output error"):
             imported(hf)
     assert names_in(cache) == [".part"]

@@ -20,8 +20,8 @@ import tokenizer_files
 import pyggml
 from pyggml import inference as inference_module
 from pyggml import loading
+from pyggml._native.placement import Placement, placed
 from pyggml.options import MemoryOptions
-from pyggml.placement import Placement, placed
 
 CHATML = ("<|im_end|>", "<|endoftext|>", "<|im_start|>")
 R1 = ("<｜end▁of▁sentence｜>", "<｜Assistant｜>", "<｜User｜>", "<｜begin▁of▁sentence｜>")

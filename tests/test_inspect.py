@@ -17,9 +17,9 @@ import tokenizer_files
 
 import pyggml
 from pyggml import ModelReport, families, lib, quant
+from pyggml._native.metadata_check import ROPE_TYPES
 from pyggml.errors import InvalidParameterError, ModelLoadError, ModelNotFoundError
 from pyggml.gguf import GGMLType, GGUFReader, GGUFWriter
-from pyggml.survey import ROPE_TYPES
 
 
 def codes(report: ModelReport) -> list[str]:

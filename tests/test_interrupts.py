@@ -34,7 +34,7 @@ def test_a_request(llm: pyggml.LLM, what: str) -> None:
     engine = llm._engine
     kept = []
 
-    def submit() -> pyggml.generation.request.Request:
+    def submit() -> pyggml.Request:
         return engine.submit(IDS, max_tokens=4, ignore_eos=True)
 
     work: dict[str, Callable[[], object]] = {

@@ -21,8 +21,8 @@ from raw_graphs import graph_on, put, take
 
 import pyggml
 from pyggml import ffi, lib
-from pyggml.backend import Backend
-from pyggml.context import Context
+from pyggml._native.backend import Backend
+from pyggml._native.context import Context
 from pyggml.quant import GGMLType, dequantize, quantize
 
 Floats = npt.NDArray[np.float32]

@@ -13,7 +13,7 @@ import pytest
 from raw_graphs import Floats, graph_on, put, take
 
 from pyggml import lib
-from pyggml.backend import Backend
+from pyggml._native.backend import Backend
 from pyggml.errors import EngineError
 
 EPSILON = np.float32(1e-5)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pyggml import ffi, lib, system
-from pyggml.backend import devices
+from pyggml._native.backend import devices
 
 
 def run(script: str) -> int:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from pyggml import errors, lib
-from pyggml.context import Context
-from pyggml.model import Model
+from pyggml._native.context import Context
+from pyggml._native.model import Model
 
 LOADS_AT_THE_END = """
 import itertools, threading, time

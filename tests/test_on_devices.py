@@ -16,7 +16,7 @@ import pytest
 from device_kinds import FOLLOWING, PROMPT, UNDISPUTED, Placed, Shelf, difference, logits_of, worst_choice
 
 import pyggml
-from pyggml.context import Context
+from pyggml._native.context import Context
 from pyggml.memory.estimate import estimate
 from pyggml.memory.planner import taken_by
 

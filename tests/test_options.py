@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 import pyggml
-from pyggml import _context_options, _pyggml, lib
-from pyggml._fields import CACHE_TYPES, Field, fields_of, shared
-from pyggml.chat.chatting import Chatting
-from pyggml.generation import native_options
+from pyggml import _pyggml, lib
+from pyggml._core.fields import CACHE_TYPES, Field, fields_of, shared
+from pyggml._native import context_options
+from pyggml.chat.llm_methods import Chatting
+from pyggml.generation import request_options
 from pyggml.memory.estimate import estimate
 from pyggml.options import EstimateOptions, LoadOptions, MemoryOptions
 from pyggml.sampling import Grammar, SamplingParams
@@ -44,7 +45,7 @@ assert pyggml.__file__.startswith(sys.argv[1])
 
 # In the C structs that the planner and the context are given.
 seen = []
-for module in (pyggml.context, pyggml.memory.planner):
+for module in (pyggml._native.context, pyggml.memory.planner):
     def native(options, place=module.__name__, make=module.native_options):
         struct = make(options)
         seen.append((place, struct.swa_full))
@@ -56,7 +57,7 @@ def told(use):
     use()
     return set(seen)
 
-both = {("pyggml.context", True), ("pyggml.memory.planner", True)}
+both = {("pyggml._native.context", True), ("pyggml.memory.planner", True)}
 assert told(lambda: pyggml.load(swa_full=True).close()) == both
 assert told(lambda: pyggml.LLM(None, swa_full=True).close()) == both
 assert told(lambda: pyggml.Inference.cpu().use_auto(None, swa_full=True).close()) == both
@@ -130,7 +131,7 @@ def test_signatures_are_made_of_the_declarations() -> None:
         }
         assert "Field(" not in str(inspect.signature(function))
     assert "Field(" not in str(inspect.signature(SamplingParams))
-    assert [*inspect.signature(pyggml.Context).parameters] == ["model", *fields_of(_context_options.ContextOptions)]
+    assert [*inspect.signature(pyggml.Context).parameters] == ["model", *fields_of(context_options.ContextOptions)]
 
 
 def test_chat_methods_take_the_same() -> None:
@@ -184,11 +185,11 @@ def test_defaults_in_c_are_the_same() -> None:
     assert requests.timeout_s < 0
     assert pyggml.ffi.string(requests.sampling.grammar_root).decode() == Grammar("x").root
     assert requests.sampling.adaptive_target < 0
-    assert len(native_options._SAMPLING_NUMBERS) > 20
-    for name in {*native_options._SAMPLING_NUMBERS} - {"seed", "adaptive_target"}:
+    assert len(request_options._SAMPLING_NUMBERS) > 20
+    for name in {*request_options._SAMPLING_NUMBERS} - {"seed", "adaptive_target"}:
         assert getattr(requests.sampling, name) == pytest.approx(getattr(params, name)), name
     contexts = lib.pyg_context_default_options()
-    ours = _context_options.native_options(_context_options.ContextOptions())
+    ours = context_options.native_options(context_options.ContextOptions())
     for name in dir(contexts):
         assert getattr(contexts, name) == getattr(ours, name), name
 
@@ -196,12 +197,12 @@ def test_defaults_in_c_are_the_same() -> None:
 def test_limits_in_c_are_the_same() -> None:
     assert fields_of(LoadOptions)["n_threads"].high == lib.GGML_MAX_N_THREADS
     assert fields_of(LoadOptions)["n_parallel"].high == lib.llama_max_parallel_sequences()
-    assert all(name in _context_options._CACHE_TYPES for name in CACHE_TYPES)
+    assert all(name in context_options._CACHE_TYPES for name in CACHE_TYPES)
 
 
 def test_what_a_context_and_load_share_has_the_same_default() -> None:
-    context = _context_options.ContextOptions()
-    common = shared(LoadOptions(), _context_options.ContextOptions)
+    context = context_options.ContextOptions()
+    common = shared(LoadOptions(), context_options.ContextOptions)
     assert {"n_batch", "n_ubatch", "cache_type", "n_threads"} < common.keys()
     for name in common.keys() - {"n_ctx"}:
         assert getattr(context, name) == common[name], name

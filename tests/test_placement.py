@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import pyggml
-from pyggml import placement as placement_module
-from pyggml._device_names import KINDS, DeviceName, names_of, understood
-from pyggml.backend import Device
+from pyggml._core.device_names import KINDS, DeviceName, names_of, understood
+from pyggml._native import placement as placement_module
+from pyggml._native.backend import Device
+from pyggml._native.placement import ALL, Placement, placed
 from pyggml.options import LoadOptions, PlacementOptions, fields_of
-from pyggml.placement import ALL, Placement, placed
 
 CPU = Device("CPU", "cpu", "a CPU", "cpu", 16, 8)
 BLAS = Device("BLAS", "blas", "a library", "accel", 0, 0)

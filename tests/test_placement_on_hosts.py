@@ -18,14 +18,14 @@ import pytest
 from remote_servers import KEY, server
 
 import pyggml
-from pyggml.backend import Device
-from pyggml.context import Context
+from pyggml._native.backend import Device
+from pyggml._native.context import Context
+from pyggml._native.placement import ALL, placed
 from pyggml.files.model_files import gguf_at
 from pyggml.memory.estimate import Planner, require_room, resolve
 from pyggml.memory.planner import taken_by
 from pyggml.memory.search import DeviceMemory
 from pyggml.options import MemoryOptions, PlacementOptions
-from pyggml.placement import ALL, placed
 from pyggml.remote import Loan, connect
 
 N_LAYERS = 8

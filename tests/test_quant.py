@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pyggml import errors, ffi, lib
+from pyggml import ffi, lib
+from pyggml._core import c_calls
 from pyggml.errors import InvalidParameterError
 from pyggml.quant import GGMLType, dequantize, nbytes, quantize, types
 
@@ -337,10 +338,10 @@ def test_the_native_side_checks_for_itself() -> None:
         (2**57, 32, 68, "take .* bytes, but 68"),
     ):
         with pytest.raises(InvalidParameterError, match=words):
-            errors.call(lib.pyg_quantize, GGMLType.Q8_0, values, n_rows, n_per_row, ffi.NULL, encoded, size)
+            c_calls.call(lib.pyg_quantize, GGMLType.Q8_0, values, n_rows, n_per_row, ffi.NULL, encoded, size)
     for n, size in ((64, 67), (63, 68), (-32, 68), (2**62, 68)):
         with pytest.raises(InvalidParameterError):
-            errors.call(lib.pyg_dequantize, GGMLType.Q8_0, encoded, size, n, values)
+            c_calls.call(lib.pyg_dequantize, GGMLType.Q8_0, encoded, size, n, values)
     for number in (-1, 4, 43, 2**31 - 1):
         with pytest.raises(InvalidParameterError, match="not the number of a ggml type"):
-            errors.call(lib.pyg_dequantize, number, encoded, 68, 64, values)
+            c_calls.call(lib.pyg_dequantize, number, encoded, 68, 64, values)

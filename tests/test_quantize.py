@@ -23,9 +23,9 @@ from pyggml import (
     ModelNotFoundError,
     UnsupportedArchitectureError,
 )
+from pyggml._native.imatrix import Importance, ImportanceMatrix
+from pyggml._native.quantization_mix import FILE_TYPES
 from pyggml.gguf import GGMLType, GGUFReader
-from pyggml.imatrix import Importance, ImportanceMatrix
-from pyggml.mixture import FILE_TYPES
 from pyggml.source import SHIPPED_MODEL
 
 # What upstream has names for, but no rules.

@@ -11,8 +11,8 @@ import models
 import pytest
 from test_tokenizer import vocabulary_file
 
+from pyggml._native.model import Model
 from pyggml.chat.quoting import SpecialTexts
-from pyggml.model import Model
 from pyggml.tokenizer import Tokenizer
 from pyggml.tokenizer.hugging_face import open_tokenizer
 

@@ -15,7 +15,7 @@ from hf_llama import HFLlama
 import pyggml
 from pyggml import SamplingParams
 from pyggml.gguf import GGUFReader
-from pyggml.importer.sampling import read_sampling
+from pyggml.importer.recommended_sampling import read_sampling
 from pyggml.sampling import DEFAULT_SAMPLERS
 
 TEMPERATURE_FIRST = (

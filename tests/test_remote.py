@@ -19,10 +19,10 @@ from raw_graphs import relative_error
 from remote_servers import KEY, Server, server, until
 
 import pyggml
-from pyggml.context import Context
-from pyggml.model import Model
+from pyggml._native.context import Context
+from pyggml._native.model import Model
+from pyggml._native.placement import placed
 from pyggml.options import PlacementOptions
-from pyggml.placement import placed
 from pyggml.remote import Loan, connect, host
 
 PROMPT = "Once upon a time"

@@ -24,7 +24,7 @@ from pyggml.remote.handshake import (
     refuse,
 )
 from pyggml.remote.keys import default_file, found_key, made_key
-from pyggml.server.environment import given_by
+from pyggml.server.settings.environment import given_by
 
 KEY = b"the key of these tests, 32 bytes"
 OTHER = b"another key, just as long as one"

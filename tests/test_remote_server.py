@@ -18,9 +18,9 @@ import pytest
 from remote_servers import KEY, Server, is_alive, server, until
 
 import pyggml
-from pyggml.model import Model
+from pyggml._native.model import Model
+from pyggml._native.placement import placed
 from pyggml.options import PlacementOptions
-from pyggml.placement import placed
 from pyggml.remote import Loan, Supervisor, connect, found_key, host, lent_by, supervisor
 from pyggml.remote.address import Address
 from pyggml.remote.handshake import MAGIC, About, HandshakeError, Wire, prove_as_client

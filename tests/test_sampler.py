@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pytest
 
 from pyggml import errors
-from pyggml.context import Context
-from pyggml.model import Model
-from pyggml.sampler import Candidates, Sampler
+from pyggml._native.context import Context
+from pyggml._native.model import Model
+from pyggml._native.sampler import Candidates, Sampler
 
 Array = npt.NDArray[np.float32]
 

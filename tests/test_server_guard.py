@@ -16,8 +16,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from pyggml.server.app import PROTOCOLS, create_app
-from pyggml.server.failures import without_paths
-from pyggml.server.protocol import Endpoint
+from pyggml.server.http.errors import without_paths
+from pyggml.server.protocols.endpoint import Endpoint
 
 KEYS = ("sk-first", "sk-second")
 
@@ -269,7 +269,7 @@ def test_every_list_in_every_body_is_bounded() -> None:
         if endpoint.body is not None
         for place in unbounded_in(endpoint.body.__pydantic_core_schema__)
     ]
-    assert not unbounded, "their models must derive from pyggml.server.bodies.Body"
+    assert not unbounded, "their models must derive from pyggml.server.http.request_body.Body"
 
 
 def unbounded_in(schema: Any, place: str = "") -> Iterator[str]:

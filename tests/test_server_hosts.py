@@ -11,7 +11,7 @@ import pytest
 import servers
 from remote_servers import KEY, server
 
-from pyggml.server.settings import ModelSpec
+from pyggml.server.settings.options import ModelSpec
 
 PROMPT = {"prompt": "Once upon a time", "max_tokens": 8}
 

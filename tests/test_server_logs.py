@@ -13,7 +13,7 @@ import pytest
 import servers
 
 import pyggml.server
-from pyggml.server.logs import JSONFormatter, Repeated, TextFormatter
+from pyggml.server.observability.logs import JSONFormatter, Repeated, TextFormatter
 
 SECRET = "Once upon a midnight dreary"
 

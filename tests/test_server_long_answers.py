@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyggml.server.long_answers import long_answer, sliced
+from pyggml.server.http.large_responses import long_answer, sliced
 
 
 @pytest.mark.parametrize("items", [[], [1], ["é", None, [1.5]], list(range(10_000)), [{"id": i} for i in range(5000)]])

@@ -21,9 +21,9 @@ from starlette.routing import Mount
 
 import pyggml
 from pyggml.server import ModelSpec, Settings, create_app
-from pyggml.server.failures import RequestError
-from pyggml.server.models import DEFAULT, Models
-from pyggml.server.observer import Observer
+from pyggml.server.http.errors import RequestError
+from pyggml.server.models.pool import DEFAULT, Models
+from pyggml.server.observability.observer import Observer
 
 
 @pytest.fixture

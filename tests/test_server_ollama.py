@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 import pyggml
 from pyggml import ToolCallDelta
 from pyggml.server import ModelSpec, Settings, create_app
-from pyggml.server.protocols.ollama.generating import _Calls
+from pyggml.server.protocols.ollama.generate_and_chat import _Calls
 from pyggml.server.protocols.ollama.models import _human
 
 NAME = "pyggml-demo-q8_0"

@@ -14,7 +14,7 @@ import servers
 
 import pyggml
 from pyggml.server import create_app
-from pyggml.server.settings import ModelSpec, Settings
+from pyggml.server.settings.options import ModelSpec, Settings
 
 ASKED = [{"role": "user", "content": "What colour is the sky?"}]
 TOOL: dict[str, Any] = {

@@ -15,7 +15,7 @@ import servers
 
 import pyggml
 from pyggml.server import Settings, create_app
-from pyggml.server.settings import ModelSpec
+from pyggml.server.settings.options import ModelSpec
 
 TEXTS = ["The dog was happy.", "It rained."]
 QUERY, DOCUMENTS = "What do dogs eat?", ["Dogs eat meat.", "It rained.", "Cats sleep."]

@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 import pyggml.server
 from pyggml.server import Settings
-from pyggml.server.settings import ModelSpec
+from pyggml.server.settings.options import ModelSpec
 
 if TYPE_CHECKING:
     from browser import Visit

@@ -17,7 +17,7 @@ from watched_files import opens_of
 
 import pyggml
 from pyggml.server.app import PROTOCOLS
-from pyggml.server.protocol import Endpoint
+from pyggml.server.protocols.endpoint import Endpoint
 
 ENDPOINTS = [endpoint for protocol in PROTOCOLS for endpoint in protocol.endpoints if endpoint.body is not None]
 SECRET = "the quick secret of the file"

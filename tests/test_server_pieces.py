@@ -18,8 +18,8 @@ from starlette.routing import Route
 from starlette.types import Message
 
 import pyggml.server
-from pyggml.server.pieces import PING, Pieces, framed
-from pyggml.server.protocol import Event
+from pyggml.server.http.streaming import PING, Pieces, framed
+from pyggml.server.protocols.endpoint import Event
 
 Make = Callable[[], AsyncGenerator[bytes, None]]
 

@@ -19,7 +19,7 @@ from several_models import NEED, PATIENCE_S, SMALL, Diary, answer, copied, opene
 
 import pyggml
 from pyggml.server import ModelSpec, create_app
-from pyggml.server.models import DEFAULT, Models
+from pyggml.server.models.pool import DEFAULT, Models
 
 
 @pytest.fixture

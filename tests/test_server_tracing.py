@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import pyggml.server
-from pyggml.server import tracing
-from pyggml.server.observer import Observers
-from pyggml.server.tracing import Traces
+from pyggml.server.observability import tracing
+from pyggml.server.observability.observer import Observers
+from pyggml.server.observability.tracing import Traces
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SECRET = "Once upon a midnight"

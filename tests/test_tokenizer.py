@@ -18,10 +18,10 @@ from tokenizers import Tokenizer as Engine
 
 import pyggml
 from pyggml import LLM, Tokenizer, lib, open_tokenizer
+from pyggml._native.model import Model
 from pyggml.errors import ClosedError, InvalidParameterError, TokenizerError
-from pyggml.model import Model
 from pyggml.tokenizer import StreamDecoder
-from pyggml.tokenizer.pieces import bytes_of_tokens
+from pyggml.tokenizer.token_bytes import bytes_of_tokens
 
 # Of every kind: byte-level, byte-level with words kept whole, SentencePiece with bytes for the rest, unigrams.
 KINDS = ["gpt-2", "llama-bpe", "llama-spm", "phi-3", "nomic-bert-moe"]

@@ -18,11 +18,11 @@ from tokenizers import Tokenizer as Engine
 
 import pyggml
 from pyggml import LLM, Tokenizer, TokenizerError, TokenizerNotFoundError, open_tokenizer
+from pyggml._native.model import Model
+from pyggml._native.vocab import TokenType
 from pyggml.errors import InferError, InvalidParameterError
-from pyggml.model import Model
 from pyggml.tokenizer import sentencepiece
 from pyggml.tokenizer.sentencepiece import Algorithm, Piece, SentencePieceModel
-from pyggml.vocab import TokenType
 
 Content = dict[str, Any]
 

@@ -17,10 +17,10 @@ from hf_llama import HFLlama
 
 import pyggml
 from pyggml import Tokenizer, open_tokenizer
+from pyggml._native.model import TOKENIZER_JSON, Model
+from pyggml._native.vocab import TokenAttr
 from pyggml.gguf import GGUFWriter
 from pyggml.importer.vocabulary import read_vocabulary
-from pyggml.model import TOKENIZER_JSON, Model
-from pyggml.vocab import TokenAttr
 
 N_TEXTS = 2000
 N_SAMPLED = 200

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Optional, TypedDict
 import pytest
 
 import pyggml
-from pyggml.chat import tools, typed
+from pyggml.chat import tools, typed_values
 from pyggml.errors import InvalidParameterError
 
 
@@ -123,7 +123,7 @@ def test_arguments_that_do_not_fit(text: str, message: str) -> None:
     ],
 )
 def test_json_values_as_types(annotation: Any, value: Any, expected: Any) -> None:
-    made = typed.as_type(annotation, value)
+    made = typed_values.as_type(annotation, value)
     assert made == expected
     assert type(made) is type(expected)
 
@@ -145,7 +145,7 @@ def test_json_values_as_types(annotation: Any, value: Any, expected: Any) -> Non
 )
 def test_json_values_of_other_types(annotation: Any, value: Any) -> None:
     with pytest.raises(InvalidParameterError):
-        typed.as_type(annotation, value)
+        typed_values.as_type(annotation, value)
 
 
 def test_pydantic_models_as_parameters() -> None:

@@ -18,7 +18,7 @@ from hf_llama import HFLlama
 
 import pyggml
 from pyggml import DiskFullError, ImportanceMatrix, InvalidParameterError
-from pyggml.files.partial import PartialFile
+from pyggml.files.atomic_file import PartialFile
 from pyggml.gguf import GGUFWriter
 from pyggml.quant import GGMLType
 

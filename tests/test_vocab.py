@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from pyggml import errors, lib
-from pyggml.model import Model
-from pyggml.vocab import Vocab
+from pyggml._native.model import Model
+from pyggml._native.vocab import Vocab
 
 NAMES = sorted(
     path.name.removeprefix("ggml-vocab-").removesuffix(".gguf.inp")

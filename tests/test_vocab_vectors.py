@@ -10,7 +10,7 @@ import models
 import pytest
 
 from pyggml import Tokenizer, open_tokenizer
-from pyggml.model import Model
+from pyggml._native.model import Model
 
 SEPARATOR = "\n__ggml_vocab_test__\n"
 

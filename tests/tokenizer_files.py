@@ -16,9 +16,9 @@ from typing import Any
 
 import models
 
+from pyggml._native.vocab import TokenType
 from pyggml.tokenizer.sentencepiece import Algorithm, Piece, SentencePieceModel
 from pyggml.tokenizer.tokenizer_json import from_sentencepiece
-from pyggml.vocab import TokenType
 
 _SOURCE = models.VOCABULARIES.parent / "src" / "llama-vocab.cpp"
 

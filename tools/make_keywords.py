@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Annotated, get_args, get_origin
 
 import pyggml
-from pyggml._fields import parameters_of
+from pyggml._core.fields import parameters_of
 from pyggml.options import EstimateOptions, LoadOptions
-from pyggml.sampling import SamplingParams
+from pyggml.options.sampling import SamplingParams
 
 PAGE = Path(pyggml.__file__).parent / "_keywords.pyi"
 HEAD = """\
@@ -29,7 +29,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from pyggml.model import Progress
+from pyggml._native.model import Progress
 from pyggml.options import All, Auto, QueueFull, SplitMode
 from pyggml.sampling import Grammar
 """

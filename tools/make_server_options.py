@@ -1,6 +1,6 @@
 """Writes the table of the server's own options into `docs/server.md`, from where they are declared.
 
-    python tools/make_server_options.py       after a change to pyggml/server/settings.py
+    python tools/make_server_options.py       after a change to pyggml/server/settings/options.py
 
 A test compares the table with the page in the repository.
 """

@@ -1,15 +1,15 @@
 """Conversations: renders messages as a prompt, and parses the answer's text into a message.
 
 :mod:`~pyggml.chat.templates`: renders prompts; :mod:`~pyggml.chat.prompts`: a prompt, and a parser of answers to it;
-:mod:`~pyggml.chat.choice`, :mod:`~pyggml.chat.builtin`: templates by name;
+:mod:`~pyggml.chat.template_selection`, :mod:`~pyggml.chat.builtin_templates`: templates by name;
 :mod:`~pyggml.chat.messages`, :mod:`~pyggml.chat.tools`: check what callers pass in;
 :mod:`~pyggml.chat.quoting`: keeps special tokens in messages from ending a turn;
-:mod:`~pyggml.chat.conversation`: generates an answer; :mod:`~pyggml.chat.chatting`: the chat methods of LLM.
+:mod:`~pyggml.chat.conversation`: generates an answer; :mod:`~pyggml.chat.llm_methods`: the chat methods of LLM.
 """
 
 import sys
 
-from pyggml._answering import AnsweredPackage
+from pyggml._core.hints import AnsweredPackage
 from pyggml.chat.prompts import ChatParser, ChatPrompt
 from pyggml.chat.templates import ChatTemplates
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pyggml._checks import shown
+from pyggml._core.checks import shown
 from pyggml.chat.types import ChatMessage, ToolCall, json_object
 from pyggml.errors import InvalidParameterError
 

@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyggml import errors
-from pyggml._cached import cached_property
-from pyggml._checks import flag
-from pyggml._ffi import lib
-from pyggml._native import utf8
-from pyggml._owner import Owner
-from pyggml.chat.stand_ins import StandIns
+from pyggml._core import c_calls
+from pyggml._core.c_values import utf8
+from pyggml._core.cached_property import cached_property
+from pyggml._core.checks import flag
+from pyggml._core.ffi import lib
+from pyggml._core.owner import Owner
+from pyggml.chat.fallback_schemas import StandIns
 from pyggml.chat.types import ChatDelta, ChatMessage, ToolCall, ToolCallDelta
 
 if TYPE_CHECKING:
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
 
 # Mistral's format: some templates reject ids with another length or alphabet.
 _ID_LENGTH = 9
@@ -76,7 +76,7 @@ class ChatParser(Owner):
     _instead_of_a_copy = "make one for each answer"
 
     def __init__(self, answer_format: CData) -> None:
-        self._handle = errors.create(
+        self._handle = c_calls.create(
             "pyg_chat_parser", lib.pyg_chat_parser_free, lib.pyg_chat_parser_clone, answer_format
         )
         self._content: list[str] = []
@@ -135,7 +135,7 @@ def _new_id() -> str:
 
 def json_from(function: Any, *args: object) -> Any:
     """Calls a native function that returns JSON text through its last parameter but one, and parses the text."""
-    return json.loads(decoded(errors.owned_text(function, *args) or b""))
+    return json.loads(decoded(c_calls.owned_text(function, *args) or b""))
 
 
 def decoded(text: bytes) -> str:

@@ -9,25 +9,25 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pyggml import errors
-from pyggml._checks import flag, items, shown
-from pyggml._ffi import ffi, lib
-from pyggml._native import c_string
-from pyggml._owner import Owner
+from pyggml._core import c_calls
+from pyggml._core.c_values import c_string
+from pyggml._core.checks import flag, items, shown
+from pyggml._core.ffi import ffi, lib
+from pyggml._core.owner import Owner
+from pyggml._native.model import Model
 from pyggml.chat import generic_tools
-from pyggml.chat.choice import additional_names, template_text, without_template
+from pyggml.chat.end_of_turn import turn_ends
+from pyggml.chat.fallback_schemas import StandIns
 from pyggml.chat.prompts import ChatPrompt, decoded, json_from
-from pyggml.chat.stand_ins import StandIns
-from pyggml.chat.turn_end import turn_ends
+from pyggml.chat.template_selection import additional_names, template_text, without_template
 from pyggml.chat.types import ChatAbilities, ChatMessage
 from pyggml.errors import InvalidParameterError
-from pyggml.model import Model
 from pyggml.schema.grammar import as_text, parsed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
 
 Message = Mapping[str, Any] | ChatMessage
 
@@ -64,8 +64,8 @@ class ChatTemplates(Owner):
         Args:
             model: the model to render for.
             template: Jinja text; a file with it; the name of one of the model's additional templates, or of a built-in
-                one, such as "chatml" (:data:`~pyggml.chat.builtin.BUILT_IN`). None: the model's own, and its template
-                "tool_use", if it has one, for prompts with tools.
+                one, such as "chatml" (:data:`~pyggml.chat.builtin_templates.BUILT_IN`). None: the model's own, and for
+                prompts with tools its template "tool_use", if it has one.
 
         Raises:
             InvalidParameterError: there is no such template, or it cannot be parsed.
@@ -77,7 +77,7 @@ class ChatTemplates(Owner):
         if template is None and model.chat_template() is None and model.chat_template("tool_use") is None:
             raise InvalidParameterError(f"{model.path} has no chat template: {without_template(model)}")
         text = ffi.NULL if template is None else c_string("the chat template", template_text(model, template))
-        self._handle = errors.create(
+        self._handle = c_calls.create(
             "pyg_chat_templates", lib.pyg_chat_templates_free, lib.pyg_chat_templates_new, model._handle, text
         )
         about = json_from(lib.pyg_chat_templates_about, self._handle)
@@ -95,7 +95,7 @@ class ChatTemplates(Owner):
         """
         other = object.__new__(ChatTemplates)
         vars(other).update(vars(self))
-        other._handle = errors.create(
+        other._handle = c_calls.create(
             "pyg_chat_templates", lib.pyg_chat_templates_free, lib.pyg_chat_templates_share, self._handle
         )
         return other
@@ -217,7 +217,7 @@ class ChatTemplates(Owner):
         """The prompt as the native code describes it, and a parser for answers to it."""
         out = ffi.new("char **")
         try:
-            parser = errors.create(
+            parser = c_calls.create(
                 "pyg_chat_parser",
                 lib.pyg_chat_parser_free,
                 lib.pyg_chat_templates_render,
@@ -240,7 +240,7 @@ class ChatTemplates(Owner):
 
     def close(self) -> None:
         """Frees the template. Prompts already rendered stay usable. Safe to call again."""
-        errors.call(lib.pyg_chat_templates_close, self._handle)
+        c_calls.call(lib.pyg_chat_templates_close, self._handle)
 
     def __enter__(self) -> Self:
         return self

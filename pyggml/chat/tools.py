@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
-from pyggml._checks import shown
+from pyggml._core.checks import shown
 from pyggml.chat.types import ToolCall
 from pyggml.errors import InvalidParameterError
 from pyggml.schema import Schema, schema_of

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyggml import _habits, _json_forms
-from pyggml._answering import Record
-from pyggml._json_forms import NamesTokens
-from pyggml.chat.typed import as_type
+from pyggml._core import hint_table, json_forms
+from pyggml._core.hints import Record
+from pyggml._core.json_forms import NamesTokens
+from pyggml.chat.typed_values import as_type
 from pyggml.errors import InvalidParameterError
 from pyggml.types import Chunk, Completion
 
@@ -106,7 +106,7 @@ class ChatMessage(Record):
     tool_call_id: str = ""
     name: str = ""
 
-    _answers = _habits.MESSAGE
+    _answers = hint_table.MESSAGE
 
     def to_dict(self) -> dict[str, Any]:
         """The message in the form that chat templates and OpenAI's API use."""
@@ -171,7 +171,7 @@ class ChatCompletion(Completion):
 
     message: ChatMessage = field(kw_only=True)
 
-    _answers = _habits.CHAT_COMPLETION
+    _answers = hint_table.CHAT_COMPLETION
     _openai = ("chat.completion", "chatcmpl")
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class ChatChunk(Chunk):
     reasoning_content: str = ""
     tool_calls: Sequence[ToolCallDelta] = ()
 
-    _answers = _habits.CHAT_CHUNK
+    _answers = hint_table.CHAT_CHUNK
     _openai = ("chat.completion.chunk", "chatcmpl")
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
@@ -213,8 +213,8 @@ def _choice(
 ) -> dict[str, Any]:
     return {
         name: news,
-        "logprobs": _json_forms.chat_logprobs(result.logprobs, tokenizer),
-        "finish_reason": _json_forms.finish_reason(result.finish_reason),
+        "logprobs": json_forms.chat_logprobs(result.logprobs, tokenizer),
+        "finish_reason": json_forms.finish_reason(result.finish_reason),
     }
 
 

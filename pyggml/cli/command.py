@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from pyggml.cli.elsewhere import ALIASES, option_answers
+from pyggml.cli.command_hints import ALIASES, option_answers
 
 
 class Option(click.Option):

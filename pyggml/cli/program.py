@@ -18,7 +18,7 @@ import click
 
 from pyggml import __version__
 from pyggml.cli.command import Command, CommandGroup
-from pyggml.cli.elsewhere import ALIASES, command_answer
+from pyggml.cli.command_hints import ALIASES, command_answer
 
 #: Subcommand -> what it does. The module of the same name (with _ for -) in this package defines it as ``command``.
 COMMANDS = {

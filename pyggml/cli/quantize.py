@@ -14,7 +14,7 @@ from pyggml.cli.arguments.output_file import dry_run_option, force_option, outpu
 from pyggml.cli.command import Command
 from pyggml.cli.show.conversion import write_and_show
 from pyggml.cli.show.terminal import json_option
-from pyggml.file_types import FILE_TYPES
+from pyggml.options.file_types import FILE_TYPES
 
 _TYPE = FileType(FILE_TYPES)
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pyggml._checks import shown
+from pyggml._core.checks import shown
+from pyggml._native.vocab import TokenType, is_markup
 from pyggml.diagnostics._facts import Problems, listed
 from pyggml.diagnostics.report import SpecialToken, VocabularyReport
 from pyggml.errors import TokenizerError, TokenizerNotFoundError
@@ -26,7 +27,6 @@ from pyggml.importer.vocabulary.special_tokens import ENGINE_SPECIAL, NoEndError
 from pyggml.importer.vocabulary.token_table import Token, TokenTable
 from pyggml.tokenizer.files import TokenizerDirectory, read_directory
 from pyggml.tokenizer.sentencepiece import Algorithm
-from pyggml.vocab import TokenType, is_markup
 
 _NAMED_IDS = "_token_id"
 _KINDS = {"BPE": "spm", "Unigram": "ugm", "WordLevel": "spm", "WordPiece": "wpm"}

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyggml._native.metadata_check import Survey
 from pyggml.diagnostics.report import FileReport, Problem, Severity, VocabularyReport
 from pyggml.families import Match
 from pyggml.files.model_files import Format
-from pyggml.survey import Survey
 
 
 @dataclass(frozen=True)

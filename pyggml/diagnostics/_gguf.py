@@ -9,10 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pyggml import families, mixture
-from pyggml._checks import shown
+from pyggml import families
+from pyggml._core.checks import shown
+from pyggml._native import quantization_mix
+from pyggml._native.metadata_check import Finding, Survey, shorten_merges, survey
+from pyggml._native.model import TOKENIZER_JSON, Model
+from pyggml.diagnostics._adjacent_tokenizer import check_neighbours
 from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, StoredTensor, listed
-from pyggml.diagnostics._neighbours import check_neighbours
 from pyggml.diagnostics._vocabulary import vocabulary_of
 from pyggml.diagnostics._weights import main_type
 from pyggml.diagnostics.report import FileReport, VocabularyReport
@@ -20,8 +23,6 @@ from pyggml.errors import InferError, OutOfMemoryError, TokenizerError
 from pyggml.families import Family
 from pyggml.files.model_files import ModelFiles
 from pyggml.gguf import GGMLType, GGUFReader, TensorInfo
-from pyggml.model import TOKENIZER_JSON, Model
-from pyggml.survey import Finding, Survey, shorten_merges, survey
 from pyggml.tokenizer.hugging_face import open_tokenizer
 from pyggml.units import counted
 
@@ -244,7 +245,7 @@ def _file(reader: GGUFReader) -> FileReport:
 def _storage(metadata: Mapping[str, object], tensors: Sequence[StoredTensor]) -> Storage:
     given = metadata.get("general.file_type")
     if isinstance(given, int):
-        name = mixture.file_type_name(given)
+        name = quantization_mix.file_type_name(given)
         if name is not None:
             return Storage(name, "gguf")
     return Storage(main_type(tensors), "gguf")

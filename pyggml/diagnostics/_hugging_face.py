@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from pyggml import families
+from pyggml._native.metadata_check import Survey, gguf_of, survey
 from pyggml.diagnostics import _vocabulary
+from pyggml.diagnostics._checkpoint_headers import HeaderTensors
 from pyggml.diagnostics._directory_vocabulary import DirectoryVocabulary, read_vocabulary
 from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, StoredTensor
-from pyggml.diagnostics._headers import HeaderTensors
 from pyggml.diagnostics._weights import main_type
 from pyggml.diagnostics.report import FileReport, VocabularyReport
 from pyggml.errors import InferError, ModelNotFoundError, OutOfMemoryError, UnsupportedArchitectureError
@@ -24,11 +25,10 @@ from pyggml.files.model_files import ModelFiles
 from pyggml.importer.encoding import choose_types
 from pyggml.importer.layouts import layout_of
 from pyggml.importer.plan import ImportPlan, as_stored, read_config, read_plan
+from pyggml.importer.recommended_sampling import read_sampling
 from pyggml.importer.safetensors import Checkpoint, CutShortError
-from pyggml.importer.sampling import read_sampling
 from pyggml.importer.schemes import scheme_of
 from pyggml.importer.tensors import WrongShapeError
-from pyggml.survey import Survey, gguf_of, survey
 
 # Of wrong tensors and settings, the first ones say enough.
 _MAX_ERRORS = 64

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from pyggml._native.metadata_check import ROPE_SCALINGS, ROPE_TYPES
 from pyggml.diagnostics.report import RopeReport
-from pyggml.survey import ROPE_SCALINGS, ROPE_TYPES
 
 #: The engine's name for a size -> the metadata key without the architecture before it.
 _KEYS = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from pyggml._native.model import Model
 from pyggml.chat import ChatTemplates
-from pyggml.chat.choice import without_template
+from pyggml.chat.template_selection import without_template
 from pyggml.diagnostics._facts import Problems
 from pyggml.diagnostics.report import TemplateReport
 from pyggml.errors import EngineError, InferError, OutOfMemoryError
-from pyggml.model import Model
 
 _USER = {"role": "user", "content": "Hello"}
 _SYSTEM = {"role": "system", "content": "Be brief."}

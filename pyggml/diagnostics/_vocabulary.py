@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pyggml import families
+from pyggml._native.model import Model
+from pyggml._native.vocab import Vocab
 from pyggml.diagnostics.report import SpecialToken, VocabularyReport
 from pyggml.errors import TokenizerError
 from pyggml.families import Family
-from pyggml.model import Model
-from pyggml.vocab import Vocab
 
 _PARTS = (
     "bos",

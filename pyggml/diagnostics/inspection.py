@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyggml import families
+from pyggml._native.model import Model, Progress
 from pyggml.diagnostics._facts import ModelFacts, Problems
 from pyggml.diagnostics._gguf import read_gguf
 from pyggml.diagnostics._hugging_face import read_hugging_face
@@ -11,8 +12,7 @@ from pyggml.diagnostics._template import remarks_on, template_of
 from pyggml.diagnostics._weights import by_layer, by_part, by_type
 from pyggml.diagnostics.report import LoadPlan, ModelReport, Problem, QuantizationReport, TemplateReport
 from pyggml.memory.llm_context import default_n_ctx, generates, n_ctx_limit
-from pyggml.model import Model, Progress
-from pyggml.recommended import recommended
+from pyggml.options.recommended import recommended
 from pyggml.source import Source, identify
 from pyggml.types import SamplingParams
 

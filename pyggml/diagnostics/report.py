@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pyggml._json_forms import JSONReady
+from pyggml._core.json_forms import JSONReady
 from pyggml.chat.types import ChatAbilities
 from pyggml.diagnostics.sections import ReportSection, sections_of
 from pyggml.files.model_files import Format

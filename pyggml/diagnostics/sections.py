@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyggml._fields import fields_of
+from pyggml._core.fields import fields_of
 from pyggml.types import SamplingParams
 from pyggml.units import bytes_text, count_text, counted, percent_text, ranges
 

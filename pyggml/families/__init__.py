@@ -11,10 +11,10 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
-from pyggml.families._detect import Detector, Match
+from pyggml.families._detection import Detector, Match
 from pyggml.families._family import GENERIC, Family, Kind, Signs, Variant
 from pyggml.families._layout import Architecture, Layout, Sizes, Tensor
-from pyggml.families._stop import STOP_TOKEN_IDS, stop_tokens
+from pyggml.families._stop_tokens import STOP_TOKEN_IDS, stop_tokens
 from pyggml.families._variants import variant_of
 
 __all__ = [

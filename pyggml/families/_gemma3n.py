@@ -13,7 +13,7 @@ from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import _parts
 from pyggml.families._layout import Layout, Sizes, Tensor
 from pyggml.files.config import Config
-from pyggml.weights import Reordered, Weight
+from pyggml.files.weights import Reordered, Weight
 
 _BLOCK = "model.layers.{i}."
 

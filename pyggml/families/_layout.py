@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pyggml._cached import cached_property
+from pyggml._core.cached_property import cached_property
+from pyggml._native.quantization_mix import Shape
 from pyggml.files.config import Config
-from pyggml.mixture import Shape
-from pyggml.weights import Weight
+from pyggml.files.weights import Weight
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes(Shape):
     """The sizes that determine the shapes of a model's tensors, and the switches that decide which tensors exist.
 
-    Attributes, in addition to those of :class:`~pyggml.mixture.Shape`:
+    Attributes, in addition to those of :class:`~pyggml._native.quantization_mix.Shape`:
         n_vocab: rows of the embedding.
         flags: names of the switches that are on.
         blocks: switch that is on in some blocks -> whether it is on, block by block.

@@ -10,7 +10,7 @@ import numpy as np
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families._layout import Sizes, Tensor, Transform
 from pyggml.files.config import Config
-from pyggml.weights import Columns, PlusOne, Reordered, Weight
+from pyggml.files.weights import Columns, PlusOne, Reordered, Weight
 
 #: Tables of rotations and masks that older versions of transformers saved with the weights.
 SAVED_TABLES = (r"(.*\.)?rotary_emb\.(inv_freq|cos_cached|sin_cached)", r"(.*\.)?(attn|attention)\.(masked_bias|bias)")

@@ -11,7 +11,7 @@ from pyggml.errors import UnsupportedArchitectureError
 from pyggml.families import _parts, qwen2
 from pyggml.families._layout import Layout, Sizes, Tensor
 from pyggml.files.config import Config
-from pyggml.weights import MinusExp, Reordered, Weight
+from pyggml.files.weights import MinusExp, Reordered, Weight
 
 _BLOCK = "model.layers.{i}."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pyggml.families._detect import words_of
+from pyggml.families._detection import words_of
 from pyggml.families._family import GENERIC, Family, Variant
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from pyggml.families import _parts
 from pyggml.families._family import Family
 from pyggml.families._layout import Layout, Sizes, Tensor
-from pyggml.weights import Reordered, Weight
+from pyggml.files.weights import Reordered, Weight
 
 _BLOCK = "transformer.h.{i}."
 

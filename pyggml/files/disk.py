@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyggml._checks import is_path, shown
+from pyggml._core.checks import is_path, shown
 from pyggml.errors import DiskFullError, InvalidParameterError
 from pyggml.units import bytes_text
 

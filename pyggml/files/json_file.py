@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pyggml.errors import InferError, ModelLoadError
-from pyggml.files.regular import RegularFile
+from pyggml.files.regular_file import RegularFile
 
 #: The largest file or header that is read: seven times the largest known tokenizer.json.
 MAX_BYTES = 256 * 2**20

@@ -77,7 +77,7 @@ async def arun(numbered: NumberedJobs, n_in_flight: int, results: Results) -> No
     """As :func:`run`, in an event loop: ``n_in_flight`` tasks share the jobs."""
     import asyncio  # imported late to keep "import pyggml" fast
 
-    from pyggml.generation.astream import AsyncStream
+    from pyggml.generation.async_stream import AsyncStream
 
     async def work() -> None:
         for index, job in numbered:

@@ -19,14 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors, families
-from pyggml._checks import flag, items
-from pyggml._ffi import ffi, lib
-from pyggml._native import UINT32_MAX, int32_array, integer, pointer
-from pyggml._owner import Owner
-from pyggml.context import Context
-from pyggml.generation.native_options import request_options
-from pyggml.generation.params import in_token_ids, merge
+from pyggml._core import c_calls
+from pyggml._core.c_values import UINT32_MAX, int32_array, integer, pointer
+from pyggml._core.checks import flag, items
+from pyggml._core.ffi import ffi, lib
+from pyggml._core.owner import Owner
+from pyggml._native.context import Context
+from pyggml.generation.param_merging import in_token_ids, merge
 from pyggml.generation.request import Request
+from pyggml.generation.request_options import request_options
 from pyggml.generation.waker import SIGNAL_CHECK_S, Waker
 from pyggml.types import EngineStats, SamplingParams
 from pyggml.units import bytes_text
@@ -34,9 +35,9 @@ from pyggml.units import bytes_text
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
     from pyggml._keywords import SamplingOverrides
-    from pyggml.generation.loops import Line
+    from pyggml.generation.event_loops import Line
 
 TokenIds = Sequence[int] | npt.NDArray[np.integer[Any]]
 T = TypeVar("T")
@@ -120,7 +121,7 @@ class Engine(Owner):
         options.backend_sampling = flag("backend_sampling", backend_sampling)
         self.stop_token_ids = self._ends(stop_token_ids)
         self._not_invariant = context.not_batch_invariant()
-        self._handle = errors.create("pyg_engine", lib.pyg_engine_free, lib.pyg_engine_new, context._handle, options)
+        self._handle = c_calls.create("pyg_engine", lib.pyg_engine_free, lib.pyg_engine_new, context._handle, options)
         context.close()
         _open_engines.add(self)
 
@@ -201,7 +202,7 @@ class Engine(Owner):
         free.lent = logits  # type: ignore[attr-defined]
 
         def submit() -> CData:
-            return errors.create(
+            return c_calls.create(
                 "pyg_request",
                 free,
                 lib.pyg_engine_submit_logits,
@@ -220,7 +221,7 @@ class Engine(Owner):
         Raises:
             ClosedError: the engine was closed.
         """
-        errors.call(lib.pyg_engine_reset, self._handle)
+        c_calls.call(lib.pyg_engine_reset, self._handle)
 
     def stats(self) -> EngineStats:
         """The engine's counters. Never waits for a forward pass.
@@ -229,7 +230,7 @@ class Engine(Owner):
             ClosedError: the engine was closed.
         """
         out = ffi.new("pyg_engine_stats *")
-        errors.call(lib.pyg_engine_get_stats, self._handle, out)
+        c_calls.call(lib.pyg_engine_get_stats, self._handle, out)
         return EngineStats(**{name: getattr(out, name) for name in _COUNTERS}, not_batch_invariant=self._not_invariant)
 
     def close(self) -> None:
@@ -237,7 +238,7 @@ class Engine(Owner):
 
         Waits for the thread to end, which takes at most one step of a forward pass. Safe to call again.
         """
-        errors.call(lib.pyg_engine_close, self._handle)
+        c_calls.call(lib.pyg_engine_close, self._handle)
         self._is_closed = True
         _open_engines.discard(self)
 
@@ -301,7 +302,7 @@ class Engine(Owner):
         Raises:
             ClosedError: the engine was closed. If it is closed later, the waker is notified too.
         """
-        errors.call(lib.pyg_engine_ask_for_room, self._handle, waker.handle, tag)
+        c_calls.call(lib.pyg_engine_ask_for_room, self._handle, waker.handle, tag)
 
     @property
     def starts_slowly(self) -> bool:
@@ -310,7 +311,7 @@ class Engine(Owner):
 
     def _queued(self, prepared: Prepared, options: CData, timeout_s: float | None, watched: bool) -> CData:  # noqa: ARG002
         """Queues a generation; the last two arguments are in the native options, too. Returns the native request."""
-        return errors.create(
+        return c_calls.create(
             "pyg_request",
             lib.pyg_request_free,
             lib.pyg_engine_submit,
@@ -390,7 +391,7 @@ def _line_here() -> Line | None:
     asyncio = sys.modules.get("asyncio")
     if asyncio is None or asyncio._get_running_loop() is None:
         return None
-    from pyggml.generation.loops import Line
+    from pyggml.generation.event_loops import Line
 
     return Line()
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pyggml._checks import flag
+from pyggml._core.checks import flag
 from pyggml.errors import EmptyPromptError, InvalidParameterError
 from pyggml.generation.engine import Engine, Prepared, TokenIds
 from pyggml.generation.request import TOKENS_PER_READ, Request
@@ -17,7 +17,7 @@ from pyggml.types import SamplingParams
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from pyggml.generation.loops import Line
+    from pyggml.generation.event_loops import Line
 
 Prompt = str | TokenIds
 

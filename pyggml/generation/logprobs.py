@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyggml import errors
-from pyggml._ffi import lib
-from pyggml._native import pointer
+from pyggml._core import c_calls
+from pyggml._core.c_values import pointer
+from pyggml._core.ffi import lib
 from pyggml.types import TokenLogprob, TokenLogprobs
 
 if TYPE_CHECKING:
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
 
 
 def read(
@@ -36,7 +36,7 @@ def read(
         return []
     logprobs = np.empty(n, np.float32)
     top_ids, top = np.empty((n, n_top), np.int32), np.empty((n, n_top), np.float32)
-    errors.call(
+    c_calls.call(
         lib.pyg_request_logprobs,
         request,
         of_prompt,

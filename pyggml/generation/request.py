@@ -11,17 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors
-from pyggml._checks import INT32_MAX, integer
-from pyggml._ffi import ffi, lib
-from pyggml._owner import Owner
+from pyggml._core import c_calls
+from pyggml._core.checks import INT32_MAX, integer
+from pyggml._core.ffi import ffi, lib
+from pyggml._core.owner import Owner
 from pyggml.generation import logprobs
 from pyggml.generation.waker import SIGNAL_CHECK_S
 from pyggml.types import FinishReason, SamplingParams, Timings, TokenLogprobs
 
 if TYPE_CHECKING:
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
     from pyggml.generation.engine import Engine
-    from pyggml.generation.loops import Line
+    from pyggml.generation.event_loops import Line
 
 #: Maximum number of tokens that one read returns.
 READ_TOKENS = 512
@@ -247,7 +248,7 @@ class Request(Owner):
 
     def _take(self, min_tokens: int, timeout_s: float) -> list[int]:
         min_tokens = integer("min_tokens", min_tokens, 0, INT32_MAX)
-        errors.call(
+        c_calls.call(
             lib.pyg_request_wait,
             self._handle,
             min_tokens,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from pyggml._owner import Owner
+from pyggml._core.owner import Owner
 from pyggml.errors import InvalidParameterError
 from pyggml.generation.job import Job
 from pyggml.generation.request import Request

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyggml import errors
-from pyggml._ffi import ffi, lib
+from pyggml._core import c_calls
+from pyggml._core.ffi import ffi, lib
 
 _TAGS_AT_ONCE = 256
 # Waiting calls return to Python this often, so that it can run signal handlers (Ctrl-C).
@@ -19,14 +19,14 @@ class Waker:
     """
 
     def __init__(self) -> None:
-        self.handle = errors.create("pyg_waker", lib.pyg_waker_free, lib.pyg_waker_new)
+        self.handle = c_calls.create("pyg_waker", lib.pyg_waker_free, lib.pyg_waker_new)
         fd = ffi.new("int32_t *")
-        errors.call(lib.pyg_waker_fd, self.handle, fd)
+        c_calls.call(lib.pyg_waker_fd, self.handle, fd)
         self.fd = int(fd[0])
         self._tags = ffi.new("uint64_t[]", _TAGS_AT_ONCE)
         self._n_out = ffi.new("int32_t *")
 
     def take(self, timeout_s: float = 0.0) -> list[int]:
         """Takes up to 256 tags; waits up to ``timeout_s`` for the first, with the GIL released."""
-        errors.call(lib.pyg_waker_take, self.handle, timeout_s, self._tags, _TAGS_AT_ONCE, self._n_out)
+        c_calls.call(lib.pyg_waker_take, self.handle, timeout_s, self._tags, _TAGS_AT_ONCE, self._n_out)
         return list(self._tags[0 : self._n_out[0]])

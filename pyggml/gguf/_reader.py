@@ -12,17 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors, quant
-from pyggml._checks import c_string, flag, is_path, shown
-from pyggml._ffi import lib
-from pyggml._owner import Owner
+from pyggml._core import c_calls
+from pyggml._core.checks import c_string, flag, is_path, shown
+from pyggml._core.ffi import lib
+from pyggml._core.mapped_file import MappedFile
+from pyggml._core.owner import Owner
 from pyggml.gguf._tensors import TensorInfo, tensor_infos
 from pyggml.gguf.values import MetadataValue, ValueType, decode, read_value, value_type
-from pyggml.mapped_file import MappedFile
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
 
 
 class GGUFReader(Owner):
@@ -52,7 +53,7 @@ class GGUFReader(Owner):
         """
         self.path, header_only = Path(_path_text(path)), flag("header_only", header_only)
         opens = lib.pyg_gguf_open_header if header_only else lib.pyg_gguf_open
-        handle = errors.create("pyg_gguf", lib.pyg_gguf_free, opens, os.fsencode(self.path))
+        handle = c_calls.create("pyg_gguf", lib.pyg_gguf_free, opens, os.fsencode(self.path))
         raw = lib.pyg_gguf_get(handle)
         self.version = lib.gguf_get_version(raw)
         self._metadata = _Metadata(handle, self.path)

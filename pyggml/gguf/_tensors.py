@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyggml._ffi import lib
+from pyggml._core.ffi import lib
 from pyggml.gguf.values import decode
 from pyggml.quant import GGMLType
 
 if TYPE_CHECKING:
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
 
 
 @dataclass(frozen=True)

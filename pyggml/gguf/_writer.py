@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors, quant
-from pyggml._checks import each_of, shown
-from pyggml._ffi import ffi, lib
-from pyggml._owner import Owner
-from pyggml._turns import Turns
+from pyggml._core import c_calls
+from pyggml._core.checks import each_of, shown
+from pyggml._core.ffi import ffi, lib
+from pyggml._core.locks import Turns
+from pyggml._core.owner import Owner
+from pyggml.files.atomic_file import PartialFile
 from pyggml.files.disk import target_path
-from pyggml.files.partial import PartialFile
 from pyggml.gguf._tensors import TensorInfo
 from pyggml.gguf.values import ValueType, encode, write_value
 from pyggml.quant import GGMLType
@@ -24,7 +25,7 @@ from pyggml.quant import GGMLType
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
 
 
 class GGUFWriter(Owner):
@@ -54,7 +55,7 @@ class GGUFWriter(Owner):
         Args:
             path: the finished file's path.
             file: the unfinished file to write, which the writer publishes or discards. None: a new
-                :class:`~pyggml.files.partial.PartialFile`.
+                :class:`~pyggml.files.atomic_file.PartialFile`.
 
         Raises:
             InvalidParameterError: the path is a directory, its directory does not exist, or it is too long.
@@ -62,7 +63,7 @@ class GGUFWriter(Owner):
         self.path = target_path("path", path)
         if file is not None and not isinstance(file, PartialFile):
             raise errors.InvalidParameterError(f"file must be a PartialFile or None, not {shown(file)}")
-        self._handle: CData | None = errors.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
+        self._handle: CData | None = c_calls.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
         self._turns = Turns("a method of a GGUFWriter")
         self._declared: dict[str, TensorInfo] = {}
         self._numbers: dict[str, int] = {}
@@ -107,7 +108,7 @@ class GGUFWriter(Owner):
         with self._turns.mine():
             handle = self._declaring()
             encoded = encode("a tensor name", name)
-            errors.call(lib.pyg_gguf_add_tensor, handle, encoded, type, ne, len(ne))
+            c_calls.call(lib.pyg_gguf_add_tensor, handle, encoded, type, ne, len(ne))
             raw = lib.pyg_gguf_get(handle)
             offset = lib.gguf_get_tensor_offset(raw, lib.gguf_get_n_tensors(raw) - 1)  # within the data section
             self._numbers[name] = len(self._numbers)
@@ -278,9 +279,9 @@ class GGUFWriter(Owner):
 def _meta_data(handle: CData) -> bytes:
     """The part of the file before the tensor data."""
     size = ffi.new("size_t *")
-    errors.call(lib.pyg_gguf_meta_size, handle, size)
+    c_calls.call(lib.pyg_gguf_meta_size, handle, size)
     block = ffi.new("char[]", size[0])
-    errors.call(lib.pyg_gguf_meta_data, handle, block, size[0])
+    c_calls.call(lib.pyg_gguf_meta_data, handle, block, size[0])
     return bytes(ffi.buffer(block))
 
 

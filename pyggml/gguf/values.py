@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors
-from pyggml._checks import require_countable, shown
-from pyggml._ffi import ffi, lib
+from pyggml._core import c_calls
+from pyggml._core.checks import require_countable, shown
+from pyggml._core.ffi import ffi, lib
 
 if TYPE_CHECKING:
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
 
 #: What a key can hold. Reading yields exactly these; writing also takes lists and numpy scalars.
 MetadataValue = bool | int | float | str | npt.NDArray[np.generic] | tuple[str, ...]
@@ -139,9 +140,9 @@ def write_value(handle: CData, key: str, value: object, type: ValueType | None) 
         _require_default_alignment(numbers)
     stored, data = _TYPE_OF_DTYPE[numbers.dtype], ffi.cast("void *", numbers.ctypes.data)
     if numbers.ndim == 0:
-        errors.call(lib.pyg_gguf_set_number, handle, encoded_key, stored, data)
+        c_calls.call(lib.pyg_gguf_set_number, handle, encoded_key, stored, data)
     else:
-        errors.call(lib.pyg_gguf_set_numbers, handle, encoded_key, stored, data, len(numbers))
+        c_calls.call(lib.pyg_gguf_set_numbers, handle, encoded_key, stored, data, len(numbers))
 
 
 def _encode_key(raw: CData, key: str) -> bytes:
@@ -169,7 +170,7 @@ def _write_text(handle: CData, encoded_key: bytes, key: str, value: Any) -> None
     if key == _ALIGNMENT_KEY:
         raise errors.InvalidParameterError(f"{_ALIGNMENT_KEY} must be a number, not {shown(value)}")
     if isinstance(value, str):
-        errors.call(lib.pyg_gguf_set_text, handle, encoded_key, encode(f"the value of {key!r}", value))
+        c_calls.call(lib.pyg_gguf_set_text, handle, encoded_key, encode(f"the value of {key!r}", value))
         return
     if not isinstance(value, (list, tuple, np.ndarray)) or np.ndim(value) > 1:
         raise errors.InvalidParameterError(f"{shown(key)} takes a str or a sequence of str, not {shown(value):.80}")
@@ -184,7 +185,7 @@ def write_texts(handle: CData, encoded_key: bytes, texts: Sequence[bytes]) -> No
     starts = np.concatenate([np.zeros(1, np.uintp), ends])[: len(texts)]
     addresses = starts + np.uintp(int(ffi.cast("uintptr_t", buffer)))
     pointers = ffi.cast("const char **", addresses.ctypes.data)
-    errors.call(lib.pyg_gguf_set_texts, handle, encoded_key, pointers, len(texts))
+    c_calls.call(lib.pyg_gguf_set_texts, handle, encoded_key, pointers, len(texts))
 
 
 def _numbers(key: str, value: object, type: ValueType | None) -> npt.NDArray[np.generic]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+from pyggml._native.model import Progress
 from pyggml.errors import MissingPackageError
-from pyggml.hub.download import Download
+from pyggml.hub.cached_model import Download
 from pyggml.hub.reference import Reference, is_reference, parse_reference, reference_meant_by
-from pyggml.model import Progress
 
 __all__ = [
     "Download",
@@ -51,7 +51,7 @@ def fetch(source: str, progress: Progress | None = None) -> Path:
     """
     reference = parse_reference(source)
     _require_package(reference)
-    from pyggml.hub.repository import fetch_model
+    from pyggml.hub.downloader import fetch_model
 
     return fetch_model(reference, progress)
 
@@ -63,7 +63,7 @@ def downloads() -> list[Download]:
     """
     if not _has_package():
         return []
-    from pyggml.hub.cached import cached_models
+    from pyggml.hub.cache import cached_models
 
     return cached_models()
 
@@ -72,7 +72,7 @@ def downloads_dir() -> Path | None:
     """Returns the cache's folder, which may not exist yet; None without huggingface_hub."""
     if not _has_package():
         return None
-    from pyggml.hub.cached import cache_folder
+    from pyggml.hub.cache import cache_folder
 
     return cache_folder()
 
@@ -82,7 +82,7 @@ def remove_download(download: Download) -> int:
 
     Data that another revision shares with it stays.
     """
-    from pyggml.hub.cached import remove_model
+    from pyggml.hub.cache import remove_model
 
     return remove_model(download)
 

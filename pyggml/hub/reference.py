@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
-from pyggml._checks import shown
+from pyggml._core.checks import shown
 from pyggml.errors import InvalidParameterError
 
 _SCHEME = "hf:"

@@ -16,13 +16,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pyggml._log import logger
+from pyggml._core.log import logger
+from pyggml._native.model import Progress
 from pyggml._version import __version__
 from pyggml.cache import cache_dir, cache_entries, cache_limit, remove_entry
 from pyggml.errors import DiskFullError, InferError, InvalidParameterError, ModelLoadError
-from pyggml.files import locks, resumable
+from pyggml.files import locks, resumable_file
+from pyggml.files.atomic_file import PartialFile
 from pyggml.files.model_files import ModelFiles
-from pyggml.files.partial import PartialFile
 from pyggml.importer.convert import (
     Accept,
     GGUFContents,
@@ -35,7 +36,6 @@ from pyggml.importer.convert import (
 from pyggml.importer.encoding import require_outtype
 from pyggml.importer.notes import warnings_about
 from pyggml.importer.plan import place_name, read_config
-from pyggml.model import Progress
 
 _SUFFIXES = (".json", ".safetensors", ".model", ".jinja", ".txt")
 
@@ -86,7 +86,7 @@ def _claim(path: Path, waiting: Callable[[], None]) -> PartialFile | None:
     """The file to write; None if another thread or process has made it meanwhile."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return resumable.claim(path, waiting)
+        return resumable_file.claim(path, waiting)
     except InferError:  # some are OSErrors as well
         raise
     except OSError as error:
@@ -105,7 +105,7 @@ def _make(file: PartialFile, contents: GGUFContents, path: Path, progress: Progr
         raise
     except InferError:  # a retry would fail the same way, so there is nothing to resume
         file.discard()
-        locks.remove(resumable.part_path(path))
+        locks.remove(resumable_file.part_path(path))
         raise
     except OSError as error:
         raise ModelLoadError(f"{path} could not be written: {error}") from error

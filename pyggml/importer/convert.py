@@ -16,25 +16,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyggml import _habits
-from pyggml._answering import answers
-from pyggml._checks import flag
-from pyggml._json_forms import JSONReady
-from pyggml._log import logger
-from pyggml._native import integer
+from pyggml._core import hint_table
+from pyggml._core.c_values import integer
+from pyggml._core.checks import flag
+from pyggml._core.hints import answers
+from pyggml._core.json_forms import JSONReady
+from pyggml._core.log import logger
+from pyggml._native.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
+from pyggml._native.model import TOKENIZER_JSON, Model, Progress
 from pyggml.errors import ModelLoadError
+from pyggml.files.atomic_file import PartialFile
 from pyggml.files.disk import room_for, target_path
 from pyggml.files.model_files import ModelFiles, checkpoint_at
-from pyggml.files.partial import PartialFile
 from pyggml.gguf import GGUFWriter, ValueType
-from pyggml.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml.importer import encoding
 from pyggml.importer.encoding import choose_types, encoded_parts, require_outtype
 from pyggml.importer.notes import notes_on
 from pyggml.importer.plan import ImportPlan, as_stored, read_plan
 from pyggml.importer.safetensors import Checkpoint
 from pyggml.importer.vocabulary import Vocabulary, read_vocabulary
-from pyggml.model import TOKENIZER_JSON, Model, Progress
 from pyggml.quant import GGMLType
 from pyggml.source import locate
 from pyggml.tokenizer.hugging_face import carried_tokenizer, tokenizer_for
@@ -70,7 +70,7 @@ class Conversion(JSONReady):
     notes: tuple[str, ...]
 
 
-@answers(_habits.CONVERTING)
+@answers(hint_table.CONVERTING)
 def convert(
     hf_dir: str | os.PathLike[str],
     out: str | os.PathLike[str],

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy.typing as npt
 
-from pyggml import mixture
-from pyggml._checks import shown
+from pyggml._core.checks import shown
+from pyggml._native import quantization_mix
+from pyggml._native.imatrix import ImportanceMatrix
+from pyggml._native.quantization_mix import FILE_TYPES, Choice, Mixable
 from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.families import Layout, Sizes
-from pyggml.file_types import OUTTYPES, file_type
-from pyggml.imatrix import ImportanceMatrix
+from pyggml.files.weights import Floats, Weight, encode
 from pyggml.importer.plan import PlannedTensor
-from pyggml.mixture import FILE_TYPES, Choice, Mixable
+from pyggml.options.file_types import OUTTYPES, file_type
 from pyggml.quant import GGMLType
-from pyggml.weights import Floats, Weight, encode
 
 _PLAIN = {"f32": GGMLType.F32, "f16": GGMLType.F16, "bf16": GGMLType.BF16}
 
@@ -58,7 +58,7 @@ def choose_types(
         return types, _file_type(types, tensors)
     if outtype in _PLAIN:
         return [_kept(tensor, _PLAIN[outtype]) for tensor in tensors], FILE_TYPES[outtype]
-    choices = mixture.of_model(
+    choices = quantization_mix.of_model(
         FILE_TYPES[outtype], layout.architecture, sizes, _unquantized(tensors), imatrix is not None
     )
     require_importances(outtype, choices, tensors, imatrix)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyggml import quant
+from pyggml._native.model import TOKENIZER_JSON
 from pyggml.importer.plan import ImportPlan
 from pyggml.importer.vocabulary import Vocabulary
-from pyggml.model import TOKENIZER_JSON
 from pyggml.quant import GGMLType
 from pyggml.units import bytes_text
 

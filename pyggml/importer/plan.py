@@ -20,17 +20,17 @@ from pyggml.families import Layout, Sizes, Tensor
 from pyggml.files.config import Config
 from pyggml.files.json_file import read_object
 from pyggml.files.model_files import CONFIG, PARAMS, QUANTIZATION, ModelFiles
+from pyggml.files.weights import Plain, Stacked, Weight
+from pyggml.importer.hyperparameters import NO_OUTPUT, read_sizes
 from pyggml.importer.layouts import layout_of
-from pyggml.importer.reference import language_model_of
+from pyggml.importer.recommended_sampling import read_sampling
 from pyggml.importer.rope import Rope, read_rope
 from pyggml.importer.safetensors import Checkpoint
-from pyggml.importer.sampling import read_sampling
 from pyggml.importer.schemes import IGNORED, scheme_of
-from pyggml.importer.sizes import NO_OUTPUT, read_sizes
+from pyggml.importer.sliding_window import read_window
 from pyggml.importer.tensors import Tensors
-from pyggml.importer.window import read_window
+from pyggml.importer.transformers_keys import language_model_of
 from pyggml.quant import GGMLType
-from pyggml.weights import Plain, Stacked, Weight
 
 #: pyggml's own metadata key: the context length beyond which the engine's results would differ from the model's.
 CONTEXT_LIMIT = "pyggml.context_limit"

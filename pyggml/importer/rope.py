@@ -19,7 +19,7 @@ import numpy.typing as npt
 from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
 from pyggml.families import Layout, Sizes
 from pyggml.files.config import Config
-from pyggml.importer.reference import Reference
+from pyggml.importer.transformers_keys import Reference
 
 Factors = npt.NDArray[np.float64]
 

@@ -17,13 +17,13 @@ from types import MappingProxyType
 import numpy as np
 import numpy.typing as npt
 
-from pyggml._cached import cached_property
-from pyggml._checks import shown
+from pyggml._core.cached_property import cached_property
+from pyggml._core.checks import shown
+from pyggml._core.mapped_file import MappedFile
 from pyggml.errors import ModelLoadError, ModelNotFoundError
 from pyggml.files.json_file import MAX_BYTES, parse_object
 from pyggml.files.model_files import INDEX, SINGLE, ModelFiles, shards, why_no_weights
-from pyggml.files.regular import RegularFile
-from pyggml.mapped_file import MappedFile
+from pyggml.files.regular_file import RegularFile
 
 _MAX_DIMENSIONS = 8
 #: How the files begin that Git LFS leaves in a clone until it downloads the real ones.

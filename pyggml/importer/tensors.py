@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml.errors import ModelLoadError
+from pyggml.files.weights import Plain, Transposed, Weight
 from pyggml.importer.safetensors import Checkpoint, StoredTensor
 from pyggml.importer.schemes import SIGNS, Module, Role, Scheme
 from pyggml.quant import GGMLType
-from pyggml.weights import Plain, Transposed, Weight
 
 # No model is this wide; a larger tensor named "bias" is something else.
 _MAX_BIAS_BYTES = 2**24

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyggml import errors
-from pyggml._fields import fields_of
+from pyggml._core.fields import fields_of
 from pyggml.errors import EngineError, InferError
 from pyggml.options import LoadOptions
 from pyggml.types import Grammar, SamplingParams

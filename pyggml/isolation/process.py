@@ -16,15 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import errors
-from pyggml._ffi import ffi, lib
-from pyggml._native import pointer
-from pyggml.child import child_command
+from pyggml._core import c_calls
+from pyggml._core.c_values import pointer
+from pyggml._core.ffi import ffi, lib
+from pyggml.child_process import child_command
 from pyggml.errors import EngineError
 from pyggml.generation.waker import SIGNAL_CHECK_S
 from pyggml.isolation import messages
 
 if TYPE_CHECKING:
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
     from pyggml.generation.waker import Waker
 
 _WORKER = "pyggml.isolation.worker"
@@ -90,7 +91,7 @@ class Process:
             ClosedError: it was closed.
         """
         out = ffi.new("bool *")
-        errors.call(lib.pyg_relay_is_gone, self._handle, out)
+        c_calls.call(lib.pyg_relay_is_gone, self._handle, out)
         return bool(out[0])
 
     def is_ending(self) -> bool:
@@ -102,7 +103,7 @@ class Process:
 
     def submit(self, model: CData, n_ctx: int, prompt: npt.NDArray[np.int32], options: CData, said: bytes) -> CData:
         """Queues a generation; see ``pyg_relay_submit``. Returns the native request."""
-        return errors.create(
+        return c_calls.create(
             "pyg_request",
             lib.pyg_request_free,
             lib.pyg_relay_submit,
@@ -117,8 +118,8 @@ class Process:
         )
 
     def ask_for_room(self, waker: Waker, tag: int) -> None:
-        """As :meth:`Engine.ask_for_room <pyggml.generation.engine.Engine.ask_for_room>`."""
-        errors.call(lib.pyg_relay_ask_for_room, self._handle, waker.handle, tag)
+        """As :meth:`Engine.ask_for_room <pyggml.Engine.ask_for_room>`."""
+        c_calls.call(lib.pyg_relay_ask_for_room, self._handle, waker.handle, tag)
 
     def call(
         self, said: bytes, numbers: npt.NDArray[np.int32] | None = None, n_bytes: int = 0
@@ -143,7 +144,7 @@ class Process:
         numbers = np.empty(0, np.int32) if numbers is None else numbers
         number, last = ffi.new("uint64_t *"), ffi.new("bool *")
         try:
-            errors.call(
+            c_calls.call(
                 lib.pyg_relay_call,
                 self._handle,
                 pointer("int32_t[]", numbers),
@@ -167,7 +168,7 @@ class Process:
             status: int = lib.pyg_relay_reply(self._handle, number, SIGNAL_CHECK_S, out, n_data, last, err)
             return status
 
-        data = errors.create("char", lib.pyg_string_free, take)
+        data = c_calls.create("char", lib.pyg_string_free, take)
         return None if data == ffi.NULL else memoryview(ffi.buffer(data, n_data[0]))
 
     def close(self) -> None:
@@ -181,7 +182,7 @@ class Process:
 
     def _stop(self) -> None:
         try:
-            errors.call(lib.pyg_relay_close, self._handle)
+            c_calls.call(lib.pyg_relay_close, self._handle)
         finally:
             if self._child is not None:
                 self._child.kill()  # it has nothing to save
@@ -205,11 +206,11 @@ class Process:
             why = reason or _how(status, _last_words(said))
             with contextlib.suppress(errors.ClosedError):
                 why += ": the next call starts another" if self.has_loaded else ", while it loaded the model"
-                errors.call(lib.pyg_relay_lose, self._handle, why.encode())
+                c_calls.call(lib.pyg_relay_lose, self._handle, why.encode())
 
     def _begin(self, said: IO[bytes]) -> subprocess.Popen[bytes]:
         memory, socket = ffi.new("int32_t *"), ffi.new("int32_t *")
-        self._handle = errors.create("pyg_relay", lib.pyg_relay_free, lib.pyg_relay_new, *self._limits, memory, socket)
+        self._handle = c_calls.create("pyg_relay", lib.pyg_relay_free, lib.pyg_relay_new, *self._limits, memory, socket)
         try:
             self._child = self._spawned(memory[0], socket[0], said)
         finally:
@@ -233,7 +234,7 @@ class Process:
     def _listen(self) -> str | None:
         """Returns when the process ends, or sends what makes no sense, and then why it has to end."""
         try:
-            errors.call(lib.pyg_relay_run, self._handle)
+            c_calls.call(lib.pyg_relay_run, self._handle)
         except errors.ClosedError:
             return None
         except errors.InferError as error:

@@ -18,25 +18,25 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pyggml import errors
-from pyggml._ffi import ffi, lib
-from pyggml._log import logger
-from pyggml._native import pointer
+from pyggml._core import c_calls
+from pyggml._core.c_values import pointer
+from pyggml._core.ffi import ffi, lib
+from pyggml._core.log import logger
+from pyggml.engine_factory import started
 from pyggml.errors import InferError, UnsupportedArchitectureError
+from pyggml.generation.embedding_batches import Kind, Passes, passes_of
 from pyggml.generation.engine import Engine
-from pyggml.generation.native_options import request_options
+from pyggml.generation.request_options import request_options
 from pyggml.isolation import messages
-from pyggml.isolation.model import facts_of
+from pyggml.isolation.isolated_model import facts_of
 from pyggml.loading import open_model
 from pyggml.memory.llm_context import checked_n_ctx, generates
 from pyggml.options import LoadOptions
-from pyggml.passes import Kind, Passes, passes_of
-from pyggml.starting import started
 
 if TYPE_CHECKING:
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
+    from pyggml._native.model import Model
     from pyggml.memory.search import DeviceMemory
-    from pyggml.model import Model
 
 T = TypeVar("T")
 _Ids = npt.NDArray[np.int32]
@@ -53,7 +53,7 @@ def main() -> int:
     lib.pyg_end_with_parent(task["parent"])
     logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
     out = ffi.new("pyg_feed **")
-    errors.call(lib.pyg_feed_new, task["memory"], task["socket"], out)
+    c_calls.call(lib.pyg_feed_new, task["memory"], task["socket"], out)
     _Worker(_Feed(out[0])).run()
 
 
@@ -70,7 +70,7 @@ class _Feed:
         self._send(call, messages.failed(error), last=True)
 
     def _send(self, call: int, message: bytes, last: bool) -> None:
-        errors.call(lib.pyg_feed_reply, self.handle, call, message, len(message), last)
+        c_calls.call(lib.pyg_feed_reply, self.handle, call, message, len(message), last)
 
 
 class _Worker:
@@ -85,7 +85,7 @@ class _Worker:
         threading.Thread(target=lib.pyg_feed_run, args=(self._feed.handle,), daemon=True).start()
         frame = ffi.new("pyg_frame *")
         while True:
-            errors.call(lib.pyg_feed_next, self._feed.handle, frame)
+            c_calls.call(lib.pyg_feed_next, self._feed.handle, frame)
             if frame.kind == lib.PYG_FRAME_NONE:
                 os._exit(0)  # the system frees everything, and faster
             data = ffi.gc(frame.data, lib.pyg_string_free)
@@ -156,7 +156,7 @@ class _Served:
         options.timeout_s = -1.0 if asked.timeout_s is None else asked.timeout_s
         engine = self._generating()._handle
         ids = pointer("int32_t[]", prompt)
-        errors.call(lib.pyg_feed_submit, self._feed.handle, engine, number, ids, len(prompt), options)
+        c_calls.call(lib.pyg_feed_submit, self._feed.handle, engine, number, ids, len(prompt), options)
         del borrowed  # native code has copied it
 
     def stats(self, _: _Ids) -> tuple[dict[str, object]]:

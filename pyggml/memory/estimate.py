@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyggml._fields import option_class, shared, takes
-from pyggml._json_forms import JSONReady
+from pyggml._core.fields import option_class, shared, takes
+from pyggml._core.json_forms import JSONReady
+from pyggml._native.placement import ALL, placed
 from pyggml.cache import shown_name
 from pyggml.errors import OutOfMemoryError
 from pyggml.memory.llm_context import checked_n_ctx, generates
@@ -20,7 +21,6 @@ from pyggml.memory.search import (
     tightest,
 )
 from pyggml.options import EstimateOptions, MemoryOptions
-from pyggml.placement import ALL, placed
 from pyggml.remote import connected
 from pyggml.source import identify
 from pyggml.units import bytes_text

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from pyggml import mixture
+from pyggml._native import quantization_mix
+from pyggml._native.quantization_mix import FILE_TYPES, Mixable
 from pyggml.files.model_files import ModelFiles
 from pyggml.gguf import GGUFReader, GGUFWriter
 from pyggml.importer.encoding import choose_types, require_outtype
 from pyggml.importer.plan import as_stored, read_plan
-from pyggml.mixture import FILE_TYPES, Mixable
 from pyggml.quant import GGMLType
 
 
@@ -93,5 +93,5 @@ def _quantized(path: Path, tensors: Sequence[Tensor], file_type: int) -> list[Te
         Mixable(tensor.name, tensor.shape, GGMLType.F16 if tensor.type.is_quantized else tensor.type)
         for tensor in tensors
     ]
-    choices = mixture.of_file(path, file_type, floats, has_imatrix=False)
+    choices = quantization_mix.of_file(path, file_type, floats, has_imatrix=False)
     return [Tensor(tensor.name, tensor.shape, choice.type) for tensor, choice in zip(tensors, choices, strict=True)]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pyggml._context_options import ContextOptions
-from pyggml._fields import shared
-from pyggml._native import UINT32_MAX, integer
+from pyggml._core.c_values import UINT32_MAX, integer
+from pyggml._core.fields import shared
+from pyggml._native.context_options import ContextOptions
+from pyggml._native.model import Model
 from pyggml.errors import InvalidParameterError
-from pyggml.model import Model
 from pyggml.options import MemoryOptions
 
 # The longest default context. At today's training lengths the cache would take gigabytes, which few prompts fill.

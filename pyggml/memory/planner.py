@@ -9,22 +9,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pyggml import errors, passes
-from pyggml._context_options import ContextOptions, native_options
-from pyggml._ffi import ffi, lib
-from pyggml.context import Context
+from pyggml._core import c_calls
+from pyggml._core.ffi import ffi, lib
+from pyggml._native.context import Context
+from pyggml._native.context_options import ContextOptions, native_options
+from pyggml._native.model import Model
+from pyggml._native.placement import Placement
 from pyggml.files.model_files import ModelFiles
+from pyggml.generation import embedding_batches
 from pyggml.importer.encoding import require_outtype
 from pyggml.memory.gguf_header import header_of
 from pyggml.memory.llm_context import context_options, generates, longest_n_ctx
 from pyggml.memory.search import OUTTYPES, DeviceMemory, Limits, Settings
-from pyggml.model import Model
-from pyggml.placement import Placement
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from pyggml._ffi import CData
+    from pyggml._core.ffi import CData
 
 
 class Planner:
@@ -69,7 +70,7 @@ class Planner:
         model = self.model(settings)
         memory = ffi.new("pyg_memory *")
         options = native_options(_context_options(model, settings))
-        errors.call(lib.pyg_context_estimate, model._handle, options, memory)
+        c_calls.call(lib.pyg_context_estimate, model._handle, options, memory)
         return device_memories(memory)
 
     def limits(self, settings: Settings) -> Limits:
@@ -110,7 +111,7 @@ def taken_by(context: Context) -> tuple[DeviceMemory, ...]:
         ClosedError: the context was closed.
     """
     memory = ffi.new("pyg_memory *")
-    errors.call(lib.pyg_context_memory, context._handle, memory)
+    c_calls.call(lib.pyg_context_memory, context._handle, memory)
     return device_memories(memory)
 
 
@@ -135,6 +136,6 @@ def _context_options(model: Model, settings: Settings) -> ContextOptions:
     """The options of the context that an LLM creates or, for other models, of the largest for embedding or ranking."""
     if generates(model):
         return context_options(settings, settings.n_ctx)
-    return passes.context_options(
+    return embedding_batches.context_options(
         model, "rank" if model.n_cls_out else "none", n_ctx=settings.n_ctx, n_tokens=settings.n_ctx
     )

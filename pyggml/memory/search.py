@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pyggml._fields import option_class
+from pyggml._core.fields import option_class
 from pyggml.errors import InvalidParameterError
 from pyggml.options import MemoryOptions
 

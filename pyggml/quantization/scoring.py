@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pyggml._json_forms import JSONReady
-from pyggml.context import Context
+from pyggml._core.json_forms import JSONReady
+from pyggml._native.context import Context
+from pyggml._native.model import Progress
 from pyggml.llm import LLM
-from pyggml.model import Progress
-from pyggml.quantization.reading import PASS_TOKENS, Ids, Pass, Text, chunks_of, n_together, opened, passes
+from pyggml.quantization.text_chunks import PASS_TOKENS, Ids, Pass, Text, chunks_of, n_together, opened, passes
 from pyggml.source import Source
 
 

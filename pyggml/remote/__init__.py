@@ -7,8 +7,8 @@ from pyggml.remote.address import DEFAULT_PORT, Address
 from pyggml.remote.keys import VARIABLE, default_file, found_key, made_key
 
 if TYPE_CHECKING:
+    from pyggml.remote.exported_devices import Loan
     from pyggml.remote.host import Host, connect, connected
-    from pyggml.remote.loan import Loan
     from pyggml.remote.supervisor import Supervisor, lent_by
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
 # What needs the compiled module, which the command's help does without.
 _COMPILED = {
     **dict.fromkeys(("Host", "connect", "connected"), "pyggml.remote.host"),
-    "Loan": "pyggml.remote.loan",
+    "Loan": "pyggml.remote.exported_devices",
     **dict.fromkeys(("Supervisor", "lent_by"), "pyggml.remote.supervisor"),
 }
 

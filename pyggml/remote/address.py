@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyggml._checks import refused, shown
+from pyggml._core.checks import refused, shown
 
 #: The port of upstream's rpc-server, which people have opened in their firewalls.
 DEFAULT_PORT = 50052

@@ -24,7 +24,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyggml._ffi import ffi, lib
+from pyggml._core.ffi import ffi, lib
 
 #: The last byte is the version of this handshake.
 MAGIC = b"pyggml-rpc\0\1"

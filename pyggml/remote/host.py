@@ -10,9 +10,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyggml import errors
-from pyggml._ffi import ffi, lib
-from pyggml._owner import Owner
-from pyggml.backend import Device, device_of
+from pyggml._core import c_calls
+from pyggml._core.ffi import ffi, lib
+from pyggml._core.owner import Owner
+from pyggml._native.backend import Device, device_of
 from pyggml.remote.address import Address, addresses_of
 from pyggml.remote.handshake import About, HandshakeError, Wire, prove_as_client
 from pyggml.remote.keys import found_key
@@ -59,7 +60,7 @@ class Host(Owner):
         self.address = address
         connection, self.about = _connected(address, key)
         connection.settimeout(None)
-        self._handle = errors.create(
+        self._handle = c_calls.create(
             "pyg_remote",
             lib.pyg_remote_free,
             lib.pyg_remote_connect,
@@ -76,19 +77,19 @@ class Host(Owner):
             HostLostError: it is.
             ClosedError: the connection was closed here.
         """
-        errors.call(lib.pyg_remote_require, self._handle)
+        c_calls.call(lib.pyg_remote_require, self._handle)
 
     def close(self) -> None:
         """Gives the devices' names back, and the connection as soon as no model uses it. Can be called repeatedly."""
-        errors.call(lib.pyg_remote_close, self._handle)
+        c_calls.call(lib.pyg_remote_close, self._handle)
         self._is_closed = True
 
     def _found(self) -> tuple[Device, ...]:
         n_devices, about = ffi.new("int32_t *"), ffi.new("pyg_device *")
-        errors.call(lib.pyg_remote_device_count, self._handle, n_devices)
+        c_calls.call(lib.pyg_remote_device_count, self._handle, n_devices)
         devices = []
         for index in range(n_devices[0]):
-            errors.call(lib.pyg_remote_device_get, self._handle, index, about)
+            c_calls.call(lib.pyg_remote_device_get, self._handle, index, about)
             devices.append(device_of(about))
         return tuple(devices)
 

@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from pyggml._checks import is_path, refused
+from pyggml._core.checks import is_path, refused
 
 #: The environment variable that holds the key itself.
 VARIABLE = "PYGGML_RPC_KEY"

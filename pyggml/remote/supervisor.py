@@ -13,11 +13,11 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pyggml.child import child_command
+from pyggml.child_process import child_command
 from pyggml.errors import DeviceError
 from pyggml.remote.address import Address
+from pyggml.remote.exported_devices import Loan
 from pyggml.remote.handshake import HandshakeError, Wire, WrongKeyError, prove_as_server, refuse
-from pyggml.remote.loan import Loan
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -14,10 +14,11 @@ import threading
 from dataclasses import asdict
 
 from pyggml import errors
-from pyggml._ffi import ffi, lib
-from pyggml.backend import devices
+from pyggml._core import c_calls
+from pyggml._core.ffi import ffi, lib
+from pyggml._native.backend import devices
+from pyggml.remote.exported_devices import Loan
 from pyggml.remote.handshake import About, HandshakeError, Wire
-from pyggml.remote.loan import Loan
 
 _GREETING_S = 10.0
 
@@ -48,7 +49,7 @@ def _serve(connection: socket.socket, client: str, loan: Loan) -> None:
     connection.settimeout(None)
     order = [device.name for device in devices()]
     indices = ffi.new("int32_t[]", [order.index(device.name) for device in lent])
-    errors.call(
+    c_calls.call(
         lib.pyg_remote_serve,
         connection.detach(),
         client.encode(),

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyggml.errors import GrammarError
-from pyggml.schema import _merge
-from pyggml.schema._rules import Converter
+from pyggml.schema import _flattening
+from pyggml.schema._grammar_builder import Converter
 from pyggml.schema.grammar import parsed
 
 # Keywords that hold if a call contains only named members and all required ones.
@@ -44,11 +44,11 @@ def arguments_of(schema: str) -> tuple[Argument, ...]:
             argument; gives the place as a JSON pointer.
     """
     root = parsed(schema)
-    document = _merge.Document(root)
+    document = _flattening.Document(root)
     flat = document.flattened(root, "#")
     if len(flat) != 1:
         raise GrammarError("#: alternatives are not supported where arguments are written one by one")
-    members, required, _ = _merge.members_of(flat[0], "#")
+    members, required, _ = _flattening.members_of(flat[0], "#")
     _require_kept(flat[0], len(members), len(required))
     return tuple(
         Argument(
@@ -70,10 +70,10 @@ def _require_kept(schema: dict[str, Any], n_members: int, n_required: int) -> No
         raise GrammarError(f"#/{lost[0]}: not supported where arguments are written one by one")
 
 
-def _text_types(document: _merge.Document, schema: Any, place: str) -> tuple[str, ...]:
+def _text_types(document: _flattening.Document, schema: Any, place: str) -> tuple[str, ...]:
     alternatives = document.flattened(schema, place)
     if any(each.keys() != {"type"} for each in alternatives):
         return ()
-    types = tuple(dict.fromkeys(name for each in alternatives for name in _merge.types_of(each, place)))
+    types = tuple(dict.fromkeys(name for each in alternatives for name in _flattening.types_of(each, place)))
     # Text such as 1.5 is read as a number, so there would be no way to insist on an integer.
     return types if "string" in types and "integer" not in types else ()

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union
 
-from pyggml._checks import shown
+from pyggml._core.checks import shown
 from pyggml.errors import InvalidParameterError
 
 Schema = dict[str, Any]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from pyggml.server.addresses import is_loopback
-from pyggml.server.configuration import Given, from_text
-from pyggml.server.environment import hints
-from pyggml.server.reading import read_settings
-from pyggml.server.settings import LOAD_DEFAULTS, LOADING, SERVING, ModelSpec, Settings
+from pyggml.server.http.addresses import is_loopback
+from pyggml.server.settings.environment import hints
+from pyggml.server.settings.options import LOAD_DEFAULTS, LOADING, SERVING, ModelSpec, Settings
+from pyggml.server.settings.reader import read_settings
+from pyggml.server.settings.sources import Given, from_text
 
 if TYPE_CHECKING:
     from pyggml.server.app import create_app, settings_of
-    from pyggml.server.logs import configure_logs
-    from pyggml.server.relay import Forwarded, Relay, answers
-    from pyggml.server.running import run
+    from pyggml.server.http.proxy import Forwarded, Relay, answers
+    from pyggml.server.observability.logs import configure_logs
+    from pyggml.server.serve import run
 
 __all__ = [
     "LOADING",
@@ -40,9 +40,9 @@ __all__ = [
 # What needs packages of the extra. The rest does without, so that the command's help does.
 _OF_THE_EXTRA = {
     **dict.fromkeys(("create_app", "settings_of"), "pyggml.server.app"),
-    **dict.fromkeys(("Forwarded", "Relay", "answers"), "pyggml.server.relay"),
-    "configure_logs": "pyggml.server.logs",
-    "run": "pyggml.server.running",
+    **dict.fromkeys(("Forwarded", "Relay", "answers"), "pyggml.server.http.proxy"),
+    "configure_logs": "pyggml.server.observability.logs",
+    "run": "pyggml.server.serve",
 }
 
 

@@ -21,21 +21,21 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import pyggml
-from pyggml.server import page
-from pyggml.server.call import Call
-from pyggml.server.failures import ClientGone, Failure
-from pyggml.server.guard import Guard
-from pyggml.server.heads import refusal, request_id, with_request_id
-from pyggml.server.openapi import describing
-from pyggml.server.protocol import Endpoint, Protocol
+from pyggml.server.http import web_page
+from pyggml.server.http.access_control import Guard
+from pyggml.server.http.errors import ClientGone, Failure
+from pyggml.server.http.headers import refusal, request_id, with_request_id
+from pyggml.server.http.openapi import describing
+from pyggml.server.http.request import Call
 from pyggml.server.protocols.anthropic import ANTHROPIC
+from pyggml.server.protocols.endpoint import Endpoint, Protocol
 from pyggml.server.protocols.execute import EXECUTE
-from pyggml.server.protocols.metrics import METRICS
+from pyggml.server.protocols.llama_server import TEXT
 from pyggml.server.protocols.ollama import OLLAMA
 from pyggml.server.protocols.openai import OPENAI
+from pyggml.server.protocols.prometheus import METRICS
 from pyggml.server.protocols.responses import RESPONSES
-from pyggml.server.protocols.text import TEXT
-from pyggml.server.settings import ModelSpec, Settings
+from pyggml.server.settings.options import ModelSpec, Settings
 from pyggml.server.worker import Worker
 
 #: What is served: a path or a reference, an open model, or one of these with a name and options of its own.
@@ -55,14 +55,14 @@ def create_app(serves: Settings | Model | Sequence[Model] | None = None, **optio
     Args:
         serves: what it serves and how; or only what, in which case options say how: a file, a directory, a reference,
             an open model, which stays open, or several of these. None: the model that ships with pyggml.
-        **options: fields of :class:`~pyggml.server.settings.Settings`.
+        **options: fields of :class:`~pyggml.server.settings.options.Settings`.
 
     Raises:
         InvalidParameterError: two models have the same name, or an option is invalid.
     """
     settings = settings_of(serves, options)
     worker = Worker(settings)
-    routes = page.routes() if settings.page else []
+    routes = web_page.routes() if settings.page else []
     routes += [
         Route(endpoint.path, _Answering(worker, protocol, endpoint), methods=[endpoint.method])
         for protocol in (*PROTOCOLS, describing(PROTOCOLS))

@@ -7,17 +7,17 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from pyggml.server import tracing
-from pyggml.server.failures import STOPPING, Failure, RequestError
-from pyggml.server.guard import Keys
-from pyggml.server.logs import Logs
-from pyggml.server.metrics import Metrics
-from pyggml.server.models import Models
-from pyggml.server.observer import Observers
-from pyggml.server.settings import Settings
+from pyggml.server.http.access_control import Keys
+from pyggml.server.http.errors import STOPPING, Failure, RequestError
+from pyggml.server.models.pool import Models
+from pyggml.server.observability import tracing
+from pyggml.server.observability.logs import Logs
+from pyggml.server.observability.metrics import Metrics
+from pyggml.server.observability.observer import Observers
+from pyggml.server.settings.options import Settings
 
 if TYPE_CHECKING:
-    from pyggml.server.call import Call
+    from pyggml.server.http.request import Call
 
 
 class Jobs:

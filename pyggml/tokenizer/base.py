@@ -11,14 +11,14 @@ import codecs
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyggml import _habits
-from pyggml._answering import Answered, answers
-from pyggml._cached import cached_property
-from pyggml._checks import INT32_MAX, flag, integer, items, shown
-from pyggml._native import int32_array, utf8
-from pyggml._owner import Owner
+from pyggml._core import hint_table
+from pyggml._core.c_values import int32_array, utf8
+from pyggml._core.cached_property import cached_property
+from pyggml._core.checks import INT32_MAX, flag, integer, items, shown
+from pyggml._core.hints import Answered, answers
+from pyggml._core.owner import Owner
+from pyggml._native.vocab import TokenAttr, Vocab, is_markup
 from pyggml.errors import InvalidParameterError
-from pyggml.vocab import TokenAttr, Vocab, is_markup
 
 # The attributes of text tokens in a file; the engine may have marked some of these as special in addition.
 _TEXT = TokenAttr.NORMAL | TokenAttr.USER_DEFINED
@@ -38,7 +38,7 @@ class Tokenizer(Owner, Answered):
     """
 
     _instead_of_a_copy = "share this one between threads; another process takes that of the model it loads"
-    _answers = _habits.TOKENIZER
+    _answers = hint_table.TOKENIZER
 
     def __init__(self, vocab: Vocab) -> None:
         """Wraps a vocabulary, which the caller keeps open."""
@@ -46,7 +46,7 @@ class Tokenizer(Owner, Answered):
         self._pieces: dict[int, bytes] = {}
         self._begins: dict[int, bool] = {}
 
-    @answers(_habits.ENCODING)
+    @answers(hint_table.ENCODING)
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Converts text to token ids.
 
@@ -88,7 +88,7 @@ class Tokenizer(Owner, Answered):
             if text not in self._mistaken
         }
 
-    @answers(_habits.DECODING)
+    @answers(hint_table.DECODING)
     def decode(self, token_ids: Sequence[int], *, remove_special: bool = True, unparse_special: bool = True) -> str:
         """Converts token ids to text, the inverse of :meth:`encode`.
 

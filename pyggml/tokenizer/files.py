@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyggml._checks import shown
+from pyggml._core.checks import shown
+from pyggml._native.vocab import TokenType
 from pyggml.errors import InvalidParameterError, TokenizerError, TokenizerNotFoundError
 from pyggml.files.json_file import MAX_BYTES, parse_object, read_bytes, read_object
 from pyggml.files.model_files import GENERATION_CONFIG, TOKENIZERS
 from pyggml.tokenizer import sentencepiece
 from pyggml.tokenizer.sentencepiece import Piece, SentencePieceModel
 from pyggml.tokenizer.tokenizer_json import from_sentencepiece
-from pyggml.vocab import TokenType
 
 Json = Mapping[str, Any]
 

@@ -7,14 +7,14 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyggml._cached import cached_property
-from pyggml._checks import shown
+from pyggml._core.cached_property import cached_property
+from pyggml._core.checks import shown
+from pyggml._native.model import TOKENIZER_JSON, Model
+from pyggml._native.vocab import TokenAttr, Vocab
 from pyggml.errors import InferError, InvalidParameterError, TokenizerError
-from pyggml.model import TOKENIZER_JSON, Model
 from pyggml.tokenizer import Tokenizer, files
-from pyggml.tokenizer.pieces import bytes_of_tokens
+from pyggml.tokenizer.token_bytes import bytes_of_tokens
 from pyggml.tokenizer.tokenizer_json import assembles_special_tokens, without_special_tokens
-from pyggml.vocab import TokenAttr, Vocab
 
 if TYPE_CHECKING:
     import tokenizers

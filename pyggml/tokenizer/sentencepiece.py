@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pyggml._native.vocab import TokenType
 from pyggml.errors import TokenizerError
-from pyggml.vocab import TokenType
 
 _MAX_BYTES = 256 * 2**20  # ten times the largest known model, which has a million pieces
 

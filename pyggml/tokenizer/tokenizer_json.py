@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pyggml._checks import shown
+from pyggml._core.checks import shown
+from pyggml._native.vocab import TokenType
 from pyggml.errors import TokenizerError
 from pyggml.tokenizer.sentencepiece import Algorithm, Piece, SentencePieceModel
-from pyggml.vocab import TokenType
 
 _SPACE = "▁"
 _METASPACE = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "first", "split": False}

@@ -10,7 +10,7 @@ import numpy as np
 
 from fuzz import damage
 from pyggml.server.app import PROTOCOLS
-from pyggml.server.protocol import Endpoint
+from pyggml.server.protocols.endpoint import Endpoint
 
 Body = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pyggml.cli.command import Option
-from pyggml.file_types import FILE_TYPES, suggestion
+from pyggml.options.file_types import FILE_TYPES, suggestion
 
 #: The last paragraph of the help of a command that takes a type.
 TYPES_EPILOG = f"Types: {', '.join(FILE_TYPES)}."

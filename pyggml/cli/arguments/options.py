@@ -13,8 +13,8 @@ from click.shell_completion import CompletionItem
 
 from pyggml.cli.arguments.file_types import FileType
 from pyggml.cli.command import Option
-from pyggml.file_types import OUTTYPES
 from pyggml.options import EstimateOptions, Field, LoadOptions, fields_of
+from pyggml.options.file_types import OUTTYPES
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]

@@ -14,8 +14,8 @@ from pyggml.cli.arguments.model import model_option
 from pyggml.cli.arguments.options import load_options
 from pyggml.cli.arguments.sampling import sampling_options, sampling_values
 from pyggml.cli.arguments.utf8 import decoded
-from pyggml.cli.chat.answering import Chat
-from pyggml.cli.chat.asked import model_and_question, with_standard_input
+from pyggml.cli.chat.arguments import model_and_question, with_standard_input
+from pyggml.cli.chat.controller import Chat
 from pyggml.cli.chat.inputs import PlainReader, Reader, inputs_of, typed_inputs
 from pyggml.cli.chat.model import ChatModel
 from pyggml.cli.chat.parameters import DEFAULTS, MAX_TOKENS, MAX_TOKENS_THINKING, Parameters

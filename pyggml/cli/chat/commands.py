@@ -14,7 +14,7 @@ import pyggml
 from pyggml.cli.arguments.sampling import OPTIONS
 from pyggml.cli.arguments.utf8 import text_of
 from pyggml.cli.chat.session import Session, conversation_in
-from pyggml.cli.chat.setting import set_or_show, set_parameter
+from pyggml.cli.chat.set_command import set_or_show, set_parameter
 from pyggml.cli.show.screen import stats_line
 
 # A word, and whatever follows: "/usr/bin" and "/* text */" do not match.

@@ -23,7 +23,7 @@ from prompt_toolkit.shortcuts import CompleteStyle
 from pyggml.cli.arguments.sampling import OPTIONS
 from pyggml.cli.chat.commands import COMMANDS, SHOWN
 from pyggml.cli.chat.inputs import PROMPT, is_open
-from pyggml.cli.chat.setting import SETTINGS
+from pyggml.cli.chat.set_command import SETTINGS
 
 if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyPressEvent

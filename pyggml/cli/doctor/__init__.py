@@ -36,7 +36,7 @@ def command(as_json: bool) -> None:
     from pyggml.cli.doctor.checks import checks
     from pyggml.cli.doctor.probe import probe
     from pyggml.cli.show.tables import print_all
-    from pyggml.gpus.absence import Machine
+    from pyggml.gpus.diagnosis import Machine
 
     with console(stderr=True).status("asking the engine"):
         said, failure = probe()

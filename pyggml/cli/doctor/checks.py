@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from pyggml.cli.doctor.machine import FEATURES
-from pyggml.gpus.absence import Build, Finding, Machine, findings, is_for_gpus
+from pyggml.gpus.diagnosis import Build, Finding, Machine, findings, is_for_gpus
 from pyggml.units import bytes_text, counted
 
 _Finding = tuple[str, ...]  # a check without its name

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pyggml.child import child_command
+from pyggml.child_process import child_command
 
 _QUESTION, _ANSWER = "What colour is the sky?", "blue"
 _TIMEOUT_S = 300

@@ -8,8 +8,10 @@ import numpy as np
 
 from pyggml.errors import ModelLoadError, UnsupportedArchitectureError
 from pyggml.files.config import Config
-from pyggml.importer import quantized
-from pyggml.importer.quantized import Bytes, Codes, PackedAlongColumns
+from pyggml.files.weights import Weight
+from pyggml.importer import integer_weights
+from pyggml.importer.fp4_fp8 import E4M3, MXFloat4, NVFloat4
+from pyggml.importer.integer_weights import Bytes, Codes, PackedAlongColumns
 from pyggml.importer.schemes.config_groups import FORMATS, ConfigGroups, Group
 from pyggml.importer.schemes.float8 import float8
 from pyggml.importer.schemes.module import (
@@ -23,8 +25,6 @@ from pyggml.importer.schemes.module import (
     scales_of,
 )
 from pyggml.importer.schemes.mxfp4 import exponents_of
-from pyggml.importer.small_floats import E4M3, MXFloat4, NVFloat4
-from pyggml.weights import Weight
 
 Shape = tuple[int, ...]
 
@@ -154,7 +154,7 @@ def _zeros(module: Module, shape: Shape, group: Group) -> Codes | None:
     is_packed = module.has("weight_packed") and module.dtype(suffix) == "I32" and group.strategy != "tensor"
     if is_packed:  # down the columns
         raw = module.array(suffix, packed, ("I32",))
-        zeros: Codes = np.ascontiguousarray(quantized.unpack(np.ascontiguousarray(raw.T), group.bits, n_rows).T)
+        zeros: Codes = np.ascontiguousarray(integer_weights.unpack(np.ascontiguousarray(raw.T), group.bits, n_rows).T)
     else:
         found = scale_shape(module, suffix, shape, *allowed)
         raw = module.array(suffix, found, ("I8", "I32", "I64"))

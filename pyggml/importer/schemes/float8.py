@@ -7,6 +7,8 @@ from collections.abc import Hashable
 import numpy as np
 
 from pyggml.files.config import Config
+from pyggml.files.weights import Floats, Weight
+from pyggml.importer.fp4_fp8 import Float8
 from pyggml.importer.schemes.module import (
     FLOATS,
     Module,
@@ -17,8 +19,6 @@ from pyggml.importer.schemes.module import (
     not_quantized,
     scale_shape,
 )
-from pyggml.importer.small_floats import Float8
-from pyggml.weights import Floats, Weight
 
 #: Types of scales that are nothing but an exponent (E8M0).
 _EXPONENTS = ("U8", "F8_E8M0")

@@ -8,10 +8,10 @@ import numpy as np
 
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.files.config import Config
+from pyggml.files.weights import Weight
+from pyggml.importer.fp4_fp8 import E4M3, NVFloat4
 from pyggml.importer.schemes.float8 import float8
 from pyggml.importer.schemes.module import Module, Scheme, finite, scale_shape
-from pyggml.importer.small_floats import E4M3, NVFloat4
-from pyggml.weights import Weight
 
 _GROUP = 16
 #: Of the scale of a tensor: the largest weights times it are still float32.

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from pyggml.errors import ModelLoadError
 from pyggml.files.config import Config
+from pyggml.files.weights import Floats, Plain, Weight, widen
 from pyggml.quant import GGMLType
-from pyggml.weights import Floats, Plain, Weight, widen
 
 FLOATS = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml.files.config import Config
+from pyggml.files.weights import Weight
+from pyggml.importer.fp4_fp8 import MXFloat4
 from pyggml.importer.schemes.module import Module, Scheme, exceptions, is_exception
-from pyggml.importer.small_floats import MXFloat4
-from pyggml.weights import Weight
 
 _BLOCK = 32
 #: Plus 127: times the largest 4-bit float, 6, it is still a float32.

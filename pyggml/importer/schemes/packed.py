@@ -11,8 +11,9 @@ import numpy as np
 
 from pyggml.errors import UnsupportedArchitectureError
 from pyggml.files.config import Config
-from pyggml.importer import quantized
-from pyggml.importer.quantized import Codes, Interleaved, PackedAlongRows
+from pyggml.files.weights import Transposed, Weight
+from pyggml.importer import integer_weights
+from pyggml.importer.integer_weights import Codes, Interleaved, PackedAlongRows
 from pyggml.importer.schemes.module import (
     FLOATS,
     Module,
@@ -23,7 +24,6 @@ from pyggml.importer.schemes.module import (
     not_quantized,
     pattern,
 )
-from pyggml.weights import Transposed, Weight
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Gptq(Packed):
         n_groups = scales.n_cols
         words = module.array("qweight", (n_cols * bits // 32, n_rows), ("I32",))
         raw = module.array("qzeros", (n_groups, n_rows * bits // 32), ("I32",))
-        zeros: Codes = np.ascontiguousarray(quantized.unpack(raw, bits, n_rows).T) + np.int16(self._minus)
+        zeros: Codes = np.ascontiguousarray(integer_weights.unpack(raw, bits, n_rows).T) + np.int16(self._minus)
         groups = group_of_column(module, "g_idx", n_cols, n_groups)
         return PackedAlongRows(words, bits, scales, zeros, groups)
 
@@ -105,7 +105,7 @@ class Awq(Packed):
         scales = _scales(module, shape, packing)
         words = module.array("qweight", (n_cols, n_rows // 8), ("I32",))
         raw = module.array("qzeros", (scales.n_cols, n_rows // 8), ("I32",))
-        return Interleaved(words, scales, np.ascontiguousarray(quantized.unpack_awq(raw).T))
+        return Interleaved(words, scales, np.ascontiguousarray(integer_weights.unpack_awq(raw).T))
 
 
 def gptq(config: Config) -> Scheme:

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pyggml._checks import shown
+from pyggml._core.checks import shown
+from pyggml._native.model import TOKENIZER_JSON
+from pyggml._native.vocab import TokenType
 from pyggml.errors import TokenizerError
 from pyggml.families import STOP_TOKEN_IDS
 from pyggml.importer.vocabulary import (
@@ -18,20 +20,18 @@ from pyggml.importer.vocabulary import (
     embedded,
     sentencepiece_bpe,
     unigram,
-    unlike_engine,
+    unsupported_models,
     word_piece,
 )
 from pyggml.importer.vocabulary import special_tokens as _special_tokens
 from pyggml.importer.vocabulary.added_tokens import AddedToken
 from pyggml.importer.vocabulary.chat_templates import chat_templates
-from pyggml.importer.vocabulary.cut import Cut
 from pyggml.importer.vocabulary.post_processors import Surroundings, surroundings
 from pyggml.importer.vocabulary.special_tokens import SpecialTokens, named_text, special_tokens
 from pyggml.importer.vocabulary.token_table import MAX_TOKENS, Token, TokenTable
-from pyggml.model import TOKENIZER_JSON
+from pyggml.importer.vocabulary.tokenization import Cut
 from pyggml.tokenizer.files import TokenizerDirectory, read_directory
 from pyggml.tokenizer.sentencepiece import Algorithm, SentencePieceModel
-from pyggml.vocab import TokenType
 
 
 @dataclass(frozen=True)
@@ -161,9 +161,9 @@ def _cut_of_json(files: TokenizerDirectory, added: list[AddedToken], where: str)
         return unigram.cut(tokenizer, where)
     if kind == "WordPiece":
         return word_piece.cut(tokenizer, added, where)
-    if str(kind) in unlike_engine.KINDS:
+    if str(kind) in unsupported_models.KINDS:
         special = {*added_tokens.special_texts(files), *(token.text for token in added)}
-        return unlike_engine.cut(tokenizer, special, where)
+        return unsupported_models.cut(tokenizer, special, where)
     raise TokenizerError(f"this kind of tokenizer is not supported: {shown(kind)}")
 
 

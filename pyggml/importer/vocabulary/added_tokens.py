@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyggml._checks import shown
+from pyggml._core.checks import shown
+from pyggml._native.vocab import TokenType
 from pyggml.errors import TokenizerError
 from pyggml.importer.vocabulary.token_table import Token, TokenTable
 from pyggml.tokenizer.files import TokenizerDirectory
-from pyggml.vocab import TokenType
 
 #: Options for matching an added token.
 WHITESPACE_RULES = ("lstrip", "rstrip", "single_word")

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pyggml._checks import shown
+from pyggml._core.checks import shown
 from pyggml.errors import TokenizerError
 from pyggml.importer.vocabulary.added_tokens import AddedToken
 from pyggml.importer.vocabulary.bpe import Merge, merges_of, tokens_of
-from pyggml.importer.vocabulary.cut import Cut
 from pyggml.importer.vocabulary.pre_tokenizers import flattened, word_cut
 from pyggml.importer.vocabulary.token_table import TokenTable
-from pyggml.tokenizer.pieces import byte_level_alphabet
+from pyggml.importer.vocabulary.tokenization import Cut
+from pyggml.tokenizer.token_bytes import byte_level_alphabet
 
 _BYTE = {byte: character for character, byte in byte_level_alphabet().items()}
 # Bytes that never occur in UTF-8.

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pyggml._native.vocab import TokenType
 from pyggml.errors import TokenizerError
 from pyggml.importer.vocabulary.added_tokens import WHITESPACE_RULES, AddedToken
 from pyggml.importer.vocabulary.token_table import Token, TokenTable
 from pyggml.tokenizer.files import TokenizerDirectory
 from pyggml.tokenizer.sentencepiece import Piece, SentencePieceModel
 from pyggml.tokenizer.tokenizer_json import from_sentencepiece
-from pyggml.vocab import TokenType
 
 _SPECIAL = frozenset({TokenType.CONTROL, TokenType.UNKNOWN})
 

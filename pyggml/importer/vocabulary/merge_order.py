@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import accumulate
 
-from pyggml._checks import shown
+from pyggml._core.checks import shown
 
 Merge = tuple[str, str]
 

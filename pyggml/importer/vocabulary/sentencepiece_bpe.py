@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from pyggml._native.vocab import TokenType
 from pyggml.importer.vocabulary import merge_order
 from pyggml.importer.vocabulary.added_tokens import AddedToken
 from pyggml.importer.vocabulary.bpe import Merge, merges_of, tokens_of
-from pyggml.importer.vocabulary.cut import Cut
 from pyggml.importer.vocabulary.pre_tokenizers import flattened
 from pyggml.importer.vocabulary.token_table import Token, TokenTable
+from pyggml.importer.vocabulary.tokenization import Cut
 from pyggml.tokenizer.sentencepiece import SentencePieceModel
-from pyggml.vocab import TokenType
 
 SPACE = "▁"
 _AT_START_ONLY = "a space is prepended to the beginning of a text only, not after special tokens"

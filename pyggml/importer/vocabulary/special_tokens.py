@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyggml._checks import shown
+from pyggml._core.checks import shown
+from pyggml._native.vocab import TokenType
 from pyggml.errors import TokenizerError
 from pyggml.files.model_files import GENERATION_CONFIG
 from pyggml.importer.vocabulary.added_tokens import text_of
 from pyggml.importer.vocabulary.token_table import TokenTable
 from pyggml.tokenizer.files import Json, TokenizerDirectory
-from pyggml.vocab import TokenType
 
 # Role -> the engine's key, in upstream's spelling.
 _KEYS = {

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyggml._native.vocab import TokenType
 from pyggml.errors import TokenizerError
-from pyggml.vocab import TokenType
 
 MAX_TOKENS = 2**22  # 16 times the largest known vocabularies
 _MAX_CHARACTERS = 2**14

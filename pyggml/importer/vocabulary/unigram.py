@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from pyggml._native.vocab import TokenType
 from pyggml.errors import TokenizerError
-from pyggml.importer.vocabulary.cut import Cut
 from pyggml.importer.vocabulary.pre_tokenizers import flattened
 from pyggml.importer.vocabulary.token_table import MAX_TOKENS, Token, TokenTable
+from pyggml.importer.vocabulary.tokenization import Cut
 from pyggml.tokenizer.sentencepiece import SentencePieceModel
-from pyggml.vocab import TokenType
 
 # Engine and tokenizer both find the most probable cut, but break ties and normalise text differently.
 _DIFFERENCE = "the engine normalises text for Unigram models in its own way"

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyggml.importer.vocabulary.added_tokens import AddedToken
-from pyggml.importer.vocabulary.cut import Cut
 from pyggml.importer.vocabulary.pre_tokenizers import flattened
 from pyggml.importer.vocabulary.token_table import Token, TokenTable, texts_by_id
+from pyggml.importer.vocabulary.tokenization import Cut
 
 _WORD_BEGINS = "▁"
 _DIFFERENCE = "the engine normalises text for WordPiece in its own way"

@@ -10,13 +10,13 @@ from pydantic import Field as BodyField
 from starlette.responses import JSONResponse, Response
 
 from pyggml import Chunk, Completion
-from pyggml.server.bodies import Body
-from pyggml.server.call import Call
-from pyggml.server.failures import Failure
-from pyggml.server.generation import Generation
-from pyggml.server.models import DEFAULT
-from pyggml.server.protocol import EVENTS, Endpoint, Event, Protocol
-from pyggml.server.sampling import Sampling, given
+from pyggml.server.http.errors import Failure
+from pyggml.server.http.generation import Generation
+from pyggml.server.http.request import Call
+from pyggml.server.http.request_body import Body
+from pyggml.server.models.pool import DEFAULT
+from pyggml.server.protocols.endpoint import EVENTS, Endpoint, Event, Protocol
+from pyggml.server.protocols.sampling_fields import Sampling, given
 
 Stop = str | list[str]
 

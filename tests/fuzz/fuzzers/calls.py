@@ -61,7 +61,8 @@ NOT_CLOSED = {"llm", "model", "vocab", "tokenizer"}
 def prepare(folder: Path) -> dict[str, Any]:
     os.environ |= {"HF_HUB_OFFLINE": "1", "PYGGML_CACHE": str(folder / "cache"), "HF_HOME": str(folder / "hub")}
     import pyggml
-    from pyggml import cache, gguf, hub, memory, options, quant, sampling, schema, system
+    from pyggml import cache, gguf, hub, memory, options, quant, schema, system
+    from pyggml.options import sampling
 
     warnings.simplefilter("ignore")
     modules = (cache, gguf, hub, memory, options, quant, sampling, schema, system)

@@ -7,11 +7,11 @@ from typing import Any
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from pyggml.server.call import Call
-from pyggml.server.failures import Failure
-from pyggml.server.protocol import EVENTS, Endpoint, Event, Protocol
-from pyggml.server.protocols.anthropic.answers import Message, events, message
+from pyggml.server.http.errors import Failure
+from pyggml.server.http.request import Call
 from pyggml.server.protocols.anthropic.requests import Conversation, CreateMessage
+from pyggml.server.protocols.anthropic.responses import Message, events, message
+from pyggml.server.protocols.endpoint import EVENTS, Endpoint, Event, Protocol
 
 
 class TokenCount(BaseModel):

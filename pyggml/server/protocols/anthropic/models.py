@@ -7,8 +7,8 @@ from typing import Any
 
 from starlette.requests import Request
 
-from pyggml.server.models import ModelInfo
-from pyggml.server.times import rfc3339
+from pyggml.server.models.pool import ModelInfo
+from pyggml.server.protocols.timestamps import rfc3339
 
 
 def asks(request: Request) -> bool:

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from pyggml.server import failures
-from pyggml.server.bodies import Body
-from pyggml.server.sampling import Sampling, given
+from pyggml.server.http import errors
+from pyggml.server.http.request_body import Body
+from pyggml.server.protocols.sampling_fields import Sampling, given
 
 
 class Text(Body):
@@ -150,10 +150,10 @@ class Conversation(Sampling):
         """
         if self.thread is not None:  # by this code the client's tool runner knows that it has to send everything
             message = "threads are not supported, since nothing is kept: send the whole conversation"
-            raise failures.invalid(message, "thread", "thread_unsupported_request")
+            raise errors.invalid(message, "thread", "thread_unsupported_request")
         if self.mcp_servers:
             message = "mcp_servers are not supported: call their tools yourself, as tools of your own"
-            raise failures.invalid(message, "mcp_servers", "unsupported_value")
+            raise errors.invalid(message, "mcp_servers", "unsupported_value")
 
     @property
     def json_schema(self) -> dict[str, Any] | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyggml.server.failures import Failure
-from pyggml.server.protocol import LINES, Endpoint, Protocol
-from pyggml.server.protocols.ollama import embedding, generating, models
+from pyggml.server.http.errors import Failure
+from pyggml.server.protocols.endpoint import LINES, Endpoint, Protocol
+from pyggml.server.protocols.ollama import embeddings as embedding
+from pyggml.server.protocols.ollama import generate_and_chat, models
 from pyggml.server.protocols.ollama.requests import Chat, Generate
 
 _FIXED = "Refused: requests do not change the models"
@@ -22,13 +23,21 @@ OLLAMA = Protocol(
         Endpoint(
             "POST",
             "/api/generate",
-            generating.generate,
+            generate_and_chat.generate,
             "Answer or continue a prompt",
             Generate,
-            generating.Generated,
+            generate_and_chat.Generated,
             LINES,
         ),
-        Endpoint("POST", "/api/chat", generating.chat, "Answer a conversation", Chat, generating.Answered, LINES),
+        Endpoint(
+            "POST",
+            "/api/chat",
+            generate_and_chat.chat,
+            "Answer a conversation",
+            Chat,
+            generate_and_chat.Answered,
+            LINES,
+        ),
         Endpoint(
             "POST", "/api/embed", embedding.embed, "Convert texts to vectors", embedding.Embed, embedding.Embeddings
         ),

@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 import pyggml
-from pyggml.server.bodies import Body
-from pyggml.server.call import Call
-from pyggml.server.failures import Failure, RequestError
-from pyggml.server.models import DEFAULT, ModelInfo
-from pyggml.server.times import rfc3339
+from pyggml.server.http.errors import Failure, RequestError
+from pyggml.server.http.request import Call
+from pyggml.server.http.request_body import Body
+from pyggml.server.models.pool import DEFAULT, ModelInfo
+from pyggml.server.protocols.timestamps import rfc3339
 
 Json = dict[str, Any]
 

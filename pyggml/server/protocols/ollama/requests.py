@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from pyggml.server import failures
-from pyggml.server.bodies import Body
-from pyggml.server.failures import RequestError
-from pyggml.server.sampling import Sampling, given
+from pyggml.server.http import errors
+from pyggml.server.http.errors import RequestError
+from pyggml.server.http.request_body import Body
+from pyggml.server.protocols.sampling_fields import Sampling, given
 
 Json = dict[str, Any]
 
@@ -234,7 +234,7 @@ _NOT_HERE = {
 
 def refused(param: str, instead: str) -> RequestError:
     """A field that cannot be used, and what to do instead."""
-    return failures.invalid(f"{param}: {instead}", param, "unsupported_value")
+    return errors.invalid(f"{param}: {instead}", param, "unsupported_value")
 
 
 def _call(call: Call) -> Json:

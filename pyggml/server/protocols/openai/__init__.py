@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyggml.server.protocol import Protocol
+from pyggml.server.protocols.endpoint import Protocol
 from pyggml.server.protocols.openai.chat import CHAT
 from pyggml.server.protocols.openai.completions import COMPLETIONS
 from pyggml.server.protocols.openai.embeddings import EMBEDDINGS

@@ -9,14 +9,14 @@ from pydantic import Field as BodyField
 from starlette.responses import Response
 
 from pyggml import ChatChunk, ChatCompletion
-from pyggml.server.call import Call
-from pyggml.server.generation import Generation
-from pyggml.server.protocol import EVENTS, Endpoint, Event
+from pyggml.server.http.generation import Generation
+from pyggml.server.http.request import Call
+from pyggml.server.protocols.endpoint import EVENTS, Endpoint, Event
 from pyggml.server.protocols.openai import legacy
-from pyggml.server.protocols.openai.answers import DONE, Answer, envelope, pieces, respond, timings, usage, whole
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.protocols.openai.messages import in_our_form
 from pyggml.server.protocols.openai.requests import Generating, TokenLimit
+from pyggml.server.protocols.openai.responses import DONE, Answer, envelope, pieces, respond, timings, usage, whole
 
 Json = dict[str, Any]
 

@@ -10,13 +10,13 @@ from pydantic import Field as BodyField
 from starlette.responses import Response
 
 from pyggml import Chunk, Completion, TokenLogprobs
-from pyggml.server.call import Call
-from pyggml.server.generation import Generation
-from pyggml.server.models import Served
-from pyggml.server.protocol import EVENTS, Endpoint, Event
-from pyggml.server.protocols.openai.answers import DONE, Answer, envelope, pieces, respond, timings, usage, whole
+from pyggml.server.http.generation import Generation
+from pyggml.server.http.request import Call
+from pyggml.server.models.pool import Served
+from pyggml.server.protocols.endpoint import EVENTS, Endpoint, Event
 from pyggml.server.protocols.openai.errors import invalid, unsupported
 from pyggml.server.protocols.openai.requests import Generating
+from pyggml.server.protocols.openai.responses import DONE, Answer, envelope, pieces, respond, timings, usage, whole
 
 Json = dict[str, Any]
 

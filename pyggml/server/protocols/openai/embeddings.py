@@ -9,15 +9,15 @@ from pydantic import BaseModel
 from pydantic import Field as BodyField
 from starlette.responses import Response
 
-from pyggml.server.bodies import Body, require_fitting
-from pyggml.server.call import Call
-from pyggml.server.long_answers import long_answer
-from pyggml.server.models import DEFAULT, Served
-from pyggml.server.protocol import Endpoint
+from pyggml.server.http.large_responses import long_answer
+from pyggml.server.http.request import Call
+from pyggml.server.http.request_body import Body, require_fitting
+from pyggml.server.models.pool import DEFAULT, Served
+from pyggml.server.protocols.embedding_vectors import Vectors, shortened
+from pyggml.server.protocols.endpoint import Endpoint
 from pyggml.server.protocols.openai.completions import Texts, as_list
 from pyggml.server.protocols.openai.errors import invalid
 from pyggml.server.protocols.openai.requests import ModelName
-from pyggml.server.vectors import Vectors, shortened
 
 
 class Embed(Body):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pyggml.server import failures
-from pyggml.server.failures import Failure, RequestError
-from pyggml.server.protocol import Event
+from pyggml.server.http import errors
+from pyggml.server.http.errors import Failure, RequestError
+from pyggml.server.protocols.endpoint import Event
 
 _PLACE = re.compile(r"[a-z_]+\[\d+\](\[\d+\]|\.\w+)*")
 
@@ -34,12 +34,12 @@ def error_event(failure: Failure) -> Event:
 
 def unsupported(param: str, message: str) -> RequestError:
     """What is raised for a field that would change the answer, and cannot be kept."""
-    return failures.invalid(f"{param}: {message}", param, "unsupported_parameter")
+    return errors.invalid(f"{param}: {message}", param, "unsupported_parameter")
 
 
 def invalid(param: str, message: str) -> RequestError:
     """What is raised for a field that contradicts another."""
-    return failures.invalid(f"{param}: {message}", param)
+    return errors.invalid(f"{param}: {message}", param)
 
 
 def _place(message: str) -> str | None:

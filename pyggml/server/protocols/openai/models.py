@@ -7,10 +7,10 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from pyggml.server.call import Call
-from pyggml.server.models import ModelInfo
-from pyggml.server.protocol import Endpoint
+from pyggml.server.http.request import Call
+from pyggml.server.models.pool import ModelInfo
 from pyggml.server.protocols.anthropic import models as anthropic_models
+from pyggml.server.protocols.endpoint import Endpoint
 
 
 class Meta(BaseModel):

@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AliasChoices, BeforeValidator, model_validator
 from pydantic import Field as BodyField
 
-from pyggml.server.bodies import Body
-from pyggml.server.logs import logger
-from pyggml.server.models import DEFAULT, Served
+from pyggml.server.http.request_body import Body
+from pyggml.server.models.pool import DEFAULT, Served
+from pyggml.server.observability.logs import logger
 from pyggml.server.protocols.openai.errors import invalid, unsupported
-from pyggml.server.sampling import Sampling, given
+from pyggml.server.protocols.sampling_fields import Sampling, given
 
 _ID = re.compile(r"-?[0-9]{1,20}")
 

@@ -8,10 +8,10 @@ from pydantic import BaseModel, model_validator
 from pydantic import Field as BodyField
 from starlette.responses import JSONResponse, Response
 
-from pyggml.server.bodies import Body, require_fitting
-from pyggml.server.call import Call
-from pyggml.server.models import DEFAULT
-from pyggml.server.protocol import Endpoint
+from pyggml.server.http.request import Call
+from pyggml.server.http.request_body import Body, require_fitting
+from pyggml.server.models.pool import DEFAULT
+from pyggml.server.protocols.endpoint import Endpoint
 from pyggml.server.protocols.openai.completions import MAX_TEXTS
 from pyggml.server.protocols.openai.embeddings import PromptUsage
 from pyggml.server.protocols.openai.requests import ModelName

@@ -10,12 +10,12 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse, Response
 
 from pyggml import ChatChunk, ChatCompletion
-from pyggml.server.call import Call
-from pyggml.server.generation import Generation
-from pyggml.server.protocol import EVENTS, Endpoint, Event, Protocol
+from pyggml.server.http.generation import Generation
+from pyggml.server.http.request import Call
+from pyggml.server.protocols.endpoint import EVENTS, Endpoint, Event, Protocol
 from pyggml.server.protocols.openai.errors import error_body
 from pyggml.server.protocols.responses.request import CreateResponse
-from pyggml.server.protocols.responses.writing import Writer, whole
+from pyggml.server.protocols.responses.response_writer import Writer, whole
 
 
 class ResponseObject(BaseModel):

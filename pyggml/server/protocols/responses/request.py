@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import Field as BodyField
 
-from pyggml.server import failures
-from pyggml.server.bodies import Body
-from pyggml.server.failures import RequestError
-from pyggml.server.models import DEFAULT
-from pyggml.server.sampling import Sampling, given
+from pyggml.server.http import errors
+from pyggml.server.http.errors import RequestError
+from pyggml.server.http.request_body import Body
+from pyggml.server.models.pool import DEFAULT
+from pyggml.server.protocols.sampling_fields import Sampling, given
 
 Item = dict[str, Any]
 
@@ -219,4 +219,4 @@ def _tool_choice(choice: str | Item) -> str | Item:
 
 
 def _invalid(message: str, param: str) -> RequestError:
-    return failures.invalid(message, param, "unsupported_value")
+    return errors.invalid(message, param, "unsupported_value")

@@ -1,0 +1,113 @@
+"""Calls of guarded C functions: their statuses become exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyggml._core import log
+from pyggml._core.ffi import ffi, lib
+from pyggml.errors import (
+    ArchitectureMismatchError,
+    ClosedError,
+    ContextOverflowError,
+    DeviceError,
+    EmptyPromptError,
+    EngineError,
+    EngineLostError,
+    GrammarError,
+    HostLostError,
+    InferError,
+    InvalidParameterError,
+    ModelLoadError,
+    ModelNotFoundError,
+    OutOfMemoryError,
+    QueueFullError,
+    RequestTimeout,
+    TokenizerError,
+    UnsupportedArchitectureError,
+)
+
+if TYPE_CHECKING:
+    from pyggml._core.ffi import CData
+
+_BY_CODE: dict[int, type[InferError]] = {
+    lib.PYG_ERR_MODEL_NOT_FOUND: ModelNotFoundError,
+    lib.PYG_ERR_MODEL_LOAD: ModelLoadError,
+    lib.PYG_ERR_UNSUPPORTED_ARCH: UnsupportedArchitectureError,
+    lib.PYG_ERR_ARCH_MISMATCH: ArchitectureMismatchError,
+    lib.PYG_ERR_TOKENIZER: TokenizerError,
+    lib.PYG_ERR_INVALID_PARAMETER: InvalidParameterError,
+    lib.PYG_ERR_EMPTY_PROMPT: EmptyPromptError,
+    lib.PYG_ERR_CONTEXT_OVERFLOW: ContextOverflowError,
+    lib.PYG_ERR_GRAMMAR: GrammarError,
+    lib.PYG_ERR_DEVICE: DeviceError,
+    lib.PYG_ERR_OUT_OF_MEMORY: OutOfMemoryError,
+    lib.PYG_ERR_QUEUE_FULL: QueueFullError,
+    lib.PYG_ERR_TIMEOUT: RequestTimeout,
+    lib.PYG_ERR_CLOSED: ClosedError,
+    lib.PYG_ERR_ENGINE: EngineError,
+    lib.PYG_ERR_HOST_LOST: HostLostError,
+    lib.PYG_ERR_ENGINE_LOST: EngineLostError,
+}
+
+
+def check(status: int, err: CData) -> None:
+    """Raises the exception for a failed native call; in any case passes waiting engine logs to :mod:`logging`.
+
+    Args:
+        status: the ``pyg_*`` function's return value.
+        err: the ``pyg_error *`` it filled.
+    """
+    log.drain()
+    if status == 0:
+        return
+    message = ffi.string(err.message).decode("utf-8", "replace")
+    kind = _BY_CODE.get(err.code, EngineError)
+    if kind is OutOfMemoryError:
+        raise OutOfMemoryError(message, err.required_bytes, err.available_bytes)
+    raise kind(message)
+
+
+def create(kind: str, free: Callable[[CData], object], function: Callable[..., int], *args: object) -> CData:
+    """Calls a guarded function that creates an object, and returns the object, owned by Python.
+
+    The object does not leak if Ctrl-C arrives during the call, which Python raises when the call returns.
+
+    Args:
+        kind: C type of the object, such as "pyg_model".
+        free: frees the object; called when the result is garbage-collected.
+        function: takes ``args``, a pointer to the object's pointer, and the ``pyg_error *``.
+        *args: the function's first arguments.
+    """
+    out = ffi.new(f"{kind} **")
+    try:
+        call(function, *args, out)
+    except BaseException:
+        free(out[0])  # NULL if no object was created
+        raise
+    return ffi.gc(out[0], free)
+
+
+def call(function: Callable[..., int], *args: object) -> None:
+    """Calls a guarded native function, whose last parameter is the ``pyg_error *``, and checks it."""
+    err = ffi.new("pyg_error *")
+    check(function(*args, err), err)
+
+
+def owned_text(function: Callable[..., int], *args: object) -> bytes | None:
+    """Calls a guarded function that makes a text, and returns the text, or None for NULL.
+
+    Args:
+        function: takes ``args``, a pointer to the text's pointer, and the ``pyg_error *``.
+        *args: the function's first arguments.
+
+    Raises:
+        MemoryError: the text does not fit into memory.
+    """
+    out = ffi.new("char **")
+    try:
+        call(function, *args, out)
+        return None if out[0] == ffi.NULL else bytes(ffi.string(out[0]))
+    finally:
+        lib.pyg_string_free(out[0])

@@ -1,0 +1,107 @@
+"""Converts Python values for native calls, and checks them so that errors are in Python's terms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml._core.checks import INT32_MAX as INT32_MAX
+from pyggml._core.checks import UINT32_MAX as UINT32_MAX
+from pyggml._core.checks import c_string as c_string
+from pyggml._core.checks import choice as choice
+from pyggml._core.checks import integer as integer
+from pyggml._core.checks import is_path as is_path
+from pyggml._core.checks import real as real
+from pyggml._core.checks import require_countable, shown
+from pyggml._core.checks import utf8 as utf8
+from pyggml._core.ffi import ffi, lib
+from pyggml.errors import InvalidParameterError
+
+if TYPE_CHECKING:
+    from pyggml._core.ffi import CData
+
+#: Seed that asks the engine to choose one: the largest 32-bit number, so callers' seeds stop one below it.
+_ANY_SEED: int = lib.LLAMA_DEFAULT_SEED
+
+
+def seed(value: SupportsIndex | None) -> int:
+    """A seed for the engine's random numbers; None lets the engine choose one."""
+    return _ANY_SEED if value is None else integer("seed", value, 0, _ANY_SEED - 1)
+
+
+def int32_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    """A flat sequence of integers as contiguous int32, shape (n,); an int32 array that fits is not copied.
+
+    Raises:
+        InvalidParameterError: an item is not an integer or does not fit in 32 bits; names index and value.
+    """
+    array = _flat(name, values)
+    if array.size == 0:
+        return np.empty(0, np.int32)
+    if array.dtype.kind not in "iu":
+        raise InvalidParameterError(f"{name} must be integers, not {_what(array)}")
+    if array.dtype != np.int32:
+        _require_int32_range(name, array)
+    return np.ascontiguousarray(array, np.int32)
+
+
+def float32_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    """A flat sequence of numbers as a new contiguous float32 array, shape (n,).
+
+    Raises:
+        InvalidParameterError: an item is not a real number.
+    """
+    array = _flat(name, values)
+    if array.size and array.dtype.kind not in "iuf":
+        raise InvalidParameterError(f"{name} must be numbers, not {_what(array)}")
+    return np.array(array, np.float32)
+
+
+def mask_array(name: str, values: npt.ArrayLike, n: int) -> npt.NDArray[np.int8]:
+    """A flat sequence of ``n`` bools as int8, shape (n,).
+
+    Raises:
+        InvalidParameterError: the items are not bools, or not ``n`` of them.
+    """
+    array = _flat(name, values)
+    if array.dtype != np.bool_ or array.size != n:
+        raise InvalidParameterError(f"{name} must be {n} bools, not {array.size} items of {_what(array)}")
+    return array.astype(np.int8)
+
+
+def pointer(ctype: str, array: npt.NDArray[Any]) -> CData:
+    """A C array over a contiguous numpy array's memory, which it keeps alive."""
+    return ffi.from_buffer(ctype, array)
+
+
+def _flat(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    require_countable(name, values)
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidParameterError(f"{name} cannot be converted to an array: {error}") from None
+    if array.ndim == 0:
+        raise InvalidParameterError(f"{name} must be a flat sequence, not {type(values).__name__}")
+    if array.ndim != 1:
+        raise InvalidParameterError(f"{name} must be a flat sequence, but has the shape {array.shape}")
+    return array
+
+
+def _what(array: npt.NDArray[Any]) -> str:
+    """What an array contains, for a message; of Python objects, the first that is not a 32-bit integer."""
+    if array.dtype.kind in "US":
+        return "text"
+    if array.dtype.kind != "O":
+        return str(array.dtype)
+    odd = next(((i, v) for i, v in enumerate(array) if not isinstance(v, int) or abs(v) > INT32_MAX), None)
+    return "objects" if odd is None else f"{shown(odd[1])} at index {odd[0]}"
+
+
+def _require_int32_range(name: str, array: npt.NDArray[Any]) -> None:
+    limits = np.iinfo(np.int32)
+    outside = np.flatnonzero((array < limits.min) | (array > limits.max))
+    if outside.size:
+        index = int(outside[0])
+        raise InvalidParameterError(f"{name} contains {array[index]} at index {index}, which does not fit in 32 bits")

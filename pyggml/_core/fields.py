@@ -1,0 +1,279 @@
+"""Fields of frozen dataclasses, each declared once with its type, default, range and help.
+
+The range is part of the annotation, and the help is the field's line in the class's docstring::
+
+    n_parallel: Annotated[int, Field(1, 256)] = 4
+
+:func:`check` validates values, :func:`fields_of` lists the fields for commands and schemas, and :class:`takes` gives a
+function the fields as its parameters. All of them need evaluated annotations, so modules that declare such fields do
+without ``from __future__ import annotations``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+import re
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    overload,
+)
+
+from pyggml._core.checks import UINT32_MAX, choice, finite, flag, integer, refused, shown
+from pyggml._core.hints import meant_by
+
+_P = ParamSpec("_P")
+_Options = TypeVar("_Options")
+_First = TypeVar("_First")
+_Second = TypeVar("_Second")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Field:
+    """What a field accepts. A declaration gives only what its type does not say; :func:`fields_of` adds the rest.
+
+    Attributes:
+        low: smallest allowed number.
+        high: largest allowed number.
+        above_low: ``low`` itself is not allowed.
+        choices: the allowed strings, in addition to those of a Literal type.
+        letter: short name of the command's option, as in ``-c`` or ``-ngl``: that of llama-cli.
+        hidden: commands that generate have no option for it.
+        sampler: the sampler that any value but the default turns on.
+        is_size: it is a number of bytes, for which texts may say 12GB.
+        without: what says here what -1, 0 or None says in other libraries, such as "no limit": for messages.
+        name: the field's name.
+        other_names: what users of other libraries call it (in the class's ``HABITS``).
+        types: the field's type, or the members of a union.
+        default: the field's default.
+        help: the field's line in the docstring.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    above_low: bool = False
+    choices: tuple[str, ...] = ()
+    letter: str = ""
+    hidden: bool = False
+    sampler: str = ""
+    is_size: bool = False
+    without: str = ""
+    name: str = ""
+    other_names: tuple[str, ...] = ()
+    types: tuple[Any, ...] = ()
+    default: Any = None
+    help: str = ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The strings that the field accepts besides numbers; () if there are none, or if any string will do."""
+        literals = [word for type in self.types if get_origin(type) is Literal for word in get_args(type)]
+        return (*self.choices, *literals)
+
+    def checked(self, value: Any) -> Any:
+        """The value, converted to the field's type.
+
+        Raises:
+            InvalidParameterError: the value has another type or is out of range.
+        """
+        if (value is None and types.NoneType in self.types) or (isinstance(value, str) and value in self.words):
+            return value
+        if self.is_size and isinstance(value, str):
+            raise refused(f"{self.name} must be a number of bytes, such as 512MB or 12GiB, not {shown(value)}")
+        if int in self.types:
+            return integer(self.name, value, self.low, self.high, self.without and f"; {self.without}")
+        if float in self.types:
+            return finite(self.name, value, self.low, self.high, above_low=self.above_low)
+        if bool in self.types:
+            return flag(self.name, value)
+        if self.words:
+            choice(self.name, value, dict.fromkeys(self.words, 0))
+        return value
+
+
+@functools.cache
+def fields_of(cls: type) -> dict[str, Field]:
+    """The fields of a dataclass by name, in their order."""
+    texts = _help_texts(cls)
+    others: Mapping[str, str] = getattr(cls, "HABITS", {})
+    found = {}
+    for field in dataclasses.fields(cls):
+        declared = next((each for each in get_args(field.type) if isinstance(each, Field)), Field())
+        found[field.name] = dataclasses.replace(
+            declared,
+            name=field.name,
+            other_names=tuple(other for other, own in others.items() if own == field.name),
+            types=_members(_plain(field.type)),
+            default=field.default,
+            help=texts.get(field.name, ""),
+        )
+    return found
+
+
+@functools.cache
+def parameters_of(cls: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a class of options by name, in their order."""
+    return inspect.signature(cls).parameters
+
+
+def check(options: Any) -> None:
+    """Checks and converts the value of each field; for ``__post_init__``.
+
+    Raises:
+        InvalidParameterError: a value is invalid; names the first such field.
+    """
+    for name, field in fields_of(options.__class__).items():
+        object.__setattr__(options, name, field.checked(getattr(options, name)))
+
+
+def shared(options: Any, cls: type) -> dict[str, Any]:
+    """The values of the fields that ``cls`` also has."""
+    return {name: getattr(options, name) for name in fields_of(options.__class__) if name in fields_of(cls)}
+
+
+def option_class(cls: type[_Options]) -> type[_Options]:
+    """Decorates a dataclass of options: :func:`help` shows plain types, and unknown names are answered.
+
+    The class may have ``HABITS``, the names of its fields in other libraries (:mod:`pyggml._core.hint_table`), and
+    ``LISTED_BY``, which says where all its fields are listed.
+    """
+    cls.__init__.__annotations__ = {name: _plain(type) for name, type in cls.__init__.__annotations__.items()}
+    init = cls.__init__
+
+    @functools.wraps(init)
+    def answering(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except TypeError:
+            require_known(cls, kwargs)
+            raise
+
+    cls.__init__ = answering  # type: ignore[method-assign]
+    return cls
+
+
+def require_known(
+    cls: Any, given: Iterable[str], *, known: Collection[str] | None = None, habits: Mapping[str, str] | None = None
+) -> None:
+    """Refuses names of parameters that do not exist, and says which ones were probably meant.
+
+    Args:
+        cls: the options' class.
+        given: the names.
+        known: the names that exist; None: the parameters of ``cls``.
+        habits: more of other libraries' names, and answers to them.
+
+    Raises:
+        UnknownParameterError: there is no such parameter.
+    """
+    names = parameters_of(cls) if known is None else known
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        from pyggml.errors import UnknownParameterError  # its module loads the compiled one
+
+        answers = {**getattr(cls, "HABITS", {}), **(habits or {})}
+        raise UnknownParameterError("; ".join(_unknown(cls, name, names, answers) for name in unknown))
+
+
+def _unknown(cls: Any, name: str, known: Collection[str], answers: Mapping[str, str]) -> str:
+    said = f"there is no parameter {name!r}"
+    meant = meant_by(name, known, answers)
+    if meant is None:
+        return f"{said}; {getattr(cls, 'LISTED_BY', f'help({cls.__name__})')} lists them"
+    answer = meant if meant in known else answers[meant]
+    is_exact = meant == name
+    if answer not in known:
+        return f"{said}: {answer}" if is_exact else f"{said}; if you mean {meant!r}: {answer}"
+    field = fields_of(cls).get(answer, Field())
+    meaning = f" ({field.help.partition('. ')[0].rstrip('.').replace('`', '')})" if field.help else ""
+    return f"{said}: " + (f"it is {answer!r} here{meaning}" if is_exact else f"did you mean {answer!r}{meaning}?")
+
+
+def _plain(type: Any) -> Any:
+    if isinstance(type, dataclasses.InitVar):
+        return type.type
+    return get_args(type)[0] if get_origin(type) is Annotated else type
+
+
+def _members(type: Any) -> tuple[Any, ...]:
+    return get_args(type) if get_origin(type) in (Union, types.UnionType) else (type,)
+
+
+def _help_texts(cls: type) -> dict[str, str]:
+    """Field -> its line in the docstring of the class or of a base class."""
+    texts: dict[str, str] = {}
+    for each in reversed(cls.__mro__):
+        attributes = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")[2].partition("\n\n")[0]
+        for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", attributes, re.MULTILINE):
+            texts[name] = " ".join(text.split())
+    return texts
+
+
+class takes(Generic[_P, _Options]):  # noqa: N801
+    """Decorates a function whose last parameter is an options object: callers pass its fields as arguments instead.
+
+    Type checkers, editors and :func:`help` show the fields with their types and defaults.
+    """
+
+    def __init__(self, options: Callable[_P, _Options]) -> None:
+        """Takes the class of the options."""
+        self._options = options
+
+    @overload
+    def __call__(self, function: Callable[[_Options], _Result]) -> Callable[_P, _Result]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[_First, _Options], _Result]
+    ) -> Callable[Concatenate[_First, _P], _Result]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[_First, _Second, _Options], _Result]
+    ) -> Callable[Concatenate[_First, _Second, _P], _Result]: ...
+
+    def __call__(self, function: Callable[..., _Result]) -> Callable[..., _Result]:
+        """Returns the function as callers see it."""
+        signature = inspect.signature(function)
+        options: Callable[..., _Options] = self._options
+        first = [*signature.parameters.values()][:-1]
+        fields = parameters_of(options).values()
+        seen = signature.replace(parameters=[*first, *fields])
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> _Result:
+            try:
+                given = seen.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                require_known(self._options, kwargs, known=seen.parameters)
+                raise TypeError(f"{function.__qualname__}(): {error}") from None
+            others = [given.pop(each.name) for each in first]
+            return function(*others, options(**given))
+
+        called.__dict__["__signature__"] = seen
+        return called
+
+
+# Field types that several classes share.
+
+#: Element types of a key-value cache, from largest to smallest.
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+
+CacheType = Annotated[str, Field(choices=CACHE_TYPES)]
+Size = Annotated[int, Field(1, UINT32_MAX)]
+Threads = Annotated[int | None, Field(1, 512, letter="t")]  # upstream's GGML_MAX_N_THREADS

@@ -1,0 +1,207 @@
+"""Results as JSON values: plainly, as what they are, or in the form of OpenAI's API."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypedDict, overload
+
+from pyggml._core.checks import refused, shown
+from pyggml._core.hints import Record
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+# JSON has no infinity; OpenAI's API writes this for a token that cannot be.
+_NEVER = -9999.0
+
+
+class NamesTokens(Protocol):
+    """A tokenizer, as far as it is needed here."""
+
+    def piece(self, token_id: int) -> bytes:
+        """The bytes that a token adds to a text."""
+
+
+class Logprob(Protocol):
+    """A token and the logarithm of its probability."""
+
+    @property
+    def token_id(self) -> int: ...
+
+    @property
+    def logprob(self) -> float: ...
+
+
+class Logprobs(Logprob, Protocol):
+    """The same with the likeliest tokens in its place."""
+
+    @property
+    def top(self) -> Sequence[Logprob]: ...
+
+
+class JSONReady:
+    """A dataclass with a plain form."""
+
+    #: Names of properties that its plain form has too.
+    _derived: ClassVar[tuple[str, ...]] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields and properties as JSON values."""
+        return plain_fields(self)
+
+
+class Envelope(TypedDict, total=False):
+    """What OpenAI's form has and a result does not know.
+
+    Attributes:
+        id: the request's id, which all chunks of a stream share; a new one if it is left out.
+        model: the model's name; "" if it is left out.
+        created: when the request was made, in seconds since 1970; now if it is left out.
+        index: the number of the choice; 0 if it is left out.
+        tokenizer: gives logprobs the texts of tokens, as ``llm.tokenizer``. Left out: they are written
+            ``token_id:42``, as vLLM writes them.
+    """
+
+    id: str
+    model: str
+    created: int
+    index: int
+    tokenizer: NamesTokens
+
+
+class Result(Record):
+    """A completion or a chunk of one: a dataclass with a plain form and OpenAI's."""
+
+    #: What OpenAI calls such an object, and how its ids begin.
+    _openai: ClassVar[tuple[str, str]]
+
+    @overload
+    def to_dict(self, form: Literal["plain"] = "plain") -> dict[str, Any]: ...
+
+    @overload
+    def to_dict(self, form: Literal["openai"], **envelope: Unpack[Envelope]) -> dict[str, Any]: ...
+
+    def to_dict(self, form: str = "plain", **envelope: Unpack[Envelope]) -> dict[str, Any]:
+        """The result as JSON values, ready for :func:`json.dumps`.
+
+        Args:
+            form: "plain": the attributes by name. "openai": the object that OpenAI's API would send. It has no word for
+                a generation that was cancelled or ran out of time, which is "length" there.
+            **envelope: for "openai": ``id``, ``model``, ``created``, ``index``, the choice's number, and the
+                ``tokenizer`` that names the tokens of logprobs (without one they are ``token_id:42``).
+
+        Raises:
+            InvalidParameterError: there is no such form, or a plain one was asked for with an envelope.
+        """
+        if not isinstance(form, str):
+            raise refused(f"form must be 'plain' or 'openai', not {shown(form)}")
+        if form == "openai":
+            return self._in_openais_form(**envelope)
+        if form != "plain":
+            raise refused(f"form must be 'plain' or 'openai', not {form!r}")
+        if envelope:
+            raise refused(f"{', '.join(envelope)} are for to_dict('openai')")
+        return plain_fields(self)
+
+    def _in_openais_form(
+        self,
+        *,
+        id: str = "",
+        model: str = "",
+        created: int | None = None,
+        index: int = 0,
+        tokenizer: NamesTokens | None = None,
+    ) -> dict[str, Any]:
+        kind, prefix = self._openai
+        return {
+            "id": id or f"{prefix}-{uuid.uuid4().hex}",
+            "object": kind,
+            "created": int(time.time()) if created is None else created,
+            "model": model,
+            "choices": [{"index": index, **self._choice(tokenizer)}],
+            **self._usage(),
+        }
+
+    def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
+        """The only choice, in OpenAI's form."""
+        raise NotImplementedError
+
+    def _usage(self) -> dict[str, Any]:
+        """How many tokens it took, in OpenAI's form; nothing for a chunk."""
+        return {}
+
+
+# --- plain --------------------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON values: dataclasses and named tuples become objects, keys and paths text."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain_fields(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, (tuple, list)):
+        return [plain(each) for each in value]
+    if isinstance(value, float):
+        return _NEVER if value == -math.inf else value
+    return str(value) if isinstance(value, Path) else value
+
+
+def plain_fields(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass, and the properties in its ``_derived``, as JSON values."""
+    names = [each.name for each in dataclasses.fields(value)]
+    return {name: plain(getattr(value, name)) for name in (*names, *getattr(value, "_derived", ()))}
+
+
+# --- OpenAI's -----------------------------------------------------------------------------------------------------
+
+
+def finish_reason(reason: str | None) -> str | None:
+    """The reason in OpenAI's words."""
+    return "length" if reason in ("cancelled", "timeout") else reason
+
+
+def text_logprobs(logprobs: Sequence[Logprobs] | None, tokenizer: NamesTokens | None) -> dict[str, Any] | None:
+    """The logprobs of a completion."""
+    if logprobs is None:
+        return None
+    tokens = [_text(each.token_id, tokenizer) for each in logprobs]
+    return {
+        "tokens": tokens,
+        "token_logprobs": [plain(each.logprob) for each in logprobs],
+        "top_logprobs": [{_text(top.token_id, tokenizer): plain(top.logprob) for top in each.top} for each in logprobs],
+        "text_offset": [0, *itertools.accumulate(map(len, tokens[:-1]))][: len(tokens)],
+    }
+
+
+def chat_logprobs(logprobs: Sequence[Logprobs] | None, tokenizer: NamesTokens | None) -> dict[str, Any] | None:
+    """The logprobs of a chat's answer."""
+    if logprobs is None:
+        return None
+    content = [
+        {**_token(each, tokenizer), "top_logprobs": [_token(top, tokenizer) for top in each.top]} for each in logprobs
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _token(entry: Logprob, tokenizer: NamesTokens | None) -> dict[str, Any]:
+    return {
+        "token": _text(entry.token_id, tokenizer),
+        "bytes": None if tokenizer is None else list(tokenizer.piece(entry.token_id)),
+        "logprob": plain(entry.logprob),
+    }
+
+
+def _text(token_id: int, tokenizer: NamesTokens | None) -> str:
+    return f"token_id:{token_id}" if tokenizer is None else tokenizer.piece(token_id).decode("utf-8", "replace")

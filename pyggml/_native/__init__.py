@@ -1,0 +1,1 @@
+"""Owners of C objects, and the options that they pass to the engine."""

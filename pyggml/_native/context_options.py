@@ -1,0 +1,99 @@
+"""The options of a context, and their conversion to the engine's struct."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pyggml._core.c_values import UINT32_MAX
+from pyggml._core.checks import refused, shown
+from pyggml._core.ffi import ffi, lib
+from pyggml._core.fields import CACHE_TYPES, CacheType, Field, Size, Threads, check, option_class
+from pyggml._native.activation_collector import Collector
+
+if TYPE_CHECKING:
+    from pyggml._core.ffi import CData
+
+_CACHE_TYPES: dict[str, int] = {name: getattr(lib, f"GGML_TYPE_{name.upper()}") for name in CACHE_TYPES}
+_POOLING: dict[str, int] = {
+    "none": lib.LLAMA_POOLING_TYPE_NONE,
+    "mean": lib.LLAMA_POOLING_TYPE_MEAN,
+    "cls": lib.LLAMA_POOLING_TYPE_CLS,
+    "last": lib.LLAMA_POOLING_TYPE_LAST,
+    "rank": lib.LLAMA_POOLING_TYPE_RANK,
+}
+POOLING_NAMES = {number: name for name, number in _POOLING.items()}
+# The engine's numbers for options that are words.
+_NUMBERS: dict[str, dict[str, int]] = {
+    "type_k": _CACHE_TYPES,
+    "type_v": _CACHE_TYPES,
+    "pooling": _POOLING,
+    "attention": {
+        "causal": lib.LLAMA_ATTENTION_TYPE_CAUSAL,
+        "non-causal": lib.LLAMA_ATTENTION_TYPE_NON_CAUSAL,
+    },
+    "rope_scaling": {
+        "none": lib.LLAMA_ROPE_SCALING_TYPE_NONE,
+        "linear": lib.LLAMA_ROPE_SCALING_TYPE_LINEAR,
+        "yarn": lib.LLAMA_ROPE_SCALING_TYPE_YARN,
+        "longrope": lib.LLAMA_ROPE_SCALING_TYPE_LONGROPE,
+    },
+    "flash_attn": {
+        "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
+        "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+        "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+    },
+}
+_FROM_MODEL = -1  # pooling, attention and rope scaling alike
+
+
+@option_class
+@dataclass(frozen=True, kw_only=True)
+class ContextOptions:
+    """The parameters of :class:`pyggml.Context`, which describes them, except the model."""
+
+    n_ctx: Annotated[int, Field(0, UINT32_MAX)] = 0
+    n_batch: Size = 2048
+    n_ubatch: Size = 512
+    n_seq_max: Size = 1
+    n_outputs_max: Annotated[int, Field(0, UINT32_MAX)] = 0
+    n_threads: Threads = None
+    n_threads_batch: Threads = None
+    cache_type: CacheType = "f16"
+    type_k: Annotated[str | None, Field(choices=CACHE_TYPES)] = None
+    type_v: Annotated[str | None, Field(choices=CACHE_TYPES)] = None
+    flash_attn: Literal["auto", "on", "off"] = "auto"
+    embeddings: bool = False
+    pooling: Literal["none", "mean", "cls", "last", "rank"] | None = None
+    attention: Literal["causal", "non-causal"] | None = None
+    rope_scaling: Literal["none", "linear", "yarn", "longrope"] | None = None
+    rope_freq_base: float = 0.0
+    rope_freq_scale: float = 0.0
+    kv_unified: bool = True
+    swa_full: bool = False
+    offload_kqv: bool = True
+    op_offload: bool = True
+    collector: Collector | None = None
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.collector is not None and not isinstance(self.collector, Collector):
+            raise refused(f"collector must be a Collector or None, not {shown(self.collector)}")
+
+
+def native_options(options: ContextOptions) -> "CData":
+    """The options as a ``pyg_context_options *``. The engine refuses what the model does not support."""
+    values = {
+        **vars(options),
+        "type_k": options.type_k or options.cache_type,
+        "type_v": options.type_v or options.cache_type,
+        "imatrix": ffi.NULL if options.collector is None else options.collector._handle,
+    }
+    native = ffi.new("pyg_context_options *")
+    for name, _ in ffi.typeof("pyg_context_options").fields:
+        setattr(native, name, _native_value(name, values[name]))
+    return native
+
+
+def _native_value(name: str, value: Any) -> Any:
+    if name in _NUMBERS:
+        return _FROM_MODEL if value is None else _NUMBERS[name][value]
+    return 0 if value is None else value  # 0 threads: the engine chooses

@@ -1,0 +1,126 @@
+"""Asks the engine to check a model's metadata without loading the model."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyggml._core import c_calls
+from pyggml._core.ffi import ffi, lib
+from pyggml._native.model import Model
+from pyggml.gguf import GGUFReader
+from pyggml.gguf.values import write_texts, write_value
+
+if TYPE_CHECKING:
+    from pyggml._core.ffi import CData
+
+_MERGES = b"tokenizer.ggml.merges"
+
+ROPE_TYPES: dict[int, str] = {
+    lib.LLAMA_ROPE_TYPE_NONE: "none",
+    lib.LLAMA_ROPE_TYPE_NORM: "norm",
+    lib.LLAMA_ROPE_TYPE_NEOX: "neox",
+    lib.LLAMA_ROPE_TYPE_MROPE: "mrope",
+    lib.LLAMA_ROPE_TYPE_IMROPE: "imrope",
+    lib.LLAMA_ROPE_TYPE_VISION: "vision",
+}
+ROPE_SCALINGS: dict[int, str] = {
+    lib.LLAMA_ROPE_SCALING_TYPE_LINEAR: "linear",
+    lib.LLAMA_ROPE_SCALING_TYPE_YARN: "yarn",
+    lib.LLAMA_ROPE_SCALING_TYPE_LONGROPE: "longrope",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A tensor that is missing, or whose shape contradicts the model's sizes.
+
+    Attributes:
+        name: the tensor's name.
+        expected: the shape it should have, columns last.
+        found: the shape it has; None if it is missing.
+    """
+
+    name: str
+    expected: tuple[int, ...]
+    found: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The engine's report.
+
+    Attributes:
+        model: the model with its vocabulary but without weights, which the caller closes; None if it cannot be read.
+        failed: the step that failed: "architecture", "sizes", "vocabulary" or "tensors"; "" for none.
+        words: the engine's error message.
+        sizes: the model's sizes as the engine reads them, single or per layer; empty if it did not get that far.
+        findings: problems with tensors.
+        unknown: tensors that such models do not have.
+    """
+
+    model: Model | None
+    failed: str
+    words: str
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def survey(ggufs: Sequence[CData], path: Path) -> Survey:
+    """Asks the engine.
+
+    Args:
+        ggufs: the model's files in order, each a ``pyg_gguf *``.
+        path: path of the first file, or of any existing file.
+    """
+    about = ffi.new("char **")
+    try:
+        handle = c_calls.create(
+            "pyg_model", lib.pyg_model_free, lib.pyg_model_survey, ggufs, len(ggufs), os.fsencode(path), about
+        )
+        report = json.loads(ffi.string(about[0]).decode("utf-8", "replace"))
+    finally:
+        lib.pyg_string_free(about[0])
+    return Survey(
+        model=None if handle == ffi.NULL else Model.of_handle(path, handle),
+        failed=report["failed"],
+        words=report["words"].strip(),
+        sizes=report["sizes"],
+        findings=tuple(map(_finding, report["findings"])),
+        unknown=tuple(report["unknown"]),
+    )
+
+
+def gguf_of(metadata: Mapping[str, object]) -> CData:
+    """Creates a ``pyg_gguf *``, *owned*, with this metadata and no tensors."""
+    handle = c_calls.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
+    for key, value in metadata.items():
+        write_value(handle, key, value, None)
+    return handle
+
+
+def shorten_merges(reader: GGUFReader) -> None:
+    """Removes all merges but one: only tokenising needs them, and they take most of the time of reading a vocabulary.
+
+    The reader's metadata then differs from the file.
+    """
+    raw = lib.pyg_gguf_get(reader.handle)
+    key = lib.gguf_find_key(raw, _MERGES)
+    if key >= 0 and lib.gguf_get_kv_type(raw, key) == lib.GGUF_TYPE_ARRAY and lib.gguf_get_arr_n(raw, key) > 1:
+        write_texts(reader.handle, _MERGES, [b"a b"])
+
+
+def _finding(finding: Mapping[str, Any]) -> Finding:
+    return Finding(finding["name"], _shape(finding["expected"]), _shape(finding["found"]) or None)
+
+
+def _shape(ne: Sequence[int]) -> tuple[int, ...]:
+    sizes = list(ne)
+    while len(sizes) > 1 and sizes[-1] == 1:
+        sizes.pop()
+    return tuple(reversed(sizes))

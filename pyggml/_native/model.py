@@ -1,0 +1,360 @@
+"""A loaded model: its weights, properties and vocabulary."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pyggml import errors
+from pyggml._core import c_calls, log
+from pyggml._core.c_values import INT32_MAX, c_string, integer
+from pyggml._core.checks import callback, flag, is_path, shown
+from pyggml._core.ffi import ffi, lib
+from pyggml._core.owner import Owner
+from pyggml._native.placement import Placement, placed
+from pyggml._native.placement_options import PlacementOptions
+from pyggml._native.vocab import Vocab
+from pyggml.units import size_label
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from pyggml._core.ffi import CData
+
+Progress = Callable[[float], bool | None]
+
+#: Metadata key of a checkpoint's whole ``tokenizer.json`` as text, from the GGUF specification (docs/gguf.md of ggml).
+TOKENIZER_JSON = "tokenizer.huggingface.json"
+
+_KEY_BYTES = 512
+
+
+class Model(Owner):
+    """A GGUF model in memory.
+
+    Thread-safe. Contexts and samplers created from it keep it alive. Close it, or use it as a context manager; the
+    attributes below are read while loading and stay readable.
+
+    Attributes:
+        path: the model's file.
+        placement: where its weights are; contexts put their caches beside them.
+        vocab: its :class:`pyggml.Vocab`.
+        arch: the file's ``general.architecture``, such as "llama".
+        desc: a one-line description, such as "llama 1B Q4_K - Medium".
+        n_ctx_train: context length it was trained with, in tokens.
+        n_embd: width of its hidden state.
+        n_embd_out: width of its embeddings.
+        n_layer: number of transformer or recurrent blocks.
+        n_head: attention heads of the first layer that has any.
+        n_head_kv: key and value heads of that layer.
+        n_swa: width of the sliding window, 0 if attention is full.
+        n_cls_out: outputs of its classification head, 0 if it has none.
+        n_params: number of weights.
+        size_bytes: size of all tensors.
+        ftype: its quantisation, ``enum llama_ftype``.
+        rope_type: ``enum llama_rope_type``.
+        has_encoder: whether input must go through :meth:`Context.encode <pyggml.Context.encode>`.
+        has_decoder: whether it generates.
+        is_recurrent: whether its memory is a state instead of a cache (Mamba, RWKV ...).
+        is_hybrid: whether some layers have a state and others a cache.
+        is_diffusion: whether it fills in text rather than continuing it.
+        is_causal: whether each token sees only earlier tokens.
+    """
+
+    _instead_of_a_copy = "share this one between threads and contexts; another process loads its own"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        device: str | Sequence[str] = "auto",
+        n_gpu_layers: int = -1,
+        placement: Placement | None = None,
+        use_mmap: bool = True,
+        use_mlock: bool = False,
+        vocab_only: bool = False,
+        shape_only: bool = False,
+        check_tensors: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """Loads a GGUF file, without the GIL.
+
+        Args:
+            path: the file; for a split set the first file, which loads the others.
+            device: as for :func:`pyggml.load`.
+            n_gpu_layers: layers to put on the GPU; -1: all of them.
+            placement: where the model goes, from :func:`pyggml._native.placement.placed`; it replaces the two above.
+            use_mmap: map the weights from the file instead of reading them: faster, and shared between
+                processes.
+            use_mlock: keep the weights in main memory, never swapped out.
+            vocab_only: load only the vocabulary and properties; contexts cannot be created.
+            shape_only: load only the properties and the weights' shapes: takes milliseconds, and is enough to plan
+                memory. Contexts cannot be created either.
+            check_tensors: check every block of the weights for invalid values while loading.
+            progress: called on this thread with a fraction from 0 to 1. Returning False stops the load, and so does an
+                exception, which is passed on.
+
+        Raises:
+            ModelNotFoundError: there is no such file.
+            ModelLoadError: it is not a GGUF file, is damaged, or ``progress`` stopped the load.
+            UnsupportedArchitectureError: the engine does not support the architecture.
+            DeviceError: there is no such device.
+            OutOfMemoryError: the weights do not fit.
+            InvalidParameterError: an argument is of the wrong kind or out of range.
+        """
+        self.path = _checked_path(path)
+        callback("progress", progress)
+        if placement is not None and not isinstance(placement, Placement):
+            raise errors.InvalidParameterError(f"placement must be a Placement or None, not {shown(placement)}")
+        n_gpu_layers = integer("n_gpu_layers", n_gpu_layers, -1, INT32_MAX)
+        self.placement = placement or placed(PlacementOptions(device=device, n_gpu_layers=n_gpu_layers))
+        log.sync_level()
+        self._handle = _load(
+            self.path,
+            self.placement,
+            progress,
+            use_mmap=flag("use_mmap", use_mmap),
+            use_mlock=flag("use_mlock", use_mlock),
+            vocab_only=flag("vocab_only", vocab_only),
+            shape_only=flag("shape_only", shape_only),
+            check_tensors=flag("check_tensors", check_tensors),
+        )
+        self._read_facts()
+
+    @classmethod
+    def of_handle(cls, path: str | os.PathLike[str], handle: CData) -> Self:
+        """Takes ownership of an existing ``pyg_model *``."""
+        model = cls.__new__(cls)
+        model.path = os.fsdecode(path)
+        model.placement = Placement()
+        model._handle = handle
+        model._read_facts()
+        return model
+
+    def _read_facts(self) -> None:
+        info = ffi.new("pyg_model_info *")
+        c_calls.call(lib.pyg_model_get_info, self._handle, info)
+        self.arch: str = ffi.string(info.arch).decode(errors="replace")
+        self.n_ctx_train: int = info.n_ctx_train
+        self.n_embd: int = info.n_embd
+        self.n_embd_out: int = info.n_embd_out
+        self.n_layer: int = info.n_layer
+        self.n_head: int = info.n_head
+        self.n_head_kv: int = info.n_head_kv
+        self.n_swa: int = info.n_swa
+        self.n_cls_out: int = info.n_cls_out
+        self.n_params: int = info.n_params
+        self.desc: str = _with_size(ffi.string(info.desc).decode(errors="replace"), self.n_params)
+        self.size_bytes: int = info.size_bytes
+        self.ftype: int = info.ftype
+        self.rope_type: int = info.rope_type
+        self.has_encoder: bool = info.has_encoder
+        self.has_decoder: bool = info.has_decoder
+        self.is_recurrent: bool = info.is_recurrent
+        self.is_hybrid: bool = info.is_hybrid
+        self.is_diffusion: bool = info.is_diffusion
+        self.is_causal: bool = info.is_causal
+        self.vocab = Vocab(self._handle)
+
+    @property
+    def handle(self) -> CData:
+        """The ``struct llama_model *`` for the raw API, borrowed until :meth:`close`.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        out = ffi.new("struct llama_model **")
+        c_calls.call(lib.pyg_model_get, self._handle, out)
+        model: CData = out[0]
+        return model
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The file's metadata without arrays and the :attr:`tokenizer_json` (:mod:`pyggml.gguf` reads those).
+
+        A new dict each time.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        pairs = self._metadata_pairs(lambda key: key != TOKENIZER_JSON)
+        return {key: value.decode(errors="replace") for key, value in pairs}
+
+    @property
+    def tokenizer_json(self) -> bytes | None:
+        """The checkpoint's ``tokenizer.json``, if the file carries it (:data:`TOKENIZER_JSON`); a new copy each time.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        return next((value for _, value in self._metadata_pairs(lambda key: key == TOKENIZER_JSON)), None)
+
+    def chat_template(self, name: str | None = None) -> str | None:
+        """Returns the Jinja chat template called ``name``, or the default one; None if the file has none.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        wanted = ffi.NULL if name is None else c_string("name", name)
+        text = c_calls.owned_text(lib.pyg_model_chat_template, self._handle, wanted)
+        return None if text is None else text.decode(errors="replace")
+
+    def require_weights(self) -> None:
+        """Refuses a model whose weights are in another process, as those of an isolated LLM are.
+
+        Raises:
+            InvalidParameterError: they are.
+        """
+
+    def close(self) -> None:
+        """Frees the weights once running calls end; existing contexts keep working. Can be called repeatedly."""
+        c_calls.call(lib.pyg_model_close, self._handle)
+        self._is_closed = True
+
+    def _metadata_pairs(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+        """The pairs whose keys are wanted; the others' values, which may be large, are not copied."""
+        count = ffi.new("int32_t *")
+        c_calls.call(lib.pyg_model_meta_count, self._handle, count)
+        for index in range(count[0]):
+            key, n_value = self._metadata_key(index)
+            if wanted(key):
+                yield key, self._metadata_value(index, n_value)
+
+    def _metadata_key(self, index: int) -> tuple[str, int]:
+        """A key, and the size of its value in bytes."""
+        n_key, n_value = ffi.new("size_t *", _KEY_BYTES - 1), ffi.new("size_t *")
+        while True:
+            size = n_key[0] + 1
+            key = ffi.new("char[]", size)
+            c_calls.call(lib.pyg_model_meta_get, self._handle, index, key, size, n_key, ffi.new("char *"), 1, n_value)
+            if n_key[0] < size:
+                return ffi.string(key).decode(errors="replace"), n_value[0]
+
+    def _metadata_value(self, index: int, n_bytes: int) -> bytes:
+        if n_bytes > INT32_MAX:
+            raise errors.ModelLoadError(f"{self.path}: metadata value {index} has more than 2 GiB of text")
+        n_key, n_value = ffi.new("size_t *"), ffi.new("size_t *")
+        value = ffi.new("char[]", n_bytes + 1)
+        c_calls.call(
+            lib.pyg_model_meta_get, self._handle, index, ffi.new("char *"), 1, n_key, value, n_bytes + 1, n_value
+        )
+        found: bytes = ffi.string(value)
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        desc = self.desc or self.arch  # without the weights' shapes there is no description
+        return f"Model({self.path!r}: {desc}{', closed' * self._is_closed})"
+
+
+def _with_size(desc: str, n_params: int) -> str:
+    """Gives the real size, where the engine has no name for it."""
+    return desc.replace(" ?B", f" {size_label(n_params)}" if n_params else "")
+
+
+def _checked_path(path: str | os.PathLike[str]) -> str:
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise errors.InvalidParameterError(f"path must be a path, not {type(path).__name__}") from None
+    if not is_path(text):
+        raise errors.InvalidParameterError("the path of the model holds a NUL character, or an unpaired surrogate")
+    return text
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Loading. The protocol of the progress callback:
+#   1. `_Watch` holds the caller's function, and the exception that it raised, if any.
+#   2. `ffi.new_handle` turns it into a `void *` that is valid as long as the handle, a local variable of `_load`.
+#   3. The engine calls `pyg_python_progress` on the loading thread; cffi takes the GIL for it.
+#   4. An exception cannot pass through C: cffi gives it to `_on_error`, which stores it, and returns False for it, so
+#      that the load fails. `try` would miss what the handler of a signal raises (Ctrl-C) before its first line.
+#   5. `_load` raises the stored exception instead of that failure.
+#   6. At the end of the interpreter, Python ends a thread that wants to report (before 3.14), which would unwind the
+#      engine's frames and end the process. So loads on other threads are stopped before, and waited for.
+# ------------------------------------------------------------------------------------------------------------
+
+
+class _Watch:
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.stopped = False
+        self.error: BaseException | None = None
+
+
+_running: set[_Watch] = set()
+_is_ending = False
+_STOPPED_WITHIN_S = 5.0  # unless the caller's function takes longer
+
+
+def _must_stop() -> bool:
+    return _is_ending and threading.current_thread() is not threading.main_thread()
+
+
+def _require_running(path: str) -> None:
+    if _must_stop():
+        raise errors.ClosedError(f"{path} is not loaded any more: the interpreter ends") from None
+
+
+@atexit.register
+def _stop_loads() -> None:
+    global _is_ending
+    _is_ending = True
+    give_up = time.monotonic() + _STOPPED_WITHIN_S
+    while _running and time.monotonic() < give_up:
+        time.sleep(0.001)
+
+
+os.register_at_fork(after_in_child=_running.clear)
+
+
+def _on_error(_kind: type[BaseException], error: BaseException, traceback: TracebackType) -> None:
+    watch: _Watch = ffi.from_handle(traceback.tb_frame.f_locals["user_data"])
+    watch.error = error.with_traceback(traceback)
+
+
+@ffi.def_extern(name="pyg_python_progress", error=False, onerror=_on_error)
+def _on_progress(fraction: float, user_data: CData) -> bool:
+    watch: _Watch = ffi.from_handle(user_data)
+    watch.stopped = watch.progress(fraction) is False or _must_stop()
+    return not watch.stopped
+
+
+def _load(path: str, placement: Placement, progress: Progress | None, **settings: object) -> CData:
+    """The owned ``pyg_model *`` of a file."""
+    options = ffi.new("pyg_model_options *", lib.pyg_model_default_options())
+    kept = placement.native()
+    options.placement = kept[0]
+    for name, value in settings.items():
+        setattr(options, name, value)
+    watch = None if progress is None else _Watch(progress)
+    if watch is not None:
+        user_data = ffi.new_handle(watch)
+        options.progress, options.progress_data = lib.pyg_python_progress, user_data
+    try:
+        if watch is not None:
+            _running.add(watch)
+            _require_running(path)
+        return c_calls.create("pyg_model", lib.pyg_model_free, lib.pyg_model_new, os.fsencode(path), options)
+    except errors.ModelLoadError:
+        if watch is None or not (watch.error or watch.stopped):
+            raise
+        if watch.error is not None:
+            raise watch.error from None
+        _require_running(path)
+        raise errors.ModelLoadError(f"loading {path} was stopped by its progress callback") from None
+    finally:
+        if watch is not None:
+            _running.discard(watch)

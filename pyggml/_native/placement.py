@@ -1,0 +1,217 @@
+"""Where a model goes: which devices take it, and what of it each takes.
+
+The one place that reads ``device=`` and the options beside it. :func:`placed` is called once, before a model is opened;
+the plan of its memory, the model and everything that belongs to the model follow what it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyggml._core.checks import INT32_MAX, c_string, choice, device_name, finite, integer, items, refused, shown
+from pyggml._core.device_names import AUTO, CPU, RPC, found, names_of, understood
+from pyggml._core.ffi import ffi, lib
+from pyggml._native.backend import (
+    Device,
+    automatic_gpus,
+    devices,
+    inability_of,
+    local_gpus,
+    no_device,
+    warn_of_unused_gpu,
+)
+from pyggml._native.placement_options import MAX_DEVICES, PlacementOptions, SplitMode
+from pyggml.errors import DeviceError
+
+_SPLIT_MODES: dict[SplitMode, int] = {
+    "none": lib.LLAMA_SPLIT_MODE_NONE,
+    "layer": lib.LLAMA_SPLIT_MODE_LAYER,
+    "row": lib.LLAMA_SPLIT_MODE_ROW,
+    "tensor": lib.LLAMA_SPLIT_MODE_TENSOR,
+}
+
+ALL = -1  # layers
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a model goes.
+
+    Attributes:
+        devices: the engine's names of the devices that take layers, first layers first; () for the CPU alone.
+        split_mode: how they share the model.
+        tensor_split: what each of them takes, in any unit; () where the engine decides, as with one device.
+        n_gpu_layers: number of layers they take, counted from the last; -1: all.
+        n_cpu_moe: number of layers whose experts stay in main memory, counted from the first; -1: all.
+        overrides: patterns of tensors' names, and the engine's names of the devices that take those; the first that
+            matches counts.
+    """
+
+    devices: tuple[str, ...] = ()
+    split_mode: SplitMode = "layer"
+    tensor_split: tuple[float, ...] = ()
+    n_gpu_layers: int = ALL
+    n_cpu_moe: int = 0
+    overrides: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        devices = tuple(items("devices", self.devices))
+        for device in devices:
+            device_name(device)
+        split = tuple(finite("a number of tensor_split", part, 0) for part in items("tensor_split", self.tensor_split))
+        overrides = tuple(_override(pair) for pair in items("overrides", self.overrides))
+        for name, value in (("devices", devices), ("tensor_split", split), ("overrides", overrides)):
+            object.__setattr__(self, name, value)
+        choice("split_mode", self.split_mode, {str(name): number for name, number in _SPLIT_MODES.items()})
+        integer("n_gpu_layers", self.n_gpu_layers, ALL, INT32_MAX)
+        integer("n_cpu_moe", self.n_cpu_moe, ALL, INT32_MAX)
+        if len(self.devices) > MAX_DEVICES:
+            n = len(self.devices)
+            raise refused(f"a model goes to {MAX_DEVICES} devices at most, and these are {n}: name fewer in device")
+        if self.tensor_split and len(self.tensor_split) != len(self.devices):
+            raise refused(f"tensor_split has {len(self.tensor_split)} numbers for {len(self.devices)} devices")
+
+    def native(self) -> list[Any]:
+        """A ``pyg_placement *``, and then what it points to: all have to live while it is used."""
+        names = [ffi.new("char[]", name.encode()) for name in self.devices]
+        texts = [[ffi.new("char[]", text.encode()) for text in pair] for pair in self.overrides]
+        arrays = {
+            "devices": ffi.new("const char *[]", names),
+            "tensor_split": ffi.new("float[]", self.tensor_split) if self.tensor_split else ffi.NULL,
+            "overrides": ffi.new("pyg_override[]", texts),
+        }
+        placement = ffi.new(
+            "pyg_placement *",
+            {
+                **arrays,
+                "n_devices": len(names),
+                "n_overrides": len(texts),
+                "split_mode": _SPLIT_MODES[self.split_mode],
+                "n_gpu_layers": self.n_gpu_layers,
+                "n_cpu_moe": self.n_cpu_moe,
+            },
+        )
+        return [placement, names, texts, arrays]
+
+
+def _override(pair: object) -> tuple[str, str]:
+    texts = items("an override", pair)
+    if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
+        raise refused(f"an override is a pattern and the name of a device, not {shown(pair)}")
+    for text in texts:
+        c_string("a text of overrides", text)
+    return texts[0], texts[1]
+
+
+def placed(options: PlacementOptions, hosts: Sequence[Device] = ()) -> Placement:
+    """Decides where a model goes; "auto" for numbers of layers is left for the plan of its memory to decide.
+
+    Args:
+        options: what the caller wants.
+        hosts: the devices of connected hosts, in the order of ``rpc=``. "auto" takes them before this machine's GPUs,
+            and "rpc:0" is the first of them.
+
+    Raises:
+        DeviceError: there is no such device.
+        InvalidParameterError: the options and the devices contradict each other.
+    """
+    n_gpu_layers, n_cpu_moe = options.n_gpu_layers, options.n_cpu_moe
+    names = names_of(options.device)
+    seen = _Seen(hosts) if understood(names[0]).kind != CPU or options.override_tensor else None
+    chosen = seen.chosen(names) if seen else []
+    _require_use(hosts, chosen, options)
+    split = _split(options, chosen)
+    if options.split_mode == "none" and chosen:
+        chosen = [_main(options, chosen)]
+    return Placement(
+        devices=tuple(device.name for device in chosen),
+        split_mode=options.split_mode if chosen else "none",
+        tensor_split=split,
+        n_gpu_layers=ALL if n_gpu_layers is None or n_gpu_layers == "auto" else n_gpu_layers,
+        n_cpu_moe=ALL if n_cpu_moe == "all" else n_cpu_moe or 0,
+        overrides=_overrides(options, seen, chosen) if seen else (),
+    )
+
+
+class _Seen:
+    """The devices that a model may go to: this machine's, and those of its own hosts."""
+
+    def __init__(self, hosts: Sequence[Device]) -> None:
+        own = devices()
+        self.remote = hosts
+        self.gpus = local_gpus(own)
+        self.all = [*own, *hosts]
+
+    def chosen(self, names: Sequence[str]) -> list[Device]:
+        """The devices that take layers; [] for the CPU."""
+        if understood(names[0]).kind == AUTO:
+            own = automatic_gpus(self.gpus)
+            if not own and not self.remote:
+                warn_of_unused_gpu()
+            return [*self.remote, *own]
+        picked = [self.named(name) for name in names]
+        for name, device in zip(names, picked, strict=True):
+            if device.type == "accel":
+                raise refused(f'{name!r} assists the CPU: device="cpu" uses it')
+            if picked.count(device) > 1:
+                raise refused(f"device names {device.name} twice")
+        return [device for device in picked if device.type != "cpu"]
+
+    def named(self, name: str) -> Device:
+        device = found(name, self.all, self.gpus)
+        if device is None:
+            raise no_device(name, self.all)
+        if reason := inability_of(device):
+            raise DeviceError(reason)
+        return device
+
+
+def _require_use(hosts: Sequence[Device], chosen: Sequence[Device], options: PlacementOptions) -> None:
+    """Refuses what would have no effect on the devices chosen."""
+    if hosts and not any(device.kind == RPC for device in chosen):
+        raise refused(
+            f'rpc names hosts, and device={options.device!r} takes none of their devices: leave device at "auto", or '
+            'add "rpc:0" to it'
+        )
+    if not chosen:
+        for name in ("tensor_split", "main_gpu"):
+            if getattr(options, name) is not None:
+                raise refused(f"{name} is for GPUs, and the model goes to the CPU here; pyggml.devices() lists them")
+
+
+def _split(options: PlacementOptions, chosen: Sequence[Device]) -> tuple[float, ...]:
+    split: Sequence[float] | None = options.tensor_split  # type: ignore[assignment]
+    if split is not None and len(split) != len(chosen):
+        raise refused(
+            f"tensor_split has {len(split)} number{'s' * (len(split) != 1)}, and the model goes to "
+            f"{', '.join(device.name for device in chosen)}: give one for each device, 0 for one that takes nothing"
+        )
+    if split is not None:
+        return tuple(split)
+    if len(chosen) < 2 or options.split_mode not in ("layer", "row"):
+        return ()
+    # Decided here and not by the engine, which would divide again, by what is free then, whenever it plans.
+    free = tuple(float(device.memory_free) for device in chosen)
+    return free if any(free) else (1.0,) * len(chosen)
+
+
+def _main(options: PlacementOptions, chosen: Sequence[Device]) -> Device:
+    index = options.main_gpu or 0
+    if index >= len(chosen):
+        names = ", ".join(device.name for device in chosen)
+        raise refused(f"main_gpu is {index}, and the devices are 0 to {len(chosen) - 1} ({names})")
+    return chosen[index]
+
+
+def _overrides(options: PlacementOptions, seen: _Seen, chosen: Sequence[Device]) -> tuple[tuple[str, str], ...]:
+    wanted: dict[str, str] = options.override_tensor or {}  # type: ignore[assignment]
+    pairs = [(pattern, seen.named(name)) for pattern, name in wanted.items()]
+    for pattern, device in pairs:
+        if device.type != "cpu" and device not in chosen:
+            raise refused(
+                f"override_tensor sends {pattern!r} to {device.name}, which is not among the model's devices "
+                f"({', '.join(each.name for each in chosen) or 'the CPU alone'}): name it in device, too"
+            )
+    return tuple((pattern, device.name) for pattern, device in pairs)

@@ -1,0 +1,102 @@
+"""The options that say where a model goes: their forms, and which of them contradict each other."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pyggml._core.checks import INT32_MAX, c_string, finite, items, refused, shown
+from pyggml._core.device_names import names_of
+from pyggml._core.fields import Field, check, option_class
+
+All = Literal["all"]
+Auto = Literal["auto"]
+SplitMode = Literal["layer", "row", "tensor", "none"]
+
+MAX_DEVICES = 16  # upstream's llama_max_devices()
+_MAX_PATTERN = 1024  # a longer one could overflow the stack of the engine's reader of patterns
+
+
+@option_class
+@dataclass(frozen=True, kw_only=True)
+class PlacementOptions:
+    """Where a model goes. Once created, ``device`` is one text, and the other collections are a tuple and a dict.
+
+    Attributes:
+        device: "auto" (GPUs this build can use, else the CPU), "cpu", "gpu", "cuda", "cuda:1", "cuda:0,cuda:1" ...
+        n_gpu_layers: number of layers on the GPU; "auto": as many as fit. None: all of them.
+        split_mode: how several devices share the model: "layer" by layer, "row" or "tensor" within them, or "none".
+        tensor_split: how much of the model each device takes, such as 3,1. None: in proportion to their free memory.
+        main_gpu: with ``split_mode`` "none", which of the devices takes the model. None: the first.
+        n_cpu_moe: number of layers whose experts stay in main memory, or "all". None: as few as ``n_gpu_layers`` needs.
+        override_tensor: where tensors go whose names match, such as "ffn_.*_exps=cpu". None: as the other options say.
+    """
+
+    device: Annotated[str | Sequence[str], Field(letter="dev")] = "auto"
+    n_gpu_layers: Annotated[int | Auto | None, Field(-1, INT32_MAX, letter="ngl")] = None
+    split_mode: Annotated[SplitMode, Field(letter="sm")] = "layer"
+    tensor_split: Annotated[str | Sequence[float] | None, Field(letter="ts")] = None
+    main_gpu: Annotated[int | None, Field(0, MAX_DEVICES - 1, letter="mg")] = None
+    n_cpu_moe: Annotated[int | All | None, Field(0, INT32_MAX, letter="ncmoe")] = None
+    override_tensor: Annotated[str | Mapping[str, str] | Sequence[str] | None, Field(letter="ot")] = None
+
+    def __post_init__(self) -> None:
+        check(self)
+        forms = {
+            "device": ",".join(names_of(self.device)),
+            "tensor_split": None if self.tensor_split is None else _parts(self.tensor_split),
+            "override_tensor": None if self.override_tensor is None else _pairs(self.override_tensor),
+        }
+        for name, value in forms.items():
+            object.__setattr__(self, name, value)
+        self._require_agreement()
+
+    def _require_agreement(self) -> None:
+        if self.split_mode == "none" and self.tensor_split is not None:
+            raise refused('split_mode is "none", which puts the model on one device: tensor_split has nothing to split')
+        if self.split_mode != "none" and self.main_gpu is not None:
+            raise refused(
+                f'main_gpu has an effect only with split_mode="none"; device="cuda:{self.main_gpu}" alone names one GPU'
+            )
+
+
+def _parts(split: str | Sequence[float]) -> tuple[float, ...]:
+    """The parts of the devices, from numbers or a text such as "3,1"."""
+    if isinstance(split, str):
+        given: Sequence[object] = [_number(part) for part in re.split("[,/;]", split)]
+    else:
+        given = items("tensor_split", split, "a number for each device, such as [3, 1]")
+    parts = tuple(finite(f"tensor_split[{index}]", part, 0) for index, part in enumerate(given))  # type: ignore[arg-type]
+    if not any(parts):
+        raise refused("tensor_split gives no device anything: one of its numbers must be above 0")
+    return parts
+
+
+def _number(text: str) -> object:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _pairs(overrides: str | Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+    """Pattern -> name of a device, from pairs or texts such as "exps=cpu"."""
+    if isinstance(overrides, str):
+        overrides = [text for text in overrides.split(",") if text.strip()]
+    if isinstance(overrides, Mapping):
+        pairs = [*overrides.items()]
+    else:
+        pairs = [_pair(text) for text in items("override_tensor", overrides)]
+    for pattern, device in pairs:
+        if len(c_string("a pattern of override_tensor", pattern)) > _MAX_PATTERN:
+            raise refused(f"a pattern of override_tensor is longer than {_MAX_PATTERN} bytes")
+        if not pattern or len(names_of(device)) != 1:
+            raise refused(f"override_tensor takes one device for each pattern, not {shown((pattern, device))}")
+    return dict(pairs)
+
+
+def _pair(text: object) -> tuple[str, str]:
+    pattern, equals, device = text.rpartition("=") if isinstance(text, str) else ("", "", "")
+    if not equals:
+        raise refused(f'override_tensor takes pairs such as "ffn_.*_exps=cpu", not {shown(text)}')
+    return pattern.strip(), device.strip()

@@ -1,0 +1,412 @@
+"""Sampler chains, which choose the next token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml import errors
+from pyggml._core import c_calls, c_values
+from pyggml._core.c_values import INT32_MAX, c_string, float32_array, int32_array, integer, pointer, real
+from pyggml._core.checks import items
+from pyggml._core.ffi import ffi, lib
+from pyggml._core.owner import Owner
+from pyggml._native.context import Context
+from pyggml._native.model import Model
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_SIZE_MAX = 2**63 - 1
+_DRY_BREAKERS = ("\n", ":", '"', "*")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The tokens that a chain kept, in its order.
+
+    Attributes:
+        token_ids: int32, (n,).
+        logits: float32, (n,), as changed by the chain.
+        probs: float32, (n,); 0 if no sampler of the chain computed them.
+        selected: index of the chosen token, None if the chain does not choose one.
+    """
+
+    token_ids: npt.NDArray[np.int32]
+    logits: npt.NDArray[np.float32]
+    probs: npt.NDArray[np.float32]
+    selected: int | None
+
+
+class Sampler(Owner):
+    """A chain of samplers: each filters or reweights the tokens left by the one before, and the last one chooses.
+
+    >>> sampler = Sampler(model).top_k(40).top_p(0.95).temp(0.8).dist(seed=1)
+    >>> token_id = sampler.sample(context)
+
+    Methods that add a sampler return the chain. They raise InvalidParameterError for values out of range, and for
+    samplers that need a vocabulary in a chain without a model; ClosedError after :meth:`close`. Thread-safe: calls take
+    turns, without the GIL. Close it, or use it as a context manager.
+    """
+
+    _instead_of_a_copy = "clone() returns a copy; another process makes its own"
+
+    def __init__(self, model: Model | None = None) -> None:
+        """Creates an empty chain.
+
+        Args:
+            model: the model, whose vocabulary ``grammar``, ``dry``, ``mirostat`` and ``infill`` need and all token ids
+                are checked against. None: a chain for any vocabulary.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        if model is not None and not isinstance(model, Model):
+            raise errors.InvalidParameterError(f"a Model or None was expected, not {type(model).__name__}")
+        of_model = ffi.NULL if model is None else model._handle
+        self._handle = c_calls.create("pyg_sampler", lib.pyg_sampler_free, lib.pyg_sampler_new, of_model)
+
+    # --- samplers that choose -------------------------------------------------------------------------------
+    # A seed is 0 to 2**32 - 2; None lets the engine pick one.
+
+    def greedy(self) -> Sampler:
+        """Chooses the most likely token."""
+        return self._add(lib.pyg_sampler_add_greedy)
+
+    def dist(self, seed: SupportsIndex | None = None) -> Sampler:
+        """Chooses at random, by probability."""
+        return self._add(lib.pyg_sampler_add_dist, c_values.seed(seed))
+
+    def mirostat(self, tau: float = 5.0, eta: float = 0.1, m: int = 100, seed: SupportsIndex | None = None) -> Sampler:
+        """Mirostat (arXiv:2007.14966): chooses so that the text's surprise stays near ``tau``.
+
+        Args:
+            tau: target surprise in bits, at least 0.
+            eta: learning rate, at least 0.
+            m: number of tokens for estimating the shape of the distribution, at least 1.
+            seed: seed of its random numbers.
+        """
+        return self._add(
+            lib.pyg_sampler_add_mirostat,
+            c_values.seed(seed),
+            real("tau", tau),
+            real("eta", eta),
+            integer("m", m, 1, INT32_MAX),
+        )
+
+    def mirostat_v2(self, tau: float = 5.0, eta: float = 0.1, seed: SupportsIndex | None = None) -> Sampler:
+        """Mirostat 2.0: as :meth:`mirostat`, without the estimate."""
+        return self._add(lib.pyg_sampler_add_mirostat_v2, c_values.seed(seed), real("tau", tau), real("eta", eta))
+
+    def adaptive_p(self, target: float, decay: float = 0.9, seed: SupportsIndex | None = None) -> Sampler:
+        """Chooses tokens near a probability (llama.cpp pull request 17927), best right after ``min_p``.
+
+        Args:
+            target: target probability, at most 1; negative: plain random choice.
+            decay: weight of earlier tokens, 0 to 0.99: averages over about 1 / (1 - decay) tokens.
+            seed: seed of its random numbers.
+        """
+        return self._add(
+            lib.pyg_sampler_add_adaptive_p, real("target", target), real("decay", decay), c_values.seed(seed)
+        )
+
+    # --- samplers that filter -------------------------------------------------------------------------------
+    # At least `min_keep` tokens are always kept.
+
+    def top_k(self, k: int) -> Sampler:
+        """Keeps the ``k`` most likely tokens (arXiv:1904.09751); 0: all."""
+        return self._add(lib.pyg_sampler_add_top_k, integer("k", k, 0, INT32_MAX))
+
+    def top_p(self, p: float, min_keep: int = 1) -> Sampler:
+        """Keeps the smallest set of tokens with total probability ``p`` (arXiv:1904.09751); 1: all."""
+        return self._add(lib.pyg_sampler_add_top_p, real("p", p), _min_keep(min_keep))
+
+    def min_p(self, p: float, min_keep: int = 1) -> Sampler:
+        """Drops tokens less likely than ``p`` times the most likely one (llama.cpp pull request 3841); 0: none."""
+        return self._add(lib.pyg_sampler_add_min_p, real("p", p), _min_keep(min_keep))
+
+    def typical(self, p: float, min_keep: int = 1) -> Sampler:
+        """Keeps tokens with about the expected surprise, of total probability ``p`` (arXiv:2202.00666); 1: all."""
+        return self._add(lib.pyg_sampler_add_typical, real("p", p), _min_keep(min_keep))
+
+    def top_n_sigma(self, n: float) -> Sampler:
+        """Keeps logits within ``n`` standard deviations of the largest (arXiv:2411.07641); 0: all."""
+        return self._add(lib.pyg_sampler_add_top_n_sigma, real("n", n))
+
+    def xtc(self, p: float, t: float, min_keep: int = 1, seed: SupportsIndex | None = None) -> Sampler:
+        """Sometimes excludes the top choices (XTC, text-generation-webui pull request 6335).
+
+        Args:
+            p: probability of doing so, 0 to 1.
+            t: of the tokens with at least this probability, only the least likely is kept; above 0.5: off.
+            min_keep: fewest tokens to keep.
+            seed: seed of its random numbers.
+        """
+        return self._add(lib.pyg_sampler_add_xtc, real("p", p), real("t", t), _min_keep(min_keep), c_values.seed(seed))
+
+    def infill(self) -> Sampler:
+        """For fill-in-the-middle: merges tokens with a common prefix, and favours ending. Use it after ``top_k``.
+
+        It compares every pair of tokens, which takes long if there are many.
+        """
+        return self._add(lib.pyg_sampler_add_infill)
+
+    def grammar(self, grammar: str, root: str = "root") -> Sampler:
+        """Keeps tokens that a GBNF grammar allows to follow.
+
+        It is followed as in requests: special tokens do not count as their text, unless the grammar mentions it.
+
+        Args:
+            grammar: the grammar's text.
+            root: the rule to start from.
+
+        Raises:
+            GrammarError: the grammar cannot be used; the message says where and why.
+        """
+        return self._add(lib.pyg_sampler_add_grammar, c_string("grammar", grammar), c_string("root", root))
+
+    def grammar_lazy(
+        self,
+        grammar: str,
+        root: str = "root",
+        *,
+        trigger_patterns: Sequence[str] = (),
+        trigger_tokens: npt.ArrayLike = (),
+    ) -> Sampler:
+        """Adds a grammar that is inactive until the text matches a pattern or a token appears.
+
+        Args:
+            grammar: the grammar's text.
+            root: the rule to start from.
+            trigger_patterns: regular expressions (ECMAScript) that are looked for in the text so far; the grammar then
+                applies from the first nonempty group on, or else from the whole match.
+            trigger_tokens: token ids; the grammar then applies from that token on.
+
+        Raises:
+            GrammarError: the grammar or a pattern cannot be used.
+        """
+        tokens = int32_array("trigger_tokens", trigger_tokens)
+        patterns = [
+            ffi.new("char[]", c_string("a trigger pattern", pattern))
+            for pattern in items("trigger_patterns", trigger_patterns)
+        ]
+        return self._add(
+            lib.pyg_sampler_add_grammar_lazy,
+            c_string("grammar", grammar),
+            c_string("root", root),
+            ffi.new("const char *[]", patterns),
+            len(patterns),
+            pointer("int32_t[]", tokens),
+            len(tokens),
+        )
+
+    # --- samplers that reweight -----------------------------------------------------------------------------
+
+    def temp(self, t: float) -> Sampler:
+        """Divides logits by ``t``: less random below 1, more random above; 0: the most likely token only."""
+        return self._add(lib.pyg_sampler_add_temp, real("t", t))
+
+    def temp_ext(self, t: float, delta: float, exponent: float = 1.0) -> Sampler:
+        """Dynamic temperature (arXiv:2309.02772): from ``t - delta`` if the model is certain to ``t + delta``."""
+        return self._add(lib.pyg_sampler_add_temp_ext, real("t", t), real("delta", delta), real("exponent", exponent))
+
+    def penalties(
+        self, last_n: int = 64, repeat: float = 1.0, frequency: float = 0.0, presence: float = 0.0
+    ) -> Sampler:
+        """Makes recent tokens less likely.
+
+        Args:
+            last_n: number of recent tokens to consider, up to 2**20; 0: off.
+            repeat: divisor of positive logits and factor of negative ones, above 0; 1: off.
+            frequency: subtracted for each occurrence; 0: off.
+            presence: subtracted once if the token occurs; 0: off.
+        """
+        return self._add(
+            lib.pyg_sampler_add_penalties,
+            integer("last_n", last_n, 0, INT32_MAX),
+            real("repeat", repeat),
+            real("frequency", frequency),
+            real("presence", presence),
+        )
+
+    def dry(
+        self,
+        multiplier: float,
+        base: float = 1.75,
+        allowed_length: int = 2,
+        last_n: int = 4096,
+        breakers: Sequence[str] = _DRY_BREAKERS,
+    ) -> Sampler:
+        """Penalises continuing a repetition (DRY, text-generation-webui pull request 5677).
+
+        A token that would extend a repeated sequence of n tokens loses ``multiplier * base ** (n - allowed_length)``.
+
+        Args:
+            multiplier: at least 0; 0: off.
+            base: at least 1.
+            allowed_length: longest repetition without a penalty.
+            last_n: number of recent tokens to consider, up to 2**20; 0: off.
+            breakers: strings of 1 to 40 bytes that end a repetition.
+        """
+        texts = [ffi.new("char[]", c_string("a breaker", breaker)) for breaker in items("breakers", breakers)]
+        return self._add(
+            lib.pyg_sampler_add_dry,
+            real("multiplier", multiplier),
+            real("base", base),
+            integer("allowed_length", allowed_length, 0, INT32_MAX),
+            integer("last_n", last_n, 0, INT32_MAX),
+            ffi.new("const char *[]", texts),
+            len(texts),
+        )
+
+    def logit_bias(self, biases: Mapping[int, float]) -> Sampler:
+        """Adds biases to the logits of tokens; ``-inf`` forbids a token."""
+        if not isinstance(biases, Mapping):
+            raise errors.InvalidParameterError(
+                f"biases must be a mapping from token ids to numbers, not {type(biases).__name__}"
+            )
+        ids = int32_array("token ids", list(biases))
+        values = float32_array("biases", list(biases.values()))
+        return self._add(
+            lib.pyg_sampler_add_logit_bias, pointer("int32_t[]", ids), pointer("float[]", values), len(ids)
+        )
+
+    # --- using the chain ------------------------------------------------------------------------------------
+
+    def sample(self, context: Context, row: int = -1) -> int:
+        """Chooses a token from one output row of the context's last batch, and accepts it.
+
+        Args:
+            context: the context with the logits.
+            row: the output row; negative numbers count from the end.
+
+        Raises:
+            EngineError: there is no such row, the chain chooses no token or rules out all of them, its grammar is at a
+                dead end, or the logits are NaN.
+            InvalidParameterError: the context has another vocabulary than the chain.
+            ClosedError: chain or context was closed.
+        """
+        if not isinstance(context, Context):
+            raise errors.InvalidParameterError(f"a Context was expected, not {type(context).__name__}")
+        token_id = ffi.new("int32_t *")
+        index = integer("row", row, -INT32_MAX, INT32_MAX)
+        c_calls.call(lib.pyg_sampler_sample, self._handle, context._handle, index, token_id)
+        return int(token_id[0])
+
+    def accept(self, token_id: SupportsIndex) -> None:
+        """Records that a token was chosen; :meth:`sample` does this itself.
+
+        Raises:
+            InvalidParameterError: the token is outside the vocabulary, or the grammar does not allow it here.
+            EngineError: the grammar is at a dead end; call :meth:`reset`.
+            ClosedError: the chain was closed.
+        """
+        c_calls.call(lib.pyg_sampler_accept, self._handle, integer("token_id", token_id, 0, INT32_MAX))
+
+    def apply(self, logits: npt.ArrayLike, token_ids: npt.ArrayLike | None = None) -> Candidates:
+        """Runs the chain over given logits, without accepting the chosen token.
+
+        Args:
+            logits: numbers or -inf, (n,).
+            token_ids: their tokens, (n,); None: 0 to n - 1.
+
+        Returns:
+            The remaining tokens, in new arrays.
+
+        Raises:
+            InvalidParameterError: there are no logits, one is NaN or +inf, or a token is outside the vocabulary.
+            EngineError: the grammar is at a dead end.
+            ClosedError: the chain was closed.
+        """
+        values = float32_array("logits", logits)
+        n = len(values)
+        ids = np.arange(n, dtype=np.int32) if token_ids is None else int32_array("token_ids", token_ids).copy()
+        if len(ids) != n:
+            raise errors.InvalidParameterError(f"there are {n} logits but {len(ids)} token ids")
+        probs = np.zeros(n, np.float32)
+        n_out, selected = ffi.new("int32_t *"), ffi.new("int32_t *")
+        c_calls.call(
+            lib.pyg_sampler_apply,
+            self._handle,
+            pointer("int32_t[]", ids),
+            pointer("float[]", values),
+            pointer("float[]", probs),
+            n,
+            n_out,
+            selected,
+        )
+        left = n_out[0]
+        chosen = None if selected[0] < 0 else int(selected[0])
+        return Candidates(ids[:left], values[:left], probs[:left], chosen)
+
+    def reset(self) -> None:
+        """Forgets accepted tokens, and restarts seeded random numbers."""
+        c_calls.call(lib.pyg_sampler_reset, self._handle)
+
+    def clone(self) -> Sampler:
+        """Returns a copy of the chain in the same state."""
+        twin = Sampler.__new__(Sampler)
+        twin._handle = c_calls.create("pyg_sampler", lib.pyg_sampler_free, lib.pyg_sampler_clone, self._handle)
+        return twin
+
+    def remove(self, index: int) -> None:
+        """Removes the sampler at ``index``.
+
+        Raises:
+            InvalidParameterError: there is no such sampler.
+        """
+        c_calls.call(lib.pyg_sampler_remove, self._handle, integer("index", index, 0, INT32_MAX))
+
+    @property
+    def names(self) -> list[str]:
+        """The engine's names of the chain's samplers; a leading "?" marks one that its settings switch off."""
+        return [self._name(index) for index in range(len(self))]
+
+    def _name(self, index: int) -> str:
+        return (c_calls.owned_text(lib.pyg_sampler_name, self._handle, index) or b"").decode()
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of the last sampler that reports one (dist, mirostat); None if there is none."""
+        seed = ffi.new("uint32_t *")
+        c_calls.call(lib.pyg_sampler_seed, self._handle, seed)
+        return None if seed[0] == lib.LLAMA_DEFAULT_SEED else int(seed[0])
+
+    def close(self) -> None:
+        """Frees the chain once a running call ends. Can be called repeatedly."""
+        c_calls.call(lib.pyg_sampler_close, self._handle)
+
+    def _add(self, function: Callable[..., int], *args: object) -> Sampler:
+        c_calls.call(function, self._handle, *args)
+        return self
+
+    def __len__(self) -> int:
+        count = ffi.new("int32_t *")
+        c_calls.call(lib.pyg_sampler_count, self._handle, count)
+        return int(count[0])
+
+    def __bool__(self) -> bool:
+        return True  # an empty chain is a chain
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        try:
+            return f"Sampler({' -> '.join(self.names)})"
+        except errors.ClosedError:
+            return "Sampler(closed)"
+
+
+def _min_keep(min_keep: int) -> int:
+    return integer("min_keep", min_keep, 0, _SIZE_MAX)

@@ -1,0 +1,377 @@
+"""A model's vocabulary: text to token ids and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum, IntFlag
+from typing import TYPE_CHECKING, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml import errors
+from pyggml._core import c_calls
+from pyggml._core.c_values import INT32_MAX, int32_array, integer, pointer, utf8
+from pyggml._core.cached_property import cached_property
+from pyggml._core.checks import flag
+from pyggml._core.ffi import ffi, lib
+from pyggml._core.owner import Owner
+
+if TYPE_CHECKING:
+    from pyggml._core.ffi import CData
+
+
+class TokenType(IntEnum):
+    """Token types in GGUF and SentencePiece files; the numbers are ``enum llama_token_type``."""
+
+    NORMAL = lib.LLAMA_TOKEN_TYPE_NORMAL
+    UNKNOWN = lib.LLAMA_TOKEN_TYPE_UNKNOWN
+    CONTROL = lib.LLAMA_TOKEN_TYPE_CONTROL
+    USER_DEFINED = lib.LLAMA_TOKEN_TYPE_USER_DEFINED
+    UNUSED = lib.LLAMA_TOKEN_TYPE_UNUSED
+    BYTE = lib.LLAMA_TOKEN_TYPE_BYTE
+
+
+class TokenAttr(IntFlag):
+    """A token's attributes; the bits are ``enum llama_token_attr``."""
+
+    UNKNOWN = lib.LLAMA_TOKEN_ATTR_UNKNOWN
+    UNUSED = lib.LLAMA_TOKEN_ATTR_UNUSED
+    NORMAL = lib.LLAMA_TOKEN_ATTR_NORMAL
+    CONTROL = lib.LLAMA_TOKEN_ATTR_CONTROL
+    USER_DEFINED = lib.LLAMA_TOKEN_ATTR_USER_DEFINED
+    BYTE = lib.LLAMA_TOKEN_ATTR_BYTE
+    NORMALIZED = lib.LLAMA_TOKEN_ATTR_NORMALIZED
+    LSTRIP = lib.LLAMA_TOKEN_ATTR_LSTRIP
+    RSTRIP = lib.LLAMA_TOKEN_ATTR_RSTRIP
+    SINGLE_WORD = lib.LLAMA_TOKEN_ATTR_SINGLE_WORD
+
+
+_TYPE_NAMES: dict[int, str] = {
+    lib.LLAMA_VOCAB_TYPE_NONE: "none",
+    lib.LLAMA_VOCAB_TYPE_SPM: "spm",
+    lib.LLAMA_VOCAB_TYPE_BPE: "bpe",
+    lib.LLAMA_VOCAB_TYPE_WPM: "wpm",
+    lib.LLAMA_VOCAB_TYPE_UGM: "ugm",
+    lib.LLAMA_VOCAB_TYPE_RWKV: "rwkv",
+    lib.LLAMA_VOCAB_TYPE_PLAMO2: "plamo2",
+    lib.LLAMA_VOCAB_TYPE_PLAMO3: "plamo3",
+    lib.LLAMA_VOCAB_TYPE_TEST: "test",
+}
+
+_PIECE_BYTES = 64
+_EOG_IDS = 64
+_SPECIAL_IDS = 1024
+
+
+class Vocab(Owner):
+    """The vocabulary of a :class:`pyggml.Model`, which creates it. Thread-safe.
+
+    Special tokens are ids, or None if the vocabulary has no such token. They stay readable after the model is closed;
+    the methods then raise ClosedError.
+
+    Attributes:
+        type: how it cuts text: "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2", "plamo3"; "none" for a model without a
+            vocabulary, which takes ids only.
+        n_tokens: number of tokens; ids run from 0 to n_tokens - 1.
+        bos: the token that begins a text.
+        eos: the token that ends a text.
+        eot: the token that ends a turn.
+        sep: the token that separates sentences.
+        nl: the token for a line end.
+        pad: the padding token.
+        mask: the token that masks a position to predict.
+        fim_pre: fill-in-the-middle: the token before the prefix.
+        fim_suf: the token before the suffix.
+        fim_mid: the token before the middle.
+        fim_pad: the padding token for fill-in-the-middle.
+        fim_rep: the token before a repository's name.
+        fim_sep: the token before a file's name.
+        add_bos: whether tokenizing with ``add_special`` begins with ``bos``.
+        add_eos: whether it ends with ``eos``.
+        add_sep: whether it separates with ``sep``.
+    """
+
+    _instead_of_a_copy = "share this one between threads; another process takes that of the model it loads"
+
+    def __init__(self, model: CData) -> None:
+        """Reads the vocabulary of a native model; for Model's use."""
+        self._handle = model
+        info = ffi.new("pyg_vocab_info *")
+        c_calls.call(lib.pyg_vocab_get_info, model, info)
+        self.type: str = _TYPE_NAMES[info.type]
+        self.n_tokens: int = info.n_tokens
+        self.bos = _id_or_none(info.bos)
+        self.eos = _id_or_none(info.eos)
+        self.eot = _id_or_none(info.eot)
+        self.sep = _id_or_none(info.sep)
+        self.nl = _id_or_none(info.nl)
+        self.pad = _id_or_none(info.pad)
+        self.mask = _id_or_none(info.mask)
+        self.fim_pre = _id_or_none(info.fim_pre)
+        self.fim_suf = _id_or_none(info.fim_suf)
+        self.fim_mid = _id_or_none(info.fim_mid)
+        self.fim_pad = _id_or_none(info.fim_pad)
+        self.fim_rep = _id_or_none(info.fim_rep)
+        self.fim_sep = _id_or_none(info.fim_sep)
+        self.add_bos: bool = info.add_bos
+        self.add_eos: bool = info.add_eos
+        self.add_sep: bool = info.add_sep
+
+    @property
+    def handle(self) -> CData:
+        """The ``const struct llama_vocab *`` for the raw API, borrowed until the model is closed.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        out = ffi.new("const struct llama_vocab **")
+        c_calls.call(lib.pyg_model_get_vocab, self._handle, out)
+        vocab: CData = out[0]
+        return vocab
+
+    def tokenize(self, text: str | bytes, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Converts text to token ids.
+
+        Args:
+            text: text, or its UTF-8; NULs are allowed.
+            add_special: add the tokens that the model expects around a text (``add_bos`` ...).
+            parse_special: read the texts of special tokens, such as ``<|im_end|>``, as those tokens. False, for text
+                from strangers: they are plain text.
+
+        Raises:
+            InvalidParameterError: not text, an unpaired surrogate, or more than 2 GiB.
+            TokenizerError: the model has no vocabulary, or lacks a special token it needs.
+            ClosedError: the model was closed.
+        """
+        if not isinstance(text, (str, bytes)):
+            raise errors.InvalidParameterError(f"the text must be str or bytes, not {type(text).__name__}")
+        data = utf8("the text", text)
+        add_special, parse_special = flag("add_special", add_special), flag("parse_special", parse_special)
+
+        def call(ids: CData, n_max: int, n_out: CData) -> None:
+            c_calls.call(
+                lib.pyg_vocab_tokenize,
+                self._handle,
+                data,
+                len(data),
+                add_special,
+                parse_special,
+                ids,
+                n_max,
+                n_out,
+            )
+
+        # Rarely more tokens than bytes: only tokens around the text, and the space that some vocabularies prepend.
+        return _ids(call, min(len(data) + 8, INT32_MAX))
+
+    def detokenize(self, token_ids: npt.ArrayLike, *, remove_special: bool = True, unparse_special: bool = True) -> str:
+        """Converts token ids to text as the engine does. Invalid UTF-8 becomes U+FFFD.
+
+        It is the inverse of :meth:`tokenize`, except that it keeps the spaces that some vocabularies put behind special
+        tokens, which :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>` leaves out.
+
+        Args:
+            token_ids: integers, shape (n,); int32 arrays are not copied.
+            remove_special: leave out what ``tokenize`` adds with ``add_special``, where it stands at either end.
+            unparse_special: write special tokens as their texts; otherwise they are left out.
+
+        Raises:
+            InvalidParameterError: an id is outside the vocabulary; the message names index and value.
+            TokenizerError: the model has no vocabulary; with ``remove_special``, as :meth:`tokenize`.
+            ClosedError: the model was closed.
+        """
+        ids, unparse_special = int32_array("token_ids", token_ids), flag("unparse_special", unparse_special)
+        if flag("remove_special", remove_special):
+            ids = ids[self.inside(ids)]
+
+        def call(buffer: CData, size: int, length: CData) -> None:
+            c_calls.call(
+                lib.pyg_vocab_detokenize,
+                self._handle,
+                pointer("int32_t[]", ids),
+                len(ids),
+                False,  # with True, the engine would keep the space that some vocabularies put before a text
+                unparse_special,
+                buffer,
+                size,
+                length,
+            )
+
+        return _text(call, _PIECE_BYTES + 8 * len(ids)).decode(errors="replace")
+
+    def inside(self, token_ids: Sequence[int] | npt.NDArray[np.int32]) -> slice:
+        """Where the tokens of a text are between those that ``add_special`` puts around it, if these are there.
+
+        Raises:
+            InvalidParameterError: they are not token ids.
+            TokenizerError, ClosedError: as :meth:`tokenize`.
+        """
+        ids: list[int] = int32_array("token_ids", token_ids).tolist()
+        before, after = self.around
+        end = len(ids)
+        start = len(before) if ids[: len(before)] == before else 0
+        last = max(start, end - len(after))
+        return slice(start, last if ids[last:] == after else end)
+
+    @cached_property
+    def around(self) -> tuple[list[int], list[int]]:
+        """The tokens that ``add_special`` puts before a text, and those after it.
+
+        Raises:
+            TokenizerError, ClosedError: as :meth:`tokenize`.
+        """
+        # Of an empty text: the engine need not be able to cut any other where a tokenizer of another kind encodes.
+        around = self.tokenize("", add_special=True)
+        n_before = 1 if len(around) > 1 else int(self.add_bos)
+        return around[:n_before], around[n_before:]
+
+    def piece(self, token_id: SupportsIndex, special: bool = False) -> bytes:
+        """Returns the bytes that a token adds to a text, possibly part of a character.
+
+        Args:
+            token_id: the token.
+            special: also return special tokens' texts; otherwise they have no bytes.
+
+        Raises:
+            InvalidParameterError: the id is outside the vocabulary.
+            TokenizerError: the model has no vocabulary.
+            ClosedError: the model was closed.
+        """
+        token, special = self._checked(token_id), flag("special", special)
+
+        def call(buffer: CData, size: int, length: CData) -> None:
+            c_calls.call(lib.pyg_vocab_piece, self._handle, token, special, buffer, size, length)
+
+        return _text(call, _PIECE_BYTES)
+
+    def text(self, token_id: SupportsIndex) -> str:
+        """Returns the token's text as stored, in the tokenizer's own spelling (``Ġthe``, ``▁the``)."""
+        token = self._checked(token_id)
+
+        def call(buffer: CData, size: int, length: CData) -> None:
+            c_calls.call(lib.pyg_vocab_text, self._handle, token, buffer, size, length)
+
+        return _text(call, _PIECE_BYTES).decode(errors="replace")
+
+    def texts(self) -> list[str]:
+        """Returns the texts of all tokens, by id; faster than :meth:`text` for each.
+
+        Raises:
+            ClosedError: the model was closed.
+        """
+        buffer, length = ffi.new("char[]", _PIECE_BYTES), ffi.new("size_t *")
+        failure = ffi.new("pyg_error *")
+        found: list[str] = []
+        for token_id in range(self.n_tokens):
+            status = lib.pyg_vocab_text(self._handle, token_id, buffer, _PIECE_BYTES, length, failure)
+            if status:
+                c_calls.check(status, failure)
+            if length[0] <= _PIECE_BYTES:
+                found.append(ffi.unpack(buffer, length[0]).decode(errors="replace"))
+            else:
+                found.append(self.text(token_id))
+        return found
+
+    def find(self, text: str) -> int | None:
+        """Returns the token stored as ``text``, in the spelling of :meth:`text`; None if there is none.
+
+        Raises:
+            InvalidParameterError: not text, or an unpaired surrogate.
+            ClosedError: the model was closed.
+        """
+        if not isinstance(text, str):
+            raise errors.InvalidParameterError(f"the text must be a string, not {type(text).__name__}")
+        if self.type == "none":
+            return None
+        data = utf8("the text", text)
+        out = ffi.new("int32_t *")
+        c_calls.call(lib.pyg_vocab_find, self._handle, data, len(data), out)
+        return _id_or_none(out[0])
+
+    def score(self, token_id: SupportsIndex) -> float:
+        """The token's score, which orders merges in some vocabularies."""
+        return float(self._token(token_id).score)
+
+    def attr(self, token_id: SupportsIndex) -> TokenAttr:
+        """The token's attributes."""
+        return TokenAttr(self._token(token_id).attr)
+
+    def is_eog(self, token_id: SupportsIndex) -> bool:
+        """Whether the token ends a generation in the engine's view (EOS, EOT ...)."""
+        return bool(self._token(token_id).is_eog)
+
+    def is_control(self, token_id: SupportsIndex) -> bool:
+        """Whether the token is a control token rather than text."""
+        return bool(self._token(token_id).is_control)
+
+    @cached_property
+    def eog_ids(self) -> tuple[int, ...]:
+        """All tokens that end a generation in the engine's view, ascending.
+
+        The engine goes by their texts, and sometimes includes one that is plain text in this model (docs/families.md).
+        """
+
+        def call(ids: CData, n_max: int, n_out: CData) -> None:
+            c_calls.call(lib.pyg_vocab_eog_ids, self._handle, ids, n_max, n_out)
+
+        return tuple(_ids(call, _EOG_IDS))
+
+    @cached_property
+    def special_ids(self) -> tuple[int, ...]:
+        """All tokens whose texts are read as tokens only with ``parse_special``, ascending."""
+
+        def call(ids: CData, n_max: int, n_out: CData) -> None:
+            c_calls.call(lib.pyg_vocab_special_ids, self._handle, ids, n_max, n_out)
+
+        return tuple(_ids(call, _SPECIAL_IDS))
+
+    def _token(self, token_id: SupportsIndex) -> CData:
+        out = ffi.new("pyg_token_info *")
+        c_calls.call(lib.pyg_vocab_token, self._handle, self._checked(token_id), out)
+        return out
+
+    def _checked(self, token_id: SupportsIndex) -> int:
+        return integer("token_id", token_id, 0, self.n_tokens - 1)
+
+    def __len__(self) -> int:
+        return self.n_tokens
+
+    def __repr__(self) -> str:
+        return f"Vocab({self.type}, {self.n_tokens} tokens)"
+
+
+def is_markup(text: str, typed_normal: bool) -> bool:
+    """Whether a token with the text of a special one is plain text that models write.
+
+    Conversions often give real ends such as `<|im_end|>` and `<end_of_turn>` the type normal. No tokenizer learns such
+    texts from ordinary writing, so these are special whatever the file says. But `</s>` ends a strike-through in HTML.
+    """
+    return typed_normal and text.startswith("</")
+
+
+def _id_or_none(token_id: int) -> int | None:
+    return None if token_id < 0 else token_id
+
+
+def _ids(call: Callable[[CData, int, CData], None], guess: int) -> list[int]:
+    """Token ids from a call that reports their number, and writes them if they fit."""
+    n_out = ffi.new("int32_t *", guess)
+    while True:
+        room = n_out[0]
+        ids = np.empty(room, np.int32)
+        call(pointer("int32_t[]", ids), room, n_out)
+        if n_out[0] <= room:
+            found: list[int] = ids[: n_out[0]].tolist()
+            return found
+
+
+def _text(call: Callable[[CData, int, CData], None], guess: int) -> bytes:
+    """Bytes from a call that reports their number, and writes them if they fit."""
+    length = ffi.new("size_t *", guess)
+    while True:
+        room = length[0]
+        buffer = ffi.new("char[]", room)
+        call(buffer, room, length)
+        if length[0] <= room:
+            return bytes(ffi.buffer(buffer, length[0]))

@@ -1,0 +1,62 @@
+"""Finds the texts with which a template ends an answer.
+
+A model that was not made for a template has no token for it that ends a generation, so the text itself has to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyggml._native.model import Model
+from pyggml.errors import InferError, TokenizerError
+from pyggml.families import of_model, stop_tokens
+
+Render = Callable[[list[dict[str, Any]]], str]
+
+_SAID = ("pyggmlasks", "pyggmlanswers", "pyggmlreplies")
+_CONVERSATION = [
+    {"role": role, "content": text} for role, text in zip(("user", "assistant", "user"), _SAID, strict=True)
+]
+
+
+def turn_ends(render: Render, model: Model) -> tuple[str, ...]:
+    """Returns the texts with which a model that may not know the template ends an answer.
+
+    The first is the end of the turn, such as ``<|im_end|>``. If it is a token that ends every generation of the model,
+    there is nothing else to look for. Otherwise the model may as well go on with the other's turn, so the second is its
+    beginning, such as a line break and ``USER:``; some templates have only that.
+
+    Args:
+        render: renders a conversation without the beginning of an answer.
+        model: the model.
+    """
+    ends = _stop_texts(model)
+    end, beginning = _between_turns(render)
+    if end in ends:
+        return ()
+    is_token = model.vocab.find(beginning.strip()) is not None
+    texts = (end, beginning.strip() if is_token else beginning)
+    return tuple(text for text in texts if text.strip() and text not in ends)
+
+
+def _between_turns(render: Render) -> tuple[str, str]:
+    """The end of an answer's turn and the beginning of the next one; "" for what a template does not have."""
+    _, answer, reply = _SAID
+    try:
+        _, ended, end = render(_CONVERSATION[:2]).rpartition(answer)
+        _, went_on, more = render(_CONVERSATION).rpartition(answer)
+    except InferError:
+        return "", ""
+    between, replied, _ = more.partition(reply)
+    if not (ended and went_on and replied):
+        return "", ""
+    end = end.strip()
+    return end, between.partition(end)[2].rstrip() if end else between.rstrip()
+
+
+def _stop_texts(model: Model) -> set[str]:
+    try:
+        return set(stop_tokens(model, of_model(model).family).values())
+    except TokenizerError:
+        return set()  # which whoever generates with the model is told

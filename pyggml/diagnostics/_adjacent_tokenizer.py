@@ -1,0 +1,52 @@
+"""The tokenizer next to a GGUF file, which someone may take for the model's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyggml._native.vocab import Vocab
+from pyggml.diagnostics._facts import Problems
+from pyggml.errors import TokenizerError
+from pyggml.files.json_file import read_object
+from pyggml.files.model_files import split_set
+
+
+def check_neighbours(path: Path, vocab: Vocab, problems: Problems) -> None:
+    """Compares a ``tokenizer.json`` next to the file with the vocabulary, unless it is shared with other models."""
+    file = path.parent / "tokenizer.json"
+    if not file.is_file() or len({_model_of(other.name) for other in path.parent.glob("*.gguf")}) > 1:
+        return
+    try:
+        content = read_object(file, TokenizerError)
+    except TokenizerError as error:
+        problems.warning("neighbour-tokenizer", f"the tokenizer next to the file cannot be read: {error}")
+        return
+    model = content.get("model")
+    tokens = model.get("vocab") if isinstance(model, dict) else None
+    n_tokens = len(tokens) if isinstance(tokens, (dict, list)) else 0
+    wrong = next(filter(None, (_difference(token, vocab) for token in _entries(content.get("added_tokens")))), None)
+    if n_tokens > vocab.n_tokens:
+        wrong = f"it has {n_tokens} tokens, but the file has {vocab.n_tokens}"
+    if wrong is not None:
+        problems.warning(
+            "neighbour-tokenizer",
+            f"{file.name} next to the file belongs to another model: {wrong}. Do not load it as this model's tokenizer",
+        )
+
+
+def _model_of(name: str) -> str:
+    """The first file of a split set stands for all of them."""
+    return (split_set(name) or [name])[0]
+
+
+def _entries(added: object) -> list[dict[str, Any]]:
+    return [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+
+
+def _difference(token: dict[str, Any], vocab: Vocab) -> str | None:
+    """How an added token differs from the vocabulary. Those beyond its end are left out by conversions."""
+    token_id, text = token.get("id"), token.get("content")
+    if not isinstance(token_id, int) or not 0 <= token_id < vocab.n_tokens or vocab.text(token_id) == text:
+        return None
+    return f"its token {token_id} is {text!r:.40}, but the file's is {vocab.text(token_id)!r:.40}"

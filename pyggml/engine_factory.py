@@ -1,0 +1,55 @@
+"""Starts the engine of a model, as the options of :func:`pyggml.load` say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyggml._native.batch_invariance import require_determinism
+from pyggml._native.context import Context
+from pyggml._native.model import Model
+from pyggml.generation.engine import Engine
+from pyggml.memory.llm_context import context_options
+from pyggml.memory.planner import taken_by
+from pyggml.memory.search import DeviceMemory
+from pyggml.options import LoadOptions
+
+
+def started(
+    model: Model, options: LoadOptions, n_ctx: int, stop_token_ids: Iterable[int]
+) -> tuple[Engine, tuple[DeviceMemory, ...]]:
+    """An engine with a context of its own, and what model and context take on each device.
+
+    Args:
+        model: the model, with its weights.
+        options: as for :func:`pyggml.load`.
+        n_ctx: context size in tokens.
+        stop_token_ids: tokens that end every generation.
+
+    Raises:
+        OutOfMemoryError: the context does not fit.
+        InvalidParameterError: an option is out of range, or ``deterministic`` cannot be kept.
+        UnsupportedArchitectureError: the model does not generate token by token.
+    """
+    context = Context(model, **vars(context_options(options, n_ctx)))
+    try:
+        if options.deterministic:
+            require_determinism(context)
+        memory = taken_by(context)
+        engine = Engine(
+            context,
+            n_ctx,
+            prefix_cache=options.prefix_cache,
+            max_queue=options.max_queue,
+            adapt_threads=options.n_threads is None and _may_adapt(context, options),
+            backend_sampling=options.backend_sampling,
+            stop_token_ids=stop_token_ids,
+        )
+    except BaseException:
+        context.close()
+        raise
+    return engine, memory
+
+
+def _may_adapt(context: Context, options: LoadOptions) -> bool:
+    """Whether requests computed alone and from their beginning stay the same bits with another number of threads."""
+    return options.n_parallel > 1 or options.prefix_cache or not context.not_batch_invariant()

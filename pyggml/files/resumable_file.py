@@ -1,0 +1,176 @@
+"""Files that appear only when complete, and whose writing resumes after any interruption.
+
+The unfinished file is named after its target; after its body it has a mark for each part:
+
+    head | body | one mark per part
+
+A mark is written once its part is known to be on disk. It depends on the head, so that garbage from a crash is not
+mistaken for one. A file with another head is started over. Publishing cuts the marks off.
+
+The writer holds a lock on the file (flock), which ends with its process in any case. The lock belongs to the file, not
+to its name, so after getting it, check that the name still refers to that file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from pyggml._core.log import logger
+from pyggml.files.atomic_file import PartialFile, write_at
+from pyggml.files.locks import NoLocks, is_at, try_lock
+
+_POLL_S = 0.05
+_MARK_SIZE = 16
+
+_sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
+def part_path(target: Path) -> Path:
+    """The path of the unfinished file for ``target``."""
+    return target.with_name(f"{target.name}.part")
+
+
+def claim(target: Path, waiting: Callable[[], object]) -> PartialFile | None:
+    """Returns the unfinished file for ``target``, locked; None if another thread or process has finished it.
+
+    Args:
+        target: the finished file's path.
+        waiting: called repeatedly while another thread or process writes the file; may raise to stop waiting.
+    """
+    path = part_path(target)
+    while not target.exists():
+        try:
+            file = _locked(target, path)
+        except NoLocks as error:
+            logger.warning(
+                "%s does not support locks (%s): writing %s from the start, even if others are writing it too",
+                target.parent,
+                str(error),  # a record that is kept would keep an error's frames, and the files that these have open
+                target.name,
+            )
+            return PartialFile(target)
+        if file is None:
+            waiting()
+            time.sleep(_POLL_S)
+        elif target.exists():  # finished meanwhile
+            file.discard()
+        else:
+            return file
+    return None
+
+
+class ResumableFile(PartialFile):
+    """An unfinished file that is kept when it is discarded."""
+
+    def __init__(self, target: Path, path: Path, descriptor: int) -> None:
+        """Takes ownership of a descriptor that holds the lock on the file at ``path``; created by :func:`claim`."""
+        self._own(target, path, descriptor)
+        self._marks = _Marks(descriptor)
+        self._let_go = weakref.finalize(self, _keep, descriptor, path, self._marks, os.getpid())
+
+    def begin(self, head: bytes, n_body: int, n_parts: int) -> frozenset[int]:
+        """See :class:`PartialFile`; if the head is the same, the marked parts are returned."""
+        is_same = os.pread(self._descriptor, len(head), 0) == head
+        if not is_same:
+            os.ftruncate(self._descriptor, 0)
+            super().begin(head, n_body, n_parts)
+        self._head_size, self._n_body = len(head), n_body
+        return self._marks.begin(head, len(head) + n_body, n_parts)
+
+    def complete(self, part: int) -> None:
+        """See :class:`PartialFile`."""
+        self._marks.add(part)
+
+    def publish(self, *, is_lasting: bool = True) -> None:
+        """See :class:`PartialFile`. Everything is on disk before the marks are cut off, so that little can be lost."""
+        self._marks.flush()
+        super().publish(is_lasting=is_lasting)
+
+
+class _Marks:
+    """Records which parts are on disk.
+
+    Syncing does not block writing: one sync runs at a time, and marks all parts that were complete when it began.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._offset = 0
+        self._marks: list[bytes] = []
+        self._complete: list[int] = []
+        self._thread: ThreadPoolExecutor | None = None
+        self._sync: Future[None] | None = None
+
+    def begin(self, head: bytes, offset: int, n_parts: int) -> frozenset[int]:
+        """Reads the marks, and reserves space for them on disk."""
+        key = hashlib.sha256(head).digest()
+        self._offset = offset
+        self._marks = [hashlib.blake2b(b"%d" % i, digest_size=_MARK_SIZE, key=key).digest() for i in range(n_parts)]
+        found = os.pread(self._descriptor, n_parts * _MARK_SIZE, offset).ljust(n_parts * _MARK_SIZE, b"\0")
+        write_at(self._descriptor, memoryview(found), offset)
+        there = [found[i * _MARK_SIZE : (i + 1) * _MARK_SIZE] for i in range(n_parts)]
+        return frozenset(i for i in range(n_parts) if there[i] == self._marks[i])
+
+    def add(self, part: int) -> None:
+        self._complete.append(part)
+        if self._sync is not None and not self._sync.done():
+            return
+        if self._sync is not None:
+            self._sync.result()
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "pyggml-sync")
+        parts, self._complete = self._complete, []
+        self._sync = self._thread.submit(self._write, parts)
+
+    def flush(self) -> None:
+        """Marks all complete parts."""
+        if self._thread is not None:
+            self._thread.shutdown()
+        if self._sync is not None:
+            self._sync.result()  # the system reports lost writes only once, to the sync that failed
+        parts, self._complete = self._complete, []
+        if parts:
+            self._write(parts)
+
+    def _write(self, parts: list[int]) -> None:
+        _sync_data(self._descriptor)
+        for part in parts:
+            write_at(self._descriptor, memoryview(self._marks[part]), self._offset + part * _MARK_SIZE)
+
+
+def _keep(descriptor: int, path: Path, marks: _Marks, pid: int) -> None:
+    if os.getpid() == pid:
+        try:
+            with contextlib.suppress(OSError):  # for example a full disk; parts without a mark are written again
+                marks.flush()
+            if not os.fstat(descriptor).st_size:
+                path.unlink(missing_ok=True)
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough if a child process has a copy
+    os.close(descriptor)
+
+
+def _locked(target: Path, path: Path) -> ResumableFile | None:
+    """The file at ``path``, new or left behind, with its lock; None while another holds the lock."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        if try_lock(descriptor) and is_at(descriptor, path):
+            return ResumableFile(target, path, descriptor)
+    except NoLocks:
+        if not os.fstat(descriptor).st_size:
+            path.unlink(missing_ok=True)
+        os.close(descriptor)
+        raise
+    except BaseException:  # such as Ctrl-C: release the lock
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None

@@ -1,0 +1,267 @@
+"""Converts texts to vectors, and pairs of texts to scores.
+
+A forward pass (:mod:`pyggml.generation.embedding_batches`) computes several texts. Token embeddings are pooled here, so
+that one context serves all kinds of pooling and texts longer than a pass; scores come from the model's own head.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml._core.c_values import choice, int32_array
+from pyggml._core.cached_property import cached_property
+from pyggml._core.checks import flag, items
+from pyggml._core.locks import Turns
+from pyggml._native.model import Model
+from pyggml.errors import (
+    ClosedError,
+    ContextOverflowError,
+    EmptyPromptError,
+    InvalidParameterError,
+    UnsupportedArchitectureError,
+)
+from pyggml.generation.embedding_batches import Floats, Ids, Kind, Passes
+from pyggml.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+Pooling = Literal["mean", "cls", "last"]
+Text = str | Sequence[int] | npt.NDArray[np.integer[Any]]
+T = TypeVar("T")
+
+_POOL: dict[str, Callable[[Floats], Floats]] = {
+    "mean": lambda rows: rows.mean(axis=0, dtype=np.float64).astype(np.float32),
+    "cls": lambda rows: rows[0],
+    "last": lambda rows: rows[-1],
+}
+# The metadata's numbers, from upstream's enum llama_pooling_type.
+_POOLING_OF_FILE = {"1": "mean", "2": "cls", "3": "last"}
+
+
+class Embedder:
+    """Embeds and reranks with one model. Thread-safe: calls take turns, one forward pass at a time.
+
+    Contexts are created on first use.
+    """
+
+    def __init__(self, model: Model, tokenizer: Tokenizer, n_ctx: int, passes: Callable[[Kind], Passes]) -> None:
+        """Creates it without allocating anything.
+
+        Args:
+            model: the model, which the caller keeps open.
+            tokenizer: the model's tokenizer.
+            n_ctx: most tokens of one text.
+            passes: gives the forward passes of a kind, such as :func:`pyggml.generation.embedding_batches.passes_of`.
+        """
+        self._model = model
+        self._tokenizer = tokenizer
+        self._n_ctx = n_ctx
+        self._computing = Turns("embed() or rerank()")
+        self._door = Turns("aembed() or arerank()")  # never held during a forward pass: an event loop may enter
+        self._tokens = passes("none")
+        self._head = passes("rank")
+        self._executor: ThreadPoolExecutor | None = None
+        self._closed = False
+
+    def embed(
+        self,
+        texts: str | Sequence[Text],
+        *,
+        normalize: bool,
+        pooling: Pooling | None,
+        parse_special: bool,
+        given_up: threading.Event | None = None,
+    ) -> Floats:
+        """See :meth:`LLM.embed <pyggml.llm.LLM.embed>`. Stops early once ``given_up`` is set."""
+        self._require_single_stack()
+        normalize = flag("normalize", normalize)
+        pool = _POOL[self._pooling if pooling is None else _checked_pooling(pooling)]
+        rows = [self._ids(index, text, parse_special) for index, text in enumerate(_as_list("texts", texts))]
+        vectors = np.zeros((len(rows), self._model.n_embd_out), np.float32)
+        for indices in self._tokens.passes([len(ids) for ids in rows]):
+            if given_up is not None and given_up.is_set():
+                break
+            with self._computing.mine():
+                self._require_open()
+                tokens = self._tokens.of_tokens([rows[index] for index in indices])
+            for index, matrix in zip(indices, tokens, strict=True):
+                vectors[index] = pool(matrix)
+        found = _unit(vectors) if normalize else vectors
+        return found[0] if isinstance(texts, str) else found
+
+    def rerank(
+        self, query: str, documents: Sequence[str], *, normalize: bool, given_up: threading.Event | None = None
+    ) -> Floats:
+        """See :meth:`LLM.rerank <pyggml.llm.LLM.rerank>`. Stops early once ``given_up`` is set."""
+        self._require_single_stack()
+        normalize = flag("normalize", normalize)
+        self._require_head(normalize)
+        rows = self._pairs(query, documents)
+        scores = np.zeros(len(rows), np.float32)
+        for indices in self._head.passes([len(ids) for ids in rows]):
+            if given_up is not None and given_up.is_set():
+                break
+            with self._computing.mine():
+                self._require_open()
+                scores[indices] = self._head.of_sequences([rows[index] for index in indices])[:, 0]
+        return _sigmoid(scores) if normalize else scores
+
+    def pairs(self, query: str, documents: Sequence[str]) -> list[list[int]]:
+        """See :meth:`LLM.rerank_ids <pyggml.llm.LLM.rerank_ids>`."""
+        self._require_head(normalize=False)
+        return [pair.tolist() for pair in self._pairs(query, documents)]
+
+    async def in_background(self, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Runs :meth:`embed` or :meth:`rerank` on another thread; cancelling the task stops it early."""
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+
+        given_up = threading.Event()
+        call = functools.partial(work, *args, given_up=given_up, **kwargs)
+        with self._door.mine():
+            self._require_open()
+            self._executor = self._executor or ThreadPoolExecutor(1, "pyggml-embed")
+            try:
+                result = asyncio.get_running_loop().run_in_executor(self._executor, call)
+            except RuntimeError:  # at the end of the interpreter, or closed just now, by the handler of a signal
+                raise ClosedError("the model was closed, or the interpreter ends: no thread can embed now") from None
+        try:
+            return await result
+        finally:
+            given_up.set()
+
+    def close(self) -> None:
+        """Frees its contexts once a running forward pass ends. Can be called repeatedly."""
+        with self._door.mine_or_ours():
+            self._closed = True
+            if self._executor is not None:
+                self._executor.shutdown(wait=False)  # queued calls still run, and raise ClosedError
+        with self._computing.mine_or_ours():
+            self._tokens.close()
+            self._head.close()
+
+    # --- inside -------------------------------------------------------------------------------------------
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the model was closed")
+
+    def _require_single_stack(self) -> None:
+        if self._model.has_encoder and self._model.has_decoder:
+            raise UnsupportedArchitectureError(
+                f"{self._model.arch} models have an encoder and a decoder, and embed() and rerank() do not support "
+                "them. Use Context.encode() for their encoder's output"
+            )
+
+    def _require_head(self, normalize: bool) -> None:
+        if self._model.n_cls_out == 0:
+            raise InvalidParameterError(
+                f"{self._model.desc} ({self._model.path}) has no classifier head (its {self._model.arch}.pooling_type "
+                "is not rank), so it cannot rerank: load a reranker, or compare embeddings from embed()"
+            )
+        if normalize and self._model.n_cls_out > 1:
+            raise InvalidParameterError(
+                f"normalize needs a head with a single score; this model's has {self._model.n_cls_out} outputs. Pass "
+                "normalize=False"
+            )
+
+    @cached_property
+    def _pooling(self) -> str:
+        """The file's kind of pooling, "mean" if it has none."""
+        return _POOLING_OF_FILE.get(self._model.metadata.get(f"{self._model.arch}.pooling_type", ""), "mean")
+
+    def _ids(self, index: int, text: Text, parse_special: bool) -> Ids:
+        ids = self._tokenizer.encode(text, parse_special=parse_special) if isinstance(text, str) else text
+        return self._checked(f"text {index}", int32_array(f"text {index}", ids))
+
+    def _checked(self, name: str, ids: Ids) -> Ids:
+        if len(ids) == 0:
+            raise EmptyPromptError(f"{name} has no tokens; pass some text or token ids")
+        if len(ids) > self._n_ctx:
+            raise ContextOverflowError(
+                f"{name} has {len(ids)} tokens, but the context holds only {self._n_ctx}: shorten it"
+                + (" or load with a larger n_ctx" if self._n_ctx < self._model.n_ctx_train else "")
+            )
+        outside = np.flatnonzero((ids < 0) | (ids >= self._model.vocab.n_tokens))
+        if len(outside) > 0:
+            raise InvalidParameterError(
+                f"token id {ids[outside[0]]} at index {outside[0]} of {name} is outside the vocabulary, 0 to "
+                f"{self._model.vocab.n_tokens - 1}"
+            )
+        return ids
+
+    def _pairs(self, query: str, documents: Sequence[str]) -> list[Ids]:
+        texts = _as_list("documents", documents)
+        return [self._pair(index, query, document) for index, document in enumerate(texts)]
+
+    def _pair(self, index: int, query: str, document: str) -> Ids:
+        template = self._model.chat_template("rerank")
+        if template is not None:
+            ids = self._filled(template, {"{query}": query, "{document}": document})
+        else:
+            ids = self._joined(query, document)
+        return self._checked(f"the query with document {index}", int32_array("the pair", ids))
+
+    def _joined(self, query: str, document: str) -> list[int]:
+        """BOS query EOS SEP document EOS, without tokens that the vocabulary does not add.
+
+        BERT's has no EOS but ends a text with SEP, so that a single SEP goes between the two.
+        """
+        vocab = self._model.vocab
+        around = self._tokenizer.encode("")
+        bos = around[:1] if vocab.add_bos else []
+        end = around[len(bos) :]
+        ends_with_sep = vocab.eos is None and end == [vocab.sep]
+        sep = [vocab.sep] if vocab.add_sep and vocab.sep is not None and not ends_with_sep else []
+        first, second = (self._plain(text) for text in (query, document))
+        return [*bos, *first, *end, *sep, *second, *end]
+
+    def _filled(self, template: str, values: dict[str, str]) -> list[int]:
+        """Fills the template; special tokens are read in it, but not in the caller's texts."""
+        vocab = self._model.vocab
+        pieces = self._tokenizer.encode(template, add_special=False, parse_special=True)
+        special = {vocab.text(token_id): token_id for token_id in pieces if vocab.is_control(token_id)}
+        ids = [vocab.bos] if vocab.add_bos and vocab.bos is not None and pieces[:1] != [vocab.bos] else []
+        longest_first = sorted(special, key=len, reverse=True)
+        for part in re.split("(" + "|".join(map(re.escape, longest_first)) + ")", template) if special else [template]:
+            if part in special:
+                ids.append(special[part])
+            elif part:
+                text = re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], part)
+                ids += self._plain(text)
+        return ids
+
+    def _plain(self, text: str) -> list[int]:
+        """The ids of a caller's text, in which special tokens are not read."""
+        return self._tokenizer.encode(text, add_special=False, parse_special=False)
+
+
+def _as_list(name: str, texts: str | Sequence[T]) -> list[Any]:
+    if isinstance(texts, str):
+        return [texts]
+    if isinstance(texts, bytes) or not isinstance(texts, (Sequence, np.ndarray)):
+        raise InvalidParameterError(f"{name} must be a text or a sequence of texts, not {type(texts).__name__}")
+    return items(name, texts)
+
+
+def _checked_pooling(pooling: str) -> str:
+    choice("pooling", pooling, dict.fromkeys(_POOL, 0))
+    return pooling
+
+
+def _unit(vectors: Floats) -> Floats:
+    """Scales each vector to length 1; zero vectors stay unchanged."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.where(lengths == 0, 1, lengths), np.float32)
+
+
+def _sigmoid(scores: Floats) -> Floats:
+    return np.asarray(0.5 * (1 + np.tanh(0.5 * scores)), np.float32)

@@ -1,0 +1,85 @@
+"""Sampling parameters as the C struct of a request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyggml._core.ffi import ffi
+from pyggml.types import Grammar, SamplingParams
+
+if TYPE_CHECKING:
+    from pyggml._core.ffi import CData
+
+# The sampling parameters that are passed on unchanged: numbers whose fields in C have the same name.
+_SAMPLING_NUMBERS = [
+    name
+    for name, field in ffi.typeof("pyg_sampling").fields
+    if field.type.kind == "primitive" and name in SamplingParams.__dataclass_fields__
+]
+
+
+def request_options(
+    params: SamplingParams, stop_token_ids: Sequence[int], *, watched: bool
+) -> tuple[CData, list[CData]]:
+    """The ``pyg_request_options`` of a generation, without its timeout and waker.
+
+    Args:
+        params: sampling parameters, as :func:`~pyggml.generation.param_merging.in_token_ids` returns them.
+        stop_token_ids: all tokens that end the generation.
+        watched: whether somebody reads its tokens as they come.
+
+    Returns:
+        The options, and the objects they point to, which must live until the native call has copied them.
+    """
+    options = ffi.new("pyg_request_options *")
+    options.max_tokens, options.unwatched = params.max_tokens, not watched
+    options.n_logprobs, options.n_prompt_logprobs = params.logprobs, params.prompt_logprobs
+    stop = ffi.new("int32_t[]", list(stop_token_ids))
+    options.stop_token_ids, options.n_stop = stop, len(stop_token_ids)
+    return options, [stop, *_fill_sampling(options.sampling, params)]
+
+
+def _fill_sampling(sampling: CData, params: SamplingParams) -> list[CData]:
+    unset = {"adaptive_target": -1.0, "seed": _any_seed()}
+    for name in _SAMPLING_NUMBERS:
+        value = getattr(params, name)
+        setattr(sampling, name, unset[name] if value is None else value)
+
+    bias = dict(params.logit_bias or {})
+    ids, values = ffi.new("int32_t[]", list(bias)), ffi.new("float[]", list(bias.values()))
+    sampling.bias_token_ids, sampling.bias_values, sampling.n_bias = ids, values, len(bias)
+    borrowed = [ids, values]
+    sampling.dry_breakers, sampling.n_dry_breakers = _strings(params.dry_sequence_breakers, borrowed)
+    if params.samplers is not None:
+        sampling.samplers, sampling.n_samplers = _strings(params.samplers, borrowed)
+    grammar = params.grammar
+    if grammar is None:
+        return borrowed
+    return [*borrowed, *_fill_grammar(sampling, Grammar(grammar) if isinstance(grammar, str) else grammar)]
+
+
+def _fill_grammar(sampling: CData, grammar: Grammar) -> list[CData]:
+    text, root = ffi.new("char[]", grammar.text.encode()), ffi.new("char[]", grammar.root.encode())
+    token_ids = ffi.new("int32_t[]", list(grammar.trigger_tokens))
+    borrowed = [text, root, token_ids]
+    sampling.grammar, sampling.grammar_root, sampling.grammar_lazy = text, root, grammar.lazy
+    if grammar.prefix:
+        sampling.grammar_prefix = prefix = ffi.new("char[]", grammar.prefix.encode())
+        borrowed.append(prefix)
+    sampling.trigger_patterns, sampling.n_trigger_patterns = _strings(grammar.trigger_patterns, borrowed)
+    sampling.trigger_token_ids, sampling.n_trigger_tokens = token_ids, len(grammar.trigger_tokens)
+    return borrowed
+
+
+def _strings(texts: Sequence[str], borrowed: list[CData]) -> tuple[CData, int]:
+    """Texts as an array of C strings, and their number. Adds to ``borrowed`` whatever has to stay alive."""
+    strings = [ffi.new("char[]", text.encode()) for text in texts]
+    array = ffi.new("char *[]", strings)
+    borrowed += [*strings, array]
+    return array, len(strings)
+
+
+def _any_seed() -> int:
+    return int.from_bytes(os.urandom(4), "little") >> 1

@@ -1,0 +1,127 @@
+"""Options for loading a model, each declared once with its type, default and range.
+
+To add an option, add a field here. It reaches the C struct of a context if that has a field of the same name, and the
+memory planner if it belongs to MemoryOptions. The signatures of :func:`pyggml.load`, ``LLM(...)`` and
+:func:`~pyggml.memory.estimate.estimate` and the options of the command follow from these classes; ``make stubs`` writes
+the keyword types of ``Inference.use_...``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pyggml._core import hint_table
+from pyggml._core.checks import UINT32_MAX, refused
+from pyggml._core.fields import CacheType, Field, Threads, check, fields_of, option_class, require_known
+from pyggml._native.placement_options import All, Auto, PlacementOptions, SplitMode
+
+if TYPE_CHECKING:
+    import os
+
+    from tokenizers import Tokenizer as HuggingFace
+
+    from pyggml._native.model import Model, Progress
+    from pyggml.source import Source
+    from pyggml.tokenizer import Tokenizer
+
+__all__ = [
+    "All",
+    "Auto",
+    "EstimateOptions",
+    "Field",
+    "LoadOptions",
+    "MemoryOptions",
+    "PlacementOptions",
+    "QueueFull",
+    "SplitMode",
+    "check",
+    "fields_of",
+    "option_class",
+    "require_known",
+]
+
+QueueFull = Literal["raise", "wait"]
+
+
+@option_class
+@dataclass(frozen=True, kw_only=True)
+class MemoryOptions(PlacementOptions):
+    """The options that affect how much memory a model takes, and where.
+
+    Attributes:
+        rpc: hosts that run "pyggml rpc-serve", such as "gpu-box:50052", whose devices take layers. None: no others.
+        rpc_key: a file with the key of those hosts. None: PYGGML_RPC_KEY, or the key that this user's server made.
+        n_ctx: context size in tokens, prompts and answers together; "auto": as large as fits.
+        n_parallel: number of requests computed together; the others wait their turn.
+        n_batch: maximum number of tokens in a forward pass.
+        n_ubatch: maximum number of tokens computed at once within a forward pass; n_parallel, if that is more.
+        cache_type: element type of the key-value cache.
+    """
+
+    HABITS: ClassVar[Mapping[str, str]] = hint_table.LOADING
+
+    rpc: Annotated[str | Sequence[str] | None, Field()] = None
+    rpc_key: "str | os.PathLike[str] | None" = None
+    n_ctx: Annotated[int | Auto | None, Field(1, UINT32_MAX, letter="c", without="None is the model's own")] = None
+    n_parallel: Annotated[int, Field(1, 256, letter="np", hidden=True)] = 4  # upstream's LLAMA_MAX_SEQ
+    n_batch: Annotated[int, Field(1, UINT32_MAX, letter="b")] = 2048
+    n_ubatch: Annotated[int, Field(1, UINT32_MAX, letter="ub")] = 512
+    cache_type: CacheType = "f16"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_batch < self.n_parallel:
+            raise refused(
+                f"n_batch is {self.n_batch} and n_parallel is {self.n_parallel}: n_batch must be at least n_parallel, "
+                "since a forward pass takes one token from each running request"
+            )
+
+
+@option_class
+@dataclass(frozen=True)
+class LoadOptions(MemoryOptions):
+    """The parameters of :func:`pyggml.load`, which describes them in full.
+
+    Attributes:
+        source: a model's file, directory or reference, or an open Model.
+        tokenizer: a tokenizer.json, a tokenizer.model, or a directory with one. None: the model's own.
+        n_threads: number of compute threads. None: the engine measures its speed and adapts.
+        prefix_cache: keep the work of finished requests for prompts with the same beginning.
+        deterministic: refuse to load unless every request gets the bits that it gets alone.
+        backend_sampling: choose the tokens of greedy requests on the GPU (experimental). The tokens are the same.
+        max_queue: maximum number of waiting requests. None: no limit.
+        queue_full: "raise" refuses a request when the queue is full; "wait" waits for room.
+        progress: called with 0..1 while loading.
+        chat_template: chat template to use: a name such as chatml, a file, or Jinja text. None: the model's own.
+        isolate: run model and engine in a process of their own, whose end this one survives.
+    """
+
+    LISTED_BY: ClassVar[str] = "help(pyggml.load)"
+
+    source: "Source | Model" = None
+    tokenizer: "str | os.PathLike[str] | Tokenizer | HuggingFace | None" = None
+    _: KW_ONLY
+    n_threads: Threads = None
+    prefix_cache: Annotated[bool, Field(hidden=True)] = True
+    deterministic: bool = False
+    backend_sampling: Annotated[bool, Field(letter="bs")] = False
+    max_queue: Annotated[int | None, Field(1, UINT32_MAX, hidden=True)] = None
+    queue_full: Annotated[QueueFull, Field(hidden=True)] = "raise"
+    progress: Annotated["Progress | None", Field(hidden=True)] = None
+    chat_template: Annotated["str | os.PathLike[str] | None", Field(hidden=True)] = None
+    isolate: bool = False
+
+
+@option_class
+@dataclass(frozen=True)
+class EstimateOptions(MemoryOptions):
+    """The parameters of :func:`pyggml.memory.estimate.estimate`.
+
+    Attributes:
+        source: a model's file, directory or reference.
+        outtype: estimate for weights converted to this type.
+    """
+
+    source: "Source" = None
+    _: KW_ONLY
+    outtype: str = "auto"

@@ -1,0 +1,129 @@
+"""The sampling that a model's makers recommend: the ``general.sampling.*`` keys of its GGUF file.
+
+Upstream's ``common_init_sampler_from_model`` (common/common.cpp) reads the same keys, and so do its own programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyggml._core.fields import fields_of
+from pyggml.errors import InvalidParameterError
+from pyggml.options.sampling import BESIDE_MIROSTAT, DEFAULT_SAMPLERS, SamplingParams
+
+PREFIX = "general.sampling."
+
+#: The last part of a key -> the parameter that it sets.
+PARAMETERS = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
+    "penalty_last_n": "penalty_last_n",
+    "penalty_repeat": "repeat_penalty",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
+}
+#: The key with the order of the samplers, separated by semicolons.
+SEQUENCE = "sequence"
+#: As ``penalty_last_n``: penalise repetitions of anything in the context.
+WHOLE_CONTEXT = -1
+
+# Samplers that upstream calls something else.
+_SAMPLERS = {"typ_p": "typical_p"}
+_OFF_BELOW_0 = ("temperature", "top_k")
+_FIELDS = fields_of(SamplingParams)
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """What a file recommends.
+
+    Attributes:
+        params: the parameters; what the file leaves out is off, and a missing temperature is 1. None: no advice.
+        notes: values that cannot be used, and were ignored.
+    """
+
+    params: SamplingParams | None
+    notes: tuple[str, ...]
+
+
+def recommended(metadata: Mapping[str, str], n_ctx: int) -> Recommendation:
+    """Reads the recommendation from a file's metadata.
+
+    Args:
+        metadata: the scalar values, as text.
+        n_ctx: what :data:`WHOLE_CONTEXT` stands for, in tokens.
+    """
+    values: dict[str, float] = {}
+    notes: list[str] = []
+    for key, name in PARAMETERS.items():
+        text = metadata.get(PREFIX + key)
+        if text is not None:
+            try:
+                values[name] = checked(name, _number(text), n_ctx)
+            except InvalidParameterError as error:
+                notes.append(f"{PREFIX}{key} is {text!r:.80} and was ignored: {error}")
+    order, more = _order(metadata.get(PREFIX + SEQUENCE))
+    notes += more
+    if not values:
+        return Recommendation(None, tuple(notes))
+    return Recommendation(SamplingParams(**_effective({"temperature": 1.0, **values}, order)), tuple(notes))
+
+
+def checked(name: str, value: object, n_ctx: int) -> float:
+    """The value of a parameter; negative numbers mean what they mean upstream.
+
+    Args:
+        name: the parameter.
+        value: a number from a file.
+        n_ctx: as for :func:`recommended`.
+
+    Raises:
+        InvalidParameterError: the value cannot be used.
+    """
+    field = _FIELDS[name]
+    if isinstance(value, float) and value.is_integer() and int in field.types:
+        value = int(value)
+    if name == "penalty_last_n" and value == WHOLE_CONTEXT:
+        value = n_ctx
+    if name in _OFF_BELOW_0 and isinstance(value, (int, float)) and value < 0:
+        value = 0
+    number: float = field.checked(value)
+    return number
+
+
+def _number(text: str) -> float | str:
+    """The number that a text spells, or the text, which then is refused."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _order(text: str | None) -> tuple[tuple[str, ...] | None, list[str]]:
+    """The order of the samplers that a text lists, None for the default; and notes."""
+    if text is None:
+        return None, []
+    names = tuple(_SAMPLERS.get(name, name) for name in text.split(";"))
+    if set(names) <= set(DEFAULT_SAMPLERS) and len(set(names)) == len(names):
+        return names, []
+    return None, [f"{PREFIX}{SEQUENCE} is {text!r:.200} and was ignored: it must be names of samplers, each once"]
+
+
+def _effective(values: dict[str, float], order: tuple[str, ...] | None) -> dict[str, Any]:
+    """The parameters without those of samplers that would not run, as upstream has it."""
+    running = order
+    if values.get("mirostat"):
+        running, order = BESIDE_MIROSTAT, None
+    if running is None:
+        return dict(values)
+    kept = {name: value for name, value in values.items() if _FIELDS[name].sampler in ("", *running)}
+    if "temperature" not in running:
+        kept["temperature"] = 1.0
+    return kept if order is None else {**kept, "samplers": order}

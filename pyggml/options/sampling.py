@@ -1,0 +1,323 @@
+"""Sampling parameters, each declared once with its type, default, range and meaning."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass
+from typing import Annotated, Any, ClassVar
+
+from pyggml._core import hint_table
+from pyggml._core.checks import INT32_MAX, UINT32_MAX, c_string, flag, integer, real, refused, shown
+from pyggml._core.fields import Field, check, fields_of, option_class
+
+#: The samplers in their default order. Each does nothing until its parameter is set.
+DEFAULT_SAMPLERS = (
+    "penalties",
+    "dry",
+    "top_n_sigma",
+    "top_k",
+    "typical_p",
+    "top_p",
+    "min_p",
+    "xtc",
+    "temperature",
+)
+#: The samplers that work together with Mirostat.
+BESIDE_MIROSTAT = ("penalties", "dry", "temperature")
+
+_MAX_BREAKER_BYTES = 40  # upstream truncates longer ones
+
+_COUNT = Field(0, INT32_MAX)
+_LOGPROBS = Field(0, 1000, hidden=True)
+_NOT_NEGATIVE = Field(0)
+_FRACTION = Field(0, 1)
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A GBNF grammar that the output must match, from the start or, if lazy, from a trigger on.
+
+    The constructor raises InvalidParameterError naming any bad field. Each model compiles a grammar once, on first use.
+
+    Attributes:
+        text: the grammar, in GBNF.
+        root: name of the start rule.
+        prefix: text that the grammar consumes before the output, such as the end of a chat prompt; not with ``lazy``.
+        lazy: generate freely until a trigger appears, then follow the grammar.
+        trigger_patterns: regular expressions (ECMAScript) that start a lazy grammar. The output must match the grammar
+            from the start of the first non-empty group, or of the whole match if there is none. A pattern anchored
+            with ``^`` and ``$`` must match all of the output so far; others may match anywhere in it.
+        trigger_tokens: ids of tokens that start a lazy grammar, which includes the token itself.
+    """
+
+    text: str
+    root: str = "root"
+    prefix: str = ""
+    lazy: bool = False
+    trigger_patterns: Sequence[str] = ()
+    trigger_tokens: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        _require_text("grammar", self.text)
+        _require_text("the grammar's root", self.root)
+        _require_text("the grammar's prefix", self.prefix)
+        if self.prefix and flag("lazy", self.lazy):
+            raise refused("a grammar cannot have both lazy=True and a prefix: a lazy grammar starts at its trigger")
+        if isinstance(self.trigger_patterns, str) or not isinstance(self.trigger_patterns, Sequence):
+            raise refused("trigger_patterns must be a sequence of regular expressions")
+        for pattern in self.trigger_patterns:
+            _require_text("a trigger pattern", pattern)
+        object.__setattr__(self, "trigger_patterns", tuple(self.trigger_patterns))
+        token_ids = _token_ids("trigger_tokens", self.trigger_tokens)
+        object.__setattr__(self, "trigger_tokens", token_ids)
+        if flag("lazy", self.lazy) != bool(self.trigger_patterns or token_ids):
+            raise refused("lazy=True needs trigger_patterns or trigger_tokens, and triggers need lazy=True")
+
+
+@option_class
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to choose tokens and when to stop. The defaults are greedy.
+
+    The constructor raises InvalidParameterError naming any bad field. It also takes ``response_format``, OpenAI's way
+    to set ``json_schema``: ``{"type": "json_object"}`` is any object, ``{"type": "json_schema", "json_schema":
+    {"schema": ...}}`` what matches the schema, ``{"type": "text"}`` any text; a Python type stands for its schema.
+
+    Attributes:
+        max_tokens: maximum number of tokens to generate.
+        temperature: 0 always picks the likeliest token; higher values vary more. Logits are divided by it.
+        top_k: sample from the k likeliest tokens; 0: off.
+        top_p: sample from the likeliest tokens that together reach this probability; 1: off. Nucleus sampling,
+            arXiv:1904.09751.
+        min_p: drop tokens less likely than this fraction of the likeliest token's probability; 0: off. See llama.cpp
+            pull request 3841.
+        typical_p: sample from the most typical tokens that together reach this probability; 1: off. Locally typical
+            sampling, arXiv:2202.00666.
+        repeat_penalty: divide the logits of recent tokens by this (negative ones are multiplied); 1: off.
+        frequency_penalty: subtract this from a token's logit for each recent occurrence; 0: off.
+        presence_penalty: subtract this once from the logit of every recent token; 0: off.
+        penalty_last_n: how many tokens, including the prompt's, count as recent for the three penalties; 0 turns them
+            off.
+        dynatemp_range: vary the temperature by up to this much in either direction; 0: off. It rises where the model
+            is uncertain and falls where it is confident (llama.cpp pull request 4972).
+        dynatemp_exponent: exponent of the curve by which ``dynatemp_range`` turns uncertainty into temperature.
+        top_n_sigma: keep tokens whose logits are within this many standard deviations of the highest; 0: off. See
+            arXiv:2411.07641.
+        xtc_probability: how often to drop the likeliest tokens; 0: off. Of those above ``xtc_threshold``, only the
+            least likely is kept (oobabooga/text-generation-webui pull request 6335).
+        xtc_threshold: the probability above which ``xtc_probability`` may drop tokens. Above 0.5 it has no effect: two
+            tokens cannot both be that likely.
+        dry_multiplier: strength of the DRY penalty on tokens that would repeat an earlier sequence; 0: off. See
+            oobabooga/text-generation-webui pull request 5677.
+        dry_base: factor by which the DRY penalty grows with each repeated token.
+        dry_allowed_length: length of the longest repetition that DRY does not penalise.
+        dry_penalty_last_n: how many tokens DRY looks back; 0 turns it off.
+        dry_sequence_breakers: strings at which DRY stops matching a repetition. At most 40 bytes each.
+        mirostat: version of Mirostat, 1 or 2, which keeps the surprise at ``mirostat_tau``; 0: off. It replaces top_k,
+            top_p and the other samplers that drop tokens (arXiv:2007.14966).
+        mirostat_tau: surprise that Mirostat aims for, in bits.
+        mirostat_eta: how fast Mirostat corrects the surprise.
+        adaptive_target: prefer tokens near this probability. None: off. See llama.cpp pull request 17927.
+        adaptive_decay: how slowly ``adaptive_target`` adapts.
+        min_keep: minimum number of tokens that top_k, top_p, min_p, typical_p and xtc leave; 0: no minimum.
+        samplers: names of the samplers, in the order they run. None: ``DEFAULT_SAMPLERS``. The list must include every
+            sampler that another parameter turns on.
+        seed: seed for random numbers. None: a new one each time.
+        stop: strings that end the generation. No part of them appears in the text.
+        stop_token_ids: ids of tokens that end the generation, besides the model's own stop tokens.
+        ignore_eos: continue to ``max_tokens``, even where the model would stop. Not with a grammar or JSON schema.
+        logit_bias: token id -> number added to its logit. ``-inf`` forbids the token.
+        grammar: grammar that the output must match: GBNF text with a rule ``root``, or a Grammar.
+        json_schema: JSON schema that the output must match: a dict, its JSON text, or a Python type (a pydantic model,
+            a dataclass, ``list[int]`` ...). Not with ``grammar``. See :func:`schema_of`.
+        timeout_s: seconds after which the generation stops and returns what it has. None: no limit. Counted from
+            submission, including any wait for room in a full queue (``queue_full="wait"``).
+        logprobs: return the log probability of each generated token and of this many likeliest alternatives; 0: off.
+            They come from the model's own distribution: the log-softmax of its logits before temperature, penalties,
+            bias, samplers and grammar.
+        prompt_logprobs: the same for the tokens of the prompt. This computes the whole prompt, a few rows at a time,
+            even if a prefix of it is cached.
+    """
+
+    HABITS: ClassVar[Mapping[str, str]] = hint_table.SAMPLING
+    LISTED_BY: ClassVar[str] = "help(pyggml.SamplingParams)"
+
+    max_tokens: Annotated[int, Field(0, INT32_MAX, letter="n", without="llm.n_ctx is no limit")] = 256
+    temperature: Annotated[float, _NOT_NEGATIVE] = 0.0
+    top_k: Annotated[int, Field(0, INT32_MAX, sampler="top_k", without="0 turns it off")] = 0
+    top_p: Annotated[float, Field(0, 1, sampler="top_p")] = 1.0
+    min_p: Annotated[float, Field(0, 1, sampler="min_p")] = 0.0
+    typical_p: Annotated[float, Field(0, 1, sampler="typical_p")] = 1.0
+    repeat_penalty: Annotated[float, Field(0, above_low=True, sampler="penalties")] = 1.0
+    frequency_penalty: Annotated[float, Field(sampler="penalties")] = 0.0
+    presence_penalty: Annotated[float, Field(sampler="penalties")] = 0.0
+    penalty_last_n: Annotated[int, Field(0, INT32_MAX, without="llm.n_ctx is the whole context")] = 64
+    dynatemp_range: Annotated[float, Field(0, sampler="temperature")] = 0.0
+    dynatemp_exponent: Annotated[float, _NOT_NEGATIVE] = 1.0
+    top_n_sigma: Annotated[float, Field(0, sampler="top_n_sigma")] = 0.0
+    xtc_probability: Annotated[float, Field(0, 1, sampler="xtc")] = 0.0
+    xtc_threshold: Annotated[float, _FRACTION] = 0.1
+    dry_multiplier: Annotated[float, Field(0, sampler="dry")] = 0.0
+    dry_base: Annotated[float, Field(1)] = 1.75
+    dry_allowed_length: Annotated[int, _COUNT] = 2
+    dry_penalty_last_n: Annotated[int, _COUNT] = 64
+    dry_sequence_breakers: Sequence[str] = ("\n", ":", '"', "*")
+    mirostat: Annotated[int, Field(0, 2)] = 0
+    mirostat_tau: Annotated[float, _NOT_NEGATIVE] = 5.0
+    mirostat_eta: Annotated[float, _NOT_NEGATIVE] = 0.1
+    adaptive_target: Annotated[float | None, _FRACTION] = None
+    adaptive_decay: Annotated[float, Field(0, 0.99)] = 0.9
+    min_keep: Annotated[int, _COUNT] = 0
+    samplers: Sequence[str] | None = None
+    seed: Annotated[
+        int | None,
+        Field(0, UINT32_MAX - 1, letter="s", without="None is a new one each time"),  # to the engine, UINT32_MAX is
+    ] = None
+    stop: str | Sequence[str] | None = ()
+    stop_token_ids: Sequence[int] = ()
+    ignore_eos: bool = False
+    logit_bias: Annotated[Mapping[int, float] | None, Field(letter="l")] = None
+    grammar: str | Grammar | None = None
+    json_schema: Annotated[Mapping[str, Any] | str | type | object | None, Field(letter="j")] = None
+    timeout_s: Annotated[float | None, _NOT_NEGATIVE] = None
+    logprobs: Annotated[int, _LOGPROBS] = 0
+    prompt_logprobs: Annotated[int, _LOGPROBS] = 0
+    response_format: InitVar[Mapping[str, Any] | type | None] = None
+
+    def __post_init__(self, response_format: Mapping[str, Any] | type | None) -> None:
+        check(self)
+        if response_format is not None:
+            self._require_no_form()
+            self._set(json_schema=_schema_of(response_format))
+        self._set(dry_sequence_breakers=_breakers(self.dry_sequence_breakers))
+        if self.samplers is not None:
+            self._set(samplers=_sampler_names(self.samplers))
+        self._set(stop=_stop_strings(self.stop))
+        self._set(stop_token_ids=_token_ids("stop_token_ids", self.stop_token_ids))
+        if self.logit_bias is not None:
+            self._set(logit_bias=_logit_bias(self.logit_bias))
+        self._require_one_form()
+        self._require_consistent_samplers()
+
+    def _set(self, **fields: object) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def _require_no_form(self) -> None:
+        """Refuses a grammar or a JSON schema beside ``response_format``."""
+        if self.grammar is not None or self.json_schema is not None:
+            other = "json_schema" if self.grammar is None else "grammar"
+            raise refused(f"response_format and {other} were both given: choose one")
+
+    def _require_one_form(self) -> None:
+        """Accepts a grammar or a JSON schema, not both, and neither with ``ignore_eos``."""
+        if self.grammar is not None and self.json_schema is not None:
+            raise refused("grammar and json_schema were both given: choose one")
+        if self.ignore_eos and (self.grammar is not None or self.json_schema is not None):
+            raise refused("ignore_eos does not work with a grammar or json_schema, which decides where the output ends")
+        if self.grammar is not None and not isinstance(self.grammar, Grammar):
+            _require_text("grammar", self.grammar)
+
+    def _require_consistent_samplers(self) -> None:
+        """Refuses samplers that are turned on but would have no effect."""
+        if self.dynatemp_range > 0 and self.temperature == 0:
+            raise refused("dynatemp_range has no effect with a temperature of 0: set temperature too")
+        if self.mirostat and self.adaptive_target is not None:
+            raise refused("mirostat and adaptive_target were both given: choose one")
+        on = self._samplers_on
+        if self.mirostat:
+            idle = [name for name in on if name not in BESIDE_MIROSTAT]
+            if idle or self.samplers is not None:
+                raise refused(f"mirostat replaces {', '.join(idle) or 'samplers'}: use one or the other")
+        if self.samplers is not None:
+            on += ["temperature"] if self.temperature not in (0.0, 1.0) else []
+            missing = [name for name in dict.fromkeys(on) if name not in self.samplers]
+            if missing:
+                raise refused(
+                    f"samplers leaves out {', '.join(missing)}, which other parameters turn on: add it to samplers, or "
+                    "reset those parameters"
+                )
+
+    @property
+    def _samplers_on(self) -> list[str]:
+        """The samplers that parameters turn on, in their default order."""
+        changed = {each.sampler for each in _SWITCHES if getattr(self, each.name) != each.default}
+        return [name for name in DEFAULT_SAMPLERS if name in changed]
+
+
+_SWITCHES = [field for field in fields_of(SamplingParams).values() if field.sampler]
+
+
+def _schema_of(response_format: Mapping[str, Any] | type) -> Any:
+    """The JSON schema that a response format stands for; None: any text."""
+    if not isinstance(response_format, (Mapping, str)):
+        return response_format
+    form = {} if isinstance(response_format, str) else response_format
+    kind = form.get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":  # with a schema, as llama-cpp-python takes it
+        return {"type": "object"} if form.get("schema") is None else form["schema"]
+    form = form.get("json_schema", form)
+    if kind == "json_schema" and isinstance(form, Mapping) and form.get("schema") is not None:
+        return form["schema"]
+    raise refused(
+        "response_format must be {'type': 'text'}, {'type': 'json_object'} or {'type': 'json_schema', 'json_schema': "
+        f"{{'schema': ...}}}}, not {shown(response_format)}"
+    )
+
+
+def _require_text(name: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise refused(f"{name} must be text, not {type(text).__name__}")
+    c_string(name, text)
+
+
+def _token_ids(name: str, token_ids: Sequence[int]) -> tuple[int, ...]:
+    if (
+        isinstance(token_ids, tuple) and not token_ids
+    ):  # the default, for which numpy need not be imported: too slow for a command's --help
+        return ()
+    from pyggml._core.c_values import int32_array
+
+    return tuple(int32_array(name, token_ids).tolist())
+
+
+def _stop_strings(stop: str | Sequence[str] | None) -> tuple[str, ...]:
+    if stop is None:
+        return ()
+    if isinstance(stop, str):
+        stop = (stop,)
+    if not isinstance(stop, Sequence) or not all(isinstance(string, str) and string for string in stop):
+        raise refused(f"stop must be a non-empty string or a sequence of non-empty strings, not {shown(stop)}")
+    return tuple(stop)
+
+
+def _logit_bias(bias: Mapping[int, float]) -> dict[int, float]:
+    if not isinstance(bias, Mapping):
+        raise refused(f"logit_bias must be a mapping from token ids to numbers, not {type(bias).__name__}")
+    return {
+        integer("a token id of logit_bias", token_id, 0, INT32_MAX): real("a value of logit_bias", value)
+        for token_id, value in bias.items()
+    }
+
+
+def _breakers(breakers: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(breakers, str) or not isinstance(breakers, Sequence):
+        raise refused(f"dry_sequence_breakers must be a sequence of strings, not {shown(breakers)}")
+    for breaker in breakers:
+        _require_text("a string of dry_sequence_breakers", breaker)
+        if not 1 <= len(c_string("a string of dry_sequence_breakers", breaker)) <= _MAX_BREAKER_BYTES:
+            raise refused(
+                f"dry_sequence_breakers must be 1 to {_MAX_BREAKER_BYTES} bytes long each, not {shown(breaker)}"
+            )
+    return tuple(breakers)
+
+
+def _sampler_names(names: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise refused(f"samplers must be a sequence of names, not {shown(names)}")
+    for i, name in enumerate(names):
+        if name not in DEFAULT_SAMPLERS:
+            raise refused(f"unknown sampler {shown(name)}; known are {', '.join(DEFAULT_SAMPLERS)}")
+        if name in names[:i]:
+            raise refused(f"samplers lists {name!r} twice")
+    return tuple(names)

@@ -1,0 +1,259 @@
+"""Quantises a GGUF file, one tensor at a time."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pyggml import quant
+from pyggml._core.checks import flag, shown
+from pyggml._native import quantization_mix
+from pyggml._native.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
+from pyggml._native.model import Progress
+from pyggml._native.quantization_mix import Choice, Mixable
+from pyggml.errors import InvalidParameterError, ModelLoadError
+from pyggml.files.disk import room_for, target_path
+from pyggml.files.model_files import gguf_at
+from pyggml.gguf import GGUFWriter, ValueType
+from pyggml.importer import Conversion
+from pyggml.importer import encoding as encodings
+from pyggml.importer.convert import checked_threads
+from pyggml.importer.plan import PlannedTensor
+from pyggml.options.file_types import file_type
+from pyggml.quant import GGMLType
+from pyggml.quantization.gguf_source import GGUFSource
+from pyggml.source import locate
+
+
+def quantize(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    ftype: str,
+    *,
+    imatrix: ImportanceMatrix | str | os.PathLike[str] | None = None,
+    tensor_types: Mapping[str, str] | None = None,
+    keep: Iterable[str] = (),
+    requantize: bool = False,
+    progress: Progress | None = None,
+    n_threads: int | None = None,
+    dry_run: bool = False,
+) -> Conversion:
+    """Writes a GGUF file with its weights in another mixture of types, byte for byte as ``llama-quantize`` does.
+
+    Only a few rows are in memory at a time. The file is written under a temporary name in the same folder; it gets its
+    final name, replacing any existing file, once it is complete. If anything fails, the temporary file is removed.
+
+    Args:
+        src: a GGUF file, the first file of a split set, or a reference, ``hf:org/repo:file.gguf``.
+        dst: the file to write.
+        ftype: any mixture that the engine's quantiser supports: "q8_0", "q4_k_m", "iq2_xs", "f16" ...
+        imatrix: importances of the weights: from :func:`pyggml.compute_imatrix`, or a file's path.
+        tensor_types: regular expression -> element type such as "q6_k", to override the mixture for matching tensors.
+            An expression matches anywhere in a tensor's name, and the first match wins. Vectors and the like are never
+            quantised.
+        keep: regular expressions; tensors with a match in their names keep their type.
+        requantize: allow sources that are already quantised, although their losses add up.
+        progress: called with the fraction done, 0 to 1, first while files are downloaded, then after each tensor;
+            returning False stops.
+        n_threads: number of encoding threads; None: one per core.
+        dry_run: write nothing, and only return what would be written.
+
+    Raises:
+        ModelNotFoundError: there is no such file, or one of a split set is missing.
+        ModelLoadError: the file is broken, or ``progress`` stopped it.
+        UnsupportedArchitectureError: the engine does not support the architecture.
+        DiskFullError: the file does not fit; the unfinished file is removed.
+        DownloadError, MissingPackageError: for a reference, as in :func:`~pyggml.load`.
+        InvalidParameterError: an argument is invalid, the mixture needs importances that were not given, or the source
+            is already quantised.
+    """
+    name = file_type("ftype", ftype)
+    threads = encodings.n_threads(checked_threads(n_threads))
+    target, dry_run = target_path("dst", dst), flag("dry_run", dry_run)
+    wishes = _Wishes({} if tensor_types is None else tensor_types, keep)
+    matrix = open_imatrix(imatrix)
+    path = locate(src, progress)
+    if path.is_dir():
+        raise ModelLoadError(
+            f"{path} is a directory; a .gguf file was expected: convert takes directories, to any type"
+        )
+    with GGUFSource(gguf_at(path)) as source:
+        _require_another(target, source)
+        choices = _choose(source, name, wishes, matrix)
+        types = [choice.type for choice in choices]
+        _require_related(matrix, source)
+        encodings.require_importances(name, choices, source.tensors, matrix)
+        _require_encodable(source, types, requantize)
+        if dry_run:
+            with closing(GGUFWriter(target)) as writer:
+                _declare(writer, source, types, name, matrix)
+                return _report(target, source, types, matrix, writer.n_bytes)
+        with GGUFWriter(target) as writer:
+            _declare(writer, source, types, name, matrix)
+            with room_for(target, writer.n_bytes):
+                _write(writer, source, types, matrix, threads, progress)
+                writer.finish()
+        return _report(target, source, types, matrix, target.stat().st_size)
+
+
+@dataclass(frozen=True)
+class _Wish:
+    pattern: re.Pattern[str]
+    type: GGMLType | None  # None: unchanged
+
+
+class _Wishes:
+    """The caller's overrides of the mixture."""
+
+    def __init__(self, tensor_types: Mapping[str, str], keep: Iterable[str]) -> None:
+        if isinstance(keep, str) or not isinstance(keep, Iterable):
+            raise InvalidParameterError(f"keep must be a list of regular expressions, not {shown(keep)}")
+        if not isinstance(tensor_types, Mapping):
+            raise InvalidParameterError(
+                f"tensor_types must map regular expressions to types, not be {shown(tensor_types)}"
+            )
+        kept = [_Wish(_pattern(expression), None) for expression in keep]
+        typed = [_Wish(_pattern(expression), _element_type(type)) for expression, type in tensor_types.items()]
+        self._wishes = [*kept, *typed]
+
+    def type_of(self, tensor: PlannedTensor) -> GGMLType | None:
+        """The type that the caller wants for a tensor; None: the mixture's choice."""
+        for wish in self._wishes:
+            if wish.pattern.search(tensor.name):
+                return tensor.weight.type if wish.type is None else wish.type
+        return None
+
+    def require_all_found(self, tensors: Sequence[PlannedTensor], choices: Sequence[Choice]) -> None:
+        """Raises InvalidParameterError for an expression that matches no tensor, for example because of a typo."""
+        names = [tensor.name for tensor, choice in zip(tensors, choices, strict=True) if choice.is_mixed]
+        for wish in self._wishes:
+            if not any(wish.pattern.search(name) for name in names):
+                raise InvalidParameterError(
+                    f"{wish.pattern.pattern!r} matches no tensor that can be quantised; those are called "
+                    + ", ".join(sorted({re.sub(r"\d+", "0", name) for name in names}))
+                )
+
+
+def _pattern(expression: object) -> re.Pattern[str]:
+    if not isinstance(expression, str):
+        raise InvalidParameterError(f"a regular expression was expected, not {shown(expression)}")
+    try:
+        return re.compile(expression)
+    except re.error as error:
+        raise InvalidParameterError(f"{expression!r} is not a valid regular expression: {error}") from None
+
+
+def _element_type(name: object) -> GGMLType:
+    types = {type.name.lower(): type for type in quant.types() if type.is_convertible}
+    type = types.get(name.lower()) if isinstance(name, str) else None
+    if type is None:
+        raise InvalidParameterError(f"{shown(name)} is not an element type; choose one of {', '.join(types)}")
+    return type
+
+
+def _require_another(target: Path, source: GGUFSource) -> None:
+    if target.exists() and any(target.samefile(path) for path in source.paths):
+        raise InvalidParameterError(f"{target} is the source model; write to another file")
+
+
+def _choose(source: GGUFSource, name: str, wishes: _Wishes, matrix: ImportanceMatrix | None) -> list[Choice]:
+    mixable = [Mixable(t.name, t.shape, t.weight.type, wishes.type_of(t)) for t in source.tensors]
+    choices = quantization_mix.of_file(source.path, quantization_mix.FILE_TYPES[name], mixable, matrix is not None)
+    wishes.require_all_found(source.tensors, choices)
+    return choices
+
+
+def _require_related(matrix: ImportanceMatrix | None, source: GGUFSource) -> None:
+    if matrix is not None and not any(tensor.name in matrix.entries for tensor in source.tensors):
+        raise InvalidParameterError(
+            f"the importance matrix belongs to another model: none of its {len(matrix.entries)} tensors is in "
+            f"{source.path}"
+        )
+
+
+def _require_encodable(source: GGUFSource, types: Sequence[GGMLType], requantize: bool) -> None:
+    for tensor, type in zip(source.tensors, types, strict=True):
+        stored = tensor.weight.type
+        if type == stored:
+            continue
+        if not stored.is_convertible:
+            raise InvalidParameterError(
+                f"{source.path}: tensor {tensor.name!r} is of type {stored.name}, which cannot become {type.name}"
+            )
+        if stored.is_quantized and type.is_quantized and not requantize:
+            raise InvalidParameterError(
+                f"{source.path} is already quantised: tensor {tensor.name!r} is {stored.name}, and converting it to "
+                f"{type.name} would lose precision again. Start from an unquantised file, or say requantize=True"
+            )
+
+
+def _declare(
+    writer: GGUFWriter, source: GGUFSource, types: Sequence[GGMLType], name: str, matrix: ImportanceMatrix | None
+) -> None:
+    # In upstream's order: the keys that it sets itself come last.
+    new = {
+        "general.quantization_version": (quant.QUANTIZATION_VERSION, ValueType.UINT32),
+        "general.file_type": (quantization_mix.FILE_TYPES[name], ValueType.UINT32),
+        **({} if matrix is None else quantizer_metadata(matrix)),
+    }
+    for key, value, type in source.metadata():
+        if key not in new:
+            writer.set(key, value, type)
+    for key, (value, type) in new.items():
+        writer.set(key, value, type)
+    for tensor, element in zip(source.tensors, types, strict=True):
+        writer.add_tensor(tensor.name, tensor.shape, element)
+
+
+def _write(
+    writer: GGUFWriter,
+    source: GGUFSource,
+    types: Sequence[GGMLType],
+    matrix: ImportanceMatrix | None,
+    threads: int,
+    progress: Progress | None,
+) -> None:
+    sizes = [tensor.weight.n_rows * tensor.weight.n_cols for tensor in source.tensors]
+    done = np.cumsum(sizes) / max(sum(sizes), 1)
+    with ThreadPoolExecutor(threads, "pyggml-quantize") as executor:
+        for tensor, type, fraction in zip(source.tensors, types, done, strict=True):
+            writer.write_tensor_parts(tensor.name, encodings.encoded_parts(tensor, type, executor, matrix))
+            if progress is not None and progress(float(fraction)) is False:
+                raise ModelLoadError(f"quantising {source.path} was stopped by its progress callback")
+
+
+def _report(
+    target: Path, source: GGUFSource, types: Sequence[GGMLType], matrix: ImportanceMatrix | None, n_bytes: int
+) -> Conversion:
+    names = Counter(type.name for type in types)
+    return Conversion(
+        path=target,
+        architecture=source.architecture,
+        types=dict(sorted(names.items())),
+        n_params=sum(tensor.weight.n_rows * tensor.weight.n_cols for tensor in source.tensors),
+        n_bytes=n_bytes,
+        notes=_without_importances(source, types, matrix),
+    )
+
+
+def _without_importances(
+    source: GGUFSource, types: Sequence[GGMLType], matrix: ImportanceMatrix | None
+) -> tuple[str, ...]:
+    if matrix is None:
+        return ()
+    without = [
+        tensor.name
+        for tensor, type in zip(source.tensors, types, strict=True)
+        if type.is_quantized and type != tensor.weight.type and encodings.importances(tensor, matrix) is None
+    ]
+    if not without:
+        return ()
+    return (f"the importance matrix has no entry for {len(without)} quantised tensors: {', '.join(without[:5])}",)

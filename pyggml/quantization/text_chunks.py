@@ -1,0 +1,158 @@
+"""Runs a model over a text in independent chunks, several at a time if they are short."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pyggml._core.c_values import INT32_MAX, int32_array, integer
+from pyggml._core.checks import callback
+from pyggml._native.model import Model, Progress
+from pyggml.errors import EngineError, InvalidParameterError, ModelNotFoundError, UnsupportedArchitectureError
+from pyggml.llm import LLM
+from pyggml.loading import model_file
+from pyggml.memory.llm_context import n_ctx_limit
+from pyggml.source import Source
+from pyggml.tokenizer import Tokenizer
+from pyggml.tokenizer.hugging_face import tokenizer_for
+
+#: A text, the path of a file that holds one, or token ids.
+Text = str | os.PathLike[str] | Sequence[int] | npt.NDArray[np.integer[Any]]
+Ids = npt.NDArray[np.int32]
+
+#: Tokens per forward pass. More would not be faster, and each may need n_vocab floats.
+PASS_TOKENS = 512
+
+# Upstream collects nothing from passes with fewer tokens.
+_LEAST_N_CTX = 16
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Some positions of some chunks, computed in one forward pass.
+
+    Attributes:
+        chunks: the chunks; they are computed as sequences 0, 1, ...
+        positions: the positions in each chunk.
+        token_ids: (n_chunks, n_positions).
+        is_first: whether these chunks begin here, so that the memory must be cleared first.
+    """
+
+    chunks: slice
+    positions: slice
+    token_ids: Ids
+    is_first: bool
+
+    @property
+    def seq_ids(self) -> Ids:
+        """The sequence of each token, (n_chunks * n_positions,)."""
+        return np.repeat(np.arange(len(self.token_ids), dtype=np.int32), self.token_ids.shape[1])
+
+
+@contextlib.contextmanager
+def opened(source: Source | LLM, device: str, progress: Progress | None) -> Iterator[tuple[Model, Tokenizer]]:
+    """Opens a source's model and tokenizer; an already loaded model is not closed.
+
+    Args:
+        source: as for :func:`pyggml.load`, or a loaded model.
+        device: as for :func:`pyggml.load`.
+        progress: called while a model is downloaded or imported.
+
+    Raises:
+        As :func:`pyggml.load`.
+        UnsupportedArchitectureError: the model does not generate text.
+    """
+    callback("progress", progress)
+    if isinstance(source, LLM):
+        _require_generating(source.model)
+        yield source.model, source.tokenizer
+        return
+    with Model(model_file(source, progress), device=device) as model:
+        _require_generating(model)
+        yield model, tokenizer_for(model, None)
+
+
+def chunks_of(text: Text, model: Model, tokenizer: Tokenizer, n_ctx: int, n_chunks: int | None) -> Ids:
+    """Cuts a text into whole chunks, (n_chunks, n_ctx); BOS replaces each first token if the vocabulary adds BOS.
+
+    Raises:
+        InvalidParameterError: the text has fewer than ``n_ctx`` tokens, or an argument is invalid.
+        ModelNotFoundError: there is no such file.
+    """
+    n_ctx = _checked_n_ctx(model, n_ctx)
+    wanted = INT32_MAX if n_chunks is None else integer("n_chunks", n_chunks, 1, INT32_MAX)
+    ids = _token_ids(text, tokenizer)
+    if len(ids) < n_ctx:
+        raise InvalidParameterError(
+            f"the text has {len(ids)} token{'s' * (len(ids) != 1)}, too few for a chunk of n_ctx={n_ctx}: use a longer "
+            f"text or a smaller n_ctx (at least {_LEAST_N_CTX})"
+        )
+    n = min(len(ids) // n_ctx, wanted)
+    chunks: Ids = ids[: n * n_ctx].reshape(n, n_ctx).copy()
+    if model.vocab.add_bos and model.vocab.bos is not None:
+        chunks[:, 0] = model.vocab.bos
+    return chunks
+
+
+def n_together(chunks: Ids) -> int:
+    """Number of chunks computed together."""
+    return min(max(PASS_TOKENS // int(chunks.shape[1]), 1), len(chunks))
+
+
+def passes(chunks: Ids, progress: Progress | None, what: str) -> Iterator[Pass]:
+    """Yields all chunks in passes, and reports progress after each.
+
+    Raises:
+        EngineError: ``progress`` stopped it.
+    """
+    n_chunks, n_ctx = chunks.shape
+    step = n_together(chunks)
+    for first in range(0, n_chunks, step):
+        together = slice(first, min(first + step, n_chunks))
+        for start in range(0, n_ctx, PASS_TOKENS):
+            positions = slice(start, min(start + PASS_TOKENS, n_ctx))
+            yield Pass(together, positions, chunks[together, positions], is_first=start == 0)
+            done = first * n_ctx + (together.stop - first) * positions.stop
+            if progress is not None and progress(done / chunks.size) is False:
+                raise EngineError(f"{what} was stopped by its progress callback")
+
+
+def _require_generating(model: Model) -> None:
+    if model.has_encoder or not model.has_decoder or not model.is_causal:
+        raise UnsupportedArchitectureError(
+            f"{model.path} is a {model.arch} model, which does not predict text token by token"
+        )
+
+
+def _checked_n_ctx(model: Model, n_ctx: int) -> int:
+    n_ctx = integer("n_ctx", n_ctx, _LEAST_N_CTX, INT32_MAX)
+    limit = n_ctx_limit(model)
+    if limit is not None and n_ctx > limit:
+        raise InvalidParameterError(
+            f"n_ctx is {n_ctx}; the engine computes this model correctly only up to {limit} tokens"
+        )
+    return n_ctx
+
+
+def _token_ids(text: Text, tokenizer: Tokenizer) -> Ids:
+    if isinstance(text, os.PathLike):
+        text = _read(Path(text))
+    # As upstream's programs: special tokens that a corpus spells are text.
+    ids = tokenizer.encode(text, parse_special=False) if isinstance(text, str) else text
+    return int32_array("the text", ids)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ModelNotFoundError(f"there is no text file at {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidParameterError(f"{path} cannot be read as text: {error}") from None

@@ -1,0 +1,1 @@
+"""HTTP: connections, request bodies, headers, errors, streaming and access control."""

@@ -1,0 +1,85 @@
+"""The page at ``/``: a chat and the live metrics, as static files that load nothing from elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+_FOLDER = Path(__file__).parents[1] / "static"
+_TYPES = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+
+# Nothing inline, nothing from elsewhere, no frame around it, and no text that becomes HTML or a script.
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+_HEADERS = {
+    "Cache-Control": "no-cache",  # asked for again each time, and answered with 304: an upgrade shows at once
+    "Content-Security-Policy": _POLICY,
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of the page, as an ASGI application."""
+
+    content: bytes
+    media_type: str
+    tag: str
+
+    @classmethod
+    def read(cls, path: Path) -> _File:
+        content = path.read_bytes()
+        return cls(content, _TYPES[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {**_HEADERS, "ETag": self.tag}
+        if self._is_known(Request(scope).headers.get("if-none-match", "")):
+            response = Response(status_code=304, headers=headers)
+        else:
+            response = Response(self.content, headers=headers, media_type=self.media_type)
+        await response(scope, receive, send)
+
+    def _is_known(self, tags: str) -> bool:
+        known = {tag.strip().removeprefix("W/") for tag in tags.split(",")}
+        return self.tag in known or "*" in known
+
+
+def routes() -> list[Route]:
+    """The page and its files, which need no key. They are read once: no path in a request is ever opened."""
+    paths = [path for path in sorted(_FOLDER.rglob("*")) if path.suffix in _TYPES]
+    files = {f"/static/{path.relative_to(_FOLDER).as_posix()}": _File.read(path) for path in paths}
+    files["/"] = files.pop("/static/index.html")
+    return [
+        *(Route(path, file, methods=["GET"]) for path, file in files.items()),
+        Route("/static/{name:path}", _missing),
+    ]
+
+
+async def _missing(request: Request) -> Response:  # noqa: ARG001
+    return PlainTextResponse("there is no such file", 404)

@@ -1,0 +1,86 @@
+"""The sampling parameters as fields of a body, from their one table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+from pydantic import AliasChoices, create_model
+from pydantic import Field as BodyField
+
+from pyggml import SamplingParams
+from pyggml.options import Field, fields_of
+from pyggml.server.http.request_body import Body
+
+# Those that every protocol spells in its own way, or that make no sense over HTTP.
+_OWN_WAYS = (
+    "max_tokens",
+    "stop",
+    "stop_token_ids",
+    "logprobs",
+    "prompt_logprobs",
+    "json_schema",
+    "grammar",
+    "timeout_s",
+)
+
+_TABLE = fields_of(SamplingParams)
+
+#: What -1 means to other servers.
+_MINUS_ONE: Mapping[str, Any] = {
+    "top_k": 0,
+    "seed": None,
+    "penalty_last_n": _TABLE["penalty_last_n"].high,  # the whole context
+    "dry_penalty_last_n": _TABLE["dry_penalty_last_n"].high,
+}
+#: Number of seeds.
+N_SEEDS = int(_TABLE["seed"].high) + 1
+
+
+def _fields() -> dict[str, Any]:
+    return {name: _field(each) for name, each in _TABLE.items() if name not in _OWN_WAYS}
+
+
+def _field(field: Field) -> Any:
+    names = AliasChoices(field.name, *field.other_names)
+    return reduce(or_, field.types) | None, BodyField(
+        None, description=field.help, validation_alias=names, **_bounds(field)
+    )
+
+
+def _bounds(field: Field) -> dict[str, Any]:
+    """The range of a number, without what is no limit, and with -1 where others say something with it."""
+    if field.name == "seed":
+        return {}
+    low = -1 if field.name in _MINUS_ONE else field.low
+    bounds = {"gt" if field.above_low else "ge": low, "le": field.high}
+    return {name: bound for name, bound in bounds.items() if math.isfinite(bound)}
+
+
+_FIELDS = _fields()
+
+if TYPE_CHECKING:
+
+    class Sampling(Body):
+        """The sampling parameters that protocols share; None: not given."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    Sampling = create_model("Sampling", __base__=Body, **_FIELDS)
+
+
+def given(body: Sampling, **own: Any) -> Mapping[str, Any]:
+    """The sampling parameters that a body sets, and a protocol's own; None: not given."""
+    values = {name: _meant(name, getattr(body, name)) for name in _FIELDS} | own
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _meant(name: str, value: Any) -> Any:
+    """The value for a parameter here. Seeds have 32 bits here and 64 elsewhere."""
+    if value == -1 and name in _MINUS_ONE:
+        return _MINUS_ONE[name]
+    return value % N_SEEDS if name == "seed" and value is not None else value

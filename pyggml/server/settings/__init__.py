@@ -1,0 +1,1 @@
+"""The server's settings: options, and where they are read from."""
