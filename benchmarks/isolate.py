@@ -8,7 +8,7 @@ Wall time, and processor time of both processes together, which says more on a m
 
     python benchmarks/isolate.py [--rounds 5] [--model smollm2-135m]     "shipped" is the model that ships
 
-Nothing here is a claim with a bound: the figures are in docs/isolate.md.
+Nothing here is a claim with a bound: the figures are in docs/explanation/process-isolation.md.
 """
 
 from __future__ import annotations

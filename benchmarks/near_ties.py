@@ -1,9 +1,9 @@
 """That computing requests together flips no near tie: greedy tokens under pressure against each prompt alone.
 
 Upstream adds up numbers in another order together, again after a preemption, or from a reused prefix; where two tokens
-are almost equally likely, the last bit decides. Our kernels do not (docs/kernels.md). Many requests run in a context
-too small for them. Every token they generate is compared with the likeliest one after the same text, computed alone and
-from its beginning. Exit status 1: some differ, which PYGGML_KERNELS=off shows.
+are almost equally likely, the last bit decides. Our kernels do not (docs/explanation/kernels.md). Many requests run in a
+context too small for them. Every token they generate is compared with the likeliest one after the same text, computed
+alone and from its beginning. Exit status 1: some differ, which PYGGML_KERNELS=off shows.
 
     python benchmarks/near_ties.py [--rounds 3]
 """
