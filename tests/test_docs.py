@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from hf_llama import HFLlama
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
-from update_outputs import CONSOLE, PAGES, PYTHON, RECIPES, SHOWN_IN_A_SHELL, refreshed
+from update_outputs import CONSOLE, PAGES, PYTHON, RECIPES, ROOT, SHOWN_IN_A_SHELL, refreshed
 
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 RUN = [page for page in PAGES if PYTHON.search(page.read_text()) or page in SHOWN_IN_A_SHELL]

@@ -3,7 +3,7 @@
 Each round cancels a prompt of 4,000 tokens at another point of its prefill; the clock runs until the engine reports
 nothing running. For comparison: the time of the whole prefill, and of one batch of it.
 
-    python benchmarks/cancel.py [--rounds 20] [--model smollm2-135m]
+    python benchmarks/internal/cancel_latency.py [--rounds 20] [--model smollm2-135m]
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from __future__ import annotations
 import random
 import sys
 import time
+from pathlib import Path
 
-import measure
-from shapes import model_file
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
+import harness
+from synthetic_models import model_file
 
 import pyggml
 from pyggml.cli.bench.measure import random_prompts
@@ -39,7 +42,7 @@ def time_to_return(llm: pyggml.LLM, prompt: list[int], wait_s: float) -> float:
     return seconds
 
 
-def compare(name: str, rounds: int) -> list[measure.Claim]:
+def compare(name: str, rounds: int) -> list[harness.Claim]:
     """Measures cancels and, once, the whole prefill on one model."""
     print(f"{name}: {N_PROMPT} tokens of prompt, batches of {N_BATCH}")
     rng = random.Random(0)
@@ -51,10 +54,10 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
         figures["one batch of it"].append(1e3 * prefill_s * N_BATCH / N_PROMPT)
         for prompt in prompts:
             figures["sequence free"].append(1e3 * time_to_return(llm, prompt, prefill_s * rng.uniform(0.05, 0.6)))
-    measure.table(figures, "ms")
-    return [measure.at_most(f"{name}: sequence free after a cancel, worst", max(figures["sequence free"]), 50, " ms")]
+    harness.table(figures, "ms")
+    return [harness.at_most(f"{name}: sequence free after a cancel, worst", max(figures["sequence free"]), 50, " ms")]
 
 
 if __name__ == "__main__":
-    chosen = measure.options(__doc__, rounds=20, models=["smollm2-135m"])
-    sys.exit(measure.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))
+    chosen = harness.options(__doc__, rounds=20, models=["smollm2-135m"])
+    sys.exit(harness.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))

@@ -3,7 +3,7 @@
 Each round, every conversation asks its next question, all in random order, a few at a time; so a conversation's next
 question comes when the others' have come in between. Each model keeps as many conversations as it has sequences.
 
-    python benchmarks/ray_serve.py --replicas 4 --conversations 32 --n-parallel 8
+    python benchmarks/internal/ray_serve.py --replicas 4 --conversations 32 --n-parallel 8
 
 Starts a cluster on this machine, unless RAY_ADDRESS names one, whose Serve RAY_SERVE_URL has the address of. With
 --in-process the same policy chooses among as many engines in this process, without Ray; that decides what is cached,

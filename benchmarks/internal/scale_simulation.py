@@ -1,7 +1,7 @@
 """How far a batch job on Ray grows: the costs of the process that keeps its journal, and clusters that these make busy.
 
-    python benchmarks/scale_simulation.py --measure          # the costs, on a cluster of this machine, and the tables
-    python benchmarks/scale_simulation.py --costs 90 900 1    # the tables, from costs that are known
+    python benchmarks/internal/scale_simulation.py --measure         # the costs, on a local cluster, and the tables
+    python benchmarks/internal/scale_simulation.py --costs 90 900 1  # the tables, from costs that are known
 
 Nodes take parts, compute them at their rate and die once a day each; one process gives the parts out and writes down
 what comes back, one after the other, as ``pyggml.ray.run_batch`` does.

@@ -1,7 +1,7 @@
-// What a machine's cores can do at most, for benchmarks/kernels.py: how fast they read memory, and how many operations
-// per second the instructions do that matrix products are made of. A product of two numbers and a sum count as two.
+// What a machine's cores can do at most, for benchmarks/internal/kernels.py: how fast they read memory, and how many
+// operations per second the instructions do that matrix products are made of. A product of two numbers and a sum count as two.
 //
-//     limits N_THREADS SECONDS        prints a line of JSON; each figure is the best of several windows of SECONDS
+//     peak_performance N_THREADS SECONDS   prints a line of JSON; each figure is the best of several windows
 //
 // Compile for the CPU at hand: c++ -std=c++17 -O3 -march=native -pthread
 #include <algorithm>

@@ -1,6 +1,6 @@
 """A batch job on a Ray cluster of three node processes, also with one killed in the middle, against plain processes.
 
-    python benchmarks/ray_batch.py --rows 20000 --rounds 3
+    python benchmarks/internal/ray_batch.py --rows 20000 --rounds 3
 
 Each round runs all three, one after the other. Rates count what is generated, from the first answer to the last, and
 with the start of processes. Fails unless every output has every row once, in order.

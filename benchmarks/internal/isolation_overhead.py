@@ -6,7 +6,9 @@ Wall time, and processor time of both processes together, which says more on a m
 - the time to the first token, as the reader of a stream sees it;
 - the time to load, and to load again after the process was killed.
 
-    python benchmarks/isolate.py [--rounds 5] [--model smollm2-135m]     "shipped" is the model that ships
+    python benchmarks/internal/isolation_overhead.py [--rounds 5] [--model smollm2-135m]
+
+"shipped" is the model that ships with pyggml.
 
 Nothing here is a claim with a bound: the figures are in docs/explanation/process-isolation.md.
 """
@@ -22,8 +24,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import measure
-from shapes import model_file
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
+import harness
+from synthetic_models import model_file
 
 import pyggml
 from pyggml import SamplingParams
@@ -62,7 +66,7 @@ def rate(llm: pyggml.LLM, n: int, ask: Callable[[pyggml.LLM, int], None]) -> tup
     llm.reset()
     pid = engine_of(llm)
     before = processor_s(pid)
-    seconds = measure.together(lambda index: ask(llm, index), n)
+    seconds = harness.together(lambda index: ask(llm, index), n)
     return n * TOKENS / seconds, (processor_s(pid) - before) / (n * TOKENS) * 1e3
 
 
@@ -87,7 +91,7 @@ def compare(name: str, rounds: int) -> None:
         for n in (1, N_STREAMS):
             for ask in (whole, streamed):
                 measured: dict[str, list[tuple[float, float]]] = {side: [] for side in sides}
-                for number, order in measure.turns(sides, rounds):
+                for number, order in harness.turns(sides, rounds):
                     for side in order:
                         figures = rate(sides[side], n, ask)
                         if number:
@@ -95,13 +99,13 @@ def compare(name: str, rounds: int) -> None:
                 show(f"{n} x {ask.__name__}", measured, ("tokens/s", "ms of processor time a token"))
         print(" time to the first token")
         latencies = {side: (lambda _round, llm=llm: first_token_ms(llm)) for side, llm in sides.items()}
-        measure.table(measure.interleaved(latencies, rounds, "ms"), "ms")
+        harness.table(harness.interleaved(latencies, rounds, "ms"), "ms")
     print(" load")
-    measure.table(
-        measure.interleaved({side: loading(path, isolate) for side, isolate in LOADS.items()}, rounds, "s"), "s"
+    harness.table(
+        harness.interleaved({side: loading(path, isolate) for side, isolate in LOADS.items()}, rounds, "s"), "s"
     )
     print(" called again after a kill, until the first token")
-    measure.table(measure.interleaved({"isolated": lambda _round: again_s(path)}, rounds, "s"), "s")
+    harness.table(harness.interleaved({"isolated": lambda _round: again_s(path)}, rounds, "s"), "s")
 
 
 LOADS = {"in process": False, "isolated": True}
@@ -140,7 +144,7 @@ def show(what: str, measured: dict[str, list[tuple[float, float]]], units: tuple
 
 
 def main() -> int:
-    chosen = measure.options(__doc__, rounds=5, models=["smollm2-135m"])
+    chosen = harness.options(__doc__, rounds=5, models=["smollm2-135m"])
     for name in chosen.model:
         compare(name, chosen.rounds)
     return 0

@@ -1,6 +1,6 @@
 """``pyggml serve`` with a ticker in its event loop, for the benchmarks: how late the loop wakes it, and what is held.
 
-    python benchmarks/http_worker.py MODEL N_CTX N_PARALLEL
+    python benchmarks/common/http_worker.py MODEL N_CTX N_PARALLEL
 
 Writes {"port": ...} to standard output once it listens. Each line of standard input then gets a line with the delays,
 in milliseconds, since the line before, and what the process holds. The end of standard input ends it.

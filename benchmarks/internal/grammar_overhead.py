@@ -4,7 +4,7 @@ Such a model hardly ever prefers what a grammar allows, so nearly every token ta
 engine only in round 0, as in an application that keeps using it. ``upstream`` is the same grammar through llama.cpp's
 own sampler, via ``pyggml.Sampler``, token by token from Python.
 
-    python benchmarks/grammar.py [--rounds 4] [--model smollm2-135m]
+    python benchmarks/internal/grammar_overhead.py [--rounds 4] [--model smollm2-135m]
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import measure
-from shapes import model_file
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
+import harness
+from synthetic_models import model_file
 
 import pyggml
 from pyggml.cli.bench.measure import random_prompts
@@ -43,9 +46,9 @@ GRAMMARS: dict[str, dict[str, Any]] = {
 }
 
 
-def compare(name: str, rounds: int, temperature: float) -> list[measure.Claim]:
+def compare(name: str, rounds: int, temperature: float) -> list[harness.Claim]:
     """Measures all grammars on one model."""
-    with pyggml.load(model_file(name), n_ctx=1024, n_parallel=1, n_threads=measure.n_cpus()) as llm:
+    with pyggml.load(model_file(name), n_ctx=1024, n_parallel=1, n_threads=harness.n_cpus()) as llm:
         n_vocab = llm.model.vocab.n_tokens
 
         def side(**constraint: Any) -> Callable[[int], float]:
@@ -58,11 +61,11 @@ def compare(name: str, rounds: int, temperature: float) -> list[measure.Claim]:
 
         print(f"{name}, {n_vocab} tokens in the vocabulary, temperature {temperature:g}: {N_TOKENS} tokens")
         sides = {"free": side(), **{what: side(**constraint) for what, constraint in GRAMMARS.items()}}
-        figures = measure.interleaved(sides, rounds, "tok/s")
-    measure.table(figures, "tok/s")
+        figures = harness.interleaved(sides, rounds, "tok/s")
+    harness.table(figures, "tok/s")
     return [
-        measure.at_least(
-            f"{name}, temperature {temperature:g}: {what} / free", measure.ratio(figures, what, "free"), 0.75, "x"
+        harness.at_least(
+            f"{name}, temperature {temperature:g}: {what} / free", harness.ratio(figures, what, "free"), 0.75, "x"
         )
         for what in GRAMMARS
     ]
@@ -82,7 +85,7 @@ def upstream_seconds(name: str) -> None:
 
 
 if __name__ == "__main__":
-    chosen = measure.options(__doc__, rounds=4, models=["smollm2-135m"])
+    chosen = harness.options(__doc__, rounds=4, models=["smollm2-135m"])
     for model in chosen.model:
         upstream_seconds(model)
-    sys.exit(measure.verdict([c for m in chosen.model for t in (0.0, 1.0) for c in compare(m, chosen.rounds, t)]))
+    sys.exit(harness.verdict([c for m in chosen.model for t in (0.0, 1.0) for c in compare(m, chosen.rounds, t)]))

@@ -5,7 +5,7 @@ with upstream's own converter followed by its quantiser, on the same machine in 
 PyTorch, which pyggml does not: ``--python`` names an interpreter with upstream's requirements; without it the import is
 only compared with copying.
 
-    python benchmarks/importing.py [--python PYTHON] [--rounds 1]
+    python benchmarks/checkpoint_import.py [--python PYTHON] [--rounds 1]
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import measure
+sys.path.insert(0, str(Path(__file__).resolve().parent / "common"))
+
+import harness
+import llama_cpp_programs
 import numpy as np
-import upstream
 
 import pyggml
 
@@ -144,7 +146,7 @@ def copy(directory: Path, to: Path) -> float:
 
 def upstream_in_two_passes(python: str, directory: Path, folder: Path) -> float:
     """Seconds for upstream's converter to BF16 and its quantiser to Q4_K_M, flushed to the disk."""
-    converter = upstream.tree() / "convert_hf_to_gguf.py"
+    converter = llama_cpp_programs.tree() / "convert_hf_to_gguf.py"
     between, out = folder / "bf16.gguf", folder / "upstream.gguf"
     start = time.perf_counter()
     subprocess.run(
@@ -152,7 +154,7 @@ def upstream_in_two_passes(python: str, directory: Path, folder: Path) -> float:
         check=True,
         capture_output=True,
     )
-    upstream.quantize(between, out, pyggml.lib.LLAMA_FTYPE_MOSTLY_Q4_K_M, measure.n_cpus())
+    llama_cpp_programs.quantize(between, out, pyggml.lib.LLAMA_FTYPE_MOSTLY_Q4_K_M, harness.n_cpus())
     with out.open("rb") as file:
         os.fsync(file.fileno())
     seconds = time.perf_counter() - start
@@ -172,7 +174,7 @@ def main() -> int:
         convert_here(Path(args.convert[1]), Path(args.convert[2]), args.convert[0])
         return 0
     SHAPE["num_hidden_layers"] = args.layers
-    print(f"{measure.n_cpus()} CPUs, load average {os.getloadavg()[0]:.2f} before the start", flush=True)
+    print(f"{harness.n_cpus()} CPUs, load average {os.getloadavg()[0]:.2f} before the start", flush=True)
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as name:
         folder = Path(name)
         directory = folder / "tinyllama-shape"
@@ -182,10 +184,10 @@ def main() -> int:
         claims = []
         for _ in range(args.rounds):
             claims += run(args.python, directory, folder, n_bytes)
-    return measure.verdict(claims)
+    return harness.verdict(claims)
 
 
-def run(python: str | None, directory: Path, folder: Path, n_bytes: int) -> list[measure.Claim]:
+def run(python: str | None, directory: Path, folder: Path, n_bytes: int) -> list[harness.Claim]:
     out = folder / "ours.gguf"
 
     def show(what: str, seconds: float, note: str = "") -> None:
@@ -198,14 +200,14 @@ def run(python: str | None, directory: Path, folder: Path, n_bytes: int) -> list
     mixed = convert(directory, out, "q4_k_m")
     show("import to q4_k_m", mixed["seconds"], f"  {mixed['peak'] / 1e6:5.0f} MB of memory")
     claims = [
-        measure.at_most("memory, unchanged", kept["peak"] / 1e6, MAX_MEMORY_BYTES / 1e6, "MB"),
-        measure.at_most("memory, to q4_k_m", mixed["peak"] / 1e6, MAX_MEMORY_BYTES / 1e6, "MB"),
-        measure.at_least("speed unchanged / of copying", copied / kept["seconds"], 1 / 3),
+        harness.at_most("memory, unchanged", kept["peak"] / 1e6, MAX_MEMORY_BYTES / 1e6, "MB"),
+        harness.at_most("memory, to q4_k_m", mixed["peak"] / 1e6, MAX_MEMORY_BYTES / 1e6, "MB"),
+        harness.at_least("speed unchanged / of copying", copied / kept["seconds"], 1 / 3),
     ]
     if python is not None:
         theirs = upstream_in_two_passes(python, directory, folder)
         show("upstream, two passes", theirs)
-        claims.append(measure.at_most("seconds to q4_k_m / upstream's", mixed["seconds"] / theirs, 1.0))
+        claims.append(harness.at_most("seconds to q4_k_m / upstream's", mixed["seconds"] / theirs, 1.0))
     return claims
 
 

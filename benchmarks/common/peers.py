@@ -1,6 +1,6 @@
 """Other libraries to compare with, each in its own environment in a scratch folder.
 
-    python benchmarks/peers.py       make them now (one compiles for about ten minutes on two cores)
+    python benchmarks/common/peers.py       make them now (one compiles for about ten minutes on two cores)
 
 ik_llama.cpp, a fork of upstream with kernels of its own, is in no package index. Where IK_LLAMA_CPP names a checkout
 of it, its programs are compiled from there (half an hour on two cores) and measured beside the others.
@@ -15,9 +15,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import upstream
+import llama_cpp_programs
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SCRATCH = ROOT / "build" / "peers"
 
 LLAMA_CPP_PYTHON = "0.3.36"
@@ -37,7 +37,7 @@ def llama_cpp_python() -> Path:
     """Path of a Python interpreter with llama-cpp-python, compiled for this machine's CPU on the first call."""
 
     def install(pip: list[object]) -> None:
-        build = {"CMAKE_ARGS": f"-DLLAVA_BUILD=OFF '{upstream.MENDED}'", "CMAKE_BUILD_PARALLEL_LEVEL": "2"}
+        build = {"CMAKE_ARGS": f"-DLLAVA_BUILD=OFF '{llama_cpp_programs.MENDED}'", "CMAKE_BUILD_PARALLEL_LEVEL": "2"}
         _run(*pip, "--no-binary", "llama-cpp-python", f"llama-cpp-python=={LLAMA_CPP_PYTHON}", **build)
 
     return _environment(f"llama-cpp-python-{LLAMA_CPP_PYTHON}", install)

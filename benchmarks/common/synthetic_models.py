@@ -1,6 +1,6 @@
 """Models for measuring: random weights in the shapes of real ones, with real vocabularies, as Q4_K_M unless asked.
 
-    python benchmarks/shapes.py       make all of SHAPES now (a few minutes, 2 GB; 2.5 GB more while it works)
+    python benchmarks/common/synthetic_models.py   make all SHAPES (a few minutes, 2 GB; 2.5 GB more while it works)
 
 They are made once, in a scratch folder, from the vocabularies in the vendored engine. The weights mean nothing, but
 take the time and memory of the real models. Those of LARGE are for GPUs: the same few rows over and over, which take
@@ -20,7 +20,7 @@ from pyggml import ffi, lib
 from pyggml.gguf import GGUFReader, GGUFWriter, ValueType
 from pyggml.quant import GGMLType, quantize
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 VOCABULARIES = ROOT / "vendor" / "llama.cpp" / "models"
 SCRATCH = ROOT / "build" / "models"
 

@@ -1,16 +1,17 @@
 """Matrix products alone: our kernels beside upstream's, by type of the weights and rows at once; and the limits.
 
-    python benchmarks/kernels.py [--type q4_k q8_0 ...] [--rows 1 8 512 ...] [--shape 4096x4096 ...] [--threads 2]
+    python benchmarks/internal/kernels.py [--type q4_k q8_0 ...] [--rows 1 8 512 ...] [--shape 4096x4096 ...]
+                                            [--threads 2]
 
 Two processes take turns, one with PYGGML_KERNELS=off. Each multiplies the same weights, enough matrices in a row that
 they come from memory and not from a cache, as in a model. Weights lie where a model's would: ours in the buffer type
 CPU_PYGGML, where that takes their type, upstream's in AMX or CPU_REPACK, otherwise both as they are in the file.
 
-What the machine can do at most is measured in the same run (limits.cpp, compiled on the first call): how fast its cores
-read memory, and how many operations its instructions for bytes and for floats make per second. A product is at its
-limit when it takes no longer than reading its weights once, or than its operations. The table goes to standard output,
-the figures to results/kernels.json and the plot, a roofline, to results/kernels.svg where --keep is given; otherwise
-both go to build/kernels/.
+What the machine can do at most is measured in the same run (peak_performance.cpp, compiled on the first call): how
+fast its cores read memory, and how many operations its instructions for bytes and for floats make per second. A product
+is at its limit when it takes no longer than reading its weights once, or than its operations. The table goes to
+standard output, the figures to results/kernels.json and the plot, a roofline, to results/kernels.svg where --keep is
+given; otherwise both go to build/kernels/.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import kept
-import measure
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
+import harness
 import numpy as np
+import result_files
 
 from pyggml import ffi, lib
 from pyggml.backend import Backend
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from pyggml._ffi import CData
 
 HERE = Path(__file__).resolve().parent
-SCRATCH = HERE.parent / "build" / "kernels"
+SCRATCH = HERE.parents[1] / "build" / "kernels"
 
 TYPES = ("q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "q5_0", "iq4_xs", "iq4_nl", "f16", "bf16", "f32")
 FLOATS = ("f16", "bf16", "f32")
@@ -253,7 +256,7 @@ class Figure:
 
 def limits_of(n_threads: int) -> Limits:
     """Measures the machine's limits."""
-    program, source = SCRATCH / "limits", HERE / "limits.cpp"
+    program, source = SCRATCH / "peak_performance", HERE / "peak_performance.cpp"
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         SCRATCH.mkdir(parents=True, exist_ok=True)
         compiler = os.environ.get("CXX", "c++")
@@ -276,7 +279,7 @@ def compare(sides: dict[str, Worker], type: str, shape: str, n_rows: int, rounds
     asked = {"type": type, "n_in": n_in, "n_out": n_out, "n_rows": n_rows}
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     places: dict[str, str] = {}
-    for n, names in measure.turns(sides, rounds - 1):  # each figure has warmed up by itself
+    for n, names in harness.turns(sides, rounds - 1):  # each figure has warmed up by itself
         assert n < rounds
         for side in names:
             answer = sides[side].ask(**asked)
@@ -339,14 +342,14 @@ def main() -> None:
         "--shape", nargs="+", default=list(SHAPES), metavar="INxOUT", help=f"default {' '.join(SHAPES)}"
     )
     parser.add_argument("--rounds", type=int, default=3, help="default 3")
-    parser.add_argument("--threads", type=int, default=measure.n_cpus(), help="default: one for each core")
+    parser.add_argument("--threads", type=int, default=harness.n_cpus(), help="default: one for each core")
     parser.add_argument("--keep", action="store_true", help="keep the figures in benchmarks/results")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.work:
         work(chosen.threads)
         return
-    machine = kept.machine()
+    machine = result_files.machine()
     cpu = f"{chosen.threads} threads on {machine['cores']} cores of {machine['cpu']}"
     print(f"{cpu}, load average {machine['load_before']} before the start")
     measured = [limits_of(chosen.threads)]
@@ -374,9 +377,9 @@ def main() -> None:
         "limits": asdict(limits),
         "products": [asdict(figure) for figure in figures],
     }
-    folder = kept.FOLDER if chosen.keep else SCRATCH
+    folder = result_files.FOLDER if chosen.keep else SCRATCH
     if chosen.keep:
-        kept.write("kernels", result)
+        result_files.write("kernels", result)
     else:
         (folder / "kernels.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     plot(figures, limits, cpu, folder / "kernels.svg")

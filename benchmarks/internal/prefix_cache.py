@@ -3,16 +3,19 @@
 Each round takes a new prefix, so that the first request finds nothing cached. Three requests follow each other: the
 first, a second after it, and one more while a stream with the same prefix is still running (no claim depends on it).
 
-    python benchmarks/prefix.py [--rounds 3] [--model smollm2-135m tinyllama-1.1b qwen3-0.6b]
+    python benchmarks/internal/prefix_cache.py [--rounds 3] [--model smollm2-135m tinyllama-1.1b qwen3-0.6b]
 """
 
 from __future__ import annotations
 
 import random
 import sys
+from pathlib import Path
 
-import measure
-from shapes import SHAPES, model_file
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
+import harness
+from synthetic_models import SHAPES, model_file
 
 import pyggml
 from pyggml.cli.bench.measure import random_prompts
@@ -22,7 +25,7 @@ N_TAIL = 16  # what each request adds, such as a question
 N_TOKENS = 8
 
 
-def compare(name: str, rounds: int) -> list[measure.Claim]:
+def compare(name: str, rounds: int) -> list[harness.Claim]:
     """Measures first and second requests on one model."""
     requests = ("first", "second", "beside a running one")
     ttft: dict[str, list[float]] = {request: [] for request in requests}
@@ -45,15 +48,15 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
                 next(running)
                 ask("beside a running one", prefix + tails[3])
     print(f"{name}: {N_PREFIX} shared tokens and {N_TAIL} of its own in each request")
-    measure.table(ttft, "ms to the first token")
-    measure.table(cached, "cached_tokens")
-    share = measure.ratio(ttft, "second", "first")
+    harness.table(ttft, "ms to the first token")
+    harness.table(cached, "cached_tokens")
+    share = harness.ratio(ttft, "second", "first")
     return [
-        measure.at_most(f"{name}: second's time to first token, relative to the first's", share, 0.06, "x"),
-        measure.at_least(f"{name}: second's cached_tokens, least", min(cached["second"]), N_PREFIX),
+        harness.at_most(f"{name}: second's time to first token, relative to the first's", share, 0.06, "x"),
+        harness.at_least(f"{name}: second's cached_tokens, least", min(cached["second"]), N_PREFIX),
     ]
 
 
 if __name__ == "__main__":
-    chosen = measure.options(__doc__, rounds=3, models=list(SHAPES))
-    sys.exit(measure.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))
+    chosen = harness.options(__doc__, rounds=3, models=list(SHAPES))
+    sys.exit(harness.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))

@@ -1,6 +1,6 @@
 """How near models come to what their weights mean, with our kernels and with upstream's: perplexities and logits.
 
-    python benchmarks/nearness.py [--model shipped smollm2-135m] [--type q8_0 q4_k_m ...]
+    python benchmarks/internal/kernel_accuracy.py [--model shipped smollm2-135m] [--type q8_0 q4_k_m ...]
 
 The reference has the same weights as 32-bit floats, dequantised, through upstream's code with a cache of 32-bit floats:
 nothing is rounded on the way but sums. Against it stand our kernels and PYGGML_KERNELS=off, both with the file as it is
@@ -22,10 +22,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import measure
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
+import harness
 import numpy as np
 import numpy.typing as npt
-import shapes
+import synthetic_models
 
 import pyggml
 from pyggml import Context, Model
@@ -134,7 +136,7 @@ def compare(name: str, model: Path, ids: Ids) -> Row:
 def model_and_ids(name: str) -> tuple[Path, Ids]:
     if name == "shipped":
         return Path(SHIPPED_MODEL), stories()
-    path = shapes.model_file(name, "f16")
+    path = synthetic_models.model_file(name, "f16")
     return path, random_tokens(path)
 
 
@@ -159,8 +161,8 @@ def main() -> int:
                 pyggml.quantize(source, model, type, requantize=True)
                 row = compare(f"{name} {type}", model, ids)
             print(row, flush=True)
-            claims.append(measure.at_most(row.name, row.errors["ours"], 1.02 * row.errors["upstream"]))
-    return measure.verdict(claims)
+            claims.append(harness.at_most(row.name, row.errors["ours"], 1.02 * row.errors["upstream"]))
+    return harness.verdict(claims)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The engine's own choice of threads against each fixed number, on an idle machine: prompts and generating.
 
-python benchmarks/thread_choice.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b]
+python benchmarks/internal/thread_choice.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b]
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ import contextlib
 import random
 import sys
 from functools import partial
+from pathlib import Path
 
-import measure
-from shapes import model_file
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
+import harness
+from synthetic_models import model_file
 
 import pyggml
 from pyggml.cli.bench.measure import Case, seconds_of
@@ -25,9 +28,9 @@ def speed(llm: pyggml.LLM, case: Case, seed: int) -> float:
     return case.speed(seconds_of(llm, case, random.Random(seed)))
 
 
-def compare(name: str, rounds: int) -> list[measure.Claim]:
+def compare(name: str, rounds: int) -> list[harness.Claim]:
     """Measures prompts and generating with all thread counts on one model."""
-    counts = {ADAPTIVE: None} | {f"{n} threads": n for n in range(1, measure.n_cpus() + 1)}
+    counts = {ADAPTIVE: None} | {f"{n} threads": n for n in range(1, harness.n_cpus() + 1)}
     fixed = [count for count in counts if count != ADAPTIVE]
     claims = []
     with contextlib.ExitStack() as stack:
@@ -39,16 +42,16 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
         for case in CASES:
             print(f"{name}: {case.name}")
             sides = {count: partial(speed, llm, case) for count, llm in llms.items()}
-            figures = measure.interleaved(sides, rounds, "tokens/s")
-            measure.table(figures, "tokens/s")
-            best = measure.best(figures, fixed)
-            share = measure.ratio(figures, ADAPTIVE, best)
-            claims.append(measure.at_least(f"{name}: {case.name}, adaptive relative to {best}", share, 0.97, "x"))
+            figures = harness.interleaved(sides, rounds, "tokens/s")
+            harness.table(figures, "tokens/s")
+            best = harness.best(figures, fixed)
+            share = harness.ratio(figures, ADAPTIVE, best)
+            claims.append(harness.at_least(f"{name}: {case.name}, adaptive relative to {best}", share, 0.97, "x"))
         stats = llms[ADAPTIVE].stats()
         print(f"  chosen: {stats.n_threads} threads to decode with, {stats.n_threads_batch} to prefill with")
     return claims
 
 
 if __name__ == "__main__":
-    chosen = measure.options(__doc__, rounds=5, models=["smollm2-135m", "tinyllama-1.1b"])
-    sys.exit(measure.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))
+    chosen = harness.options(__doc__, rounds=5, models=["smollm2-135m", "tinyllama-1.1b"])
+    sys.exit(harness.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))

@@ -7,7 +7,7 @@ Any stall beyond the idle loop's is pyggml's.
 Then 1,000 requests from 64 tasks: threads, file descriptors, native handles and resident bytes after the first 100
 and after all. Reads /proc, so Linux only.
 
-    python benchmarks/asyncio_load.py [--rounds 3] [--model smollm2-135m]
+    python benchmarks/internal/asyncio_load.py [--rounds 3] [--model smollm2-135m]
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import measure
-from shapes import model_file
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
+import harness
+from synthetic_models import model_file
 
 import pyggml
 from pyggml import SamplingParams, lib
@@ -105,7 +107,7 @@ async def from_a_thread(llm: pyggml.LLM) -> None:
     await asyncio.to_thread(generate)
 
 
-def stalls(llm: pyggml.LLM, rounds: int) -> measure.Figures:
+def stalls(llm: pyggml.LLM, rounds: int) -> harness.Figures:
     """The longest stall of each kind of work, round by round."""
 
     def prompts(n: int) -> list[list[int]]:
@@ -123,7 +125,7 @@ def stalls(llm: pyggml.LLM, rounds: int) -> measure.Figures:
         "64 tasks": side(lambda n: from_tasks(llm, prompts(n))),
         "64 streams": side(lambda n: stream_from_tasks(llm, prompts(n)[:N_TASKS])),
     }
-    return measure.interleaved(sides, rounds, "ms late at most")
+    return harness.interleaved(sides, rounds, "ms late at most")
 
 
 def growth(llm: pyggml.LLM) -> tuple[Held, Held]:
@@ -139,28 +141,28 @@ def growth(llm: pyggml.LLM) -> tuple[Held, Held]:
     return asyncio.run(run())
 
 
-def compare(name: str, rounds: int) -> list[measure.Claim]:
+def compare(name: str, rounds: int) -> list[harness.Claim]:
     """Measures stalls, then growth, on one model."""
     print(f"{name}: {N_TASKS} asyncio tasks on one model")
     with pyggml.load(model_file(name), n_ctx=8192, n_parallel=8) as llm:
         figures = stalls(llm, rounds)
         first, last = growth(llm)
-    measure.table(figures, "ms late at most")
+    harness.table(figures, "ms late at most")
     print(f"  after {N_FIRST:4} requests: {first}\n  after {N_REQUESTS:4} requests: {last}")
     idle = max(figures["idle loop"])
     return [
-        measure.at_most(f"{name}: {side}, stall beyond the idle loop's", max(figures[side]) - idle, 10, " ms")
+        harness.at_most(f"{name}: {side}, stall beyond the idle loop's", max(figures[side]) - idle, 10, " ms")
         for side in ("64 tasks", "64 streams")
     ] + [
-        measure.at_most(f"{name}: more threads", last.threads - first.threads, 0),
-        measure.at_most(f"{name}: more descriptors", last.descriptors - first.descriptors, 0),
-        measure.at_most(f"{name}: more native handles", last.handles - first.handles, 0),
-        measure.at_most(
+        harness.at_most(f"{name}: more threads", last.threads - first.threads, 0),
+        harness.at_most(f"{name}: more descriptors", last.descriptors - first.descriptors, 0),
+        harness.at_most(f"{name}: more native handles", last.handles - first.handles, 0),
+        harness.at_most(
             f"{name}: resident bytes relative to after {N_FIRST}", last.rss_bytes / first.rss_bytes, 1.02, "x"
         ),
     ]
 
 
 if __name__ == "__main__":
-    chosen = measure.options(__doc__, rounds=3, models=["smollm2-135m"])
-    sys.exit(measure.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))
+    chosen = harness.options(__doc__, rounds=3, models=["smollm2-135m"])
+    sys.exit(harness.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))

@@ -1,7 +1,7 @@
 """Upstream's own programs to compare with, built from the pinned engine into a scratch folder.
 
-    python benchmarks/upstream.py                  build all of them now (a few minutes on two cores)
-    python benchmarks/upstream.py --for-devices    the two that benchmarks/gpu.py compares with
+    python benchmarks/common/llama_cpp_programs.py                 build all of them now (a few minutes on two cores)
+    python benchmarks/common/llama_cpp_programs.py --for-devices   the two that benchmarks/gpu.py compares with
 
 Programs for devices are built without any backend, and use the modules of the pyggml that is installed: both sides run
 the same kernels, and CUDA's, which take most of the time to compile, are compiled once.
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SCRATCH = ROOT / "build" / "upstream"
 
 #: Without the header, what gcc makes of upstream's code for AMX ends the process; it says why. This takes the place of

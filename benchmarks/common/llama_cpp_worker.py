@@ -14,8 +14,8 @@ import sys
 import threading
 from collections.abc import Iterator
 
+from harness import together
 from llama_cpp import Llama  # type: ignore[import-not-found]
-from measure import together
 
 
 def main() -> None:

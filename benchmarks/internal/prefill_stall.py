@@ -3,7 +3,7 @@
 A gap is measured where it hurts, in the thread that reads the stream. Each round also times one full step of the
 configured batch: an idle engine prefills a prompt of exactly that many tokens.
 
-    python benchmarks/mixed.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b]
+    python benchmarks/internal/prefill_stall.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b]
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ import random
 import sys
 import threading
 import time
+from pathlib import Path
 
-import measure
-from shapes import model_file
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
+import harness
+from synthetic_models import model_file
 
 import pyggml
 from pyggml.cli.bench.measure import random_prompts
@@ -60,7 +63,7 @@ def full_step(llm: pyggml.LLM, prompt: list[int]) -> float:
     return llm.generate(prompt, max_tokens=1).timings.prefill_s
 
 
-def compare(name: str, rounds: int) -> list[measure.Claim]:
+def compare(name: str, rounds: int) -> list[harness.Claim]:
     """Measures gap and step on one model."""
     print(f"{name}: {N_LONG} tokens of prompt beside a running stream, batches of {N_BATCH}")
     with pyggml.load(model_file(name), n_ctx=N_CTX, n_parallel=4, n_batch=N_BATCH, n_ubatch=N_BATCH) as llm:
@@ -72,12 +75,12 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
         def step(n: int) -> float:
             return 1e3 * full_step(llm, *random_prompts(vocab, 1, N_BATCH, random.Random(200 + n)))
 
-        figures = measure.interleaved({"longest gap": gap, "full step": step}, rounds, "ms")
-    measure.table(figures, "ms")
-    worst = max(measure.ratios(figures, "longest gap", "full step"))
-    return [measure.at_most(f"{name}: longest gap, of one full step, worst", worst, 1.5, "x")]
+        figures = harness.interleaved({"longest gap": gap, "full step": step}, rounds, "ms")
+    harness.table(figures, "ms")
+    worst = max(harness.ratios(figures, "longest gap", "full step"))
+    return [harness.at_most(f"{name}: longest gap, of one full step, worst", worst, 1.5, "x")]
 
 
 if __name__ == "__main__":
-    chosen = measure.options(__doc__, rounds=5, models=["smollm2-135m", "tinyllama-1.1b"])
-    sys.exit(measure.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))
+    chosen = harness.options(__doc__, rounds=5, models=["smollm2-135m", "tinyllama-1.1b"])
+    sys.exit(harness.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))

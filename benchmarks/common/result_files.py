@@ -1,4 +1,4 @@
-"""Results that are kept: JSON files in results/, which README and docs are made from."""
+"""JSON files in results/, which README and docs are made from."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent / "results"
+FOLDER = Path(__file__).resolve().parents[1] / "results"
 
 
 def read(name: str) -> Any:

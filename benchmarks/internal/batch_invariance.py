@@ -1,19 +1,22 @@
 """That computing requests together flips no near tie: greedy tokens under pressure against each prompt alone.
 
 Upstream adds up numbers in another order together, again after a preemption, or from a reused prefix; where two tokens
-are almost equally likely, the last bit decides. Our kernels do not (docs/explanation/kernels.md). Many requests run in a
-context too small for them. Every token they generate is compared with the likeliest one after the same text, computed
+are almost equally likely, the last bit decides. Our kernels do not (docs/explanation/kernels.md). Many requests run in
+a context too small for them. Every token they generate is compared with the likeliest one after the same text, computed
 alone and from its beginning. Exit status 1: some differ, which PYGGML_KERNELS=off shows.
 
-    python benchmarks/near_ties.py [--rounds 3]
+    python benchmarks/internal/batch_invariance.py [--rounds 3]
 """
 
 from __future__ import annotations
 
 import random
 import sys
+from pathlib import Path
 
-import measure
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
+import harness
 import numpy as np
 
 import pyggml
@@ -34,7 +37,7 @@ def prompts(llm: pyggml.LLM, seed: int) -> list[list[int]]:
 
 def main() -> int:
     """Counts, and prints."""
-    arguments = measure.options(__doc__, rounds=3, models=())
+    arguments = harness.options(__doc__, rounds=3, models=())
     n_tokens = n_flipped = n_preemptions = 0
     widest = scale = 0.0
     for seed in range(arguments.rounds):

@@ -6,7 +6,7 @@ give the speed before and during the visit, from its first moment, and the time 
 llama-bench, with its default of one thread per core, meets the same neighbour process in the same round. The speed of
 one undisturbed compute thread is the most that can be kept while the neighbour has the other core.
 
-    python benchmarks/disturbance.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b]
+    python benchmarks/internal/cpu_contention.py [--rounds 5] [--model smollm2-135m tinyllama-1.1b]
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-import measure
-import upstream
-from shapes import model_file
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
+import harness
+import llama_cpp_programs
+from synthetic_models import model_file
 
 import pyggml
 
@@ -144,17 +146,17 @@ def calm_speed(llm: pyggml.LLM) -> float:
 
 def visit_upstream(model: Path) -> Visit:
     """The same for llama-bench with its default threads; it exits before full speed could return."""
-    calm = upstream.decode_speed(model, N_UPSTREAM, measure.n_cpus())
+    calm = llama_cpp_programs.decode_speed(model, N_UPSTREAM, harness.n_cpus())
     with busy_process():
-        busy = upstream.decode_speed(model, N_UPSTREAM, measure.n_cpus())
+        busy = llama_cpp_programs.decode_speed(model, N_UPSTREAM, harness.n_cpus())
     return Visit(calm, busy, math.nan)
 
 
-def compare(name: str, rounds: int) -> list[measure.Claim]:
+def compare(name: str, rounds: int) -> list[harness.Claim]:
     """Measures both neighbours on one model."""
     model = model_file(name)
     visits: dict[str, list[Visit]] = {"process": [], "thread": [], "llama-bench, process": []}
-    print(f"{name}: decode of one stream beside a neighbour on {measure.n_cpus()} cores")
+    print(f"{name}: decode of one stream beside a neighbour on {harness.n_cpus()} cores")
     one_thread: list[float] = []
     with pyggml.load(model, n_ctx=512) as llm, pyggml.load(model, n_ctx=512, n_threads=1) as modest:
         for n in range(rounds):
@@ -169,14 +171,14 @@ def compare(name: str, rounds: int) -> list[measure.Claim]:
     print(f"  llama-bench keeps {kept['llama-bench, process']:.0%} beside the process")
     print(f"  one compute thread, undisturbed, is {statistics.median(one_thread):.0%} of full speed")
     return [
-        measure.at_least(f"{name}: speed kept beside a busy process", kept["process"], 0.75, "x"),
-        measure.at_least(f"{name}: speed kept beside a busy Python thread", kept["thread"], 0.75, "x"),
-        measure.at_most(f"{name}: full speed back after the process", back["process"], 2.0, " s"),
-        measure.at_most(f"{name}: full speed back after the thread", back["thread"], 2.0, " s"),
+        harness.at_least(f"{name}: speed kept beside a busy process", kept["process"], 0.75, "x"),
+        harness.at_least(f"{name}: speed kept beside a busy Python thread", kept["thread"], 0.75, "x"),
+        harness.at_most(f"{name}: full speed back after the process", back["process"], 2.0, " s"),
+        harness.at_most(f"{name}: full speed back after the thread", back["thread"], 2.0, " s"),
     ]
 
 
 if __name__ == "__main__":
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
-    chosen = measure.options(__doc__, rounds=5, models=["smollm2-135m", "tinyllama-1.1b"])
-    sys.exit(measure.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))
+    chosen = harness.options(__doc__, rounds=5, models=["smollm2-135m", "tinyllama-1.1b"])
+    sys.exit(harness.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))

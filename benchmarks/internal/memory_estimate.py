@@ -1,8 +1,8 @@
 """Does the estimate match the engine's buffers, and the growth of the process once the cache is full?
 
-    python benchmarks/estimate.py --buffers-only       the engine's buffers: a few minutes, and 14 GB of models
-    python benchmarks/estimate.py                      resident memory as well: a few hours
-    python benchmarks/estimate.py --model tinyllama-1.1b --ftype q4_0 --n-ctx 512 --n-parallel 1
+    python benchmarks/internal/memory_estimate.py --buffers-only   the buffers: a few minutes, and 14 GB of models
+    python benchmarks/internal/memory_estimate.py                  resident memory as well: a few hours
+    python benchmarks/internal/memory_estimate.py --model tinyllama-1.1b --ftype q4_0 --n-ctx 512 --n-parallel 1
 
 For every combination of a model, a weight type, n_ctx, n_parallel and a cache type: the estimate, the size that the
 engine reports for its buffers with model and context made as an LLM makes them, and, in a separate process, the growth
@@ -25,9 +25,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "common"))
+
 import numpy as np
-from measure import Claim, at_most, verdict
-from shapes import SHAPES, model_file
+from harness import Claim, at_most, verdict
+from synthetic_models import SHAPES, model_file
 
 from pyggml import Context, Model, errors, ffi, lib
 from pyggml.memory.estimate import MemoryEstimate, estimate
