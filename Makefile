@@ -68,7 +68,7 @@ stubs: build ## write type stubs (compiled module, families, keywords) and the t
 	$(BIN)/python tools/make_families.py
 	$(BIN)/python tools/make_keywords.py
 
-reference: build ## write docs/command-reference.md from the help of the commands
+reference: build ## write docs/reference/command-line.md from the help of the commands
 	$(BIN)/python tools/make_command_help.py
 
 stress: build ## do everything at once for ten minutes: threads, tasks, cancels, closes
@@ -136,7 +136,7 @@ portable: $(BIN)/python ## build a wheel with every CPU variant, in dist/portabl
 portable-test: portable ## test that wheel, installed and then moved to another folder
 	.ci/test-wheel --move dist/portable $(PYTHONS)
 
-cuda-wheel: ## build a wheel with CUDA, in dist/cuda13/, and check it; needs no GPU, no driver and no toolkit (docs/gpu.md)
+cuda-wheel: ## build a wheel with CUDA, in dist/cuda13/, and check it; needs no GPU, no driver and no toolkit (docs/how-to/build-for-gpus.md)
 	$(PYTHON) tools/cuda_wheel.py $(CUDA_WHEEL_ARGS)
 
 vulkan-test: ## run the tests of GPUs on Mesa's software driver for Vulkan, which needs none
@@ -160,7 +160,7 @@ comparison: build ## measure the README's comparison with other libraries, and d
 	$(BIN)/python benchmarks/callers.py
 	$(BIN)/python tools/make_comparison.py
 
-bench: build ## measure every claim of docs/benchmarks.md, about half an hour on two idle cores
+bench: build ## measure every claim of docs/explanation/benchmarks.md, about half an hour on two idle cores
 	$(BIN)/python benchmarks/run_all.py
 
 gpu-proof: ## on a machine with an NVIDIA GPU: build for it, run the tests marked gpu, measure, in eight minutes

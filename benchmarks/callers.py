@@ -20,19 +20,22 @@ import json
 import os
 import random
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import kept
-import measure
+sys.path.insert(0, str(Path(__file__).resolve().parent / "common"))
+
+import harness
+import llama_cpp_programs
 import peers
-import upstream
-from shapes import SHAPES, checkpoint_settings, model_file
+import result_files
+from synthetic_models import SHAPES, checkpoint_settings, model_file
 from throughput import completion, served
 
 import pyggml
 
-HERE = Path(__file__).resolve().parent
+COMMON = Path(__file__).resolve().parent / "common"
 MODEL = "smollm2-135m"
 N_PROMPT, N_TOKENS = 64, 32
 MOST = 32  # callers
@@ -51,7 +54,7 @@ def among(n_callers: int, prompts: list[Prompt], ask: Callable[[int, Prompt], ob
         for prompt in waiting:
             ask(caller, prompt)
 
-    return measure.together(call, n_callers)
+    return harness.together(call, n_callers)
 
 
 @contextlib.contextmanager
@@ -84,18 +87,18 @@ def http_clients(model: Path) -> Iterator[Side]:
 
 @contextlib.contextmanager
 def lock(model: Path) -> Iterator[Side]:
-    command = [peers.llama_cpp_python(), HERE / "llama_cpp_worker.py", model, N_CTX, measure.n_cpus()]
+    command = [peers.llama_cpp_python(), COMMON / "llama_cpp_worker.py", model, N_CTX, harness.n_cpus()]
     with _worker(command) as run:
         yield run
 
 
 @contextlib.contextmanager
 def vllm_tasks(_model: Path) -> Iterator[Side]:
-    folder = upstream.SCRATCH.parent / "vllm" / MODEL
+    folder = llama_cpp_programs.SCRATCH.parent / "vllm" / MODEL
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(checkpoint_settings(SHAPES[MODEL])))
     # Isolated, because it would take the script kernels.py beside it for a library that it looks for.
-    with _worker([peers.vllm(), "-I", HERE / "vllm_worker.py", folder, N_PROMPT + N_TOKENS, MOST]) as run:
+    with _worker([peers.vllm(), "-I", COMMON / "vllm_worker.py", folder, N_PROMPT + N_TOKENS, MOST]) as run:
         yield run
 
 
@@ -142,7 +145,7 @@ def main() -> None:
     parser.add_argument("--callers", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32])
     parser.add_argument("--side", nargs="+", choices=SIDES, default=list(SIDES))
     chosen = parser.parse_args()
-    before = kept.machine()
+    before = result_files.machine()
     print(f"{before['cores']} CPUs, load average {before['load_before']} before the start", flush=True)
     seeds = itertools.count()
     with contextlib.ExitStack() as stack:
@@ -158,13 +161,13 @@ def main() -> None:
                 )
 
             print(f"{n_callers} callers, {n_requests} requests")
-            measured = measure.interleaved({name: speed(side) for name, side in sides.items()}, chosen.rounds, "/s")
+            measured = harness.interleaved({name: speed(side) for name, side in sides.items()}, chosen.rounds, "/s")
             for name, values in measured.items():
                 figures[name][n_callers] = [round(value, 3) for value in values]
     versions = {"llama-cpp-python": peers.LLAMA_CPP_PYTHON, "vLLM": peers.VLLM, "pyggml": pyggml.__version__}
     asked = {"model": MODEL, "n_prompt": N_PROMPT, "n_tokens": N_TOKENS, "rounds": chosen.rounds}
     load_after = round(os.getloadavg()[0], 2)
-    kept.write(NAME, {"machine": before | {"load_after": load_after}, "versions": versions, "asked": asked,
+    result_files.write(NAME, {"machine": before | {"load_after": load_after}, "versions": versions, "asked": asked,
                       "requests_per_s": figures})  # fmt: skip
 
 

@@ -20,9 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "common"))
+
 import peers
-from kept import machine, read, write
-from shapes import SHAPES, checkpoint_settings, model_file
+from result_files import machine, read, write
+from synthetic_models import SHAPES, checkpoint_settings, model_file
 
 from pyggml.source import SHIPPED_MODEL
 

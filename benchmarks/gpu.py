@@ -30,10 +30,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import kept
-import measure
-import upstream
-from shapes import LARGE, SHAPES, Shape, model_file
+sys.path.insert(0, str(Path(__file__).resolve().parent / "common"))
+
+import harness
+import llama_cpp_programs
+import result_files
+from synthetic_models import LARGE, SHAPES, Shape, model_file
 
 import pyggml
 from pyggml import ffi, lib
@@ -213,11 +215,11 @@ class Upstream:
 
     def __init__(self, path: Path, device: pyggml.Device, work: Work) -> None:
         self._work = work
-        self._folder = upstream.for_devices(Path(pyggml.__file__).parent)
+        self._folder = llama_cpp_programs.for_devices(Path(pyggml.__file__).parent)
         self._env = os.environ | {"LD_LIBRARY_PATH": ":".join(cuda_folders())}
         on_cpu = device.type == "cpu"
         self._where = ["-dev", "none" if on_cpu else device.name, "-ngl", "0" if on_cpu else "99"]
-        self._where += ["-m", str(path), "-t", str(measure.n_cpus()), "-b", "2048", "-ub", "512"]
+        self._where += ["-m", str(path), "-t", str(harness.n_cpus()), "-b", "2048", "-ub", "512"]
 
     def alone(self, _round: int) -> dict[str, float]:
         sizes = ",".join(map(str, self._work.prompts))
@@ -246,10 +248,10 @@ class Upstream:
         return done.stdout + (done.stderr if program == "llama-batched-bench" else "")
 
 
-def compared(sides: dict[str, Callable[[int], dict[str, float]]], rounds: int) -> dict[str, measure.Figures]:
+def compared(sides: dict[str, Callable[[int], dict[str, float]]], rounds: int) -> dict[str, harness.Figures]:
     """By case, tokens per second of each side in each round; sides take turns."""
-    figures: dict[str, measure.Figures] = {}
-    for n, names in measure.turns(sides, rounds):
+    figures: dict[str, harness.Figures] = {}
+    for n, names in harness.turns(sides, rounds):
         for name in names:
             for case, speed in sides[name](n).items():
                 print(f"  {f'round {n}' if n else 'warm-up'}: {case}: {name} {speed:.4g} tokens/s", flush=True)
@@ -279,25 +281,25 @@ def fresh(path: Path, device: str) -> dict[str, float]:
     return seconds
 
 
-def summary(figures: dict[str, measure.Figures], one: str, other: str) -> None:
+def summary(figures: dict[str, harness.Figures], one: str, other: str) -> None:
     print(f"\n{'tokens/s':28} {one:>20} {other:>20} {'ratio':>7}")
     for case, sides in figures.items():
         speeds = [statistics.median(sides[side]) for side in (one, other)]
-        print(f"{case:28} {speeds[0]:20.1f} {speeds[1]:20.1f} {measure.ratio(sides, one, other):7.3f}")
+        print(f"{case:28} {speeds[0]:20.1f} {speeds[1]:20.1f} {harness.ratio(sides, one, other):7.3f}")
 
 
-def claims(figures: dict[str, measure.Figures], work: Work, kept_bytes: int | None) -> list[measure.Claim]:
+def claims(figures: dict[str, harness.Figures], work: Work, kept_bytes: int | None) -> list[harness.Claim]:
     bounds = dict.fromkeys((case.name for case in work.alone), 0.95) | {work.decode: 0.97, work.together: 0.90}
     claimed = [
-        measure.at_least(f"{case}: pyggml / upstream", measure.ratio(figures[case], "pyggml", "upstream"), bound, "x")
+        harness.at_least(f"{case}: pyggml / upstream", harness.ratio(figures[case], "pyggml", "upstream"), bound, "x")
         for case, bound in bounds.items()
     ]
     if kept_bytes is not None:
-        claimed.append(measure.at_most("device memory that close() keeps", kept_bytes / MB, 16, " MB"))
+        claimed.append(harness.at_most("device memory that close() keeps", kept_bytes / MB, 16, " MB"))
     return claimed
 
 
-def run(name: str, shape: Shape, path: Path, work: Work, rounds: int) -> tuple[dict[str, Any], list[measure.Claim]]:
+def run(name: str, shape: Shape, path: Path, work: Work, rounds: int) -> tuple[dict[str, Any], list[harness.Claim]]:
     """Measures everything on a device, and returns what to keep and what it claims."""
     device = pyggml.find_device(name)
     peer = Upstream(path, device, work)
@@ -359,7 +361,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="default 3")
     parser.add_argument("--short", action="store_true", help="a little of everything, kept nowhere")
     chosen = parser.parse_args()
-    machine = kept.machine()
+    machine = result_files.machine()
     print(f"{machine['cores']} cores of {machine['cpu']}, load average {machine['load_before']} before the start")
     shape, path = (SHAPES | LARGE)[chosen.model], model_file(chosen.model, chosen.ftype)
     result, claimed = run(chosen.device, shape, path, SHORT if chosen.short else Work(), chosen.rounds)
@@ -367,8 +369,9 @@ def main() -> int:
     kind = result["device"]["name"].rstrip("0123456789").lower()
     machine["load_after"] = round(os.getloadavg()[0], 2)
     if not chosen.short:
-        kept.write(f"device_{kind}", {"machine": machine, "versions": versions, "rounds": chosen.rounds, **result})
-    return measure.verdict(claimed)
+        about = {"machine": machine, "versions": versions, "rounds": chosen.rounds}
+        result_files.write(f"device_{kind}", about | result)
+    return harness.verdict(claimed)
 
 
 if __name__ == "__main__":

@@ -33,10 +33,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import kept
-import measure
+sys.path.insert(0, str(Path(__file__).resolve().parent / "common"))
+
+import harness
+import result_files
 import throughput
-from shapes import model_file
+from synthetic_models import model_file
 
 import pyggml
 from pyggml.cli.bench.measure import random_prompts
@@ -44,7 +46,7 @@ from pyggml.cli.bench.measure import random_prompts
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-HERE = Path(__file__).resolve().parent
+COMMON = Path(__file__).resolve().parent / "common"
 NAME = "http_streams"
 MODEL = "smollm2-135m"
 N_STREAMS, N_PROMPT, N_TOKENS = 8, 64, 128
@@ -89,7 +91,7 @@ class Clients(Program):
     """The process with the streaming clients."""
 
     def __init__(self) -> None:
-        super().__init__(HERE / "http_reader.py")
+        super().__init__(COMMON / "http_reader.py")
 
     def stream(self, port: int, prompts: Prompts, n_tokens: int, *, is_kept: bool = False) -> Any:
         """Streams the continuations of all prompts at once, and checks that each has all its tokens."""
@@ -126,7 +128,7 @@ def in_process(llm: pyggml.LLM) -> Side:
             running = llm.stream(prompts[index], max_tokens=n_tokens, ignore_eos=True, temperature=0)
             assert sum(len(chunk.token_ids) for chunk in running) == n_tokens
 
-        return measure.together(stream, len(prompts))
+        return harness.together(stream, len(prompts))
 
     return run
 
@@ -149,7 +151,7 @@ def to_sockets(llm: pyggml.LLM, clients: Clients) -> Side:
                         connection.sendall(b"data: " + chunk.text.encode() + b"\n\n")
 
             numbers = itertools.count()
-            measure.together(stream, len(prompts))
+            harness.together(stream, len(prompts))
             return float(clients.hear()["seconds"])
 
     return run
@@ -185,7 +187,7 @@ class Worker(Program):
     """
 
     def __init__(self, model: Path, n_ctx: int, n_parallel: int) -> None:
-        super().__init__(HERE / "http_worker.py", model, n_ctx, n_parallel)
+        super().__init__(COMMON / "http_worker.py", model, n_ctx, n_parallel)
         self.port = int(self.hear()["port"])
 
     def report(self) -> dict[str, Any]:
@@ -224,7 +226,7 @@ class Measurement:
             yield sides | {name: over_http(port, self.clients) for name, port in ports.items()}, ports, llm
 
 
-def speed(about: Measurement) -> tuple[Any, list[measure.Claim]]:
+def speed(about: Measurement) -> tuple[Any, list[harness.Claim]]:
     """Tokens per second of eight streams."""
     with about.sides() as (sides, _, _llm):
 
@@ -232,25 +234,25 @@ def speed(about: Measurement) -> tuple[Any, list[measure.Claim]]:
             n_tokens = about.n_tokens
             return lambda _: N_STREAMS * n_tokens / side(about.prompts(N_STREAMS, N_PROMPT), n_tokens)
 
-        figures = measure.interleaved({name: figure(side) for name, side in sides.items()}, about.rounds, "tokens/s")
-    measure.table(figures, "tokens/s")
+        figures = harness.interleaved({name: figure(side) for name, side in sides.items()}, about.rounds, "tokens/s")
+    harness.table(figures, "tokens/s")
     for name in ("to sockets", "llama-server"):
-        print(f"  {name} / in process: {measure.ratio(figures, name, 'in process'):.3f}")
-    print(f"  pyggml serve / to sockets: {measure.ratio(figures, 'pyggml serve', 'to sockets'):.3f}")
+        print(f"  {name} / in process: {harness.ratio(figures, name, 'in process'):.3f}")
+    print(f"  pyggml serve / to sockets: {harness.ratio(figures, 'pyggml serve', 'to sockets'):.3f}")
     return figures, [
-        measure.at_least(
-            "eight streams: pyggml serve / in process", measure.ratio(figures, "pyggml serve", "in process"), 0.95, "x"
+        harness.at_least(
+            "eight streams: pyggml serve / in process", harness.ratio(figures, "pyggml serve", "in process"), 0.95, "x"
         ),
-        measure.at_least(
+        harness.at_least(
             "eight streams: pyggml serve / llama-server",
-            measure.ratio(figures, "pyggml serve", "llama-server"),
+            harness.ratio(figures, "pyggml serve", "llama-server"),
             1.0,
             "x",
         ),
     ]
 
 
-def first(about: Measurement) -> tuple[Any, list[measure.Claim]]:
+def first(about: Measurement) -> tuple[Any, list[harness.Claim]]:
     """Milliseconds to the first token of one stream."""
     with about.sides() as (_, ports, llm):
 
@@ -262,7 +264,7 @@ def first(about: Measurement) -> tuple[Any, list[measure.Claim]]:
                 stream.finish()
             return seconds
 
-        figures: measure.Figures = {"in process": [], **{name: [] for name in ports}}
+        figures: harness.Figures = {"in process": [], **{name: [] for name in ports}}
         for name, port in ports.items():
             # One after the other, so that each side's connection stays open; in process beside each of them.
             for n in range(N_FIRST):
@@ -270,13 +272,13 @@ def first(about: Measurement) -> tuple[Any, list[measure.Claim]]:
                 figures["in process"].append(1e3 * here(other))
                 heard = about.clients.stream(port, [prompt], N_FIRST_TOKENS, is_kept=n > 0)
                 figures[name].append(1e3 * heard["answers"][0]["events_s"][0])
-    measure.table(figures, "ms to the first token")
+    harness.table(figures, "ms to the first token")
     medians = {name: statistics.median(values) for name, values in figures.items()}
     beyond = medians["pyggml serve"] - statistics.median(figures["in process"][:N_FIRST])
-    return figures, [measure.at_most("first token: pyggml serve, beyond in process", beyond, 3, " ms")]
+    return figures, [harness.at_most("first token: pyggml serve, beyond in process", beyond, 3, " ms")]
 
 
-def delay(about: Measurement) -> tuple[Any, list[measure.Claim]]:
+def delay(about: Measurement) -> tuple[Any, list[harness.Claim]]:
     """Milliseconds by which the loop is late."""
     found: dict[str, Any] = {}
     for n_streams, is_disturbed in ((8, False), (32, False), (8, True)):
@@ -290,7 +292,7 @@ def delay(about: Measurement) -> tuple[Any, list[measure.Claim]]:
             found[name] = worker.report() | {"answered_beside": answered}
             print(f"  {name}: {found[name]}", flush=True)
     return found, [
-        measure.at_most(f"{name}: the loop's delay, p99", each["p99"], 20, " ms") for name, each in found.items()
+        harness.at_most(f"{name}: the loop's delay, p99", each["p99"], 20, " ms") for name, each in found.items()
     ]
 
 
@@ -331,7 +333,7 @@ def disturb(port: int, about: Measurement) -> Iterator[list[str]]:
         thread.join()
 
 
-def many(about: Measurement) -> tuple[Any, list[measure.Claim]]:
+def many(about: Measurement) -> tuple[Any, list[harness.Claim]]:
     """What the server holds after each of three times 256 streams."""
     found: dict[str, Any] = {}
     claims = []
@@ -347,11 +349,11 @@ def many(about: Measurement) -> tuple[Any, list[measure.Claim]]:
             print(f"  {name}:", *reports, sep="\n    ", flush=True)
             settled, last = reports[1], reports[-1]
             claims += [
-                measure.at_most(f"{name}: more {what}", last[what] - settled[what], 0)
+                harness.at_most(f"{name}: more {what}", last[what] - settled[what], 0)
                 for what in ("threads", "descriptors", "handles")
             ]
             memory = last["rss_bytes"] / settled["rss_bytes"]
-            claims.append(measure.at_most(f"{name}: resident bytes, relative to two rounds before", memory, 1.02, "x"))
+            claims.append(harness.at_most(f"{name}: resident bytes, relative to two rounds before", memory, 1.02, "x"))
     return found, claims
 
 
@@ -364,9 +366,9 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=N_TOKENS, help=f"for each stream of speed; default {N_TOKENS}")
     parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS), help="default all")
     chosen = parser.parse_args()
-    before = kept.machine()
+    before = result_files.machine()
     print(f"{before['cpu']}, {before['cores']} CPUs, load average {before['load_before']} before the start", flush=True)
-    results, claims = kept.read(NAME) or {}, []
+    results, claims = result_files.read(NAME) or {}, []
     model = model_file(MODEL)
     with pyggml.Model(model, vocab_only=True) as vocabulary, Clients() as clients:
         about = Measurement(model, vocabulary, clients, chosen.rounds, chosen.tokens)
@@ -374,8 +376,8 @@ def main() -> int:
             print(f"\n{name}: {(PARTS[name].__doc__ or '').splitlines()[0]}", flush=True)
             results[name], found = PARTS[name](about)
             claims += found
-    kept.write(NAME, results | {"machine": before | {"load_after": round(os.getloadavg()[0], 2)}})
-    return measure.verdict(claims)
+    result_files.write(NAME, results | {"machine": before | {"load_after": round(os.getloadavg()[0], 2)}})
+    return harness.verdict(claims)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Runs all measurements, one after the other, and shows whose claims hold.
 
-    python benchmarks/run_all.py [NAME ...]       NAME: throughput, prefix ...; default all (about half an hour)
+    python benchmarks/run_all.py [NAME ...]       NAME: throughput, prefix_cache ...; default all (about half an hour)
 
 It first builds the peers and makes the models, so that nothing compiles between two rounds.
 """
@@ -11,28 +11,36 @@ import subprocess
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "common"))
+
+import llama_cpp_programs
 import peers
-import upstream
-from shapes import SHAPES, model_file
+from synthetic_models import SHAPES, model_file
 
 HERE = Path(__file__).resolve().parent
-SCRIPTS = (
-    "single_stream",
-    "throughput",
-    "thread_choice",
-    "disturbance",
-    "prefix",
-    "mixed",
-    "cancel",
-    "grammar",
-    "asyncio_load",
-    "http_streams",
+PATHS = (
+    "single_stream.py",
+    "throughput.py",
+    "internal/thread_choice.py",
+    "internal/cpu_contention.py",
+    "internal/prefix_cache.py",
+    "internal/prefill_stall.py",
+    "internal/cancel_latency.py",
+    "internal/grammar_overhead.py",
+    "internal/asyncio_load.py",
+    "http_streams.py",
 )
+SCRIPTS = {Path(path).stem: HERE / path for path in PATHS}
 
 
 def prepare() -> None:
     """Builds and makes whatever is missing."""
-    for program in (upstream.llama_bench, upstream.llama_batched_bench, upstream.llama_server, peers.llama_cpp_python):
+    for program in (
+        llama_cpp_programs.llama_bench,
+        llama_cpp_programs.llama_batched_bench,
+        llama_cpp_programs.llama_server,
+        peers.llama_cpp_python,
+    ):
         program()
     for name in SHAPES:
         model_file(name)
@@ -47,7 +55,7 @@ def main() -> int:
     status = {}
     for name in names:
         print(f"\n=== {name} ===", flush=True)
-        status[name] = subprocess.run([sys.executable, HERE / f"{name}.py"], check=False).returncode
+        status[name] = subprocess.run([sys.executable, SCRIPTS[name]], check=False).returncode
     print()
     for name, code in status.items():
         print(f"{name:15} {'all claims hold' if code == 0 else 'FAILS'}")

@@ -16,9 +16,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import measure
-import upstream
-from shapes import SHAPES, model_file
+sys.path.insert(0, str(Path(__file__).resolve().parent / "common"))
+
+import harness
+import llama_cpp_programs
+from synthetic_models import SHAPES, model_file
 
 import pyggml
 from pyggml import SamplingParams
@@ -49,7 +51,7 @@ def streamed(llm: pyggml.LLM) -> float:
 
 
 def llama_bench(model: Path, n_threads: int) -> Callable[[int], float]:
-    return lambda _round: upstream.decode_speed(model, CASE.n_tokens, n_threads)
+    return lambda _round: llama_cpp_programs.decode_speed(model, CASE.n_tokens, n_threads)
 
 
 def beside(llm: pyggml.LLM, seconds: float) -> float:
@@ -75,33 +77,33 @@ def beside(llm: pyggml.LLM, seconds: float) -> float:
         worker.join()
 
 
-def compare(name: str, rounds: int) -> list[measure.Claim]:
+def compare(name: str, rounds: int) -> list[harness.Claim]:
     """Measures all sides on one model."""
     model = model_file(name)
-    threads = {f"llama-bench -t {n}": n for n in range(1, measure.n_cpus() + 1)}
+    threads = {f"llama-bench -t {n}": n for n in range(1, harness.n_cpus() + 1)}
     print(f"{name}: {CASE.n_tokens} tokens of one stream")
     # One stream, and nothing kept of earlier ones: attention would pass over that, too.
     with pyggml.load(model, n_ctx=512, n_parallel=1) as llm:
         sides: dict[str, Callable[[int], float]] = {"pyggml": lambda seed: decode(llm, seed)}
         sides |= {side: llama_bench(model, n) for side, n in threads.items()}
-        figures = measure.interleaved(sides, rounds, "tokens/s")
+        figures = harness.interleaved(sides, rounds, "tokens/s")
         # Separate from llama-bench: whatever runs first after another process has ended is slower.
         readers = {"whole": lambda _round: whole(llm), "streamed": lambda _round: streamed(llm)}
-        figures |= measure.interleaved(readers, rounds, "tokens/s")
+        figures |= harness.interleaved(readers, rounds, "tokens/s")
         stats = llm.stats()
-    measure.table(figures, "tokens/s")
+    harness.table(figures, "tokens/s")
     print(f"  pyggml chose {stats.n_threads} threads to decode with")
-    theirs = measure.best(figures, list(threads))
+    theirs = harness.best(figures, list(threads))
     return [
-        measure.at_least(f"{name}: decode / {theirs}", measure.ratio(figures, "pyggml", theirs), 0.98, "x"),
-        measure.at_least(f"{name}: streamed / whole", measure.ratio(figures, "streamed", "whole"), 0.97, "x"),
+        harness.at_least(f"{name}: decode / {theirs}", harness.ratio(figures, "pyggml", theirs), 0.98, "x"),
+        harness.at_least(f"{name}: streamed / whole", harness.ratio(figures, "streamed", "whole"), 0.97, "x"),
     ]
 
 
 def main() -> int:
-    chosen = measure.options(__doc__, rounds=5, models=list(SHAPES))
+    chosen = harness.options(__doc__, rounds=5, models=list(SHAPES))
     claims = [claim for name in chosen.model for claim in compare(name, chosen.rounds)]
-    status = measure.verdict(claims)
+    status = harness.verdict(claims)
     with pyggml.load(model_file(chosen.model[0]), n_ctx=512, n_threads=1) as llm:
         share = statistics.median(beside(llm, 2.0) for _ in range(3))
     print(f"a Python thread keeps {share:.0%} of its speed beside a generation on one compute thread")

@@ -24,12 +24,14 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import kept
-import measure
+sys.path.insert(0, str(Path(__file__).resolve().parent / "common"))
+
+import harness
+import llama_cpp_programs
 import peers
+import result_files
 import throughput
-import upstream
-from shapes import SHAPES, model_file
+from synthetic_models import SHAPES, model_file
 
 import pyggml
 from pyggml import lib
@@ -45,7 +47,7 @@ WHAT = ("prompt", "stream", "streams", "requests")
 FTYPES = ("q4_k_m", "q8_0")
 
 Side = Callable[[int], Mapping[str, float]]  # number of the round -> case -> tokens per second
-Figures = dict[str, measure.Figures]  # case -> side -> tokens per second, round by round
+Figures = dict[str, harness.Figures]  # case -> side -> tokens per second, round by round
 
 #: By instruction set, case and peer: the least ratio. Those that differ by type of the weights are a table of them.
 GOALS: dict[str, dict[tuple[str, str], float | dict[str, float]]] = {
@@ -121,17 +123,17 @@ class Programs:
     def streams(self, _round: int) -> dict[str, float]:
         program, n = self._folder / "llama-batched-bench", [case.n_parallel for case in STREAMS]
         n_tokens = STREAMS[0].n_tokens
-        speeds = upstream.batched_bench(program, self._path, self._n_threads, n, N_DEPTH, n_tokens)
+        speeds = llama_cpp_programs.batched_bench(program, self._path, self._n_threads, n, N_DEPTH, n_tokens)
         return {f"{n} streams": speed for n, speed in zip(n, speeds, strict=True)}
 
     def _bench(self, n_prompt: int = 0, n_tokens: int = 0) -> float:
-        return upstream.bench(self._folder / "llama-bench", self._path, self._n_threads, n_prompt, n_tokens)
+        return llama_cpp_programs.bench(self._folder / "llama-bench", self._path, self._n_threads, n_prompt, n_tokens)
 
 
 def interleaved(sides: Mapping[str, Side], rounds: int) -> Figures:
-    """Like measure.interleaved, for sides that measure several cases at once."""
+    """Like harness.interleaved, for sides that measure several cases at once."""
     figures: Figures = {}
-    for n, names in measure.turns(sides, rounds):
+    for n, names in harness.turns(sides, rounds):
         for name in names:
             for case, speed in sides[name](n).items():
                 print(f"  {f'round {n}' if n else 'warm-up'}: {case}: {name} {speed:.4g} tokens/s", flush=True)
@@ -143,7 +145,7 @@ def interleaved(sides: Mapping[str, Side], rounds: int) -> Figures:
 def measured(path: Path, what: list[str], rounds: int, n_threads: int) -> Figures:
     """Measures one model on all sides."""
     figures: Figures = {}
-    theirs = {"upstream": Programs(upstream.llama_batched_bench().parent, path, n_threads)}
+    theirs = {"upstream": Programs(llama_cpp_programs.llama_batched_bench().parent, path, n_threads)}
     if folder := peers.ik_llama_cpp():
         theirs["ik_llama.cpp"] = Programs(folder, path, n_threads)
     with contextlib.closing(Here(path, n_threads)) as here:
@@ -166,20 +168,20 @@ def table(figures: Figures) -> None:
     for case, sides in figures.items():
         print(f"  {case:12}", end="")
         for side, speeds in sides.items():
-            ratio = "" if side == "pyggml" else f" ({measure.ratio(sides, 'pyggml', side):.2f})"
+            ratio = "" if side == "pyggml" else f" ({harness.ratio(sides, 'pyggml', side):.2f})"
             print(f"{side:>21} {statistics.median(speeds):7.1f}{ratio}", end="")
         print()
 
 
-def claims(model: str, ftype: str, figures: Figures) -> list[measure.Claim]:
+def claims(model: str, ftype: str, figures: Figures) -> list[harness.Claim]:
     claimed = []
     for (case, peer), goal in GOALS[
         instruction_set().replace("AMX", "AVX-512 VNNI")
     ].items():  # there is none of its own
         if peer in figures.get(case, {}):
             bound = goal[ftype] if isinstance(goal, dict) else goal
-            ratio = measure.ratio(figures[case], "pyggml", peer)
-            claimed.append(measure.at_least(f"{model} {ftype}, {case}: pyggml / {peer}", ratio, bound, "x"))
+            ratio = harness.ratio(figures[case], "pyggml", peer)
+            claimed.append(harness.at_least(f"{model} {ftype}, {case}: pyggml / {peer}", ratio, bound, "x"))
     return claimed
 
 
@@ -189,10 +191,10 @@ def main() -> int:
     parser.add_argument("--model", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--ftype", nargs="+", choices=FTYPES, default=list(FTYPES))
     parser.add_argument("--rounds", type=int, default=3, help="default 3")
-    parser.add_argument("--threads", type=int, default=measure.n_cpus(), help="of every side; default: one per CPU")
+    parser.add_argument("--threads", type=int, default=harness.n_cpus(), help="of every side; default: one per CPU")
     parser.add_argument("--keep", action="store_true", help="keep the figures in benchmarks/results")
     chosen = parser.parse_args()
-    machine = kept.machine()
+    machine = result_files.machine()
     cpu = f"{machine['cores']} cores of {machine['cpu']} ({instruction_set()})"
     print(f"{cpu}, {chosen.threads} threads, load average {machine['load_before']} before the start", flush=True)
     results: dict[str, Figures] = {}
@@ -206,8 +208,8 @@ def main() -> int:
             results[f"{model} {ftype}"] = figures
     machine |= {"instruction_set": instruction_set(), "load_after": round(os.getloadavg()[0], 2)}
     if chosen.keep:
-        kept.write("speedup", {"machine": machine, "n_threads": chosen.threads, "tokens_per_s": results})
-    return measure.verdict(claimed)
+        result_files.write("speedup", {"machine": machine, "n_threads": chosen.threads, "tokens_per_s": results})
+    return harness.verdict(claimed)
 
 
 if __name__ == "__main__":

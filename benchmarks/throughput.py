@@ -22,10 +22,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import measure
-import upstream
+sys.path.insert(0, str(Path(__file__).resolve().parent / "common"))
+
+import harness
+import llama_cpp_programs
 from peers import llama_cpp_python
-from shapes import model_file
+from synthetic_models import model_file
 
 import pyggml
 from pyggml.cli.bench.measure import random_prompts
@@ -34,7 +36,7 @@ N_CALLERS = 8
 N_PROMPT = 64
 N_TOKENS = 64
 N_CTX = 2048
-HERE = Path(__file__).resolve().parent
+COMMON = Path(__file__).resolve().parent / "common"
 
 Prompts = list[list[int]]
 Side = Callable[[Prompts], float]  # prompts -> seconds
@@ -51,7 +53,7 @@ def pyggml_threads(model: Path, n_threads: int | None = None) -> Iterator[Side]:
                 assert len(done.token_ids) == N_TOKENS
                 assert done.cached_tokens == 0
 
-            return measure.together(generate, N_CALLERS)
+            return harness.together(generate, N_CALLERS)
 
         yield run
 
@@ -59,8 +61,8 @@ def pyggml_threads(model: Path, n_threads: int | None = None) -> Iterator[Side]:
 @contextlib.contextmanager
 def batched_bench(model: Path, n_threads: int | None = None) -> Iterator[Side]:
     """llama-batched-bench, which makes up its own prompts."""
-    command = [upstream.llama_batched_bench(), "-m", model, "-c", N_CTX, "--output-format", "jsonl"]
-    command += ["-t", n_threads or measure.n_cpus(), "-npl", N_CALLERS, "-npp", N_PROMPT]
+    command = [llama_cpp_programs.llama_batched_bench(), "-m", model, "-c", N_CTX, "--output-format", "jsonl"]
+    command += ["-t", n_threads or harness.n_cpus(), "-npl", N_CALLERS, "-npp", N_PROMPT]
     # The prompt's logits give the first token, so one step fewer is needed.
     command += ["-ntg", N_TOKENS - 1]
 
@@ -80,7 +82,7 @@ def http_clients(model: Path, n_threads: int | None = None) -> Iterator[Side]:
         def run(prompts: Prompts) -> float:
             # New connections in each round: the server closes those that idle while the others are measured.
             connections = [connect() for _ in prompts]
-            seconds = measure.together(lambda i: completion(connections[i], prompts[i], N_TOKENS), N_CALLERS)
+            seconds = harness.together(lambda i: completion(connections[i], prompts[i], N_TOKENS), N_CALLERS)
             for connection in connections:
                 connection.close()
             return seconds
@@ -95,10 +97,10 @@ def served(
     """llama-server with a model; yields what connects to it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [upstream.llama_server(), "-m", model, "-c", n_ctx, "-np", n_parallel]
-    command += ["-t", n_threads or measure.n_cpus()]
+    command = [llama_cpp_programs.llama_server(), "-m", model, "-c", n_ctx, "-np", n_parallel]
+    command += ["-t", n_threads or harness.n_cpus()]
     command += ["--host", "127.0.0.1", "--port", port]
-    log = upstream.SCRATCH / "llama-server.log"
+    log = llama_cpp_programs.SCRATCH / "llama-server.log"
     with log.open("w") as file, subprocess.Popen(list(map(str, command)), stdout=file, stderr=file) as server:
 
         def connect() -> http.client.HTTPConnection:
@@ -138,7 +140,7 @@ def completion(connection: http.client.HTTPConnection, prompt: list[int], n_toke
 @contextlib.contextmanager
 def llama_cpp_python_lock(model: Path, n_threads: int | None = None) -> Iterator[Side]:
     """llama-cpp-python in a separate process, where eight threads share one model behind a lock."""
-    command = [llama_cpp_python(), HERE / "llama_cpp_worker.py", model, N_CTX, n_threads or measure.n_cpus()]
+    command = [llama_cpp_python(), COMMON / "llama_cpp_worker.py", model, N_CTX, n_threads or harness.n_cpus()]
     pipe = subprocess.PIPE
     with subprocess.Popen(list(map(str, command)), text=True, stdin=pipe, stdout=pipe) as worker:
         assert worker.stdin is not None
@@ -165,7 +167,7 @@ SIDES = {
 }
 
 
-def measured(model: Path, rounds: int, n_threads: int | None = None) -> measure.Figures:
+def measured(model: Path, rounds: int, n_threads: int | None = None) -> harness.Figures:
     """Tokens per second that each side generates, round by round."""
 
     def speed(side: Side) -> Callable[[int], float]:
@@ -178,25 +180,25 @@ def measured(model: Path, rounds: int, n_threads: int | None = None) -> measure.
     with contextlib.ExitStack() as stack:
         vocabulary = stack.enter_context(pyggml.Model(model, vocab_only=True))
         sides = {side: speed(stack.enter_context(make(model, n_threads))) for side, make in SIDES.items()}
-        return measure.interleaved(sides, rounds, "tokens/s")
+        return harness.interleaved(sides, rounds, "tokens/s")
 
 
-def compare(name: str, rounds: int) -> list[measure.Claim]:
+def compare(name: str, rounds: int) -> list[harness.Claim]:
     """Measures all sides on one model."""
     print(f"{name}: {N_CALLERS} callers, {N_PROMPT} tokens in, {N_TOKENS} tokens out each")
     figures = measured(model_file(name), rounds)
-    measure.table(figures, "tokens/s")
+    harness.table(figures, "tokens/s")
     return [
-        measure.at_least(
-            f"{name}: pyggml / batched-bench", measure.ratio(figures, "pyggml", "batched-bench"), 0.97, "x"
+        harness.at_least(
+            f"{name}: pyggml / batched-bench", harness.ratio(figures, "pyggml", "batched-bench"), 0.97, "x"
         ),
-        measure.at_least(f"{name}: pyggml / llama-server", measure.ratio(figures, "pyggml", "llama-server"), 1.0, "x"),
-        measure.at_least(
-            f"{name}: pyggml / llama-cpp-python", measure.ratio(figures, "pyggml", "llama-cpp-python"), 1.9, "x"
+        harness.at_least(f"{name}: pyggml / llama-server", harness.ratio(figures, "pyggml", "llama-server"), 1.0, "x"),
+        harness.at_least(
+            f"{name}: pyggml / llama-cpp-python", harness.ratio(figures, "pyggml", "llama-cpp-python"), 1.9, "x"
         ),
     ]
 
 
 if __name__ == "__main__":
-    chosen = measure.options(__doc__, rounds=5, models=["tinyllama-1.1b"])
-    sys.exit(measure.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))
+    chosen = harness.options(__doc__, rounds=5, models=["tinyllama-1.1b"])
+    sys.exit(harness.verdict([claim for name in chosen.model for claim in compare(name, chosen.rounds)]))

@@ -400,7 +400,7 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             release cores. A number you give is kept.
         prefix_cache: keep the work of finished requests for prompts with the same beginning, while there is room.
         deterministic: refuse to load unless every request gets the bits that it gets alone. What is computed, and its
-            speed, is the same without it; ``docs/kernels.md`` says what is covered.
+            speed, is the same without it; ``docs/explanation/kernels.md`` says what is covered.
         backend_sampling: choose the tokens of greedy requests on the GPU (experimental). The tokens are the same, but
             only a token id leaves the device instead of a row of logits as long as the vocabulary. It stays off where
             the device cannot do it, and while a request runs that needs more of the logits;
@@ -415,7 +415,7 @@ def load(options: LoadOptions) -> LLM:  # noqa: D417
             :meth:`LLM.chat_templates`. A call may name another. None: the model's own.
         isolate: run model and engine in a process of their own, whose end this one survives: by a failed assertion, a
             fault or the system. Requests in flight get an EngineError, and the next call starts another.
-            ``llm.stats().n_restarts`` counts. ``docs/isolate.md`` says what it costs.
+            ``llm.stats().n_restarts`` counts. ``docs/explanation/process-isolation.md`` says what it costs.
 
     Raises:
         ModelNotFoundError, ModelLoadError, UnsupportedArchitectureError: the file or directory cannot be loaded.

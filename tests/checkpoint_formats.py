@@ -24,7 +24,7 @@ class Format:
     """A format of whole checkpoints.
 
     Attributes:
-        title: its column in the table of docs/import.md, which it may share with others.
+        title: its column in the table of docs/reference/hugging-face-checkpoints.md, which it may share with others.
         config: keys of ``config.json``.
         make: what makes a projection of a weight.
         type: what a projection becomes in the GGUF file; "" if the format is refused, or mixed.

@@ -1,4 +1,6 @@
-"""Every layout of checkpoints in every format: what the table in docs/import.md shows, and tests check.
+"""Every layout of checkpoints in every format, for the tests and a table of the documentation.
+
+docs/reference/hugging-face-checkpoints.md has the table.
 
 The layouts are those that families declare, in the sizes that were recorded with transformers' own logits
 (tools/compare_with_transformers.py). Their projections are stored as a format has them, the rest as floats; experts

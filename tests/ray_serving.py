@@ -27,7 +27,7 @@ import pyggml
 import pyggml.ray
 from pyggml.ray import Hosts, ServedModel
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks" / "internal"))
 from ray_serve import serving_cluster
 
 QUESTION: Any = [{"role": "user", "content": "What colour is the sky?"}]

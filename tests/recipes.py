@@ -31,8 +31,8 @@ _TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content
 
 
 def page(name: str) -> str:
-    """The text of ``docs/recipe-NAME.md``."""
-    return (ROOT / "docs" / f"recipe-{name}.md").read_text()
+    """The text of ``docs/how-to/NAME.md``."""
+    return (ROOT / "docs" / "how-to" / f"{name}.md").read_text()
 
 
 def write_programs(name: str, directory: Path) -> Path:

@@ -44,7 +44,7 @@ import pyggml
 from pyggml.server import Settings, create_app, run
 from pyggml.server.settings.options import ModelSpec
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks" / "common"))
 
 import plot
 

@@ -199,7 +199,7 @@ def test_what_keeps_it_from_starting(options: list[str], message: str) -> None:
         ("--host [::1]", "such as 0.0.0.0, ::1 or localhost"),
         ("--bind 0.0.0.0", "--host ADDRESS and --port N"),
         ("-fit on", "--n-ctx auto"),
-        ("--daemon", "docs/server.md"),
+        ("--daemon", "docs/reference/server.md"),
     ],
 )
 def test_wrong_lines_are_answered(options: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""docs/coming-from.md: the right-hand column runs, with a hub on loopback where it names a repository."""
+"""docs/how-to/migrate-from-other-libraries.md: the right-hand column runs, with a hub on loopback for repositories."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from servers import ServerProcess
 import pyggml
 from pyggml.source import SHIPPED_MODEL
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "coming-from.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "how-to" / "migrate-from-other-libraries.md"
 NAMES = re.search(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 ROW = re.compile(r"^\| (.*) \| `([^`]+)` \|$", re.MULTILINE)
 CELLS = [(theirs, ours.replace(r"\|", "|")) for theirs, ours in ROW.findall(PAGE.read_text())]

@@ -19,7 +19,7 @@ from update_outputs import CONSOLE, SHOWN_IN_A_SHELL
 from pyggml.cli.program import COMMANDS, program
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").glob("*.md")} - {*SHOWN_IN_A_SHELL})  # the others are run
+PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")} - {*SHOWN_IN_A_SHELL})  # the others are run
 OPERATORS = re.compile(r"[|&;<>]+")
 
 
@@ -74,7 +74,7 @@ def test_the_guide_can_be_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PYGGML_CACHE", str(tmp_path / "cache"))
     HFLlama(head_dim=32).write(tmp_path / "my-model")  # which a quantised cache can hold
     (tmp_path / "text.txt").write_text("The quick brown fox jumps over the lazy dog. " * 20)
-    lines = commands(ROOT / "docs" / "guide.md")
+    lines = commands(ROOT / "docs" / "tutorial" / "getting-started.md")
     assert {line[0] for line in lines} >= {"convert", "quantize", "inspect", "cache"}
     for arguments in lines:
         command = [sys.executable, "-m", "pyggml", *arguments]
@@ -93,5 +93,7 @@ def test_the_reference_is_what_help_says(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_documentation_lists_all_its_pages() -> None:
-    listed = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text())
-    assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md") if page.name != "README.md")
+    docs = ROOT / "docs"
+    listed = re.findall(r"\]\(([\w-][\w/-]*\.md)\)", (docs / "README.md").read_text())
+    pages = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")} - {"README.md"}
+    assert sorted(listed) == sorted(pages)

@@ -7,11 +7,11 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks" / "common"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
-import kept
 import make_comparison
+import result_files
 
 STALE = "run `python tools/make_comparison.py`"
 
@@ -25,20 +25,20 @@ def test_the_plot_shows_the_results() -> None:
     text = make_comparison.PLOT.read_text(encoding="utf-8")
     assert text == make_comparison.plot(), STALE
     lines = ET.fromstring(text).findall("{http://www.w3.org/2000/svg}polyline")
-    measured = kept.read("callers")["requests_per_s"]
+    measured = result_files.read("callers")["requests_per_s"]
     assert len(lines) == len(measured)
     assert {len(line.attrib["points"].split()) for line in lines} == {len(values) for values in measured.values()}
 
 
 def test_every_side_answered_every_probe() -> None:
-    sides = kept.read("features")["sides"]
+    sides = result_files.read("features")["sides"]
     assert sides.keys() == make_comparison.SIDES.keys()
     for seen in sides.values():
         assert {probe for _, probe, _ in make_comparison.ROWS} <= seen.keys()
 
 
 def test_a_change_of_a_result_shows() -> None:
-    features, callers = kept.read("features"), kept.read("callers")
+    features, callers = result_files.read("features"), result_files.read("callers")
     assert all(run["right"] == 8 for run in features["sides"]["pyggml"]["threads"])
     features["sides"]["pyggml"]["threads"][0]["right"] = 5
     features["sides"]["xllamacpp"]["cancel"] = {"died": "SIGSEGV"}

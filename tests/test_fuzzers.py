@@ -11,7 +11,7 @@ from fuzz.process import Process
 
 SECONDS = 10.0  # for each: all of them take two minutes on two cores, with their starts
 
-#: Not that of faults, which finds again what docs/errors.md tells of JSON values (test_faults.py has cases of it).
+#: Not that of faults, which finds what docs/reference/errors.md tells of JSON values again (cases: test_faults.py).
 NAMES = [name for name in fuzzer.names() if name != "faults"]
 
 
@@ -35,5 +35,5 @@ def test_nothing_is_found(name: str) -> None:
 
 def test_every_fuzzer_is_described() -> None:
     """The table of what is fuzzed has each of them."""
-    table = (Path(__file__).parents[1] / "docs" / "reliability.md").read_text("utf-8")
+    table = (Path(__file__).parents[1] / "docs" / "explanation" / "reliability.md").read_text("utf-8")
     assert [name for name in fuzzer.names() if f"| `{name}`" not in table] == []

@@ -1,4 +1,7 @@
-"""Every layout in every format computes what its weights mean, or is refused: the table in docs/import.md."""
+"""Every layout in every format computes what its weights mean, or is refused.
+
+docs/reference/hugging-face-checkpoints.md has the table.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One file adds a family: the one that docs/families.md shows, in a copy of the package with nothing else edited."""
+"""One file adds a family: that of docs/reference/model-families.md, in a copy of the package otherwise unedited."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import pyggml
 from pyggml import _pyggml
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "families.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "model-families.md").read_text()
 DECLARATION = re.search(r'^```py\n("""Madeup.*?)^```', PAGE, re.MULTILINE | re.DOTALL)
 DONE = "<|done|>"
 PROMPT = [10, 200, 31, 4]

@@ -78,7 +78,7 @@ def run(script: Path, *arguments: object) -> str:
 @pytest.mark.slow
 @pytest.mark.ray
 def test_a_node_that_dies_loses_no_row() -> None:
-    output = run(HERE.parent / "benchmarks" / "ray_batch.py", "--rows", 600, "--rounds", 1)
+    output = run(HERE.parent / "benchmarks" / "internal" / "ray_batch.py", "--rows", 600, "--rounds", 1)
     assert "median of 3 nodes, one killed" in output
 
 

@@ -14,7 +14,7 @@ import pytest
 import pyggml
 import pyggml.ray
 
-SCRIPT = Path(__file__).resolve().parent.parent / "benchmarks" / "ray_serve.py"
+SCRIPT = Path(__file__).resolve().parent.parent / "benchmarks" / "internal" / "ray_serve.py"
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 

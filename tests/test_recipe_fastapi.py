@@ -1,4 +1,4 @@
-"""docs/recipe-fastapi.md under a real uvicorn: answers, refusals before the headers, and clients that go away."""
+"""docs/how-to/embed-in-fastapi.md under a real uvicorn: answers, refusals before the headers, lost clients."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ N_PARALLEL, MAX_QUEUE = 8, 16  # as the page has them
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The page's server, with a model that talks until it is stopped."""
-    directory = recipes.write_programs("fastapi", tmp_path_factory.mktemp("fastapi"))
+    directory = recipes.write_programs("embed-in-fastapi", tmp_path_factory.mktemp("fastapi"))
     port, talker = recipes.free_port(), recipes.write_talker(directory / "talker.gguf")
-    start = [*recipes.command("fastapi", "uvicorn app:app"), "--port", str(port)]
+    start = [*recipes.command("embed-in-fastapi", "uvicorn app:app"), "--port", str(port)]
     with recipes.serve(start, directory, port, MODEL=str(talker)) as server:
         yield server
         assert not server.complaints()

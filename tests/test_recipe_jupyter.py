@@ -1,4 +1,4 @@
-"""docs/recipe-jupyter.md in a real kernel: its cells in order, and interrupts."""
+"""docs/how-to/use-in-jupyter.md in a real kernel: its cells in order, and interrupts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager, start_new_kernel
 from nbclient import NotebookClient
 
-CELLS = recipes.cells("jupyter")
+CELLS = recipes.cells("use-in-jupyter")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""docs/recipe-processes.md: its programs as they are, under other start methods, and with what goes wrong."""
+"""docs/how-to/use-with-multiprocessing.md: its programs as they are, under other start methods, and failing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXTS = 4  # as many as the page asks for
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Path:
-    return recipes.write_programs("processes", tmp_path)
+    return recipes.write_programs("use-with-multiprocessing", tmp_path)
 
 
 def run(directory: Path, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
@@ -34,7 +34,7 @@ def run(directory: Path, command: list[str], **environment: str) -> subprocess.C
 def test_every_text_is_told(programs: Path, program: str, method: str) -> None:
     file = programs / program
     file.write_text(file.read_text().replace('"spawn"', f'"{method}"'))
-    done = run(programs, recipes.command("processes", f"python {program}"))
+    done = run(programs, recipes.command("use-with-multiprocessing", f"python {program}"))
     assert (done.returncode, done.stderr) == (0, "")
     assert len([line for line in done.stdout.splitlines() if line]) >= TEXTS
 
@@ -64,7 +64,7 @@ def test_a_model_from_before_the_fork_says_so(programs: Path) -> None:
 
 @pytest.mark.slow
 def test_a_model_that_is_missing_breaks_the_executor(programs: Path) -> None:
-    done = run(programs, recipes.command("processes", "python stories.py"), MODEL="missing.gguf")
+    done = run(programs, recipes.command("use-with-multiprocessing", "python stories.py"), MODEL="missing.gguf")
     assert done.returncode == 1
     assert "BrokenProcessPool" in done.stderr
     assert "ModelNotFoundError" in done.stderr
@@ -74,7 +74,8 @@ def test_a_model_that_is_missing_breaks_the_executor(programs: Path) -> None:
 def test_an_interrupt_ends_all_processes(programs: Path) -> None:
     file, names = programs / "stories.py", '["Tim", "Anna", "Ben", "Lily"]'
     file.write_text(file.read_text().replace(names, f"{names} * 5_000"))
-    command, at_once = recipes.command("processes", "python stories.py"), os.environ | {"PYTHONUNBUFFERED": "1"}
+    command = recipes.command("use-with-multiprocessing", "python stories.py")
+    at_once = os.environ | {"PYTHONUNBUFFERED": "1"}
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, cwd=programs, env=at_once, stdout=pipe, stderr=pipe, start_new_session=True

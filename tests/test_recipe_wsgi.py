@@ -1,4 +1,4 @@
-"""docs/recipe-wsgi.md under real servers: Flask's, Django's, and gunicorn with both."""
+"""docs/how-to/embed-in-flask-and-django.md under real servers: Flask's, Django's, and gunicorn with both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OTHERS = [kind for kind in STARTS if kind != "flask"]
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page's programs, and a model that talks until it is stopped."""
-    directory = recipes.write_programs("wsgi", tmp_path_factory.mktemp("wsgi"))
+    directory = recipes.write_programs("embed-in-flask-and-django", tmp_path_factory.mktemp("wsgi"))
     recipes.write_talker(directory / "talker.gguf")
     return directory
 
@@ -36,7 +36,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextlib.contextmanager
 def serve(programs: Path, kind: str, *options: str) -> Iterator[Server]:
     port, (start, where) = recipes.free_port(), STARTS[kind]
-    words = [*recipes.command("wsgi", start), *where.format(port).split(), *options]
+    words = [*recipes.command("embed-in-flask-and-django", start), *where.format(port).split(), *options]
     with recipes.serve(words, programs, port, MODEL=str(programs / "talker.gguf")) as server:
         yield server
     assert not server.complaints()
@@ -130,7 +130,7 @@ def test_a_model_from_before_the_fork_says_so(programs: Path, tmp_path: Path) ->
     (tmp_path / "early.py").write_text("from app import app\nfrom model import model\nmodel()\n")
     (tmp_path / "gunicorn.conf.py").unlink()
     port, (start, where) = recipes.free_port(), STARTS["gunicorn-flask"]
-    words = [word.replace("app:app", "early:app") for word in recipes.command("wsgi", start)]
+    words = [word.replace("app:app", "early:app") for word in recipes.command("embed-in-flask-and-django", start)]
     words += [*where.format(port).split(), "--preload", "--threads", "4"]
     with (
         recipes.serve(words, tmp_path, port, MODEL=str(programs / "talker.gguf")) as server,

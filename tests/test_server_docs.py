@@ -1,4 +1,4 @@
-"""docs/server.md: its lines for curl and its programs run against a server, and its tables say what there is."""
+"""docs/reference/server.md: its curl lines and programs run against a server, and its tables are current."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import make_server_options
 from pyggml.server import Given, create_app, read_settings
 
 ROOT = Path(__file__).resolve().parent.parent
-TEXT = (ROOT / "docs" / "server.md").read_text()
+TEXT = (ROOT / "docs" / "reference" / "server.md").read_text()
 ADDRESS = "http://127.0.0.1:8080"
 CONSOLE = re.compile(r"^```console\n(\$ (?:PYGGML|curl).*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"\$ ((?:[^\n]*\\\n)*[^\n]*)\n(.*)", re.DOTALL)

@@ -23,7 +23,7 @@ import pyggml
 import pyggml.server
 from pyggml.system import build_info
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parent.parent / "docs" / "reference"
 TABLE_ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| (.*?) ?\| ", re.MULTILINE)
 
 Labels = dict[str, str]

@@ -208,7 +208,8 @@ class Proof:
         settings = [f"--config-settings=cmake.define.{option}" for option in options]
         settings.append(f"--config-settings=build-dir={FOLDER / 'objects'}")
         flags = ["--verbose", "--no-build-isolation", "--no-deps", "--force-reinstall"]
-        programs = ["nice", "-n", "10", PYTHON, ROOT / "benchmarks" / "upstream.py", "--for-devices"]
+        script = ROOT / "benchmarks" / "common" / "llama_cpp_programs.py"
+        programs = ["nice", "-n", "10", PYTHON, script, "--for-devices"]
         finish([pip(self, "build", *flags, *settings, ROOT), Job.start("tools", *programs, env=TOOLS)], outcome.until)
 
     def test(self, outcome: Outcome) -> None:

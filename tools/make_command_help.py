@@ -1,4 +1,4 @@
-"""Writes `docs/command-reference.md`, the help of every command.
+"""Writes `docs/reference/command-line.md`, the help of every command.
 
 Run it after a change to a command's options or help:
 
@@ -17,7 +17,7 @@ import click
 from pyggml.cli.program import program
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "command-reference.md"
+PAGE = ROOT / "docs" / "reference" / "command-line.md"
 WIDTH = 100
 
 INTRODUCTION = """\

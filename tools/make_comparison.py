@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks" / "common"))
 
-import kept
+import result_files
 from plot import svg
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -186,12 +186,12 @@ def readme(text: str) -> str:
     """The README's text with the table and the sentences of today's results."""
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
-    return f"{before}{BEGIN}\n{table(kept.read('features'), kept.read('callers'))}\n{END}{after}"
+    return f"{before}{BEGIN}\n{table(result_files.read('features'), result_files.read('callers'))}\n{END}{after}"
 
 
 def plot() -> str:
     """The picture of today's results, as SVG."""
-    speeds = {side: medians(values) for side, values in kept.read("callers")["requests_per_s"].items()}
+    speeds = {side: medians(values) for side, values in result_files.read("callers")["requests_per_s"].items()}
     return svg(speeds, x="callers", y="requests per second")
 
 

@@ -20,7 +20,7 @@ from pyggml.inference import CLASSES, NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 STUB = ROOT / "pyggml" / "_family_classes.pyi"
-DOCS = ROOT / "docs"
+DOCS = ROOT / "docs" / "reference"
 
 HEADER = """\
 # The classes and methods that pyggml/inference.py creates for the families. Written by tools/make_families.py.
@@ -112,8 +112,8 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 #: Page -> its tables, by the name in the comment before each.
 TABLES: dict[str, dict[str, Callable[[], str]]] = {
-    "families.md": {"families": table_of_families, "classes": table_of_classes},
-    "import.md": {"layouts": table_of_layouts, "formats": table_of_formats},
+    "model-families.md": {"families": table_of_families, "classes": table_of_classes},
+    "hugging-face-checkpoints.md": {"layouts": table_of_layouts, "formats": table_of_formats},
 }
 
 

@@ -1,4 +1,4 @@
-"""Writes the table of the server's own options into `docs/server.md`, from where they are declared.
+"""Writes the table of the server's own options into `docs/reference/server.md`, from where they are declared.
 
     python tools/make_server_options.py       after a change to pyggml/server/settings/options.py
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from pyggml.options import Field
 from pyggml.server import SERVING
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "server.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "server.md"
 BEGIN, END = "<!-- made by tools/make_server_options.py -->", "<!-- end -->"
 
 

@@ -98,7 +98,7 @@ GPT_OSS = {
     "num_local_experts": 5,
     "num_experts_per_tok": 2,
     "sliding_window": 40,
-    # The engine truncates, whatever this says; see docs/import.md.
+    # The engine truncates, whatever this says; see docs/reference/hugging-face-checkpoints.md.
     **rope("yarn", factor=8.0, original_max_position_embeddings=64, truncate=True),
 }
 

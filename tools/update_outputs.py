@@ -17,9 +17,15 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RECIPES = sorted((ROOT / "docs").glob("recipe-*.md"))  # are programs that need servers and clients
-PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {*RECIPES})]
-SHOWN_IN_A_SHELL = [ROOT / "docs" / "command.md"]
+DOCS = ROOT / "docs"
+RECIPES = [  # are programs that need servers and clients
+    DOCS / "how-to" / "embed-in-fastapi.md",
+    DOCS / "how-to" / "embed-in-flask-and-django.md",
+    DOCS / "how-to" / "use-in-jupyter.md",
+    DOCS / "how-to" / "use-with-multiprocessing.md",
+]
+PAGES = [ROOT / "README.md", *sorted({*DOCS.rglob("*.md")} - {*RECIPES})]
+SHOWN_IN_A_SHELL = [DOCS / "how-to" / "use-the-command-line.md"]
 
 PYTHON = re.compile(r"^```python\n(.*?)^```\n(?P<shown>\n*```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -32,4 +32,4 @@ def _way_out(names: tuple[str, ...]) -> str:
         return f"This processor lacks the instructions for pyggml's own kernels: load {_ALONE}"
     if any(" on " in name for name in names):
         return 'Load with device="cpu" and without rpc, since only the CPU has kernels that do the same in every batch'
-    return f"Quantise to a type that pyggml has kernels for (docs/kernels.md); or load {_ALONE}"
+    return f"Quantise to a type that pyggml has kernels for (docs/explanation/kernels.md); or load {_ALONE}"

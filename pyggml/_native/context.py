@@ -361,7 +361,7 @@ class Context(Owner):
 
         They are those of the engine's graphs for this model and context, with the types they read and the devices that
         are not the CPU, such as "MUL_MAT q4_K on CUDA0"; first comes why pyggml's kernels compute none of them, if so.
-        (): none, so that results are the same bits whatever is computed together; see ``docs/kernels.md``.
+        (): none, so that results are the same bits whatever is computed together; see ``docs/explanation/kernels.md``.
 
         Raises:
             ClosedError: the context was closed.

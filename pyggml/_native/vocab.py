@@ -309,7 +309,8 @@ class Vocab(Owner):
     def eog_ids(self) -> tuple[int, ...]:
         """All tokens that end a generation in the engine's view, ascending.
 
-        The engine goes by their texts, and sometimes includes one that is plain text in this model (docs/families.md).
+        The engine goes by their texts, and sometimes includes one that is plain text in this model
+        (docs/reference/model-families.md).
         """
 
         def call(ids: CData, n_max: int, n_out: CData) -> None:

@@ -208,7 +208,7 @@ _OPTIONS_OF = {
         "--enable-auto-tool-choice --tool-call-parser --reasoning-parser --enable-reasoning": "not needed: the model's "
         "template says how it calls tools and reasons",
         "--ssl-key-file --ssl-cert-file --ssl-keyfile --ssl-certfile --ssl-ca-certs --ssl --tls --https": "TLS is for "
-        "a proxy before the server: docs/server.md shows one",
+        "a proxy before the server: docs/reference/server.md shows one",
         "--no-webui --no-ui": "--no-page leaves the page out",
         "--path --media-path": "no files are served; --no-page leaves the page out",
         "--ui-config --webui-config --tools --agent -ag": "the page has its settings in the browser, and no tools",
@@ -240,7 +240,9 @@ _OPTIONS_OF = {
         "--no-stream --stream": "requests say whether they are answered in a stream",
         "--uds --reuse-port --listen --bind --address -H": "--host ADDRESS and --port N say where it listens",
         "--reload": "there is no such option: SIGTERM ends a server when its requests have ended",
-        "-d --daemon --detach --background": "it stays in the foreground: docs/server.md shows a service of systemd",
+        "-d --daemon --detach --background": (
+            "it stays in the foreground: docs/reference/server.md shows a service of systemd"
+        ),
         "-to": "--request-timeout X is how long a request may take",
         "-fit --fit -fitc --fit-ctx -fitt --fit-target": "--n-ctx auto and --n-gpu-layers auto take what fits",
         "--generation-config --override-generation-config": "not needed: what a model's makers recommend is used, and "

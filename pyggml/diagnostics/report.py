@@ -170,7 +170,8 @@ class Problem:
 
     Attributes:
         severity: "error": the model does not load or work correctly; "warning": it works, with surprises.
-        code: stable name of the problem: "missing-tensor", "truncated" ...; docs/inspect.md lists them.
+        code: stable name of the problem: "missing-tensor", "truncated" ...; docs/reference/model-inspection.md
+            lists them.
         message: what is wrong, and what to do about it.
     """
 

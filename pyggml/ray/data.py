@@ -42,8 +42,8 @@ def map_batches(
     """Adds the answers of a model to a dataset, as :func:`pyggml.batch.run` does to a file.
 
     It is lazy, as Ray's own is, except that the first rows are read now, to learn how long they are. Ray Data's
-    checkpoints work with it: see docs/batch.md. Where Ray Data shows progress bars, each process of a model says every
-    ten seconds how many tokens per second it generates.
+    checkpoints work with it: see docs/how-to/run-batch-jobs.md. Where Ray Data shows progress bars, each process of a
+    model says every ten seconds how many tokens per second it generates.
 
     Args:
         dataset: rows with a prompt or messages, perhaps ``params``.

@@ -11,7 +11,7 @@
 
 The key is never sent. A recording of one handshake is of no use in another, since each end has chosen half of what is
 signed, and neither end's proof can be sent back to it as the other's. What follows is neither encrypted nor signed:
-that takes a tunnel (docs/several-hosts.md).
+that takes a tunnel (docs/how-to/split-a-model-across-hosts.md).
 """
 
 from __future__ import annotations

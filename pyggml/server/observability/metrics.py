@@ -1,4 +1,4 @@
-"""The server's figures for Prometheus. docs/server-metrics.md describes each of them.
+"""The server's figures for Prometheus. docs/reference/server-metrics.md describes each of them.
 
 Nothing here costs anything per token: a call is counted when it ends, and the engines are asked when somebody looks.
 """

@@ -25,7 +25,7 @@ MAX_SECONDS = 90.0
 #: another's step is given up on.
 SEVERAL = ("batch", "generate", "tasks")
 
-#: What gives up in the middle of a step (docs/errors.md), if there is memory to say so.
+#: What gives up in the middle of a step (docs/reference/errors.md), if there is memory to say so.
 _ABORT = re.compile("a check inside the engine failed|another for the message")
 
 environment = faults.environment
