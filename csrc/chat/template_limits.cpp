@@ -1,6 +1,6 @@
 #include "chat/template_limits.hpp"
 
-#include "boundary/deep_stack.hpp"
+#include "boundary/large_stack.hpp"
 #include "chat/linear_search.hpp"
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include "engine/core_scout.hpp"
 
-#include "engine/threads.hpp"
+#include "boundary/native_threads.hpp"
 
 #include <sched.h>
 #include <time.h>

@@ -4,7 +4,7 @@
 #include <system_error>
 
 #ifdef PYGGML_BACKEND_DL
-#    include "boundary/loaded_cpu.h"
+#    include "boundary/loaded_cpu_backend.h"
 #    define OF_THE_CPU(function) reinterpret_cast<decltype(&function)>(pyg_loaded_cpu_symbol(#function))
 #else
 #    define OF_THE_CPU(function) (&(function))

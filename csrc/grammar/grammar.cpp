@@ -1,7 +1,7 @@
 #include "grammar/grammar.hpp"
 
-#include "boundary/deep_stack.hpp"
 #include "boundary/guard.hpp"
+#include "boundary/large_stack.hpp"
 #include "llama-grammar.h"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #include "isolation/feed.hpp"
 
 #include "boundary/handles.hpp"
-#include "engine/threads.hpp"
+#include "boundary/native_threads.hpp"
 
 #include <sys/socket.h>
 #include <unistd.h>

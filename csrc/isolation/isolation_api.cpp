@@ -1,6 +1,6 @@
 // The handles of both sides, and the pyg_relay_* and pyg_feed_* functions around them.
 #include "boundary/handles.hpp"
-#include "boundary/owned_text.hpp"
+#include "boundary/owned_string.hpp"
 #include "isolation/feed.hpp"
 #include "isolation/relay.hpp"
 

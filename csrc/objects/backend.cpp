@@ -1,7 +1,7 @@
 // Devices, and backends for raw ggml graphs.
-#include "boundary/backends.hpp"
+#include "boundary/backend_loader.hpp"
 #include "boundary/handles.hpp"
-#include "boundary/machine.hpp"
+#include "boundary/machine_limits.hpp"
 
 #include <cstdio>
 #include <cstring>

@@ -1,9 +1,9 @@
 #include "objects/compute.hpp"
 
-#include "boundary/engine_words.hpp"
+#include "boundary/engine_messages.hpp"
+#include "boundary/out_of_memory.hpp"
 #include "llama-context.h"
 #include "llama-model.h"
-#include "objects/out_of_memory.hpp"
 
 #include <algorithm>
 #include <string>

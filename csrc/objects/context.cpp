@@ -1,12 +1,12 @@
 // Contexts. Options are checked before upstream can assert on them, and memory is planned before it is allocated.
-#include "boundary/backends.hpp"
-#include "boundary/engine_words.hpp"
+#include "boundary/backend_loader.hpp"
+#include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
+#include "boundary/native_threads.hpp"
+#include "boundary/out_of_memory.hpp"
 #include "engine/logprobs.hpp"
-#include "engine/threads.hpp"
 #include "ggml-cpu.h"
 #include "objects/cell_positions.hpp"
-#include "objects/out_of_memory.hpp"
 #include "objects/trial.hpp"
 
 #include <algorithm>

@@ -4,8 +4,8 @@
 // row is covered where a kernel of ours takes the node; everything else is named.
 #include "objects/coverage.hpp"
 
-#include "boundary/backends.hpp"
-#include "boundary/owned_text.hpp"
+#include "boundary/backend_loader.hpp"
+#include "boundary/owned_string.hpp"
 #include "ggml-backend.h"
 #include "llama-context.h"
 #include "llama-memory.h"

@@ -1,9 +1,9 @@
 // GGUF files. Broken files and wrong declarations are detected before they can harm upstream.
 #include "gguf.h"
 
-#include "boundary/engine_words.hpp"
+#include "boundary/engine_messages.hpp"
 #include "boundary/guard.hpp"
-#include "objects/out_of_memory.hpp"
+#include "boundary/out_of_memory.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

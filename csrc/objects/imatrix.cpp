@@ -1,7 +1,7 @@
 #include "objects/imatrix.hpp"
 
 #include "boundary/handles.hpp"
-#include "boundary/owned_text.hpp"
+#include "boundary/owned_string.hpp"
 #include "ggml-backend.h"
 
 #include <algorithm>

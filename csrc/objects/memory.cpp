@@ -3,7 +3,7 @@
 // The engine does not reject an absurd context: it asks the system, the system agrees, and the kernel kills the process
 // when the pages are touched. So the engine's own planner runs first, on a copy of the model without weights
 // (`no_alloc`), and the plan is compared with what is available.
-#include "boundary/backends.hpp"
+#include "boundary/backend_loader.hpp"
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
 #include "gguf.h"

@@ -1,8 +1,8 @@
 // The types the engine's quantiser would mix, for a model that does not exist yet or one in a file.
-#include "boundary/engine_words.hpp"
+#include "boundary/engine_messages.hpp"
 #include "boundary/guard.hpp"
+#include "boundary/out_of_memory.hpp"
 #include "ggml.h"
-#include "objects/out_of_memory.hpp"
 #include "objects/quantizer_rules.hpp"
 
 #include <memory>

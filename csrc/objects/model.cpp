@@ -1,10 +1,10 @@
 // Models: the file is checked before the engine sees it, loaded under the guard, and shared by everything made from it.
-#include "boundary/backends.hpp"
-#include "boundary/engine_words.hpp"
+#include "boundary/backend_loader.hpp"
+#include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
-#include "boundary/owned_text.hpp"
+#include "boundary/out_of_memory.hpp"
+#include "boundary/owned_string.hpp"
 #include "llama-model.h"
-#include "objects/out_of_memory.hpp"
 
 #include <sys/stat.h>
 

@@ -1,7 +1,7 @@
 // Running sampler chains. On unexpected input upstream asserts, sorts NaNs or reads past its buffers, so candidates and
 // grammar steps are checked first.
 #include "boundary/handles.hpp"
-#include "boundary/owned_text.hpp"
+#include "boundary/owned_string.hpp"
 
 #include <climits>
 #include <cmath>

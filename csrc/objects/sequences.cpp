@@ -1,7 +1,7 @@
 // A context's memory: edits of sequences, and saving and restoring states.
-#include "boundary/engine_words.hpp"
+#include "boundary/engine_messages.hpp"
 #include "boundary/handles.hpp"
-#include "objects/out_of_memory.hpp"
+#include "boundary/out_of_memory.hpp"
 
 #include <climits>
 #include <cstring>

@@ -4,10 +4,10 @@
 // without their data. It stops at the first tensor that is missing or has the wrong shape, and at the end if some were
 // not used. Each problem is noted and mended, a missing tensor by a stand-in, and the step repeated until no problem is
 // left.
-#include "boundary/engine_words.hpp"
+#include "boundary/engine_messages.hpp"
+#include "boundary/fault_signals.hpp"
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
-#include "boundary/traps.hpp"
 #include "chat/chat.hpp"
 #include "llama-model-loader.h"
 #include "llama-model.h"

@@ -1,8 +1,8 @@
 #include "objects/trial.hpp"
 
-#include "boundary/backends.hpp"
+#include "boundary/backend_loader.hpp"
+#include "boundary/fault_signals.hpp"
 #include "boundary/log.hpp"
-#include "boundary/traps.hpp"
 #include "llama-cpp.h"
 #include "llama-model.h"
 #include "objects/cell_positions.hpp"

@@ -1,6 +1,6 @@
 // Vocabularies: text to token ids and back. Upstream's functions are thread-safe, so nothing is locked.
-#include "boundary/deep_stack.hpp"
 #include "boundary/handles.hpp"
+#include "boundary/large_stack.hpp"
 #include "llama-vocab.h"
 
 #include <algorithm>

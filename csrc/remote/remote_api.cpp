@@ -1,6 +1,6 @@
 // The handle of a connected host, and the pyg_remote_* functions.
 #include "boundary/handles.hpp"
-#include "boundary/machine.hpp"
+#include "boundary/machine_limits.hpp"
 #include "ggml-cpu.h"
 #include "remote/hosts.hpp"
 #include "remote/protocol.hpp"

@@ -1,5 +1,5 @@
 // Each phrase as upstream writes it, with the file that does: look them up there after an upgrade of the engine.
-#include "boundary/engine_words.hpp"
+#include "boundary/engine_messages.hpp"
 #include "boundary/guard.hpp"
 #include "testing.hpp"
 

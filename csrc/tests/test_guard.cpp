@@ -1,7 +1,7 @@
 // The boundary: every failure inside becomes a status and a message, and the process survives.
 #include "../ggml/src/ggml-threading.h"
-#include "boundary/deep_stack.hpp"
 #include "boundary/guard.hpp"
+#include "boundary/large_stack.hpp"
 #include "ggml-cpp.h"
 #include "testing.hpp"
 

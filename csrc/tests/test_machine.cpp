@@ -1,5 +1,5 @@
 // What a machine leaves the process, for machines laid out in a folder.
-#include "boundary/machine.hpp"
+#include "boundary/machine_limits.hpp"
 #include "testing.hpp"
 
 #include <cstdlib>

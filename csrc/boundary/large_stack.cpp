@@ -1,7 +1,7 @@
-#include "boundary/deep_stack.hpp"
+#include "boundary/large_stack.hpp"
 
 #include "boundary/guard.hpp"
-#include "engine/threads.hpp"
+#include "boundary/native_threads.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>

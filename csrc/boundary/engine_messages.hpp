@@ -1,5 +1,5 @@
 // What upstream means by the words of a failure, which is all it gives. After an upgrade of the engine, compare the
-// phrases with upstream's format strings: test_engine_words.cpp has them as upstream writes them.
+// phrases with upstream's format strings: test_engine_messages.cpp has them as upstream writes them.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "boundary/engine_words.hpp"
+#include "boundary/engine_messages.hpp"
 
 #include <cstdlib>
 

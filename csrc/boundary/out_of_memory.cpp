@@ -1,6 +1,6 @@
-#include "objects/out_of_memory.hpp"
+#include "boundary/out_of_memory.hpp"
 
-#include "boundary/engine_words.hpp"
+#include "boundary/engine_messages.hpp"
 #include "ggml-backend.h"
 #include "pyggml.h"
 #include "remote/hosts.hpp"

@@ -1,4 +1,4 @@
-#include "boundary/machine.hpp"
+#include "boundary/machine_limits.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>

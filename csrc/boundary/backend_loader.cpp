@@ -1,9 +1,9 @@
-#include "boundary/backends.hpp"
+#include "boundary/backend_loader.hpp"
 
+#include "boundary/fault_signals.hpp"
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
-#include "boundary/owned_text.hpp"
-#include "boundary/traps.hpp"
+#include "boundary/owned_string.hpp"
 #include "ggml-backend.h"
 #include "kernels/compute_threads.h"
 #include "kernels/kernels.h"

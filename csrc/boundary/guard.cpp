@@ -1,11 +1,12 @@
 // Process-wide state: start-up, guards, handles, forks.
-#include "../ggml/src/ggml-threading.h"
-#include "boundary/backends.hpp"
-#include "boundary/engine_words.hpp"
 #include "boundary/guard.hpp"
+
+#include "../ggml/src/ggml-threading.h"
+#include "boundary/backend_loader.hpp"
+#include "boundary/engine_messages.hpp"
+#include "boundary/fault_signals.hpp"
 #include "boundary/log.hpp"
 #include "boundary/mapped_files.hpp"
-#include "boundary/traps.hpp"
 #include "ggml-backend.h"
 #include "llama.h"
 #include "log.h"

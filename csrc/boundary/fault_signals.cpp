@@ -1,7 +1,7 @@
-#include "boundary/traps.hpp"
+#include "boundary/fault_signals.hpp"
 
 #include "boundary/guard.hpp"
-#include "boundary/signal_slot.hpp"
+#include "boundary/signal_handler.hpp"
 
 #include <cstdint>
 #include <mutex>

@@ -1,4 +1,4 @@
-#include "boundary/owned_text.hpp"
+#include "boundary/owned_string.hpp"
 
 #include "pyggml.h"
 

@@ -1,4 +1,4 @@
-#include "boundary/signal_slot.hpp"
+#include "boundary/signal_handler.hpp"
 
 namespace {
 
