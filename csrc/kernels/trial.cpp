@@ -1,4 +1,4 @@
-// Products of weights in a trial (objects/trial.hpp): what upstream would fail at is left to it, the rest is not
+// Products of weights in a trial (model/dry_run.hpp): what upstream would fail at is left to it, the rest is not
 // computed.
 #include "trial.hpp"
 

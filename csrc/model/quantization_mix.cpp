@@ -3,7 +3,7 @@
 #include "boundary/guard.hpp"
 #include "boundary/out_of_memory.hpp"
 #include "ggml.h"
-#include "objects/quantizer_rules.hpp"
+#include "model/quantizer_rules.hpp"
 
 #include <memory>
 #include <vector>

@@ -1,4 +1,4 @@
-// Which kinds of context a model has been tried in (objects/trial.hpp).
+// Which kinds of context a model has been tried in (model/dry_run.hpp).
 #pragma once
 
 #include <cstdint>

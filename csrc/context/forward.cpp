@@ -1,4 +1,4 @@
-#include "objects/compute.hpp"
+#include "context/forward.hpp"
 
 #include "boundary/engine_messages.hpp"
 #include "boundary/out_of_memory.hpp"

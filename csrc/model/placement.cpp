@@ -1,5 +1,5 @@
 // Devices by the engine's names, and what of a model each takes, in the terms of llama_model_params.
-#include "objects/placement.hpp"
+#include "model/placement.hpp"
 
 #include "boundary/guard.hpp"
 #include "boundary/handles.hpp"

@@ -4,10 +4,10 @@
 #include "boundary/handles.hpp"
 #include "boundary/native_threads.hpp"
 #include "boundary/out_of_memory.hpp"
+#include "context/cell_positions.hpp"
 #include "engine/logprobs.hpp"
 #include "ggml-cpu.h"
-#include "objects/cell_positions.hpp"
-#include "objects/trial.hpp"
+#include "model/dry_run.hpp"
 
 #include <algorithm>
 #include <climits>

@@ -2,7 +2,7 @@
 //
 // Upstream's code computes most nodes row by row, in an order that depends on the row alone. What sums over more than a
 // row is covered where a kernel of ours takes the node; everything else is named.
-#include "objects/coverage.hpp"
+#include "context/batch_invariance.hpp"
 
 #include "boundary/backend_loader.hpp"
 #include "boundary/owned_string.hpp"

@@ -1,12 +1,12 @@
-#include "objects/trial.hpp"
+#include "model/dry_run.hpp"
 
 #include "boundary/backend_loader.hpp"
 #include "boundary/fault_signals.hpp"
 #include "boundary/log.hpp"
+#include "context/cell_positions.hpp"
+#include "context/forward.hpp"
 #include "llama-cpp.h"
 #include "llama-model.h"
-#include "objects/cell_positions.hpp"
-#include "objects/compute.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "objects/imatrix.hpp"
+#include "model/imatrix.hpp"
 
 #include "boundary/handles.hpp"
 #include "boundary/owned_string.hpp"

@@ -1,4 +1,4 @@
-#include "objects/cell_positions.hpp"
+#include "context/cell_positions.hpp"
 
 #include "ggml-backend.h"
 #include "llama-kv-cache-iswa.h"

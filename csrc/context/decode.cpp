@@ -1,7 +1,7 @@
 // Runs one batch: checks whatever upstream would assert on, and turns the result into a status.
 #include "boundary/handles.hpp"
+#include "context/forward.hpp"
 #include "llama-model.h"
-#include "objects/compute.hpp"
 
 #include <algorithm>
 #include <climits>
