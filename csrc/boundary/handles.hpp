@@ -4,14 +4,14 @@
 #include "boundary/guard.hpp"
 #include "boundary/mapped_files.hpp"
 #include "ggml-cpp.h"
-#include "grammar/grammar_cache.hpp"
 #include "kernels/positions.h"
 #include "llama.h"
 #include "model/dry_run_record.hpp"
 #include "model/imatrix.hpp"
 #include "model/placement.hpp"
-#include "objects/sampler_cache.hpp"
 #include "remote/hosts.hpp"
+#include "sampling/grammar/cache.hpp"
+#include "sampling/sampler_cache.hpp"
 
 #include <atomic>
 #include <memory>

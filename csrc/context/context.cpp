@@ -5,9 +5,9 @@
 #include "boundary/native_threads.hpp"
 #include "boundary/out_of_memory.hpp"
 #include "context/cell_positions.hpp"
-#include "engine/logprobs.hpp"
 #include "ggml-cpu.h"
 #include "model/dry_run.hpp"
+#include "sampling/logprobs.hpp"
 
 #include <algorithm>
 #include <climits>

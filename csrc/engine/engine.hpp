@@ -7,10 +7,10 @@
 
 #include "context/forward.hpp"
 #include "engine/context_cache.hpp"
-#include "engine/device_sampler.hpp"
 #include "engine/helper_threads.hpp"
 #include "engine/request.hpp"
 #include "engine/thread_tuner.hpp"
+#include "sampling/device_sampler.hpp"
 
 #include <thread>
 #include <utility>

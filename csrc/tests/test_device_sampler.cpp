@@ -1,8 +1,8 @@
 // Greedy sampling in the graph, here on the CPU's backend: what it chooses is what TokenSampler would. argv[1]: a small
 // generative model.
 #include "boundary/handles.hpp"
-#include "engine/device_sampler.hpp"
 #include "ggml-cpp.h"
+#include "sampling/device_sampler.hpp"
 #include "testing.hpp"
 
 #include <algorithm>

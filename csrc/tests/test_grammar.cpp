@@ -1,8 +1,8 @@
 // The tokens a grammar allows, compared with upstream's own result: random grammars, random vocabularies of real
 // tokens, thousands of states.
 #include "boundary/guard.hpp"
-#include "grammar/grammar_cache.hpp"
 #include "llama-grammar.h"
+#include "sampling/grammar/cache.hpp"
 #include "testing.hpp"
 
 #include <cmath>

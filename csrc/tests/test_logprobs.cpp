@@ -1,6 +1,6 @@
 // Log-probabilities against a plain computation in doubles, and the table they are kept in.
 #include "boundary/guard.hpp"
-#include "engine/logprobs.hpp"
+#include "sampling/logprobs.hpp"
 #include "testing.hpp"
 
 #include <algorithm>

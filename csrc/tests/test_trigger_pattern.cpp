@@ -1,7 +1,7 @@
 // Patterns that start lazy grammars: the same as the standard library's for random patterns and texts, in a time that
 // grows with the text for those that keep the standard library busy for ever.
 #include "boundary/guard.hpp"
-#include "grammar/trigger_pattern.hpp"
+#include "sampling/grammar/triggers/pattern.hpp"
 #include "testing.hpp"
 
 #include <random>

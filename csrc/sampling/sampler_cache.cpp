@@ -1,4 +1,4 @@
-#include "objects/sampler_cache.hpp"
+#include "sampling/sampler_cache.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "grammar/grammar_cache.hpp"
+#include "sampling/grammar/cache.hpp"
 
 #include <algorithm>
 

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "boundary/handles.hpp"
-#include "objects/sampler_cache.hpp"
+#include "sampling/sampler_cache.hpp"
 
 #include <vector>
 

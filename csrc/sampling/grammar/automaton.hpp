@@ -6,8 +6,8 @@
 // look-up per byte, and the tokens a state allows are computed once.
 #pragma once
 
-#include "grammar/grammar_rules.hpp"
-#include "grammar/token_trie.hpp"
+#include "sampling/grammar/rules.hpp"
+#include "sampling/grammar/token_trie.hpp"
 
 #include <memory>
 #include <unordered_map>

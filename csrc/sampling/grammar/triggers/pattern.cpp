@@ -1,4 +1,4 @@
-#include "grammar/trigger_pattern.hpp"
+#include "sampling/grammar/triggers/pattern.hpp"
 
 #include <algorithm>
 #include <cctype>

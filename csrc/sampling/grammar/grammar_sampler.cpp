@@ -1,6 +1,6 @@
-#include "grammar/grammar_sampler.hpp"
+#include "sampling/grammar/grammar_sampler.hpp"
 
-#include "grammar/grammar_follower.hpp"
+#include "sampling/grammar/lazy_grammar.hpp"
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
-#include "grammar/trigger_program.hpp"
+#include "sampling/grammar/triggers/program.hpp"
 
 #include "boundary/guard.hpp"
-#include "grammar/trigger_syntax.hpp"
+#include "sampling/grammar/triggers/syntax.hpp"
 
 #include <algorithm>
 

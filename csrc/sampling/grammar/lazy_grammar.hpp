@@ -2,8 +2,8 @@
 #pragma once
 
 #include "boundary/handles.hpp"
-#include "grammar/grammar_cache.hpp"
-#include "grammar/trigger_pattern.hpp"
+#include "sampling/grammar/cache.hpp"
+#include "sampling/grammar/triggers/pattern.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // The parts of a regular expression.
 #pragma once
 
-#include "grammar/trigger_program.hpp"
+#include "sampling/grammar/triggers/program.hpp"
 
 #include <memory>
 

@@ -1,7 +1,7 @@
 // The samplers a chain can have. Each checks its arguments, because upstream does not.
 #include "boundary/handles.hpp"
-#include "grammar/grammar_sampler.hpp"
-#include "objects/sampler_chain.hpp"
+#include "sampling/grammar/grammar_sampler.hpp"
+#include "sampling/sampler_chain.hpp"
 
 #include <cfloat>
 #include <climits>

@@ -1,4 +1,4 @@
-#include "engine/device_sampler.hpp"
+#include "sampling/device_sampler.hpp"
 
 #include "ggml.h"
 #include "llama-model.h"

@@ -1,4 +1,4 @@
-#include "grammar/trigger_syntax.hpp"
+#include "sampling/grammar/triggers/syntax.hpp"
 
 #include "boundary/guard.hpp"
 

@@ -1,4 +1,4 @@
-#include "grammar/grammar_automaton.hpp"
+#include "sampling/grammar/automaton.hpp"
 
 #include "boundary/guard.hpp"
 

@@ -1,4 +1,4 @@
-#include "grammar/grammar_follower.hpp"
+#include "sampling/grammar/lazy_grammar.hpp"
 
 #include <algorithm>
 #include <cctype>

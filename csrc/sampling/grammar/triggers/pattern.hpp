@@ -3,7 +3,7 @@
 // takes a time in proportion to its length.
 #pragma once
 
-#include "grammar/trigger_program.hpp"
+#include "sampling/grammar/triggers/program.hpp"
 
 #include <string>
 

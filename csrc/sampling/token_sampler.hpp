@@ -1,8 +1,8 @@
 // How the tokens of one request are chosen.
 #pragma once
 
-#include "grammar/grammar_follower.hpp"
-#include "objects/sampler_chain.hpp"
+#include "sampling/grammar/lazy_grammar.hpp"
+#include "sampling/sampler_chain.hpp"
 
 namespace pyg {
 

@@ -1,7 +1,7 @@
 // Grammars compiled once for a model, and shared by all requests that use them.
 #pragma once
 
-#include "grammar/grammar_automaton.hpp"
+#include "sampling/grammar/automaton.hpp"
 
 #include <list>
 #include <mutex>

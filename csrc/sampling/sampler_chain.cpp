@@ -1,4 +1,4 @@
-#include "objects/sampler_chain.hpp"
+#include "sampling/sampler_chain.hpp"
 
 #include <algorithm>
 #include <cfloat>

@@ -1,7 +1,7 @@
-#include "grammar/grammar_rules.hpp"
+#include "sampling/grammar/rules.hpp"
 
-#include "grammar/grammar.hpp"
 #include "llama-grammar.h"
+#include "sampling/grammar/parser.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "engine/logprobs.hpp"
+#include "sampling/logprobs.hpp"
 
 #include "boundary/guard.hpp"
 

@@ -1,4 +1,4 @@
-#include "grammar/token_trie.hpp"
+#include "sampling/grammar/token_trie.hpp"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "grammar/grammar.hpp"
+#include "sampling/grammar/parser.hpp"
 
 #include "boundary/guard.hpp"
 #include "boundary/large_stack.hpp"
