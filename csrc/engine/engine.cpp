@@ -1,4 +1,4 @@
-// The engine's queue and its loop; engine_step.cpp has a single step.
+// The engine's queue and its loop; step.cpp has a single step.
 #include "engine/engine.hpp"
 
 #include "boundary/native_threads.hpp"

@@ -6,10 +6,10 @@
 #pragma once
 
 #include "context/forward.hpp"
-#include "engine/context_cache.hpp"
-#include "engine/helper_threads.hpp"
+#include "engine/kv_cache.hpp"
 #include "engine/request.hpp"
-#include "engine/thread_tuner.hpp"
+#include "engine/threads/helper_threads.hpp"
+#include "engine/threads/thread_tuner.hpp"
 #include "sampling/device_sampler.hpp"
 
 #include <thread>

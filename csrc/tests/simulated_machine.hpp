@@ -1,7 +1,7 @@
 // Machines on which time passes only in steps, with neighbours that come and go, and a scout that sees them.
 #pragma once
 
-#include "engine/thread_tuner.hpp"
+#include "engine/threads/thread_tuner.hpp"
 #include "testing.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // What is done between forward passes is done once each, by several threads where it is worth it. argv[1]: a model.
-#include "engine/helper_threads.hpp"
+#include "engine/threads/helper_threads.hpp"
 #include "pyggml.h"
 #include "testing.hpp"
 

@@ -1,4 +1,4 @@
-#include "engine/core_scout.hpp"
+#include "engine/threads/idle_core_probe.hpp"
 
 #include "boundary/native_threads.hpp"
 

@@ -1,4 +1,4 @@
-#include "engine/context_cache.hpp"
+#include "engine/kv_cache.hpp"
 
 #include <algorithm>
 

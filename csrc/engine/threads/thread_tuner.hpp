@@ -11,7 +11,7 @@
 // tuned separately. This is pure policy: time, steps and the scout come from outside.
 #pragma once
 
-#include "engine/core_scout.hpp"
+#include "engine/threads/idle_core_probe.hpp"
 
 #include <array>
 #include <cstdint>

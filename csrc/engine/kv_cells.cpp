@@ -1,4 +1,4 @@
-#include "engine/cells.hpp"
+#include "engine/kv_cells.hpp"
 
 #include <numeric>
 

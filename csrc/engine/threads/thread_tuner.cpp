@@ -1,4 +1,4 @@
-#include "engine/thread_tuner.hpp"
+#include "engine/threads/thread_tuner.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "engine/helper_threads.hpp"
+#include "engine/threads/helper_threads.hpp"
 
 #include <algorithm>
 #include <system_error>
