@@ -22,7 +22,7 @@ SCRATCH = ROOT / "build" / "upstream"
 
 #: Without the header, what gcc makes of upstream's code for AMX ends the process; it says why. This takes the place of
 #: CXXFLAGS, which therefore follow.
-MENDED = f"-DCMAKE_CXX_FLAGS=-include {ROOT / 'csrc' / 'kernels' / 'upstream_amx.h'} {os.environ.get('CXXFLAGS', '')}"
+MENDED = f"-DCMAKE_CXX_FLAGS=-include {ROOT / 'csrc' / 'kernels' / 'backend' / 'upstream_amx.h'} {os.environ.get('CXXFLAGS', '')}"
 
 _OPTIONS = (
     MENDED,

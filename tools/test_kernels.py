@@ -172,7 +172,7 @@ def jobs_of(name: str, types: Sequence[str], engine: Sequence[str], sanitize: bo
     flags = chosen.flags_here(sanitize)
     for test in chosen.tests:
         yield Job(f"{test}-{name}", [str(TESTS / f"test_{test}.cpp")], flags, chosen.is_arm)
-    sources = [str(TESTS / "test_tiles.cpp"), str(ROOT / "csrc" / "kernels" / "layout.cpp"), *engine]
+    sources = [str(TESTS / "test_tiles.cpp"), str(ROOT / "csrc" / "kernels" / "qgemm" / "pack.cpp"), *engine]
     for type in types if chosen.has_tiles else ():
         only = f"-DPYG_ONLY=GGML_TYPE_{type.upper()}"
         yield Job(f"{type}-{name}", sources, (*flags, only), chosen.is_arm)

@@ -5,8 +5,8 @@
 #include "boundary/log.hpp"
 #include "boundary/owned_string.hpp"
 #include "ggml-backend.h"
-#include "kernels/compute_threads.h"
-#include "kernels/kernels.h"
+#include "kernels/backend/c_api.h"
+#include "kernels/backend/compute_threads.h"
 
 #include <dlfcn.h>
 

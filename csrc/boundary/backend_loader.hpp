@@ -14,14 +14,15 @@ namespace pyg {
 // PYG_ERR_DEVICE if there is no backend at all.
 void load_cpu_backends(const char * module_dir, const char * search_path);
 
-// Whether a kernel of ours gives each row of a node the same bits in every batch (kernels/kernels.h); once those are
-// loaded.
+// Whether a kernel of ours gives each row of a node the same bits in every batch (kernels/backend/c_api.h); once those
+// are loaded.
 bool kernels_cover(const ggml_tensor * op);
 
-// Whether kernels of ours leave out products of weights on this thread (kernels/kernels.h); without kernels, nothing.
+// Whether kernels of ours leave out products of weights on this thread (kernels/backend/c_api.h); without kernels,
+// nothing.
 void kernels_try(bool is_trial);
 
-// Whether this is a thread of a graph that was asked for under a guard (kernels/compute_threads.h).
+// Whether this is a thread of a graph that was asked for under a guard (kernels/backend/compute_threads.h).
 bool compute_thread_may_throw();
 
 // Why there are no kernels of ours, null if there are. Static.

@@ -4,7 +4,7 @@
 #include "boundary/guard.hpp"
 #include "boundary/mapped_files.hpp"
 #include "ggml-cpp.h"
-#include "kernels/positions.h"
+#include "kernels/attention/cell_positions.h"
 #include "llama.h"
 #include "model/dry_run_record.hpp"
 #include "model/imatrix.hpp"

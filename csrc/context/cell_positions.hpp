@@ -1,7 +1,7 @@
 // Tells our attention (csrc/kernels/) where the cells of a context's caches stand in their sequences.
 #pragma once
 
-#include "kernels/positions.h"
+#include "kernels/attention/cell_positions.h"
 #include "llama.h"
 
 #include <vector>

@@ -7,7 +7,7 @@
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
 #include "gguf.h"
-#include "kernels/kernels.h"
+#include "kernels/backend/c_api.h"
 #include "llama-cpp.h"
 #include "llama-ext.h"
 #include "llama-model.h"

@@ -1,5 +1,5 @@
-// AMX's registers in plain C++: what csrc/kernels/amx.hpp has for processors that have them. Included before a test of
-// tiles, it has the code for them run on others (tools/test_kernels.py).
+// AMX's registers in plain C++: what csrc/kernels/simd/amx.hpp has for processors that have them. Included before a
+// test of tiles, it has the code for them run on others (tools/test_kernels.py).
 #pragma once
 
 #include <cassert>
@@ -8,7 +8,7 @@
 #include <cstring>
 
 #define PYG_MODELLED_AMX
-#include "kernels/amx.hpp"
+#include "kernels/simd/amx.hpp"
 #include "modelled_avx512.hpp"
 
 namespace pyg::kernels::amx {

@@ -1,8 +1,8 @@
 // The vectors and the arithmetic of attention against plain computations in doubles. It needs no engine, so it can be
 // compiled for another processor and run in an emulator.
 #include "instructions.hpp"
-#include "kernels/attention_block.hpp"
-#include "kernels/attention_columns.hpp"
+#include "kernels/attention/attention_micro_kernel.hpp"
+#include "kernels/attention/scores_avx512.hpp"
 #include "testing.hpp"
 
 #ifdef PYG_FLOATS8

@@ -1,5 +1,5 @@
 // Shares of work: all groups are in one, threads get as much as each other, and the last shares are small.
-#include "kernels/shares.hpp"
+#include "kernels/backend/work_shares.hpp"
 #include "testing.hpp"
 
 #include <algorithm>

@@ -1,14 +1,14 @@
 // Products of weights in tiles: each type, alone and beside other columns, with the vectors that this file is compiled
 // for; and the same bits on every instruction set.
 #include "instructions.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/simd/vector.hpp"
 
 #include <cstdio>
 
 #ifdef PYG_TILES
-#    include "kernels/multiply_group.hpp"
-#    include "kernels/types_of_blocks.hpp"
-#    include "kernels/types_of_superblocks.hpp"
+#    include "kernels/qgemm/block_formats.hpp"
+#    include "kernels/qgemm/gemm.hpp"
+#    include "kernels/qgemm/superblock_formats.hpp"
 
 #    include <cmath>
 #    include <random>
