@@ -1,5 +1,5 @@
 // The ring between two processes: what is written is read, in order and whole, and its reader believes nothing.
-#include "isolation/ring.hpp"
+#include "isolation/ring_buffer.hpp"
 #include "testing.hpp"
 
 #include <sys/mman.h>

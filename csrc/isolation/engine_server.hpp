@@ -3,7 +3,7 @@
 
 #include "engine/engine.hpp"
 #include "isolation/messages.hpp"
-#include "isolation/ring.hpp"
+#include "isolation/ring_buffer.hpp"
 
 #include <string>
 #include <unordered_map>

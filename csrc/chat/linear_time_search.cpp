@@ -1,4 +1,4 @@
-#include "chat/linear_search.hpp"
+#include "chat/linear_time_search.hpp"
 
 #include <algorithm>
 #include <cstdlib>

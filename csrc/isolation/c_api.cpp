@@ -1,8 +1,8 @@
 // The handles of both sides, and the pyg_relay_* and pyg_feed_* functions around them.
 #include "boundary/handles.hpp"
 #include "boundary/owned_string.hpp"
-#include "isolation/feed.hpp"
-#include "isolation/relay.hpp"
+#include "isolation/engine_client.hpp"
+#include "isolation/engine_server.hpp"
 
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // What comes from the process of the engine: data, checked before it is believed.
 #include "boundary/handles.hpp"
-#include "isolation/relay.hpp"
+#include "isolation/engine_client.hpp"
 
 #include <sys/socket.h>
 

@@ -3,7 +3,7 @@
 
 #include "engine/request.hpp"
 #include "isolation/messages.hpp"
-#include "isolation/ring.hpp"
+#include "isolation/ring_buffer.hpp"
 
 #include <deque>
 #include <string>

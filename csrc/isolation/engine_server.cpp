@@ -1,4 +1,4 @@
-#include "isolation/feed.hpp"
+#include "isolation/engine_server.hpp"
 
 #include "boundary/handles.hpp"
 #include "boundary/native_threads.hpp"

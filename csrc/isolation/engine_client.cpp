@@ -1,4 +1,4 @@
-#include "isolation/relay.hpp"
+#include "isolation/engine_client.hpp"
 
 #include "boundary/handles.hpp"
 

@@ -1,4 +1,4 @@
-#include "isolation/ring.hpp"
+#include "isolation/ring_buffer.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>

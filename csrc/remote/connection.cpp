@@ -1,4 +1,4 @@
-#include "remote/link.hpp"
+#include "remote/connection.hpp"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

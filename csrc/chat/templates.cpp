@@ -1,6 +1,5 @@
 // Chat templates: messages to a prompt, by upstream's llama-common.
 #include "chat/chat.hpp"
-
 #include "chat/template_syntax.hpp"
 #include "llama.h"
 #include "sampling.h"
