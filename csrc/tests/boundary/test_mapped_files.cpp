@@ -1,7 +1,7 @@
 // A file that is cut short while it is mapped reads as zeros, and counts as broken.
 #include "boundary/mapped_files.hpp"
 #include "boundary/signal_handler.hpp"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
 // What is done between forward passes is done once each, by several threads where it is worth it. argv[1]: a model.
 #include "engine/threads/helper_threads.hpp"
 #include "pyggml.h"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <pthread.h>
 

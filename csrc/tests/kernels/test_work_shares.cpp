@@ -1,6 +1,6 @@
 // Shares of work: all groups are in one, threads get as much as each other, and the last shares are small.
 #include "kernels/backend/work_shares.hpp"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <algorithm>
 #include <initializer_list>

@@ -2,7 +2,7 @@
 // reason, and the next one works. argv[1]: a small generative model.
 #include "llama.h"
 #include "pyggml.h"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <cerrno>
 #include <cstdlib>

@@ -1,9 +1,9 @@
 // The vectors and the arithmetic of attention against plain computations in doubles. It needs no engine, so it can be
 // compiled for another processor and run in an emulator.
-#include "instructions.hpp"
 #include "kernels/attention/attention_micro_kernel.hpp"
 #include "kernels/attention/scores_avx512.hpp"
-#include "testing.hpp"
+#include "tests/support/instruction_sets.hpp"
+#include "tests/support/testing.hpp"
 
 #ifdef PYG_FLOATS8
 #    include <random>

@@ -3,7 +3,7 @@
 #include "boundary/guard.hpp"
 #include "llama-grammar.h"
 #include "sampling/grammar/cache.hpp"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <cmath>
 #include <cstdlib>

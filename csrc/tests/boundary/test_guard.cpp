@@ -3,7 +3,7 @@
 #include "boundary/guard.hpp"
 #include "boundary/large_stack.hpp"
 #include "ggml-cpp.h"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>

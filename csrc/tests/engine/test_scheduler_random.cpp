@@ -2,7 +2,7 @@
 // is forgotten.
 //
 //     test_scheduler_random [n_seeds [first_seed]]
-#include "simulated_cache.hpp"
+#include "tests/support/simulated_cache.hpp"
 
 #include <algorithm>
 #include <cstdio>

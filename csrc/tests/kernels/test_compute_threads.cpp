@@ -3,7 +3,7 @@
 #include "ggml-cpp.h"
 #include "ggml-cpu.h"
 #include "pyggml.h"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 // What a machine leaves the process, for machines laid out in a folder.
 #include "boundary/machine_limits.hpp"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <cstdlib>
 #include <filesystem>

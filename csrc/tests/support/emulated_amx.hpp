@@ -9,7 +9,7 @@
 
 #define PYG_MODELLED_AMX
 #include "kernels/simd/amx.hpp"
-#include "modelled_avx512.hpp"
+#include "tests/support/emulated_avx512.hpp"
 
 namespace pyg::kernels::amx {
 

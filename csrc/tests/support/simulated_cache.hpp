@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/scheduler.hpp"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <memory>
 #include <utility>

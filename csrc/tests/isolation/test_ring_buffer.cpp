@@ -1,6 +1,6 @@
 // The ring between two processes: what is written is read, in order and whole, and its reader believes nothing.
 #include "isolation/ring_buffer.hpp"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // JSON values are freed without memory, however deep and wide they are (chat/json_values.h).
 #include "json.h"
-#include "scarce_memory.hpp"
-#include "testing.hpp"
+#include "tests/support/scarce_memory.hpp"
+#include "tests/support/testing.hpp"
 
 #include <memory>
 #include <string>

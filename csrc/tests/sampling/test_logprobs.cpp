@@ -1,7 +1,7 @@
 // Log-probabilities against a plain computation in doubles, and the table they are kept in.
 #include "boundary/guard.hpp"
 #include "sampling/logprobs.hpp"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <algorithm>
 #include <cmath>

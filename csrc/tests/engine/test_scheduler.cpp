@@ -1,5 +1,5 @@
 // What the scheduler does, case by case. test_scheduler_random has everything at once.
-#include "simulated_cache.hpp"
+#include "tests/support/simulated_cache.hpp"
 
 #include <algorithm>
 #include <numeric>

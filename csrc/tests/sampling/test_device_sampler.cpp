@@ -3,7 +3,7 @@
 #include "boundary/handles.hpp"
 #include "ggml-cpp.h"
 #include "sampling/device_sampler.hpp"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <algorithm>
 #include <cmath>

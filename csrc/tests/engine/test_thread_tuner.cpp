@@ -1,5 +1,5 @@
 // The choice of thread counts, on simulated machines; and the scout, on this one.
-#include "simulated_machine.hpp"
+#include "tests/support/simulated_machine.hpp"
 
 #include <algorithm>
 #include <chrono>

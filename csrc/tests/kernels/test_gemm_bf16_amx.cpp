@@ -1,8 +1,8 @@
 // Products of weights of BF16 in AMX's registers: against sums in doubles, the same bits from every block and from
 // every set of columns, and from registers that are modelled. It needs no engine.
-#include "instructions.hpp"
 #include "kernels/simd/vector.hpp"
-#include "testing.hpp"
+#include "tests/support/instruction_sets.hpp"
+#include "tests/support/testing.hpp"
 
 #ifdef PYG_AMX
 #    include "kernels/gemm/bf16_amx_micro_kernel.hpp"

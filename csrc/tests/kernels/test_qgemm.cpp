@@ -1,7 +1,7 @@
 // Products of weights in tiles: each type, alone and beside other columns, with the vectors that this file is compiled
 // for; and the same bits on every instruction set.
-#include "instructions.hpp"
 #include "kernels/simd/vector.hpp"
+#include "tests/support/instruction_sets.hpp"
 
 #include <cstdio>
 

@@ -1,7 +1,7 @@
 // The engine under threads: many submitters, shared prefixes, too little room, cancels, deadlines, wakers, and a close
 // with work in flight. Run under the sanitizers too. argv[1]: a small generative model.
 #include "pyggml.h"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <algorithm>
 #include <atomic>

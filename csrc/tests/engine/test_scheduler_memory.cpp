@@ -1,6 +1,6 @@
 // The scheduler without memory: what fails can be asked for again, and no task and no cell is lost.
-#include "scarce_memory.hpp"
-#include "simulated_cache.hpp"
+#include "tests/support/scarce_memory.hpp"
+#include "tests/support/simulated_cache.hpp"
 
 #include <algorithm>
 #include <numeric>

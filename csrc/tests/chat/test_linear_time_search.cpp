@@ -1,6 +1,6 @@
 // The last place of a text in another is the standard library's, found quickly or, without memory, by trying all.
 #include "chat/linear_time_search.hpp"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <random>
 #include <string>

@@ -1,8 +1,8 @@
 // Products of weights that are floats: against sums in doubles, in every shape of block, and the same bits on every
 // instruction set. It needs no engine, so it can be compiled for another processor and run in an emulator.
-#include "instructions.hpp"
 #include "kernels/simd/floats8.hpp"
-#include "testing.hpp"
+#include "tests/support/instruction_sets.hpp"
+#include "tests/support/testing.hpp"
 
 #ifdef PYG_FLOATS8
 #    include "kernels/gemm/float_micro_kernel.hpp"

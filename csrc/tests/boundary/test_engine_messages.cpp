@@ -1,7 +1,7 @@
 // Each phrase as upstream writes it, with the file that does: look them up there after an upgrade of the engine.
 #include "boundary/engine_messages.hpp"
 #include "boundary/guard.hpp"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 namespace {
 

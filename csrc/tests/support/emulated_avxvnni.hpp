@@ -1,4 +1,4 @@
-// The instruction of AVX-VNNI that kernels use, lane by lane in plain C++ (see modelled_avx512.hpp).
+// The instruction of AVX-VNNI that kernels use, lane by lane in plain C++ (see emulated_avx512.hpp).
 #pragma once
 
 #include <immintrin.h>

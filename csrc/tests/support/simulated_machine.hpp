@@ -2,7 +2,7 @@
 #pragma once
 
 #include "engine/threads/thread_tuner.hpp"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <algorithm>
 #include <cmath>

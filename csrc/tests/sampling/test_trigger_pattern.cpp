@@ -2,7 +2,7 @@
 // grows with the text for those that keep the standard library busy for ever.
 #include "boundary/guard.hpp"
 #include "sampling/grammar/triggers/pattern.hpp"
-#include "testing.hpp"
+#include "tests/support/testing.hpp"
 
 #include <random>
 #include <regex>
