@@ -1,29 +1,18 @@
-// Process-wide state: start-up, guards, handles, forks.
+// How failures inside the engine become a status, and the handles that callers hold.
 #include "boundary/guard.hpp"
 
-#include "../ggml/src/ggml-threading.h"
 #include "boundary/backend_loader.hpp"
 #include "boundary/engine_messages.hpp"
-#include "boundary/fault_signals.hpp"
-#include "boundary/log.hpp"
-#include "boundary/mapped_files.hpp"
-#include "ggml-backend.h"
-#include "llama.h"
-#include "log.h"
-
-#include <pthread.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
 #include <system_error>
-#include <vector>
 
 namespace {
 
-std::atomic<uint64_t> g_fork_generation{0};
-std::atomic<int64_t>  g_live[PYG_HANDLE_KINDS];
+std::atomic<int64_t> g_live[PYG_HANDLE_KINDS];
 
 thread_local pyg::GuardScope * t_guard = nullptr;
 
@@ -41,14 +30,6 @@ std::string reason(const char * message) {
     } catch (const std::bad_alloc &) {
         return "out of memory";  // short enough to need none
     }
-}
-
-void on_engine_abort(const char * message) {
-    if (pyg::guarded() || pyg::compute_thread_may_throw()) {
-        throw pyg::EngineAbort{reason(message)};
-    }
-    std::fprintf(stderr, "pyggml: a check inside the engine failed outside of any call that could report it: %s\n",
-                 message);
 }
 
 // The standard library throws it when the system refuses something, and nothing more often than a thread.
@@ -78,31 +59,6 @@ pyg_status report_current(pyg_error * err) {
     } catch (...) {
         return pyg::report(err, PYG_ERR_ENGINE, "the engine threw an unknown exception");
     }
-}
-
-// The locks that a child needs, held by no other thread at the moment of the fork. The engine's own, under which it
-// makes tables and starts, may be held while the log's is wanted.
-void before_fork() {
-    pyg::lock_backends_for_fork();
-    ggml_critical_section_start();
-    pyg::lock_log_for_fork();
-    pyg::lock_traps_for_fork();
-    pyg::lock_mapped_files_for_fork();
-}
-
-void after_fork_in_parent() {
-    pyg::unlock_mapped_files_after_fork();
-    pyg::unlock_traps_after_fork();
-    pyg::unlock_log_after_fork();
-    ggml_critical_section_end();
-    pyg::unlock_backends_after_fork();
-}
-
-void after_fork_in_child() {
-    pyg::forget_traps_in_child();
-    after_fork_in_parent();
-    pyg::renew_backends_lock_in_child();
-    g_fork_generation.fetch_add(1, std::memory_order_relaxed);
 }
 
 // Length of the longest prefix of at most `limit` bytes that does not end inside a UTF-8 character.
@@ -161,20 +117,15 @@ Failure failure_of(const EngineAbort & abort) {
                 abort.message.c_str());
 }
 
-void install_runtime() {
-    static std::once_flag once;  // separate, so that a start-up that fails later can be tried again
-    std::call_once(once, [] {
-        llama_log_set(on_engine_log, nullptr);
-        common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT -
-                                       1);  // llama-common has its own log, which prints to the terminal
-        ggml_set_abort_callback(on_engine_abort);
-        pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-    });
+void on_engine_abort(const char * message) {
+    if (guarded() || compute_thread_may_throw()) {
+        throw EngineAbort{reason(message)};
+    }
+    std::fprintf(stderr, "pyggml: a check inside the engine failed outside of any call that could report it: %s\n",
+                 message);
 }
 
 bool guarded() noexcept { return t_guard != nullptr; }
-
-uint64_t fork_generation() noexcept { return g_fork_generation.load(std::memory_order_relaxed); }
 
 GuardScope::GuardScope() noexcept : outer_(t_guard) { t_guard = this; }
 
@@ -246,23 +197,6 @@ void Handle::require_usable() const {
 }
 
 }  // namespace pyg
-
-pyg_status pyg_init(const char * module_dir, const char * search_path, pyg_error * err) {
-    return pyg::guard(err, [&] {
-        static std::once_flag once;
-        std::call_once(once, [&] {
-            pyg::install_runtime();
-            llama_backend_init();
-            pyg::load_cpu_backends(module_dir, search_path);
-        });
-    });
-}
-
-const char * pyg_version(void) { return PYGGML_VERSION; }
-
-const char * pyg_engine_build(void) { return PYGGML_ENGINE_BUILD; }
-
-const char * pyg_build_info(void) { return PYGGML_BUILD_INFO; }
 
 int64_t pyg_live_handles(enum pyg_handle_kind kind) {
     return kind >= 0 && kind < PYG_HANDLE_KINDS ? g_live[kind].load() : 0;

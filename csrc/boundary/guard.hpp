@@ -49,6 +49,9 @@ Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, ui
 // True while this thread runs inside guard(): the abort callback may throw.
 bool guarded() noexcept;
 
+// The engine's abort callback: throws EngineAbort where a guard will catch it.
+void on_engine_abort(const char * message);
+
 // Starts the engine's callbacks (log, abort) and fork detection; once per process.
 void install_runtime();
 

@@ -1,17 +1,9 @@
-// A context's memory: edits of sequences, and saving and restoring states.
-#include "boundary/engine_messages.hpp"
-#include "boundary/handles.hpp"
-#include "boundary/out_of_memory.hpp"
+// A context's memory: edits of sequences.
+#include "context/sequences.hpp"
 
 #include <climits>
-#include <cstring>
 
-namespace {
-
-using pyg::Context;
-using pyg::fail;
-
-constexpr int32_t EVERY = -1;  // sequence
+namespace pyg {
 
 llama_memory_t require_memory_of(const Context & context) {
     const llama_memory_t memory = llama_get_memory(context.raw);
@@ -21,6 +13,14 @@ llama_memory_t require_memory_of(const Context & context) {
     }
     return memory;
 }
+
+}  // namespace pyg
+
+namespace {
+
+using pyg::Context;
+using pyg::EVERY;
+using pyg::fail;
 
 void require_shift(llama_memory_t memory) {
     if (!llama_memory_can_shift(memory)) {
@@ -36,19 +36,12 @@ bool is_whole(llama_memory_t memory, int32_t seq_id, int32_t p0, int32_t p1) {
     return p0 <= 0 && (p1 < 0 || p1 > llama_memory_seq_pos_max(memory, seq_id));
 }
 
-void require_no_edits(const Context & context) {
-    if (context.edit_pending) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the next decode has to carry out earlier edits of sequences: decode a "
-                                              "batch before saving or restoring a state");
-    }
-}
-
 }  // namespace
 
 pyg_status pyg_context_memory_clear(pyg_context * ctx, bool data, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         Context & context = *handle.context;
-        llama_memory_clear(require_memory_of(context), data);
+        llama_memory_clear(pyg::require_memory_of(context), data);
         // Upstream queues copies between separate buffers; clearing drops moved positions with their cells.
         context.edit_pending = context.edit_pending && !context.shares_cells();
     });
@@ -57,7 +50,7 @@ pyg_status pyg_context_memory_clear(pyg_context * ctx, bool data, pyg_error * er
 pyg_status pyg_context_seq_rm(pyg_context * ctx, int32_t seq_id, int32_t p0, int32_t p1, bool * removed,
                               pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
-        const llama_memory_t memory = require_memory_of(*handle.context);
+        const llama_memory_t memory = pyg::require_memory_of(*handle.context);
         if (seq_id != EVERY) {
             handle.context->require_seq(seq_id);
         }
@@ -73,7 +66,7 @@ pyg_status pyg_context_seq_rm(pyg_context * ctx, int32_t seq_id, int32_t p0, int
 pyg_status pyg_context_seq_cp(pyg_context * ctx, int32_t src, int32_t dst, int32_t p0, int32_t p1, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         Context &            context = *handle.context;
-        const llama_memory_t memory  = require_memory_of(context);
+        const llama_memory_t memory  = pyg::require_memory_of(context);
         context.require_seq(src);
         context.require_seq(dst);
         if (src == dst) {
@@ -95,7 +88,7 @@ pyg_status pyg_context_seq_cp(pyg_context * ctx, int32_t src, int32_t dst, int32
 pyg_status pyg_context_seq_keep(pyg_context * ctx, int32_t seq_id, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         const Context &      context = *handle.context;
-        const llama_memory_t memory  = require_memory_of(context);
+        const llama_memory_t memory  = pyg::require_memory_of(context);
         context.require_seq(seq_id);
         llama_memory_seq_keep(memory, seq_id);
         // With one buffer per sequence, upstream checks only one of them.
@@ -112,7 +105,7 @@ pyg_status pyg_context_seq_add(pyg_context * ctx, int32_t seq_id, int32_t p0, in
                                pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         Context &            context = *handle.context;
-        const llama_memory_t memory  = require_memory_of(context);
+        const llama_memory_t memory  = pyg::require_memory_of(context);
         context.require_seq(seq_id);
         require_shift(memory);
         const int64_t last = static_cast<int64_t>(llama_memory_seq_pos_max(memory, seq_id)) + delta;
@@ -128,7 +121,7 @@ pyg_status pyg_context_seq_add(pyg_context * ctx, int32_t seq_id, int32_t p0, in
 pyg_status pyg_context_seq_div(pyg_context * ctx, int32_t seq_id, int32_t p0, int32_t p1, int32_t d, pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
         Context &            context = *handle.context;
-        const llama_memory_t memory  = require_memory_of(context);
+        const llama_memory_t memory  = pyg::require_memory_of(context);
         context.require_seq(seq_id);
         require_shift(memory);
         if (d < 1) {
@@ -142,164 +135,9 @@ pyg_status pyg_context_seq_div(pyg_context * ctx, int32_t seq_id, int32_t p0, in
 pyg_status pyg_context_seq_pos(pyg_context * ctx, int32_t seq_id, int32_t * pos_min, int32_t * pos_max,
                                pyg_error * err) {
     return pyg::with(ctx, err, [&](pyg_context & handle) {
-        const llama_memory_t memory = require_memory_of(*handle.context);
+        const llama_memory_t memory = pyg::require_memory_of(*handle.context);
         handle.context->require_seq(seq_id);
         *pos_min = llama_memory_seq_pos_min(memory, seq_id);
         *pos_max = llama_memory_seq_pos_max(memory, seq_id);
-    });
-}
-
-// ---------------------------------------------------------------------------------------------------------
-// States
-// ---------------------------------------------------------------------------------------------------------
-
-namespace {
-
-// Precedes upstream's bytes, which upstream barely checks: a damaged count could allocate any amount. In native byte
-// order: states are for this machine.
-struct StateHeader {
-    char     magic[8];
-    uint64_t scope;     // WHOLE or ONE_SEQUENCE
-    uint64_t model;     // the model's fingerprint
-    uint64_t size;      // bytes that follow
-    uint64_t checksum;  // of those
-};
-
-constexpr char     STATE_MAGIC[8] = {'p', 'y', 'g', 's', 't', 'a', 't', '1'};
-constexpr uint64_t WHOLE = 0, ONE_SEQUENCE = 1;
-
-uint64_t scope_of(int32_t seq_id) { return seq_id == EVERY ? WHOLE : ONE_SEQUENCE; }
-
-// FNV-1a over words of eight bytes: detects damage, not malice.
-uint64_t checksum(const void * data, size_t size, uint64_t hash = 0xcbf29ce484222325ULL) {
-    constexpr uint64_t PRIME = 0x100000001b3ULL;
-    const auto *       bytes = static_cast<const unsigned char *>(data);
-    size_t             i     = 0;
-    for (; i + sizeof(uint64_t) <= size; i += sizeof(uint64_t)) {
-        uint64_t word;
-        std::memcpy(&word, bytes + i, sizeof(word));
-        hash = (hash ^ word) * PRIME;
-        hash ^= hash >> 32;
-    }
-    for (; i < size; i++) {
-        hash = (hash ^ bytes[i]) * PRIME;
-    }
-    return hash;
-}
-
-// Metadata and sizes: enough to tell models apart, without reading weights.
-uint64_t fingerprint(const pyg::Model & model) {
-    const uint64_t sizes[] = {llama_model_n_params(model.raw), llama_model_size(model.raw),
-                              static_cast<uint64_t>(model.n_vocab())};
-    uint64_t       hash    = checksum(sizes, sizeof(sizes));
-    for (int32_t i = 0; i < llama_model_meta_count(model.raw); i++) {
-        char key[256] = "", value[256] = "";
-        llama_model_meta_key_by_index(model.raw, i, key, sizeof(key));
-        llama_model_meta_val_str_by_index(model.raw, i, value, sizeof(value));
-        hash = checksum(key, std::strlen(key), hash);
-        hash = checksum(value, std::strlen(value), hash);
-    }
-    return hash;
-}
-
-// Upstream answers 0 where something failed.
-size_t done(size_t n_bytes, pyg_code otherwise, const char * what) {
-    if (n_bytes > 0) {
-        return n_bytes;
-    }
-    const std::string words = pyg::engine_words();
-    if (pyg::understood(words).kind == pyg::Complaint::NO_MEMORY) {
-        throw pyg::no_memory("a context's state", words);
-    }
-    throw fail(otherwise, "%s: %s", what, words.c_str());
-}
-
-size_t engine_size(const Context & context, int32_t seq_id) {
-    return done(seq_id == EVERY ? llama_state_get_size(context.raw) : llama_state_seq_get_size(context.raw, seq_id),
-                PYG_ERR_ENGINE, "the engine could not tell the size of the state");
-}
-
-void require_state(const Context & context, int32_t seq_id) {
-    require_memory_of(context);
-    if (seq_id != EVERY) {
-        context.require_seq(seq_id);
-    }
-    require_no_edits(context);
-}
-
-StateHeader checked_header(const Context & context, int32_t seq_id, const uint8_t * src, size_t size) {
-    StateHeader header;
-    if (size < sizeof(header)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "%zu bytes are too few for a state", size);
-    }
-    std::memcpy(&header, src, sizeof(header));
-    if (std::memcmp(header.magic, STATE_MAGIC, sizeof(STATE_MAGIC)) != 0) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "these bytes are not a state saved by this version of pyggml");
-    }
-    if (header.size != size - sizeof(header) || header.checksum != checksum(src + sizeof(header), header.size)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER,
-                   "the state is damaged or incomplete: %zu bytes were given, %llu were saved", size,
-                   static_cast<unsigned long long>(header.size) + sizeof(header));
-    }
-    if (header.scope != scope_of(seq_id)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the state holds %s, but %s was to be restored",
-                   header.scope == WHOLE ? "a whole context" : "one sequence",
-                   seq_id == EVERY ? "a whole context" : "one sequence");
-    }
-    if (header.model != fingerprint(*context.model)) {
-        throw fail(PYG_ERR_INVALID_PARAMETER, "the state was saved with a model other than %s",
-                   context.model->path.c_str());
-    }
-    return header;
-}
-
-}  // namespace
-
-pyg_status pyg_context_state_size(pyg_context * ctx, int32_t seq_id, size_t * out, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        require_state(*handle.context, seq_id);
-        *out = sizeof(StateHeader) + engine_size(*handle.context, seq_id);
-    });
-}
-
-pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, size_t size, size_t * written,
-                                 pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        const Context & context = *handle.context;
-        require_state(context, seq_id);
-        const size_t needed = sizeof(StateHeader) + engine_size(context, seq_id);
-        if (size < needed) {
-            throw fail(PYG_ERR_INVALID_PARAMETER, "the buffer has %zu bytes, but the state takes %zu", size, needed);
-        }
-        auto *       body      = static_cast<uint8_t *>(dst) + sizeof(StateHeader);
-        const size_t body_size = needed - sizeof(StateHeader);
-        const size_t n         = seq_id == EVERY ? llama_state_get_data(context.raw, body, body_size)
-                                                 : llama_state_seq_get_data(context.raw, body, body_size, seq_id);
-        pyg::require_hosts(context.model->hosts);
-        done(n, PYG_ERR_ENGINE, "the engine could not save the state");
-        StateHeader header = {{}, scope_of(seq_id), fingerprint(*context.model), n, checksum(body, n)};
-        std::memcpy(header.magic, STATE_MAGIC, sizeof(STATE_MAGIC));
-        std::memcpy(dst, &header, sizeof(header));
-        *written = sizeof(StateHeader) + n;
-    });
-}
-
-pyg_status pyg_context_state_set(pyg_context * ctx, int32_t seq_id, const void * src, size_t size, pyg_error * err) {
-    return pyg::with(ctx, err, [&](pyg_context & handle) {
-        Context & context = *handle.context;
-        require_state(context, seq_id);
-        const auto *      bytes  = static_cast<const uint8_t *>(src);
-        const StateHeader header = checked_header(context, seq_id, bytes, size);
-        const uint8_t *   body   = bytes + sizeof(header);
-        context.n_outputs        = 0;
-        const size_t n           = seq_id == EVERY ? llama_state_set_data(context.raw, body, header.size)
-                                                   : llama_state_seq_set_data(context.raw, body, header.size, seq_id);
-        pyg::require_hosts(context.model->hosts);
-        if (n == 0 && seq_id == EVERY) {
-            llama_memory_clear(llama_get_memory(context.raw), true);
-        } else if (n == 0) {
-            llama_memory_seq_rm(llama_get_memory(context.raw), seq_id, -1, -1);
-        }
-        done(n, PYG_ERR_INVALID_PARAMETER, "the state does not fit this context");
     });
 }
