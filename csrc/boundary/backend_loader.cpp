@@ -1,9 +1,9 @@
 #include "boundary/backend_loader.hpp"
 
-#include "boundary/fault_signals.hpp"
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
 #include "boundary/owned_string.hpp"
+#include "boundary/signals/fault_signals.hpp"
 #include "ggml-backend.h"
 #include "kernels/backend/c_api.h"
 #include "kernels/backend/compute_threads.h"

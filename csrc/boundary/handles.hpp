@@ -2,7 +2,7 @@
 #pragma once
 
 #include "boundary/guard.hpp"
-#include "boundary/mapped_files.hpp"
+#include "boundary/signals/mapped_files.hpp"
 #include "ggml-cpp.h"
 #include "kernels/attention/cell_positions.h"
 #include "llama.h"

@@ -1,10 +1,10 @@
 // Start-up of the library, what it does around forks, and which build it is.
 #include "../ggml/src/ggml-threading.h"
 #include "boundary/backend_loader.hpp"
-#include "boundary/fault_signals.hpp"
 #include "boundary/guard.hpp"
 #include "boundary/log.hpp"
-#include "boundary/mapped_files.hpp"
+#include "boundary/signals/fault_signals.hpp"
+#include "boundary/signals/mapped_files.hpp"
 #include "ggml-backend.h"
 #include "llama.h"
 #include "log.h"

@@ -1,8 +1,8 @@
 #include "model/dry_run.hpp"
 
 #include "boundary/backend_loader.hpp"
-#include "boundary/fault_signals.hpp"
 #include "boundary/log.hpp"
+#include "boundary/signals/fault_signals.hpp"
 #include "context/cell_positions.hpp"
 #include "context/forward.hpp"
 #include "llama-cpp.h"

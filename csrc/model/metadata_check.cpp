@@ -5,9 +5,9 @@
 // not used. Each problem is noted and mended, a missing tensor by a stand-in, and the step repeated until no problem is
 // left.
 #include "boundary/engine_messages.hpp"
-#include "boundary/fault_signals.hpp"
 #include "boundary/handles.hpp"
 #include "boundary/log.hpp"
+#include "boundary/signals/fault_signals.hpp"
 #include "chat/chat.hpp"
 #include "llama-model-loader.h"
 #include "llama-model.h"

@@ -1,6 +1,6 @@
 // A file that is cut short while it is mapped reads as zeros, and counts as broken.
-#include "boundary/mapped_files.hpp"
-#include "boundary/signal_handler.hpp"
+#include "boundary/signals/mapped_files.hpp"
+#include "boundary/signals/signal_handler.hpp"
 #include "tests/support/testing.hpp"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-#include "boundary/fault_signals.hpp"
+#include "boundary/signals/fault_signals.hpp"
 
 #include "boundary/guard.hpp"
-#include "boundary/signal_handler.hpp"
+#include "boundary/signals/signal_handler.hpp"
 
 #include <cstdint>
 #include <mutex>

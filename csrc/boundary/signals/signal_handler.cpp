@@ -1,4 +1,4 @@
-#include "boundary/signal_handler.hpp"
+#include "boundary/signals/signal_handler.hpp"
 
 namespace {
 

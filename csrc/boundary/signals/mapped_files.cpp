@@ -1,7 +1,7 @@
-#include "boundary/mapped_files.hpp"
+#include "boundary/signals/mapped_files.hpp"
 
 #include "boundary/guard.hpp"
-#include "boundary/signal_handler.hpp"
+#include "boundary/signals/signal_handler.hpp"
 #include "llama.h"
 
 #include <algorithm>
