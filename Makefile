@@ -15,7 +15,7 @@ PYTEST_ARGS ?= --numprocesses=auto --maxprocesses=8 --dist=worksteal
 ARM_CXX ?= aarch64-linux-gnu-g++
 ARM_RUN ?= qemu-aarch64-static -cpu max
 
-CXX_FILES := $(wildcard csrc/*.h csrc/*/*.hpp csrc/*/*.cpp)
+CXX_FILES = $(shell find csrc -path csrc/cdef -prune -o -name '*.hpp' -print -o -name '*.cpp' -print) csrc/pyggml.h
 
 # Installs the package in place, with one of its extras and the C++ tests. This always runs, because only pip and ninja
 # know what is up to date; if nothing changed it takes seconds.
@@ -202,4 +202,4 @@ left_to_tests := detect_deadlocks=0:allocator_may_return_null=1:handle_segv=0:ha
 # A forked child has none of its parent's threads, which it is not to be blamed for.
 sanitizer_options = ASAN_OPTIONS=detect_leaks=0$(1) \
 	UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1$(1) \
-	TSAN_OPTIONS=second_deadlock_stack=1:report_thread_leaks=0:suppressions=$(CURDIR)/csrc/tests/tsan.supp$(1)
+	TSAN_OPTIONS=second_deadlock_stack=1:report_thread_leaks=0:suppressions=$(CURDIR)/csrc/tests/support/tsan.supp$(1)

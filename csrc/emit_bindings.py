@@ -61,7 +61,8 @@ def preamble() -> str:
     includes = [f'#include "{name}"' for name in (*HEADERS, PYGGML_H.name)]
     functions = _FUNCTION_NAME.findall((CDEF / "ggml-cpu.h").read_text(encoding="utf-8"))
     calls = [f"#define {name}(...) FROM_LOADED_CPU({name}, __VA_ARGS__)" for name in functions]
-    return "\n".join([*includes, "#ifdef PYGGML_BACKEND_DL", '#include "boundary/loaded_cpu.h"', *calls, "#endif", ""])
+    loaded = ["#ifdef PYGGML_BACKEND_DL", '#include "boundary/loaded_cpu_backend.h"', *calls, "#endif"]
+    return "\n".join([*includes, *loaded, ""])
 
 
 def emit(out: Path) -> None:

@@ -284,8 +284,8 @@ pyg_status pyg_mixture_types_of_file(const char * path, int32_t ftype, bool has_
 typedef struct pyg_mapped_file pyg_mapped_file;
 
 // Watches the file at `path`, which the caller has mapped or will map. While it is watched, what is no longer there
-// when it is read is zeros, where else the process would end with SIGBUS (boundary/mapped_files.hpp). Models do this
-// for themselves.
+// when it is read is zeros, where else the process would end with SIGBUS (boundary/signals/mapped_files.hpp). Models do
+// this for themselves.
 pyg_status pyg_mapped_file_watch(const char * path, pyg_mapped_file ** out, pyg_error * err);
 
 // PYG_ERR_MODEL_LOAD if something was read that was no longer there: what came of it is not to be believed.

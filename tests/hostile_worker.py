@@ -14,7 +14,7 @@ from pyggml._core import c_calls
 from pyggml._core.ffi import ffi, lib
 from pyggml.isolation import messages
 
-_N_WRITTEN, _BYTES = 0, 384  # where they are in the shared memory: csrc/isolation/ring.cpp
+_N_WRITTEN, _BYTES = 0, 384  # where they are in the shared memory: csrc/isolation/ring_buffer.cpp
 _EVENT = struct.Struct("<IIQQ")
 
 

@@ -16,7 +16,7 @@ import pytest
 from fuzz import evolution, fuzzer
 from fuzz.fuzzer import Part
 
-REACHED = Path(__file__).parents[1] / "csrc" / "tests" / "reached.c"
+REACHED = Path(__file__).parents[1] / "csrc" / "tests" / "support" / "reached.c"
 WORD = "reach"  # a library that goes one block further with each letter of it
 LETTERS = " else ".join(f"if (at == {i} && *text == '{letter}') {{ at = next(at); }}" for i, letter in enumerate(WORD))
 LIBRARY = f"""

@@ -35,11 +35,11 @@ pytestmark = pytest.mark.skipif(
     reason="our attention needs instructions that this processor lacks",
 )
 
-MAGIC = 0x6E6F697469736F71  # csrc/kernels/positions.h
+MAGIC = 0x6E6F697469736F71  # csrc/kernels/attention/cell_positions.h
 
 
 class Positions(ctypes.Structure):
-    """What tells attention the positions of cells: pyg_positions of csrc/kernels/positions.h."""
+    """What tells attention the positions of cells: pyg_positions of csrc/kernels/attention/cell_positions.h."""
 
     Write = ctypes.CFUNCTYPE(
         None,

@@ -1,4 +1,4 @@
-"""What this machine leaves the process. Control groups are tested in csrc/tests/test_machine.cpp, on made-up ones."""
+"""What this machine leaves the process. Control groups are tested in csrc/tests/boundary/test_machine_limits.cpp, on made-up ones."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
     python tools/test_kernels.py [--sets avx2 vnni ...] [--sanitize] [--compiler clang++] [--types q4_k ...]
 
-Each of csrc/tests/test_attention.cpp, test_floats.cpp, for AMX test_bf16.cpp, and test_tiles.cpp, the last one type of
-weights at a time. AVX-512 BF16 is only in test_floats.cpp. Where this processor lacks instructions of AVX-512, AVX-VNNI
-or AMX, plain C++ takes their place (csrc/tests/modelled_*.hpp), so that the code for them runs all the same; those of
-ARM need a cross compiler and qemu.
+Each of csrc/tests/kernels/test_attention.cpp, test_gemm_float.cpp, for AMX test_gemm_bf16_amx.cpp, and test_qgemm.cpp,
+the last one type of weights at a time. AVX-512 BF16 is only in test_gemm_float.cpp. Where this processor lacks
+instructions of AVX-512, AVX-VNNI or AMX, plain C++ takes their place (csrc/tests/support/emulated_*.hpp), so that the
+code for them runs all the same; those of ARM need a cross compiler and qemu.
 With --sanitize, everything is compiled for the address and undefined-behaviour sanitizers, and plain C++ takes AMX's
 place everywhere, whose instructions are assembler code that they do not look into. Exit status 1: something did not
 compile, or failed.
@@ -27,7 +27,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GGML = ROOT / "vendor" / "llama.cpp" / "ggml"
-TESTS = ROOT / "csrc" / "tests"
+TESTS = ROOT / "csrc" / "tests" / "kernels"
+SUPPORT = TESTS.parent / "support"
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 # Upstream's quantisers are compiled as they are; of C++ tests, what contracts a product and a sum would change bits.
@@ -52,7 +53,7 @@ class Set:
     modelled: Sequence[str] | None = None
     is_arm: bool = False
     is_assembler: bool = False  # no compiler checks what it reads and writes
-    tests: Sequence[str] = ("attention", "floats")
+    tests: Sequence[str] = ("attention", "gemm_float")
     has_tiles: bool = True
 
     def flags_here(self, sanitize: bool) -> Sequence[str]:
@@ -63,30 +64,30 @@ class Set:
 
 
 def _modelled(header: str, *more: str) -> Sequence[str]:
-    return (*AVX2, "-include", str(TESTS / header), *more)
+    return (*AVX2, "-include", str(SUPPORT / header), *more)
 
 
 VNNI = (*AVX512, "-mavx512vnni")
-MODELLED_VNNI = _modelled("modelled_avx512.hpp", "-DPYG_MODELLED_VNNI")
+MODELLED_VNNI = _modelled("emulated_avx512.hpp", "-DPYG_MODELLED_VNNI")
 
 SETS = {
     "avx2": Set(AVX2),
-    "avxvnni": Set((*AVX2, "-mavxvnni"), ("avx_vnni",), _modelled("modelled_avxvnni.hpp")),
-    "avx512": Set(AVX512, ("avx512bw", "avx512vl"), _modelled("modelled_avx512.hpp")),
+    "avxvnni": Set((*AVX2, "-mavxvnni"), ("avx_vnni",), _modelled("emulated_avxvnni.hpp")),
+    "avx512": Set(AVX512, ("avx512bw", "avx512vl"), _modelled("emulated_avx512.hpp")),
     "vnni": Set((*VNNI, "-DPYG_WITHOUT_AMX"), ("avx512_vnni",), MODELLED_VNNI),
     "avx512bf16": Set(
         (*VNNI, "-mavx512bf16", "-DPYG_WITHOUT_AMX"),
         ("avx512_bf16",),
         (*MODELLED_VNNI, "-DPYG_MODELLED_BF16"),
-        tests=("floats",),
+        tests=("gemm_float",),
         has_tiles=False,
     ),
     "amx": Set(
         (*VNNI, "-DPYG_NEEDS_AMX"),
         ("amx_int8", "amx_bf16"),
-        (*MODELLED_VNNI, "-include", str(TESTS / "modelled_amx.hpp")),
+        (*MODELLED_VNNI, "-include", str(SUPPORT / "emulated_amx.hpp")),
         is_assembler=True,
-        tests=("attention", "floats", "bf16"),
+        tests=("attention", "gemm_float", "gemm_bf16_amx"),
     ),
     "neon": Set(("-march=armv8.2-a+dotprod",), is_arm=True),
     "i8mm": Set(("-march=armv8.2-a+dotprod+i8mm",), is_arm=True),
@@ -113,7 +114,7 @@ class Tools:
         return ["-O1", *(SANITIZE if self.sanitize else ()), *(["-static"] if is_arm else ())]
 
     def engine(self, is_arm: bool) -> list[str]:
-        """Object files with upstream's conversions, which test_tiles.cpp compares with."""
+        """Object files with upstream's conversions, which test_qgemm.cpp compares with."""
         folder = self.scratch / ("engine-arm" if is_arm else "engine")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "ggml-version.h").write_text('#define GGML_VERSION "0"\n#define GGML_COMMIT "0"\n')
@@ -172,7 +173,7 @@ def jobs_of(name: str, types: Sequence[str], engine: Sequence[str], sanitize: bo
     flags = chosen.flags_here(sanitize)
     for test in chosen.tests:
         yield Job(f"{test}-{name}", [str(TESTS / f"test_{test}.cpp")], flags, chosen.is_arm)
-    sources = [str(TESTS / "test_tiles.cpp"), str(ROOT / "csrc" / "kernels" / "layout.cpp"), *engine]
+    sources = [str(TESTS / "test_qgemm.cpp"), str(ROOT / "csrc" / "kernels" / "qgemm" / "pack.cpp"), *engine]
     for type in types if chosen.has_tiles else ():
         only = f"-DPYG_ONLY=GGML_TYPE_{type.upper()}"
         yield Job(f"{type}-{name}", sources, (*flags, only), chosen.is_arm)

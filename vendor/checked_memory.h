@@ -1,5 +1,5 @@
 /* Read before upstream's files that use what malloc() returns without looking at it: where there is no memory, a check
- * fails, with words that are understood as that (csrc/boundary/engine_words.cpp), and nothing is written to address 0.
+ * fails, with words that are understood as that (csrc/boundary/engine_messages.cpp), and nothing is written to address 0.
  *
  * Upstream ends the process then; here whoever made the objects frees them. So what is freed to be allocated anew must
  * not stay where it was, to be freed once more when that fails. (Not so in two places that only contexts over several

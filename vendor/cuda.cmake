@@ -85,7 +85,7 @@ if(NOT CUDA_CUBLAS_HEADER)
     file(COPY ${headers} DESTINATION "${CUDA_CUBLAS_INCLUDES}")
 endif()
 
-# Where the packages lie beside the installed module. Elsewhere, csrc/boundary/backends.cpp looks for them.
+# Where the packages lie beside the installed module. Elsewhere, csrc/boundary/backend_loader.cpp looks for them.
 if(CUDAToolkit_VERSION_MAJOR GREATER_EQUAL 13)
     set(CUDA_RUN_PATH "$ORIGIN/../nvidia/cu${CUDAToolkit_VERSION_MAJOR}/lib")
 else()

@@ -20,9 +20,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SCRATCH = ROOT / "build" / "upstream"
 
+_AMX_FIX = ROOT / "csrc" / "kernels" / "backend" / "upstream_amx.h"
 #: Without the header, what gcc makes of upstream's code for AMX ends the process; it says why. This takes the place of
 #: CXXFLAGS, which therefore follow.
-MENDED = f"-DCMAKE_CXX_FLAGS=-include {ROOT / 'csrc' / 'kernels' / 'upstream_amx.h'} {os.environ.get('CXXFLAGS', '')}"
+MENDED = f"-DCMAKE_CXX_FLAGS=-include {_AMX_FIX} {os.environ.get('CXXFLAGS', '')}"
 
 _OPTIONS = (
     MENDED,

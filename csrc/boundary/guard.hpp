@@ -6,8 +6,8 @@
 //   - upstream's GGML_ASSERT fails:         ggml calls our abort callback, which throws EngineAbort while a guard
 //                                           is up on this thread, and so unwinds through ggml's frames
 // What fails on one of ggml's compute threads is thrown on the thread that asked for the graph
-// (kernels/compute_threads.h). An assert on a thread that has neither still ends the process: there is no frame of ours
-// to return to.
+// (kernels/backend/compute_threads.h). An assert on a thread that has neither still ends the process: there is no frame
+// of ours to return to.
 #pragma once
 
 #include "pyggml.h"
@@ -48,6 +48,9 @@ Failure fail_out_of_memory(const std::string & what, uint64_t required_bytes, ui
 
 // True while this thread runs inside guard(): the abort callback may throw.
 bool guarded() noexcept;
+
+// The engine's abort callback: throws EngineAbort where a guard will catch it.
+void on_engine_abort(const char * message);
 
 // Starts the engine's callbacks (log, abort) and fork detection; once per process.
 void install_runtime();

@@ -2,16 +2,16 @@
 #pragma once
 
 #include "boundary/guard.hpp"
-#include "boundary/mapped_files.hpp"
+#include "boundary/signals/mapped_files.hpp"
 #include "ggml-cpp.h"
-#include "grammar/grammar_cache.hpp"
-#include "kernels/positions.h"
+#include "kernels/attention/cell_positions.h"
 #include "llama.h"
-#include "objects/imatrix.hpp"
-#include "objects/placement.hpp"
-#include "objects/sampler_cache.hpp"
-#include "objects/trials.hpp"
+#include "model/dry_run_record.hpp"
+#include "model/imatrix.hpp"
+#include "model/placement.hpp"
 #include "remote/hosts.hpp"
+#include "sampling/grammar/cache.hpp"
+#include "sampling/sampler_cache.hpp"
 
 #include <atomic>
 #include <memory>
@@ -138,7 +138,7 @@ std::string missing_vocabulary(const gguf_context * gguf);
 void require_vocabulary(const char * path);
 
 // PYG_ERR_MODEL_LOAD for weights of types that no kernel has, and for sizes that a computation would not end with or
-// fail at, where it can be told from them alone; objects/trial.hpp finds the rest.
+// fail at, where it can be told from them alone; model/dry_run.hpp finds the rest.
 void require_computable(const char * path, const llama_model & model);
 
 // The error for a file that a computation, or its plan, failed an assert for.

@@ -1,10 +1,10 @@
 // Shared by the chat files: the objects behind their handles, and how text and JSON cross the boundary.
 #pragma once
 
-#include "boundary/deep_stack.hpp"
 #include "boundary/handles.hpp"
-#include "boundary/machine.hpp"
-#include "boundary/owned_text.hpp"
+#include "boundary/large_stack.hpp"
+#include "boundary/machine_limits.hpp"
+#include "boundary/owned_string.hpp"
 #include "chat.h"
 #include "chat/jinja_limits.hpp"
 #include "chat/template_limits.hpp"

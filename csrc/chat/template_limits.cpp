@@ -1,7 +1,7 @@
 #include "chat/template_limits.hpp"
 
-#include "boundary/deep_stack.hpp"
-#include "chat/linear_search.hpp"
+#include "boundary/large_stack.hpp"
+#include "chat/linear_time_search.hpp"
 
 #include <cstdint>
 #include <ctime>

@@ -16,7 +16,7 @@ namespace pyg {
 struct TemplateStopped {};
 
 // While it lives, what this thread renders is limited. Memory is that which was allocated on the thread and not freed:
-// an allocation beyond that, or after the time is over, or deep in the stack (see deep_stack.hpp), throws a
+// an allocation beyond that, or after the time is over, or deep in the stack (see large_stack.hpp), throws a
 // std::bad_alloc. Not nested. Memory is not counted with other linkers than those of Linux, nor with other standard
 // libraries than GNU's.
 class TemplateLimits {

@@ -1,7 +1,7 @@
-// The engine's queue and its loop; engine_step.cpp has a single step.
+// The engine's queue and its loop; step.cpp has a single step.
 #include "engine/engine.hpp"
 
-#include "engine/threads.hpp"
+#include "boundary/native_threads.hpp"
 
 #include <algorithm>
 

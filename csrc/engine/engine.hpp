@@ -5,12 +5,12 @@
 // sees), each waker's.
 #pragma once
 
-#include "engine/context_cache.hpp"
-#include "engine/device_sampler.hpp"
-#include "engine/helper_threads.hpp"
+#include "context/forward.hpp"
+#include "engine/kv_cache.hpp"
 #include "engine/request.hpp"
-#include "engine/thread_tuner.hpp"
-#include "objects/compute.hpp"
+#include "engine/threads/helper_threads.hpp"
+#include "engine/threads/thread_tuner.hpp"
+#include "sampling/device_sampler.hpp"
 
 #include <thread>
 #include <utility>

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "engine/deadline.hpp"
-#include "engine/logprobs.hpp"
 #include "engine/scheduler.hpp"
-#include "engine/token_sampler.hpp"
 #include "engine/waker.hpp"
+#include "sampling/logprobs.hpp"
+#include "sampling/token_sampler.hpp"
 
 #include <condition_variable>
 #include <functional>

@@ -9,7 +9,7 @@
 // Where a function lacks memory, it throws std::bad_alloc, and no task and no cell is lost: ask again, or end tasks.
 #pragma once
 
-#include "engine/cells.hpp"
+#include "engine/kv_cells.hpp"
 
 #include <deque>
 #include <memory>

@@ -1,6 +1,6 @@
 #include "remote/hosts.hpp"
 
-#include "engine/threads.hpp"
+#include "boundary/native_threads.hpp"
 #include "remote/protocol.hpp"
 
 #include <algorithm>

@@ -6,7 +6,7 @@
 
 #include "boundary/guard.hpp"
 #include "ggml-backend.h"
-#include "remote/link.hpp"
+#include "remote/connection.hpp"
 
 #include <memory>
 #include <string>

@@ -4,7 +4,7 @@
 #include "ggml-backend-impl.h"
 #include "ggml-cpp.h"
 #include "ggml-impl.h"
-#include "remote/link.hpp"
+#include "remote/connection.hpp"
 
 #include <algorithm>
 #include <atomic>

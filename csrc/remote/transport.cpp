@@ -6,7 +6,7 @@
 // upstream expects; what is computed from them is worthless, and require_hosts() throws before anybody sees it.
 #include "transport.h"
 
-#include "remote/link.hpp"
+#include "remote/connection.hpp"
 #include "remote/protocol.hpp"
 
 #include <algorithm>

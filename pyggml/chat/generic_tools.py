@@ -1,6 +1,6 @@
 """Tools for chat templates without tool support: describes them to the model, and writes calls and results as text.
 
-`csrc/chat/chat_generic.cpp` parses the answers and uses the same tags.
+`csrc/chat/generic_tools.cpp` parses the answers and uses the same tags.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a case reaches of the engine and the core, in a build that notes it (csrc/tests/reached.c)."""
+"""What a case reaches of the engine and the core, in a build that notes it (csrc/tests/support/reached.c)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,397 @@
+#include "boundary/backend_loader.hpp"
+
+#include "boundary/guard.hpp"
+#include "boundary/log.hpp"
+#include "boundary/owned_string.hpp"
+#include "boundary/signals/fault_signals.hpp"
+#include "ggml-backend.h"
+#include "kernels/backend/c_api.h"
+#include "kernels/backend/compute_threads.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <new>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct GpuModule {
+    std::string name;
+    std::string reason;  // why it was not loaded, or what it said while it looked for devices
+    bool        is_loaded = false;
+    int32_t     n_devices = 0;
+};
+
+std::shared_mutex g_backends;  // the engine's lists
+std::mutex        g_loading;   // everything below
+bool              g_gpus_loaded                 = false;
+const char *      g_no_kernels                  = nullptr;  // why there are none
+bool (*g_kernels_cover)(const ggml_tensor * op) = nullptr;
+void (*g_kernels_try)(bool is_trial)            = nullptr;
+bool (*g_compute_thread_may_throw)()            = nullptr;
+fs::path               g_module_dir;
+std::vector<fs::path>  g_search_path;
+std::vector<GpuModule> g_gpu_modules;
+
+thread_local bool t_loads_model = false;
+
+#ifdef PYGGML_BACKEND_DL
+constexpr bool HAS_MODULES = true;
+#else
+constexpr bool HAS_MODULES = false;
+#endif
+
+constexpr const char * MODULE      = "libggml-";
+constexpr const char * CPU_KINDS[] = {"libggml-blas", "libggml-zendnn", "libggml-cpu"};
+
+bool begins_with(const std::string & text, const char * beginning) { return text.rfind(beginning, 0) == 0; }
+
+bool is_of_kind(const fs::path & module, const char * kind) { return begins_with(module.filename().string(), kind); }
+
+// While it lives, this thread loads a model.
+class Loading {
+  public:
+    Loading() { t_loads_model = true; }
+    ~Loading() { t_loads_model = before_; }
+    Loading(const Loading &)             = delete;
+    Loading & operator=(const Loading &) = delete;
+
+  private:
+    const bool before_ = t_loads_model;
+};
+
+// Sorted, so that devices have the same order on every file system.
+std::vector<fs::path> modules() {
+    std::vector<fs::path> found;
+    std::error_code       error;
+    for (const fs::directory_entry & entry : fs::directory_iterator(g_module_dir, error)) {
+        if (is_of_kind(entry.path(), MODULE) && entry.path().extension() == ".so") {
+            found.push_back(entry.path());
+        }
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+}
+
+std::vector<fs::path> gpu_modules() {
+    std::vector<fs::path> found;
+    for (const fs::path & path : modules()) {
+        if (std::none_of(std::begin(CPU_KINDS), std::end(CPU_KINDS),
+                         [&](const char * kind) { return is_of_kind(path, kind); })) {
+            found.push_back(path);
+        }
+    }
+    if (const char * const other = std::getenv("GGML_BACKEND_PATH")) {
+        found.emplace_back(other);  // upstream's variable for a backend from elsewhere
+    }
+    return found;
+}
+
+class Library {
+  public:
+    explicit Library(const fs::path & path) : handle_(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+        const char * const words = handle_ ? nullptr : dlerror();
+        refusal_                 = handle_ ? "" : words ? words : "the system's loader gave no reason";
+    }
+    ~Library() {
+        if (handle_) {
+            dlclose(handle_);
+        }
+    }
+    Library(const Library &)             = delete;
+    Library & operator=(const Library &) = delete;
+
+    const std::string & refusal() const { return refusal_; }  // the loader's words; "" if it is loaded
+    void *              symbol(const char * name) const { return dlsym(handle_, name); }
+    void                keep() { handle_ = nullptr; }
+
+  private:
+    void *      handle_;
+    std::string refusal_;
+};
+
+// How well a variant suits this CPU; 0: not at all.
+int score(const fs::path & path) {
+    const Library library(path);
+    if (!library.refusal().empty()) {
+        return 0;
+    }
+    const auto score = reinterpret_cast<int (*)()>(library.symbol("ggml_backend_score"));
+    return score ? score() : 1;
+}
+
+// Our kernels are compiled into each variant of the CPU's backend. PYGGML_KERNELS=off leaves everything to upstream's
+// code, to compare with it.
+void register_kernels(const fs::path & module) {
+    const char * const setting = std::getenv("PYGGML_KERNELS");
+    if (setting && std::strcmp(setting, "off") == 0) {
+        g_no_kernels = "no kernels of pyggml (PYGGML_KERNELS)";
+        return;
+    }
+    g_no_kernels = "no kernels of pyggml for this CPU";
+#ifdef PYGGML_BACKEND_DL
+    const Library library(module);
+    const auto    add    = reinterpret_cast<decltype(&pyg_kernels_register)>(library.symbol("pyg_kernels_register"));
+    const auto    exist  = reinterpret_cast<decltype(&pyg_kernels_exist)>(library.symbol("pyg_kernels_exist"));
+    const auto    covers = reinterpret_cast<decltype(&pyg_kernels_cover)>(library.symbol("pyg_kernels_cover"));
+    const auto    tries  = reinterpret_cast<decltype(&pyg_kernels_try)>(library.symbol("pyg_kernels_try"));
+    if (!add || !exist || !covers || !tries) {
+        return;
+    }
+#else
+    (void) module;
+    const auto add    = pyg_kernels_register;
+    const auto exist  = pyg_kernels_exist;
+    const auto covers = pyg_kernels_cover;
+    const auto tries  = pyg_kernels_try;
+#endif
+    add();
+    g_kernels_cover = covers;
+    g_kernels_try   = tries;
+    if (exist()) {
+        g_no_kernels = nullptr;
+    }
+}
+
+// What fails on a compute thread is thrown on the thread that wanted the graph, if that has a guard.
+void guard_compute_threads(const fs::path & module) {
+#ifdef PYGGML_BACKEND_DL
+    const Library library(module);
+    const auto    guard =
+        reinterpret_cast<decltype(&pyg_compute_threads_guard)>(library.symbol("pyg_compute_threads_guard"));
+    const auto may_throw =
+        reinterpret_cast<decltype(&pyg_compute_threads_may_throw)>(library.symbol("pyg_compute_threads_may_throw"));
+    if (!guard || !may_throw) {
+        return;
+    }
+#else
+    (void) module;
+    const auto guard     = pyg_compute_threads_guard;
+    const auto may_throw = pyg_compute_threads_may_throw;
+#endif
+    guard([] { return pyg::guarded(); });
+    g_compute_thread_may_throw = may_throw;
+}
+
+void use_cpu_backend(const fs::path & module) {
+    register_kernels(module);
+    guard_compute_threads(module);
+}
+
+void load_best(const std::vector<fs::path> & all, const char * kind) {
+    fs::path best;
+    int      best_score = 0;
+    for (const fs::path & path : all) {
+        const int own = is_of_kind(path, kind) ? score(path) : 0;
+        if (own > best_score) {
+            best_score = own;
+            best       = path;
+        }
+    }
+    if (best_score > 0 && ggml_backend_load(best.c_str())) {
+        use_cpu_backend(best);
+    }
+}
+
+// The library that the loader's words say is missing: "libcudart.so.13: cannot open shared object file" (glibc), "Error
+// loading shared library libcudart.so.13: No such file" (musl).
+std::string missing_library(const std::string & refusal) {
+    const std::string before = refusal.substr(0, refusal.find(':'));
+    const std::string name   = before.substr(before.find_last_of(" \t") + 1);
+    return begins_with(name, "lib") ? name : "";
+}
+
+// Loads a library of NVIDIA's Python packages, which have their own folders: nvidia/cu13/lib, nvidia/cublas/lib ...
+bool load_from_packages(const std::string & name) {
+    for (const fs::path & folder : g_search_path) {
+        std::error_code error;
+        for (const fs::directory_entry & part : fs::directory_iterator(folder / "nvidia", error)) {
+            Library library(part.path() / "lib" / name);
+            if (library.refusal().empty()) {
+                library.keep();
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+// Why the system cannot load a module, "" if it can. What the module's own search path does not reach, because the
+// package lies elsewhere, may lie beside the packages that Python imports.
+std::string refusal(const fs::path & module) {
+    std::string previous;
+    while (true) {
+        const std::string words = Library(module).refusal();
+        const std::string name  = missing_library(words);
+        if (name.empty() || name == previous || !load_from_packages(name)) {
+            return words;
+        }
+        previous = name;
+    }
+}
+
+GpuModule load(const fs::path & path) {
+    GpuModule module;
+    module.name   = path.filename().string();
+    module.reason = refusal(path);
+    if (!module.reason.empty()) {
+        return module;
+    }
+    pyg::LogHeld held;  // that there is no GPU is no news to those who did not ask for one
+    pyg_error    err;
+    const auto   status = pyg::guard(&err, [&] {
+        const auto               lock    = pyg::change_backends();
+        const ggml_backend_reg_t backend = ggml_backend_load(path.c_str());
+        module.is_loaded                 = backend != nullptr;
+        module.n_devices                 = backend ? static_cast<int32_t>(ggml_backend_reg_dev_count(backend)) : 0;
+        module.reason                    = pyg::engine_words();
+    });
+    if (status != PYG_OK) {
+        module.reason = err.message;
+    }
+    if (module.n_devices == 0) {
+        held.drop();
+    }
+    return module;
+}
+
+// Upstream's llama_print_system_info tells it of all backends, in a text that all threads share.
+std::string features_of(const char * backend) {
+    std::string              lines;
+    const std::shared_lock   lock(g_backends);
+    ggml_backend_reg_t const registry = ggml_backend_reg_by_name(backend);
+    const auto get = registry ? reinterpret_cast<ggml_backend_get_features_t>(
+                                    ggml_backend_reg_get_proc_address(registry, "ggml_backend_get_features"))
+                              : nullptr;
+    for (const ggml_backend_feature * each = get ? get(registry) : nullptr; each && each->name; each++) {
+        lines += std::string(each->name) + "=" + each->value + "\n";
+    }
+    return lines;
+}
+
+}  // namespace
+
+namespace pyg {
+
+void load_cpu_backends(const char * module_dir, const char * search_path) {
+    const std::lock_guard lock(g_loading);
+    g_gpus_loaded = !HAS_MODULES;
+    g_module_dir  = module_dir;
+    std::istringstream folders(search_path);
+    for (std::string folder; std::getline(folders, folder, ':');) {
+        g_search_path.emplace_back(folder);
+    }
+    if (HAS_MODULES) {
+        const std::vector<fs::path> all = modules();
+        for (const char * kind : CPU_KINDS) {
+            load_best(all, kind);
+        }
+    }
+    if (!HAS_MODULES) {
+        use_cpu_backend("");
+    }
+    if (ggml_backend_dev_count() == 0) {
+        throw fail(PYG_ERR_DEVICE, "no compute backend could be loaded from %s", module_dir);
+    }
+}
+
+void load_gpu_backends() noexcept {
+    if (t_loads_model) {
+        return;  // a progress callback asks: adding to the engine's lists would wait for the end of the load
+    }
+    const std::lock_guard lock(g_loading);
+    if (g_gpus_loaded) {
+        return;
+    }
+    g_gpus_loaded = true;
+    pyg_error err;  // of the file system: then there are no modules
+    guard(&err, [] {
+        for (const fs::path & path : gpu_modules()) {
+            g_gpu_modules.push_back(load(path));
+        }
+    });
+}
+
+llama_model * load_model(const std::string & path, const llama_model_params & params) {
+    const std::shared_lock lock(g_backends);
+    static std::mutex      combining;  // upstream's list of devices that are several as one has no lock
+    std::unique_lock       alone(combining, std::defer_lock);
+    if (params.split_mode == LLAMA_SPLIT_MODE_TENSOR) {
+        alone.lock();
+    }
+    const Loading   loading;
+    const TrapScope traps;
+    try {
+        return llama_model_load_from_file(path.c_str(), params);
+    } catch (const EngineAbort & abort) {
+        Failure failure = failure_of(abort);
+        if (failure.code == PYG_ERR_OUT_OF_MEMORY) {
+            throw failure;
+        }
+        throw fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path.c_str(), failure.message.c_str());
+    }
+}
+
+llama_context * create_context(llama_model * model, const llama_context_params & params) {
+    const std::shared_lock lock(g_backends);
+    const TrapScope        traps;
+    return llama_init_from_model(model, params);
+}
+
+bool kernels_cover(const ggml_tensor * op) { return g_kernels_cover && g_kernels_cover(op); }
+
+void kernels_try(bool is_trial) {
+    if (g_kernels_try) {
+        g_kernels_try(is_trial);
+    }
+}
+
+bool compute_thread_may_throw() { return g_compute_thread_may_throw && g_compute_thread_may_throw(); }
+
+const char * no_kernels() { return g_no_kernels; }
+
+std::unique_lock<std::shared_mutex> change_backends() { return std::unique_lock(g_backends); }
+
+void lock_backends_for_fork() { g_loading.lock(); }
+
+void unlock_backends_after_fork() { g_loading.unlock(); }
+
+void renew_backends_lock_in_child() {
+    new (&g_backends) std::shared_mutex;  // threads that held it exist only in the parent
+}
+
+}  // namespace pyg
+
+int32_t pyg_gpu_module_count(void) {
+    pyg::load_gpu_backends();
+    return static_cast<int32_t>(g_gpu_modules.size());
+}
+
+pyg_status pyg_gpu_module_get(int32_t index, pyg_gpu_module * out, pyg_error * err) {
+    return pyg::guard(err, [&] {
+        if (index < 0 || index >= pyg_gpu_module_count()) {
+            throw pyg::fail(PYG_ERR_INVALID_PARAMETER, "there is no GPU module %d; this build has %zu", index,
+                            g_gpu_modules.size());
+        }
+        const GpuModule & module = g_gpu_modules[static_cast<size_t>(index)];  // never changes once loaded
+        *out                     = {};
+        std::snprintf(out->name, sizeof(out->name), "%s", module.name.c_str());
+        std::snprintf(out->reason, sizeof(out->reason), "%s", module.reason.c_str());
+        out->is_loaded = module.is_loaded;
+        out->n_devices = module.n_devices;
+    });
+}
+
+pyg_status pyg_backend_features(const char * backend, char ** out, pyg_error * err) {
+    return pyg::guard(err, [&] { *out = pyg::owned_copy(features_of(backend)); });
+}

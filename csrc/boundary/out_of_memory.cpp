@@ -1,0 +1,54 @@
+#include "boundary/out_of_memory.hpp"
+
+#include "boundary/engine_messages.hpp"
+#include "ggml-backend.h"
+#include "pyggml.h"
+#include "remote/hosts.hpp"
+
+#include <optional>
+
+namespace {
+
+// The free bytes of the memory with this name.
+std::optional<uint64_t> n_free(const std::string & buffer_type) {
+    std::vector<ggml_backend_dev_t> devices = pyg::devices_of_hosts();
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        devices.push_back(ggml_backend_dev_get(i));
+    }
+    for (const ggml_backend_dev_t device : devices) {
+        if (buffer_type != ggml_backend_buft_name(ggml_backend_dev_buffer_type(device))) {
+            continue;
+        }
+        if (ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU) {
+            return pyg_memory_available();
+        }
+        size_t free = 0, total = 0;
+        ggml_backend_dev_memory(device, &free, &total);
+        return free;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+namespace pyg {
+
+Failure no_memory(const std::string & what, const std::string & words) {
+    const Complaint complaint = understood(words);
+    if (complaint.n_bytes == 0) {
+        return fail(PYG_ERR_OUT_OF_MEMORY, "%s needs more memory than there is: %s", what.c_str(),
+                    words.empty() ? "an allocation failed" : words.c_str());
+    }
+    Failure failure        = fail(PYG_ERR_OUT_OF_MEMORY, "%s needs %s in %s, which could not be had", what.c_str(),
+                                  bytes_text(complaint.n_bytes).c_str(), complaint.buffer_type.c_str());
+    failure.required_bytes = complaint.n_bytes;
+    // What had been allocated before the failure is free again, so that there may be more than was asked for.
+    const auto available = n_free(complaint.buffer_type);
+    if (available && *available < complaint.n_bytes) {
+        failure.available_bytes = *available;
+        failure.message += ": " + bytes_text(*available) + " is free";
+    }
+    return failure;
+}
+
+}  // namespace pyg

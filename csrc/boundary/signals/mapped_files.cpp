@@ -1,0 +1,293 @@
+#include "boundary/signals/mapped_files.hpp"
+
+#include "boundary/guard.hpp"
+#include "boundary/signals/signal_handler.hpp"
+#include "llama.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#ifdef __linux__
+
+#    include <fcntl.h>
+#    include <sys/mman.h>
+#    include <unistd.h>
+
+namespace pyg {
+
+// The part of a line of /proc/self/maps that says which file it is: device and inode. As the kernel spells it there:
+// on stacked file systems, stat() says something else.
+struct FileIdentity {
+    char text[40] = "";
+
+    bool operator==(const FileIdentity & other) const { return std::strcmp(text, other.text) == 0; }
+};
+
+struct MappedFile::Watch {
+    FileIdentity      identity;
+    std::atomic<bool> broken{false};
+    Watch *           next = nullptr;
+};
+
+}  // namespace pyg
+
+namespace {
+
+using Identity = pyg::FileIdentity;
+using Watch    = pyg::MappedFile::Watch;
+
+// A line of /proc/self/maps.
+struct Mapping {
+    uintptr_t begin = 0;
+    uintptr_t end   = 0;
+    Identity  file;
+
+    bool is_anonymous() const { return std::strcmp(file.text, "00:00 0") == 0; }
+};
+
+// From "begin-end rwxp offset device inode", which is followed by the path.
+Mapping parsed(const char * line) {
+    Mapping mapping;
+    char *  rest;
+    mapping.begin = std::strtoull(line, &rest, 16);
+    mapping.end   = *rest == '-' ? std::strtoull(rest + 1, &rest, 16) : 0;
+    for (int field = 0; field < 2 && *rest; field++) {  // rwxp, offset
+        rest += std::strspn(rest, " ");
+        rest += std::strcspn(rest, " ");
+    }
+    rest += std::strspn(rest, " ");
+    size_t n = std::strcspn(rest, " ");  // device
+    n += std::strspn(rest + n, " ");
+    n += std::strcspn(rest + n, " \n");  // inode
+    std::memcpy(mapping.file.text, rest, std::min(n, sizeof(mapping.file.text) - 1));
+    return mapping;
+}
+
+// The mapping with this address; empty if there is none. Calls nothing that a handler of signals may not, and needs
+// little of its stack.
+Mapping mapping_of(uintptr_t address) {
+    const int descriptor = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    Mapping   found;
+    char      line[160] = "", chunk[512];  // the path at the end of a line may be longer, and is not needed
+    size_t    n_line    = 0;
+    ssize_t   n_read;
+    while (descriptor >= 0 && found.end == 0 && (n_read = read(descriptor, chunk, sizeof(chunk))) > 0) {
+        for (ssize_t i = 0; i < n_read && found.end == 0; i++) {
+            if (chunk[i] != '\n') {
+                line[n_line] = chunk[i];
+                n_line       = std::min(n_line + 1, sizeof(line) - 1);
+                continue;
+            }
+            line[n_line]          = '\0';
+            n_line                = 0;
+            const Mapping mapping = parsed(line);
+            if (mapping.begin <= address && address < mapping.end) {
+                found = mapping;
+            }
+        }
+    }
+    if (descriptor >= 0) {
+        close(descriptor);
+    }
+    return found;
+}
+
+uintptr_t page_size() {
+    static const auto size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    return size;
+}
+
+// A mapping of its own shows how the kernel spells the file.
+Identity identity_of(const std::string & path) {
+    Identity  identity;
+    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) {
+        return identity;
+    }
+    void * const page = mmap(nullptr, page_size(), PROT_READ, MAP_SHARED, descriptor, 0);
+    close(descriptor);
+    if (page != MAP_FAILED) {
+        identity = mapping_of(reinterpret_cast<uintptr_t>(page)).file;
+        munmap(page, page_size());
+    }
+    return identity;
+}
+
+void on_missing_page(int, siginfo_t * info, void * context);
+
+pyg::SignalSlot g_slot{SIGBUS, on_missing_page};
+
+// Of the list, and of the slot. A handler takes it, too, so nothing that may fail to be read is touched under it.
+class Spinlock {
+  public:
+    void lock() noexcept {
+        while (flag_.test_and_set(std::memory_order_acquire)) {}
+    }
+    void unlock() noexcept { flag_.clear(std::memory_order_release); }
+
+  private:
+    std::atomic_flag flag_ = ATOMIC_FLAG_INIT;
+};
+
+Spinlock g_lock;
+
+Watch * g_watched = nullptr;
+
+// Marks all that watch this file; whether anybody does.
+bool is_watched(const Identity & file) {
+    bool found = false;
+    for (Watch * watch = g_watched; watch; watch = watch->next) {
+        if (watch->identity == file) {
+            watch->broken = true;
+            found         = true;
+        }
+    }
+    return found;
+}
+
+// Whether the page can be read now. Another thread may have met the same page, and have mended it.
+bool mend(uintptr_t address) {
+    const std::lock_guard<Spinlock> lock(g_lock);
+    const Mapping                   mapping = mapping_of(address);
+    if (mapping.end == 0 || mapping.is_anonymous()) {
+        return mapping.end != 0;
+    }
+    const uintptr_t page = address & ~(page_size() - 1);
+    return is_watched(mapping.file) &&
+           mmap(reinterpret_cast<void *>(page), mapping.end - page, PROT_READ,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+}
+
+void on_missing_page(int, siginfo_t * info, void * context) {
+    const int error = errno;
+    if (info->si_code != BUS_ADRERR || !mend(reinterpret_cast<uintptr_t>(info->si_addr))) {
+        g_slot.hand_on(info, context);
+    }
+    errno = error;
+}
+
+}  // namespace
+
+namespace pyg {
+
+MappedFile::MappedFile(const std::string & path) : path_(path), watch_(std::make_unique<Watch>()) {
+    watch_->identity = identity_of(path);
+    const std::lock_guard<Spinlock> lock(g_lock);
+    if (!g_watched) {
+        g_slot.install();
+    }
+    watch_->next = g_watched;
+    g_watched    = watch_.get();
+}
+
+MappedFile::~MappedFile() {
+    const std::lock_guard<Spinlock> lock(g_lock);
+    Watch **                        link = &g_watched;
+    while (*link != watch_.get()) {
+        link = &(*link)->next;
+    }
+    *link = watch_->next;
+    if (!g_watched) {
+        g_slot.restore();
+    }
+}
+
+bool MappedFile::is_broken() const noexcept { return watch_->broken.load(std::memory_order_relaxed); }
+
+void lock_mapped_files_for_fork() { g_lock.lock(); }
+
+void unlock_mapped_files_after_fork() { g_lock.unlock(); }
+
+}  // namespace pyg
+
+#else
+
+namespace pyg {
+
+struct MappedFile::Watch {};
+
+MappedFile::MappedFile(const std::string & path) : path_(path) {}
+
+MappedFile::~MappedFile() = default;
+
+bool MappedFile::is_broken() const noexcept { return false; }
+
+void lock_mapped_files_for_fork() {}
+
+void unlock_mapped_files_after_fork() {}
+
+}  // namespace pyg
+
+#endif
+
+namespace {
+
+struct Split {
+    std::string prefix;
+    int         n_parts = 1;
+};
+
+// By the end of the name, "-00002-of-00005.gguf", as upstream finds the parts.
+Split split_of(const std::string & path) {
+    constexpr size_t ENDING = sizeof("-00002-of-00005.gguf") - 1;
+    int              number = 0, n_parts = 0;
+    if (path.size() <= ENDING ||
+        std::sscanf(path.c_str() + path.size() - ENDING, "-%5d-of-%5d.gguf", &number, &n_parts) != 2) {
+        return {path, 1};
+    }
+    return {path.substr(0, path.size() - ENDING), n_parts};
+}
+
+}  // namespace
+
+namespace pyg {
+
+MappedFiles watch_parts(const std::string & path) {
+    const Split split = split_of(path);
+    MappedFiles files;
+    files.push_back(std::make_unique<MappedFile>(path));
+    for (int i = 0; i < split.n_parts && split.n_parts > 1; i++) {
+        std::string part(split.prefix.size() + 32, '\0');
+        part.resize(
+            static_cast<size_t>(llama_split_path(part.data(), part.size(), split.prefix.c_str(), i, split.n_parts)));
+        files.push_back(std::make_unique<MappedFile>(part));
+    }
+    return files;
+}
+
+const MappedFile * broken_one(const MappedFiles & files) noexcept {
+    const auto found = std::find_if(files.begin(), files.end(), [](const auto & file) { return file->is_broken(); });
+    return found == files.end() ? nullptr : found->get();
+}
+
+}  // namespace pyg
+
+struct pyg_mapped_file : pyg::Handle {
+    pyg::MappedFile file;
+
+    explicit pyg_mapped_file(const char * path) : Handle(PYG_HANDLE_MAPPED_FILE), file(path) {}
+    void release() {}
+    void leak() {}
+};
+
+pyg_status pyg_mapped_file_watch(const char * path, pyg_mapped_file ** out, pyg_error * err) {
+    *out = nullptr;
+    return pyg::guard(err, [&] { *out = new pyg_mapped_file(path); });
+}
+
+pyg_status pyg_mapped_file_require_whole(pyg_mapped_file * file, pyg_error * err) {
+    return pyg::guard(err, [&] {
+        if (file->file.is_broken()) {
+            throw pyg::fail(PYG_ERR_MODEL_LOAD, "%s became shorter, or could not be read, while it was in use",
+                            file->file.path().c_str());
+        }
+    });
+}
+
+void pyg_mapped_file_free(pyg_mapped_file * file) { pyg::free_handle(file); }

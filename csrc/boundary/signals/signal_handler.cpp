@@ -1,0 +1,54 @@
+#include "boundary/signals/signal_handler.hpp"
+
+namespace {
+
+const void * handler_of(const struct sigaction & action) {
+    return action.sa_flags & SA_SIGINFO ? reinterpret_cast<const void *>(action.sa_sigaction)
+                                        : reinterpret_cast<const void *>(action.sa_handler);
+}
+
+}  // namespace
+
+namespace pyg {
+
+const void * SignalSlot::current() const {
+    struct sigaction now = {};
+    sigaction(number_, nullptr, &now);
+    return handler_of(now);
+}
+
+void SignalSlot::install() {
+    if (above_ && above_ == current()) {
+        return;
+    }
+    // Without NODEFER the signal would stay blocked where an exception leaves the handler. ONSTACK is for threads of
+    // other runtimes (Go's), whose own stacks have no room for a handler, and for faulthandler's report of an overflow.
+    struct sigaction action = {};
+    action.sa_sigaction     = handler_;
+    action.sa_flags         = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+    sigaction(number_, &action, &before_);
+}
+
+void SignalSlot::restore() {
+    const void * const now = current();
+    if (now == reinterpret_cast<const void *>(handler_)) {
+        sigaction(number_, &before_, nullptr);
+    } else {
+        above_ = now;
+    }
+}
+
+void SignalSlot::hand_on(siginfo_t * info, void * context) const {
+    if (before_.sa_flags & SA_SIGINFO) {
+        before_.sa_sigaction(number_, info, context);
+    } else if (before_.sa_handler == SIG_DFL || before_.sa_handler == SIG_IGN) {
+        signal(number_, SIG_DFL);
+        if (info->si_code <= 0) {
+            raise(number_);  // somebody sent it, so nothing would fail again
+        }
+    } else {
+        before_.sa_handler(number_);
+    }
+}
+
+}  // namespace pyg

@@ -1,0 +1,283 @@
+// Chat templates: messages to a prompt, by upstream's llama-common.
+#include "chat/chat.hpp"
+#include "chat/template_syntax.hpp"
+#include "llama.h"
+#include "sampling.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace {
+
+using pyg::fail;
+using pyg::with_recursion_over;
+
+constexpr const char * NOT_READABLE = "the chat template could not be read";
+constexpr const char * NOT_RENDERED = "the chat template could not be rendered";
+
+// What upstream reads: the override, or the model's templates.
+std::vector<const char *> sources_of(const pyg::Model & model, const char * chat_template) {
+    if (chat_template) {
+        return {chat_template};
+    }
+    std::vector<const char *> sources;
+    for (const char * name : {static_cast<const char *>(nullptr), "tool_use"}) {
+        if (const char * own = llama_model_chat_template(model.raw, name)) {
+            sources.push_back(own);
+        }
+    }
+    if (sources.empty()) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s has no chat template: give one as chat_template", model.path.c_str());
+    }
+    return sources;
+}
+
+// The longest text that upstream may recurse over.
+size_t longest_template(const pyg::Model & model, const char * chat_template) {
+    size_t n = 0;
+    for (const char * source : sources_of(model, chat_template)) {
+        n = std::max(n, std::strlen(source));
+    }
+    return n;
+}
+
+std::shared_ptr<const common_chat_templates> read_templates(const pyg::Model & model, const char * chat_template) {
+    // Upstream's own reader loses the reason for a failure.
+    for (const char * source : sources_of(model, chat_template)) {
+        pyg::require_readable(source);
+    }
+    return common_chat_templates_init(model.raw, chat_template ? chat_template : "");
+}
+
+bool thinks(const common_chat_templates & templates) {
+    try {
+        return common_chat_templates_support_enable_thinking(&templates);
+    } catch (const std::exception &) {
+        return false;  // the template rejects the messages upstream tries it with
+    }
+}
+
+// The grammar upstream makes for this template with a call required; "" if the template has no calls.
+std::string grammar_of_call(const common_chat_templates & templates, const std::string & parameters) {
+    common_chat_msg user;
+    user.role    = "user";
+    user.content = "test";
+    common_chat_templates_inputs inputs;
+    inputs.messages    = {user};
+    inputs.tools       = {{"test", "test", parameters}};
+    inputs.tool_choice = COMMON_CHAT_TOOL_CHOICE_REQUIRED;
+    try {
+        return common_chat_templates_apply(&templates, inputs).grammar;
+    } catch (const std::exception &) {
+        return "";
+    }
+}
+
+// How this template writes a call's arguments, if upstream's grammar for it follows their schema: "as one" JSON object
+// or "one by one"; otherwise "".
+std::string arguments_of(const common_chat_templates & templates) {
+    const auto keeps = [](const std::string & grammar) { return grammar.find("pyggml-schema") != std::string::npos; };
+    if (keeps(grammar_of_call(templates, R"({"type": "object", "properties": {}, "const": ["pyggml-schema"]})"))) {
+        return "as one";
+    }
+    const std::string member =
+        R"({"type": "object", "properties": {"x": {"type": "integer", "const": ["pyggml-schema"]}})";
+    const std::string optional = grammar_of_call(templates, member + "}");
+    const std::string required = grammar_of_call(templates, member + R"(, "required": ["x"]})");
+    return keeps(required) && required != optional ? "one by one" : "";
+}
+
+common_json about(const common_chat_templates & templates) {
+    common_json abilities = common_json::object();
+    for (const auto & [name, able] : common_chat_templates_get_caps(&templates)) {
+        abilities[name] = able;
+    }
+    const std::string arguments       = arguments_of(templates);
+    abilities["supports_thinking"]    = thinks(templates);
+    abilities["supports_tool_format"] = !arguments.empty();
+    common_json out                   = common_json::object();
+    out["source"]                     = common_chat_templates_source(&templates);
+    out["abilities"]                  = abilities;
+    out["arguments"]                  = arguments;
+    return out;
+}
+
+std::string text_or_empty(const common_json & request, const char * key) {
+    return request.contains(key) && !request.at(key).is_null() ? request.at(key).get<std::string>() : std::string();
+}
+
+common_chat_templates_inputs inputs_of(const common_json & request) {
+    common_chat_templates_inputs inputs;
+    inputs.use_jinja = true;
+    inputs.messages  = common_chat_msgs_parse_oaicompat(request.at("messages"));
+    if (request.contains("tools")) {
+        inputs.tools = common_chat_tools_parse_oaicompat(request.at("tools"));
+    }
+    inputs.tool_choice            = common_chat_tool_choice_parse_oaicompat(request.at("tool_choice"));
+    inputs.parallel_tool_calls    = request.at("parallel_tool_calls").get<bool>();
+    inputs.add_generation_prompt  = request.at("add_generation_prompt").get<bool>();
+    inputs.continue_final_message = common_chat_continuation_parse(request.at("continue_final_message"));
+    inputs.enable_thinking        = request.at("enable_thinking").get<bool>();
+    inputs.reasoning_format       = common_reasoning_format_from_name(request.at("reasoning_format"));
+    inputs.json_schema            = text_or_empty(request, "json_schema");
+    inputs.grammar                = text_or_empty(request, "grammar");
+    if (request.contains("template_kwargs")) {
+        for (const auto & [name, value] : request.at("template_kwargs").items()) {
+            inputs.chat_template_kwargs[name] = value.dump();
+        }
+    }
+    // Otherwise upstream leaves it undefined, which some templates test for.
+    inputs.chat_template_kwargs["add_generation_prompt"] = "false";
+    return inputs;
+}
+
+bool is_normal(const llama_vocab * vocab, llama_token id) {
+    return (llama_vocab_get_attr(vocab, id) & LLAMA_TOKEN_ATTR_NORMAL) != 0;
+}
+
+// What triggers a lazy grammar, as samplers take it. A word that is a special token triggers as that token; one that
+// only happens to be a token may also be spelled with others.
+common_json triggers_of(const common_chat_params & params, const llama_vocab * vocab) {
+    common_json patterns = common_json::array(), token_ids = common_json::array();
+    for (const common_grammar_trigger & trigger : params.grammar_triggers) {
+        const auto ids = common_tokenize(vocab, trigger.value, false, true);
+        switch (trigger.type) {
+        case COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN:
+            token_ids.push_back(trigger.token);
+            break;
+        case COMMON_GRAMMAR_TRIGGER_TYPE_WORD:
+            if (ids.size() == 1 && !is_normal(vocab, ids[0])) {
+                token_ids.push_back(ids[0]);
+            } else {
+                patterns.push_back(regex_escape(trigger.value));
+            }
+            break;
+        case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN:
+            patterns.push_back(trigger.value);
+            break;
+        case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL:
+            patterns.push_back("^(?:" + trigger.value + ")$");
+            break;
+        }
+    }
+    common_json out  = common_json::object();
+    out["patterns"]  = patterns;
+    out["token_ids"] = token_ids;
+    return out;
+}
+
+// Grammars made by upstream begin with the end of the prompt; lazy ones and the caller's own do not.
+std::string grammar_prefix(const common_chat_params & params, const common_chat_templates_inputs & inputs) {
+    const bool made_upstream = !params.grammar.empty() && params.grammar != inputs.grammar;
+    return made_upstream && !params.grammar_lazy ? params.generation_prompt : "";
+}
+
+common_json prompt_json(const common_chat_params & params, const common_chat_templates_inputs & inputs,
+                        const llama_vocab * vocab) {
+    common_json out         = common_json::object();
+    out["text"]             = params.prompt;
+    out["grammar"]          = params.grammar;
+    out["grammar_lazy"]     = params.grammar_lazy;
+    out["grammar_prefix"]   = grammar_prefix(params, inputs);
+    out["triggers"]         = triggers_of(params, vocab);
+    out["preserved_tokens"] = params.preserved_tokens;
+    out["stop"]             = params.additional_stops;
+    out["thinking_start"]   = params.thinking_start_tag;
+    out["thinking_ends"]    = params.thinking_end_tags;
+    return out;
+}
+
+struct Rendered {
+    std::string                      json;
+    std::unique_ptr<pyg_chat_parser> parser;
+};
+
+// Upstream does not constrain calls without an opening tag. They are constrained only at the start of an answer: later,
+// what looks like a call may be text.
+void keep_calls_without_tag(common_chat_params & params, const common_chat_templates_inputs & inputs) {
+    const bool may_call = !inputs.tools.empty() && inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_AUTO;
+    if (may_call && params.grammar.empty() && !params.parser.empty()) {
+        params.grammar_lazy     = true;
+        params.grammar          = pyg::grammar_of(params);
+        params.grammar_triggers = {{COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN, R"(^\s*(\{\s?"name"))", LLAMA_TOKEN_NULL}};
+    }
+}
+
+Rendered render(const common_chat_templates & templates, const llama_vocab * vocab, const char * request_json) {
+    const common_json                  request = common_json::parse(request_json);
+    const common_chat_templates_inputs inputs  = inputs_of(request);
+    common_chat_params                 params  = common_chat_templates_apply(&templates, inputs);
+    keep_calls_without_tag(params, inputs);
+    if (request.contains("generic_tools")) {
+        pyg::give_tools(params, {request.at("generic_tools"), inputs.tool_choice == COMMON_CHAT_TOOL_CHOICE_REQUIRED,
+                                 inputs.parallel_tool_calls});
+    }
+
+    Rendered rendered;
+    rendered.json     = prompt_json(params, inputs, vocab).dump_safe();
+    rendered.parser   = std::make_unique<pyg_chat_parser>();
+    const auto format = std::make_shared<const pyg::AnswerFormat>(
+        pyg::AnswerFormat{params.format, std::move(params.generation_prompt), std::move(params.parser)});
+    rendered.parser->answer = std::make_unique<pyg::Answer>(format);
+    return rendered;
+}
+
+struct Shared {
+    std::shared_ptr<pyg::Model>                  model;
+    std::shared_ptr<const common_chat_templates> templates;
+};
+
+// What is behind the handle, for use without its lock: it never changes.
+Shared shared(pyg_chat_templates * handle) {
+    return pyg::take_turn(handle, [](pyg_chat_templates & h) { return Shared{h.model, h.templates}; });
+}
+
+}  // namespace
+
+pyg_status pyg_chat_templates_new(pyg_model * model, const char * chat_template, pyg_chat_templates ** out,
+                                  pyg_error * err) {
+    return pyg::guard(err, [&] {
+        auto handle   = std::make_unique<pyg_chat_templates>();
+        handle->model = pyg::shared_model(model);
+        with_recursion_over(longest_template(*handle->model, chat_template), PYG_ERR_INVALID_PARAMETER, NOT_READABLE,
+                            [&] {
+                                handle->templates = read_templates(*handle->model, chat_template);
+                                handle->about     = about(*handle->templates).dump_safe();
+                            });
+        *out = handle.release();
+    });
+}
+
+pyg_status pyg_chat_templates_share(pyg_chat_templates * templates, pyg_chat_templates ** out, pyg_error * err) {
+    return pyg::with(templates, err, [&](pyg_chat_templates & h) {
+        auto handle       = std::make_unique<pyg_chat_templates>();
+        handle->model     = h.model;
+        handle->templates = h.templates;
+        handle->about     = h.about;
+        *out              = handle.release();
+    });
+}
+
+pyg_status pyg_chat_templates_close(pyg_chat_templates * templates, pyg_error * err) {
+    return pyg::close(templates, err);
+}
+
+void pyg_chat_templates_free(pyg_chat_templates * templates) { pyg::free_handle(templates); }
+
+pyg_status pyg_chat_templates_about(pyg_chat_templates * templates, char ** out, pyg_error * err) {
+    return pyg::with(templates, err, [&](pyg_chat_templates & h) { *out = pyg::owned_copy(h.about); });
+}
+
+pyg_status pyg_chat_templates_render(pyg_chat_templates * templates, const char * request_json, char ** prompt_json,
+                                     pyg_chat_parser ** parser, pyg_error * err) {
+    return pyg::guard(err, [&] {
+        const Shared s = shared(templates);
+        const auto   longest =
+            std::max(common_chat_templates_source(s.templates.get()).size(), std::strlen(request_json));
+        Rendered rendered;
+        with_recursion_over(longest, PYG_ERR_INVALID_PARAMETER, NOT_RENDERED,
+                            [&] { rendered = render(*s.templates, s.model->vocab, request_json); });
+        *prompt_json = pyg::owned_copy(rendered.json);
+        *parser      = rendered.parser.release();
+    });
+}

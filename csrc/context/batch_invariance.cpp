@@ -1,0 +1,166 @@
+// Walks the graphs of small and large batches, as the engine's scheduler would compute them.
+//
+// Upstream's code computes most nodes row by row, in an order that depends on the row alone. What sums over more than a
+// row is covered where a kernel of ours takes the node; everything else is named.
+#include "context/batch_invariance.hpp"
+
+#include "boundary/backend_loader.hpp"
+#include "boundary/owned_string.hpp"
+#include "ggml-backend.h"
+#include "llama-context.h"
+#include "llama-memory.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+// Which tokens or cells the sums of a node go over. Activations have a row for each token.
+enum class Reach {
+    ROW,     // none: each row of the result comes from the same rows of what it is made of, wherever they stand
+    STATE,   // the tokens of a sequence, one after the other: upstream's code for the CPU keeps the state as it is
+    FACTOR,  // the values of a row, if it is multiplied by weights
+    OTHERS,  // any
+};
+
+Reach reach(const ggml_tensor * node) {
+    switch (node->op) {
+    case GGML_OP_DUP:
+    case GGML_OP_CPY:
+    case GGML_OP_CONT:
+    case GGML_OP_CONCAT:
+    case GGML_OP_PAD:
+    case GGML_OP_REPEAT:
+    case GGML_OP_GET_ROWS:
+    case GGML_OP_SET_ROWS:
+    case GGML_OP_ARANGE:
+    case GGML_OP_FILL:
+    case GGML_OP_ADD:
+    case GGML_OP_ADD1:
+    case GGML_OP_ADD_ID:
+    case GGML_OP_SUB:
+    case GGML_OP_MUL:
+    case GGML_OP_DIV:
+    case GGML_OP_SQR:
+    case GGML_OP_SQRT:
+    case GGML_OP_LOG:
+    case GGML_OP_SIN:
+    case GGML_OP_COS:
+    case GGML_OP_SCALE:
+    case GGML_OP_CLAMP:
+    case GGML_OP_LEAKY_RELU:
+    case GGML_OP_UNARY:
+    case GGML_OP_GLU:
+    case GGML_OP_ROPE:
+    case GGML_OP_NORM:
+    case GGML_OP_RMS_NORM:
+    case GGML_OP_L2_NORM:
+    case GGML_OP_SUM_ROWS:
+    case GGML_OP_MEAN:
+    case GGML_OP_ARGMAX:
+    case GGML_OP_ARGSORT:
+    case GGML_OP_TOP_K:
+        return Reach::ROW;
+    case GGML_OP_SOFT_MAX:  // with a mask: over the cells of a cache
+        return node->src[1] ? Reach::OTHERS : Reach::ROW;
+    case GGML_OP_SSM_CONV:
+    case GGML_OP_SSM_SCAN:
+        return Reach::STATE;
+    case GGML_OP_MUL_MAT:
+        return node->op_params[1] == GGML_HINT_SRC0_IS_HADAMARD ? Reach::ROW : Reach::FACTOR;
+    case GGML_OP_MUL_MAT_ID:
+        return Reach::FACTOR;
+    default:
+        return Reach::OTHERS;
+    }
+}
+
+bool is_view(const ggml_tensor * node) {
+    return node->op == GGML_OP_NONE || node->op == GGML_OP_RESHAPE || node->op == GGML_OP_VIEW ||
+           node->op == GGML_OP_PERMUTE || node->op == GGML_OP_TRANSPOSE;
+}
+
+// Whether a tensor is part of a model, not of what is computed.
+bool is_weights(const ggml_tensor * tensor) {
+    const ggml_tensor * const whole = tensor->view_src ? tensor->view_src : tensor;
+    return whole->op == GGML_OP_NONE && whole->buffer &&
+           ggml_backend_buffer_get_usage(whole->buffer) == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
+}
+
+bool runs_on_cpu(ggml_backend_dev_t device) {
+    return !device || ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU;
+}
+
+bool is_covered(const ggml_tensor * node, ggml_backend_dev_t device) {
+    switch (reach(node)) {
+    case Reach::ROW:
+        return true;
+    case Reach::STATE:
+        return runs_on_cpu(device);
+    case Reach::FACTOR:
+        return runs_on_cpu(device) && is_weights(node->src[0]) && pyg::kernels_cover(node);
+    default:
+        return runs_on_cpu(device) && pyg::kernels_cover(node);
+    }
+}
+
+std::string name_of(const ggml_tensor * node, ggml_backend_dev_t device) {
+    const ggml_tensor * const keys = node->op == GGML_OP_FLASH_ATTN_EXT ? node->src[1] : node->src[0];
+    std::string               name = ggml_op_name(node->op);
+    if (keys) {
+        name += std::string(" ") + ggml_type_name(keys->type);
+    }
+    return runs_on_cpu(device) ? name : name + " on " + ggml_backend_dev_name(device);
+}
+
+void add_uncovered(ggml_backend_sched_t scheduler, ggml_cgraph * graph, std::set<std::string> & names) {
+    for (int i = 0; i < ggml_graph_n_nodes(graph); ++i) {
+        ggml_tensor * const      node    = ggml_graph_node(graph, i);
+        const ggml_backend_t     backend = ggml_backend_sched_get_tensor_backend(scheduler, node);
+        const ggml_backend_dev_t device  = backend ? ggml_backend_get_device(backend) : nullptr;
+        if (!is_view(node) && !is_covered(node, device)) {
+            names.insert(name_of(node, device));
+        }
+    }
+}
+
+}  // namespace
+
+namespace pyg {
+
+std::set<std::string> not_batch_invariant(Context & context) {
+    llama_context &       raw     = *context.raw;
+    const llama_cparams & options = raw.get_cparams();
+    const llama_memory_t  memory  = raw.get_memory();
+    const auto            full    = memory ? memory->init_full() : nullptr;
+    const uint32_t        n_seqs  = options.n_seq_max;
+    const uint32_t        n_most  = std::max(std::min(options.n_ctx, options.n_ubatch), n_seqs);
+    std::set<std::string> names;
+    // Where each sequence has cells of its own, a graph is always for all of them.
+    const uint32_t n_least = options.kv_unified ? 1 : n_seqs;
+    for (const auto & [n_tokens, n_seq] :
+         {std::pair{n_least, n_least}, {n_most, n_least}, {n_seqs, n_seqs}, {n_most, n_seqs}}) {
+        const uint32_t n_outputs = std::max(1u, std::min(n_tokens, options.n_outputs_max));
+        if (ggml_cgraph * const graph = raw.graph_reserve(n_tokens, n_seq, n_outputs, full.get(), true)) {
+            add_uncovered(raw.get_sched(), graph, names);
+        }
+    }
+    return names;
+}
+
+}  // namespace pyg
+
+pyg_status pyg_context_not_batch_invariant(pyg_context * ctx, char ** names, pyg_error * err) {
+    return pyg::with(ctx, err, [&](pyg_context & handle) {
+        const auto  names_found = pyg::not_batch_invariant(*handle.context);
+        std::string joined;
+        if (!names_found.empty() && pyg::no_kernels()) {
+            joined = std::string(pyg::no_kernels()) + '\n';
+        }
+        for (const std::string & name : names_found) {
+            joined += name + '\n';
+        }
+        *names = pyg::owned_copy(joined);
+    });
+}

@@ -1,0 +1,82 @@
+#include "context/forward.hpp"
+
+#include "boundary/engine_messages.hpp"
+#include "boundary/out_of_memory.hpp"
+#include "llama-context.h"
+#include "llama-model.h"
+
+#include <algorithm>
+#include <string>
+
+namespace {
+
+bool computes_on_cpu(ggml_backend_dev_t device) {
+    const enum ggml_backend_dev_type type = device ? ggml_backend_dev_type(device) : GGML_BACKEND_DEVICE_TYPE_CPU;
+    return type == GGML_BACKEND_DEVICE_TYPE_CPU || type == GGML_BACKEND_DEVICE_TYPE_ACCEL;
+}
+
+// Whether the CPU computes with a weight of a layer that is on a device, or of the output: it was sent there by name,
+// as experts are, or the device lacks its type.
+bool any_weight_on_cpu(const llama_model & raw) {
+    return std::any_of(raw.tensors_by_name.begin(), raw.tensors_by_name.end(), [](const auto & named) {
+        const auto & [name, weight] = named;
+        const bool is_multiplied    = name.find("blk.") != std::string::npos || name.rfind("output", 0) == 0;
+        return is_multiplied && weight->buffer && ggml_backend_buffer_is_host(weight->buffer);
+    });
+}
+
+// Upstream makes its scratch buffers anew before the next batch; one that it could not allocate is null, and it would
+// compute with it. Changing the control vector is how to ask for that, and there is none to change.
+void renew_scratch(llama_context * context) { llama_set_adapter_cvec(context, nullptr, 0, 0, 0, 0); }
+
+}  // namespace
+
+namespace pyg {
+
+int32_t compute(Context & context, const llama_batch & batch, Pass pass) {
+    int32_t answer;
+    try {
+        answer = pass(context.raw, batch);
+        llama_synchronize(context.raw);
+    } catch (const std::bad_alloc &) {
+        throw;
+    } catch (const std::exception & e) {
+        require_hosts(context.model->hosts);
+        if (!is_about_scratch(e.what())) {
+            throw EngineAbort{e.what()};
+        }
+        answer = NO_MEMORY;  // it is made before anything is computed
+    }
+    require_hosts(context.model->hosts);
+    context.model->require_files();
+    if (answer == NO_MEMORY) {
+        renew_scratch(context.raw);
+    }
+    if (answer == COMPUTED) {
+        context.free_unused_threads();
+    }
+    return answer;
+}
+
+Failure compute_failure(int32_t answer) {
+    const std::string words = engine_words();
+    if (understood(words).kind == Complaint::NO_MEMORY) {
+        return no_memory("computing the batch", words);
+    }
+    return fail(PYG_ERR_ENGINE, "the engine failed to compute the batch (status %d): %s", answer, words.c_str());
+}
+
+Places places_of(const llama_context * context) {
+    const llama_model & raw        = context->get_model();
+    bool                any_on_cpu = computes_on_cpu(raw.dev_output());
+    Places              places     = {!any_on_cpu, false, !any_on_cpu, context->get_cparams().pipeline_parallel};
+    for (uint32_t i = 0; i < raw.hparams.n_layer(); i++) {
+        const bool on_cpu    = computes_on_cpu(raw.dev_layer(static_cast<int>(i)));
+        any_on_cpu           = any_on_cpu || on_cpu;
+        places.any_on_device = places.any_on_device || !on_cpu;
+    }
+    places.all_on_devices = !any_on_cpu && context->get_cparams().offload_kqv && !any_weight_on_cpu(raw);
+    return places;
+}
+
+}  // namespace pyg

@@ -1,0 +1,169 @@
+// Saving and restoring the states of sequences, and of whole contexts.
+#include "boundary/engine_messages.hpp"
+#include "boundary/handles.hpp"
+#include "boundary/out_of_memory.hpp"
+#include "context/sequences.hpp"
+
+#include <cstring>
+
+namespace {
+
+using pyg::Context;
+using pyg::EVERY;
+using pyg::fail;
+
+// Precedes upstream's bytes, which upstream barely checks: a damaged count could allocate any amount. In native byte
+// order: states are for this machine.
+struct StateHeader {
+    char     magic[8];
+    uint64_t scope;     // WHOLE or ONE_SEQUENCE
+    uint64_t model;     // the model's fingerprint
+    uint64_t size;      // bytes that follow
+    uint64_t checksum;  // of those
+};
+
+constexpr char     STATE_MAGIC[8] = {'p', 'y', 'g', 's', 't', 'a', 't', '1'};
+constexpr uint64_t WHOLE = 0, ONE_SEQUENCE = 1;
+
+uint64_t scope_of(int32_t seq_id) { return seq_id == EVERY ? WHOLE : ONE_SEQUENCE; }
+
+// FNV-1a over words of eight bytes: detects damage, not malice.
+uint64_t checksum(const void * data, size_t size, uint64_t hash = 0xcbf29ce484222325ULL) {
+    constexpr uint64_t PRIME = 0x100000001b3ULL;
+    const auto *       bytes = static_cast<const unsigned char *>(data);
+    size_t             i     = 0;
+    for (; i + sizeof(uint64_t) <= size; i += sizeof(uint64_t)) {
+        uint64_t word;
+        std::memcpy(&word, bytes + i, sizeof(word));
+        hash = (hash ^ word) * PRIME;
+        hash ^= hash >> 32;
+    }
+    for (; i < size; i++) {
+        hash = (hash ^ bytes[i]) * PRIME;
+    }
+    return hash;
+}
+
+// Metadata and sizes: enough to tell models apart, without reading weights.
+uint64_t fingerprint(const pyg::Model & model) {
+    const uint64_t sizes[] = {llama_model_n_params(model.raw), llama_model_size(model.raw),
+                              static_cast<uint64_t>(model.n_vocab())};
+    uint64_t       hash    = checksum(sizes, sizeof(sizes));
+    for (int32_t i = 0; i < llama_model_meta_count(model.raw); i++) {
+        char key[256] = "", value[256] = "";
+        llama_model_meta_key_by_index(model.raw, i, key, sizeof(key));
+        llama_model_meta_val_str_by_index(model.raw, i, value, sizeof(value));
+        hash = checksum(key, std::strlen(key), hash);
+        hash = checksum(value, std::strlen(value), hash);
+    }
+    return hash;
+}
+
+// Upstream answers 0 where something failed.
+size_t done(size_t n_bytes, pyg_code otherwise, const char * what) {
+    if (n_bytes > 0) {
+        return n_bytes;
+    }
+    const std::string words = pyg::engine_words();
+    if (pyg::understood(words).kind == pyg::Complaint::NO_MEMORY) {
+        throw pyg::no_memory("a context's state", words);
+    }
+    throw fail(otherwise, "%s: %s", what, words.c_str());
+}
+
+size_t engine_size(const Context & context, int32_t seq_id) {
+    return done(seq_id == EVERY ? llama_state_get_size(context.raw) : llama_state_seq_get_size(context.raw, seq_id),
+                PYG_ERR_ENGINE, "the engine could not tell the size of the state");
+}
+
+void require_no_edits(const Context & context) {
+    if (context.edit_pending) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the next decode has to carry out earlier edits of sequences: decode a "
+                                              "batch before saving or restoring a state");
+    }
+}
+
+void require_state(const Context & context, int32_t seq_id) {
+    pyg::require_memory_of(context);
+    if (seq_id != EVERY) {
+        context.require_seq(seq_id);
+    }
+    require_no_edits(context);
+}
+
+StateHeader checked_header(const Context & context, int32_t seq_id, const uint8_t * src, size_t size) {
+    StateHeader header;
+    if (size < sizeof(header)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%zu bytes are too few for a state", size);
+    }
+    std::memcpy(&header, src, sizeof(header));
+    if (std::memcmp(header.magic, STATE_MAGIC, sizeof(STATE_MAGIC)) != 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "these bytes are not a state saved by this version of pyggml");
+    }
+    if (header.size != size - sizeof(header) || header.checksum != checksum(src + sizeof(header), header.size)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "the state is damaged or incomplete: %zu bytes were given, %llu were saved", size,
+                   static_cast<unsigned long long>(header.size) + sizeof(header));
+    }
+    if (header.scope != scope_of(seq_id)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the state holds %s, but %s was to be restored",
+                   header.scope == WHOLE ? "a whole context" : "one sequence",
+                   seq_id == EVERY ? "a whole context" : "one sequence");
+    }
+    if (header.model != fingerprint(*context.model)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the state was saved with a model other than %s",
+                   context.model->path.c_str());
+    }
+    return header;
+}
+
+}  // namespace
+
+pyg_status pyg_context_state_size(pyg_context * ctx, int32_t seq_id, size_t * out, pyg_error * err) {
+    return pyg::with(ctx, err, [&](pyg_context & handle) {
+        require_state(*handle.context, seq_id);
+        *out = sizeof(StateHeader) + engine_size(*handle.context, seq_id);
+    });
+}
+
+pyg_status pyg_context_state_get(pyg_context * ctx, int32_t seq_id, void * dst, size_t size, size_t * written,
+                                 pyg_error * err) {
+    return pyg::with(ctx, err, [&](pyg_context & handle) {
+        const Context & context = *handle.context;
+        require_state(context, seq_id);
+        const size_t needed = sizeof(StateHeader) + engine_size(context, seq_id);
+        if (size < needed) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the buffer has %zu bytes, but the state takes %zu", size, needed);
+        }
+        auto *       body      = static_cast<uint8_t *>(dst) + sizeof(StateHeader);
+        const size_t body_size = needed - sizeof(StateHeader);
+        const size_t n         = seq_id == EVERY ? llama_state_get_data(context.raw, body, body_size)
+                                                 : llama_state_seq_get_data(context.raw, body, body_size, seq_id);
+        pyg::require_hosts(context.model->hosts);
+        done(n, PYG_ERR_ENGINE, "the engine could not save the state");
+        StateHeader header = {{}, scope_of(seq_id), fingerprint(*context.model), n, checksum(body, n)};
+        std::memcpy(header.magic, STATE_MAGIC, sizeof(STATE_MAGIC));
+        std::memcpy(dst, &header, sizeof(header));
+        *written = sizeof(StateHeader) + n;
+    });
+}
+
+pyg_status pyg_context_state_set(pyg_context * ctx, int32_t seq_id, const void * src, size_t size, pyg_error * err) {
+    return pyg::with(ctx, err, [&](pyg_context & handle) {
+        Context & context = *handle.context;
+        require_state(context, seq_id);
+        const auto *      bytes  = static_cast<const uint8_t *>(src);
+        const StateHeader header = checked_header(context, seq_id, bytes, size);
+        const uint8_t *   body   = bytes + sizeof(header);
+        context.n_outputs        = 0;
+        const size_t n           = seq_id == EVERY ? llama_state_set_data(context.raw, body, header.size)
+                                                   : llama_state_seq_set_data(context.raw, body, header.size, seq_id);
+        pyg::require_hosts(context.model->hosts);
+        if (n == 0 && seq_id == EVERY) {
+            llama_memory_clear(llama_get_memory(context.raw), true);
+        } else if (n == 0) {
+            llama_memory_seq_rm(llama_get_memory(context.raw), seq_id, -1, -1);
+        }
+        done(n, PYG_ERR_INVALID_PARAMETER, "the state does not fit this context");
+    });
+}

@@ -1,0 +1,13 @@
+// A context's memory of sequences.
+#pragma once
+
+#include "boundary/handles.hpp"
+
+namespace pyg {
+
+constexpr int32_t EVERY = -1;  // sequence
+
+// PYG_ERR_INVALID_PARAMETER if the model keeps none.
+llama_memory_t require_memory_of(const Context & context);
+
+}  // namespace pyg

@@ -1,0 +1,81 @@
+#include "engine/threads/helper_threads.hpp"
+
+#include <algorithm>
+#include <system_error>
+
+#ifdef PYGGML_BACKEND_DL
+#    include "boundary/loaded_cpu_backend.h"
+#    define OF_THE_CPU(function) reinterpret_cast<decltype(&function)>(pyg_loaded_cpu_symbol(#function))
+#else
+#    define OF_THE_CPU(function) (&(function))
+#endif
+
+namespace {
+
+// What has to be done for threads to be asked: that spin, and that have to be woken.
+constexpr double WORTH_ASKING_S = 50e-6;
+constexpr double WORTH_WAKING_S = 300e-6;
+
+}  // namespace
+
+namespace pyg {
+
+HelperThreads::HelperThreads(Context & context, int32_t n_own)
+    : context_(context), n_own_(n_own), plan_(OF_THE_CPU(ggml_graph_plan)), compute_(OF_THE_CPU(ggml_graph_compute)) {
+    constexpr size_t       N_NODES = 1;
+    const ggml_init_params params  = {2 * ggml_tensor_overhead() + ggml_graph_overhead_custom(N_NODES, false), nullptr,
+                                      false};
+    memory_.reset(ggml_init(params));
+    graph_ = ggml_new_graph_custom(memory_.get(), N_NODES, false);
+    ggml_build_forward_expand(graph_, ggml_custom_4d(memory_.get(), GGML_TYPE_F32, 1, 1, 1, 1, nullptr, 0, on_thread,
+                                                     GGML_N_TASKS_MAX, this));
+}
+
+HelperThreads::~HelperThreads() {
+    if (own_pool_) {
+        free_threads(own_pool_);
+    }
+}
+
+void HelperThreads::run(size_t n, double seconds, Call call, void * data) {
+    n_                              = n;
+    call_                           = call;
+    data_                           = data;
+    next_                           = 0;
+    const int32_t n_threads         = n_own_ ? n_own_ : llama_n_threads(context_.raw);
+    const bool    is_worth_it       = n > 1 && n_threads > 1 && seconds > (n_own_ ? WORTH_WAKING_S : WORTH_ASKING_S);
+    ggml_threadpool * const threads = is_worth_it ? pool(n_threads) : nullptr;
+    if (!threads) {
+        take_turns();
+        return;
+    }
+    ggml_cplan plan = plan_(graph_, static_cast<int>(std::min(static_cast<size_t>(n_threads), n)), threads);
+    compute_(graph_, &plan);
+}
+
+// Null if there is none.
+ggml_threadpool * HelperThreads::pool(int32_t n_threads) {
+    if (n_own_ == 0) {
+        return context_.threads(n_threads);
+    }
+    if (!own_pool_ && !alone_) {
+        try {
+            own_pool_ = new_threads(n_threads, /*spins=*/false);
+        } catch (const std::system_error &) {
+            alone_ = true;
+        }
+    }
+    return own_pool_;
+}
+
+void HelperThreads::take_turns() {
+    for (size_t i = next_++; i < n_; i = next_++) {
+        call_(data_, i);
+    }
+}
+
+void HelperThreads::on_thread(ggml_tensor *, int, int, void * self) {
+    static_cast<HelperThreads *>(self)->take_turns();
+}
+
+}  // namespace pyg

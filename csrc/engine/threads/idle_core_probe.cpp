@@ -1,0 +1,181 @@
+#include "engine/threads/idle_core_probe.hpp"
+
+#include "boundary/native_threads.hpp"
+
+#include <sched.h>
+#include <time.h>
+
+#ifdef __APPLE__
+#    include <pthread/qos.h>
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using Sight = pyg::Scout::Sight;
+
+constexpr auto WINDOW = 10ms;
+constexpr auto PAUSE  = 10ms;  // a waking thread is put on an idle core; one that keeps spinning may stay on a busy one
+constexpr auto MAX_PAUSE    = 250ms;  // when a core has been free for long
+constexpr auto GAP          = 5ms;    // between two steps: after a longer one, cores look free because nothing computes
+constexpr double FREE_SHARE = 0.9;
+
+int64_t now_ns() { return Clock::now().time_since_epoch().count(); }
+
+int64_t to_ns(Clock::duration duration) { return duration.count(); }
+
+int64_t thread_cpu_ns() {
+    timespec time = {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * int64_t{1000000000} + time.tv_nsec;
+}
+
+// If the system refuses, the windows are still short and a busy core still shows.
+void take_lowest_priority() {
+#if defined(__linux__)
+    const sched_param none = {};
+    pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+#elif defined(__APPLE__)
+    pthread_set_qos_class_self_np(QOS_CLASS_BACKGROUND, 0);
+#endif
+}
+
+// What the compute thread and the helper share. While computing, the compute thread takes no lock: the helper might
+// hold it when it loses its core, and the compute thread would wait for a thread of lowest priority.
+class Lookout {
+  public:
+    void stop() {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            stop_ = true;
+        }
+        wake_.notify_one();
+    }
+
+    void run() {
+        pyg::name_this_thread("pyggml-scout");
+        take_lowest_priority();
+        while (sleep_until_asked()) {
+            look();
+            pause(std::clamp(PAUSE * (sight().n_free / 4), PAUSE, MAX_PAUSE));
+        }
+    }
+
+    void step_begins(int32_t n_threads) {
+        if (n_threads && n_threads != last_n_threads_) {
+            forget();
+            last_n_threads_ = n_threads;
+        }
+        if (!asked_ || now_ns() - ended_ns_ > to_ns(GAP)) {
+            n_breaks_++;
+        }
+        stepping_ = true;
+        asked_    = n_threads != 0;
+        if (asked_ && asleep_) {
+            wake_.notify_one();  // lost if the helper is just about to sleep, but the next step repeats it
+        }
+    }
+
+    void step_ends() {
+        ended_ns_ = now_ns();
+        stepping_ = false;
+    }
+
+    void forget() { series_++; }
+
+    Sight sight() const { return sight_of(series_); }
+
+  private:
+    void pause(std::chrono::milliseconds length) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        wake_.wait_for(lock, length, [this] { return stop_.load(); });
+    }
+
+    bool sleep_until_asked() {
+        std::unique_lock<std::mutex> lock(mutex_);
+        asleep_ = true;
+        wake_.wait(lock, [this] { return stop_ || wanted(); });
+        asleep_ = false;
+        return !stop_;
+    }
+
+    bool wanted() const { return asked_ && (stepping_ || now_ns() - ended_ns_ < to_ns(GAP)); }
+
+    void look() {
+        const uint32_t series = series_, n_breaks = n_breaks_;
+        const int64_t  start = now_ns(), start_cpu = thread_cpu_ns();
+        while (now_ns() - start < to_ns(WINDOW)) {
+            if (stop_ || !wanted()) {
+                return;
+            }
+        }
+        const double passed = static_cast<double>(now_ns() - start);
+        const bool   free   = static_cast<double>(thread_cpu_ns() - start_cpu) >= FREE_SHARE * passed;
+        if (wanted() && n_breaks == n_breaks_ && series == series_) {
+            const Sight before = sight_of(series);
+            publish(series, free ? Sight{before.n_free + 1, before.was_taken} : Sight{0, true});
+        }
+    }
+
+    Sight sight_of(uint32_t series) const {
+        const uint64_t seen = seen_;
+        if (seen >> 32 != series) {
+            return {};
+        }
+        return {static_cast<int32_t>(seen & (TAKEN - 1)), (seen & TAKEN) != 0};
+    }
+
+    void publish(uint32_t series, Sight sight) {
+        seen_ = uint64_t{series} << 32 | (sight.was_taken ? TAKEN : 0) | static_cast<uint32_t>(sight.n_free);
+    }
+
+    static constexpr uint64_t TAKEN = uint64_t{1} << 31;
+
+    int32_t last_n_threads_ = 0;  // of the compute thread alone
+
+    std::atomic<bool>     asked_{false};
+    std::atomic<bool>     stepping_{false};
+    std::atomic<int64_t>  ended_ns_{0};
+    std::atomic<uint32_t> n_breaks_{0};  // a window with a break in it does not count
+    std::atomic<uint32_t> series_{0};    // which series of windows the answer belongs to
+    std::atomic<uint64_t> seen_{0};      // series << 32 | TAKEN | free windows in a row: what sight() returns
+
+    std::mutex              mutex_;
+    std::condition_variable wake_;
+    std::atomic<bool>       asleep_{false};
+    std::atomic<bool>       stop_{false};
+};
+
+// Nothing waits for the helper: without a free core it may take a second to notice the end.
+class CoreScout final : public pyg::Scout {
+  public:
+    CoreScout() : lookout_(std::make_shared<Lookout>()) {
+        const pyg::SignalsBlocked signals_go_to_the_callers_threads;
+        std::thread([lookout = lookout_] { lookout->run(); }).detach();
+    }
+    ~CoreScout() override { lookout_->stop(); }
+
+    void  step_begins(int32_t n_threads) override { lookout_->step_begins(n_threads); }
+    void  step_ends() override { lookout_->step_ends(); }
+    void  forget() override { lookout_->forget(); }
+    Sight sight() const override { return lookout_->sight(); }
+
+  private:
+    const std::shared_ptr<Lookout> lookout_;
+};
+
+}  // namespace
+
+namespace pyg {
+
+std::unique_ptr<Scout> make_core_scout() { return std::make_unique<CoreScout>(); }
+
+}  // namespace pyg

@@ -1,0 +1,80 @@
+#include "kernels/backend/memory_pages.hpp"
+
+#include "ggml-impl.h"
+
+#if defined(__linux__)
+#    include <sys/mman.h>
+#    include <unistd.h>
+
+#    include <algorithm>
+#    include <cinttypes>
+#    include <cstdint>
+#    include <cstdio>
+#    include <memory>
+#    include <string>
+
+namespace pyg::kernels {
+
+namespace {
+
+// Where the mapping that has address `at` ends, if it is shared; otherwise `at`.
+uintptr_t end_of_shared_mapping(uintptr_t at) {
+    const std::unique_ptr<FILE, int (*)(FILE *)> maps(std::fopen("/proc/self/maps", "re"), std::fclose);
+    char                                         line[64];  // is enough for the beginning of each
+    bool                                         at_beginning = true;
+    while (maps && std::fgets(line, sizeof(line), maps.get())) {
+        uintptr_t begin, end;
+        char      shared;
+        if (at_beginning && std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %*3c%c", &begin, &end, &shared) == 3 &&
+            begin <= at && at < end) {
+            return shared == 's' ? end : at;
+        }
+        at_beginning = line[std::char_traits<char>::length(line) - 1] == '\n';
+    }
+    return at;
+}
+
+// Calls madvise for the whole pages of [begin, end). That this may fail does not matter: it is advice.
+void advise(uintptr_t begin, uintptr_t end, int advice) {
+    const auto page  = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto first = (begin + page - 1) / page * page;
+    const auto last  = end / page * page;
+    if (first < last) {
+        (void) madvise(reinterpret_cast<void *>(first), last - first, advice);
+    }
+}
+
+}  // namespace
+
+void let_go_of_mapped(const void * from, size_t bytes) {
+    const auto begin = reinterpret_cast<uintptr_t>(from);
+    advise(begin, std::min(begin + bytes, end_of_shared_mapping(begin)), MADV_DONTNEED);
+}
+
+void * take_pages(size_t bytes) {
+    void * const begin = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (begin == MAP_FAILED) {
+        return nullptr;
+    }
+    const auto at = reinterpret_cast<uintptr_t>(begin);
+    advise(at, at + bytes, MADV_HUGEPAGE);
+    return begin;
+}
+
+void give_back_pages(void * begin, size_t bytes) { munmap(begin, bytes); }
+
+}  // namespace pyg::kernels
+
+#else
+
+namespace pyg::kernels {
+
+void let_go_of_mapped(const void *, size_t) {}
+
+void * take_pages(size_t bytes) { return ggml_aligned_malloc(bytes); }
+
+void give_back_pages(void * begin, size_t bytes) { ggml_aligned_free(begin, bytes); }
+
+}  // namespace pyg::kernels
+
+#endif

@@ -1,0 +1,210 @@
+// Upstream's ggml-cpu.c, with its threads led through frames of ours (compute_threads.h), and norms that it joins with
+// products offered to ours (rms_norm.h), as other nodes are where they are computed.
+//
+// Names of upstream's are redefined while its file is read: they become our functions, which are below it because they
+// need its types. What upstream renames or uses in another way fails to compile here.
+#include "kernels/backend/compute_threads.h"
+#include "ggml-cpu.h"
+#include "ggml-cpu-impl.h"
+#include "ggml-impl.h"
+#include "kernels/norms/rms_norm.h"
+#include "ops.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+struct ggml_compute_state;
+
+static void * pool_memory(size_t n_bytes);
+static int    start_thread(pthread_t * thread, struct ggml_compute_state * state);
+static int    join_thread(pthread_t thread);
+static void   relax_or_leave(void);
+static void   norm_times_weights(const struct ggml_compute_params * params, struct ggml_tensor * norm,
+                                 struct ggml_tensor * product);
+
+#define ggml_aligned_malloc(n_bytes) pool_memory(n_bytes)  // two calls, both for a pool
+#define pthread_create(thread, attributes, run, state) start_thread(thread, state)
+#define pthread_join(thread, result) join_thread(thread)
+#define ggml_threadpool_new upstream_threadpool_new
+#define ggml_graph_compute upstream_graph_compute
+#define ggml_compute_forward_rms_norm_mul_fused(params, norm, product) norm_times_weights(params, norm, product)
+
+// Its definition has `void` between the parentheses, its calls have nothing.
+#define ggml_thread_cpu_relax(parameters) RELAX_##parameters
+#define RELAX_void upstream_relax(void)
+#define RELAX_ relax_or_leave()
+
+#include "ggml-cpu.c"
+
+#undef ggml_aligned_malloc
+#undef pthread_create
+#undef pthread_join
+#undef ggml_threadpool_new
+#undef ggml_graph_compute
+#undef ggml_compute_forward_rms_norm_mul_fused
+
+// What a pool has beyond upstream's fields, behind them in its memory.
+struct failure {
+    atomic_bool failed;        // a thread has left the graph, so the others must
+    atomic_int  n_left;        // of the threads other than the caller's
+    atomic_int  n_recoveries;  // graphs that all have left
+    atomic_bool is_told;       // whether there is a reason
+    pyg_reason  reason;        // the first
+    bool        is_guarded;    // whether exceptions may come out of the graph
+    int         n_missing;     // threads that could not be started
+    int         error;         // why not
+};
+
+static _Thread_local struct ggml_compute_state * t_state = NULL;  // of a compute thread, and of the caller in a graph
+
+static struct failure * failure_of(struct ggml_threadpool * pool) {
+    return (struct failure *) ((char *) pool + GGML_PAD(sizeof(*pool), GGML_CACHE_LINE));
+}
+
+static void * pool_memory(size_t n_bytes) {
+    const size_t n_theirs = GGML_PAD(n_bytes, GGML_CACHE_LINE);
+    char * const memory   = ggml_aligned_malloc(n_theirs + sizeof(struct failure));
+    if (!memory) {
+        pyg_throw_no_memory();
+    }
+    memset(memory + n_theirs, 0, sizeof(struct failure));
+    return memory;
+}
+
+static int n_threads_of(int n_graph) { return n_graph & GGML_THREADPOOL_N_THREADS_MASK; }
+
+// Of this thread: one that waits for the next graph has no part in the one that failed.
+static bool must_leave(struct ggml_compute_state * state) {
+    struct ggml_threadpool * const pool = state->threadpool;
+    if (!atomic_load_explicit(&failure_of(pool)->failed, memory_order_relaxed)) {
+        return false;
+    }
+    const int n_graph = atomic_load_explicit(&pool->n_graph, memory_order_relaxed);
+    return state->ith == 0 || (state->last_graph == n_graph && state->ith < n_threads_of(n_graph));
+}
+
+static void relax_or_leave(void) {
+    upstream_relax();
+    if (t_state && must_leave(t_state)) {
+        pyg_leave_graph();
+    }
+}
+
+bool pyg_compute_threads_may_throw(void) { return t_state && failure_of(t_state->threadpool)->is_guarded; }
+
+// Keeps the reason if it is the first. From here on, whoever waits at a barrier leaves.
+static void tell(struct failure * failure, pyg_reason * reason) {
+    if (atomic_exchange(&failure->is_told, true)) {
+        pyg_forget(reason);
+    } else {
+        failure->reason = *reason;
+    }
+    atomic_store(&failure->failed, true);
+}
+
+// Runs upstream's loop again whenever a graph has been left by all.
+static void * run_thread(void * data) {
+    struct ggml_compute_state * const state   = data;
+    struct failure * const            failure = failure_of(state->threadpool);
+    pyg_reason                        reason  = {NULL};
+    t_state                                   = state;
+    while (pyg_threw(ggml_graph_compute_secondary_thread, state, &reason)) {
+        const int n_before = atomic_load(&failure->n_recoveries);
+        tell(failure, &reason);
+        atomic_fetch_add(&failure->n_left, 1);
+        while (atomic_load(&failure->n_recoveries) == n_before) {
+            sched_yield();
+        }
+    }
+    return NULL;
+}
+
+// On the caller's thread: waits until nobody computes any more.
+static void recover(struct ggml_threadpool * pool) {
+    struct failure * const failure   = failure_of(pool);
+    const int              n_workers = n_threads_of(atomic_load(&pool->n_graph)) - 1;
+    while (atomic_load(&failure->n_left) < n_workers) {
+        sched_yield();
+    }
+    atomic_store(&pool->n_barrier, 0);
+    atomic_store(&failure->n_left, 0);
+    atomic_store(&failure->is_told, false);
+    atomic_store(&failure->failed, false);
+    atomic_fetch_add(&failure->n_recoveries, 1);
+}
+
+// A thread that cannot be started is missing when the pool is complete; nothing of it can be undone before.
+static int start_thread(pthread_t * thread, struct ggml_compute_state * state) {
+    const int error = pthread_create(thread, NULL, run_thread, state);
+    if (error) {
+        struct failure * const failure = failure_of(state->threadpool);
+        failure->n_missing++;
+        failure->error = error;
+        *thread        = (pthread_t) 0;
+    }
+    return 0;
+}
+
+static int join_thread(pthread_t thread) { return thread ? pthread_join(thread, NULL) : 0; }
+
+struct ggml_threadpool * ggml_threadpool_new(struct ggml_threadpool_params * params) {
+    struct ggml_threadpool * const pool    = upstream_threadpool_new(params);
+    const struct failure           failure = *failure_of(pool);
+    if (failure.n_missing) {
+        ggml_threadpool_free(pool);
+        pyg_throw_no_threads(failure.error, params->n_threads - failure.n_missing, params->n_threads);
+    }
+    return pool;
+}
+
+static void norm_times_weights(const struct ggml_compute_params * params, struct ggml_tensor * norm,
+                               struct ggml_tensor * product) {
+    if (!pyg_norm_times_weights(params, norm, product)) {
+        ggml_compute_forward_rms_norm_mul_fused(params, norm, product);
+    }
+}
+
+struct computation {
+    struct ggml_cgraph * graph;
+    struct ggml_cplan *  plan;
+    enum ggml_status     status;
+};
+
+static void * compute(void * data) {
+    struct computation * const computation = data;
+    computation->status                    = upstream_graph_compute(computation->graph, computation->plan);
+    return NULL;
+}
+
+// In a pool of the caller's, or one for this graph.
+enum ggml_status ggml_graph_compute(struct ggml_cgraph * graph, struct ggml_cplan * plan) {
+    GGML_ASSERT(plan);
+    struct ggml_cplan        complete = *plan;
+    struct ggml_threadpool * own      = NULL;
+    if (!complete.threadpool) {
+        struct ggml_threadpool_params params = ggml_threadpool_params_default(plan->n_threads);
+        own = complete.threadpool = ggml_threadpool_new(&params);
+    }
+    struct ggml_threadpool * const    pool        = complete.threadpool;
+    struct failure * const            failure     = failure_of(pool);
+    struct ggml_compute_state * const outer       = t_state;
+    const int                         n_before    = atomic_load(&pool->n_graph);
+    struct computation                computation = {graph, &complete, GGML_STATUS_SUCCESS};
+    pyg_reason                        reason      = {NULL};
+    failure->is_guarded                           = pyg_is_guarded();
+    t_state                                       = &pool->workers[0];
+    const bool threw                              = pyg_threw(compute, &computation, &reason);
+    t_state                                       = outer;
+    if (threw && atomic_load(&pool->n_graph) != n_before) {
+        tell(failure, &reason);
+        recover(pool);
+        reason = failure->reason;
+    }
+    if (own) {
+        ggml_threadpool_free(own);
+    }
+    if (threw) {
+        pyg_throw(&reason);
+    }
+    return computation.status;
+}

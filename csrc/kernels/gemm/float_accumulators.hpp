@@ -1,0 +1,87 @@
+// What a register of sums of products of floats holds: the eight lanes of one row of weights, or of two; where BF16 is
+// multiplied with BF16, sixteen lanes of one.
+#pragma once
+
+#include "kernels/simd/floats8.hpp"
+
+namespace pyg::kernels {
+
+struct OneRow {
+    using Activation = float;
+    using Vector     = Floats8;  // of weights or activations
+    using Sums       = Floats8;
+    using SingleRow  = OneRow;  // for rows that do not fill a vector: the same bits
+
+    static constexpr int STEP         = Floats8::LANES;  // values of a row in a vector
+    static constexpr int N            = 1;               // rows in a vector
+    static constexpr int MOST_COLUMNS = 4;               // that a block has
+
+    // Registers of weights in a block of so many columns. Twelve results fill the registers, those of NEON, which are
+    // half as wide and twice as many, too.
+    static constexpr int registers_for(int n_columns) { return n_columns == 1 ? 8 : 12 / n_columns; }
+
+    template <typename Value>
+    static Floats8 weights(const Value * const (&rows)[N], int64_t i) {
+        return Floats8::load(rows[0] + i);
+    }
+
+    static Floats8 activations(const float * x) { return Floats8::load(x); }
+
+    static void store_results(float * to, Floats8 sums) { *to = sum_of(sums); }
+};
+
+#ifdef __AVX512F__
+struct TwoRows {
+    using Activation = float;
+    using Vector     = Floats16;
+    using Sums       = Floats16;
+    using SingleRow  = OneRow;
+
+    static constexpr int STEP         = Floats8::LANES;
+    static constexpr int N            = 2;
+    static constexpr int MOST_COLUMNS = 8;
+
+    // Few columns wait for weights from memory, which come more slowly when they are read in more places at once.
+    static constexpr int registers_for(int n_columns) { return n_columns == MOST_COLUMNS ? 3 : 4; }
+
+    template <typename Value>
+    static Floats16 weights(const Value * const (&rows)[N], int64_t i) {
+        return Floats16::load_halves(rows[0] + i, rows[1] + i);
+    }
+
+    static Floats16 activations(const float * x) { return Floats16::twice(x); }
+
+    static void store_results(float * to, Floats16 sums) {
+        to[0] = sum_of(lower_half(sums));
+        to[1] = sum_of(upper_half(sums));
+    }
+};
+
+using WidestRows = TwoRows;
+#else
+using WidestRows = OneRow;
+#endif
+
+#ifdef PYG_BF16_PAIRS
+// Weights of BF16 with activations of BF16: an instruction adds the products of two values to each lane.
+struct RowOfPairs {
+    using Activation = ggml_bf16_t;
+    using Vector     = Bf16Pairs;
+    using Sums       = Floats16;
+    using SingleRow  = RowOfPairs;
+
+    static constexpr int STEP         = Bf16Pairs::N;
+    static constexpr int N            = 1;
+    static constexpr int MOST_COLUMNS = 8;
+
+    static constexpr int registers_for(int n_columns) { return n_columns == MOST_COLUMNS ? 3 : n_columns == 1 ? 8 : 4; }
+
+    static Bf16Pairs weights(const ggml_bf16_t * const (&rows)[N], int64_t i) { return Bf16Pairs::load(rows[0] + i); }
+
+    static Bf16Pairs activations(const ggml_bf16_t * x) { return Bf16Pairs::load(x); }
+
+    static void store_results(float * to, Floats16 sums) { *to = sum_of(lower_half(sums) + upper_half(sums)); }
+};
+#endif
+
+}  // namespace pyg::kernels

@@ -1,0 +1,104 @@
+// Products of weights that stay as they are in the file, with activations that are converted to another type first:
+// of BF16 where the processor multiplies pairs of it, and of quantised types without a tiled layout.
+#include "ggml-cpu.h"
+#include "kernels/gemm/kernel_selection.hpp"
+#include "kernels/gemm/work_partition.hpp"
+#include "kernels/simd/floats8.hpp"
+
+#ifdef PYG_BF16_PAIRS
+#    include "kernels/gemm/float_micro_kernel.hpp"
+#endif
+
+namespace pyg::kernels {
+namespace {
+
+// The type that activations have beside these weights.
+ggml_type wanted(const ggml_tensor * op) { return ggml_get_type_traits_cpu(op->src[0]->type)->vec_dot_type; }
+
+// What a converted row takes: an odd number of a cache's lines, or the same values of many rows would meet in the same
+// places of a cache.
+size_t converted_row_bytes(const ggml_tensor * op) {
+    constexpr size_t LINE = 64;
+    return GGML_PAD(ggml_row_size(wanted(op), op->src[1]->ne[0]), LINE) | LINE;
+}
+
+// Each thread converts its share of the blocks of every row, to rows of `row` bytes.
+void convert(const ggml_compute_params * params, const ggml_tensor * op, size_t row) {
+    const ggml_tensor * const columns    = op->src[1];
+    const ggml_type           type       = wanted(op);
+    const ggml_from_float_t   from_float = ggml_get_type_traits_cpu(type)->from_float;
+    const int64_t             block      = ggml_blck_size(type);
+    const int64_t             n_blocks   = columns->ne[0] / block;
+    const int64_t             begin      = n_blocks * params->ith / params->nth;
+    const int64_t             end        = n_blocks * (params->ith + 1) / params->nth;
+    for (int64_t i = 0; begin < end && i < ggml_nrows(columns); ++i) {
+        const float * const values = row_at(columns, i);
+        char * const        out    = static_cast<char *>(params->wdata) + i * row + begin * ggml_type_size(type);
+        from_float(values + begin * block, out, (end - begin) * block);
+    }
+}
+
+// Activations are converted once. Behind them, the workspace has what the pieces need.
+class ConvertedProduct : public Kernel {
+  public:
+    bool work_size(int, const ggml_tensor * op, size_t & size) override {
+        size = converted_bytes(op) + Pieces::workspace_bytes(op);
+        return true;
+    }
+
+    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
+        const ggml_tensor * const weights    = op->src[0];
+        const ggml_tensor * const x          = op->src[1];
+        const size_t              row        = converted_row_bytes(op);
+        const size_t              strides[4] = {0, row, row * x->ne[1], row * x->ne[1] * x->ne[2]};
+        char * const              converted  = static_cast<char *>(params->wdata);
+        convert(params, op, row);
+        start_work(params, op, converted + converted_bytes(op));
+        const Pieces all(op, params->nth, converted, strides, converted + converted_bytes(op));
+        share_work(params, all, [&](const Piece & piece) { compute(piece, weights); });
+        return true;
+    }
+
+  private:
+    virtual void compute(const Piece & piece, const ggml_tensor * weights) const = 0;
+
+    static size_t converted_bytes(const ggml_tensor * op) { return converted_row_bytes(op) * ggml_nrows(op->src[1]); }
+};
+
+// Through upstream's function for the product of two rows, one result at a time.
+class RowByRow final : public ConvertedProduct {
+    void compute(const Piece & piece, const ggml_tensor * weights) const override {
+        const ggml_vec_dot_t dot = ggml_get_type_traits_cpu(weights->type)->vec_dot;
+        for (int64_t r = 0; r < piece.n_rows; ++r) {
+            for (int64_t c = 0; c < piece.n_columns; ++c) {
+                dot(static_cast<int>(weights->ne[0]), piece.results[c] + r, 0, piece.weights + r * weights->nb[1], 0,
+                    piece.columns[c], 0, 1);
+            }
+        }
+    }
+};
+
+#ifdef PYG_BF16_PAIRS
+class PairsOfBf16 final : public ConvertedProduct {
+    void compute(const Piece & piece, const ggml_tensor * weights) const override {
+        compute_piece<ggml_bf16_t, RowOfPairs>(piece, weights->nb[1], weights->ne[0]);
+    }
+};
+#endif
+
+}  // namespace
+
+Kernel * converted_product_for(ggml_type type) {
+#ifdef PYG_BF16_PAIRS
+    static PairsOfBf16 pairs;
+    if (type == GGML_TYPE_BF16) {
+        return &pairs;
+    }
+#endif
+    static RowByRow                    row_by_row;
+    const ggml_type_traits_cpu * const traits    = ggml_get_type_traits_cpu(type);
+    const bool                         quantised = ggml_is_quantized(type) && traits->vec_dot != nullptr;
+    return quantised && ggml_get_type_traits_cpu(traits->vec_dot_type)->from_float != nullptr ? &row_by_row : nullptr;
+}
+
+}  // namespace pyg::kernels

@@ -1,0 +1,120 @@
+// RMS norms (by the root of the mean square), alone or times weights, as upstream joins the two.
+//
+// Upstream adds squares one after the other, each addition waiting for the one before, and rounds each square to a
+// float. Here eight sums go side by side, and squares are doubles, which are exact.
+#include "kernels/norms/rms_norm.h"
+
+#include "kernels/backend/kernel.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace pyg::kernels {
+
+namespace {
+
+constexpr int LANES = 8;
+
+double sum_of_squares(const float * x, int64_t n) {
+    double  sums[LANES] = {};
+    int64_t i           = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (int lane = 0; lane < LANES; ++lane) {
+            const double value = x[i + lane];
+            sums[lane] += value * value;
+        }
+    }
+    for (int lane = 0; i < n; ++i, ++lane) {
+        const double value = x[i];
+        sums[lane] += value * value;
+    }
+    return ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7]));
+}
+
+void scale(const float * x, float factor, int64_t n, float * y) {
+    for (int64_t i = 0; i < n; ++i) {
+        y[i] = x[i] * factor;
+    }
+}
+
+void scale(const float * x, float factor, const float * weights, int64_t n, float * y) {
+    for (int64_t i = 0; i < n; ++i) {
+        y[i] = x[i] * factor * weights[i];
+    }
+}
+
+// Row `i` of all rows of a tensor, in one that is repeated over it.
+const float * repeated_row(const ggml_tensor * repeated, const ggml_tensor * tensor, int64_t i) {
+    const int64_t i1 = i % tensor->ne[1] % repeated->ne[1];
+    const int64_t i2 = i / tensor->ne[1] % tensor->ne[2] % repeated->ne[2];
+    const int64_t i3 = i / tensor->ne[1] / tensor->ne[2] % repeated->ne[3];
+    return row_at(repeated, i1 + repeated->ne[1] * (i2 + repeated->ne[2] * i3));
+}
+
+float epsilon_of(const ggml_tensor * norm) {
+    float epsilon;
+    std::memcpy(&epsilon, norm->op_params, sizeof(epsilon));
+    return epsilon;
+}
+
+// Threads share rows as they share those of upstream's additions, which mostly come before: each then has its own in
+// its cache. `weights` may be null.
+void compute(const ggml_compute_params * params, const ggml_tensor * norm, const ggml_tensor * weights,
+             const ggml_tensor * result) {
+    const ggml_tensor * const x       = norm->src[0];
+    const float               epsilon = epsilon_of(norm);
+    const int64_t             n = x->ne[0], n_rows = ggml_nrows(x);
+    const int64_t             at_most = (n_rows + params->nth - 1) / params->nth;
+    const int64_t             first = params->ith * at_most, end = std::min(first + at_most, n_rows);
+    for (int64_t i = first; i < end; ++i) {
+        const float * const row    = row_at(x, i);
+        float * const       to     = const_cast<float *>(row_at(result, i));
+        const float         mean   = static_cast<float>(sum_of_squares(row, n) / static_cast<double>(n));
+        const float         factor = 1 / std::sqrt(mean + epsilon);
+        if (weights) {
+            scale(row, factor, repeated_row(weights, x, i), n, to);
+        } else {
+            scale(row, factor, n, to);
+        }
+    }
+}
+
+// What upstream would fail at is left to it.
+bool can_compute(const ggml_tensor * norm, const ggml_tensor * result) {
+    return has_rows_of_floats(norm->src[0]) && has_rows_of_floats(result) &&
+           ggml_are_same_shape(norm->src[0], result) && epsilon_of(norm) >= 0;
+}
+
+class Norm : public Kernel {
+  public:
+    bool work_size(int, const ggml_tensor *, size_t & size) override {
+        size = 0;
+        return true;
+    }
+
+    bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
+        compute(params, op, nullptr, op);
+        return true;
+    }
+};
+
+}  // namespace
+
+Kernel * norm_for(const ggml_tensor * op) {
+    static Norm norm;
+    return can_compute(op, op) ? &norm : nullptr;
+}
+
+}  // namespace pyg::kernels
+
+bool pyg_norm_times_weights(const ggml_compute_params * params, const ggml_tensor * norm, const ggml_tensor * product) {
+    using namespace pyg::kernels;
+    const ggml_tensor * const weights = product->src[0] == norm ? product->src[1] : product->src[0];
+    if (!are_registered() || !can_compute(norm, product) || !has_rows_of_floats(weights) ||
+        weights->ne[0] != product->ne[0]) {
+        return false;
+    }
+    compute(params, norm, weights, product);
+    return true;
+}

@@ -1,0 +1,139 @@
+#include "model/dry_run.hpp"
+
+#include "boundary/backend_loader.hpp"
+#include "boundary/log.hpp"
+#include "boundary/signals/fault_signals.hpp"
+#include "context/cell_positions.hpp"
+#include "context/forward.hpp"
+#include "llama-cpp.h"
+#include "llama-model.h"
+
+#include <algorithm>
+
+namespace {
+
+using pyg::Model;
+
+constexpr uint32_t N_CELLS = 256;
+constexpr uint32_t N_BATCH = 8;
+constexpr int32_t  N_EACH  = 2;  // tokens of each sequence in the first batch
+
+// While it lives, products of weights on this thread are left out.
+class Trying {
+  public:
+    Trying() { pyg::kernels_try(true); }
+    ~Trying() { pyg::kernels_try(false); }
+    Trying(const Trying &)             = delete;
+    Trying & operator=(const Trying &) = delete;
+};
+
+llama_context_params small(llama_context_params params) {
+    params.n_ctx           = std::min(params.n_ctx, N_CELLS);
+    params.n_batch         = N_BATCH;
+    params.n_ubatch        = N_BATCH;
+    params.n_seq_max       = std::min(params.n_seq_max, 2u);
+    params.n_outputs_max   = 0;
+    params.n_threads       = 1;
+    params.n_threads_batch = 1;
+    params.cb_eval         = nullptr;
+    params.abort_callback  = nullptr;
+    return params;
+}
+
+// One of each combination is enough.
+pyg::TrialKind kind_of(const llama_context_params & params) {
+    return {params.type_k,       params.type_v,         params.flash_attn_type,
+            params.pooling_type, params.attention_type, params.rope_scaling_type,
+            params.embeddings,   params.offload_kqv,    params.swa_full,
+            params.kv_unified,   params.n_seq_max > 1};
+}
+
+// A batch of `n_each` tokens for each of `n_seq` sequences from a position on, every one with output.
+class TrialBatch {
+  public:
+    TrialBatch(int32_t n_seq, int32_t n_each, llama_pos first) : raw_(llama_batch_init(n_seq * n_each, 0, 1)) {
+        for (int32_t seq_id = 0; seq_id < n_seq; seq_id++) {
+            for (int32_t i = 0; i < n_each; i++) {
+                const int32_t at   = raw_.n_tokens++;
+                raw_.token[at]     = 0;
+                raw_.pos[at]       = first + i;
+                raw_.n_seq_id[at]  = 1;
+                raw_.seq_id[at][0] = seq_id;
+                raw_.logits[at]    = 1;
+            }
+        }
+    }
+    ~TrialBatch() { llama_batch_free(raw_); }
+    TrialBatch(const TrialBatch &)             = delete;
+    TrialBatch & operator=(const TrialBatch &) = delete;
+
+    const llama_batch & raw() const { return raw_; }
+
+  private:
+    llama_batch raw_;
+};
+
+// Both batches, as far as the model has positions for them.
+void compute_once(llama_context * context, const Model & model, int32_t n_seq) {
+    const pyg::TrapScope traps;
+    const Trying         trying;
+    const int32_t        n_each = std::min(pyg::n_positions(model), N_EACH);
+    const TrialBatch     several(n_seq, n_each, 0), one(1, 1, n_each);
+    if (llama_model_has_encoder(model.raw)) {
+        llama_encode(context, several.raw());
+    }
+    if (!llama_model_has_decoder(model.raw)) {
+        return;
+    }
+    if (llama_decode(context, several.raw()) == pyg::COMPUTED && llama_get_memory(context) &&
+        n_each < pyg::n_positions(model)) {
+        llama_decode(context, one.raw());
+    }
+    llama_synchronize(context);
+}
+
+// What a failed computation leaves can be freed, even if it could not be used, where all of it is the CPU's. A device's
+// driver may give up once more, in a destructor, where that would end the process.
+void keep_on_devices(llama_context_ptr & context, const Model & model) {
+    if (!model.raw->devices.empty()) {
+        (void) context.release();
+    }
+}
+
+// What cannot be made or has no room is told by the real one.
+void try_out(const Model & model, const llama_context_params & params) {
+    const pyg::LogMuted        quietly;
+    std::vector<pyg_positions> positions;  // goes after the context, which points to it
+    llama_context_ptr          context(pyg::create_context(model.raw, params));
+    if (!context || pyg::places_of(context.get()).all_on_devices) {
+        return;
+    }
+    try {
+        positions = pyg::offer_positions(context.get());
+        compute_once(context.get(), model, static_cast<int32_t>(params.n_seq_max));
+    } catch (const std::bad_alloc &) {
+        throw;
+    } catch (const pyg::EngineAbort & abort) {
+        keep_on_devices(context, model);
+        throw pyg::not_computable(model.path, abort.message);
+    } catch (const std::exception & e) {
+        keep_on_devices(context, model);
+        throw pyg::not_computable(model.path, e.what());
+    }
+}
+
+}  // namespace
+
+namespace pyg {
+
+void require_trial(const Model & model, const llama_context_params & params) {
+    const llama_context_params smaller = small(params);
+    if (model.n_vocab() == 0 || model.trials.has(kind_of(smaller))) {
+        return;
+    }
+    try_out(model, smaller);
+    model.require_files();
+    model.trials.add(kind_of(smaller));
+}
+
+}  // namespace pyg

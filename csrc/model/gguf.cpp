@@ -1,0 +1,301 @@
+// GGUF files. Broken files and wrong declarations are detected before they can harm upstream.
+#include "gguf.h"
+
+#include "boundary/engine_messages.hpp"
+#include "boundary/guard.hpp"
+#include "boundary/out_of_memory.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+using pyg::fail;
+
+struct pyg_gguf : pyg::Handle {
+    gguf_context * raw = nullptr;
+
+    pyg_gguf() : Handle(PYG_HANDLE_GGUF) {}
+    void release() {
+        gguf_free(raw);
+        raw = nullptr;
+    }
+    void leak() { raw = nullptr; }
+};
+
+namespace {
+
+struct GgufDeleter {
+    void operator()(gguf_context * raw) const { gguf_free(raw); }
+};
+
+struct FileCloser {
+    void operator()(std::FILE * file) const { std::fclose(file); }
+};
+
+using UniqueGguf = std::unique_ptr<gguf_context, GgufDeleter>;
+using UniqueFile = std::unique_ptr<std::FILE, FileCloser>;
+
+pyg_gguf * new_handle(UniqueGguf raw) {
+    auto handle = std::make_unique<pyg_gguf>();
+    handle->raw = raw.release();
+    return handle.release();
+}
+
+// Opens a regular file; *size is its length.
+UniqueFile open_file(const char * path, uint64_t * size) {
+    const int descriptor =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // otherwise a named pipe would wait for a writer
+    if (descriptor < 0) {
+        const bool missing = errno == ENOENT || errno == ENOTDIR;
+        throw fail(missing ? PYG_ERR_MODEL_NOT_FOUND : PYG_ERR_MODEL_LOAD, "%s cannot be opened: %s", path,
+                   std::strerror(errno));
+    }
+    UniqueFile file(fdopen(descriptor, "rb"));
+    if (!file) {
+        close(descriptor);
+        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, std::strerror(errno));
+    }
+    struct stat about;
+    if (fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode)) {
+        throw fail(PYG_ERR_MODEL_LOAD, "%s is %s; a .gguf file was expected", path,
+                   S_ISDIR(about.st_mode) ? "a directory" : "not a regular file");
+    }
+    if (about.st_size == 0) {
+        throw fail(PYG_ERR_MODEL_LOAD, "%s is empty; a .gguf file was expected", path);
+    }
+    *size = static_cast<uint64_t>(about.st_size);
+    return file;
+}
+
+UniqueGguf read_metadata(const char * path, std::FILE * file) {
+    UniqueGguf raw(gguf_init_from_file_ptr(file, {/*no_alloc =*/true, /*ctx =*/nullptr}));
+    if (!raw) {
+        const std::string words = pyg::engine_words();
+        if (pyg::understood(words).kind == pyg::Complaint::NO_MEMORY) {
+            throw pyg::no_memory(std::string("reading ") + path, words);
+        }
+        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read as a GGUF file; the engine said: %s", path, words.c_str());
+    }
+    return raw;
+}
+
+// Upstream has checked that the tensors follow each other without gaps and that their sizes add up without overflow,
+// but not where the file ends.
+void require_all_data(const char * path, const gguf_context * raw, uint64_t file_size) {
+    const uint64_t data_offset = gguf_get_data_offset(raw);
+    for (int64_t i = 0; i < gguf_get_n_tensors(raw); i++) {
+        const uint64_t room = file_size - data_offset;
+        const uint64_t end  = gguf_get_tensor_offset(raw, i) + gguf_get_tensor_size(raw, i);
+        if (end > room) {
+            throw fail(PYG_ERR_MODEL_LOAD,
+                       "%s is cut short: tensor \"%s\" needs %llu bytes of data, but the file holds %llu: copy or "
+                       "download it again",
+                       path, gguf_get_tensor_name(raw, i), static_cast<unsigned long long>(end),
+                       static_cast<unsigned long long>(room));
+        }
+    }
+}
+
+void require_key(const char * key) {
+    if (!key || key[0] == '\0') {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "a metadata value needs a key");
+    }
+}
+
+gguf_type number_type(int32_t type) {
+    if (type < 0 || type >= GGUF_TYPE_COUNT || type == GGUF_TYPE_STRING || type == GGUF_TYPE_ARRAY) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%d is not the type of a number in metadata", type);
+    }
+    return static_cast<gguf_type>(type);
+}
+
+template <class T>
+T number_at(const void * address) {
+    T number;
+    std::memcpy(&number, address, sizeof(T));
+    return number;
+}
+
+void set_number(gguf_context * raw, const char * key, gguf_type type, const void * value) {
+    switch (type) {
+    case GGUF_TYPE_UINT8:
+        return gguf_set_val_u8(raw, key, number_at<uint8_t>(value));
+    case GGUF_TYPE_INT8:
+        return gguf_set_val_i8(raw, key, number_at<int8_t>(value));
+    case GGUF_TYPE_UINT16:
+        return gguf_set_val_u16(raw, key, number_at<uint16_t>(value));
+    case GGUF_TYPE_INT16:
+        return gguf_set_val_i16(raw, key, number_at<int16_t>(value));
+    case GGUF_TYPE_UINT32:
+        return gguf_set_val_u32(raw, key, number_at<uint32_t>(value));
+    case GGUF_TYPE_INT32:
+        return gguf_set_val_i32(raw, key, number_at<int32_t>(value));
+    case GGUF_TYPE_FLOAT32:
+        return gguf_set_val_f32(raw, key, number_at<float>(value));
+    case GGUF_TYPE_BOOL:
+        return gguf_set_val_bool(raw, key, number_at<uint8_t>(value) != 0);
+    case GGUF_TYPE_UINT64:
+        return gguf_set_val_u64(raw, key, number_at<uint64_t>(value));
+    case GGUF_TYPE_INT64:
+        return gguf_set_val_i64(raw, key, number_at<int64_t>(value));
+    case GGUF_TYPE_FLOAT64:
+        return gguf_set_val_f64(raw, key, number_at<double>(value));
+    default:
+        return;  // number_type has refused it
+    }
+}
+
+void require_new_name(const gguf_context * raw, const char * name) {
+    if (!name || name[0] == '\0') {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "a tensor needs a name");
+    }
+    if (std::strlen(name) >= GGML_MAX_NAME) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the tensor name \"%s\" has %zu bytes; a GGUF file allows at most %d",
+                   name, std::strlen(name), GGML_MAX_NAME - 1);
+    }
+    if (gguf_find_tensor(raw, name) >= 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "there is already a tensor \"%s\"", name);
+    }
+}
+
+void require_type(int32_t type) {
+    if (type < 0 || type >= GGML_TYPE_COUNT || ggml_blck_size(static_cast<ggml_type>(type)) == 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%d is not the number of a ggml type", type);
+    }
+}
+
+// The total bytes up to and including this tensor must not overflow.
+void require_shape(const gguf_context * raw, const char * name, ggml_type type, const int64_t * ne, int32_t n_dims) {
+    if (n_dims < 1 || n_dims > GGML_MAX_DIMS) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" has %d dimensions; it must have 1 to %d", name, n_dims,
+                   GGML_MAX_DIMS);
+    }
+    int64_t size = static_cast<int64_t>(ggml_type_size(type));
+    bool    fits = true;
+    for (int32_t i = 0; i < n_dims; i++) {
+        if (ne[i] < 1) {  // upstream's writer treats trailing zeros as ones
+            throw fail(PYG_ERR_INVALID_PARAMETER, "dimension %d of tensor \"%s\" is %lld; it must be 1 or more", i,
+                       name, static_cast<long long>(ne[i]));
+        }
+        fits = fits && !__builtin_mul_overflow(size, ne[i], &size);
+    }
+    if (ne[0] % ggml_blck_size(type) != 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER,
+                   "rows of tensor \"%s\" have %lld values, which is not a whole number of %s blocks of %lld", name,
+                   static_cast<long long>(ne[0]), ggml_type_name(type), static_cast<long long>(ggml_blck_size(type)));
+    }
+    int64_t end = 0;
+    if (const int64_t last = gguf_get_n_tensors(raw) - 1; last >= 0) {
+        end = static_cast<int64_t>(gguf_get_tensor_offset(raw, last) + gguf_get_tensor_size(raw, last));
+    }
+    fits = fits && !__builtin_add_overflow(end, size, &end) && end <= INT64_MAX / 2;  // room for the padding
+    if (!fits) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "tensor \"%s\" is larger than a file can be", name);
+    }
+}
+
+ggml_tensor describe_tensor(const char * name, ggml_type type, const int64_t * ne, int32_t n_dims) {
+    ggml_tensor tensor = {};
+    tensor.type        = type;
+    for (int32_t i = 0; i < GGML_MAX_DIMS; i++) {
+        tensor.ne[i] = i < n_dims ? ne[i] : 1;
+    }
+    tensor.nb[0] = ggml_type_size(type);
+    tensor.nb[1] = ggml_row_size(type, tensor.ne[0]);
+    for (int32_t i = 2; i < GGML_MAX_DIMS; i++) {
+        tensor.nb[i] = tensor.nb[i - 1] * static_cast<size_t>(tensor.ne[i - 1]);
+    }
+    ggml_set_name(&tensor, name);
+    return tensor;
+}
+
+}  // namespace
+
+pyg_status pyg_gguf_open(const char * path, pyg_gguf ** out, pyg_error * err) {
+    *out = nullptr;
+    return pyg::guard(err, [&] {
+        uint64_t         size = 0;
+        const UniqueFile file = open_file(path, &size);
+        UniqueGguf       raw  = read_metadata(path, file.get());
+        require_all_data(path, raw.get(), size);
+        *out = new_handle(std::move(raw));
+    });
+}
+
+pyg_status pyg_gguf_open_header(const char * path, pyg_gguf ** out, pyg_error * err) {
+    *out = nullptr;
+    return pyg::guard(err, [&] {
+        uint64_t         size = 0;
+        const UniqueFile file = open_file(path, &size);
+        *out                  = new_handle(read_metadata(path, file.get()));
+    });
+}
+
+pyg_status pyg_gguf_new(pyg_gguf ** out, pyg_error * err) {
+    *out = nullptr;
+    return pyg::guard(err, [&] { *out = new_handle(UniqueGguf(gguf_init_empty())); });
+}
+
+void pyg_gguf_free(pyg_gguf * gguf) { pyg::free_handle(gguf); }
+
+struct gguf_context * pyg_gguf_get(pyg_gguf * gguf) { return gguf ? gguf->raw : nullptr; }
+
+pyg_status pyg_gguf_set_number(pyg_gguf * gguf, const char * key, int32_t type, const void * value, pyg_error * err) {
+    return pyg::with(gguf, err, [&](pyg_gguf & self) {
+        require_key(key);
+        set_number(self.raw, key, number_type(type), value);
+    });
+}
+
+pyg_status pyg_gguf_set_numbers(pyg_gguf * gguf, const char * key, int32_t type, const void * values, size_t n,
+                                pyg_error * err) {
+    return pyg::with(gguf, err, [&](pyg_gguf & self) {
+        require_key(key);
+        gguf_set_arr_data(self.raw, key, number_type(type), values, n);
+    });
+}
+
+pyg_status pyg_gguf_set_text(pyg_gguf * gguf, const char * key, const char * text, pyg_error * err) {
+    return pyg::with(gguf, err, [&](pyg_gguf & self) {
+        require_key(key);
+        gguf_set_val_str(self.raw, key, text);
+    });
+}
+
+pyg_status pyg_gguf_set_texts(pyg_gguf * gguf, const char * key, const char ** texts, size_t n, pyg_error * err) {
+    return pyg::with(gguf, err, [&](pyg_gguf & self) {
+        require_key(key);
+        gguf_set_arr_str(self.raw, key, texts, n);
+    });
+}
+
+pyg_status pyg_gguf_add_tensor(pyg_gguf * gguf, const char * name, int32_t type, const int64_t * ne, int32_t n_dims,
+                               pyg_error * err) {
+    return pyg::with(gguf, err, [&](pyg_gguf & self) {
+        require_new_name(self.raw, name);
+        require_type(type);
+        require_shape(self.raw, name, static_cast<ggml_type>(type), ne, n_dims);
+        const ggml_tensor tensor = describe_tensor(name, static_cast<ggml_type>(type), ne, n_dims);
+        gguf_add_tensor(self.raw, &tensor);
+    });
+}
+
+pyg_status pyg_gguf_meta_size(pyg_gguf * gguf, size_t * out, pyg_error * err) {
+    *out = 0;
+    return pyg::with(gguf, err, [&](pyg_gguf & self) { *out = gguf_get_meta_size(self.raw); });
+}
+
+pyg_status pyg_gguf_meta_data(pyg_gguf * gguf, void * dst, size_t size, pyg_error * err) {
+    return pyg::with(gguf, err, [&](pyg_gguf & self) {
+        const size_t needed = gguf_get_meta_size(self.raw);
+        if (size != needed) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the metadata takes %zu bytes, but the buffer has %zu", needed, size);
+        }
+        gguf_get_meta_data(self.raw, dst);
+    });
+}

@@ -1,0 +1,374 @@
+// What the engine makes of a model from its metadata alone.
+//
+// Only the engine knows which tensors an architecture needs, so its own loader runs on the tensors' descriptions
+// without their data. It stops at the first tensor that is missing or has the wrong shape, and at the end if some were
+// not used. Each problem is noted and mended, a missing tensor by a stand-in, and the step repeated until no problem is
+// left.
+#include "boundary/engine_messages.hpp"
+#include "boundary/handles.hpp"
+#include "boundary/log.hpp"
+#include "boundary/signals/fault_signals.hpp"
+#include "chat/chat.hpp"
+#include "llama-model-loader.h"
+#include "llama-model.h"
+
+#include <algorithm>
+#include <set>
+
+namespace {
+
+using pyg::Complaint;
+
+using Json  = common_json;
+using Sizes = std::vector<int64_t>;  // of a tensor, innermost first
+
+// If the sizes do not belong to the tensors, every tensor is wrong, and the first few findings are enough.
+constexpr size_t MAX_FINDINGS = 256;
+
+struct Finding {
+    std::string name;
+    Sizes       expected;
+    Sizes       found;  // empty: missing
+};
+
+// Describes tensors to upstream's loader, which will read none of them.
+class Descriptions {
+  public:
+    Descriptions(llama_model_loader & loader, const char * path, size_t n_tensors)
+        : loader_(loader),
+          ctx_(ggml_init({ggml_tensor_overhead() * (n_tensors + 2 * MAX_FINDINGS + 1), nullptr, true})) {
+        loader.files.emplace_back(new llama_file(path, "rb"));
+        // Upstream makes an entry only if the file has the tensor's bytes, so all are copies of one that any file has.
+        ggml_tensor *          byte = ggml_new_tensor_1d(ctx_.get(), GGML_TYPE_I8, 1);
+        const gguf_context_ptr gguf(gguf_init_empty());
+        gguf_add_tensor(gguf.get(), byte);
+        entry_ = std::make_unique<Entry>(loader.files.front().get(), 0, gguf.get(), byte);
+    }
+
+    void add_all(const gguf_context * gguf) {
+        for (int64_t i = 0; i < gguf_get_n_tensors(gguf); i++) {
+            const int64_t * ne = gguf_get_tensor_ne(gguf, i);
+            put(gguf_get_tensor_name(gguf, i), gguf_get_tensor_type(gguf, i), {ne, ne + GGML_MAX_DIMS});
+        }
+    }
+
+    void put(const std::string & name, ggml_type type, const Sizes & ne) {
+        Entry entry  = *entry_;
+        entry.tensor = ggml_new_tensor(ctx_.get(), type, static_cast<int>(ne.size()), ne.data());
+        ggml_set_name(entry.tensor, name.c_str());
+        loader_.n_elements += static_cast<uint64_t>(ggml_nelements(entry.tensor));
+        loader_.n_bytes += ggml_nbytes(entry.tensor);
+        loader_.weights_map.insert_or_assign(name, entry);
+    }
+
+  private:
+    using Entry = llama_model_loader::llama_tensor_weight;
+
+    llama_model_loader &   loader_;
+    ggml_context_ptr       ctx_;
+    std::unique_ptr<Entry> entry_;
+};
+
+// A load without weights.
+class Survey {
+  public:
+    Survey(const std::vector<gguf_context *> & ggufs, const char * path)
+        : params_(cpu_.params()),
+          loader_(ggufs.front(), nullptr, nullptr, "", splits_, nullptr, LLAMA_LOAD_MODE_NONE, false,
+                  /*no_alloc =*/true, false, nullptr, nullptr),
+          tensors_(loader_, path, n_tensors(ggufs)) {
+        params_.no_alloc  = true;
+        params_.load_mode = LLAMA_LOAD_MODE_NONE;
+        for (const gguf_context * gguf : ggufs) {
+            tensors_.add_all(gguf);
+        }
+    }
+
+    void run() {
+        if (step("architecture", [&] { model_.reset(llama_model_create(loader_, params_)); }) &&
+            step("sizes", [&] { load_sizes(); }) && step("vocabulary", [&] { load_vocabulary(); })) {
+            load_tensors();
+        } else if (failed_ != "vocabulary") {
+            discard_model();
+            step("vocabulary", [&] { load_vocabulary_alone(); });
+        }
+    }
+
+    // The model as far as it was loaded, with its vocabulary; null if that could not be read.
+    std::unique_ptr<llama_model> take_model() {
+        if (!has_vocabulary_) {
+            discard_model();
+        }
+        return std::move(model_);
+    }
+
+    Json about() const {
+        Json out        = Json::object();
+        out["failed"]   = failed_;
+        out["words"]    = words_;
+        out["sizes"]    = sizes_;
+        out["findings"] = Json::array();
+        for (const Finding & each : findings_) {
+            out["findings"].push_back({{"name", each.name}, {"expected", each.expected}, {"found", each.found}});
+        }
+        out["unknown"] = unknown_;
+        return out;
+    }
+
+  private:
+    static size_t n_tensors(const std::vector<gguf_context *> & ggufs) {
+        size_t n = 0;
+        for (const gguf_context * gguf : ggufs) {
+            n += static_cast<size_t>(gguf_get_n_tensors(gguf));
+        }
+        return n;
+    }
+
+    // Upstream's error message when a step fails; "" on success.
+    template <class Body>
+    std::string words_of(Body && body) {
+        try {
+            const pyg::TrapScope traps;
+            body();
+            return "";
+        } catch (const pyg::EngineAbort & abort) {
+            aborted_ = true;
+            if (pyg::understood(abort.message).kind == Complaint::NO_MEMORY) {
+                discard_model();
+                throw;  // which is not the file's fault
+            }
+            return abort.message;
+        } catch (const std::bad_alloc &) {
+            throw;
+        } catch (const std::exception & e) {
+            return e.what();
+        }
+    }
+
+    // Whether a step succeeded; the first failure is kept.
+    template <class Body>
+    bool step(const char * name, Body && body) {
+        const std::string words = words_of(body);
+        if (!words.empty() && failed_.empty()) {
+            failed_ = name;
+            words_  = words;
+        }
+        return words.empty();
+    }
+
+    void load_sizes() {
+        model_->load_hparams(loader_);
+        note_sizes();
+    }
+
+    void load_vocabulary() {
+        const std::string missing = pyg::missing_vocabulary(loader_.metadata);
+        if (!missing.empty()) {
+            throw std::runtime_error(missing);
+        }
+        model_->load_vocab(loader_);
+        model_->load_stats(loader_);
+        has_vocabulary_ = true;
+    }
+
+    // Even if the engine does not know the model, it can read the vocabulary under an architecture it knows.
+    void load_vocabulary_alone() {
+        model_.reset(llama_model_create(LLM_ARCH_LLAMA, params_));
+        model_->hparams.vocab_only = true;
+        model_->load_hparams(loader_);
+        load_vocabulary();
+    }
+
+    // After a failed assert the model's state is unknown, so it is leaked.
+    void discard_model() {
+        if (aborted_) {
+            (void) model_.release();
+        }
+        model_.reset();
+    }
+
+    void load_tensors() {
+        if (loader_.weights_map.empty()) {
+            return;  // a vocabulary alone
+        }
+        std::string words = try_tensors();
+        while (!words.empty() && !aborted_ && findings_.size() < MAX_FINDINGS && mend(words)) {
+            words = try_tensors();
+        }
+        if (!words.empty()) {
+            failed_ = "tensors";
+            words_  = words;
+        }
+    }
+
+    std::string try_tensors() {
+        loader_.ctx_map.clear();
+        loader_.n_created = 0;
+        loader_.n_tensors = static_cast<int>(loader_.weights_map.size());
+        model_->layers.clear();
+        return words_of([&] { model_->load_tensors(loader_); });
+    }
+
+    bool mend(const std::string & words) {
+        const Complaint complaint = pyg::understood(words);
+        switch (complaint.kind) {
+        case Complaint::TENSOR_MISSING:
+            if (!restore(complaint.tensor)) {
+                findings_.push_back({complaint.tensor, {}, {}});
+                tensors_.put(complaint.tensor, GGML_TYPE_F32, {1});
+            }
+            return true;
+        case Complaint::TENSOR_SHAPE:
+            note_shape({complaint.tensor, complaint.expected, complaint.found});
+            tensors_.put(complaint.tensor, GGML_TYPE_F32, complaint.expected);
+            return true;
+        case Complaint::TENSORS_LEFT_OVER:
+            return drop_unknown();
+        default:
+            return false;
+        }
+    }
+
+    // The expected shape of a stand-in belongs to the finding that the tensor is missing.
+    void note_shape(const Finding & finding) {
+        if (!findings_.empty() && findings_.back().name == finding.name) {
+            findings_.back().expected = finding.expected;
+        } else {
+            findings_.push_back(finding);
+        }
+    }
+
+    // Drops tensors that the engine did not use.
+    bool drop_unknown() {
+        const size_t          n_left_over = static_cast<size_t>(loader_.n_tensors - loader_.n_created);
+        std::set<std::string> created;
+        for (const auto & [key, ctx] : loader_.ctx_map) {
+            for (auto * each = ggml_get_first_tensor(ctx.get()); each; each = ggml_get_next_tensor(ctx.get(), each)) {
+                created.insert(ggml_get_name(each));
+            }
+        }
+        for (auto it = loader_.weights_map.begin(); it != loader_.weights_map.end();) {
+            const auto here = it++;
+            if (!created.count(here->first)) {
+                unknown_.push_back(here->first);
+                dropped_.insert(loader_.weights_map.extract(here));
+            }
+        }
+        if (unknown_.size() > n_left_over) {
+            keep_known();
+        }
+        return n_left_over > 0;
+    }
+
+    // The engine knows some tensors but skips them: with them, nothing is left over.
+    void keep_known() {
+        for (const std::string & name : std::vector<std::string>(unknown_)) {
+            restore(name);
+            if (pyg::understood(try_tensors()).kind == Complaint::TENSORS_LEFT_OVER) {
+                dropped_.insert(loader_.weights_map.extract(name));
+                unknown_.push_back(name);
+            }
+        }
+    }
+
+    bool restore(const std::string & name) {
+        auto node = dropped_.extract(name);
+        if (node.empty()) {
+            return false;
+        }
+        loader_.weights_map.insert(std::move(node));
+        unknown_.erase(std::find(unknown_.begin(), unknown_.end(), name));
+        return true;
+    }
+
+    void note_sizes() {
+        const llama_hparams & h       = model_->hparams;
+        const auto            of_each = [&](auto && size) {
+            std::vector<uint32_t> values;
+            for (uint32_t i = 0; i < h.n_layer_all; i++) {
+                values.push_back(size(i));
+            }
+            return values;
+        };
+        sizes_["n_layer"]        = h.n_layer_all;
+        sizes_["n_embd"]         = h.n_embd;
+        sizes_["n_ctx_train"]    = h.n_ctx_train;
+        sizes_["n_expert"]       = h.n_expert;
+        sizes_["n_head"]         = of_each([&](uint32_t i) { return h.n_head(i); });
+        sizes_["n_head_kv"]      = of_each([&](uint32_t i) { return h.n_head_kv(i); });
+        sizes_["head_dim"]       = of_each([&](uint32_t i) { return h.n_embd_head_k(i); });
+        sizes_["n_ff"]           = of_each([&](uint32_t i) { return h.n_ff(i); });
+        sizes_["n_ff_expert"]    = of_each([&](uint32_t i) { return h.n_ff_exp(i); });
+        sizes_["n_expert_used"]  = of_each([&](uint32_t i) { return h.n_expert_used_arr[i]; });
+        sizes_["sliding_window"] = of_each([&](uint32_t i) { return h.is_swa(i) ? h.n_swa : 0; });
+        sizes_["rope_type"]      = static_cast<int32_t>(llama_model_rope_type(model_.get()));
+        sizes_["rope_scaling"]   = static_cast<int32_t>(h.rope_scaling_type_train);
+        sizes_["rope_base"]      = h.rope_freq_base_train;
+        sizes_["rope_scale"]     = h.rope_freq_scale_train;
+        sizes_["rope_n_dims"]    = h.n_rot_full;
+        sizes_["n_ctx_original"] = h.n_ctx_orig_yarn;
+    }
+
+    pyg::Placement               cpu_;
+    std::vector<std::string>     splits_;
+    llama_model_params           params_;
+    llama_model_loader           loader_;
+    Descriptions                 tensors_;
+    std::unique_ptr<llama_model> model_;
+
+    bool        has_vocabulary_ = false;
+    bool        aborted_        = false;
+    std::string failed_, words_;
+    Json        sizes_ = Json::object();
+
+    std::vector<Finding>          findings_;
+    std::vector<std::string>      unknown_;
+    decltype(loader_.weights_map) dropped_;
+};
+
+// Constructing upstream's loader already reads the kind of file.
+std::unique_ptr<Survey> begin(const std::vector<gguf_context *> & ggufs, const char * path) {
+    try {
+        return std::make_unique<Survey>(ggufs, path);
+    } catch (const std::bad_alloc &) {
+        throw;
+    } catch (const std::exception & e) {
+        const std::string words = pyg::engine_words();
+        if (pyg::understood(words).kind == Complaint::NO_MEMORY) {
+            throw pyg::no_memory(std::string("reading ") + path, words);
+        }
+        throw pyg::fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, e.what());
+    }
+}
+
+std::unique_ptr<pyg_model> new_handle(std::unique_ptr<llama_model> model, const char * path) {
+    auto handle               = std::make_unique<pyg_model>();
+    handle->model             = std::make_shared<pyg::Model>();
+    handle->model->raw        = model.release();
+    handle->model->vocab      = llama_model_get_vocab(handle->model->raw);
+    handle->model->path       = path;
+    handle->model->vocab_only = true;
+    return handle;
+}
+
+}  // namespace
+
+pyg_status pyg_model_survey(pyg_gguf * const * ggufs, size_t n_ggufs, const char * path, char ** about,
+                            pyg_model ** out, pyg_error * err) {
+    *out   = nullptr;
+    *about = nullptr;
+    return pyg::guard(err, [&] {
+        std::vector<gguf_context *> raw;
+        for (size_t i = 0; i < n_ggufs; i++) {
+            raw.push_back(pyg_gguf_get(ggufs[i]));
+        }
+        pyg::LogHeld log;  // problems go into `about`, not into the log
+        const auto   survey = begin(raw, path);
+        survey->run();
+        log.drop();
+        *about = pyg::owned_copy(survey->about().dump_safe());
+        if (auto model = survey->take_model()) {
+            *out = new_handle(std::move(model), path).release();
+        }
+    });
+}

@@ -1,0 +1,370 @@
+// Models: the file is checked before the engine sees it, loaded under the guard, and shared by everything made from it.
+#include "boundary/backend_loader.hpp"
+#include "boundary/engine_messages.hpp"
+#include "boundary/handles.hpp"
+#include "boundary/out_of_memory.hpp"
+#include "boundary/owned_string.hpp"
+#include "llama-model.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+namespace {
+
+using pyg::fail;
+
+constexpr uint32_t GGUF_OLDEST_VERSION = 2;  // upstream reads 2 and 3
+
+struct File {
+    std::FILE * raw;
+    explicit File(const char * path) : raw(std::fopen(path, "rb")) {}
+    ~File() {
+        if (raw) {
+            std::fclose(raw);
+        }
+    }
+    File(const File &)             = delete;
+    File & operator=(const File &) = delete;
+};
+
+// Checks the eight bytes every GGUF file begins with.
+void require_gguf_header(const char * path) {
+    File file(path);
+    if (!file.raw) {
+        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, std::strerror(errno));
+    }
+    struct {
+        char     magic[4];
+        uint32_t version;
+    } header;
+    const bool is_whole = std::fread(&header, 1, sizeof(header), file.raw) == sizeof(header);
+    if (is_whole && std::memcmp(&header, "version ", sizeof(header)) == 0) {
+        throw fail(PYG_ERR_MODEL_LOAD,
+                   "%s only points to the model, as a clone without Git LFS leaves it: run git lfs pull in its "
+                   "directory, or download the file",
+                   path);
+    }
+    if (!is_whole || std::memcmp(header.magic, "GGUF", sizeof(header.magic)) != 0) {
+        throw fail(PYG_ERR_MODEL_LOAD, "%s is not a GGUF file: it does not begin with the GGUF header", path);
+    }
+    if (header.version < GGUF_OLDEST_VERSION || header.version > GGUF_VERSION) {
+        throw fail(PYG_ERR_MODEL_LOAD,
+                   "%s says it is GGUF version %u, but only versions %u to %d can be read (a huge number means the "
+                   "file has the other byte order)",
+                   path, header.version, GGUF_OLDEST_VERSION, GGUF_VERSION);
+    }
+}
+
+void require_model_file(const char * path) {
+    struct stat about;
+    if (stat(path, &about) != 0) {
+        if (errno == ENOENT || errno == ENOTDIR) {
+            throw fail(PYG_ERR_MODEL_NOT_FOUND, "there is no model file at %s", path);
+        }
+        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, std::strerror(errno));
+    }
+    if (S_ISDIR(about.st_mode)) {
+        throw fail(PYG_ERR_MODEL_LOAD, "%s is a directory; a .gguf file was expected", path);
+    }
+    if (about.st_size == 0) {
+        throw fail(PYG_ERR_MODEL_LOAD, "%s is empty; a .gguf file was expected", path);
+    }
+    require_gguf_header(path);
+}
+
+// Weights that are not mapped are read into memory. The kernel would grant too much, then kill the process.
+void require_room(const char * path) {
+    const uint64_t size = std::filesystem::file_size(path), available = pyg_memory_available();
+    if (size > available) {
+        throw pyg::fail_out_of_memory(std::string("reading ") + path + " without mmap", size, available);
+    }
+}
+
+// Whether products and rows of weights have code: others are for activations, tables and upstream's own use, and a
+// call of what is not there would be one to address 0.
+bool has_kernels(ggml_type type) { return type == GGML_TYPE_F32 || ggml_get_type_traits(type)->to_float; }
+
+bool ends_with(const std::string & text, const std::string & end) {
+    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+// Tables of ids are integers in every model.
+bool is_table(const std::string & name) { return name == "d2t" || name.find("tid2eid") != std::string::npos; }
+
+bool is_vector(const std::string & name) { return ends_with(name, "norm.weight") || ends_with(name, ".bias"); }
+
+void require_types(const char * path, const llama_model & model) {
+    for (const auto & [name, tensor] : model.tensors_by_name) {
+        if ((!has_kernels(tensor->type) && !is_table(name)) || (ggml_is_quantized(tensor->type) && is_vector(name))) {
+            throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be computed: tensor '%s' is of type %s; convert it again", path,
+                       name.c_str(), ggml_type_name(tensor->type));
+        }
+    }
+}
+
+void require_epsilons(const char * path, const llama_hparams & sizes) {
+    for (const float eps : {sizes.f_norm_eps, sizes.f_norm_rms_eps, sizes.f_norm_group_eps}) {
+        if (!(eps >= 0)) {
+            throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be computed: its metadata gives %g as the epsilon of a norm",
+                       path, static_cast<double>(eps));
+        }
+    }
+}
+
+void require_pooling(const char * path, const llama_hparams & sizes) {
+    int32_t pooling;  // the file's number, which need not be one of the enum's
+    std::memcpy(&pooling, &sizes.pooling_type, sizeof(pooling));
+    if (pooling < LLAMA_POOLING_TYPE_UNSPECIFIED || pooling > LLAMA_POOLING_TYPE_RANK) {
+        throw fail(PYG_ERR_MODEL_LOAD,
+                   "%s cannot be computed: its metadata gives %d as pooling_type, of which 0 to %d are known", path,
+                   pooling, LLAMA_POOLING_TYPE_RANK);
+    }
+}
+
+// With none, upstream's loop over the dimensions never ends; it takes their number for a signed one.
+void require_rotations(const char * path, const llama_model & model) {
+    const llama_hparams & sizes = model.hparams;
+    if (llama_model_rope_type(&model) == LLAMA_ROPE_TYPE_NONE) {
+        return;
+    }
+    for (uint32_t i = 0; i < sizes.n_layer_all; i++) {
+        if (sizes.n_head(i) > 0 && (sizes.n_rot(i) == 0 || sizes.n_rot(i) > INT32_MAX)) {
+            throw fail(PYG_ERR_MODEL_LOAD,
+                       "%s cannot be computed: its metadata gives %u as rope.dimension_count of "
+                       "layer %u",
+                       path, sizes.n_rot(i), i);
+        }
+    }
+}
+
+llama_load_mode load_mode(const pyg_model_options & options) {
+    if (options.use_mlock) {
+        return options.use_mmap ? LLAMA_LOAD_MODE_MMAP_MLOCK : LLAMA_LOAD_MODE_MLOCK;
+    }
+    return options.use_mmap ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
+}
+
+std::shared_ptr<pyg::Model> load(const char * path, const pyg_model_options & options) {
+    auto model = std::make_shared<pyg::Model>();
+    model->path =
+        std::filesystem::absolute(path);  // read again to plan contexts, perhaps from another working directory
+    model->vocab_only = options.vocab_only;
+    if (options.placement) {
+        model->placement = std::make_shared<const pyg::Placement>(*options.placement);
+    }
+
+    if (options.shape_only) {
+        model->shape = std::make_shared<pyg::Shape>(model->path, model->placement);
+        model->raw   = model->shape->raw;
+        model->vocab = llama_model_get_vocab(model->raw);
+        return model;
+    }
+    pyg::require_vocabulary(path);
+    if (!options.use_mmap && !options.vocab_only) {
+        require_room(path);
+    }
+    llama_model_params params          = model->placement->params();
+    model->hosts                       = model->placement->hosts();
+    params.load_mode                   = load_mode(options);
+    params.vocab_only                  = options.vocab_only;
+    params.check_tensors               = options.check_tensors;
+    params.progress_callback           = options.progress;
+    params.progress_callback_user_data = options.progress_data;
+
+    if (options.use_mmap && !options.vocab_only) {
+        model->files = pyg::watch_parts(path);
+    }
+    model->raw = pyg::load_model(path, params);
+    pyg::require_hosts(model->hosts);
+    if (const pyg::MappedFile * const file = pyg::broken_one(model->files)) {
+        throw fail(PYG_ERR_MODEL_LOAD,
+                   "%s became shorter, or could not be read, while it was loaded: load it when it is complete",
+                   file->path().c_str());
+    }
+    if (!model->raw) {
+        throw pyg::load_failure(path);
+    }
+    pyg::require_computable(path, *model->raw);
+    model->placement->require_matches(*model->raw);
+    model->vocab = llama_model_get_vocab(model->raw);
+    return model;
+}
+
+std::string metadata_value(const llama_model * model, const std::string & key) {
+    char value[64];
+    return llama_model_meta_val_str(model, key.c_str(), value, sizeof(value)) < 0 ? "" : value;
+}
+
+void copy_string(char * dst, size_t size, const std::string & text) { dst[text.copy(dst, size - 1)] = '\0'; }
+
+}  // namespace
+
+namespace pyg {
+
+Model::~Model() {
+    if (!shape) {
+        llama_model_free(raw);
+    }
+}
+
+void Model::require_token(int32_t id, int32_t index) const {
+    if (!has_token(id)) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "token id %d at index %d is outside the vocabulary, 0 to %d", id, index,
+                   n_vocab() - 1);
+    }
+}
+
+void Model::require_shape() const {
+    if (vocab_only) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s was loaded with vocab_only, so it has no weights to compute with",
+                   path.c_str());
+    }
+}
+
+void Model::require_weights() const {
+    require_shape();
+    if (shape) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s was loaded with shape_only, so it has no weights to compute with",
+                   path.c_str());
+    }
+}
+
+void Model::require_files() const {
+    if (const MappedFile * const file = broken_one(files)) {
+        throw fail(PYG_ERR_ENGINE,
+                   "%s became shorter, or could not be read, while the model was in use, so its weights are lost: "
+                   "close the model, and load it again when the file is complete (replace a model's file by renaming "
+                   "a new one, or load with use_mmap=False)",
+                   file->path().c_str());
+    }
+}
+
+void require_computable(const char * path, const llama_model & model) {
+    require_types(path, model);
+    require_epsilons(path, model.hparams);
+    require_pooling(path, model.hparams);
+    require_rotations(path, model);
+}
+
+Failure not_computable(const std::string & path, const std::string & words) {
+    if (understood(words).kind == Complaint::NO_MEMORY) {
+        return no_memory("computing with " + path, words);
+    }
+    return fail(
+        PYG_ERR_MODEL_LOAD,
+        "%s cannot be computed: its sizes, types or tensors are not those of its architecture; convert it again "
+        "(the engine: %s)",
+        path.c_str(), words.c_str());
+}
+
+Failure load_failure(const char * path) {
+    const std::string words = engine_words();
+    const char *      said  = words.empty() ? "the engine gave no reason" : words.c_str();
+    switch (understood(words).kind) {
+    case Complaint::UNKNOWN_ARCHITECTURE:
+        return fail(PYG_ERR_UNSUPPORTED_ARCH, "%s: this engine (%s) does not know the architecture: %s", path,
+                    pyg_engine_build(), said);
+    case Complaint::NOT_DIVISIBLE:
+        return fail(PYG_ERR_INVALID_PARAMETER,
+                    "split_mode is \"tensor\", but the engine cannot divide the tensors of this architecture (%s): "
+                    "\"layer\" works for every model",
+                    said);
+    case Complaint::NO_MEMORY:
+        return no_memory(std::string("loading ") + path, words);
+    default:
+        return fail(PYG_ERR_MODEL_LOAD, "%s could not be loaded: %s", path, said);
+    }
+}
+
+}  // namespace pyg
+
+pyg_model_options pyg_model_default_options(void) {
+    pyg_model_options options = {};
+    options.use_mmap          = true;
+    return options;
+}
+
+pyg_status pyg_model_new(const char * path, const pyg_model_options * options, pyg_model ** out, pyg_error * err) {
+    return pyg::guard(err, [&] {
+        require_model_file(path);
+        auto handle   = std::make_unique<pyg_model>();
+        handle->model = load(path, *options);
+        *out          = handle.release();
+    });
+}
+
+pyg_status pyg_model_close(pyg_model * model, pyg_error * err) { return pyg::close(model, err); }
+
+void pyg_model_free(pyg_model * model) { pyg::free_handle(model); }
+
+pyg_status pyg_model_get(pyg_model * model, struct llama_model ** out, pyg_error * err) {
+    return pyg::with(model, err, [&](pyg_model & handle) { *out = handle.model->raw; });
+}
+
+pyg_status pyg_model_get_vocab(pyg_model * model, const struct llama_vocab ** out, pyg_error * err) {
+    return pyg::with(model, err, [&](pyg_model & handle) { *out = handle.model->vocab; });
+}
+
+pyg_status pyg_model_get_info(pyg_model * model, pyg_model_info * out, pyg_error * err) {
+    return pyg::with(model, err, [&](pyg_model & handle) {
+        const llama_model * raw  = handle.model->raw;
+        const std::string   arch = metadata_value(raw, "general.architecture");
+        // Upstream's result is undefined for models without a classifier head; only rank pooling has one.
+        const bool ranks = metadata_value(raw, arch + ".pooling_type") == std::to_string(LLAMA_POOLING_TYPE_RANK);
+
+        pyg_model_info info = {};
+        info.n_ctx_train    = static_cast<int32_t>(std::min<uint32_t>(raw->hparams.n_ctx_train, INT32_MAX));
+        info.n_embd         = llama_model_n_embd(raw);
+        info.n_embd_out     = llama_model_n_embd_out(raw);
+        info.n_layer        = llama_model_n_layer(raw);
+        info.n_swa          = llama_model_n_swa(raw);
+        info.rope_type      = llama_model_rope_type(raw);
+        info.ftype          = llama_model_ftype(raw);
+        info.n_cls_out      = ranks ? llama_model_n_cls_out(raw) : 0;
+        info.n_params       = llama_model_n_params(raw);
+        info.size_bytes     = llama_model_size(raw);
+        info.has_encoder    = llama_model_has_encoder(raw);
+        info.has_decoder    = llama_model_has_decoder(raw);
+        info.is_recurrent   = llama_model_is_recurrent(raw);
+        info.is_hybrid      = llama_model_is_hybrid(raw);
+        info.is_diffusion   = llama_model_is_diffusion(raw);
+        info.is_causal      = raw->hparams.causal_attn;
+        if (info.n_layer > 0) {  // a vocabulary alone has none, and upstream would assert
+            info.n_head    = llama_model_n_head(raw);
+            info.n_head_kv = llama_model_n_head_kv(raw);
+        }
+        llama_model_desc(raw, info.desc, sizeof(info.desc));
+        copy_string(info.arch, sizeof(info.arch), arch);
+        *out = info;
+    });
+}
+
+pyg_status pyg_model_meta_count(pyg_model * model, int32_t * out, pyg_error * err) {
+    return pyg::with(model, err, [&](pyg_model & handle) { *out = llama_model_meta_count(handle.model->raw); });
+}
+
+pyg_status pyg_model_meta_get(pyg_model * model, int32_t index, char * key, size_t key_size, size_t * key_len,
+                              char * value, size_t value_size, size_t * value_len, pyg_error * err) {
+    return pyg::with(model, err, [&](pyg_model & handle) {
+        const llama_model * raw   = handle.model->raw;
+        const int32_t       count = llama_model_meta_count(raw);
+        if (index < 0 || index >= count) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "metadata index %d is outside 0 to %d", index, count - 1);
+        }
+        *key_len   = static_cast<size_t>(llama_model_meta_key_by_index(raw, index, key, key_size));
+        *value_len = static_cast<size_t>(llama_model_meta_val_str_by_index(raw, index, value, value_size));
+    });
+}
+
+pyg_status pyg_model_chat_template(pyg_model * model, const char * name, char ** out, pyg_error * err) {
+    return pyg::with(model, err, [&](pyg_model & handle) {
+        const char * const text = llama_model_chat_template(handle.model->raw, name);
+        *out                    = text ? pyg::owned_copy(text) : nullptr;
+    });
+}

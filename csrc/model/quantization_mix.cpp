@@ -1,0 +1,147 @@
+// The types the engine's quantiser would mix, for a model that does not exist yet or one in a file.
+#include "boundary/engine_messages.hpp"
+#include "boundary/guard.hpp"
+#include "boundary/out_of_memory.hpp"
+#include "ggml.h"
+#include "model/quantizer_rules.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace {
+
+using pyg::fail;
+
+struct FreeModel {
+    void operator()(llama_model * model) const { llama_model_free(model); }
+};
+struct FreeTensors {
+    void operator()(ggml_context * ctx) const { ggml_free(ctx); }
+};
+using UniqueModel   = std::unique_ptr<llama_model, FreeModel>;
+using UniqueTensors = std::unique_ptr<ggml_context, FreeTensors>;
+
+UniqueModel describe(const pyg_mixture_model & model) {
+    if (llm_arch_from_string(model.architecture) == LLM_ARCH_UNKNOWN) {
+        throw fail(PYG_ERR_UNSUPPORTED_ARCH, "the engine does not know the architecture '%s'", model.architecture);
+    }
+    if (model.n_layer < 1 || model.n_layer > LLAMA_MAX_LAYERS) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the model has %u blocks; the engine takes 1 to %d", model.n_layer,
+                   LLAMA_MAX_LAYERS);
+    }
+    llama_quant_model_desc desc{};
+    desc.architecture  = model.architecture;
+    desc.n_embd        = model.n_embd;
+    desc.n_ff          = model.n_ff;
+    desc.n_layer       = model.n_layer;
+    desc.n_head        = model.n_head;
+    desc.n_head_kv     = model.n_head_kv;
+    desc.n_expert      = model.n_expert;
+    desc.n_embd_head_k = model.n_embd_head;
+    desc.n_embd_head_v = model.n_embd_head;
+    return UniqueModel(::llama_quant_model_from_metadata(&desc));
+}
+
+// A file's model without weights and vocabulary, as the quantiser reads it.
+UniqueModel read_model(const char * path) {
+    try {
+        std::vector<std::string> splits;
+        llama_model_loader loader(nullptr, nullptr, nullptr, path, splits, nullptr, LLAMA_LOAD_MODE_NONE,
+                                  /*check_tensors =*/false, /*no_alloc =*/true, /*load_mtp =*/true, nullptr, nullptr);
+        if (loader.get_arch() == LLM_ARCH_UNKNOWN) {
+            throw fail(PYG_ERR_UNSUPPORTED_ARCH, "%s: this engine (%s) does not know the architecture '%s'", path,
+                       pyg_engine_build(), loader.get_arch_name().c_str());
+        }
+        UniqueModel model(llama_model_create(loader, llama_model_default_params()));
+        model->load_hparams(loader);
+        return model;
+    } catch (const std::bad_alloc &) {
+        throw;
+    } catch (const std::exception & error) {
+        const std::string words = pyg::engine_words();
+        if (pyg::understood(words).kind == pyg::Complaint::NO_MEMORY) {
+            throw pyg::no_memory(std::string("reading ") + path, words);
+        }
+        throw fail(PYG_ERR_MODEL_LOAD, "%s cannot be read: %s", path, error.what());
+    }
+}
+
+void require_known_type(int32_t type) {
+    if (type < 0 || type >= GGML_TYPE_COUNT || ggml_blck_size(static_cast<ggml_type>(type)) == 0) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%d is not the number of a ggml type", type);
+    }
+}
+
+// Tensors without data, which is all the rules need.
+ggml_tensor * add_tensor(ggml_context * ctx, const pyg_mixture_tensor & tensor) {
+    require_known_type(tensor.type);
+    const ggml_type type = static_cast<ggml_type>(tensor.type);
+    for (int i = 0; i < GGML_MAX_DIMS; i++) {
+        if (tensor.ne[i] < 1 || (i == 0 && tensor.ne[i] % ggml_blck_size(type) != 0)) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "tensor '%s' has a size that its type does not allow", tensor.name);
+        }
+    }
+    ggml_tensor * added = ggml_new_tensor(ctx, type, GGML_MAX_DIMS, tensor.ne);
+    ggml_set_name(added, tensor.name);
+    return added;
+}
+
+// The type of one of the tensors. Call once for each, in order: some rules count.
+ggml_type choose(quantize_state_impl & state, const ggml_tensor * tensor, ggml_type default_type,
+                 const tensor_metadata & about, int32_t wanted) {
+    try {
+        if (wanted < 0) {
+            return llama_tensor_get_type(state, state.params, tensor, default_type, about);
+        }
+        require_known_type(wanted);
+        return tensor_type_fallback(state, tensor, static_cast<ggml_type>(wanted));
+    } catch (const std::runtime_error & error) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "tensor '%s' has rows of %lld values: %s", tensor->name,
+                   static_cast<long long>(tensor->ne[0]), error.what());
+    }
+}
+
+void mix(const llama_model & model, int32_t ftype, bool has_imatrix, pyg_mixture_tensor * tensors, size_t n_tensors) {
+    const llama_ftype mixture      = static_cast<llama_ftype>(ftype);
+    const ggml_type   default_type = default_type_of(mixture);
+    if (default_type == GGML_TYPE_COUNT) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "the engine's quantiser cannot make files of type %d", ftype);
+    }
+    llama_model_quantize_params params = ::llama_model_quantize_default_params();
+    params.ftype                       = mixture;
+    quantize_state_impl state(model, &params);
+    state.has_imatrix = has_imatrix;
+
+    const UniqueTensors        ctx(ggml_init({ggml_tensor_overhead() * (n_tensors + 1), nullptr, /*no_alloc =*/true}));
+    std::vector<ggml_tensor *> all;
+    std::vector<tensor_metadata> about(n_tensors);
+    for (size_t i = 0; i < n_tensors; i++) {
+        all.push_back(add_tensor(ctx.get(), tensors[i]));
+        about[i].name = tensors[i].name;
+    }
+    init_quantize_state_counters(state, about);
+    for (size_t i = 0; i < n_tensors; i++) {
+        pyg_mixture_tensor & tensor = tensors[i];
+        tensor.is_mixed             = tensor_allows_quantization(&params, model.arch, all[i]);
+        if (!tensor.is_mixed) {
+            tensor.needs_imatrix = false;
+            continue;
+        }
+        const ggml_type type = choose(state, all[i], default_type, about[i], tensor.wanted);
+        tensor.type          = type;
+        tensor.needs_imatrix =
+            tensor_requires_imatrix(tensor.name, type, mixture) || ggml_quantize_requires_imatrix(type);
+    }
+}
+
+}  // namespace
+
+pyg_status pyg_mixture_types(const pyg_mixture_model * model, int32_t ftype, bool has_imatrix,
+                             pyg_mixture_tensor * tensors, size_t n_tensors, pyg_error * err) {
+    return pyg::guard(err, [&] { mix(*describe(*model), ftype, has_imatrix, tensors, n_tensors); });
+}
+
+pyg_status pyg_mixture_types_of_file(const char * path, int32_t ftype, bool has_imatrix, pyg_mixture_tensor * tensors,
+                                     size_t n_tensors, pyg_error * err) {
+    return pyg::guard(err, [&] { mix(*read_model(path), ftype, has_imatrix, tensors, n_tensors); });
+}

@@ -1,0 +1,120 @@
+// The handle of a connected host, and the pyg_remote_* functions.
+#include "boundary/handles.hpp"
+#include "boundary/machine_limits.hpp"
+#include "ggml-cpu.h"
+#include "remote/hosts.hpp"
+#include "remote/protocol.hpp"
+
+#include <cstdio>
+#include <deque>
+
+using pyg::fail;
+
+struct pyg_remote : pyg::Handle {
+    std::shared_ptr<pyg::Host> host;
+
+    pyg_remote() : Handle(PYG_HANDLE_REMOTE) {}
+    void release() { host.reset(); }
+    void leak() { pyg::keep_forever(std::move(host)); }
+};
+
+namespace {
+
+// A device opened to compute for others; on the CPU with threads that are kept between graphs.
+class Lent {
+  public:
+    Lent(ggml_backend_dev_t device, int32_t n_threads) : backend_(ggml_backend_dev_init(device, nullptr)) {
+        if (!backend_) {
+            throw fail(PYG_ERR_DEVICE, "the device %s cannot be used: %s", ggml_backend_dev_name(device),
+                       pyg::engine_words().c_str());
+        }
+        if (ggml_backend_dev_type(device) == GGML_BACKEND_DEVICE_TYPE_CPU) {
+            threads_.reset(pyg::new_threads(n_threads));
+            pyg::cpu_function_as<decltype(&ggml_backend_cpu_set_n_threads)>("ggml_backend_set_n_threads")(
+                backend_.get(), n_threads);
+            pyg::cpu_function_as<decltype(&ggml_backend_cpu_set_threadpool)>("ggml_backend_cpu_set_threadpool")(
+                backend_.get(), threads_.get());
+        }
+    }
+
+    ggml_backend_t backend() const { return backend_.get(); }
+
+  private:
+    struct Free {
+        void operator()(ggml_threadpool * threads) const { pyg::free_threads(threads); }
+    };
+
+    std::unique_ptr<ggml_threadpool, Free> threads_;
+    ggml_backend_ptr                       backend_;
+};
+
+std::vector<ggml_backend_dev_t> registered(const int32_t * indices, int32_t n) {
+    std::vector<ggml_backend_dev_t> devices;
+    for (int32_t i = 0; i < n; i++) {
+        if (indices[i] < 0 || indices[i] >= pyg_device_count()) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "there is no device %d; this build sees %d", indices[i],
+                       pyg_device_count());
+        }
+        devices.push_back(ggml_backend_dev_get(static_cast<size_t>(indices[i])));
+    }
+    if (devices.empty()) {
+        throw fail(PYG_ERR_INVALID_PARAMETER, "no device to lend was named");
+    }
+    return devices;
+}
+
+uint64_t main_memory_available() { return pyg_memory_available(); }
+
+}  // namespace
+
+pyg_status pyg_remote_connect(int32_t socket, const char * name, double silence_s, pyg_remote ** out, pyg_error * err) {
+    *out = nullptr;
+    return pyg::guard(err, [&] {
+        auto handle  = std::make_unique<pyg_remote>();
+        handle->host = pyg::connect_host(socket, name, silence_s);
+        *out         = handle.release();
+    });
+}
+
+pyg_status pyg_remote_close(pyg_remote * remote, pyg_error * err) { return pyg::close(remote, err); }
+
+void pyg_remote_free(pyg_remote * remote) { pyg::free_handle(remote); }
+
+pyg_status pyg_remote_device_count(pyg_remote * remote, int32_t * out, pyg_error * err) {
+    return pyg::with(remote, err,
+                     [&](pyg_remote & handle) { *out = static_cast<int32_t>(handle.host->devices.size()); });
+}
+
+pyg_status pyg_remote_device_get(pyg_remote * remote, int32_t index, pyg_device * out, pyg_error * err) {
+    return pyg::with(remote, err, [&](pyg_remote & handle) {
+        const auto & devices = handle.host->devices;
+        if (index < 0 || static_cast<size_t>(index) >= devices.size()) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "there is no device %d; the host %s lends %zu", index,
+                       handle.host->link->peer().c_str(), devices.size());
+        }
+        *out = pyg::device_facts(devices[static_cast<size_t>(index)]);
+        pyg::require_hosts({handle.host});
+        std::snprintf(out->description, sizeof(out->description), "%s", handle.host->link->peer().c_str());
+    });
+}
+
+pyg_status pyg_remote_require(pyg_remote * remote, pyg_error * err) {
+    return pyg::with(remote, err, [&](pyg_remote & handle) {
+        handle.host->link->notice();
+        pyg::require_hosts({handle.host});
+    });
+}
+
+pyg_status pyg_remote_serve(int32_t socket, const char * name, const int32_t * devices, int32_t n_devices,
+                            int32_t n_threads, uint64_t max_bytes, pyg_error * err) {
+    return pyg::guard(err, [&] {
+        const auto                  link = pyg::Link::take_over(socket, name, pyg::Link::SERVER, 0);
+        std::deque<Lent>            lent;
+        std::vector<ggml_backend_t> backends;
+        for (const ggml_backend_dev_t device : registered(devices, n_devices)) {
+            lent.emplace_back(device, n_threads ? n_threads : pyg_cpu_count());
+            backends.push_back(lent.back().backend());
+        }
+        pyg::serve(link, backends, max_bytes, main_memory_available);
+    });
+}

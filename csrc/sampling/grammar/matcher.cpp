@@ -1,0 +1,81 @@
+#include "sampling/grammar/matcher.hpp"
+
+#include <memory>
+#include <utility>
+
+namespace {
+
+constexpr size_t MAX_AUTOMATON_BYTES = 16 << 20;
+
+// The text of special tokens is invisible. It matters only to grammars that mention it, such as those of tool calls.
+std::vector<bool> mentioned(const pyg::TokenTrie & trie, const std::string & grammar) {
+    std::vector<bool> result(static_cast<size_t>(trie.n_vocab()));
+    for (const auto & [token_id, special] : trie.entries()) {
+        result[static_cast<size_t>(token_id)] = special && grammar.find(trie.text(token_id)) != std::string::npos;
+    }
+    return result;
+}
+
+}  // namespace
+
+namespace pyg {
+
+CompiledGrammar::CompiledGrammar(const llama_vocab * vocab, std::shared_ptr<const TokenTrie> trie,
+                                 const std::string & text, const std::string & root)
+    : trie_(std::move(trie)), rules_(parse_grammar(vocab, text, root)), spelled_(mentioned(*trie_, text)),
+      automaton_(fresh()) {}
+
+std::shared_ptr<GrammarAutomaton> CompiledGrammar::fresh() const {
+    return std::make_shared<GrammarAutomaton>(rules_, *trie_, spelled_);
+}
+
+GrammarMatcher::GrammarMatcher(std::shared_ptr<CompiledGrammar> grammar) : grammar_(std::move(grammar)) {
+    std::lock_guard<std::mutex> lock(grammar_->mutex_);
+    automaton_ = grammar_->automaton_;
+}
+
+GrammarAutomaton & GrammarMatcher::current() {
+    if (grammar_->automaton_->n_bytes() > MAX_AUTOMATON_BYTES) {
+        grammar_->automaton_ = grammar_->fresh();
+    }
+    if (automaton_ != grammar_->automaton_) {
+        state_     = automaton_->moved_to(*grammar_->automaton_, state_);
+        automaton_ = grammar_->automaton_;
+    }
+    return *automaton_;
+}
+
+std::shared_ptr<const TokenMask> GrammarMatcher::mask() {
+    std::lock_guard<std::mutex> lock(grammar_->mutex_);
+    return current().mask(state_);
+}
+
+bool GrammarMatcher::is_complete() const {
+    std::lock_guard<std::mutex> lock(grammar_->mutex_);
+    return automaton_->is_complete(state_);
+}
+
+bool GrammarMatcher::allows(int32_t token_id) {
+    std::lock_guard<std::mutex> lock(grammar_->mutex_);
+    return current().after_token(state_, token_id) != GrammarAutomaton::DEAD;
+}
+
+bool GrammarMatcher::accept(int32_t token_id) {
+    std::lock_guard<std::mutex> lock(grammar_->mutex_);
+    return move_to(current().after_token(state_, token_id));
+}
+
+bool GrammarMatcher::accept_text(const std::string & text) {
+    std::lock_guard<std::mutex> lock(grammar_->mutex_);
+    return move_to(current().after_text(state_, text));
+}
+
+bool GrammarMatcher::move_to(GrammarAutomaton::State state) {
+    if (state == GrammarAutomaton::DEAD) {
+        return false;
+    }
+    state_ = state;
+    return true;
+}
+
+}  // namespace pyg

@@ -1,0 +1,57 @@
+// Compiled grammars, and the position of a text in one.
+#pragma once
+
+#include "sampling/grammar/automaton.hpp"
+
+#include <mutex>
+#include <string>
+
+namespace pyg {
+
+// One grammar and its automaton, shared by threads. The automaton is bounded: when it grows too large a new one
+// replaces it, and its users move over at their next step.
+class CompiledGrammar {
+  public:
+    // PYG_ERR_GRAMMAR
+    CompiledGrammar(const llama_vocab * vocab, std::shared_ptr<const TokenTrie> trie, const std::string & text,
+                    const std::string & root);
+
+    const TokenTrie & trie() const { return *trie_; }
+
+  private:
+    friend class GrammarMatcher;
+
+    std::shared_ptr<GrammarAutomaton> fresh() const;
+
+    const std::shared_ptr<const TokenTrie> trie_;
+    const GrammarRules                     rules_;
+    const std::vector<bool>                spelled_;  // (n_vocab,) special tokens whose text the grammar mentions
+    std::mutex                             mutex_;    // guards every automaton of this grammar
+    std::shared_ptr<GrammarAutomaton>      automaton_;
+};
+
+// The position of one text in a grammar. For one thread at a time; any number of matchers share a grammar.
+class GrammarMatcher {
+  public:
+    explicit GrammarMatcher(std::shared_ptr<CompiledGrammar> grammar);
+
+    // The tokens that may come next, and whether the text may end here. Ignore tokens that end generation, if present.
+    std::shared_ptr<const TokenMask> mask();
+    bool                             is_complete() const;
+
+    bool allows(int32_t token_id);
+
+    // Advances; returns false and changes nothing if the grammar does not allow it.
+    bool accept(int32_t token_id);
+    bool accept_text(const std::string & text);
+
+  private:
+    GrammarAutomaton & current();  // with the grammar's lock held
+    bool               move_to(GrammarAutomaton::State state);
+
+    std::shared_ptr<CompiledGrammar>  grammar_;
+    std::shared_ptr<GrammarAutomaton> automaton_;
+    GrammarAutomaton::State           state_ = GrammarAutomaton::START;
+};
+
+}  // namespace pyg

@@ -1,0 +1,36 @@
+// A set of tokens, one bit each: those that a grammar allows next.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace pyg {
+
+class TokenMask {
+  public:
+    explicit TokenMask(int32_t n_vocab) : words_((static_cast<size_t>(n_vocab) + 63) / 64) {}
+
+    void   add(int32_t token_id) { word(token_id) |= bit(token_id); }
+    void   remove(int32_t token_id) { word(token_id) &= ~bit(token_id); }
+    bool   has(int32_t token_id) const { return words_[static_cast<size_t>(token_id) / 64] & bit(token_id); }
+    size_t n_bytes() const { return words_.size() * sizeof(uint64_t); }
+
+    // Calls body(token_id) for each, in order.
+    template <class Body>
+    void for_each(Body && body) const {
+        for (size_t i = 0; i < words_.size(); i++) {
+            for (uint64_t left = words_[i]; left != 0; left &= left - 1) {
+                body(static_cast<int32_t>(64 * i) + __builtin_ctzll(left));
+            }
+        }
+    }
+
+  private:
+    static uint64_t bit(int32_t token_id) { return uint64_t{1} << (static_cast<uint32_t>(token_id) % 64); }
+    uint64_t &      word(int32_t token_id) { return words_[static_cast<size_t>(token_id) / 64]; }
+
+    std::vector<uint64_t> words_;
+};
+
+}  // namespace pyg

@@ -1,0 +1,219 @@
+#include "sampling/sampler_chain.hpp"
+
+#include <algorithm>
+#include <cfloat>
+#include <climits>
+#include <cmath>
+#include <cstring>
+
+namespace {
+
+using pyg::fail;
+using pyg::MAX_BREAKER_BYTES;
+using pyg::Model;
+using pyg::require_in;
+using pyg::SMALLEST_TEMPERATURE;
+using pyg::UniqueSampler;
+
+constexpr int32_t MIROSTAT_M = 100;  // tokens that version 1 estimates from, as in the paper
+
+const char * const USUAL_ORDER[] = {"penalties", "dry",   "top_n_sigma", "top_k",      "typical_p",
+                                    "top_p",     "min_p", "xtc",         "temperature"};
+
+void require_valid(const pyg_sampling & options) {
+    require_in("temperature", options.temperature, 0, FLT_MAX);
+    require_in("top_k", options.top_k, 0, INT_MAX);
+    require_in("top_p", options.top_p, 0, 1);
+    require_in("min_p", options.min_p, 0, 1);
+    require_in("typical_p", options.typical_p, 0, 1);
+    require_in("repeat_penalty", options.repeat_penalty, FLT_MIN, FLT_MAX);
+    require_in("frequency_penalty", options.frequency_penalty, -FLT_MAX, FLT_MAX);
+    require_in("presence_penalty", options.presence_penalty, -FLT_MAX, FLT_MAX);
+    require_in("penalty_last_n", options.penalty_last_n, 0, INT_MAX);
+    require_in("dynatemp_range", options.dynatemp_range, 0, FLT_MAX);
+    require_in("dynatemp_exponent", options.dynatemp_exponent, 0, FLT_MAX);
+    require_in("top_n_sigma", options.top_n_sigma, 0, FLT_MAX);
+    require_in("xtc_probability", options.xtc_probability, 0, 1);
+    require_in("xtc_threshold", options.xtc_threshold, 0, 1);
+    require_in("dry_multiplier", options.dry_multiplier, 0, FLT_MAX);
+    require_in("dry_base", options.dry_base, 1, FLT_MAX);
+    require_in("dry_allowed_length", options.dry_allowed_length, 0, INT_MAX);
+    require_in("dry_penalty_last_n", options.dry_penalty_last_n, 0, INT_MAX);
+    require_in("mirostat", options.mirostat, 0, 2);
+    require_in("mirostat_tau", options.mirostat_tau, 0, FLT_MAX);
+    require_in("mirostat_eta", options.mirostat_eta, 0, FLT_MAX);
+    require_in("adaptive_target", options.adaptive_target, -1, 1);
+    require_in("adaptive_decay", options.adaptive_decay, 0, 0.99f);
+    require_in("min_keep", options.min_keep, 0, INT_MAX);
+    for (int32_t i = 0; i < options.n_dry_breakers; i++) {
+        const size_t n = std::strlen(options.dry_breakers[i]);
+        if (n == 0 || n > MAX_BREAKER_BYTES) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "each of dry_sequence_breakers must have 1 to %zu bytes, not %zu",
+                       MAX_BREAKER_BYTES, n);
+        }
+    }
+}
+
+bool has_penalties(const pyg_sampling & options) {
+    return options.penalty_last_n != 0 &&
+           (options.repeat_penalty != 1.0f || options.frequency_penalty != 0.0f || options.presence_penalty != 0.0f);
+}
+
+// Makes the samplers of one request; those its options switch off are null.
+class Maker {
+  public:
+    Maker(const Model & model, uint32_t n_ctx, const pyg_sampling & options)
+        : model_(model), n_ctx_(n_ctx), o_(options) {}
+
+    llama_sampler * named(const std::string & name) const {
+        const auto min_keep = static_cast<size_t>(o_.min_keep);
+        if (name == "penalties") {
+            return penalties();
+        }
+        if (name == "dry") {
+            return dry();
+        }
+        if (name == "top_n_sigma") {
+            return o_.top_n_sigma > 0 ? llama_sampler_init_top_n_sigma(o_.top_n_sigma) : nullptr;
+        }
+        if (name == "top_k") {
+            return o_.top_k > 0 ? llama_sampler_init_top_k(std::max(o_.top_k, o_.min_keep)) : nullptr;
+        }
+        if (name == "typical_p") {
+            return o_.typical_p < 1 ? llama_sampler_init_typical(o_.typical_p, min_keep) : nullptr;
+        }
+        if (name == "top_p") {
+            return o_.top_p < 1 ? llama_sampler_init_top_p(o_.top_p, min_keep) : nullptr;
+        }
+        if (name == "min_p") {
+            return o_.min_p > 0 ? llama_sampler_init_min_p(o_.min_p, min_keep) : nullptr;
+        }
+        if (name == "xtc") {
+            return o_.xtc_probability > 0
+                       ? llama_sampler_init_xtc(o_.xtc_probability, o_.xtc_threshold, min_keep, o_.seed)
+                       : nullptr;
+        }
+        if (name == "temperature") {
+            return llama_sampler_init_temp_ext(o_.temperature, o_.dynatemp_range, o_.dynatemp_exponent);
+        }
+        throw fail(PYG_ERR_INVALID_PARAMETER, "there is no sampler \"%s\"", name.c_str());
+    }
+
+    // The sampler that chooses among what the others left.
+    llama_sampler * choice() const {
+        if (o_.mirostat == 1) {
+            return llama_sampler_init_mirostat(model_.n_vocab(), o_.seed, o_.mirostat_tau, o_.mirostat_eta, MIROSTAT_M);
+        }
+        if (o_.mirostat == 2) {
+            return llama_sampler_init_mirostat_v2(o_.seed, o_.mirostat_tau, o_.mirostat_eta);
+        }
+        return o_.adaptive_target >= 0 ? llama_sampler_init_adaptive_p(o_.adaptive_target, o_.adaptive_decay, o_.seed)
+                                       : llama_sampler_init_dist(o_.seed);
+    }
+
+  private:
+    // Upstream allocates a ring of this length, however few tokens there are.
+    int32_t look_back(int32_t n) const { return static_cast<int32_t>(std::min<int64_t>(n, n_ctx_)); }
+
+    llama_sampler * penalties() const {
+        return has_penalties(o_)
+                   ? llama_sampler_init_penalties(model_.n_vocab(), look_back(o_.penalty_last_n), o_.repeat_penalty,
+                                                  o_.frequency_penalty, o_.presence_penalty)
+                   : nullptr;
+    }
+
+    llama_sampler * dry() const {
+        if (o_.dry_multiplier == 0 || o_.dry_penalty_last_n == 0) {
+            return nullptr;
+        }
+        std::vector<const char *> breakers(o_.dry_breakers, o_.dry_breakers + o_.n_dry_breakers);
+        const int32_t             last_n = look_back(o_.dry_penalty_last_n);
+        return model_.samplers.copy(dry_key(last_n), [&] {  // upstream looks for the breakers in every token
+            return UniqueSampler(llama_sampler_init_dry(model_.vocab, o_.dry_multiplier, o_.dry_base,
+                                                        o_.dry_allowed_length, last_n, breakers.data(),
+                                                        breakers.size()));
+        });
+    }
+
+    std::string dry_key(int32_t last_n) const {
+        std::string key;
+        for (const float number : {o_.dry_multiplier, o_.dry_base}) {
+            key.append(reinterpret_cast<const char *>(&number), sizeof(number));
+        }
+        for (const int32_t number : {o_.dry_allowed_length, last_n}) {
+            key.append(reinterpret_cast<const char *>(&number), sizeof(number));
+        }
+        for (int32_t i = 0; i < o_.n_dry_breakers; i++) {
+            key += std::string(o_.dry_breakers[i]) + '\0';
+        }
+        return key;
+    }
+
+    const Model &        model_;
+    const uint32_t       n_ctx_;
+    const pyg_sampling & o_;
+};
+
+std::vector<std::string> order(const pyg_sampling & options) {
+    if (options.temperature < SMALLEST_TEMPERATURE) {
+        return {"penalties", "dry"};  // the others never change which token is likeliest
+    }
+    if (options.mirostat != 0) {
+        return {"penalties", "dry", "temperature"};
+    }
+    if (!options.samplers) {
+        return {std::begin(USUAL_ORDER), std::end(USUAL_ORDER)};
+    }
+    return {options.samplers, options.samplers + options.n_samplers};
+}
+
+}  // namespace
+
+namespace pyg {
+
+void require_in(const char * name, double value, double low, double high) {
+    if (!(value >= low && value <= high)) {  // also refuses NaN
+        throw fail(PYG_ERR_INVALID_PARAMETER, "%s must be between %g and %g, not %g", name, low, high, value);
+    }
+}
+
+std::vector<llama_logit_bias> make_biases(const Model & model, const pyg_sampling & options) {
+    std::vector<llama_logit_bias> result;
+    for (int32_t i = 0; i < options.n_bias; i++) {
+        model.require_token(options.bias_token_ids[i], i);
+        const float bias = options.bias_values[i];
+        if (std::isnan(bias) || bias == INFINITY) {
+            throw fail(PYG_ERR_INVALID_PARAMETER, "the logit bias of token %d is %f; it must be a number or -inf",
+                       options.bias_token_ids[i], bias);
+        }
+        result.push_back({options.bias_token_ids[i], bias});
+    }
+    int32_t             n        = 0;
+    const llama_token * suppress = llama_vocab_get_suppress_tokens(model.vocab, &n);
+    std::for_each(suppress, suppress + n, [&](llama_token id) { result.push_back({id, -INFINITY}); });
+    return result;
+}
+
+SamplerChain make_sampler_chain(const Model & model, uint32_t n_ctx, const pyg_sampling & options) {
+    require_valid(options);
+    llama_sampler_chain_params params = llama_sampler_chain_default_params();
+    params.no_perf                    = true;
+    SamplerChain chain(llama_sampler_chain_init(params));
+    const auto   add = [&](llama_sampler * sampler) {
+        if (sampler) {
+            llama_sampler_chain_add(chain.get(), sampler);
+        }
+    };
+    const Maker make(model, n_ctx, options);
+    for (const std::string & name : order(options)) {
+        add(make.named(name));
+    }
+    const bool greedy = options.temperature < SMALLEST_TEMPERATURE;
+    if (greedy && llama_sampler_chain_n(chain.get()) == 0) {
+        return nullptr;
+    }
+    add(greedy ? llama_sampler_init_greedy() : make.choice());
+    return chain;
+}
+
+}  // namespace pyg

@@ -1,0 +1,96 @@
+// Each phrase as upstream writes it, with the file that does: look them up there after an upgrade of the engine.
+#include "boundary/engine_messages.hpp"
+#include "boundary/guard.hpp"
+#include "tests/support/testing.hpp"
+
+namespace {
+
+using pyg::Complaint;
+using pyg::understood;
+
+using Sizes = std::vector<int64_t>;
+
+void check_architectures() {  // src/llama-model.cpp
+    CHECK(understood("error loading model: unknown model architecture: 'mamba9'").kind ==
+          Complaint::UNKNOWN_ARCHITECTURE);
+    CHECK(understood("unknown model architecture: 'out of memory'").kind == Complaint::UNKNOWN_ARCHITECTURE);
+}
+
+void check_tensors() {  // src/llama-model-loader.{h,cpp}
+    for (const char * words : {"tensor 'output.weight' not found in the model",
+                               "get_tensor_meta: tensor 'output.weight' not found", "missing tensor 'output.weight'"}) {
+        const Complaint missing = understood(words);
+        CHECK(missing.kind == Complaint::TENSOR_MISSING);
+        CHECK(missing.tensor == "output.weight");
+    }
+    const Complaint shape = understood("check_tensor_dims: tensor 'blk.0.attn_q.weight' has wrong shape; "
+                                       "expected    576,   1536, got    576, 49152000000,      1,      1");
+    CHECK(shape.kind == Complaint::TENSOR_SHAPE);
+    CHECK(shape.tensor == "blk.0.attn_q.weight");
+    CHECK((shape.expected == Sizes{576, 1536}));
+    CHECK((shape.found == Sizes{576, 49152000000, 1, 1}));
+
+    CHECK(understood("done_getting_tensors: wrong number of tensors; expected 290, got 288").kind ==
+          Complaint::TENSORS_LEFT_OVER);
+}
+
+void check_memory() {
+    for (const char * words : {
+             "unable to allocate CUDA0 buffer",                                             // src/llama-model.cpp
+             "failed to allocate buffer for kv cache",                                      // src/llama-kv-cache.cpp
+             "failed to allocate compute pp buffers",                                       // src/llama-context.cpp
+             "ggml_aligned_malloc: insufficient memory (attempted to allocate   0.00 MB)",  // ggml/src/ggml.c
+             "llama_model_load: error loading model: std::bad_alloc",                       // src/llama.cpp
+             "gguf_init_from_reader: encountered bad_alloc error while reading key 6",      // ggml/src/gguf.cpp
+             "vk::Device::allocateMemory: ErrorOutOfDeviceMemory",                          // the Vulkan headers
+             "allocating 1.00 MiB on device 0: cudaMalloc failed: out of memory",  // ggml/src/ggml-cuda/ggml-cuda.cu
+         }) {
+        CHECK(understood(words).kind == Complaint::NO_MEMORY);
+        CHECK(understood(words).n_bytes == 0);
+    }
+    const Complaint complaint = understood("llama_context: n_ctx_seq (1024) < n_ctx_train (4096); "
+                                           "ggml_backend_buft_alloc_buffer_n_default: failed to allocate "
+                                           "RPC0[127.0.0.1:1] buffer of size 2560491520");  // ggml/src/ggml-backend.cpp
+    CHECK(complaint.kind == Complaint::NO_MEMORY);
+    CHECK(complaint.buffer_type == "RPC0[127.0.0.1:1]" && complaint.n_bytes == 2560491520);
+    CHECK(pyg::is_about_scratch("failed to allocate compute tg buffers"));  // src/llama-context.cpp
+    CHECK(!pyg::is_about_scratch("failed to allocate buffer for kv cache"));
+}
+
+void check_split() {
+    CHECK(understood("error loading model: LLAMA_SPLIT_MODE_TENSOR not implemented for architecture 'mamba'").kind ==
+          Complaint::NOT_DIVISIBLE);  // src/llama-model.cpp
+}
+
+void check_others() {
+    for (const char * words : {"", "missing tensor info mapping for output.weight", "tensor 'output.weight",
+                               "key not found in model: llama.block_count"}) {
+        const Complaint other = understood(words);
+        CHECK(other.kind == Complaint::OTHER);
+        CHECK(other.tensor.empty());
+    }
+}
+
+// The examples of pyggml/units.py, and the edges between units.
+void check_bytes_text() {
+    CHECK(pyg::bytes_text(0) == "0 B");
+    CHECK(pyg::bytes_text(999) == "999 B");
+    CHECK(pyg::bytes_text(1'000) == "1.00 kB");
+    CHECK(pyg::bytes_text(3'812'000) == "3.81 MB");
+    CHECK(pyg::bytes_text(38'120'000) == "38.1 MB");
+    CHECK(pyg::bytes_text(999'499'999) == "999 MB");
+    CHECK(pyg::bytes_text(999'500'000) == "1.00 GB");
+    CHECK(pyg::bytes_text(UINT64_MAX) == "18447 PB");
+}
+
+}  // namespace
+
+int main() {
+    check_architectures();
+    check_tensors();
+    check_memory();
+    check_split();
+    check_others();
+    check_bytes_text();
+    return 0;
+}

@@ -1,0 +1,530 @@
+// What the scheduler does, case by case. test_scheduler_random has everything at once.
+#include "tests/support/simulated_cache.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace {
+
+using pyg::Cells;
+using pyg::Scheduler;
+using pyg::Slice;
+using pyg::Step;
+using pyg::Task;
+using TaskPtr = std::shared_ptr<Task>;
+using Kind    = SimulatedCache::Kind;
+using Tokens  = std::vector<int32_t>;
+
+// `n` tokens that no text of another `topic` has.
+Tokens text(int32_t topic, uint32_t n) {
+    Tokens tokens(n);
+    std::iota(tokens.begin(), tokens.end(), 10000 * topic);
+    return tokens;
+}
+
+Tokens operator+(Tokens a, const Tokens & b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+}
+
+struct Setting {
+    Kind     kind         = Kind::PLAIN;
+    uint32_t n_cells      = 1000;
+    int32_t  n_seq        = 4;
+    bool     prefix_cache = true;
+    uint32_t n_ubatch     = UINT32_MAX;
+};
+
+// A scheduler with an engine around it that answers until a task is ended.
+struct Engine {
+    SimulatedCache cache;
+    Scheduler      scheduler;
+
+    explicit Engine(const Setting & setting = {})
+        : cache(setting.kind, setting.n_cells, setting.n_seq),
+          scheduler(
+              {setting.n_seq, setting.n_cells, /*n_batch=*/100, /*n_rows=*/16, setting.prefix_cache, setting.n_ubatch},
+              cache) {}
+
+    TaskPtr add(const Tokens & prompt) {
+        auto task    = std::make_shared<Task>();
+        task->tokens = prompt;
+        scheduler.add(task);
+        return task;
+    }
+
+    TaskPtr add_every_row(const Tokens & prompt) {
+        const auto task = add(prompt);
+        task->every_row = true;
+        return task;
+    }
+
+    Step step(uint32_t n_prefill = 100) { return step(Scheduler::Pieces{n_prefill}); }
+
+    Step step(const Scheduler::Pieces & pieces) {
+        const Step step = scheduler.next(pieces);
+        compute(step);
+        scheduler.computed(step);
+        for (const Slice & slice : step.slices) {
+            if (slice.ends()) {
+                slice.task->tokens.push_back(next_token(cache.history(slice.task->seq_id)));
+            }
+        }
+        return step;
+    }
+
+    void compute(const Step & step) {
+        for (const Slice & slice : step.slices) {
+            for (uint32_t i = slice.first; i < slice.first + slice.n; i++) {
+                cache.compute(slice.task->seq_id, slice.task->tokens[i]);
+            }
+        }
+    }
+
+    // Until a task has this many tokens, including the prompt.
+    void run_to(const TaskPtr & task, uint32_t n) {
+        while (task->n_tokens() < n) {
+            CHECK(!step().empty());
+        }
+    }
+
+    // A request from beginning to end. All tokens of its answer but the last are computed.
+    TaskPtr complete(const Tokens & prompt, uint32_t n_answer = 1) {
+        const auto task = add(prompt);
+        run_to(task, task->n_tokens() + n_answer);
+        scheduler.end(*task);
+        return task;
+    }
+};
+
+uint32_t n_of(const Step & step, const TaskPtr & task) {
+    for (const Slice & slice : step.slices) {
+        if (slice.task == task) {
+            return slice.n;
+        }
+    }
+    return 0;
+}
+
+// --- steps ---
+
+void test_prompts_share_a_step_and_answers_come_first() {
+    Engine     engine;
+    const auto a = engine.add(text(1, 60)), b = engine.add(text(2, 70));
+
+    Step step = engine.step();
+    CHECK(n_of(step, a) == 60 && n_of(step, b) == 40);  // a batch is 100
+
+    step = engine.step();
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 30);
+
+    const auto c = engine.add(text(3, 300));
+    step         = engine.step(/*n_prefill=*/20);
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 1 && n_of(step, c) == 20);
+
+    engine.scheduler.end(*a);
+    engine.scheduler.end(*b);
+    step = engine.step(/*n_prefill=*/20);  // no task decodes, so none has to wait
+    CHECK(n_of(step, c) == 100);
+}
+
+void test_the_oldest_prompt_comes_first() {
+    Engine     engine;
+    const auto a = engine.add(text(1, 150)), b = engine.add(text(2, 150));
+    Step       step = engine.step();
+    CHECK(n_of(step, a) == 100 && n_of(step, b) == 0);
+    step = engine.step();
+    CHECK(n_of(step, a) == 50 && n_of(step, b) == 50);
+}
+
+// Large pieces delay tokens that somebody waits for, so they are for those that nobody does.
+void test_pieces_are_as_large_as_those_who_watch_allow() {
+    const Scheduler::Pieces pieces = {10, 20, 50};
+    Engine                  engine;
+    const auto              a = engine.add(text(1, 30)), b = engine.add(text(2, 200)), c = engine.add(text(3, 90));
+    a->unwatched = b->unwatched = c->unwatched = true;
+
+    Step step = engine.step(pieces);
+    CHECK(n_of(step, a) == 30 && n_of(step, b) == 20);
+    step = engine.step(pieces);  // the answer to a comes along
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 50);
+
+    const auto watched = engine.add(text(4, 25));
+    step               = engine.step(pieces);
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 20 && n_of(step, watched) == 0);
+    engine.scheduler.end(*b);
+    engine.scheduler.end(*c);
+    step = engine.step(pieces);
+    CHECK(n_of(step, a) == 1 && n_of(step, watched) == 20);
+    engine.step(pieces);
+
+    const auto d = engine.add(text(5, 90));
+    d->unwatched = true;
+    step         = engine.step(pieces);
+    CHECK(n_of(step, watched) == 1 && n_of(step, d) == 10);
+    engine.scheduler.end(*watched);
+    step = engine.step(pieces);
+    CHECK(n_of(step, a) == 1 && n_of(step, d) == 50);
+}
+
+void test_steps_fill_micro_batches() {
+    Setting setting;
+    setting.n_ubatch = 16;
+    Engine     engine(setting);
+    const auto a = engine.add(text(1, 10)), b = engine.add(text(2, 200));
+
+    const auto of   = [](uint32_t n) { return Scheduler::Pieces{n, n, n}; };
+    Step       step = engine.step(of(40));
+    CHECK(n_of(step, a) == 10 && n_of(step, b) == 22);
+    step = engine.step(of(40));  // the answer to a comes along
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 31);
+    step = engine.step(of(100));
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 95);
+    step = engine.step(of(10));  // less than one
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 10);
+    step = engine.step(of(100));  // the end
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 42);
+}
+
+void test_answers_alone_fill_a_micro_batch() {
+    Setting setting;
+    setting.n_ubatch = 2;
+    Engine     engine(setting);
+    const auto a = engine.add(text(1, 1)), b = engine.add(text(2, 1)), c = engine.add(text(3, 1));
+    engine.step();
+    const auto d    = engine.add(text(4, 3));
+    const Step step = engine.step(1);
+    CHECK(n_of(step, a) == 1 && n_of(step, b) == 1 && n_of(step, c) == 1 && n_of(step, d) == 1);
+}
+
+void test_every_row_is_computed_alone_and_every_other_step() {
+    Engine engine;
+    engine.complete(text(1, 40));
+    const auto rows = engine.add_every_row(text(1, 40));
+    const auto task = engine.add(text(2, 5));
+
+    Step step = engine.step();
+    CHECK(step.slices.size() == 1 && n_of(step, rows) == 16 && rows->n_reused == 0);  // 16 rows at a time
+    step = engine.step();
+    CHECK(step.slices.size() == 1 && n_of(step, task) == 5);
+    step = engine.step();
+    CHECK(step.slices.size() == 1 && n_of(step, rows) == 16);
+    engine.scheduler.end(*task);
+    step = engine.step();
+    CHECK(step.slices.size() == 1 && n_of(step, rows) == 8 && !step.slices[0].ends());
+}
+
+// --- prefixes ---
+
+void test_the_same_prompt_again() {
+    Engine engine;
+    CHECK(engine.complete(text(1, 90))->n_reused == 0);
+    CHECK(engine.complete(text(1, 90))->n_reused == 89);  // the last token's output is needed
+    CHECK(engine.complete(text(1, 50))->n_reused == 49);
+    CHECK(engine.complete(text(2, 90))->n_reused == 0);
+    CHECK(engine.scheduler.n_reused() == 89 + 49);
+}
+
+void test_without_a_prefix_cache_nothing_is_kept() {
+    Engine engine({Kind::PLAIN, 1000, 4, /*prefix_cache=*/false});
+    engine.complete(text(1, 90));
+    CHECK(engine.scheduler.n_cells_used() == 0 && engine.cache.n_used() == 0);
+    CHECK(engine.complete(text(1, 90))->n_reused == 0);
+}
+
+// The next turn reuses all that was computed: the prompt and all but the last token of the answer.
+void test_a_chat_grows_in_its_sequence() {
+    for (const Kind kind : {Kind::PLAIN, Kind::WINDOW, Kind::RECURRENT}) {
+        Engine   engine({kind});
+        Tokens   chat     = text(1, 30);
+        uint32_t n_cached = 0;
+        for (int32_t turn = 2; turn < 6; turn++) {
+            const auto task = engine.complete(chat, 10);
+            CHECK(task->n_reused == n_cached);
+            n_cached = task->n_past;
+            CHECK(n_cached == chat.size() + 9 && engine.scheduler.n_cells_used() == n_cached);
+            chat = task->tokens + text(turn, 20);
+        }
+    }
+}
+
+void test_a_long_sequence_is_not_cut_for_a_short_beginning() {
+    Engine     engine;
+    const auto system = text(1, 40);
+    engine.complete(system + text(2, 100));
+    CHECK(engine.complete(system + text(3, 10))->n_reused == 40);
+    CHECK(engine.scheduler.n_cells_used() == 40 + 100 + 10);
+    CHECK(engine.complete(system + text(2, 100) + text(4, 10))->n_reused == 140);
+}
+
+void test_beginnings_are_shared_with_who_is_still_running() {
+    Engine     engine;
+    const auto a = engine.add(text(1, 80) + text(2, 10));
+    engine.step();
+    const auto b = engine.add(text(1, 80) + text(3, 10));
+    engine.step();
+    CHECK(a->runs() && b->runs() && b->n_reused == 80);
+    CHECK(engine.scheduler.n_cells_used() == 80 + 10 + 10 + 1);  // and a's first token
+    engine.scheduler.end(*a, /*forget=*/true);
+    CHECK(engine.scheduler.n_cells_used() == 80 + 10);
+    engine.run_to(b, 100);
+}
+
+void test_waiting_for_a_prompt_that_is_being_computed() {
+    Engine engine;
+    engine.add(text(2, 1));  // a task streams, so prompts come in pieces
+    engine.step();
+    const auto a = engine.add(text(1, 250)), b = engine.add(text(1, 250)), other = engine.add(text(3, 10));
+    engine.step(99);
+    CHECK(a->runs() && !b->runs() && other->runs());  // the other one does not wait for the prefix of a
+    engine.step(99);
+    engine.step(19);
+    CHECK(a->n_past == 217 && !b->runs());
+    engine.step(1);
+    CHECK(a->n_past == 218 && !b->runs());  // when this was planned, 32 of b's 249 tokens were still to come
+    engine.step(1);
+    CHECK(b->runs() && b->n_reused == 218);
+}
+
+void test_nobody_waits_for_a_short_beginning() {
+    Engine engine;
+    engine.add(text(1, 31) + text(2, 200));
+    const auto b = engine.add(text(1, 31) + text(3, 200));
+    engine.step();
+    CHECK(b->runs() && b->n_reused == 0);
+}
+
+void test_a_recurrent_state_cannot_go_back() {
+    Engine engine({Kind::RECURRENT});
+    engine.complete(text(1, 50), 5);
+    CHECK(engine.complete(text(1, 50))->n_reused == 0);
+    CHECK(engine.complete(text(1, 20) + text(2, 20))->n_reused == 0);
+    const auto whole = engine.complete(text(3, 50), 5);
+    CHECK(engine.complete(whole->tokens)->n_reused == whole->n_past);
+    const auto a = engine.add(text(4, 80)), b = engine.add(text(4, 80));
+    engine.step();
+    CHECK(a->runs() && b->runs() && b->n_reused == 0);  // no sharing, so there is nothing to wait for
+}
+
+void test_a_window_forgets_what_lies_behind_it() {
+    Engine engine({Kind::WINDOW});
+    engine.complete(text(1, 60));
+    CHECK(engine.complete(text(1, 30) + text(2, 5))->n_reused == 0);
+    CHECK(engine.complete(text(1, 60) + text(2, 5))->n_reused == 60);
+}
+
+// --- room ---
+
+void test_kept_sequences_go_first_and_the_oldest_of_them_before_the_others() {
+    Engine engine({Kind::PLAIN, 300, 4});
+    engine.complete(text(1, 80));
+    engine.complete(text(2, 80));
+    engine.complete(text(1, 80) + text(9, 1));  // now the second is the one used least recently
+    const auto a = engine.add(text(3, 80));
+    engine.run_to(a, 150);
+    CHECK(engine.scheduler.n_preemptions() == 0);
+    engine.scheduler.end(*a, /*forget=*/true);
+    CHECK(engine.complete(text(2, 80))->n_reused == 0);
+    CHECK(engine.complete(text(1, 80))->n_reused == 79);
+}
+
+void test_the_sequence_used_least_recently_is_taken_when_none_is_empty() {
+    Engine engine({Kind::PLAIN, 1000, 3});
+    for (const int32_t topic : {1, 2, 3, 1, 4}) {
+        engine.complete(text(topic, 40));
+    }
+    CHECK(engine.complete(text(3, 40))->n_reused == 39);
+    CHECK(engine.complete(text(1, 40))->n_reused == 39);
+    CHECK(engine.complete(text(4, 40))->n_reused == 39);
+    CHECK(engine.complete(text(2, 40))->n_reused == 0);
+}
+
+// 40 of 200 tokens would leave the sequence whole, were there room for both.
+void test_the_source_is_cut_when_there_is_no_other_room() {
+    Engine engine({Kind::PLAIN, 300, 4});
+    engine.complete(text(1, 200));
+    CHECK(engine.complete(text(1, 40) + text(2, 110))->n_reused == 40);
+    CHECK(engine.scheduler.n_cells_used() == 150);
+}
+
+void test_a_lone_request_may_use_all_the_room() {
+    Engine engine({Kind::PLAIN, 300, 4});
+    engine.complete(text(1, 200));
+    engine.complete(text(2, 90));
+    const auto a = engine.add(text(3, 100));
+    engine.run_to(a, 300);
+    engine.step();
+    CHECK(a->n_past == 300 && a->n_preemptions == 0 && engine.cache.n_used() == 300);
+}
+
+void test_nobody_is_started_to_be_thrown_out_at_once() {
+    Engine     engine({Kind::PLAIN, 200, 4});
+    const auto a = engine.add(text(1, 100)), b = engine.add(text(2, 69));
+    engine.step();
+    CHECK(!b->runs());  // 31 tokens are left, for both to grow
+    engine.scheduler.end(*a);
+    engine.step();
+    CHECK(b->runs());
+}
+
+void test_nobody_overtakes_who_waits_for_room() {
+    Engine     engine({Kind::PLAIN, 200, 4});
+    const auto a = engine.add(text(1, 100)), large = engine.add(text(2, 100)), small = engine.add(text(3, 5));
+    engine.step();
+    CHECK(a->runs() && !large->runs() && !small->runs());
+    engine.scheduler.end(*a);
+    engine.step();
+    CHECK(large->runs() && small->runs());
+}
+
+void test_the_youngest_gives_its_room_away_and_is_computed_again() {
+    Engine     engine({Kind::PLAIN, 200, 4});
+    const auto a = engine.add(text(9, 20) + text(1, 30)), b = engine.add(text(9, 20) + text(2, 30));
+    engine.run_to(a, 100);
+    const Tokens so_far = b->tokens;
+    CHECK(b->runs() && so_far.size() > 90);
+    engine.run_to(a, 120);
+    CHECK(!b->runs() && b->n_preemptions == 1 && b->n_past == 0 && a->n_preemptions == 0);
+    engine.scheduler.end(*a);
+    engine.run_to(b, 150);
+    CHECK(std::equal(so_far.begin(), so_far.end(), b->tokens.begin()));
+    CHECK(engine.scheduler.n_reused() == 20 &&
+          b->n_reused == 0);  // what it found on its return does not count as reused prompt
+}
+
+void test_room_that_the_bookkeeping_does_not_see() {
+    Engine engine;
+    engine.complete(text(1, 50));
+    const auto a = engine.add(text(2, 50)), b = engine.add(text(3, 50));
+    engine.step();
+    CHECK(engine.scheduler.give_room() && a->runs() && b->runs());  // what was kept
+    CHECK(engine.scheduler.n_cells_used() == engine.scheduler.n_cells_running());
+    CHECK(engine.scheduler.give_room() && a->runs() && !b->runs());
+    CHECK(!engine.scheduler.give_room() && a->runs());
+}
+
+void test_forgetting_disturbs_nobody() {
+    Engine engine;
+    engine.complete(text(1, 50));
+    const auto a = engine.add(text(1, 50) + text(2, 50));
+    engine.step();
+    engine.complete(text(3, 50));
+    engine.scheduler.forget();
+    CHECK(a->n_reused == 50 && engine.cache.n_used() == a->n_past);
+    engine.run_to(a, 150);
+    engine.scheduler.end(*a);
+    engine.scheduler.forget();
+    CHECK(engine.scheduler.n_cells_used() == 0 && engine.cache.n_used() == 0);
+}
+
+// --- steps that come to nothing ---
+
+void test_an_interrupted_step_does_not_count() {
+    for (const Kind kind : {Kind::PLAIN, Kind::RECURRENT}) {
+        Engine     engine({kind});
+        const auto a = engine.add(text(1, 50)), b = engine.add(text(2, 150));
+        engine.step();
+        CHECK(a->n_past == 50 && b->n_past == 50);
+        const Step step = engine.scheduler.next({100});
+        engine.compute(step);
+        engine.scheduler.interrupted(step);
+        // A state that cannot go back is computed again from the first token.
+        const uint32_t n_left = kind == Kind::PLAIN ? 50 : 0;
+        CHECK(a->n_past == n_left && b->n_past == n_left && a->runs() == (n_left > 0));
+        engine.run_to(a, 60);
+        engine.run_to(b, 160);
+    }
+}
+
+// Between a step's planning and its outcome some of its tasks may end, or lose their place.
+void test_who_leaves_during_a_step_takes_nobody_along() {
+    for (const bool interrupted : {false, true}) {
+        Engine     engine;
+        const auto a = engine.add(text(1, 30)), b = engine.add(text(2, 30)), c = engine.add(text(3, 30));
+        engine.step();
+        const Step step = engine.scheduler.next({100});
+        engine.compute(step);
+        engine.scheduler.end(*a);
+        CHECK(engine.scheduler.n_cells_used() == engine.cache.n_used());  // b's and c's cells of this step among them
+        if (interrupted) {
+            engine.scheduler.give_room();  // what a left
+            engine.scheduler.give_room();  // c
+            engine.scheduler.interrupted(step);
+            CHECK(b->n_past == 30 && !c->runs());
+        } else {
+            engine.scheduler.computed(step);
+            CHECK(b->n_past == 31 && c->n_past == 31);
+            b->tokens.push_back(7);
+            c->tokens.push_back(7);
+        }
+        engine.run_to(b, 40);
+        engine.run_to(c, 40);
+    }
+}
+
+void test_ending() {
+    Engine engine({Kind::PLAIN, 1000, 1});
+    auto   a = engine.add(text(1, 50)), b = engine.add(text(2, 50)), c = engine.add(text(3, 50));
+    engine.step();
+    engine.scheduler.end(*b);  // in the queue
+    const std::weak_ptr<Task> ended = a;
+    a.reset();
+    engine.scheduler.end(*engine.scheduler.running().front());  // the scheduler's was the last pointer to it
+    CHECK(ended.expired());
+    engine.run_to(c, 60);
+    engine.scheduler.end(*c);
+    CHECK(engine.scheduler.idle() && engine.scheduler.next({100}).empty());
+}
+
+// --- cells ---
+
+void test_cells_are_counted_once() {
+    Cells cells(100, 3);
+    cells.take(0, 40);
+    cells.share(0, 1, 30);
+    cells.share(1, 2, 10);
+    cells.take(1, 5);
+    CHECK(cells.n_free() == 55 && cells.n_held(1) == 35);
+    CHECK(cells.n_held_by({0, 1, 2}) == 45 && cells.n_held_by({1, 2}) == 35 && cells.n_held_by({}) == 0);
+    cells.truncate(0, 0);
+    CHECK(cells.n_free() == 65);  // the others still hold the first 30
+    cells.truncate(1, 20);
+    CHECK(cells.n_free() == 80);
+    cells.truncate(1, 0);
+    CHECK(cells.n_free() == 90 && cells.n_held_by({2}) == 10);
+    cells.take(0, 90);
+    CHECK(cells.n_free() == 0 && cells.n_held_by({0, 2}) == 100);
+}
+
+}  // namespace
+
+int main() {
+    test_prompts_share_a_step_and_answers_come_first();
+    test_the_oldest_prompt_comes_first();
+    test_pieces_are_as_large_as_those_who_watch_allow();
+    test_steps_fill_micro_batches();
+    test_answers_alone_fill_a_micro_batch();
+    test_every_row_is_computed_alone_and_every_other_step();
+    test_the_same_prompt_again();
+    test_without_a_prefix_cache_nothing_is_kept();
+    test_a_chat_grows_in_its_sequence();
+    test_a_long_sequence_is_not_cut_for_a_short_beginning();
+    test_beginnings_are_shared_with_who_is_still_running();
+    test_waiting_for_a_prompt_that_is_being_computed();
+    test_nobody_waits_for_a_short_beginning();
+    test_a_recurrent_state_cannot_go_back();
+    test_a_window_forgets_what_lies_behind_it();
+    test_kept_sequences_go_first_and_the_oldest_of_them_before_the_others();
+    test_the_sequence_used_least_recently_is_taken_when_none_is_empty();
+    test_the_source_is_cut_when_there_is_no_other_room();
+    test_a_lone_request_may_use_all_the_room();
+    test_nobody_is_started_to_be_thrown_out_at_once();
+    test_nobody_overtakes_who_waits_for_room();
+    test_the_youngest_gives_its_room_away_and_is_computed_again();
+    test_room_that_the_bookkeeping_does_not_see();
+    test_forgetting_disturbs_nobody();
+    test_an_interrupted_step_does_not_count();
+    test_who_leaves_during_a_step_takes_nobody_along();
+    test_ending();
+    test_cells_are_counted_once();
+}

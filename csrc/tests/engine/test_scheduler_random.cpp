@@ -1,0 +1,517 @@
+// The scheduler under random load: every request gets the tokens it would get alone, whatever comes and goes, and none
+// is forgotten.
+//
+//     test_scheduler_random [n_seeds [first_seed]]
+#include "tests/support/simulated_cache.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <string>
+
+namespace {
+
+using pyg::Scheduler;
+using pyg::Slice;
+using pyg::Step;
+using pyg::Task;
+using Kind   = SimulatedCache::Kind;
+using Tokens = std::vector<int32_t>;
+
+constexpr uint32_t WORTH_WAITING    = 32;  // as the scheduler has it
+constexpr uint32_t MAX_DISTURBANCES = 20;  // from outside: each may cost a request all its work so far
+
+class Random {
+  public:
+    explicit Random(uint32_t seed) : bits_(seed) {}
+
+    uint32_t below(uint32_t n) { return static_cast<uint32_t>(bits_() % n); }
+    uint32_t between(uint32_t low, uint32_t high) { return low + below(high - low + 1); }
+    bool     percent(uint32_t p) { return below(100) < p; }
+
+  private:
+    std::mt19937 bits_;
+};
+
+std::vector<History> histories(const Tokens & tokens) {
+    std::vector<History> result = {NO_HISTORY};
+    for (const int32_t token_id : tokens) {
+        result.push_back(grown(result.back(), token_id));
+    }
+    return result;
+}
+
+// A task and its expected result.
+struct Request {
+    std::shared_ptr<Task> task     = std::make_shared<Task>();
+    uint32_t              n_prompt = 0;
+    Tokens                alone;    // the prompt, then the model's answer without other tasks
+    std::vector<History>  history;  // of the first n of them
+    uint32_t              n_reserved = 0;
+    bool                  admitted   = false;
+    bool                  ended      = false;
+    bool                  cancelled  = false;
+};
+
+// What was true of a running task before a step was planned.
+struct Before {
+    uint64_t arrival;
+    int32_t  n_preemptions;
+};
+
+class Simulation {
+  public:
+    explicit Simulation(uint32_t seed);
+
+    void run();
+
+  private:
+    static Scheduler::Limits draw_limits(Random & random);
+
+    void      draw_requests();
+    Tokens    draw_prompt(size_t n_drawn, uint32_t longest);
+    Request & request_of(const Task & task) { return *of_.at(&task); }
+
+    void submit();
+    Step plan();
+    void compute(const Step & step);
+    void interrupt(const Step & step);
+    void sample(const Step & step);
+    void end(Request & request, bool cancelled);
+    void cancel_some(uint32_t percent);
+
+    void     check_step(const Step & step, const Scheduler::Pieces & pieces);
+    void     check_slice(const Slice & slice);
+    void     check_rows(const Step & step);
+    void     check_mixed(const Step & step, const Scheduler::Pieces & pieces);
+    void     check_preempted(const std::map<const Task *, Before> & before);
+    void     check_admitted(std::map<const Task *, uint32_t> on_offer);
+    bool     waits_for_a_prefix(const Task & task);
+    uint32_t offered(const Request & request);
+    void     check_places();
+    void     check_cells();
+    void     check_end();
+
+    Random                  random_;
+    const Kind              kind_;
+    const Scheduler::Limits limits_;
+    SimulatedCache          cache_;
+    Scheduler               scheduler_;
+
+    std::vector<Request>              requests_;
+    std::map<const Task *, Request *> of_;
+    size_t                            n_submitted_        = 0;
+    uint64_t                          n_tokens_           = 0;  // of all, at most
+    uint32_t                          n_steps_            = 0;
+    uint32_t                          n_disturbances_     = 0;
+    bool                              rows_had_last_step_ = false;
+    bool                              cancels_            = random_.percent(50);
+};
+
+Simulation::Simulation(uint32_t seed)
+    : random_(seed), kind_(random_.percent(60)   ? Kind::PLAIN
+                           : random_.percent(50) ? Kind::WINDOW
+                                                 : Kind::RECURRENT),
+      limits_(draw_limits(random_)), cache_(kind_, limits_.n_cells, limits_.n_seq), scheduler_(limits_, cache_) {
+    draw_requests();
+}
+
+Scheduler::Limits Simulation::draw_limits(Random & random) {
+    Scheduler::Limits limits;
+    limits.n_seq        = static_cast<int32_t>(random.between(1, 6));
+    limits.n_cells      = random.percent(20) ? random.between(8, 100) : random.between(100, 500);
+    limits.n_batch      = static_cast<uint32_t>(limits.n_seq) + random.below(random.percent(50) ? 8 : 100);
+    limits.n_rows       = random.between(1, std::min(16u, limits.n_batch));
+    limits.prefix_cache = random.percent(85);
+    return limits;
+}
+
+void Simulation::draw_requests() {
+    requests_.resize(random_.between(1, 30));
+    const uint32_t unwatched      = random_.percent(50) ? 100 : random_.below(100);
+    const uint32_t longest_prompt = limits_.n_cells / random_.between(1, 8) + 1;
+    const uint32_t longest_answer = limits_.n_cells / random_.between(1, 8) + 1;
+    for (size_t i = 0; i < requests_.size(); i++) {
+        Request & request = requests_[i];
+        Task &    task    = *request.task;
+        task.every_row    = random_.percent(8);
+        task.unwatched    = random_.percent(unwatched);
+        task.tokens       = draw_prompt(i, std::min(longest_prompt, limits_.n_cells));
+        request.n_prompt  = task.n_tokens();
+        request.alone     = task.tokens;
+        request.history   = histories(task.tokens);
+        // The last token of an answer is never computed, so it may be the one for which there is no room.
+        const uint32_t n_room   = limits_.n_cells - request.n_prompt + 1;
+        const uint32_t n_answer = task.every_row ? 0 : std::min(random_.between(1, longest_answer), n_room);
+        while (request.alone.size() < request.n_prompt + n_answer) {
+            request.alone.push_back(next_token(request.history.back()));
+            request.history.push_back(grown(request.history.back(), request.alone.back()));
+        }
+        n_tokens_ += request.alone.size();
+        of_[&task] = &request;
+    }
+}
+
+// A beginning of what one of the first `n_drawn` requests had, and something new.
+Tokens Simulation::draw_prompt(size_t n_drawn, uint32_t longest) {
+    const uint32_t n = random_.between(1, longest);
+    Tokens         prompt;
+    if (n_drawn > 0 && random_.percent(75)) {
+        const Tokens & earlier  = requests_[random_.below(static_cast<uint32_t>(n_drawn))].alone;
+        const uint32_t n_most   = std::min(n, static_cast<uint32_t>(earlier.size()));
+        const uint32_t n_common = random_.percent(50) ? n_most : random_.between(1, n_most);
+        prompt.assign(earlier.begin(), earlier.begin() + n_common);
+    }
+    while (prompt.size() < n) {
+        prompt.push_back(static_cast<int32_t>(random_.below(3)));
+    }
+    return prompt;
+}
+
+void Simulation::run() {
+    const uint32_t arrivals     = random_.between(1, 90);
+    const uint32_t disturbances = random_.percent(50) ? 0 : random_.below(10);
+    while (n_submitted_ < requests_.size() || !scheduler_.idle()) {
+        while (n_submitted_ < requests_.size() && random_.percent(arrivals)) {
+            submit();
+        }
+        if (random_.percent(30)) {
+            cancel_some(1);
+        }
+        if (random_.percent(1)) {
+            scheduler_.forget();
+        }
+        const Step step = plan();
+        if (step.empty()) {
+            continue;
+        }
+        if (n_disturbances_ < MAX_DISTURBANCES && random_.percent(disturbances)) {
+            n_disturbances_++;
+            interrupt(step);
+        } else {
+            compute(step);
+            sample(step);
+        }
+        check_places();
+        check_cells();
+    }
+    check_end();
+}
+
+void Simulation::submit() { scheduler_.add(requests_[n_submitted_++].task); }
+
+Step Simulation::plan() {
+    std::map<const Task *, Before>   before;
+    std::map<const Task *, uint32_t> on_offer;
+    for (const auto & task : scheduler_.running()) {
+        before[task.get()] = {task->arrival, task->n_preemptions};
+    }
+    for (const auto & task : scheduler_.waiting()) {
+        on_offer[task.get()] = offered(request_of(*task));
+    }
+    const uint64_t          n_dropped = cache_.n_dropped();
+    const Scheduler::Pieces pieces    = {random_.between(1, limits_.n_batch), random_.between(1, limits_.n_batch),
+                                         random_.between(1, limits_.n_batch)};
+
+    Step step = scheduler_.next(pieces);
+
+    for (const auto & task : scheduler_.running()) {
+        request_of(*task).n_reserved = task->n_tokens();
+    }
+    if (cache_.n_dropped() != n_dropped) {
+        on_offer.clear();  // something of it may have gone first
+    }
+    check_places();
+    check_cells();
+    check_preempted(before);
+    check_admitted(on_offer);
+    check_step(step, pieces);
+    if (!step.empty() && cancels_ && random_.percent(2)) {  // cancel one of them before anything is computed
+        end(request_of(*step.slices[random_.below(static_cast<uint32_t>(step.slices.size()))].task), true);
+        return plan();
+    }
+    return step;
+}
+
+void Simulation::compute(const Step & step) {
+    for (const Slice & slice : step.slices) {
+        for (uint32_t i = slice.first; i < slice.first + slice.n; i++) {
+            cache_.compute(slice.task->seq_id, slice.task->tokens[i]);
+        }
+    }
+    if (random_.percent(5)) {
+        cancel_some(5);
+    }
+    scheduler_.computed(step);
+}
+
+// An abort somewhere in a step, because a request was cancelled, or because the memory found no room.
+void Simulation::interrupt(const Step & step) {
+    for (const Slice & slice : step.slices) {
+        const uint32_t n = random_.between(0, slice.n);
+        for (uint32_t i = slice.first; i < slice.first + n; i++) {
+            cache_.compute(slice.task->seq_id, slice.task->tokens[i]);
+        }
+        if (n > 0) {
+            cache_.damage(slice.task->seq_id);
+        }
+    }
+    const bool no_room = random_.percent(30), early = random_.percent(50);
+    if (early) {
+        cancel_some(5);
+    }
+    if (no_room && early) {
+        scheduler_.give_room();
+    }
+    scheduler_.interrupted(step);
+    if (no_room && !early) {
+        const bool more = scheduler_.n_cells_used() > scheduler_.n_cells_running() || scheduler_.running().size() > 1;
+        CHECK(scheduler_.give_room() || !more);
+    }
+}
+
+void Simulation::sample(const Step & step) {
+    for (const Slice & slice : step.slices) {
+        Request & request = request_of(*slice.task);
+        Task &    task    = *slice.task;
+        if (request.ended) {
+            continue;
+        }
+        CHECK(slice.ends() == (task.n_pending() == 0 && !task.every_row));
+        if (task.every_row && task.n_pending() == 0) {
+            end(request, false);
+        } else if (slice.ends()) {
+            const int32_t token_id = next_token(cache_.history(task.seq_id));
+            CHECK(token_id == request.alone[task.n_tokens()]);
+            if (task.n_tokens() + 1 == request.alone.size()) {
+                end(request, false);
+            } else {
+                task.tokens.push_back(token_id);
+            }
+        }
+    }
+}
+
+void Simulation::end(Request & request, bool cancelled) {
+    CHECK(!request.ended);
+    request.ended     = true;
+    request.cancelled = cancelled;
+    scheduler_.end(*request.task, cancelled && random_.percent(20));
+    CHECK(!request.task->runs());
+}
+
+void Simulation::cancel_some(uint32_t percent) {
+    for (size_t i = 0; cancels_ && i < n_submitted_; i++) {
+        if (!requests_[i].ended && random_.percent(percent)) {
+            end(requests_[i], true);
+        }
+    }
+}
+
+void Simulation::check_step(const Step & step, const Scheduler::Pieces & pieces) {
+    CHECK(step.empty() == scheduler_.idle());
+    uint32_t n = 0;
+    for (const Slice & slice : step.slices) {
+        check_slice(slice);
+        n += slice.n;
+    }
+    CHECK(step.n_tokens == n && n <= limits_.n_batch);
+    if (step.empty()) {
+        rows_had_last_step_ = false;
+        return;
+    }
+    if (step.slices[0].task->every_row) {
+        check_rows(step);
+    } else {
+        check_mixed(step, pieces);
+    }
+    // Enough to compute every token of every request in a step of its own, twice, and again after each disturbance.
+    CHECK(++n_steps_ <= 2 * n_tokens_ + n_disturbances_ * limits_.n_cells);
+}
+
+// It continues where its sequence ends, and the sequence holds its own tokens.
+void Simulation::check_slice(const Slice & slice) {
+    const Task & task = *slice.task;
+    CHECK(task.runs() && slice.n > 0 && slice.first == task.n_past && slice.first + slice.n <= task.n_tokens());
+    CHECK(cache_.n_held(task.seq_id) == slice.first);
+    CHECK(cache_.history(task.seq_id) == request_of(task).history[slice.first]);
+    CHECK(std::equal(task.tokens.begin(), task.tokens.end(), request_of(task).alone.begin()));
+}
+
+void Simulation::check_rows(const Step & step) {
+    const auto others = [](const auto & task) { return !task->every_row; };
+    CHECK(step.slices.size() == 1 && step.n_tokens <= limits_.n_rows);
+    CHECK(!rows_had_last_step_ || std::none_of(scheduler_.running().begin(), scheduler_.running().end(), others));
+    rows_had_last_step_ = true;
+}
+
+// A token for every task that decodes, then prompts, the oldest first, until the batch or the piece is full.
+void Simulation::check_mixed(const Step & step, const Scheduler::Pieces & pieces) {
+    std::map<const Task *, uint32_t> taken;
+    for (const Slice & slice : step.slices) {
+        CHECK(!slice.task->every_row && taken.emplace(slice.task.get(), slice.n).second);
+    }
+    uint32_t n_decoding = 0, n_pending = 0, n_prompt = 0;
+    bool     all = true, watched = false, watched_decodes = false;
+    for (const auto & task : scheduler_.running()) {
+        CHECK(!task->every_row || rows_had_last_step_);
+        const uint32_t n = taken.count(task.get()) ? taken[task.get()] : 0;
+        watched |= !task->every_row && !task->unwatched;
+        watched_decodes |= !task->every_row && !task->unwatched && task->n_pending() == 1;
+        if (task->every_row) {
+            CHECK(n == 0);
+        } else if (task->n_pending() == 1) {
+            CHECK(n == 1);
+            n_decoding++;
+        } else {
+            CHECK(all || n == 0);
+            all = n == task->n_pending();
+            n_pending += task->n_pending();
+            n_prompt += n;
+        }
+    }
+    const uint32_t piece = watched_decodes ? pieces.beside : watched ? pieces.alone : pieces.unwatched;
+    CHECK(n_prompt == std::min({n_pending, limits_.n_batch - n_decoding, piece}));
+    rows_had_last_step_ = false;
+}
+
+// Only the youngest running tasks lost their room.
+void Simulation::check_preempted(const std::map<const Task *, Before> & before) {
+    for (const auto & [victim, was] : before) {
+        if (victim->n_preemptions == was.n_preemptions) {
+            continue;
+        }
+        CHECK(victim->n_preemptions == was.n_preemptions + 1);
+        for (const auto & [other, other_was] : before) {
+            CHECK(other->n_preemptions > other_was.n_preemptions || other_was.arrival < was.arrival);
+        }
+    }
+}
+
+// A starting task starts with what the cache really held, and before all that came later.
+void Simulation::check_admitted(std::map<const Task *, uint32_t> on_offer) {
+    uint64_t last = 0;
+    for (const auto & task : scheduler_.running()) {
+        Request & request = request_of(*task);
+        if (!request.admitted) {
+            request.admitted = true;
+            last             = std::max(last, task->arrival);
+            CHECK(task->n_reused == task->n_past && task->n_past < request.n_prompt);
+        }
+        if (const auto offer = on_offer.find(task.get()); offer != on_offer.end()) {
+            CHECK(task->n_past == offer->second);
+            if (!cache_.can_share()) {
+                on_offer.clear();  // it may have taken what the next one was offered
+            }
+        }
+    }
+    for (const auto & task : scheduler_.waiting()) {
+        CHECK(request_of(*task).admitted || task->arrival > last || waits_for_a_prefix(*task));
+    }
+}
+
+bool Simulation::waits_for_a_prefix(const Task & task) {
+    return std::any_of(scheduler_.running().begin(), scheduler_.running().end(), [&](const auto & other) {
+        const uint32_t n_most = std::min(other->n_tokens(), task.n_tokens() - 1);
+        const auto     differ = std::mismatch(task.tokens.begin(), task.tokens.begin() + n_most, other->tokens.begin());
+        const auto     common = static_cast<uint32_t>(differ.first - task.tokens.begin());
+        return other->arrival < task.arrival && common >= other->n_past + WORTH_WAITING;
+    });
+}
+
+// The longest prefix of a request that is in the cache and can be used.
+uint32_t Simulation::offered(const Request & request) {
+    if (!limits_.prefix_cache || request.task->every_row) {
+        return 0;
+    }
+    uint32_t best = 0;
+    for (int32_t seq_id = 0; seq_id < limits_.n_seq; seq_id++) {
+        const bool taken = std::any_of(scheduler_.running().begin(), scheduler_.running().end(),
+                                       [&](const auto & task) { return task->seq_id == seq_id; });
+        uint32_t   n     = std::min(cache_.n_held(seq_id), request.task->n_tokens() - 1);
+        while (n > 0 && cache_.history(seq_id, n) != request.history[n]) {
+            n--;
+        }
+        if (n > best && (!taken || cache_.can_share()) && cache_.can_keep(seq_id, n)) {
+            best = n;
+        }
+    }
+    return best;
+}
+
+// Every request is in one place, in order of arrival, and no sequence has two requests.
+void Simulation::check_places() {
+    std::map<const Task *, int> places;
+    std::vector<bool>           taken(static_cast<size_t>(limits_.n_seq), false);
+    uint64_t                    last = 0;
+    for (const auto & task : scheduler_.running()) {
+        CHECK(task->runs() && task->seq_id < limits_.n_seq && !taken[static_cast<size_t>(task->seq_id)]);
+        taken[static_cast<size_t>(task->seq_id)] = true;
+        CHECK(places.empty() || task->arrival > last);
+        CHECK(task->n_past < task->n_tokens() && task->n_past == cache_.n_held(task->seq_id));
+        last = task->arrival;
+        places[task.get()]++;
+    }
+    last = 0;
+    for (const auto & task : scheduler_.waiting()) {
+        CHECK(!task->runs() && task->n_past == 0 && (last == 0 || task->arrival > last));
+        last = task->arrival;
+        places[task.get()]++;
+    }
+    for (size_t i = 0; i < n_submitted_; i++) {
+        const auto place = places.find(requests_[i].task.get());
+        CHECK((place == places.end()) == requests_[i].ended && (requests_[i].ended || place->second == 1));
+    }
+    CHECK(scheduler_.idle() == places.empty());
+}
+
+// The bookkeeping is what the cache holds and what is reserved for the tokens that come next.
+void Simulation::check_cells() {
+    std::vector<int32_t> seq_ids;
+    uint32_t             n_reserved = 0;
+    for (const auto & task : scheduler_.running()) {
+        seq_ids.push_back(task->seq_id);
+        n_reserved += request_of(*task).n_reserved - task->n_past;
+    }
+    CHECK(scheduler_.n_cells_used() == cache_.n_used() + n_reserved);
+    CHECK(scheduler_.n_cells_running() == cache_.n_used_by(seq_ids) + n_reserved);
+    CHECK(scheduler_.n_cells_used() <= scheduler_.n_cells());
+}
+
+void Simulation::check_end() {
+    uint64_t n_preemptions = 0;
+    for (const Request & request : requests_) {
+        CHECK(request.ended &&
+              (request.cancelled || request.task->n_tokens() + !request.task->every_row == request.alone.size()));
+        n_preemptions += static_cast<uint64_t>(request.task->n_preemptions);
+    }
+    CHECK(scheduler_.n_preemptions() == n_preemptions);
+    CHECK(limits_.prefix_cache || scheduler_.n_reused() == 0);
+    CHECK(limits_.prefix_cache || cache_.n_used() == 0);
+    scheduler_.forget();
+    CHECK(scheduler_.n_cells_used() == 0 && cache_.n_used() == 0 && !scheduler_.give_room());
+    CHECK(scheduler_.next({1}).empty());
+}
+
+uint32_t seed;  // of the simulation that runs
+bool     done = false;
+
+void tell_seed() {
+    if (!done) {
+        std::fprintf(stderr, "seed %u\n", seed);
+    }
+}
+
+}  // namespace
+
+int main(int argc, char ** argv) {
+    const uint32_t n_seeds = argc > 1 ? static_cast<uint32_t>(std::stoul(argv[1])) : 2000;
+    const uint32_t first   = argc > 2 ? static_cast<uint32_t>(std::stoul(argv[2])) : 0;
+    std::atexit(tell_seed);
+    for (seed = first; seed - first < n_seeds; seed++) {
+        Simulation(seed).run();
+    }
+    done = true;
+}

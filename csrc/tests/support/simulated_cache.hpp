@@ -1,0 +1,135 @@
+// A cache without tensors: it knows exactly which tokens each sequence holds and rejects every wrong edit.
+#pragma once
+
+#include "engine/scheduler.hpp"
+#include "tests/support/testing.hpp"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+// Stands for a sequence of tokens: equal histories are equal tokens.
+using History = uint64_t;
+
+constexpr History NO_HISTORY = 0;
+
+inline History grown(History history, int32_t token_id) {
+    uint64_t x = history * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(token_id) + 1;
+    x          = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    return x ^ (x >> 27);
+}
+
+// The model's next token after a history: few different ones, so that answers sometimes begin alike.
+inline int32_t next_token(History history) { return static_cast<int32_t>((history >> 32) % 3); }
+
+class SimulatedCache : public pyg::Cache {
+  public:
+    enum class Kind {
+        PLAIN,      // can go back anywhere, shares cells
+        WINDOW,     // has forgotten what lies behind the last WINDOW tokens
+        RECURRENT,  // one state, of all tokens
+    };
+
+    static constexpr uint32_t WINDOW = 8;
+
+    SimulatedCache(Kind kind, uint32_t n_cells, int32_t n_seq)
+        : kind_(kind), n_cells_(n_cells), sequences_(static_cast<size_t>(n_seq)) {}
+
+    bool can_keep(int32_t seq_id, uint32_t n) const override {
+        const Sequence & sequence = of(seq_id);
+        CHECK(n > 0 && n <= n_held(seq_id));
+        switch (kind_) {
+        case Kind::PLAIN:
+            return true;
+        case Kind::WINDOW:
+            return sequence.n_forgotten == 0 || sequence.n_forgotten + WINDOW <= n;
+        case Kind::RECURRENT:
+            return n == n_held(seq_id) && !sequence.damaged;
+        }
+        return false;
+    }
+
+    bool can_share() const override { return kind_ == Kind::PLAIN; }
+
+    void truncate(int32_t seq_id, uint32_t n) override {
+        CHECK(n == 0 || can_keep(seq_id, n));
+        Sequence & sequence = of(seq_id);
+        n_dropped_ += n_held(seq_id) - n;
+        sequence.cells.resize(n);
+        if (n == 0) {
+            sequence = {};
+        }
+    }
+
+    void share(int32_t from, int32_t to, uint32_t n) override {
+        CHECK(can_share() && from != to && n > 0 && n <= n_held(from) && n_held(to) == 0);
+        of(to).cells.assign(of(from).cells.begin(), of(from).cells.begin() + n);
+    }
+
+    // A token goes through the model.
+    void compute(int32_t seq_id, int32_t token_id) {
+        Sequence & sequence = of(seq_id);
+        CHECK(!sequence.damaged);
+        sequence.cells.push_back(std::make_shared<Cell>(grown(history(seq_id), token_id), n_used_));
+        if (kind_ == Kind::WINDOW && n_held(seq_id) % 3 == 0 && n_held(seq_id) > WINDOW) {
+            sequence.n_forgotten = n_held(seq_id) - WINDOW;  // not at once, as the real ones do
+        }
+        CHECK(n_used_ <= n_cells_);
+    }
+
+    // An abort during a step: the state is neither the old nor the new one.
+    void damage(int32_t seq_id) { of(seq_id).damaged = kind_ == Kind::RECURRENT; }
+
+    uint32_t n_held(int32_t seq_id) const { return static_cast<uint32_t>(of(seq_id).cells.size()); }
+
+    History history(int32_t seq_id) const { return history(seq_id, n_held(seq_id)); }
+    History history(int32_t seq_id, uint32_t n) const { return n == 0 ? NO_HISTORY : of(seq_id).cells[n - 1]->history; }
+
+    // Cells in use, each counted once: all, or those of some sequences.
+    uint32_t n_used() const { return n_used_; }
+    uint32_t n_used_by(const std::vector<int32_t> & seq_ids) const {
+        n_counts_++;
+        uint32_t n = 0;
+        for (const int32_t seq_id : seq_ids) {
+            for (const auto & cell : of(seq_id).cells) {
+                n += cell->counted != n_counts_;
+                cell->counted = n_counts_;
+            }
+        }
+        return n;
+    }
+
+    // Tokens that were taken out of sequences so far.
+    uint64_t n_dropped() const { return n_dropped_; }
+
+  private:
+    // Free when no sequence holds it any more.
+    struct Cell {
+        const History history;
+        uint64_t      counted = 0;
+        uint32_t &    n_used;
+
+        Cell(History until_here, uint32_t & used) : history(until_here), n_used(used) { n_used++; }
+        ~Cell() { n_used--; }
+        Cell(const Cell &)             = delete;
+        Cell & operator=(const Cell &) = delete;
+    };
+    struct Sequence {
+        std::vector<std::shared_ptr<Cell>> cells;
+        uint32_t                           n_forgotten = 0;
+        bool                               damaged     = false;
+    };
+
+    const Sequence & of(int32_t seq_id) const {
+        CHECK(seq_id >= 0 && seq_id < static_cast<int32_t>(sequences_.size()));
+        return sequences_[static_cast<size_t>(seq_id)];
+    }
+    Sequence & of(int32_t seq_id) { return const_cast<Sequence &>(std::as_const(*this).of(seq_id)); }
+
+    const Kind            kind_;
+    const uint32_t        n_cells_;
+    uint32_t              n_used_ = 0;  // outlives the cells, which count themselves
+    std::vector<Sequence> sequences_;
+    uint64_t              n_dropped_ = 0;
+    mutable uint64_t      n_counts_  = 0;
+};
