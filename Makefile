@@ -72,13 +72,13 @@ reference: build ## write docs/reference/command-line.md from the help of the co
 	$(BIN)/python tools/make_command_help.py
 
 stress: build ## do everything at once for ten minutes: threads, tasks, cancels, closes
-	$(BIN)/python tests/stress.py --minutes 10 --threads 32
+	$(BIN)/python tests/soak/stress.py --minutes 10 --threads 32
 
 schedules: build ## compare each request of 1,000 random schedules with what it gets alone: the same bits
-	$(BIN)/python tests/schedules.py --rounds 1000
+	$(BIN)/python tests/soak/schedules.py --rounds 1000
 
 attack: build ## stream from a server that 500 hostile clients attack, and count what they cost
-	$(BIN)/python tests/attack_server.py --attackers 500
+	$(BIN)/python tests/soak/attack_server.py --attackers 500
 
 fuzz: build ## try what is made up and damaged: every fuzzer of tests/fuzz (or FUZZERS=...) for TIME=60 seconds
 	cd tests && $(abspath $(BIN))/python -m fuzz $(FUZZERS) --time $(or $(TIME),60) $(if $(SEED),--seed $(SEED)) \
@@ -101,13 +101,13 @@ faults-sweep: build ## the same with every n-th call in turn, AT_MOST=2000 of ea
 		--at-most $(or $(AT_MOST),2000) --findings $(abspath build/fuzz)
 
 soak: build ## use the library and the server for HOURS=2, and see what they hold: rows and plots in build/soak
-	$(BIN)/python tests/soak.py --hours $(or $(HOURS),2) --out build/soak $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/soak/run.py --hours $(or $(HOURS),2) --out build/soak $(if $(SEED),--seed $(SEED))
 
 asan: ## run the C++ tests and a minute of stress with the address and undefined-behaviour sanitizers
 tsan: ## run the same with the thread sanitizer
 asan tsan: %: %-build
 	$(sanitizer_options) $(unrandomised) build/$@-venv/bin/ctest --test-dir build/$@ --no-tests=error --output-on-failure
-	$(call sanitized,$@) build/$@-venv/bin/python tests/stress.py --minutes 1 --threads 16
+	$(call sanitized,$@) build/$@-venv/bin/python tests/soak/stress.py --minutes 1 --threads 16
 
 asan-tests: ## run the Python tests, all or TESTS="tests/test_a.py ...", with those of asan; SLOW=1 runs the slow ones
 tsan-tests: ## run them with the thread sanitizer
@@ -146,7 +146,7 @@ vulkan-test: ## run the tests of GPUs on Mesa's software driver for Vulkan, whic
 	build/vulkan-venv/bin/python -m pip --disable-pip-version-check install '.[test]' \
 		--config-settings=build-dir=build/vulkan --config-settings=cmake.define.GGML_VULKAN=ON \
 		--config-settings=cmake.define.GGML_CPU_ALL_VARIANTS=OFF
-	GGML_VK_VISIBLE_DEVICES=0 GGML_VK_DISABLE_FUSION=1 build/vulkan-venv/bin/pytest -m "not slow" tests/test_on_devices.py -k vulkan
+	GGML_VK_VISIBLE_DEVICES=0 GGML_VK_DISABLE_FUSION=1 build/vulkan-venv/bin/pytest -m "not slow" tests/devices/test_results_on_devices.py -k vulkan
 
 compare: build ## compare imported models with transformers' and compressed-tensors' own; TRANSFORMERS_PYTHON has both
 	$(BIN)/python tools/compare_with_transformers.py --python $(TRANSFORMERS_PYTHON)

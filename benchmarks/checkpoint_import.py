@@ -50,9 +50,7 @@ MAX_MEMORY_BYTES = 600e6
 def make_checkpoint(directory: Path) -> None:
     """Random weights with the vocabulary of Llama 2."""
     sys.path.insert(0, str(ROOT / "tests"))
-    import checkpoints
-    import models
-    import tokenizer_files
+    from support.checkpoints import checkpoints, models, tokenizer_files
 
     n_embd, n_ff, n_kv = SHAPE["hidden_size"], SHAPE["intermediate_size"], 64 * SHAPE["num_key_value_heads"]
     block = {

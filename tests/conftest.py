@@ -8,20 +8,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import device_kinds
-import event_loops
 import filelock
-import models
 import pytest
-import sanitizers
-import tokenizer_files
+from support import device_kinds, event_loops, sanitizers
+from support.checkpoints import models, tokenizer_files
 
 import pyggml
 from pyggml._native.model import Model
 
 if TYPE_CHECKING:
-    from browser import Visit
     from playwright.sync_api import Browser
+    from support.servers.browser import Visit
 
 # A shell that runs this in the background has it ignore Ctrl-C, and nohup has it ignore the end of the terminal. What
 # the tests start would ignore both as well, and there are tests about that. Other than SIG_IGN, a handler of our own is
@@ -73,7 +70,7 @@ def narrow() -> Iterator[pyggml.LLM]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Headless Chromium. Not for longer: while it is there, this thread has a running event loop."""
-    import browser
+    from support.servers import browser
 
     with browser.chromium() as chromium:
         yield chromium
@@ -82,8 +79,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def page_url() -> Iterator[str]:
     """A server whose page may be visited."""
-    import browser
-    import servers
+    from support.servers import browser, servers
 
     app = pyggml.server.create_app(pyggml.server.Settings(load=browser.LOAD))
     with servers.serving(app) as url:
@@ -93,7 +89,7 @@ def page_url() -> Iterator[str]:
 @pytest.fixture
 def visit(browser: Browser, page_url: str) -> Iterator[Visit]:
     """A visit to it."""
-    import browser as chromium
+    from support.servers import browser as chromium
 
     with chromium.visit(browser, page_url) as visit:
         yield visit

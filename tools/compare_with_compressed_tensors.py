@@ -26,7 +26,7 @@ from compare_with_transformers import ROOT, write_tokenizer
 
 sys.path.insert(0, str(ROOT / "tests"))
 
-import checkpoints
+from support.checkpoints import checkpoints
 
 RECORD = ROOT / "tests" / "data" / "compressed_tensors.npz"
 
@@ -171,7 +171,7 @@ def calibrate(module: Any) -> None:
 
 def compare(directory: Path) -> tuple[float, float, str]:
     """The largest error of a weight relative to its size, and the logits' rms error, as "auto" has them; the types."""
-    from checkpoint_formats import with_factor
+    from support.checkpoints.formats import with_factor
 
     import pyggml
     from pyggml.gguf import GGUFReader

@@ -30,8 +30,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-import checkpoints  # noqa: E402
 from reference_cases import BASE, CASES, N_VOCAB, Case  # noqa: E402
+from support.checkpoints import checkpoints  # noqa: E402
 
 #: What the tests compare with, without transformers.
 RECORD = ROOT / "tests" / "data" / "transformers.npz"

@@ -49,7 +49,7 @@ PACKAGES = (
     "pytest-timeout>=2.3",
     "filelock",
 )
-TESTS = ("test_cuda.py", "test_on_devices.py")
+TESTS = ("devices/test_cuda.py", "devices/test_results_on_devices.py")
 
 #: Finds cmake and ninja where pip puts them.
 TOOLS = {

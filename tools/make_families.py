@@ -96,7 +96,7 @@ def table_of_layouts() -> str:
 
 def table_of_formats() -> str:
     sys.path.insert(0, str(ROOT / "tests"))
-    import family_formats
+    from support.checkpoints import family_formats
 
     head, rows = family_formats.table()
     return _table(head, rows)

@@ -20,7 +20,7 @@ from compare_with_transformers import ROOT, write_weights
 
 sys.path.insert(0, str(ROOT / "tests"))
 
-import published
+from support.checkpoints import published
 
 
 def computed(path: Path, directory: Path) -> tuple[dict[str, tuple[int, ...]], Any]:

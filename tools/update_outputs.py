@@ -98,7 +98,7 @@ def _typed(command: str, folder: Path) -> str:
 
 def main() -> None:
     sys.path.insert(0, str(ROOT / "tests"))
-    from hf_llama import HFLlama
+    from support.checkpoints.hf_llama import HFLlama
 
     for page in [Path(name).resolve() for name in sys.argv[1:]] or PAGES:
         with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,7 @@ from pyggml.gguf import GGUFReader
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-import checkpoints
+from support.checkpoints import checkpoints
 
 Floats = npt.NDArray[np.float32]
 

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import handmade_gguf as handmade
-import models
 import numpy as np
+from support.checkpoints import handmade_gguf as handmade
+from support.checkpoints import models
 
 from fuzz import gguf_file
 from fuzz.gguf_file import File

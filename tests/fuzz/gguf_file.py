@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import handmade_gguf as handmade
+from support.checkpoints import handmade_gguf as handmade
 
 from pyggml.gguf import GGMLType
 from pyggml.quant import nbytes

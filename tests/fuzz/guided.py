@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import atheris
-import made_tokenizers
 import numpy as np
+from support.checkpoints import made_tokenizers
 
 import pyggml
 from fuzz import damage, fuzzer

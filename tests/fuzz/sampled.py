@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import models
 import numpy as np
+from support.checkpoints import models
 
 import pyggml
 

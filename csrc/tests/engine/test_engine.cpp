@@ -106,7 +106,7 @@ std::vector<int32_t> some_prompt(int32_t n, int32_t seed) {
 
 // Whether a token is as likely as another after these, but for rounding.
 bool is_near_tie(const Loaded & loaded, const std::vector<int32_t> & token_ids, int32_t one, int32_t other) {
-    constexpr float NEAR_TIE = 0.25F;  // as in tests/stress_world.py
+    constexpr float NEAR_TIE = 0.25F;  // as in tests/soak/stress_world.py
     pyg_error       err;
     pyg_vocab_info  vocab;
     CHECK_OK(pyg_vocab_get_info(loaded.model, &vocab, &err), err);

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import models
 import numpy as np
-from hf_llama import HFLlama
+from support.checkpoints import models
+from support.checkpoints.hf_llama import HFLlama
 
 import pyggml
 from fuzz.asgi_client import Answer, ask

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import hf_llama
-import models
 import numpy as np
+from support.checkpoints import hf_llama, models
 
 from fuzz import hostile_values, surface
 from fuzz.hostile_values import CallersError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import models
 import numpy as np
-import test_chat_parsing as formats
+from chat import test_output_parsing as formats
+from support.checkpoints import models
 
 import pyggml
 from pyggml.chat import ChatPrompt

@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import checkpoints
 import numpy as np
-from checkpoint_formats import FORMATS
-from hf_llama import HFLlama
+from support.checkpoints import checkpoints
+from support.checkpoints.formats import FORMATS
+from support.checkpoints.hf_llama import HFLlama
 
 import pyggml
 from fuzz.damage import with_changed_bytes, with_changed_value

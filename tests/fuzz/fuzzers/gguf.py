@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import family_models
-import models
 import numpy as np
+from support.checkpoints import family_models, models
 
 import pyggml
 from fuzz import gguf_changes, gguf_file

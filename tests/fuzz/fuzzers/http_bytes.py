@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import servers
+from support.servers import servers
 
 from fuzz import damage, held, http_bodies
 from fuzz.fuzzers import http_requests

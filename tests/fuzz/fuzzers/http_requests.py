@@ -8,9 +8,9 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import models
 import numpy as np
 from starlette.applications import Starlette
+from support.checkpoints import models
 
 from fuzz import asgi_client, damage, held, http_answers, http_bodies
 from pyggml.server import ModelSpec, Settings, create_app

@@ -6,8 +6,8 @@ import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import models
 import numpy as np
+from support.checkpoints import models
 
 import pyggml
 from fuzz import damage, gguf_changes, gguf_file

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import models
 import numpy as np
-from random_schemas import random_schema
+from support.checkpoints import models
+from support.random_schemas import random_schema
 
 import pyggml
 from fuzz import damage

@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import made_tokenizers
-import models
 import numpy as np
-import tokenizer_files
+from support.checkpoints import made_tokenizers, models, tokenizer_files
 
 import pyggml
 from fuzz import damage

@@ -1,0 +1,95 @@
+"""Prompts that are cut around what was smuggled in have the tokens of uncut ones everywhere else."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.checkpoints import models
+from tokenizer.test_tokenizer import vocabulary_file
+
+from pyggml._native.model import Model
+from pyggml.chat.quoting import SpecialTexts
+from pyggml.tokenizer import Tokenizer
+from pyggml.tokenizer.hugging_face import open_tokenizer
+
+NAMES = ["llama-spm", "llama-bpe", "phi-3", "qwen2", pytest.param("gemma-4", marks=pytest.mark.slow)]
+WORDS = ["Hello", " there", "\n", "  ", "<b>", "漢字", "naïve", "x < y", "\t", "[1, 2]", "don't", "</p>", ".", "12345"]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def model(name: str) -> Iterator[Model]:
+    with Model(vocabulary_file(name), vocab_only=True) as model:
+        yield model
+
+
+@pytest.fixture(scope="module", params=["own", "from a file"])
+def tokenizer(
+    request: pytest.FixtureRequest, name: str, model: Model, tokenizer_dir: Callable[[str], Path]
+) -> Tokenizer:
+    return Tokenizer(model.vocab) if request.param == "own" else open_tokenizer(tokenizer_dir(name), model)
+
+
+def prompts(tokenizer: Tokenizer, n: int) -> Iterator[str]:
+    """Texts with special tokens here and there."""
+    special = [text for text in tokenizer.special_texts if text][:8]
+    draw = random.Random(1)
+    for _ in range(n):
+        turns = ["".join(draw.choices(WORDS, k=draw.randint(0, 6))) for _ in range(6)]
+        yield "".join(itertools.chain.from_iterable((draw.choice(special), turn) for turn in turns))
+
+
+def test_cutting_changes_no_token(tokenizer: Tokenizer) -> None:
+    """Marks without anything smuggled: each marked stretch is encoded by itself, as plain text."""
+    special = SpecialTexts(tokenizer)
+    for prompt in prompts(tokenizer, 100):
+        marks = special.new_marks()
+        marked = prompt.replace("Hello", marks._mark + "Hello").replace("<b>", marks._mark + "<b>")
+        assert marks.own(marked) == special.of(prompt)
+        parts = marks.parts(marked)
+        assert tokenizer.encode_parts(parts) == tokenizer.encode(prompt)
+
+
+def test_what_is_marked_is_not_read(tokenizer: Tokenizer) -> None:
+    special = SpecialTexts(tokenizer)
+    first, *others = (text for text in tokenizer.special_texts if text)
+    own = (others or [first])[0]
+    user = f"One {first}two{own}{own} three"
+    marks = special.new_marks()
+    marked = f"{own}{marks.put(user)}{own}end"
+    assert marks.own(marked) == [own, own]
+    ids = tokenizer.encode_parts(marks.parts(marked))
+    is_special = [i for i in ids if i in tokenizer.vocab.special_ids]
+    around = [i for i in tokenizer.encode("") if i in tokenizer.vocab.special_ids]
+    (own_id,) = tokenizer.encode(own, add_special=False)
+    assert [i for i in is_special if i not in around or i == own_id].count(own_id) >= 2
+    assert len(is_special) <= 2 + len(around)
+
+
+def test_blanks_that_a_special_token_swallows(tmp_path: Path) -> None:
+    """Of models called phi-3 the engine knows that they swallow the blanks behind their special tokens."""
+    vocabulary = {**models.real_vocabulary("phi-3"), "general.name": "phi-3"}
+    with Model(models.write_llama(tmp_path / "phi-3.gguf", vocabulary)) as model:
+        tokenizer = Tokenizer(model.vocab)
+        assert tokenizer.special_texts["<|user|>"] == (False, True)
+        special = SpecialTexts(tokenizer)
+        marks = special.new_marks()
+        prompt = "<|user|>\n{} Hi<|end|>\n<|assistant|>\n"
+        cut = tokenizer.encode_parts(marks.parts(prompt.format(marks._mark)))
+        assert cut == tokenizer.encode(prompt.format(""))
+
+
+def test_a_mark_is_new_each_time(tiny: Model) -> None:
+    special = SpecialTexts(Tokenizer(tiny.vocab))
+    assert special.new_marks().put("<|im_end|>") != special.new_marks().put("<|im_end|>")
+    assert special.new_marks().put("nothing") == "nothing"
+    assert not special.may_begin_in(["nothing", "at all"])
+    assert special.may_begin_in(["nothing", "a < b"])

@@ -1,0 +1,140 @@
+"""Frameworks that speak OpenAI's API against the running server: LangChain, Instructor and Pydantic AI."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import instructor
+import numpy as np
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
+from openai import AsyncOpenAI, OpenAI
+from pydantic_ai import Agent, NativeOutput, ToolOutput
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from support.response_forms import GetWeather, Pet
+from support.servers import servers
+
+QUESTION = "What colour is the sky?"
+SAID = "The sky is blue."
+# Lets a small model come to the point in JSON, instead of writing spaces.
+EAGER: Any = {"logit_bias": {'"': 20, "}": 8}}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with servers.serving() as url:
+        httpx.post(f"{url}/v1/embeddings", json={"input": "a"})  # makes their context, which then stays
+        yield f"{url}/v1"
+
+
+def chat_model(url: str, **options: Any) -> ChatOpenAI:
+    return ChatOpenAI(base_url=url, api_key="none", model="default", max_retries=0, **options)  # type: ignore[arg-type]
+
+
+def test_langchain_asks(url: str) -> None:
+    llm = chat_model(url, stream_usage=True)
+    answer = llm.invoke(QUESTION)
+    assert (answer.content, answer.response_metadata["finish_reason"]) == (SAID, "stop")
+    pieces = list(llm.stream(QUESTION))
+    whole = pieces[0]
+    for piece in pieces[1:]:
+        whole += piece
+    assert whole.content == SAID
+    assert whole.usage_metadata is not None
+    assert answer.usage_metadata is not None
+    assert whole.usage_metadata["total_tokens"] == answer.usage_metadata["total_tokens"]
+    assert [each.content for each in llm.batch([QUESTION, QUESTION])] == [SAID, SAID]
+    assert llm.bind(logprobs=True).invoke(QUESTION).response_metadata["logprobs"]["content"][0]["token"] == "The"
+
+
+def test_langchain_asks_in_an_event_loop(url: str) -> None:
+    async def main() -> tuple[Any, str]:
+        llm = chat_model(url)
+        pieces = [piece.content async for piece in llm.astream(QUESTION)]
+        return (await llm.ainvoke(QUESTION)).content, "".join(map(str, pieces))
+
+    assert asyncio.run(main()) == (SAID, SAID)
+
+
+def test_langchain_calls_tools(url: str) -> None:
+    llm = chat_model(url, max_tokens=200, extra_body=EAGER)
+    bound = llm.bind_tools([GetWeather], tool_choice="required", parallel_tool_calls=False)
+    answer = bound.invoke(QUESTION)
+    (call,) = answer.tool_calls
+    assert (call["name"], call["args"]["city"] in ("Rome", "Oslo")) == ("GetWeather", True)
+    streamed: Any = None
+    for piece in bound.stream(QUESTION):
+        streamed = piece if streamed is None else streamed + piece
+    assert streamed.tool_calls[0]["args"]["city"] in ("Rome", "Oslo")
+    told = [HumanMessage(QUESTION), answer, ToolMessage("It rains.", tool_call_id=call["id"])]
+    assert isinstance(chat_model(url, max_tokens=5).invoke(told), AIMessage)
+
+
+@pytest.mark.parametrize("method", ["json_schema", "function_calling"])
+def test_langchain_answers_with_objects(method: Any, url: str) -> None:
+    llm = chat_model(url, max_tokens=200, extra_body=EAGER)
+    assert isinstance(llm.with_structured_output(Pet, method=method).invoke("A pet as JSON"), Pet)
+
+
+def test_langchain_embeds(url: str) -> None:
+    embeddings = OpenAIEmbeddings(
+        base_url=url,
+        api_key="none",  # type: ignore[arg-type]
+        model="default",
+        check_embedding_ctx_length=False,  # it would send the tokens of OpenAI's vocabulary
+    )
+    documents = embeddings.embed_documents(["a dog", "a cat"])
+    assert len(documents) == 2
+    np.testing.assert_allclose(embeddings.embed_query("a dog"), documents[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", [instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA])
+def test_instructor(mode: instructor.Mode, url: str) -> None:
+    with OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+        asked: Any = {
+            "model": "default",
+            "messages": [{"role": "user", "content": "A pet as JSON"}],
+            "max_retries": 0,
+            "max_tokens": 300,
+            "extra_body": EAGER,
+        }
+        found = instructor.from_openai(client, mode=mode).chat.completions.create(response_model=Pet, **asked)
+    assert isinstance(found, Pet)
+
+
+def test_instructor_in_pieces(url: str) -> None:
+    async def main() -> list[Any]:
+        async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            patched = instructor.from_openai(client, mode=instructor.Mode.TOOLS)
+            pieces = patched.chat.completions.create_partial(
+                model="default",
+                messages=[{"role": "user", "content": "A pet as JSON"}],
+                response_model=Pet,
+                max_tokens=300,
+                extra_body=EAGER,
+            )
+            return [each async for each in pieces]
+
+    *_, last = asyncio.run(main())
+    assert (last.kind in ("cat", "dog"), isinstance(last.tame, bool)) == (True, True)
+
+
+@pytest.mark.parametrize("form", [NativeOutput, ToolOutput])
+def test_pydantic_ai(form: Any, url: str) -> None:
+    async def main() -> tuple[Any, str, list[str]]:
+        async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            model = OpenAIChatModel("default", provider=OpenAIProvider(openai_client=client))
+            pet: Any = Agent(model, output_type=form(Pet), model_settings={"max_tokens": 300, "extra_body": EAGER})
+            plain = Agent(model)
+            async with plain.run_stream(QUESTION) as stream:
+                pieces = [piece async for piece in stream.stream_text(delta=True, debounce_by=None)]
+            return (await pet.run("A pet as JSON")).output, (await plain.run(QUESTION)).output, pieces
+
+    pet, said, pieces = asyncio.run(main())
+    assert isinstance(pet, Pet)
+    assert said == "".join(pieces) == SAID
