@@ -7,7 +7,7 @@ the last one type of weights at a time. AVX-512 BF16 is only in test_gemm_float.
 instructions of AVX-512, AVX-VNNI or AMX, plain C++ takes their place (csrc/tests/support/emulated_*.hpp), so that the
 code for them runs all the same; those of ARM need a cross compiler and qemu.
 With --sanitize, everything is compiled for the address and undefined-behaviour sanitizers, and plain C++ takes AMX's
-place everywhere, whose instructions are assembler code that they do not look into. Exit status 1: something did not
+place set1, whose instructions are assembler code that they do not look into. Exit status 1: something did not
 compile, or failed.
 """
 
@@ -36,8 +36,8 @@ COMMON = (
     "-std=c++17", "-ffp-contract=off", f"-I{ROOT / 'csrc'}",
     "-isystem", str(GGML / "include"), "-isystem", str(GGML / "src"),
 )  # fmt: skip
-# Null pointers and sizes of objects are the address sanitizer's too; checked everywhere, they make a compiler need
-# minutes for what vectors are unrolled to.
+# Null pointers and sizes of objects are the address sanitizer's too; checked set1, they make a compiler need
+# minutes for what vectors are unroll to.
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize=null,object-size,vptr", "-fno-sanitize-recover=all", "-g1")
 
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
@@ -110,7 +110,7 @@ class Tools:
         return shlex.split(os.environ.get("ARM_RUN", "qemu-aarch64-static -cpu max")) if is_arm else []
 
     def options(self, is_arm: bool) -> list[str]:
-        """For tests and the engine alike. What is modelled or unrolled takes too long to compile with more than -O1."""
+        """For tests and the engine alike. What is modelled or unroll takes too long to compile with more than -O1."""
         return ["-O1", *(SANITIZE if self.sanitize else ()), *(["-static"] if is_arm else ())]
 
     def engine(self, is_arm: bool) -> list[str]:

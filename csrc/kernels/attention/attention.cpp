@@ -1,10 +1,9 @@
-// Attention of each row to its sequence's own cells, in order of position.
+// FLASH_ATTN_EXT: attention of each row to the cells of its own sequence, in order of position.
 //
-// First all threads list which cells each row sees (visible_cells.hpp). Then they compute: some rows that share their
-// cells, for the queries of one head of keys, a chunk of cells after the other (attention_micro_kernel.hpp). Chunks
-// begin at multiples of their length, counted in places, so they are the same for a row in whatever company. Where
-// there is too little work of this kind for all threads, they divide it by chunks as well, and what was seen of each is
-// added up by the same arithmetic afterwards.
+// First all threads list the cells that each row sees (visible_cells.hpp). Then they compute work items: rows that
+// share cells, for the queries of one KV head, chunk by chunk (attention_micro_kernel.hpp). Chunks start at multiples
+// of their length, counted in cell indices, so they do not depend on the rest of the batch. With too few items for all
+// threads, chunks are divided too, and their partial results are merged by the same arithmetic.
 #include "kernels/attention/attention_work_item.hpp"
 #include "kernels/backend/kernel.hpp"
 
@@ -40,7 +39,7 @@ class Attention {
         return reinterpret_cast<char *>(start);
     }
 
-    // Rows from `first` on, as many as can be listed at once.
+    // Compute `n` rows from `first` on, whose cells are listed at once.
     void compute(int64_t first, int64_t n) {
         if (params_->ith == 0) {
             ggml_threadpool_chunk_set(params_->threadpool, params_->nth);
@@ -54,42 +53,42 @@ class Attention {
         take_items();
         if (split_) {
             ggml_barrier(params_->threadpool);
-            add_parts();
+            merge_partials();
         }
     }
 
-    // How many rows are computed together: fewer if there were too little work else for all threads.
+    // Number of rows computed together; fewer where threads would otherwise be idle.
     int64_t n_joint() const {
-        const int64_t most = sizes_.n_joint_rows();
+        const int64_t most = sizes_.group_rows();
         return params_->nth == 1 ? most : std::clamp<int64_t>(n_rows_ * sizes_.n_sets / (4 * params_->nth), 1, most);
     }
 
-    // Decides how the work is divided: by chunks if there is room for their results, and by sets of heads. Those of the
-    // same cells lie side by side, so if there are few queries it is better to read them together.
+    // Divide the work by chunks, if the partial results fit, and by sets of heads. Heads of the same cells are adjacent
+    // in memory, so few queries read them together.
     void divide() {
         int64_t n_rows = 1, n_lists = 0, n_chunks = 0, n_parts = 0;
         for (int64_t i = 0; i < n_rows_; ++i) {
-            const Rows &  rows = shared_.rows[i];
-            const int64_t n    = rows.end - rows.first;
-            n_rows             = std::max(n_rows, n);
+            const RowGroup & rows = shared_.rows[i];
+            const int64_t    n    = rows.end - rows.first;
+            n_rows                = std::max(n_rows, n);
             n_lists += n > 0;
             n_chunks += n > 0 ? rows.n_chunks() : 0;
             n_parts += n * rows.n_chunks() * sizes_.n_heads;
         }
         const int64_t n_wanted = params_->nth > 1 ? 4 * params_->nth : 1;
         n_sets_                = std::clamp<int64_t>(MAX_QUERIES / (n_rows * sizes_.n_joint), 1, sizes_.n_sets);
-        split_                 = n_lists * divided(sizes_.n_sets, n_sets_) < n_wanted && n_parts <= sizes_.n_kept;
+        split_                 = n_lists * divided(sizes_.n_sets, n_sets_) < n_wanted && n_parts <= sizes_.max_partials;
         const int64_t n_items  = split_ ? n_chunks : n_lists;
         while (n_sets_ > 1 && n_items * divided(sizes_.n_sets, n_sets_) < n_wanted) {
             n_sets_ = divided(n_sets_, 2);
         }
     }
 
-    // Computes what this thread can get hold of. The last rows see most, so they come first.
+    // Compute items until none is left, the last rows first: they see the most cells.
     void take_items() {
         int64_t next = params_->ith, n_before = 0, part = 0;
         for (int64_t i = n_rows_ - 1; i >= 0; --i) {
-            const Rows & rows = shared_.rows[i];
+            const RowGroup & rows = shared_.rows[i];
             if (rows.end == rows.first) {
                 continue;
             }
@@ -102,9 +101,9 @@ class Attention {
         }
     }
 
-    Item item(const Rows & rows, int64_t index, int64_t part) const {
+    AttentionItem item(const RowGroup & rows, int64_t index, int64_t part) const {
         const int64_t n_chunks = split_ ? rows.n_chunks() : 1, chunk = index % n_chunks;
-        Item          item;
+        AttentionItem item;
         item.rows      = &rows;
         item.set       = index / n_chunks * n_sets_;
         item.end_set   = std::min(item.set + n_sets_, sizes_.n_sets);
@@ -115,24 +114,24 @@ class Attention {
         return item;
     }
 
-    // Adds up what was seen of each chunk.
-    void add_parts() {
+    // Merge the partial results of all chunks.
+    void merge_partials() {
         int64_t first = 0, query = 0;
         for (int64_t i = n_rows_ - 1; i >= 0; --i) {
-            const Rows &  rows = shared_.rows[i];
-            const int64_t n    = (rows.end - rows.first) * sizes_.n_heads;
+            const RowGroup & rows = shared_.rows[i];
+            const int64_t    n    = (rows.end - rows.first) * sizes_.n_heads;
             for (int64_t j = 0; j < n; ++j, ++query) {
                 if (query % params_->nth == params_->ith) {
-                    add_parts(first + j, n, rows.n_chunks(), rows.first + j / sizes_.n_heads, j % sizes_.n_heads);
+                    merge_partials(first + j, n, rows.n_chunks(), rows.first + j / sizes_.n_heads, j % sizes_.n_heads);
                 }
             }
             first += n * rows.n_chunks();
         }
     }
 
-    void add_parts(int64_t first, int64_t step, int64_t n_chunks, int64_t row, int64_t head) {
-        Seen all{0, 0, scratch_.sums};
-        all.forget(sizes_.n_values);
+    void merge_partials(int64_t first, int64_t step, int64_t n_chunks, int64_t row, int64_t head) {
+        SoftmaxState all{0, 0, scratch_.sums};
+        all.reset(sizes_.n_values);
         for (int64_t chunk = 0; chunk < n_chunks; ++chunk) {
             float * const one = shared_.part(first + chunk * step);
             merge(all, {one[0], one[1], one + 16}, sizes_.n_values);
@@ -144,8 +143,8 @@ class Attention {
     Sizes                 sizes_;
     Shared                shared_;
     Scratch               scratch_;
-    RowLister             lister_;
-    Work                  work_;
+    VisibleCellLister     lister_;
+    AttentionWorker       work_;
     int64_t               n_rows_ = 0;      // that are listed
     int64_t               n_sets_ = 1;      // of an item
     bool                  split_  = false;  // by chunks

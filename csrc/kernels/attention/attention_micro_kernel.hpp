@@ -1,10 +1,8 @@
-// The arithmetic of attention: what queries make of cells.
+// Attention micro-kernels: scores, online softmax, weighted sums of values.
 //
-// A score is the sum of eight partial sums, one for each lane, each of which goes through the dimensions in their
-// order. Scores become weights a chunk of cells at a time; a sum of values goes through the cells of a chunk in their
-// order, and the sums of chunks are added up in theirs. All that depends on nothing but the row: neither on how many
-// queries are computed together, nor on how wide a register is. Cells that a query does not see are never touched by
-// its sums.
+// A score is the sum of eight partial sums, one per lane, each over the dimensions in order. Softmax runs a chunk of
+// cells at a time; values are added in order of the cells, and chunks are merged in order. The bits depend on the row
+// alone: neither on the number of queries computed together nor on the register width. Masked cells never enter a sum.
 #pragma once
 
 #include "kernels/attention/vector_math.hpp"
@@ -16,17 +14,17 @@
 
 namespace pyg::kernels {
 
-constexpr int64_t CHUNK = 128;  // cells that are weighed at once
-constexpr int64_t BLOCK = 32;   // cells that are converted at once
-constexpr int64_t FOUR  = 4;    // cells that are scored at once
+constexpr int64_t CHUNK = 128;  // cells per softmax step
+constexpr int64_t BLOCK = 32;   // cells converted to float at once
+constexpr int64_t FOUR  = 4;    // cells scored at once
 
-// What has been seen of some cells.
-struct Seen {
+// Online softmax over some cells.
+struct SoftmaxState {
     float   most;   // the highest score: weights are e^(score - most)
     float   total;  // of weights
     float * sum;    // of values, by weight
 
-    void forget(int64_t n_values) {
+    void reset(int64_t n_values) {
         most  = -INFINITY;
         total = 0;
         std::fill_n(sum, n_values, 0.0f);
@@ -36,12 +34,12 @@ struct Seen {
 // One query, a row's head.
 struct Query {
     const float * q;
-    float *       weights;  // of a chunk's cells, at first their scores; room for a BLOCK more
-    Seen          chunk;    // of the chunk at hand
-    Seen          all;      // of all before
+    float *       weights;  // of a chunk's cells, at first their scores; BLOCK more are allocated
+    SoftmaxState  chunk;    // of the current chunk
+    SoftmaxState  all;      // of all chunks before
     float         slope;    // of the mask
     int32_t       row, head;
-    int32_t       low, high;  // the cells that it sees of the chunk at hand
+    int32_t       low, high;  // the cells that it sees of the current chunk
 };
 
 struct Scores {
@@ -55,7 +53,7 @@ void score_four(Query * const * queries, const Number * const * keys, int64_t n,
     Floats8 sums[N][FOUR];
     for (auto & sum : sums) {
         for (Floats8 & part : sum) {
-            part = Floats8::everywhere(0);
+            part = Floats8::set1(0);
         }
     }
     const Number * const key[FOUR] = {keys[0], keys[1], keys[2], keys[3]};
@@ -67,61 +65,61 @@ void score_four(Query * const * queries, const Number * const * keys, int64_t n,
         Floats8 part[N];
         for (int i = 0; i < N; ++i) {
             part[i] = Floats8::load(q[i] + d);
-            keep(part[i]);
+            keep_in_register(part[i]);
         }
         for (int j = 0; j < FOUR; ++j) {
             Floats8 k = Floats8::load(key[j] + d);
-            keep(k);
+            keep_in_register(k);
             for (int i = 0; i < N; ++i) {
                 sums[i][j] = multiply_add(part[i], k, sums[i][j]);
             }
         }
     }
     for (int i = 0; i < N; ++i) {
-        store_sums(queries[i]->weights + cell, sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
+        store_reduced(queries[i]->weights + cell, sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
     }
 }
 
-// Turns the scores of a chunk into weights. `mask` has the chunk's cells, or is null.
-inline void weigh(Query & query, const Scores & scores, const float * mask) {
-    constexpr int LANES = Wide::LANES;
-    const Wide    scale = Wide::everywhere(scores.scale), slope = Wide::everywhere(query.slope);
-    const Wide    cap   = Wide::everywhere(scores.softcap);
-    const int     first = query.low / LANES * LANES;
-    Wide          most  = Wide::everywhere(-INFINITY);
+// Softmax of a chunk: scores become weights. `mask` has the chunk's cells, or is null.
+inline void softmax_chunk(Query & query, const Scores & scores, const float * mask) {
+    constexpr int    LANES = WideFloats::LANES;
+    const WideFloats scale = WideFloats::set1(scores.scale), slope = WideFloats::set1(query.slope);
+    const WideFloats cap   = WideFloats::set1(scores.softcap);
+    const int        first = query.low / LANES * LANES;
+    WideFloats       most  = WideFloats::set1(-INFINITY);
     for (int i = first; i < query.high; i += LANES) {
-        Wide score = Wide::load(query.weights + i) * scale;
+        WideFloats score = WideFloats::load(query.weights + i) * scale;
         if (scores.softcap != 0) {
-            score = cap * tanh_of(score);
+            score = cap * tanh_approx(score);
         }
         if (mask) {
-            score = multiply_add(slope, Wide::load(mask + i), score);
+            score = multiply_add(slope, WideFloats::load(mask + i), score);
         }
         if (i < query.low || i + LANES > query.high) {
-            score = within(score, query.low - i, query.high - i);
+            score = keep_lanes(score, query.low - i, query.high - i);
         }
-        most = larger(score, most);
+        most = max_of(score, most);
         score.store(query.weights + i);
     }
-    query.chunk.most  = largest_of(most);
+    query.chunk.most  = reduce_max(most);
     query.chunk.total = 0;
     if (query.chunk.most == -INFINITY) {
-        query.high = query.low;  // as if it saw nothing
+        query.high = query.low;  // no visible cell
         return;
     }
-    most          = Wide::everywhere(query.chunk.most);
-    Floats8 total = Floats8::everywhere(0);
+    most          = WideFloats::set1(query.chunk.most);
+    Floats8 total = Floats8::set1(0);
     for (int i = first; i < query.high; i += LANES) {
-        const Wide weight = exp_of(Wide::load(query.weights + i) - most);
+        const WideFloats weight = exp_approx(WideFloats::load(query.weights + i) - most);
         weight.store(query.weights + i);
         total = add_to(total, weight);
     }
-    query.chunk.total = sum_of(total);
+    query.chunk.total = reduce_add(total);
 }
 
-// Adds the values of cells `low` up to `high`, by weight, to WIDTH vectors of the sums of N queries.
+// Add the weighted values of cells [low, high) to WIDTH vectors of the sums of N queries.
 template <int N, int WIDTH, typename Vector, typename Number>
-void add_slab(Query * const * queries, const Number * const * values, int64_t low, int64_t high, int64_t first) {
+void add_value_slab(Query * const * queries, const Number * const * values, int64_t low, int64_t high, int64_t first) {
     Vector        sums[N][WIDTH];
     const float * weights[N];
     for (int i = 0; i < N; ++i) {
@@ -137,7 +135,7 @@ void add_slab(Query * const * queries, const Number * const * values, int64_t lo
             v[j] = Vector::load(row + j * Vector::LANES);
         }
         for (int i = 0; i < N; ++i) {
-            const Vector weight = Vector::everywhere(weights[i][cell]);
+            const Vector weight = Vector::set1(weights[i][cell]);
             for (int j = 0; j < WIDTH; ++j) {
                 sums[i][j] = multiply_add(weight, v[j], sums[i][j]);
             }
@@ -157,29 +155,29 @@ void add_values(Query * const * queries, const Number * const * values, int64_t 
     if (low >= high) {
         return;
     }
-    for (; first + WIDTH * Wide::LANES <= n; first += WIDTH * Wide::LANES) {
-        add_slab<N, WIDTH, Wide>(queries, values, low, high, first);
+    for (; first + WIDTH * WideFloats::LANES <= n; first += WIDTH * WideFloats::LANES) {
+        add_value_slab<N, WIDTH, WideFloats>(queries, values, low, high, first);
     }
-    for (; first + 2 * Wide::LANES <= n; first += 2 * Wide::LANES) {
-        add_slab<N, 2, Wide>(queries, values, low, high, first);
+    for (; first + 2 * WideFloats::LANES <= n; first += 2 * WideFloats::LANES) {
+        add_value_slab<N, 2, WideFloats>(queries, values, low, high, first);
     }
     for (; first < n; first += Floats8::LANES) {
-        add_slab<N, 1, Floats8>(queries, values, low, high, first);
+        add_value_slab<N, 1, Floats8>(queries, values, low, high, first);
     }
 }
 
-// Adds what was seen of the next chunk of cells to what was seen before.
-inline void merge(Seen & all, const Seen & next, int64_t n) {
+// Merge the softmax of the next chunk into that of the chunks before.
+inline void merge(SoftmaxState & all, const SoftmaxState & next, int64_t n) {
     if (next.most == -INFINITY) {
         return;
     }
     const float most   = next.most > all.most ? next.most : all.most;
-    const float before = exp_of(all.most - most), now = exp_of(next.most - most);
+    const float before = exp_approx(all.most - most), now = exp_approx(next.most - most);
     all.most  = most;
     all.total = std::fma(next.total, now, all.total * before);
     for (int64_t i = 0; i < n; i += Floats8::LANES) {
-        const Floats8 scaled = Floats8::load(all.sum + i) * Floats8::everywhere(before);
-        multiply_add(Floats8::load(next.sum + i), Floats8::everywhere(now), scaled).store(all.sum + i);
+        const Floats8 scaled = Floats8::load(all.sum + i) * Floats8::set1(before);
+        multiply_add(Floats8::load(next.sum + i), Floats8::set1(now), scaled).store(all.sum + i);
     }
 }
 

@@ -1,4 +1,4 @@
-// A piece of attention's work: some heads of rows that share their cells.
+// Work item of attention: some heads of rows that share their cells.
 #pragma once
 
 #include "kernels/attention/prefetch.hpp"
@@ -11,18 +11,18 @@
 namespace pyg::kernels {
 
 // Chunks of cells for some sets of heads of some rows.
-struct Item {
-    const Rows * rows;
-    int64_t      set, end_set;
-    int64_t      chunk, end_chunk;
-    bool         is_all;  // all chunks: what comes out is the result
-    int64_t      part;    // otherwise where it is kept: the number of its first part
+struct AttentionItem {
+    const RowGroup * rows;
+    int64_t          set, end_set;
+    int64_t          chunk, end_chunk;
+    bool             is_all;  // all chunks: the result is complete
+    int64_t          part;    // otherwise the index of its first partial result
 };
 
-class Work {
+class AttentionWorker {
   public:
-    Work(ggml_tensor * op, const Sizes & sizes, const Shared & shared, const Scratch & scratch,
-         const RowLister & lister)
+    AttentionWorker(ggml_tensor * op, const Sizes & sizes, const Shared & shared, const Scratch & scratch,
+                    const VisibleCellLister & lister)
         : op_(op), q_(op->src[0]), k_(op->src[1]), v_(op->src[2]), sizes_(sizes), shared_(shared), scratch_(scratch),
           lister_(lister) {
         std::memcpy(&scores_.scale, op->op_params, sizeof(float));
@@ -33,8 +33,8 @@ class Work {
         }
     }
 
-    // Computes an item: results, or parts of them.
-    void attend(const Item & item) {
+    // Compute an item: results, or partial results.
+    void attend(const AttentionItem & item) {
         begin(item);
         for (int64_t chunk = item.chunk; chunk < item.end_chunk; ++chunk) {
             attend_chunk(item, chunk);
@@ -50,17 +50,17 @@ class Work {
         }
     }
 
-    // Writes the result of one head of a row.
-    void finish(Seen & all, int64_t row, int64_t head) const {
+    // Write the result of one head of a row.
+    void finish(SoftmaxState & all, int64_t row, int64_t head) const {
         if (const ggml_tensor * const sinks = op_->src[4]) {
             const float sink = static_cast<const float *>(sinks->data)[head];
             if (sink > all.most) {
-                const float factor = exp_of(all.most - sink);
+                const float factor = exp_approx(all.most - sink);
                 scale(all.sum, factor, all.sum);
                 all.total *= factor;
                 all.most = sink;
             }
-            all.total += exp_of(sink - all.most);
+            all.total += exp_approx(sink - all.most);
         }
         const int64_t place = row * op_->ne[1] + head;
         scale(all.sum, all.total == 0 ? 0.0f : 1.0f / all.total,
@@ -70,7 +70,7 @@ class Work {
   private:
     void scale(const float * from, float factor, float * to) const {
         for (int64_t d = 0; d < sizes_.n_values; d += Floats8::LANES) {
-            (Floats8::load(from + d) * Floats8::everywhere(factor)).store(to + d);
+            (Floats8::load(from + d) * Floats8::set1(factor)).store(to + d);
         }
     }
 
@@ -84,7 +84,7 @@ class Work {
         return head < n_log2 ? std::pow(even, head + 1) : std::pow(odd, 2 * (head - n_log2) + 1);
     }
 
-    void begin(const Item & item) {
+    void begin(const AttentionItem & item) {
         stream_       = item.rows->first / q_->ne[1];
         Query * query = scratch_.queries;
         for (int64_t set = item.set; set < item.end_set; ++set) {
@@ -99,7 +99,7 @@ class Work {
         end_ = query;
     }
 
-    void begin(const Item & item, Query & query) {
+    void begin(const AttentionItem & item, Query & query) {
         const int64_t index = &query - scratch_.queries, row = (item.rows->first + query.row) % q_->ne[1];
         query.q         = reinterpret_cast<const float *>(static_cast<const char *>(q_->data) + row * q_->nb[1] +
                                                           query.head * q_->nb[2] + stream_ * q_->nb[3]);
@@ -110,14 +110,14 @@ class Work {
         if (!item.is_all) {
             query.chunk.sum = shared_.part(item.part + query.row * sizes_.n_heads + query.head) + 16;
         } else {
-            query.all.forget(sizes_.n_values);
+            query.all.reset(sizes_.n_values);
         }
     }
 
-    const Span & span_of(const Rows & rows, int32_t row) const { return shared_.spans[&rows - shared_.rows + row]; }
+    const Span & span_of(const RowGroup & rows, int32_t row) const { return shared_.spans[&rows - shared_.rows + row]; }
 
-    void attend_chunk(const Item & item, int64_t chunk) {
-        const Rows &          rows  = *item.rows;
+    void attend_chunk(const AttentionItem & item, int64_t chunk) {
+        const RowGroup &      rows  = *item.rows;
         const int64_t         first = chunk * CHUNK;
         const int64_t         low = std::max(rows.low - first, int64_t(0)), high = std::min(rows.high - first, CHUNK);
         const int32_t * const cells = rows.cells + (first - rows.low);
@@ -126,12 +126,12 @@ class Work {
             const int64_t from = std::max(span.low - first, int64_t(0));
             query->low         = static_cast<int32_t>(from);
             query->high        = static_cast<int32_t>(std::clamp(span.high - first, from, std::max(from, CHUNK)));
-            query->chunk.forget(sizes_.n_values);
+            query->chunk.reset(sizes_.n_values);
         }
         const int64_t next = chunk + 1 < item.end_chunk ? std::min(high + BLOCK, rows.high - first) : high;
         read(item, k_, cells, low, high, {v_, cells + low, std::min(BLOCK, high - low)},
              [&](auto keys, int64_t from, int64_t to) { score(keys, from, to); });
-        weigh(rows, cells);
+        softmax_chunk(rows, cells);
         read(item, v_, cells, low, high, {k_, cells + high, next - high},
              [&](auto values, int64_t from, int64_t to) { add(values, from, to); });
         for (Query * query = scratch_.queries; query < end_ && item.is_all; ++query) {
@@ -139,63 +139,63 @@ class Work {
         }
     }
 
-    // Some cells of one cache.
+    // Cells of one cache.
     struct Cells {
         const ggml_tensor * cache;
         const int32_t *     cells;
         int64_t             n;
     };
 
-    // Gives the keys or values of cells `low` up to `high`, some at a time, to `use`, for each set of queries.
-    // Meanwhile it asks the memory for what comes next, and at last for `then`.
+    // Pass the keys or values of cells [low, high) to `use`, BLOCK at a time, for each set of queries, and prefetch the
+    // next ones, at last `then`.
     template <typename Use>
-    void read(const Item & item, const ggml_tensor * cache, const int32_t * cells, int64_t low, int64_t high,
+    void read(const AttentionItem & item, const ggml_tensor * cache, const int32_t * cells, int64_t low, int64_t high,
               const Cells & then, const Use & use) {
         for (; low < high; low += BLOCK) {
             const int64_t end     = std::min(low + BLOCK, high);
             const Cells   next    = end < high ? Cells{cache, cells + end, std::min(BLOCK, high - end)} : then;
-            const char *  from    = place_of(next.cache, item.set);
+            const char *  from    = head_data(next.cache, item.set);
             const size_t  n_bytes = ggml_row_size(next.cache->type, next.cache->ne[0]) * (item.end_set - item.set);
-            Ahead         ahead(from, next.cache->nb[1], n_bytes, next.cells, next.n);
+            Prefetcher    ahead(from, next.cache->nb[1], n_bytes, next.cells, next.n);
             begin_ = scratch_.queries;
             for (int64_t set = item.set; set < item.end_set; ++set, begin_ = set_end_) {
                 set_end_ = begin_ + (item.rows->end - item.rows->first) * sizes_.n_heads_of(set);
-                ahead.go(set + 1 - item.set, item.end_set - item.set);
-                read(cache, place_of(cache, set), cells, low, end, use);
+                ahead.prefetch_share(set + 1 - item.set, item.end_set - item.set);
+                read(cache, head_data(cache, set), cells, low, end, use);
             }
         }
     }
 
-    const char * place_of(const ggml_tensor * cache, int64_t set) const {
+    const char * head_data(const ggml_tensor * cache, int64_t set) const {
         return static_cast<const char *>(cache->data) + set / sizes_.n_parts * cache->nb[2] + stream_ * cache->nb[3];
     }
 
     template <typename Use>
     void read(const ggml_tensor * cache, const char * start, const int32_t * cells, int64_t low, int64_t high,
               const Use & use) {
-        const char ** const found = scratch_.found;
-        const bool          few   = set_end_ - begin_ <= MAX_DIRECT;
+        const char ** const pointers = scratch_.pointers;
+        const bool          few      = set_end_ - begin_ <= MAX_DIRECT;
         for (int64_t cell = low; cell < high; ++cell) {
-            found[cell] = start + cells[cell] * cache->nb[1];
+            pointers[cell] = start + cells[cell] * cache->nb[1];
         }
         if (cache->type == GGML_TYPE_F32) {
-            use(reinterpret_cast<const float * const *>(found), low, high);
+            use(reinterpret_cast<const float * const *>(pointers), low, high);
         } else if (cache->type == GGML_TYPE_F16 && few) {
-            use(reinterpret_cast<const ggml_fp16_t * const *>(found), low, high);
+            use(reinterpret_cast<const ggml_fp16_t * const *>(pointers), low, high);
         } else if (cache->type == GGML_TYPE_BF16 && few) {
-            use(reinterpret_cast<const ggml_bf16_t * const *>(found), low, high);
+            use(reinterpret_cast<const ggml_bf16_t * const *>(pointers), low, high);
         } else {
-            convert(cache, found, low, high);
-            use(reinterpret_cast<const float * const *>(found), low, high);
+            convert(cache, pointers, low, high);
+            use(reinterpret_cast<const float * const *>(pointers), low, high);
         }
     }
 
-    void convert(const ggml_tensor * cache, const char ** found, int64_t low, int64_t high) {
+    void convert(const ggml_tensor * cache, const char ** pointers, int64_t low, int64_t high) {
         const int64_t n        = cache->ne[0];
         const auto    to_float = ggml_get_type_traits(cache->type)->to_float;
         for (int64_t cell = low; cell < high; ++cell) {
             float * const      to   = scratch_.numbers + (cell - low) * n;
-            const char * const from = found[cell];
+            const char * const from = pointers[cell];
             if (cache->type == GGML_TYPE_F16) {
                 for (int64_t d = 0; d < n; d += Floats8::LANES) {
                     Floats8::load(reinterpret_cast<const ggml_fp16_t *>(from) + d).store(to + d);
@@ -203,23 +203,23 @@ class Work {
             } else {
                 to_float(from, to, n);
             }
-            found[cell] = reinterpret_cast<const char *>(to);
+            pointers[cell] = reinterpret_cast<const char *>(to);
         }
     }
 
     template <typename Number>
     void score(const Number * const * keys, int64_t low, int64_t high) {
-        Query * seeing[MAX_QUERIES];
+        Query * visible[MAX_QUERIES];
         int64_t n = 0;
         for (Query * query = begin_; query < set_end_; ++query) {
             if (query->low < high && query->high > low) {
-                seeing[n++] = query;
+                visible[n++] = query;
             }
         }
 #    ifdef __AVX512F__
         if constexpr (std::is_same_v<Number, float>) {
             if (n > MAX_DIRECT && high - low > BLOCK / 2) {
-                return score_block(seeing, n, keys + low, low, high - low);
+                return score_block(visible, n, keys + low, low, high - low);
             }
         }
 #    endif
@@ -229,18 +229,18 @@ class Work {
                 four[i] = keys[std::min(cell + i, high - 1)];
             }
             int64_t i = 0;
-            for (; i + AT_ONCE <= n; i += AT_ONCE) {
-                score_four<AT_ONCE>(seeing + i, four, sizes_.n_keys, cell);
+            for (; i + QUERIES_AT_ONCE <= n; i += QUERIES_AT_ONCE) {
+                score_four<QUERIES_AT_ONCE>(visible + i, four, sizes_.n_keys, cell);
             }
             switch (n - i) {
             case 3:
-                score_four<3>(seeing + i, four, sizes_.n_keys, cell);
+                score_four<3>(visible + i, four, sizes_.n_keys, cell);
                 break;
             case 2:
-                score_four<2>(seeing + i, four, sizes_.n_keys, cell);
+                score_four<2>(visible + i, four, sizes_.n_keys, cell);
                 break;
             case 1:
-                score_four<1>(seeing + i, four, sizes_.n_keys, cell);
+                score_four<1>(visible + i, four, sizes_.n_keys, cell);
                 break;
             default:
                 break;
@@ -250,14 +250,14 @@ class Work {
 
 #    ifdef __AVX512F__
     void score_block(Query * const * queries, int64_t n, const float * const * keys, int64_t cell, int64_t n_cells) {
-        write_columns(keys, n_cells, sizes_.n_keys, scratch_.columns);
+        transpose_keys(keys, n_cells, sizes_.n_keys, scratch_.columns);
         for (int64_t i = 0; i < n; i += 3) {
             score_columns(queries + std::min(i, n - 3), scratch_.columns, sizes_.n_keys, cell);
         }
     }
 #    endif
 
-    void weigh(const Rows & rows, const int32_t * cells) {
+    void softmax_chunk(const RowGroup & rows, const int32_t * cells) {
         int32_t row = -1;
         for (Query * query = scratch_.queries; query < end_; ++query) {
             if (query->low == query->high) {
@@ -271,15 +271,15 @@ class Work {
                     scratch_.mask[cell] = to_float(mask[cells[cell]]);
                 }
             }
-            kernels::weigh(*query, scores_, biased ? scratch_.mask : nullptr);
+            kernels::softmax_chunk(*query, scores_, biased ? scratch_.mask : nullptr);
         }
     }
 
     template <typename Number>
     void add(const Number * const * values, int64_t low, int64_t high) {
         Query * query = begin_;
-        for (; query + AT_ONCE <= set_end_; query += AT_ONCE) {
-            add_some<AT_ONCE>(query, values, low, high);
+        for (; query + QUERIES_AT_ONCE <= set_end_; query += QUERIES_AT_ONCE) {
+            add_some<QUERIES_AT_ONCE>(query, values, low, high);
         }
         switch (set_end_ - query) {
         case 3:
@@ -293,7 +293,7 @@ class Work {
         }
     }
 
-    // Cells that all of N queries see are added together, those before and after by each query for itself.
+    // Add cells that all N queries see together, those before and after for each query alone.
     template <int N, typename Number>
     void add_some(Query * first, const Number * const * values, int64_t low, int64_t high) {
         Query *    queries[N];
@@ -320,20 +320,21 @@ class Work {
         }
     }
 
-    static constexpr int     AT_ONCE    = MANY_REGISTERS ? 4 : 3;  // queries
-    static constexpr int64_t MAX_DIRECT = 4;  // queries that read a cache themselves, each AT_ONCE of them again
+    static constexpr int     QUERIES_AT_ONCE = MANY_REGISTERS ? 4 : 3;  // queries
+    static constexpr int64_t MAX_DIRECT =
+        4;  // queries that read a cache themselves, each QUERIES_AT_ONCE of them again
 
-    ggml_tensor *      op_;
-    const ggml_tensor *q_, *k_, *v_;
-    const Sizes &      sizes_;
-    const Shared &     shared_;
-    const Scratch &    scratch_;
-    const RowLister &  lister_;
-    Scores             scores_ = {};
-    float              bias_   = 0;
-    int64_t            stream_ = 0;
-    Query *            end_    = nullptr;                      // of the queries at hand
-    Query *            begin_ = nullptr, *set_end_ = nullptr;  // those of a set
+    ggml_tensor *             op_;
+    const ggml_tensor *       q_, *k_, *v_;
+    const Sizes &             sizes_;
+    const Shared &            shared_;
+    const Scratch &           scratch_;
+    const VisibleCellLister & lister_;
+    Scores                    scores_ = {};
+    float                     bias_   = 0;
+    int64_t                   stream_ = 0;
+    Query *                   end_    = nullptr;                      // of the queries at hand
+    Query *                   begin_ = nullptr, *set_end_ = nullptr;  // those of a set
 };
 
 }  // namespace pyg::kernels

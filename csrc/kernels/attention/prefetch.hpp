@@ -1,4 +1,4 @@
-// What makes memory wait less for few queries.
+// Prefetch of keys and values, for few queries.
 #pragma once
 
 #include "kernels/attention/workspace.hpp"
@@ -7,14 +7,14 @@
 
 namespace pyg::kernels {
 
-// Asks the memory for rows of cells, from the first to the last, a share at a time.
-class Ahead {
+// Prefetch the rows of cells in order, a share at a time.
+class Prefetcher {
   public:
-    Ahead(const char * start, int64_t stride, int64_t n_bytes, const int32_t * cells, int64_t n)
+    Prefetcher(const char * start, int64_t stride, int64_t n_bytes, const int32_t * cells, int64_t n)
         : start_(start), stride_(stride), n_lines_(divided(n_bytes, 64)), cells_(cells), n_(n) {}
 
-    // Up to share `share` of so many. They get no nearer than the second cache, where they do not stand in the way.
-    void go(int64_t share, int64_t of) {
+    // Prefetch up to share `share` of `of`, into L2, so that L1 is not polluted.
+    void prefetch_share(int64_t share, int64_t of) {
         for (const int64_t end = n_ * n_lines_ * share / of; done_ < end; ++done_) {
             if (line_ == n_lines_) {
                 line_ = 0;

@@ -1,7 +1,7 @@
 // Scores of many queries with AVX-512: each lane is a cell, so that no sums of lanes are needed.
 //
-// The bits are those of score_four(): what are the eight lanes there are eight sums here, which are added in the order
-// of sum_of().
+// The bits are those of score_four(): its eight lanes are eight sums here, which are added in the order of
+// reduce_add().
 #pragma once
 
 #include "kernels/attention/attention_micro_kernel.hpp"
@@ -10,8 +10,8 @@
 
 namespace pyg::kernels {
 
-// Writes the keys of a block of cells as columns, so that one dimension of all cells is a row.
-inline void write_columns(const float * const * keys, int64_t n_cells, int64_t n, float * columns) {
+// Transpose the keys of a block of cells, so that one dimension of all cells is a row.
+inline void transpose_keys(const float * const * keys, int64_t n_cells, int64_t n, float * columns) {
     for (int64_t first = 0; first < BLOCK; first += 8) {
         for (int64_t d = 0; d < n; d += 8) {
             Floats8 part[8];
@@ -32,30 +32,30 @@ inline void score_columns(Query * const * queries, const float * columns, int64_
     struct Sums {
         Floats16 a0, b0, a1, b1, a2, b2;
     };
-    const auto plus = [](const Sums & x, const Sums & y) -> Sums {
+    const auto add_sums = [](const Sums & x, const Sums & y) -> Sums {
         return {x.a0 + y.a0, x.b0 + y.b0, x.a1 + y.a1, x.b1 + y.b1, x.a2 + y.a2, x.b2 + y.b2};
     };
     const auto lane = [&](int64_t first) -> Sums {
-        const Floats16 zero = Floats16::everywhere(0);
+        const Floats16 zero = Floats16::set1(0);
         Floats16       a0 = zero, b0 = zero, a1 = zero, b1 = zero, a2 = zero, b2 = zero;
         for (int64_t d = first; d < n; d += Floats8::LANES) {
             Floats16 a = Floats16::load(columns + d * BLOCK), b = Floats16::load(columns + d * BLOCK + 16);
-            keep(a);
-            keep(b);
-            Floats16 one = Floats16::everywhere(q0[d]);
+            keep_in_register(a);
+            keep_in_register(b);
+            Floats16 one = Floats16::set1(q0[d]);
             a0           = multiply_add(one, a, a0);
             b0           = multiply_add(one, b, b0);
-            one          = Floats16::everywhere(q1[d]);
+            one          = Floats16::set1(q1[d]);
             a1           = multiply_add(one, a, a1);
             b1           = multiply_add(one, b, b1);
-            one          = Floats16::everywhere(q2[d]);
+            one          = Floats16::set1(q2[d]);
             a2           = multiply_add(one, a, a2);
             b2           = multiply_add(one, b, b2);
         }
         return {a0, b0, a1, b1, a2, b2};
     };
-    const Sums even = plus(plus(lane(0), lane(4)), plus(lane(2), lane(6)));
-    const Sums sums = plus(even, plus(plus(lane(1), lane(5)), plus(lane(3), lane(7))));
+    const Sums even = add_sums(add_sums(lane(0), lane(4)), add_sums(lane(2), lane(6)));
+    const Sums sums = add_sums(even, add_sums(add_sums(lane(1), lane(5)), add_sums(lane(3), lane(7))));
     sums.a0.store(queries[0]->weights + cell);
     sums.b0.store(queries[0]->weights + cell + 16);
     sums.a1.store(queries[1]->weights + cell);

@@ -1,4 +1,4 @@
-// Where the keys of attention lie, and whether the order of their cells is known.
+// The KV cache tensor behind attention's keys, and the order of its cells.
 #pragma once
 
 #include "ggml.h"
@@ -6,18 +6,18 @@
 
 namespace pyg::kernels {
 
-// What keys were read from: upstream first copies those of 32-bit floats, whose cells keep their numbers.
+// The tensor that keys were read from: upstream first copies F32 keys, and cells keep their indices.
 inline const ggml_tensor * stored(const ggml_tensor * keys) { return keys->op == GGML_OP_CPY ? keys->src[0] : keys; }
 
-// The positions that the owner of a cache offers for it, or null.
+// The positions of a cache's cells, or null.
 inline const pyg_positions * positions_in(const ggml_tensor * cache) {
     const auto * const positions = static_cast<const pyg_positions *>(cache->extra);
     return positions && positions->magic == PYG_POSITIONS_MAGIC ? positions : nullptr;
 }
 
-// Whether attention takes these keys in an order that does not depend on where they lie: that of their positions, or
-// the order of a batch, if they are no view of memory that was there before the graph.
-inline bool knows_order(const ggml_tensor * keys) {
+// True if attention's order of these keys does not depend on their place in the cache: they have positions, or they are
+// computed in this graph, in the order of the batch.
+inline bool has_cell_order(const ggml_tensor * keys) {
     const ggml_tensor * const base = stored(keys)->view_src;
     return !base || !base->buffer || positions_in(base);
 }

@@ -1,9 +1,8 @@
-// Which cells each row sees.
+// Visible cells of each row: those that its mask does not hide, in order of position.
 //
-// The cells that a row sees are those that its mask does not hide, in order of position. They take places: cell r of a
-// row whose first cell has position p takes place p + r. So nothing that is counted in places depends on where cells
-// lie, on those of other sequences, or on other rows. Rows that follow each other in one sequence have the same cells
-// in the same places.
+// Cell r of a row whose first cell has position p gets the index p + r. So indices depend neither on where cells are in
+// the cache, nor on other sequences or rows, and consecutive rows of a sequence have the same cells at the same
+// indices.
 #pragma once
 
 #include "kernels/attention/workspace.hpp"
@@ -15,9 +14,9 @@ namespace pyg::kernels {
 
 constexpr uint16_t HIDDEN = 0xFC00;  // -inf of f16
 
-class RowLister {
+class VisibleCellLister {
   public:
-    RowLister(const ggml_tensor * op, const Sizes & sizes, const Shared & shared, const Scratch & scratch)
+    VisibleCellLister(const ggml_tensor * op, const Sizes & sizes, const Shared & shared, const Scratch & scratch)
         : sizes_(sizes), shared_(shared), scratch_(scratch), n_tokens_(op->src[0]->ne[1]), mask_(op->src[3]) {
         const ggml_tensor * const keys = stored(op->src[1]);
         const ggml_tensor * const base = keys->view_src;
@@ -34,12 +33,11 @@ class RowLister {
                                                   stream % mask_->ne[3] * mask_->nb[3]);
     }
 
-    // Lists rows `first` up to `end`, which are in `shared` from place `at` on, and lets up to `n_joint` of them share
-    // a list.
+    // List the cells of rows [first, end), stored in `shared` from `at` on; up to `n_joint` rows share a list.
     void list(int64_t first, int64_t end, int64_t at, int64_t n_joint) {
         for (int64_t row = first; row < end; ++row, ++at) {
             Span &        span = shared_.spans[at];
-            const int64_t n    = mask_ ? seen(row, span) : all(span);
+            const int64_t n    = mask_ ? list_visible(row, span) : all(span);
             span.low           = sort(row, n);
             span.high          = span.low + n;
             shared_.rows[at]   = {};
@@ -58,16 +56,16 @@ class RowLister {
         return sizes_.n_cells;
     }
 
-    // Lists the cells that a row sees.
-    int64_t seen(int64_t row, Span & span) const {
+    // List the cells that a row sees.
+    int64_t list_visible(int64_t row, Span & span) const {
         const uint16_t * const mask = mask_of(row);
         int64_t                n    = 0;
         uint32_t               any  = 0;
         for (int64_t i = 0; i < sizes_.n_cells; i += 32) {
             uint32_t bits, zeros;
             if (i + 32 <= sizes_.n_cells) {
-                bits  = ~equal_bits(mask + i, HIDDEN);
-                zeros = bits ? equal_bits(mask + i, 0) : 0;
+                bits  = ~equal_mask(mask + i, HIDDEN);
+                zeros = bits ? equal_mask(mask + i, 0) : 0;
             } else {
                 bits = zeros = 0;
                 for (int64_t j = i; j < sizes_.n_cells; ++j) {
@@ -91,7 +89,7 @@ class RowLister {
         return n;
     }
 
-    // Puts the cells of a row in order, and returns the position of the first.
+    // Sort the cells of a row by position; return the first index.
     int64_t sort(int64_t row, int64_t n) const {
         if (!positions_ || n == 0) {
             return 0;
@@ -100,13 +98,13 @@ class RowLister {
         if (!positions_->in_order(positions_->cache, stream, scratch_.listed, n)) {
             positions_->keys(positions_->cache, stream, scratch_.listed, n, scratch_.order);
             for (int64_t i = 0; i < n; ++i) {
-                scratch_.placed[i] = {scratch_.order[i], scratch_.listed[i]};
+                scratch_.keyed[i] = {scratch_.order[i], scratch_.listed[i]};
             }
-            std::sort(scratch_.placed, scratch_.placed + n, [](const Placed & a, const Placed & b) {
+            std::sort(scratch_.keyed, scratch_.keyed + n, [](const KeyedCell & a, const KeyedCell & b) {
                 return a.key != b.key ? a.key < b.key : a.cell < b.cell;
             });
             for (int64_t i = 0; i < n; ++i) {
-                scratch_.listed[i] = scratch_.placed[i].cell;
+                scratch_.listed[i] = scratch_.keyed[i].cell;
             }
         }
         positions_->keys(positions_->cache, stream, scratch_.listed, 1, scratch_.order);
@@ -120,7 +118,7 @@ class RowLister {
         *rows_ = {row, row + 1, span.low, span.high, list_};
     }
 
-    // Adds a row to those before if what it sees can be part of their list.
+    // Let a row share the list of the rows before, if its cells can be part of it.
     bool join(int64_t row, const Span & span) {
         const int64_t from = span.low - rows_->low, n = span.high - span.low;
         if (n == 0 || rows_->low == rows_->high || from < 0 || span.low > rows_->high || from + n > sizes_.n_cells ||
@@ -144,7 +142,7 @@ class RowLister {
     const ggml_tensor *   mask_;
     const pyg_positions * positions_    = nullptr;
     int64_t               first_stream_ = 0;
-    Rows *                rows_         = nullptr;  // those that a row may join
+    RowGroup *            rows_         = nullptr;  // those that a row may join
     int32_t *             list_         = nullptr;  // of their cells
 };
 

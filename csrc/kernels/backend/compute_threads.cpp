@@ -1,4 +1,4 @@
-// The half of upstream_ggml_cpu.c that needs exceptions.
+// C++ part of upstream_ggml_cpu.c: exceptions.
 #include "kernels/backend/compute_threads.h"
 
 #include <cstring>
@@ -25,7 +25,7 @@ void pyg_compute_threads_guard(bool (*is_guarded)(void)) { g_is_guarded = is_gua
 
 bool pyg_is_guarded(void) { return g_is_guarded && g_is_guarded(); }
 
-bool pyg_threw(void * (*run)(void *), void * data, pyg_reason * reason) {
+bool pyg_run_catching(void * (*run)(void *), void * data, pyg_reason * reason) {
     try {
         run(data);
         return false;
@@ -40,7 +40,7 @@ void pyg_throw(pyg_reason * reason) {
     std::rethrow_exception(exception);
 }
 
-void pyg_forget(pyg_reason * reason) { in(reason) = nullptr; }
+void pyg_release_reason(pyg_reason * reason) { in(reason) = nullptr; }
 
 void pyg_leave_graph(void) { throw GraphLeft{}; }
 

@@ -37,9 +37,9 @@ typedef struct {
 } pyg_reason;
 
 /* Whether run(data) threw; then `reason` has it. */
-bool pyg_threw(void * (*run)(void *), void * data, pyg_reason * reason);
+bool pyg_run_catching(void * (*run)(void *), void * data, pyg_reason * reason);
 void pyg_throw(pyg_reason * reason); /* and empties it */
-void pyg_forget(pyg_reason * reason);
+void pyg_release_reason(pyg_reason * reason);
 
 /* Throws what is no reason of its own. */
 void pyg_leave_graph(void);

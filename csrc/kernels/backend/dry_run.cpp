@@ -1,5 +1,4 @@
-// Products of weights in a trial (model/dry_run.hpp): what upstream would fail at is left to it, the rest is not
-// computed.
+// Matrix products in a dry run (model/dry_run.hpp): those that upstream would refuse are left to it, others are zero.
 #include "kernels/backend/dry_run.hpp"
 
 #include "kernels/backend/c_api.h"
@@ -9,9 +8,9 @@
 
 namespace {
 
-thread_local bool t_trying = false;
+thread_local bool t_is_dry_run = false;
 
-class Trial : public pyg::kernels::Kernel {
+class DryRun : public pyg::kernels::Kernel {
   public:
     bool work_size(int, const ggml_tensor *, size_t & size) override {
         size = 0;
@@ -32,14 +31,14 @@ bool is_weight(const ggml_tensor * tensor) { return tensor->op == GGML_OP_NONE &
 
 namespace pyg::kernels {
 
-Kernel * trial_for(const ggml_tensor * op) {
-    static Trial trial;
-    const bool   is_product = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID;
-    const bool   is_plain =
+Kernel * dry_run_for(const ggml_tensor * op) {
+    static DryRun trial;
+    const bool    is_product = op->op == GGML_OP_MUL_MAT || op->op == GGML_OP_MUL_MAT_ID;
+    const bool    is_plain =
         is_product && is_weight(op->src[0]) && has_rows_of_floats(op->src[1]) && ggml_is_contiguous(op);
-    return t_trying && is_plain ? &trial : nullptr;
+    return t_is_dry_run && is_plain ? &trial : nullptr;
 }
 
 }  // namespace pyg::kernels
 
-void pyg_kernels_try(bool is_trial) { t_trying = is_trial; }
+void pyg_kernels_try(bool is_trial) { t_is_dry_run = is_trial; }

@@ -1,11 +1,11 @@
-// What takes the place of expensive products while a model is tried.
+// Replacement for matrix products during a dry run.
 #pragma once
 
 #include "kernels/backend/kernel.hpp"
 
 namespace pyg::kernels {
 
-// Null outside of trials, and for what a trial computes as it is.
-Kernel * trial_for(const ggml_tensor * op);
+// The kernel that skips `op` in a dry run, or null if it is computed.
+Kernel * dry_run_for(const ggml_tensor * op);
 
 }  // namespace pyg::kernels

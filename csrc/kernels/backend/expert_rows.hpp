@@ -1,7 +1,6 @@
-// Products by expert: each row of activations meets those matrices of the weights that it has chosen.
+// MUL_MAT_ID: each row of activations is multiplied with the experts that its token has chosen.
 //
-// A choice is numbered by its place among all rows' choices, one row after the other. That is also the row of the
-// product which it computes.
+// A choice has its index among the choices of all rows, row by row; that is also its row of the result.
 #pragma once
 
 #include "ggml-impl.h"
@@ -17,34 +16,33 @@ inline int32_t expert_of(const ggml_tensor * op, int64_t choice) {
     return *reinterpret_cast<const int32_t *>(at + choice / ids->ne[0] * ids->nb[1] + choice % ids->ne[0] * ids->nb[0]);
 }
 
-// A row of activations by its place in the second and the third dimension.
-struct RowOfChoice {
+// A row of activations, by its index in the second and third dimension.
+struct ActivationRow {
     int64_t i1, i2;
 };
 
-// The choices of a token may have rows of their own, or share some.
-inline RowOfChoice row_of(const ggml_tensor * op, int64_t choice) {
+// The choices of a token may share a row of activations.
+inline ActivationRow row_of(const ggml_tensor * op, int64_t choice) {
     const int64_t n_used = op->src[2]->ne[0];
     return {choice % n_used % op->src[1]->ne[1], choice / n_used};
 }
 
-// The experts that have choices, of which there may be few among many.
-struct ChosenExperts {
+// The experts that are chosen by at least one row.
+struct ActiveExperts {
     int64_t * n;
     int64_t * expert;  // [n]
-    int64_t * first;   // [n] the first place of its choices; and one after the last
+    int64_t * first;   // [n + 1] start of its choices
 
-    // Takes count() numbers.
-    ChosenExperts(const ggml_tensor * op, int64_t * numbers)
+    // `numbers` has count() elements.
+    ActiveExperts(const ggml_tensor * op, int64_t * numbers)
         : n(numbers), expert(n + 1), first(expert + op->src[0]->ne[2]) {}
 
     static int64_t count(const ggml_tensor * op) { return 2 + 2 * op->src[0]->ne[2]; }
 };
 
-// Finds the chosen experts, and calls set(place, choice) for each choice: those of an expert lie together, in the order
-// of their numbers.
+// Find the active experts and call set(index, choice) for each choice, grouped by expert.
 template <class Set>
-void sort_choices(const ggml_tensor * op, const ChosenExperts & chosen, const Set & set) {
+void group_by_expert(const ggml_tensor * op, const ActiveExperts & chosen, const Set & set) {
     const int64_t n_experts = op->src[0]->ne[2];
     const int64_t n_choices = ggml_nrows(op);
     std::fill_n(chosen.first, n_experts + 1, 0);
@@ -62,7 +60,7 @@ void sort_choices(const ggml_tensor * op, const ChosenExperts & chosen, const Se
     *chosen.n     = 0;
     int64_t begin = 0;
     for (int64_t e = 0; e < n_experts; ++e) {
-        const int64_t end = chosen.first[e];  // where the next one begins
+        const int64_t end = chosen.first[e];  // start of the next one
         if (begin < end) {
             chosen.expert[*chosen.n]    = e;
             chosen.first[(*chosen.n)++] = begin;

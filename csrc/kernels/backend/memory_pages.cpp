@@ -17,10 +17,10 @@ namespace pyg::kernels {
 
 namespace {
 
-// Where the mapping that has address `at` ends, if it is shared; otherwise `at`.
+// End of the mapping that contains address `at`, if it is shared; otherwise `at`.
 uintptr_t end_of_shared_mapping(uintptr_t at) {
     const std::unique_ptr<FILE, int (*)(FILE *)> maps(std::fopen("/proc/self/maps", "re"), std::fclose);
-    char                                         line[64];  // is enough for the beginning of each
+    char                                         line[64];  // the start of a line suffices
     bool                                         at_beginning = true;
     while (maps && std::fgets(line, sizeof(line), maps.get())) {
         uintptr_t begin, end;
@@ -34,7 +34,7 @@ uintptr_t end_of_shared_mapping(uintptr_t at) {
     return at;
 }
 
-// Calls madvise for the whole pages of [begin, end). That this may fail does not matter: it is advice.
+// Call madvise for the whole pages of [begin, end). It may fail.
 void advise(uintptr_t begin, uintptr_t end, int advice) {
     const auto page  = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
     const auto first = (begin + page - 1) / page * page;
@@ -46,12 +46,12 @@ void advise(uintptr_t begin, uintptr_t end, int advice) {
 
 }  // namespace
 
-void let_go_of_mapped(const void * from, size_t bytes) {
+void release_mapped_pages(const void * from, size_t bytes) {
     const auto begin = reinterpret_cast<uintptr_t>(from);
     advise(begin, std::min(begin + bytes, end_of_shared_mapping(begin)), MADV_DONTNEED);
 }
 
-void * take_pages(size_t bytes) {
+void * allocate_pages(size_t bytes) {
     void * const begin = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (begin == MAP_FAILED) {
         return nullptr;
@@ -61,7 +61,7 @@ void * take_pages(size_t bytes) {
     return begin;
 }
 
-void give_back_pages(void * begin, size_t bytes) { munmap(begin, bytes); }
+void free_pages(void * begin, size_t bytes) { munmap(begin, bytes); }
 
 }  // namespace pyg::kernels
 
@@ -69,11 +69,11 @@ void give_back_pages(void * begin, size_t bytes) { munmap(begin, bytes); }
 
 namespace pyg::kernels {
 
-void let_go_of_mapped(const void *, size_t) {}
+void release_mapped_pages(const void *, size_t) {}
 
-void * take_pages(size_t bytes) { return ggml_aligned_malloc(bytes); }
+void * allocate_pages(size_t bytes) { return ggml_aligned_malloc(bytes); }
 
-void give_back_pages(void * begin, size_t bytes) { ggml_aligned_free(begin, bytes); }
+void free_pages(void * begin, size_t bytes) { ggml_aligned_free(begin, bytes); }
 
 }  // namespace pyg::kernels
 

@@ -1,8 +1,8 @@
-// Upstream's ggml-cpu.c, with its threads led through frames of ours (compute_threads.h), and norms that it joins with
-// products offered to ours (rms_norm.h), as other nodes are where they are computed.
+// Upstream's ggml-cpu.c with two changes: compute threads run through our functions, which catch exceptions
+// (compute_threads.h), and fused norms are offered to our kernel (rms_norm.h).
 //
-// Names of upstream's are redefined while its file is read: they become our functions, which are below it because they
-// need its types. What upstream renames or uses in another way fails to compile here.
+// Macros replace upstream's names while its file is included; our functions follow it because they need its types. If
+// upstream renames one or uses it in another way, this file does not compile.
 #include "kernels/backend/compute_threads.h"
 #include "ggml-cpu.h"
 #include "ggml-cpu-impl.h"
@@ -43,12 +43,12 @@ static void   norm_times_weights(const struct ggml_compute_params * params, stru
 #undef ggml_graph_compute
 #undef ggml_compute_forward_rms_norm_mul_fused
 
-// What a pool has beyond upstream's fields, behind them in its memory.
+// Our fields of a pool, allocated behind upstream's.
 struct failure {
     atomic_bool failed;        // a thread has left the graph, so the others must
     atomic_int  n_left;        // of the threads other than the caller's
     atomic_int  n_recoveries;  // graphs that all have left
-    atomic_bool is_told;       // whether there is a reason
+    atomic_bool is_reported;       // whether `reason` is set
     pyg_reason  reason;        // the first
     bool        is_guarded;    // whether exceptions may come out of the graph
     int         n_missing;     // threads that could not be started
@@ -73,7 +73,7 @@ static void * pool_memory(size_t n_bytes) {
 
 static int n_threads_of(int n_graph) { return n_graph & GGML_THREADPOOL_N_THREADS_MASK; }
 
-// Of this thread: one that waits for the next graph has no part in the one that failed.
+// True if this thread computes the graph that failed; one that waits for the next graph does not.
 static bool must_leave(struct ggml_compute_state * state) {
     struct ggml_threadpool * const pool = state->threadpool;
     if (!atomic_load_explicit(&failure_of(pool)->failed, memory_order_relaxed)) {
@@ -92,25 +92,25 @@ static void relax_or_leave(void) {
 
 bool pyg_compute_threads_may_throw(void) { return t_state && failure_of(t_state->threadpool)->is_guarded; }
 
-// Keeps the reason if it is the first. From here on, whoever waits at a barrier leaves.
-static void tell(struct failure * failure, pyg_reason * reason) {
-    if (atomic_exchange(&failure->is_told, true)) {
-        pyg_forget(reason);
+// Keep the first reason. From now on, threads that wait at a barrier leave the graph.
+static void report_failure(struct failure * failure, pyg_reason * reason) {
+    if (atomic_exchange(&failure->is_reported, true)) {
+        pyg_release_reason(reason);
     } else {
         failure->reason = *reason;
     }
     atomic_store(&failure->failed, true);
 }
 
-// Runs upstream's loop again whenever a graph has been left by all.
+// Restart upstream's loop when all threads have left a graph.
 static void * run_thread(void * data) {
     struct ggml_compute_state * const state   = data;
     struct failure * const            failure = failure_of(state->threadpool);
     pyg_reason                        reason  = {NULL};
     t_state                                   = state;
-    while (pyg_threw(ggml_graph_compute_secondary_thread, state, &reason)) {
+    while (pyg_run_catching(ggml_graph_compute_secondary_thread, state, &reason)) {
         const int n_before = atomic_load(&failure->n_recoveries);
-        tell(failure, &reason);
+        report_failure(failure, &reason);
         atomic_fetch_add(&failure->n_left, 1);
         while (atomic_load(&failure->n_recoveries) == n_before) {
             sched_yield();
@@ -119,7 +119,7 @@ static void * run_thread(void * data) {
     return NULL;
 }
 
-// On the caller's thread: waits until nobody computes any more.
+// On the caller's thread: wait until all threads have left the graph.
 static void recover(struct ggml_threadpool * pool) {
     struct failure * const failure   = failure_of(pool);
     const int              n_workers = n_threads_of(atomic_load(&pool->n_graph)) - 1;
@@ -128,12 +128,12 @@ static void recover(struct ggml_threadpool * pool) {
     }
     atomic_store(&pool->n_barrier, 0);
     atomic_store(&failure->n_left, 0);
-    atomic_store(&failure->is_told, false);
+    atomic_store(&failure->is_reported, false);
     atomic_store(&failure->failed, false);
     atomic_fetch_add(&failure->n_recoveries, 1);
 }
 
-// A thread that cannot be started is missing when the pool is complete; nothing of it can be undone before.
+// Count a thread that cannot be started; the pool is freed once it is complete.
 static int start_thread(pthread_t * thread, struct ggml_compute_state * state) {
     const int error = pthread_create(thread, NULL, run_thread, state);
     if (error) {
@@ -176,7 +176,7 @@ static void * compute(void * data) {
     return NULL;
 }
 
-// In a pool of the caller's, or one for this graph.
+// Compute a graph in the caller's pool, or in a temporary one.
 enum ggml_status ggml_graph_compute(struct ggml_cgraph * graph, struct ggml_cplan * plan) {
     GGML_ASSERT(plan);
     struct ggml_cplan        complete = *plan;
@@ -193,10 +193,10 @@ enum ggml_status ggml_graph_compute(struct ggml_cgraph * graph, struct ggml_cpla
     pyg_reason                        reason      = {NULL};
     failure->is_guarded                           = pyg_is_guarded();
     t_state                                       = &pool->workers[0];
-    const bool threw                              = pyg_threw(compute, &computation, &reason);
+    const bool threw                              = pyg_run_catching(compute, &computation, &reason);
     t_state                                       = outer;
     if (threw && atomic_load(&pool->n_graph) != n_before) {
-        tell(failure, &reason);
+        report_failure(failure, &reason);
         recover(pool);
         reason = failure->reason;
     }

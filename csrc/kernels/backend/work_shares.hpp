@@ -1,17 +1,17 @@
-// How threads share groups of weights that follow one another in memory.
+// Partition of consecutive groups of weights into shares for threads.
 #pragma once
 
 #include <cstdint>
 
 namespace pyg::kernels {
 
-// Shares for one thread after the other: half of all groups in one share for each thread, then half of the rest, and so
-// on. Large ones because memory that has not been asked for ahead comes late, as at the beginning of each; small ones
-// at the end, lest the others wait for a thread that another process has kept from its work.
-class Shares {
+// Decreasing shares: half of all groups in one share per thread, then half of the rest, and so on. Shares are large
+// because the start of each is not prefetched, and small at the end, so that a descheduled thread delays the others
+// little.
+class WorkShares {
   public:
-    Shares(int64_t n_groups, int64_t n_threads) : n_groups_(n_groups), n_threads_(n_threads) {
-        while (n_groups >> (rounds_ + 1) >= LEAST * n_threads) {
+    WorkShares(int64_t n_groups, int64_t n_threads) : n_groups_(n_groups), n_threads_(n_threads) {
+        while (n_groups >> (rounds_ + 1) >= MIN_GROUPS * n_threads) {
             ++rounds_;
         }
     }
@@ -30,7 +30,7 @@ class Shares {
     }
 
   private:
-    static constexpr int64_t LEAST = 2;  // groups in a share
+    static constexpr int64_t MIN_GROUPS = 2;  // groups in a share
 
     const int64_t n_groups_, n_threads_;
     int           rounds_ = 0;

@@ -1,8 +1,7 @@
-// Activations as AMX multiplies them with weights of BF16: each as the sum of two numbers of BF16.
+// Activations for BF16 weights on AMX: each is the sum of two BF16 numbers.
 //
-// The upper one is the activation rounded, the other what is left, rounded, so that some 17 of its 24 bits count;
-// upstream keeps 8. Both are written down once for all rows of weights: for each step of 32 values of a column, and up
-// to 16 columns side by side,
+// The upper part is the rounded activation, the rest is the rounded remainder: some 17 of 24 bits count, where upstream
+// keeps 8. Both are packed once for all rows of weights, for each step of 32 values of up to 16 interleaved columns:
 //
 // [step][upper, rest][pair of values][column][2]
 #pragma once
@@ -10,7 +9,7 @@
 #include "kernels/gemm/work_item.hpp"
 #include "kernels/simd/amx.hpp"
 #include "kernels/simd/floats8.hpp"
-#include "kernels/simd/unrolled.hpp"
+#include "kernels/simd/unroll.hpp"
 
 #include <algorithm>
 
@@ -18,7 +17,7 @@ namespace pyg::kernels {
 
 constexpr int64_t BF16_STEP = 32;  // values of a row in a register
 
-// 32 floats as such sums: bits of BF16, in the order of the floats.
+// 32 floats split into two BF16 numbers each, in the order of the floats.
 struct SplitFloats {
     __m512i upper, rest;
 
@@ -26,14 +25,14 @@ struct SplitFloats {
         alignas(64) static constexpr int16_t UPPER_WORDS[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
                                                                 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
                                                                 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-        const __m512i                        places          = _mm512_loadu_si512(UPPER_WORDS);
+        const __m512i                        partition       = _mm512_loadu_si512(UPPER_WORDS);
         const Half                           halves[2]       = {Half(first.v), Half(second.v)};
-        upper = _mm512_permutex2var_epi16(halves[0].upper, places, halves[1].upper);
-        rest  = _mm512_permutex2var_epi16(halves[0].rest, places, halves[1].rest);
+        upper = _mm512_permutex2var_epi16(halves[0].upper, partition, halves[1].upper);
+        rest  = _mm512_permutex2var_epi16(halves[0].rest, partition, halves[1].rest);
     }
 
   private:
-    // 16 of them: the upper words of 32 bits.
+    // 16 floats: the upper 16 bits of each word.
     struct Half {
         __m512i upper, rest;
 
@@ -61,7 +60,7 @@ struct SplitFloats {
             return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(-0x10000)));
         }
 
-        // Of two that are as near, the even one.
+        // Round to nearest, ties to even.
         static __m512 to_nearest(__m512 x) {
             const __m512i bits = _mm512_castps_si512(x);
             const __m512i odd  = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -70,7 +69,7 @@ struct SplitFloats {
     };
 };
 
-// Columns of a piece that share a register, up to 16 of them, and where they are written down.
+// Up to 16 columns of an item that share a register, and their packed form.
 struct Bf16Columns {
     static constexpr int TERMS = 2;
     static constexpr int PAIRS = BF16_STEP / 2;
@@ -80,39 +79,37 @@ struct Bf16Columns {
 
     Bf16Columns() = default;
 
-    // The first 16 columns of a piece, or those behind them. `written` is where those of the piece are.
-    Bf16Columns(const Piece & piece, int half, int64_t n_steps, char * written)
-        : first(half * amx::COLUMNS), n(std::clamp<int64_t>(piece.n_columns - first, 0, amx::COLUMNS)),
-          pairs(reinterpret_cast<uint32_t *>(written + first * column_bytes(n_steps))) {}
+    // The first 16 columns of an item (half 0) or the next (half 1). `packed` is the item's packed memory.
+    Bf16Columns(const WorkItem & item, int half, int64_t n_steps, char * packed)
+        : first(half * amx::COLUMNS), n(std::clamp<int64_t>(item.n_columns - first, 0, amx::COLUMNS)),
+          pairs(reinterpret_cast<uint32_t *>(packed + first * column_bytes(n_steps))) {}
 
-    // What a column takes: a multiple of a cache's line, and one more, or the same steps of all columns would meet in
-    // the same places of a cache.
+    // Bytes of a packed column: an extra cache line keeps the steps of all columns from mapping to the same cache sets.
     static size_t column_bytes(int64_t n_steps) { return n_steps * TERMS * PAIRS * sizeof(uint32_t) + 64; }
 
     uint32_t * at(int64_t step, int term) const { return pairs + (step * TERMS + term) * PAIRS * n; }
     int64_t    stride() const { return n * static_cast<int64_t>(sizeof(uint32_t)); }
 };
 
-// Rows become columns.
+// Transpose 16 by 16 floats.
 inline void transpose(const float (&from)[16][16], float * to) {
     for (int i = 0; i < 16; i += 8) {
         for (int j = 0; j < 16; j += 8) {
             Floats8 rows[8];
-            unrolled<8>([&](auto r) PYG_INLINE { rows[r] = Floats8::load(from[j + r] + i); });
+            unroll<8>([&](auto r) PYG_INLINE { rows[r] = Floats8::load(from[j + r] + i); });
             transpose(rows);
-            unrolled<8>([&](auto r) PYG_INLINE { rows[r].store(to + (i + r) * 16 + j); });
+            unroll<8>([&](auto r) PYG_INLINE { rows[r].store(to + (i + r) * 16 + j); });
         }
     }
 }
 
-// Writes down the steps [begin, end) of some columns of a piece.
-inline void write_columns(const Piece & piece, const Bf16Columns & columns, int64_t begin, int64_t end) {
+// Pack steps [begin, end) of an item's columns.
+inline void pack_columns(const WorkItem & item, const Bf16Columns & columns, int64_t begin, int64_t end) {
     alignas(64) float split[Bf16Columns::TERMS][16][Bf16Columns::PAIRS];  // the bits of pairs
     for (int64_t step = begin; step < end; ++step) {
         for (int64_t c = 0; c < columns.n; ++c) {
-            const float * const x =
-                reinterpret_cast<const float *>(piece.columns[columns.first + c]) + step * BF16_STEP;
-            const SplitFloats pairs(Floats16::load(x), Floats16::load(x + 16));
+            const float * const x = reinterpret_cast<const float *>(item.columns[columns.first + c]) + step * BF16_STEP;
+            const SplitFloats   pairs(Floats16::load(x), Floats16::load(x + 16));
             _mm512_storeu_si512(split[0][c], pairs.upper);
             _mm512_storeu_si512(split[1][c], pairs.rest);
         }

@@ -1,10 +1,10 @@
-// Rows of weights of BF16 times columns of activations, in AMX's registers.
+// BF16 micro-kernel for AMX: rows of weights times columns of activations.
 //
-// Every result is the sum over steps of 32 values from first to last, of each first the products with the upper numbers
-// of activations, then those with the rests: the same bits in any company.
+// A result is the sum over steps of 32 values from first to last; a step adds the products with the upper parts of the
+// activations, then those with the rests. So the bits do not depend on the other rows and columns.
 //
-// Few columns meet the weights as they lie in the file. For many, weights are copied, register by register, for so many
-// steps that a core's second cache holds them beside the columns, and sums wait in memory meanwhile.
+// With few columns, weights are read in place. With many, they are copied register by register, for as many steps as
+// fit into L2 together with the columns; sums are kept in memory meanwhile.
 #pragma once
 
 #include "kernels/gemm/bf16_amx_activations.hpp"
@@ -12,22 +12,22 @@
 namespace pyg::kernels {
 
 constexpr int64_t BF16_TILE_ROWS      = 16;   // of a register
-constexpr int64_t BF16_MOST_ROWS      = 256;  // of a block
-constexpr int64_t BF16_MOST_PIECES    = 16;   // of a block: its rows with as many times 32 columns
+constexpr int64_t BF16_MAX_ROWS       = 256;  // of a block
+constexpr int64_t BF16_MAX_ITEMS      = 16;   // of a block: its rows with as many times 32 columns
 constexpr int64_t BF16_STEPS_AT_ONCE  = 16;
 constexpr int64_t BF16_REGISTER_BYTES = BF16_TILE_ROWS * amx::ROW_BYTES;
 
-// Of 16 rows times the columns of a register.
+// Sums of 16 rows times the columns of a register.
 using Bf16Sums = float[BF16_TILE_ROWS][amx::COLUMNS];
 
-// Where the weights of 16 rows lie.
+// Addresses of the weights of 16 rows.
 struct Bf16Tile {
     const char * first;       // the first step's weights of the first row
     int64_t      row_bytes;   // from a row to the next
     int64_t      step_bytes;  // from a step to the next
 };
 
-// Some rows of a matrix as tiles of 16. The last tile begins so early that it has as many, so the matrix needs 16.
+// Rows of a matrix in tiles of 16. The last tile overlaps the one before if rows are missing, so the matrix needs 16.
 class Bf16Rows {
   public:
     static constexpr int64_t COPY_BYTES = BF16_STEPS_AT_ONCE * BF16_REGISTER_BYTES;  // of a tile's
@@ -38,16 +38,16 @@ class Bf16Rows {
     static int64_t n_tiles(int64_t n_rows) { return (n_rows + BF16_TILE_ROWS - 1) / BF16_TILE_ROWS; }
     int64_t        n_tiles() const { return n_tiles(n_); }
 
-    // A tile's first row, which may lie before the first of these.
+    // A tile's first row.
     int64_t row(int64_t tile) const { return std::min(tile * BF16_TILE_ROWS, n_ - BF16_TILE_ROWS); }
 
-    // Rows of a tile that the one before it has, too.
+    // Rows that a tile shares with the one before.
     int64_t n_repeated(int64_t tile) const { return tile * BF16_TILE_ROWS - row(tile); }
 
     // All steps of a tile.
     Bf16Tile in_file(int64_t tile) const { return {first_ + row(tile) * stride_, stride_, amx::ROW_BYTES}; }
 
-    // Copies the steps [begin, end) of a tile: [step][row][32].
+    // Copy steps [begin, end) of a tile as [step][row][32].
     void copy(int64_t tile, int64_t begin, int64_t end, char * out) const {
         for (int64_t r = 0; r < BF16_TILE_ROWS; ++r) {
             const char * const from = first_ + (row(tile) + r) * stride_;
@@ -65,13 +65,13 @@ class Bf16Rows {
     int64_t      stride_, n_;
 };
 
-// Adds the steps [begin, end) of one tile or two to the sums; step 0 starts them anew. A tile begins with the first of
-// these steps. Of columns there is one half or both.
+// Add steps [begin, end) of one or two tiles to the sums; step 0 clears them. A tile's address is that of step `begin`.
+// N_HALVES is the number of column registers.
 template <int N_TILES, int N_HALVES>
-PYG_ALONE void multiply_tiles(const Bf16Tile (&tiles)[N_TILES], const Bf16Columns (&halves)[2], int64_t begin,
-                              int64_t end, Bf16Sums (&sums)[2][2]) {
+PYG_NOINLINE void multiply_tiles(const Bf16Tile (&tiles)[N_TILES], const Bf16Columns (&halves)[2], int64_t begin,
+                                 int64_t end, Bf16Sums (&sums)[2][2]) {
     const auto for_each = [](const auto & each) PYG_INLINE {
-        unrolled<N_TILES>([&](auto t) PYG_INLINE { unrolled<N_HALVES>([&](auto h) PYG_INLINE { each(t, h); }); });
+        unroll<N_TILES>([&](auto t) PYG_INLINE { unroll<N_HALVES>([&](auto h) PYG_INLINE { each(t, h); }); });
     };
     for_each([&](auto t, auto h) PYG_INLINE {
         if (begin == 0) {
@@ -81,11 +81,11 @@ PYG_ALONE void multiply_tiles(const Bf16Tile (&tiles)[N_TILES], const Bf16Column
         }
     });
     for (int64_t step = begin; step < end; ++step) {
-        unrolled<N_TILES>([&](auto t) PYG_INLINE {
+        unroll<N_TILES>([&](auto t) PYG_INLINE {
             amx::load<amx::LEFT + t>(tiles[t].first + (step - begin) * tiles[t].step_bytes, tiles[t].row_bytes);
         });
-        unrolled<Bf16Columns::TERMS>([&](auto term) PYG_INLINE {
-            unrolled<N_HALVES>(
+        unroll<Bf16Columns::TERMS>([&](auto term) PYG_INLINE {
+            unroll<N_HALVES>(
                 [&](auto h) PYG_INLINE { amx::load<amx::RIGHT + h>(halves[h].at(step, term), halves[h].stride()); });
             for_each([](auto t, auto h)
                          PYG_INLINE { amx::multiply_bf16<amx::SUMS + 2 * t + h, amx::LEFT + t, amx::RIGHT + h>(); });
@@ -94,51 +94,51 @@ PYG_ALONE void multiply_tiles(const Bf16Tile (&tiles)[N_TILES], const Bf16Column
     for_each([&](auto t, auto h) PYG_INLINE { amx::store<amx::SUMS + 2 * t + h>(sums[t][h]); });
 }
 
-// Some rows times the columns of some pieces of these rows, which are written down. `scratch` has room for bytes(); the
-// caller releases the registers.
+// A block of rows times the packed columns of its work items. `scratch` has bytes() bytes; the caller releases the
+// registers.
 class Bf16Block {
   public:
-    static size_t bytes(int64_t n_rows, int64_t n_pieces) {
-        const int64_t n_tiles = Bf16Rows::n_tiles(std::min(n_rows, BF16_MOST_ROWS));
+    static size_t bytes(int64_t n_rows, int64_t n_items) {
+        const int64_t n_tiles = Bf16Rows::n_tiles(std::min(n_rows, BF16_MAX_ROWS));
         return n_tiles * Bf16Rows::COPY_BYTES +
-               (n_tiles + 1) / 2 * std::min(n_pieces, BF16_MOST_PIECES) * sizeof(Bf16Sums[2][2]);
+               (n_tiles + 1) / 2 * std::min(n_items, BF16_MAX_ITEMS) * sizeof(Bf16Sums[2][2]);
     }
 
     Bf16Block(const Bf16Rows & rows, int64_t n_steps, char * scratch)
         : rows_(rows), n_steps_(n_steps), n_pairs_((rows.n_tiles() + 1) / 2), copies_(scratch),
           sums_(reinterpret_cast<Bf16Sums (*)[2][2]>(scratch + rows.n_tiles() * Bf16Rows::COPY_BYTES)) {}
 
-    // columns[p] are the halves of pieces[p].
-    void multiply(const Piece * pieces, const Bf16Columns (*columns)[2], int64_t n_pieces) const {
-        if (n_pieces == 1) {
-            multiply_piece(columns[0], 0, n_steps_, sums_, [&](int64_t tile) { return rows_.in_file(tile); });
+    // columns[p] are the halves of items[p].
+    void multiply(const WorkItem * items, const Bf16Columns (*columns)[2], int64_t n_items) const {
+        if (n_items == 1) {
+            multiply_item(columns[0], 0, n_steps_, sums_, [&](int64_t tile) { return rows_.in_file(tile); });
         } else {
             for (int64_t step = 0; step < n_steps_; step += BF16_STEPS_AT_ONCE) {
-                multiply_copies(columns, n_pieces, step, std::min(step + BF16_STEPS_AT_ONCE, n_steps_));
+                multiply_copies(columns, n_items, step, std::min(step + BF16_STEPS_AT_ONCE, n_steps_));
             }
         }
-        for (int64_t p = 0; p < n_pieces; ++p) {
-            store_results(pieces[p], columns[p], sums_ + p * n_pairs_);
+        for (int64_t p = 0; p < n_items; ++p) {
+            store_results(items[p], columns[p], sums_ + p * n_pairs_);
         }
     }
 
   private:
-    // Some steps of all rows with all pieces.
-    void multiply_copies(const Bf16Columns (*columns)[2], int64_t n_pieces, int64_t begin, int64_t end) const {
+    // Multiply some steps of all rows with all items.
+    void multiply_copies(const Bf16Columns (*columns)[2], int64_t n_items, int64_t begin, int64_t end) const {
         const auto copy_of = [&](int64_t tile) { return copies_ + tile * Bf16Rows::COPY_BYTES; };
         for (int64_t tile = 0; tile < rows_.n_tiles(); ++tile) {
             rows_.copy(tile, begin, end, copy_of(tile));
         }
-        for (int64_t p = 0; p < n_pieces; ++p) {
-            multiply_piece(columns[p], begin, end, sums_ + p * n_pairs_,
-                           [&](int64_t tile) { return Bf16Rows::copied(copy_of(tile)); });
+        for (int64_t p = 0; p < n_items; ++p) {
+            multiply_item(columns[p], begin, end, sums_ + p * n_pairs_,
+                          [&](int64_t tile) { return Bf16Rows::copied(copy_of(tile)); });
         }
     }
 
-    // Some steps of all rows with one piece. Tiles begin with the first of these steps.
+    // Multiply some steps of all rows with one item. A tile's address is that of step `begin`.
     template <class TileOf>
-    void multiply_piece(const Bf16Columns (&halves)[2], int64_t begin, int64_t end, Bf16Sums (*sums)[2][2],
-                        const TileOf & tile_of) const {
+    void multiply_item(const Bf16Columns (&halves)[2], int64_t begin, int64_t end, Bf16Sums (*sums)[2][2],
+                       const TileOf & tile_of) const {
         amx::prepare_bf16(static_cast<int>(halves[0].n), static_cast<int>(halves[1].n));
         int64_t tile = 0;
         for (; tile + 1 < rows_.n_tiles(); tile += 2) {
@@ -159,20 +159,20 @@ class Bf16Block {
         }
     }
 
-    void store_results(const Piece & piece, const Bf16Columns (&halves)[2], const Bf16Sums (*sums)[2][2]) const {
+    void store_results(const WorkItem & item, const Bf16Columns (&halves)[2], const Bf16Sums (*sums)[2][2]) const {
         for (int64_t tile = 0; tile < rows_.n_tiles(); ++tile) {
             for (int h = 0; h < 2 && halves[h].n != 0; ++h) {
-                store_tile(piece, halves[h], tile, sums[tile / 2][tile % 2][h]);
+                store_tile(item, halves[h], tile, sums[tile / 2][tile % 2][h]);
             }
         }
     }
 
-    void store_tile(const Piece & piece, const Bf16Columns & columns, int64_t tile, const Bf16Sums & sums) const {
+    void store_tile(const WorkItem & item, const Bf16Columns & columns, int64_t tile, const Bf16Sums & sums) const {
         alignas(64) float by_column[amx::COLUMNS][BF16_TILE_ROWS];
         transpose(sums, by_column[0]);
         const int64_t n_repeated = rows_.n_repeated(tile);
         for (int64_t c = 0; c < columns.n; ++c) {
-            std::memcpy(piece.results[columns.first + c] + rows_.row(tile) + n_repeated, by_column[c] + n_repeated,
+            std::memcpy(item.results[columns.first + c] + rows_.row(tile) + n_repeated, by_column[c] + n_repeated,
                         (BF16_TILE_ROWS - n_repeated) * sizeof(float));
         }
     }
@@ -180,7 +180,7 @@ class Bf16Block {
     const Bf16Rows & rows_;
     const int64_t    n_steps_, n_pairs_;
     char * const     copies_;       // [tile] of some steps
-    Bf16Sums (*const sums_)[2][2];  // [piece][pair of tiles]
+    Bf16Sums (*const sums_)[2][2];  // [item][pair of tiles]
 };
 
 }  // namespace pyg::kernels

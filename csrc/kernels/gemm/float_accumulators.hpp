@@ -1,5 +1,5 @@
-// What a register of sums of products of floats holds: the eight lanes of one row of weights, or of two; where BF16 is
-// multiplied with BF16, sixteen lanes of one.
+// Accumulators of the float micro-kernel: eight lanes of one row of weights, or of two rows; for BF16 dot products,
+// sixteen lanes of one row.
 #pragma once
 
 #include "kernels/simd/floats8.hpp"
@@ -12,9 +12,9 @@ struct OneRow {
     using Sums       = Floats8;
     using SingleRow  = OneRow;  // for rows that do not fill a vector: the same bits
 
-    static constexpr int STEP         = Floats8::LANES;  // values of a row in a vector
-    static constexpr int N            = 1;               // rows in a vector
-    static constexpr int MOST_COLUMNS = 4;               // that a block has
+    static constexpr int STEP        = Floats8::LANES;  // values of a row in a vector
+    static constexpr int N           = 1;               // rows in a vector
+    static constexpr int MAX_COLUMNS = 4;               // that a block has
 
     // Registers of weights in a block of so many columns. Twelve results fill the registers, those of NEON, which are
     // half as wide and twice as many, too.
@@ -27,7 +27,7 @@ struct OneRow {
 
     static Floats8 activations(const float * x) { return Floats8::load(x); }
 
-    static void store_results(float * to, Floats8 sums) { *to = sum_of(sums); }
+    static void store_results(float * to, Floats8 sums) { *to = reduce_add(sums); }
 };
 
 #ifdef __AVX512F__
@@ -37,12 +37,12 @@ struct TwoRows {
     using Sums       = Floats16;
     using SingleRow  = OneRow;
 
-    static constexpr int STEP         = Floats8::LANES;
-    static constexpr int N            = 2;
-    static constexpr int MOST_COLUMNS = 8;
+    static constexpr int STEP        = Floats8::LANES;
+    static constexpr int N           = 2;
+    static constexpr int MAX_COLUMNS = 8;
 
-    // Few columns wait for weights from memory, which come more slowly when they are read in more places at once.
-    static constexpr int registers_for(int n_columns) { return n_columns == MOST_COLUMNS ? 3 : 4; }
+    // With few columns, memory is the limit, and reading from more streams at once is slower.
+    static constexpr int registers_for(int n_columns) { return n_columns == MAX_COLUMNS ? 3 : 4; }
 
     template <typename Value>
     static Floats16 weights(const Value * const (&rows)[N], int64_t i) {
@@ -52,8 +52,8 @@ struct TwoRows {
     static Floats16 activations(const float * x) { return Floats16::twice(x); }
 
     static void store_results(float * to, Floats16 sums) {
-        to[0] = sum_of(lower_half(sums));
-        to[1] = sum_of(upper_half(sums));
+        to[0] = reduce_add(lower_half(sums));
+        to[1] = reduce_add(upper_half(sums));
     }
 };
 
@@ -63,24 +63,24 @@ using WidestRows = OneRow;
 #endif
 
 #ifdef PYG_BF16_PAIRS
-// Weights of BF16 with activations of BF16: an instruction adds the products of two values to each lane.
+// BF16 weights and activations: an instruction adds the products of two values to each lane.
 struct RowOfPairs {
     using Activation = ggml_bf16_t;
     using Vector     = Bf16Pairs;
     using Sums       = Floats16;
     using SingleRow  = RowOfPairs;
 
-    static constexpr int STEP         = Bf16Pairs::N;
-    static constexpr int N            = 1;
-    static constexpr int MOST_COLUMNS = 8;
+    static constexpr int STEP        = Bf16Pairs::N;
+    static constexpr int N           = 1;
+    static constexpr int MAX_COLUMNS = 8;
 
-    static constexpr int registers_for(int n_columns) { return n_columns == MOST_COLUMNS ? 3 : n_columns == 1 ? 8 : 4; }
+    static constexpr int registers_for(int n_columns) { return n_columns == MAX_COLUMNS ? 3 : n_columns == 1 ? 8 : 4; }
 
     static Bf16Pairs weights(const ggml_bf16_t * const (&rows)[N], int64_t i) { return Bf16Pairs::load(rows[0] + i); }
 
     static Bf16Pairs activations(const ggml_bf16_t * x) { return Bf16Pairs::load(x); }
 
-    static void store_results(float * to, Floats16 sums) { *to = sum_of(lower_half(sums) + upper_half(sums)); }
+    static void store_results(float * to, Floats16 sums) { *to = reduce_add(lower_half(sums) + upper_half(sums)); }
 };
 #endif
 

@@ -1,13 +1,13 @@
-// Rows of weights that are floats times columns of activations, block by block.
+// Float micro-kernel: a block of rows of weights times columns of activations.
 //
-// Each result is the sum of partial sums, one for each lane of a vector, which go through the row from its beginning to
-// its end; what is left of the row is added last. So a result is the same bits from every shape of block below and
-// wherever the work was cut. With activations of 32 bits there are eight lanes, on every instruction set.
+// A result is the sum of partial sums, one per vector lane, which run through the row from start to end; the remainder
+// of the row is added last. So the bits depend neither on the shape of the block nor on the work item. With 32-bit
+// activations there are eight lanes on every instruction set.
 #pragma once
 
 #include "kernels/gemm/float_accumulators.hpp"
 #include "kernels/gemm/work_item.hpp"
-#include "kernels/simd/unrolled.hpp"
+#include "kernels/simd/unroll.hpp"
 
 #include <cmath>
 
@@ -15,55 +15,54 @@ namespace pyg::kernels {
 
 inline float to_float(float x) { return x; }
 
-// `Value` is what a row of weights has: float, ggml_fp16_t or ggml_bf16_t.
+// `Value` is the type of the weights: float, ggml_fp16_t or ggml_bf16_t.
 template <typename Value>
-const Value * row_of(const Piece & piece, int64_t row, size_t stride) {
-    return reinterpret_cast<const Value *>(piece.weights + row * stride);
+const Value * weights_of(const WorkItem & item, int64_t row, size_t stride) {
+    return reinterpret_cast<const Value *>(item.weights + row * stride);
 }
 
-// Computes a block of results, of rows with `n` values. Not inlined: among other code its sums would not all be kept in
-// registers.
+// Compute a block of results, of rows with `n` values. Not inlined, so that all sums stay in registers.
 template <class Rows, typename Value, int n_registers, int n_columns>
-PYG_ALONE void compute_block(const Piece & piece, size_t stride, int64_t n, int64_t row, int64_t column) {
+PYG_NOINLINE void compute_block(const WorkItem & item, size_t stride, int64_t n, int64_t row, int64_t column) {
     using Activation = typename Rows::Activation;
     using Vector     = typename Rows::Vector;
     using Sums       = typename Rows::Sums;
     const Value *      weights[n_registers][Rows::N];
     const Activation * columns[n_columns];
     Sums               sums[n_registers][n_columns];
-    unrolled<n_columns>(
-        [&](auto c) PYG_INLINE { columns[c] = reinterpret_cast<const Activation *>(piece.columns[column + c]); });
-    unrolled<n_registers>([&](auto r) PYG_INLINE {
-        unrolled<Rows::N>([&](auto i)
-                              PYG_INLINE { weights[r][i] = row_of<Value>(piece, row + r * Rows::N + i, stride); });
-        unrolled<n_columns>([&](auto c) PYG_INLINE { sums[r][c] = Sums::everywhere(0); });
+    unroll<n_columns>([&](auto c)
+                          PYG_INLINE { columns[c] = reinterpret_cast<const Activation *>(item.columns[column + c]); });
+    unroll<n_registers>([&](auto r) PYG_INLINE {
+        unroll<Rows::N>([&](auto i)
+                            PYG_INLINE { weights[r][i] = weights_of<Value>(item, row + r * Rows::N + i, stride); });
+        unroll<n_columns>([&](auto c) PYG_INLINE { sums[r][c] = Sums::set1(0); });
     });
     const int64_t in_vectors = n - n % Rows::STEP;
     for (int64_t i = 0; i < in_vectors; i += Rows::STEP) {
         if constexpr (n_columns <= n_registers) {
             Vector x[n_columns];
-            unrolled<n_columns>([&](auto c) PYG_INLINE { x[c] = Rows::activations(columns[c] + i); });
-            unrolled<n_registers>([&](auto r) PYG_INLINE {
+            unroll<n_columns>([&](auto c) PYG_INLINE { x[c] = Rows::activations(columns[c] + i); });
+            unroll<n_registers>([&](auto r) PYG_INLINE {
                 Vector w = Rows::weights(weights[r], i);
-                keep(w);
-                unrolled<n_columns>([&](auto c) PYG_INLINE { sums[r][c] = multiply_add(w, x[c], sums[r][c]); });
+                keep_in_register(w);
+                unroll<n_columns>([&](auto c) PYG_INLINE { sums[r][c] = multiply_add(w, x[c], sums[r][c]); });
             });
         } else {
             Vector w[n_registers];
-            unrolled<n_registers>([&](auto r) PYG_INLINE { w[r] = Rows::weights(weights[r], i); });
-            unrolled<n_columns>([&](auto c) PYG_INLINE {
+            unroll<n_registers>([&](auto r) PYG_INLINE { w[r] = Rows::weights(weights[r], i); });
+            unroll<n_columns>([&](auto c) PYG_INLINE {
                 Vector x = Rows::activations(columns[c] + i);
-                keep(x);
-                unrolled<n_registers>([&](auto r) PYG_INLINE { sums[r][c] = multiply_add(w[r], x, sums[r][c]); });
+                keep_in_register(x);
+                unroll<n_registers>([&](auto r) PYG_INLINE { sums[r][c] = multiply_add(w[r], x, sums[r][c]); });
             });
         }
     }
-    unrolled<n_columns>([&](auto c) PYG_INLINE {
-        unrolled<n_registers>([&](auto r) PYG_INLINE {
-            float * const results = piece.results[column + c] + row + r * Rows::N;
+    unroll<n_columns>([&](auto c) PYG_INLINE {
+        unroll<n_registers>([&](auto r) PYG_INLINE {
+            float * const results = item.results[column + c] + row + r * Rows::N;
             Rows::store_results(results, sums[r][c]);
             for (int64_t i = in_vectors; i < n; ++i) {
-                unrolled<Rows::N>([&](auto which) PYG_INLINE {
+                unroll<Rows::N>([&](auto which) PYG_INLINE {
                     results[which] = std::fma(to_float(weights[r][which][i]), to_float(columns[c][i]), results[which]);
                 });
             }
@@ -71,35 +70,34 @@ PYG_ALONE void compute_block(const Piece & piece, size_t stride, int64_t n, int6
     });
 }
 
-// Computes some columns of a piece: blocks of many rows, and the other rows one by one.
+// Compute some columns of an item: blocks of many rows, then the remaining rows one by one.
 template <class Rows, typename Value, int n_columns>
-void compute_columns(const Piece & piece, size_t stride, int64_t n, int64_t column) {
+void compute_columns(const WorkItem & item, size_t stride, int64_t n, int64_t column) {
     constexpr int n_registers = Rows::registers_for(n_columns);
     int64_t       row         = 0;
-    for (; row + n_registers * Rows::N <= piece.n_rows; row += n_registers * Rows::N) {
-        compute_block<Rows, Value, n_registers, n_columns>(piece, stride, n, row, column);
+    for (; row + n_registers * Rows::N <= item.n_rows; row += n_registers * Rows::N) {
+        compute_block<Rows, Value, n_registers, n_columns>(item, stride, n, row, column);
     }
-    for (; row < piece.n_rows; ++row) {
-        compute_block<typename Rows::SingleRow, Value, 1, n_columns>(piece, stride, n, row, column);
-    }
-}
-
-// Computes the columns from `column` on, as many at a time as a block may have, and those that are left fewer at a
-// time.
-template <class Rows, typename Value, int at_once>
-void compute_columns_from(int64_t column, const Piece & piece, size_t stride, int64_t n) {
-    for (; column + at_once <= piece.n_columns; column += at_once) {
-        compute_columns<Rows, Value, at_once>(piece, stride, n, column);
-    }
-    if constexpr (at_once > 1) {
-        compute_columns_from<Rows, Value, at_once == 8 ? 4 : at_once - 1>(column, piece, stride, n);
+    for (; row < item.n_rows; ++row) {
+        compute_block<typename Rows::SingleRow, Value, 1, n_columns>(item, stride, n, row, column);
     }
 }
 
-// Computes a piece whose rows lie `stride` bytes apart and have `n` values.
+// Compute the columns from `column` on in the widest blocks that fit.
+template <class Rows, typename Value, int columns_per_block>
+void compute_columns_from(int64_t column, const WorkItem & item, size_t stride, int64_t n) {
+    for (; column + columns_per_block <= item.n_columns; column += columns_per_block) {
+        compute_columns<Rows, Value, columns_per_block>(item, stride, n, column);
+    }
+    if constexpr (columns_per_block > 1) {
+        compute_columns_from<Rows, Value, columns_per_block == 8 ? 4 : columns_per_block - 1>(column, item, stride, n);
+    }
+}
+
+// Compute an item whose rows are `stride` bytes apart and have `n` values.
 template <typename Value, class Rows = WidestRows>
-void compute_piece(const Piece & piece, size_t stride, int64_t n) {
-    compute_columns_from<Rows, Value, Rows::MOST_COLUMNS>(0, piece, stride, n);
+void compute_item(const WorkItem & item, size_t stride, int64_t n) {
+    compute_columns_from<Rows, Value, Rows::MAX_COLUMNS>(0, item, stride, n);
 }
 
 }  // namespace pyg::kernels

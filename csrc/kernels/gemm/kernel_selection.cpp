@@ -1,4 +1,4 @@
-// Which products of weights that stay as they are in the file are ours.
+// Selection of the kernel for MUL_MAT and MUL_MAT_ID of weights in the layout of the file.
 #include "kernels/gemm/kernel_selection.hpp"
 
 #include "ggml-backend.h"
@@ -7,7 +7,7 @@
 namespace pyg::kernels {
 namespace {
 
-// Whether the tensor lies where upstream's own functions read it.
+// True if the tensor is in memory that the CPU reads.
 bool in_plain_memory(const ggml_tensor * tensor) {
     return tensor->buffer == nullptr || ggml_backend_buffer_is_host(tensor->buffer);
 }
@@ -23,17 +23,17 @@ bool is_product(const ggml_tensor * op) {
 
 }  // namespace
 
-Kernel * row_product_for(const ggml_tensor * op) {
+Kernel * row_mul_mat_for(const ggml_tensor * op) {
     const ggml_tensor * const weights = op->src[0];
     if (!is_product(op) || !has_rows_of_floats(op->src[1]) || !has_rows_of_floats(op) || !in_plain_memory(weights) ||
         !has_whole_rows(weights)) {
         return nullptr;
     }
-    if (Kernel * const kernel = bf16_product_for(weights)) {
+    if (Kernel * const kernel = bf16_mul_mat_for(weights)) {
         return kernel;
     }
-    Kernel * const kernel = converted_product_for(weights->type);
-    return kernel ? kernel : float_product_for(weights->type);
+    Kernel * const kernel = converted_mul_mat_for(weights->type);
+    return kernel ? kernel : float_mul_mat_for(weights->type);
 }
 
 }  // namespace pyg::kernels

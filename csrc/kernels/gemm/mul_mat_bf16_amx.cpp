@@ -1,7 +1,7 @@
-// Products of weights of BF16 in AMX's registers. The weights stay as they are in the file.
+// MUL_MAT and MUL_MAT_ID of BF16 weights with AMX. The weights keep their layout in the file.
 //
-// All threads write the activations down as sums of numbers of BF16. Then each takes one block after the other: some
-// rows of a matrix, and some of the columns that meet it.
+// All threads split the activations into sums of BF16 numbers. Then each takes one block after the other: some rows of
+// a matrix and some of its columns.
 #include "kernels/gemm/kernel_selection.hpp"
 #include "kernels/simd/floats8.hpp"
 #include "kernels/simd/vector.hpp"
@@ -13,25 +13,25 @@
 namespace pyg::kernels {
 namespace {
 
-// The workspace has what the pieces need, what is written down of each column, and scratch of each thread.
-class Bf16Product {
+// The workspace holds the work partition, the packed columns and each thread's scratch memory.
+class Bf16MatMul {
   public:
-    Bf16Product(const ggml_compute_params * params, const ggml_tensor * op)
-        : params_(params), op_(op), written_(aligned(params->wdata) + places_bytes(op)),
-          scratch_(written_ + written_bytes(op) + params->ith * scratch_bytes(op)) {}
+    Bf16MatMul(const ggml_compute_params * params, const ggml_tensor * op)
+        : params_(params), op_(op), packed_(aligned(params->wdata) + partition_bytes(op)),
+          scratch_(packed_ + packed_bytes(op) + params->ith * scratch_bytes(op)) {}
 
     static size_t size(int n_threads, const ggml_tensor * op) {
-        return ALIGNMENT + places_bytes(op) + written_bytes(op) + n_threads * scratch_bytes(op);
+        return ALIGNMENT + partition_bytes(op) + packed_bytes(op) + n_threads * scratch_bytes(op);
     }
 
     void compute() const {
-        char * const              places = aligned(params_->wdata);
-        const ggml_tensor * const x      = op_->src[1];
-        start_work(params_, op_, places);
-        const Pieces pieces(op_, params_->nth, static_cast<const char *>(x->data), x->nb, places);
-        write_columns(pieces);
+        char * const              partition = aligned(params_->wdata);
+        const ggml_tensor * const x         = op_->src[1];
+        start_work(params_, op_, partition);
+        const WorkPartition items(op_, params_->nth, static_cast<const char *>(x->data), x->nb, partition);
+        pack_columns(items);
         ggml_barrier(params_->threadpool);
-        multiply(pieces);
+        multiply(items);
         amx::release();
     }
 
@@ -43,57 +43,59 @@ class Bf16Product {
     }
 
     static int64_t n_steps(const ggml_tensor * op) { return op->src[0]->ne[0] / BF16_STEP; }
-    static size_t  places_bytes(const ggml_tensor * op) { return GGML_PAD(Pieces::workspace_bytes(op), ALIGNMENT); }
-    static size_t  written_bytes(const ggml_tensor * op) {
+    static size_t  partition_bytes(const ggml_tensor * op) {
+        return GGML_PAD(WorkPartition::workspace_bytes(op), ALIGNMENT);
+    }
+    static size_t packed_bytes(const ggml_tensor * op) {
         return ggml_nrows(op) * Bf16Columns::column_bytes(n_steps(op));
     }
     static size_t scratch_bytes(const ggml_tensor * op) {
-        return Bf16Block::bytes(op->src[0]->ne[1], (ggml_nrows(op) + PIECE_COLUMNS - 1) / PIECE_COLUMNS);
+        return Bf16Block::bytes(op->src[0]->ne[1], (ggml_nrows(op) + ITEM_COLUMNS - 1) / ITEM_COLUMNS);
     }
 
-    void get(const Pieces & pieces, int64_t which, int64_t row, int64_t n_rows, int64_t set, Piece & piece,
+    void get(const WorkPartition & items, int64_t which, int64_t row, int64_t n_rows, int64_t set, WorkItem & item,
              Bf16Columns (&halves)[2]) const {
-        pieces.get(which, row, n_rows, set, piece);
-        const int64_t n       = n_steps(op_);
-        char * const  written = written_ + pieces.columns_before(which, set) * Bf16Columns::column_bytes(n);
-        halves[0]             = {piece, 0, n, written};
-        halves[1]             = {piece, 1, n, written};
+        items.get(which, row, n_rows, set, item);
+        const int64_t n      = n_steps(op_);
+        char * const  packed = packed_ + items.columns_before(which, set) * Bf16Columns::column_bytes(n);
+        halves[0]            = {item, 0, n, packed};
+        halves[1]            = {item, 1, n, packed};
     }
 
-    // Each thread some steps of all columns.
-    void write_columns(const Pieces & pieces) const {
+    // Pack this thread's steps of all columns.
+    void pack_columns(const WorkPartition & items) const {
         const int64_t begin = n_steps(op_) * params_->ith / params_->nth;
         const int64_t end   = n_steps(op_) * (params_->ith + 1) / params_->nth;
-        Piece         piece;
+        WorkItem      item;
         Bf16Columns   halves[2];
-        for (int64_t which = 0; begin < end && which < pieces.n_matrices(); ++which) {
-            for (int64_t set = 0; set < pieces.n_sets(which); ++set) {
-                get(pieces, which, 0, 1, set, piece, halves);
-                kernels::write_columns(piece, halves[0], begin, end);
-                kernels::write_columns(piece, halves[1], begin, end);
+        for (int64_t which = 0; begin < end && which < items.n_matrices(); ++which) {
+            for (int64_t set = 0; set < items.n_sets(which); ++set) {
+                get(items, which, 0, 1, set, item, halves);
+                kernels::pack_columns(item, halves[0], begin, end);
+                kernels::pack_columns(item, halves[1], begin, end);
             }
         }
     }
 
-    // Four blocks for each thread, or as many as there are.
-    void multiply(const Pieces & pieces) const {
-        const int64_t n_rows   = op_->src[0]->ne[1];
-        const int64_t wanted   = GGML_PAD(n_rows / (4 * params_->nth), 2 * BF16_TILE_ROWS);
-        const int64_t of_block = std::clamp(wanted, 2 * BF16_TILE_ROWS, BF16_MOST_ROWS);
-        const int64_t n_blocks = (n_rows + of_block - 1) / of_block;
-        const int64_t n_tasks  = pieces.n_matrices() * n_blocks;
+    // About four blocks per thread.
+    void multiply(const WorkPartition & items) const {
+        const int64_t n_rows          = op_->src[0]->ne[1];
+        const int64_t activation_type = GGML_PAD(n_rows / (4 * params_->nth), 2 * BF16_TILE_ROWS);
+        const int64_t of_block        = std::clamp(activation_type, 2 * BF16_TILE_ROWS, BF16_MAX_ROWS);
+        const int64_t n_blocks        = (n_rows + of_block - 1) / of_block;
+        const int64_t n_tasks         = items.n_matrices() * n_blocks;
         for (int64_t task = params_->ith; task < n_tasks; task = ggml_threadpool_chunk_add(params_->threadpool, 1)) {
-            multiply_block(pieces, task / n_blocks, task % n_blocks * of_block, of_block);
+            multiply_block(items, task / n_blocks, task % n_blocks * of_block, of_block);
         }
     }
 
-    void multiply_block(const Pieces & pieces, int64_t which, int64_t row, int64_t n_rows) const {
-        Piece       some[BF16_MOST_PIECES];
-        Bf16Columns columns[BF16_MOST_PIECES][2];
-        for (int64_t set = 0; set < pieces.n_sets(which); set += BF16_MOST_PIECES) {
-            const int64_t n = std::min(pieces.n_sets(which) - set, BF16_MOST_PIECES);
+    void multiply_block(const WorkPartition & items, int64_t which, int64_t row, int64_t n_rows) const {
+        WorkItem    some[BF16_MAX_ITEMS];
+        Bf16Columns columns[BF16_MAX_ITEMS][2];
+        for (int64_t set = 0; set < items.n_sets(which); set += BF16_MAX_ITEMS) {
+            const int64_t n = std::min(items.n_sets(which) - set, BF16_MAX_ITEMS);
             for (int64_t i = 0; i < n; ++i) {
-                get(pieces, which, row, n_rows, set + i, some[i], columns[i]);
+                get(items, which, row, n_rows, set + i, some[i], columns[i]);
             }
             const Bf16Rows rows(some[0].weights, op_->src[0]->nb[1], some[0].n_rows);
             Bf16Block(rows, n_steps(op_), scratch_).multiply(some, columns, n);
@@ -102,28 +104,28 @@ class Bf16Product {
 
     const ggml_compute_params * const params_;
     const ggml_tensor * const         op_;
-    char *const written_, *const scratch_;
+    char *const packed_, *const scratch_;
 };
 
-class Bf16Products : public Kernel {
+class Bf16Kernel : public Kernel {
   public:
     bool work_size(int n_threads, const ggml_tensor * op, size_t & size) override {
-        size = Bf16Product::size(n_threads, op);
+        size = Bf16MatMul::size(n_threads, op);
         return true;
     }
 
     bool compute_forward(ggml_compute_params * params, ggml_tensor * op) override {
-        Bf16Product(params, op).compute();
+        Bf16MatMul(params, op).compute();
         return true;
     }
 };
 
 }  // namespace
 
-Kernel * bf16_product_for(const ggml_tensor * weights) {
-    static Bf16Products products;
-    const int64_t       n    = weights->ne[0];
-    const bool          fits = n > 0 && n % BF16_STEP == 0 && weights->ne[1] >= BF16_TILE_ROWS;
+Kernel * bf16_mul_mat_for(const ggml_tensor * weights) {
+    static Bf16Kernel products;
+    const int64_t     n    = weights->ne[0];
+    const bool        fits = n > 0 && n % BF16_STEP == 0 && weights->ne[1] >= BF16_TILE_ROWS;
     return weights->type == GGML_TYPE_BF16 && fits && amx::multiplies_bf16() ? &products : nullptr;
 }
 
@@ -133,7 +135,7 @@ Kernel * bf16_product_for(const ggml_tensor * weights) {
 
 namespace pyg::kernels {
 
-Kernel * bf16_product_for(const ggml_tensor *) { return nullptr; }
+Kernel * bf16_mul_mat_for(const ggml_tensor *) { return nullptr; }
 
 }  // namespace pyg::kernels
 

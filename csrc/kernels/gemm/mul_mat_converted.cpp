@@ -1,5 +1,5 @@
-// Products of weights that stay as they are in the file, with activations that are converted to another type first:
-// of BF16 where the processor multiplies pairs of it, and of quantised types without a tiled layout.
+// MUL_MAT and MUL_MAT_ID with converted activations, for weights in the layout of the file: BF16 where the processor
+// has a BF16 dot product, and quantised types without a packed layout.
 #include "ggml-cpu.h"
 #include "kernels/gemm/kernel_selection.hpp"
 #include "kernels/gemm/work_partition.hpp"
@@ -12,20 +12,19 @@
 namespace pyg::kernels {
 namespace {
 
-// The type that activations have beside these weights.
-ggml_type wanted(const ggml_tensor * op) { return ggml_get_type_traits_cpu(op->src[0]->type)->vec_dot_type; }
+// Type of the converted activations.
+ggml_type activation_type(const ggml_tensor * op) { return ggml_get_type_traits_cpu(op->src[0]->type)->vec_dot_type; }
 
-// What a converted row takes: an odd number of a cache's lines, or the same values of many rows would meet in the same
-// places of a cache.
+// Bytes of a converted row: an odd number of cache lines, so that rows do not map to the same cache sets.
 size_t converted_row_bytes(const ggml_tensor * op) {
     constexpr size_t LINE = 64;
-    return GGML_PAD(ggml_row_size(wanted(op), op->src[1]->ne[0]), LINE) | LINE;
+    return GGML_PAD(ggml_row_size(activation_type(op), op->src[1]->ne[0]), LINE) | LINE;
 }
 
-// Each thread converts its share of the blocks of every row, to rows of `row` bytes.
+// Convert this thread's blocks of every row, to rows of `row` bytes.
 void convert(const ggml_compute_params * params, const ggml_tensor * op, size_t row) {
     const ggml_tensor * const columns    = op->src[1];
-    const ggml_type           type       = wanted(op);
+    const ggml_type           type       = activation_type(op);
     const ggml_from_float_t   from_float = ggml_get_type_traits_cpu(type)->from_float;
     const int64_t             block      = ggml_blck_size(type);
     const int64_t             n_blocks   = columns->ne[0] / block;
@@ -38,11 +37,11 @@ void convert(const ggml_compute_params * params, const ggml_tensor * op, size_t 
     }
 }
 
-// Activations are converted once. Behind them, the workspace has what the pieces need.
-class ConvertedProduct : public Kernel {
+// The workspace holds the converted activations, then the work partition.
+class ConvertedMatMul : public Kernel {
   public:
     bool work_size(int, const ggml_tensor * op, size_t & size) override {
-        size = converted_bytes(op) + Pieces::workspace_bytes(op);
+        size = converted_bytes(op) + WorkPartition::workspace_bytes(op);
         return true;
     }
 
@@ -54,41 +53,41 @@ class ConvertedProduct : public Kernel {
         char * const              converted  = static_cast<char *>(params->wdata);
         convert(params, op, row);
         start_work(params, op, converted + converted_bytes(op));
-        const Pieces all(op, params->nth, converted, strides, converted + converted_bytes(op));
-        share_work(params, all, [&](const Piece & piece) { compute(piece, weights); });
+        const WorkPartition all(op, params->nth, converted, strides, converted + converted_bytes(op));
+        share_work(params, all, [&](const WorkItem & item) { compute(item, weights); });
         return true;
     }
 
   private:
-    virtual void compute(const Piece & piece, const ggml_tensor * weights) const = 0;
+    virtual void compute(const WorkItem & item, const ggml_tensor * weights) const = 0;
 
     static size_t converted_bytes(const ggml_tensor * op) { return converted_row_bytes(op) * ggml_nrows(op->src[1]); }
 };
 
-// Through upstream's function for the product of two rows, one result at a time.
-class RowByRow final : public ConvertedProduct {
-    void compute(const Piece & piece, const ggml_tensor * weights) const override {
+// Upstream's vec_dot, one result at a time.
+class RowByRow final : public ConvertedMatMul {
+    void compute(const WorkItem & item, const ggml_tensor * weights) const override {
         const ggml_vec_dot_t dot = ggml_get_type_traits_cpu(weights->type)->vec_dot;
-        for (int64_t r = 0; r < piece.n_rows; ++r) {
-            for (int64_t c = 0; c < piece.n_columns; ++c) {
-                dot(static_cast<int>(weights->ne[0]), piece.results[c] + r, 0, piece.weights + r * weights->nb[1], 0,
-                    piece.columns[c], 0, 1);
+        for (int64_t r = 0; r < item.n_rows; ++r) {
+            for (int64_t c = 0; c < item.n_columns; ++c) {
+                dot(static_cast<int>(weights->ne[0]), item.results[c] + r, 0, item.weights + r * weights->nb[1], 0,
+                    item.columns[c], 0, 1);
             }
         }
     }
 };
 
 #ifdef PYG_BF16_PAIRS
-class PairsOfBf16 final : public ConvertedProduct {
-    void compute(const Piece & piece, const ggml_tensor * weights) const override {
-        compute_piece<ggml_bf16_t, RowOfPairs>(piece, weights->nb[1], weights->ne[0]);
+class PairsOfBf16 final : public ConvertedMatMul {
+    void compute(const WorkItem & item, const ggml_tensor * weights) const override {
+        compute_item<ggml_bf16_t, RowOfPairs>(item, weights->nb[1], weights->ne[0]);
     }
 };
 #endif
 
 }  // namespace
 
-Kernel * converted_product_for(ggml_type type) {
+Kernel * converted_mul_mat_for(ggml_type type) {
 #ifdef PYG_BF16_PAIRS
     static PairsOfBf16 pairs;
     if (type == GGML_TYPE_BF16) {

@@ -1,7 +1,7 @@
-// Products of weights that are floats, and stay as they are in the file.
+// MUL_MAT and MUL_MAT_ID of float weights (F32, F16, BF16), which keep their layout in the file.
 //
-// Weights meet the rows of activations as 32-bit floats; upstream rounds these to the type of the weights first. Those
-// of BF16 come here where no instruction multiplies pairs of them (mul_mat_converted.cpp).
+// Activations stay 32-bit floats; upstream rounds them to the type of the weights. BF16 weights are computed here where
+// the processor has no BF16 dot product (mul_mat_converted.cpp).
 #include "kernels/gemm/kernel_selection.hpp"
 #include "kernels/simd/floats8.hpp"
 
@@ -13,10 +13,10 @@ namespace pyg::kernels {
 namespace {
 
 template <typename Value>
-class FloatProduct : public Kernel {
+class FloatMatMul : public Kernel {
   public:
     bool work_size(int, const ggml_tensor * op, size_t & size) override {
-        size = Pieces::workspace_bytes(op);
+        size = WorkPartition::workspace_bytes(op);
         return true;
     }
 
@@ -24,20 +24,20 @@ class FloatProduct : public Kernel {
         const ggml_tensor * const weights = op->src[0];
         const ggml_tensor * const columns = op->src[1];
         start_work(params, op, params->wdata);
-        const Pieces all(op, params->nth, static_cast<const char *>(columns->data), columns->nb, params->wdata);
+        const WorkPartition all(op, params->nth, static_cast<const char *>(columns->data), columns->nb, params->wdata);
         share_work(params, all,
-                   [&](const Piece & piece) { compute_piece<Value>(piece, weights->nb[1], weights->ne[0]); });
+                   [&](const WorkItem & item) { compute_item<Value>(item, weights->nb[1], weights->ne[0]); });
         return true;
     }
 };
 
 }  // namespace
 
-Kernel * float_product_for(ggml_type type) {
-    static FloatProduct<float>       of_f32;
-    static FloatProduct<ggml_fp16_t> of_f16;
+Kernel * float_mul_mat_for(ggml_type type) {
+    static FloatMatMul<float>       of_f32;
+    static FloatMatMul<ggml_fp16_t> of_f16;
 #    ifndef PYG_BF16_PAIRS
-    static FloatProduct<ggml_bf16_t> of_bf16;
+    static FloatMatMul<ggml_bf16_t> of_bf16;
 #    endif
     switch (type) {
     case GGML_TYPE_F32:
@@ -59,7 +59,7 @@ Kernel * float_product_for(ggml_type type) {
 
 namespace pyg::kernels {
 
-Kernel * float_product_for(ggml_type) { return nullptr; }
+Kernel * float_mul_mat_for(ggml_type) { return nullptr; }
 
 }  // namespace pyg::kernels
 

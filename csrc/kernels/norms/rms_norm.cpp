@@ -1,7 +1,7 @@
-// RMS norms (by the root of the mean square), alone or times weights, as upstream joins the two.
+// RMSNorm, alone or fused with the multiplication by weights.
 //
-// Upstream adds squares one after the other, each addition waiting for the one before, and rounds each square to a
-// float. Here eight sums go side by side, and squares are doubles, which are exact.
+// Upstream adds squares in one dependent chain and rounds each square to a float. Here there are eight independent
+// sums, and squares are exact doubles.
 #include "kernels/norms/rms_norm.h"
 
 #include "kernels/backend/kernel.hpp"
@@ -44,7 +44,7 @@ void scale(const float * x, float factor, const float * weights, int64_t n, floa
     }
 }
 
-// Row `i` of all rows of a tensor, in one that is repeated over it.
+// Row of `repeated` that broadcasts to row `i` of `tensor`.
 const float * repeated_row(const ggml_tensor * repeated, const ggml_tensor * tensor, int64_t i) {
     const int64_t i1 = i % tensor->ne[1] % repeated->ne[1];
     const int64_t i2 = i / tensor->ne[1] % tensor->ne[2] % repeated->ne[2];
@@ -58,8 +58,8 @@ float epsilon_of(const ggml_tensor * norm) {
     return epsilon;
 }
 
-// Threads share rows as they share those of upstream's additions, which mostly come before: each then has its own in
-// its cache. `weights` may be null.
+// Rows are divided among threads as in upstream's additions, which usually come before, so that they are in the
+// thread's cache. `weights` may be null.
 void compute(const ggml_compute_params * params, const ggml_tensor * norm, const ggml_tensor * weights,
              const ggml_tensor * result) {
     const ggml_tensor * const x       = norm->src[0];
@@ -80,7 +80,7 @@ void compute(const ggml_compute_params * params, const ggml_tensor * norm, const
     }
 }
 
-// What upstream would fail at is left to it.
+// Operations that upstream would refuse are left to it.
 bool can_compute(const ggml_tensor * norm, const ggml_tensor * result) {
     return has_rows_of_floats(norm->src[0]) && has_rows_of_floats(result) &&
            ggml_are_same_shape(norm->src[0], result) && epsilon_of(norm) >= 0;

@@ -1,4 +1,4 @@
-/* In C for upstream_ggml_cpu.c, which has upstream's loop over a graph. */
+/* C entry point for upstream_ggml_cpu.c, which has upstream's loop over a graph. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,8 +10,7 @@ extern "C" {
 struct ggml_compute_params;
 struct ggml_tensor;
 
-/* Computes a thread's part of a norm and of the product with weights that follows it, which upstream computes as one.
- * False if upstream has to. */
+/* Compute a thread's part of a norm fused with the multiplication by weights. Return false to leave it to upstream. */
 bool pyg_norm_times_weights(const struct ggml_compute_params * params, const struct ggml_tensor * norm,
                             const struct ggml_tensor * product);
 

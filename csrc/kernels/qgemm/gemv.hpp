@@ -1,176 +1,176 @@
-// Weights times a few columns of activations, as they are unpacked: reading a tile again would take longer. If many
-// more columns are to come, the weights are also written down, while the unit that multiplies is busy.
+// GEMV: weights times a few columns of activations while they are unpacked, which is faster than reading a tile again.
+// With many more columns to come, the unpacked weights are also stored as a tile.
 #pragma once
 
 #include "kernels/qgemm/dot_products.hpp"
-#ifdef PYG_DOTS_OF_EIGHT
+#ifdef PYG_DOT8
 #    include "kernels/qgemm/i8mm_dots.hpp"
 #endif
 
 namespace pyg::kernels {
 
-// Segments of a part that are multiplied at once, as many as registers hold the sums of: the others are unpacked later,
-// from the same bytes.
+// Sub-blocks of a part whose accumulators fit into registers; the others are unpacked in another pass over the bytes.
 template <class Type, int N>
-constexpr int segments_at_once() {
-    constexpr int SEGMENTS = segments_of_block<Type>() / Type::PARTS;
-    constexpr int SUMS     = steps_of_segment<Type>() / run_of<Type>() * N;
-    int           n        = std::clamp(SUMS_AT_ONCE / SUMS, 1, SEGMENTS);
-    while (SEGMENTS % n != 0) {
+constexpr int sub_blocks_in_registers() {
+    constexpr int SUB_BLOCKS = sub_blocks_per_block<Type>() / Type::PARTS;
+    constexpr int SUMS       = steps_per_sub_block<Type>() / steps_before_widening<Type>() * N;
+    int           n          = std::clamp(ACCUMULATORS / SUMS, 1, SUB_BLOCKS);
+    while (SUB_BLOCKS % n != 0) {
         --n;
     }
     return n;
 }
 
-// The sums of those segments of a part that are multiplied as number TURN; of each as many as are needed lest they run
-// over. The values of other segments are passed over.
+// Accumulators of the sub-blocks of a part that pass TURN multiplies, as many for each as overflow requires. The values
+// of other sub-blocks are skipped.
 template <class Type, int TURN, int N, class Written>
-struct SegmentSums {
-    static constexpr int SEGMENTS = segments_at_once<Type, N>();
-    static constexpr int FIRST    = TURN * SEGMENTS;
-    static constexpr int RUN      = run_of<Type>();
-    static constexpr int RUNS     = steps_of_segment<Type>() / RUN;
+struct SubBlockSums {
+    static constexpr int SUB_BLOCKS = sub_blocks_in_registers<Type, N>();
+    static constexpr int FIRST      = TURN * SUB_BLOCKS;
+    static constexpr int RUN        = steps_before_widening<Type>();
+    static constexpr int RUNS       = steps_per_sub_block<Type>() / RUN;
 
     Columns<Type, N> columns;
-    const int64_t    block_segment;  // the block's first
+    const int64_t    first_sub_block;  // the block's first
     const int64_t    part;
     const Written    written;
-    Ints             sums[SEGMENTS][RUNS][N];
+    Ints             sums[SUB_BLOCKS][RUNS][N];
 
-    PYG_INLINE SegmentSums(Columns<Type, N> columns, int64_t block_segment, int64_t part, const Written & written)
-        : columns(columns), block_segment(block_segment), part(part), written(written) {
-        unrolled<SEGMENTS * RUNS>([&](auto i) PYG_INLINE {
-            begin_sums<Type, N>(columns, segment(FIRST + i / RUNS), sums[i / RUNS][i % RUNS]);
+    PYG_INLINE SubBlockSums(Columns<Type, N> columns, int64_t first_sub_block, int64_t part, const Written & written)
+        : columns(columns), first_sub_block(first_sub_block), part(part), written(written) {
+        unroll<SUB_BLOCKS * RUNS>([&](auto i) PYG_INLINE {
+            begin_sums<Type, N>(columns, sub_block(FIRST + i / RUNS), sums[i / RUNS][i % RUNS]);
         });
     }
 
     template <int I, int STEP>
     PYG_INLINE void add(const Ints & weights) {
-        if constexpr (I >= FIRST && I < FIRST + SEGMENTS) {
+        if constexpr (I >= FIRST && I < FIRST + SUB_BLOCKS) {
             written.template write<I, STEP>(part, weights);
-            add_step<Type, N>(columns, segment(I), STEP, weights, sums[I - FIRST][STEP / RUN]);
+            add_step<Type, N>(columns, sub_block(I), STEP, weights, sums[I - FIRST][STEP / RUN]);
         }
     }
 
-    PYG_INLINE void end(const Factors & factors, Ints (&totals)[N]) {
-        unrolled<SEGMENTS * RUNS>([&](auto i) PYG_INLINE {
-            end_sums<Type, N>(factors, segment(FIRST + i / RUNS), sums[i / RUNS][i % RUNS], totals);
+    PYG_INLINE void end(const BlockScales & scales, Ints (&totals)[N]) {
+        unroll<SUB_BLOCKS * RUNS>([&](auto i) PYG_INLINE {
+            end_sums<Type, N>(scales, sub_block(FIRST + i / RUNS), sums[i / RUNS][i % RUNS], totals);
         });
     }
 
   private:
-    PYG_INLINE int64_t segment(int i) const { return block_segment + Type::segment_of(part, i); }
+    PYG_INLINE int64_t sub_block(int i) const { return first_sub_block + Type::sub_block_of(part, i); }
 };
 
-// Weights that are needed once.
-struct NothingWritten {
-    NothingWritten() = default;
-    NothingWritten(Tile &, int) {}
+// Discards unpacked weights.
+struct NoTileWriter {
+    NoTileWriter() = default;
+    NoTileWriter(Tile &, int) {}
 
     template <int I, int STEP>
     void write(int64_t, const Ints &) const {}
     void end() const {}
 };
 
-// Weights that become a block of a tile.
+// Stores unpacked weights as a block of a tile.
 template <class Type>
-struct WrittenBlock {
+struct TileWriter {
     uint8_t (*const values)[64];
 
-    WrittenBlock(Tile & tile, int b) : values(tile.values + b * Type::BLOCK / Type::Dots::STEP) {}
+    TileWriter(Tile & tile, int b) : values(tile.values + b * Type::BLOCK / Type::Dots::STEP) {}
 
     template <int I, int STEP>
     PYG_INLINE void write(int64_t part, const Ints & weights) const {
-        store(values[Type::segment_of(part, I) * steps_of_segment<Type>() + STEP], weights);
+        store(values[Type::sub_block_of(part, I) * steps_per_sub_block<Type>() + STEP], weights);
     }
 
     void end() const {
-#ifdef PYG_DOTS_OF_EIGHT
-        put_in_pairs(values, Type::BLOCK / Type::Dots::STEP);
+#ifdef PYG_DOT8
+        pair_steps(values, Type::BLOCK / Type::Dots::STEP);
 #endif
     }
 };
 
-// Adds to `totals` a part of block `b` times N columns.
+// Add a part of block `b` times N columns to `totals`.
 template <class Type, int N, class Written>
 PYG_INLINE inline void multiply_part(const uint8_t * block, int64_t part, int64_t b, const Written & written,
-                                     const Factors & factors, Columns<Type, N> columns, Ints (&totals)[N]) {
-    constexpr int TURNS = segments_of_block<Type>() / Type::PARTS / segments_at_once<Type, N>();
-    if constexpr (N > 2) {  // else processors foresee what is wanted, and asking would slow them down
-        ask_ahead<Type>(block, part);
+                                     const BlockScales & scales, Columns<Type, N> columns, Ints (&totals)[N]) {
+    constexpr int TURNS = sub_blocks_per_block<Type>() / Type::PARTS / sub_blocks_in_registers<Type, N>();
+    if constexpr (N > 2) {  // else the hardware prefetcher suffices
+        prefetch_weights<Type>(block, part);
     }
-    unrolled<TURNS>([&](auto turn) PYG_INLINE {
-        SegmentSums<Type, turn, N, Written> sums(columns, b * segments_of_block<Type>(), part, written);
-        add_units<Type>(block, part, sums, std::make_integer_sequence<int, Type::UNITS>());
-        sums.end(factors, totals);
+    unroll<TURNS>([&](auto turn) PYG_INLINE {
+        SubBlockSums<Type, turn, N, Written> sums(columns, b * sub_blocks_per_block<Type>(), part, written);
+        unpack_units<Type>(block, part, sums, std::make_integer_sequence<int, Type::LOADS_PER_PART>());
+        sums.end(scales, totals);
     });
 }
 
-// Makes `totals` those of block `b` of a tile times N columns, and has its weights written down.
+// Set `totals` to block `b` of a tile times N columns, and pass its weights to the writer.
 template <class Type, int N, class Written>
-PYG_INLINE inline void multiply_parts(const uint8_t * block, int b, const Written & written, const Factors & factors,
+PYG_INLINE inline void multiply_parts(const uint8_t * block, int b, const Written & written, const BlockScales & scales,
                                       Columns<Type, N> columns, Ints (&totals)[N]) {
-    unrolled<N>([&](auto n) PYG_INLINE { totals[n] = zero(); });
-    for (int64_t part = 0; part < Type::PARTS; ++part) {  // not unrolled: processors keep short loops decoded
-        multiply_part<Type, N>(block, part, b, written, factors, columns, totals);
+    unroll<N>([&](auto n) PYG_INLINE { totals[n] = zero(); });
+    for (int64_t part = 0; part < Type::PARTS; ++part) {  // not unrolled: short loops stay in the uop cache
+        multiply_part<Type, N>(block, part, b, written, scales, columns, totals);
     }
     written.end();
 }
 
-// Multiplies `k` values of 16 rows with N columns, whose tiles lie `stride` apart.
+// Multiply `k` values of 16 rows with N columns, whose tiles are `stride` apart.
 template <class Type, int N>
-PYG_ALONE void multiply_directly(const uint8_t * block, int64_t k, const ColumnTileFor<Type> * columns, int64_t stride,
-                                 const int32_t * which, float (*results)[GROUP_ROWS]) {
-    constexpr int               BLOCKS = TILE_K / Type::BLOCK;
-    Factors                     factors;
-    const ColumnTileFor<Type> * at[N];
-    Floats                      sums[N];
-    unrolled<N>([&](auto n) PYG_INLINE {
+PYG_NOINLINE void gemv(const uint8_t * block, int64_t k, const QuantizedColumnFor<Type> * columns, int64_t stride,
+                       const int32_t * which, float (*results)[GROUP_ROWS]) {
+    constexpr int                    BLOCKS = TILE_K / Type::BLOCK;
+    BlockScales                      scales;
+    const QuantizedColumnFor<Type> * at[N];
+    Floats                           sums[N];
+    unroll<N>([&](auto n) PYG_INLINE {
         at[n]   = columns + which[n];
-        sums[n] = everywhere(0.0F);
+        sums[n] = set1(0.0F);
     });
     const int64_t n_blocks = k / Type::BLOCK;
     for (int64_t i = 0; i < n_blocks; ++i, block += block_bytes<Type>()) {
         const int b = static_cast<int>(i % BLOCKS);
-        unrolled<N>([&](auto n) PYG_INLINE { at[n] = i > 0 && b == 0 ? at[n] + stride : at[n]; });
+        unroll<N>([&](auto n) PYG_INLINE { at[n] = i > 0 && b == 0 ? at[n] + stride : at[n]; });
         Ints totals[N];
-        Type::factors(block, factors, b);
-        multiply_parts<Type, N>(block, b, NothingWritten(), factors, at, totals);
-        end_block<Type, N>(factors, b, at, totals, sums);
+        Type::unpack_scales(block, scales, b);
+        multiply_parts<Type, N>(block, b, NoTileWriter(), scales, at, totals);
+        end_block<Type, N>(scales, b, at, totals, sums);
     }
-    unrolled<N>([&](auto n) PYG_INLINE { store(results[n], sums[n]); });
+    unroll<N>([&](auto n) PYG_INLINE { store(results[n], sums[n]); });
 }
 
 // Adds blocks of a group, whose factors are in `tile`, times N columns to `results`, and has them Written in `tile`.
 template <class Type, int N, class Written>
-PYG_ALONE void multiply_blocks(const uint8_t * block, int n_blocks, Tile & tile, const ColumnTileFor<Type> * columns,
-                               const int32_t * which, float (*results)[GROUP_ROWS]) {
-    const ColumnTileFor<Type> * at[N];
-    Floats                      sums[N];
-    Ints                        totals[N];
-    unrolled<N>([&](auto n) PYG_INLINE { at[n] = columns + which[n]; });
-    if constexpr (Type::BLOCK == TILE_K) {  // a single one: `results` are not in the way while registers are short
-        multiply_parts<Type, N>(block, 0, Written(tile, 0), tile.factors, at, totals);
-        unrolled<N>([&](auto n) PYG_INLINE { sums[n] = load_floats(results[n]); });
-        end_block<Type, N>(tile.factors, 0, at, totals, sums);
+PYG_NOINLINE void gemv_blocks(const uint8_t * block, int n_blocks, Tile & tile,
+                              const QuantizedColumnFor<Type> * columns, const int32_t * which,
+                              float (*results)[GROUP_ROWS]) {
+    const QuantizedColumnFor<Type> * at[N];
+    Floats                           sums[N];
+    Ints                             totals[N];
+    unroll<N>([&](auto n) PYG_INLINE { at[n] = columns + which[n]; });
+    if constexpr (Type::BLOCK == TILE_K) {  // a single block: load `results` late, while registers are scarce
+        multiply_parts<Type, N>(block, 0, Written(tile, 0), tile.scales, at, totals);
+        unroll<N>([&](auto n) PYG_INLINE { sums[n] = load_floats(results[n]); });
+        end_block<Type, N>(tile.scales, 0, at, totals, sums);
     } else {
-        unrolled<N>([&](auto n) PYG_INLINE { sums[n] = load_floats(results[n]); });
+        unroll<N>([&](auto n) PYG_INLINE { sums[n] = load_floats(results[n]); });
         for (int b = 0; b < n_blocks; ++b, block += block_bytes<Type>()) {
-            multiply_parts<Type, N>(block, b, Written(tile, b), tile.factors, at, totals);
-            end_block<Type, N>(tile.factors, b, at, totals, sums);
+            multiply_parts<Type, N>(block, b, Written(tile, b), tile.scales, at, totals);
+            end_block<Type, N>(tile.scales, b, at, totals, sums);
         }
     }
-    unrolled<N>([&](auto n) PYG_INLINE { store(results[n], sums[n]); });
+    unroll<N>([&](auto n) PYG_INLINE { store(results[n], sums[n]); });
 }
 
-// The same where N is n_columns.
+// GEMV with N = n_columns.
 template <class Type, int N>
-void multiply_few(const uint8_t * group, int64_t k, const ColumnTileFor<Type> * columns, int64_t stride,
+void gemv_columns(const uint8_t * group, int64_t k, const QuantizedColumnFor<Type> * columns, int64_t stride,
                   const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
     if (N == n_columns) {
-        multiply_directly<Type, N>(group, k, columns, stride, which, results);
+        gemv<Type, N>(group, k, columns, stride, which, results);
     } else if constexpr (N > 1) {
-        multiply_few<Type, N - 1>(group, k, columns, stride, which, n_columns, results);
+        gemv_columns<Type, N - 1>(group, k, columns, stride, which, n_columns, results);
     }
 }
 

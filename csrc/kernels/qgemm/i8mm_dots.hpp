@@ -7,7 +7,7 @@
 namespace pyg::kernels {
 
 // Puts the four values of a row in one step, and those in the next, side by side, for `n_steps` of a tile.
-inline void put_in_pairs(uint8_t (*values)[64], int n_steps) {
+inline void pair_steps(uint8_t (*values)[64], int n_steps) {
     for (int step = 0; step < n_steps; step += 2) {
         const Ints first = load(values[step]), second = load(values[step + 1]);
         store(values[step], side_by_side(first.a, second.a, first.b, second.b));
@@ -18,20 +18,20 @@ inline void put_in_pairs(uint8_t (*values)[64], int n_steps) {
 // Adds a run of steps of a tile, put in pairs, to the sums of N columns.
 template <class Type, int N>
 PYG_INLINE inline void add_pairs(const Tile & tile, int first_step, Columns<Type, N> columns, Ints (&sums)[N]) {
-    constexpr int RUN = run_of<Type>();
+    constexpr int RUN = steps_before_widening<Type>();
     static_assert(N % 2 == 0 && RUN % 2 == 0);
     PairSums pairs[N / 2];
-    unrolled<N / 2>([&](auto m) PYG_INLINE { pairs[m] = no_pair_sums(); });
-    unrolled<RUN / 2>([&](auto i) PYG_INLINE {
+    unroll<N / 2>([&](auto m) PYG_INLINE { pairs[m] = no_pair_sums(); });
+    unroll<RUN / 2>([&](auto i) PYG_INLINE {
         const int  step   = first_step + 2 * i;
         const Ints first  = load(tile.values[step]);
         const Ints second = load(tile.values[step + 1]);
-        unrolled<N / 2>([&](auto m) PYG_INLINE {
+        unroll<N / 2>([&](auto m) PYG_INLINE {
             add_products_of_eight(pairs[m], first, second, columns[2 * m]->q + step * Type::Dots::STEP,
                                   columns[2 * m + 1]->q + step * Type::Dots::STEP);
         });
     });
-    unrolled<N / 2>([&](auto m) PYG_INLINE {
+    unroll<N / 2>([&](auto m) PYG_INLINE {
         sums[2 * m]     = add(sums[2 * m], first_column(pairs[m]));
         sums[2 * m + 1] = add(sums[2 * m + 1], second_column(pairs[m]));
     });

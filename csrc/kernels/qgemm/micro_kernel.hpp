@@ -1,52 +1,52 @@
-// A tile of weights, unpacked once, times columns of activations.
+// Micro-kernel: an unpacked tile of weights times N columns of activations.
 #pragma once
 
 #include "kernels/qgemm/dot_products.hpp"
-#ifdef PYG_DOTS_OF_EIGHT
+#ifdef PYG_DOT8
 #    include "kernels/qgemm/i8mm_dots.hpp"
 #endif
 
 namespace pyg::kernels {
 
-// Adds to `totals` segment `s` of a tile times N columns.
+// Add sub-block `s` of a tile times N columns to `totals`.
 template <class Type, int N>
-PYG_INLINE inline void multiply_segment(const Tile & tile, int s, Columns<Type, N> columns, Ints (&totals)[N]) {
-    constexpr int N_STEPS = steps_of_segment<Type>(), RUN = run_of<Type>();
-    unrolled<N_STEPS / RUN>([&](auto run) PYG_INLINE {
+PYG_INLINE inline void multiply_sub_block(const Tile & tile, int s, Columns<Type, N> columns, Ints (&totals)[N]) {
+    constexpr int N_STEPS = steps_per_sub_block<Type>(), RUN = steps_before_widening<Type>();
+    unroll<N_STEPS / RUN>([&](auto run) PYG_INLINE {
         Ints sums[N];
         begin_sums<Type, N>(columns, s, sums);
-#ifdef PYG_DOTS_OF_EIGHT
+#ifdef PYG_DOT8
         add_pairs<Type, N>(tile, s * N_STEPS + run * RUN, columns, sums);
 #else
-        unrolled<RUN>([&](auto i) PYG_INLINE {
+        unroll<RUN>([&](auto i) PYG_INLINE {
             const int step = run * RUN + i;
             add_step<Type, N>(columns, s, step, load(tile.values[s * N_STEPS + step]), sums);
         });
 #endif
-        end_sums<Type, N>(tile.factors, s, sums, totals);
+        end_sums<Type, N>(tile.scales, s, sums, totals);
     });
 }
 
-// Adds a tile times N columns to `results`, [N][16 rows]; column n is number which[n] of `columns`.
+// Add a tile times N columns to `results`, [N][16 rows]; column n is columns[which[n]].
 template <class Type, int N>
-PYG_ALONE void multiply_tile(const Tile & tile, int n_blocks, const ColumnTileFor<Type> * columns,
-                             const int32_t * which, float (*results)[GROUP_ROWS]) {
-    constexpr int               N_SEGMENTS = segments_of_block<Type>();
-    const ColumnTileFor<Type> * at[N];
-    Floats                      sums[N];
-    unrolled<N>([&](auto n) PYG_INLINE {
+PYG_NOINLINE void micro_kernel(const Tile & tile, int n_blocks, const QuantizedColumnFor<Type> * columns,
+                               const int32_t * which, float (*results)[GROUP_ROWS]) {
+    constexpr int                    N_SUB_BLOCKS = sub_blocks_per_block<Type>();
+    const QuantizedColumnFor<Type> * at[N];
+    Floats                           sums[N];
+    unroll<N>([&](auto n) PYG_INLINE {
         at[n]   = columns + which[n];
         sums[n] = load_floats(results[n]);
     });
     for (int b = 0; b < n_blocks; ++b) {
         Ints totals[N];
-        unrolled<N>([&](auto n) PYG_INLINE { totals[n] = zero(); });
-        for (int s = b * N_SEGMENTS; s < (b + 1) * N_SEGMENTS; ++s) {
-            multiply_segment<Type, N>(tile, s, at, totals);
+        unroll<N>([&](auto n) PYG_INLINE { totals[n] = zero(); });
+        for (int s = b * N_SUB_BLOCKS; s < (b + 1) * N_SUB_BLOCKS; ++s) {
+            multiply_sub_block<Type, N>(tile, s, at, totals);
         }
-        end_block<Type, N>(tile.factors, b, at, totals, sums);
+        end_block<Type, N>(tile.scales, b, at, totals, sums);
     }
-    unrolled<N>([&](auto n) PYG_INLINE { store(results[n], sums[n]); });
+    unroll<N>([&](auto n) PYG_INLINE { store(results[n], sums[n]); });
 }
 
 }  // namespace pyg::kernels

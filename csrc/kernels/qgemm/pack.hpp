@@ -1,9 +1,9 @@
-// How weights lie in tiles: 16 rows side by side, so that each lane of a vector belongs to a row.
+// Packed layout of weights: 16 interleaved rows, so that each vector lane belongs to one row.
 //
 // Rows are taken in groups of 16. Within a group, blocks follow each other as in a row; within a block, the fields of
-// the type's struct (ggml-common.h), or parts of them, come in the order in which kernels read them, since the memory
-// is fastest then. Each is cut into units of 1, 2 or 4 bytes, and each unit is followed by the same unit of the other
-// 15 rows. The whole takes exactly as many bytes as before.
+// the type's struct (ggml-common.h), or parts of them, come in the order in which kernels read them. Each is cut
+// into units of 1, 2 or 4 bytes, and each unit is followed by the same unit of the other 15 rows. Packing does not
+// change the size.
 #pragma once
 
 #include "ggml.h"
@@ -15,22 +15,21 @@ namespace pyg::kernels {
 
 constexpr int GROUP_ROWS = 16;
 
-// Bytes of a block that stay together.
+// Consecutive bytes of a block.
 struct Field {
     int offset;  // in the type's struct
     int n_units;
     int unit_bytes;
 };
 
-// The fields of a type's block in the order in which they are laid out, ended by one of no units; null for types that
-// are not laid out in tiles.
-const Field * fields_of(ggml_type type);
+// Fields of a type's block in packed order, ended by one without units; null for types without a packed layout.
+const Field * packed_fields(ggml_type type);
 
-// Lays out a whole matrix, or a stack of matrices with a multiple of 16 rows each. Where the last group lacks rows,
-// it still takes the bytes of 16, and the missing ones are copies of the last.
-void lay_out(ggml_type type, int64_t n_blocks_per_row, int64_t n_rows, const void * rows, void * tiles);
+// Pack a matrix, or a stack of matrices with a multiple of 16 rows each. An incomplete last group takes the bytes of 16
+// rows; the missing ones are copies of the last.
+void pack_rows(ggml_type type, int64_t n_blocks_per_row, int64_t n_rows, const void * rows, void * tiles);
 
-// The same back.
-void take_back(ggml_type type, int64_t n_blocks_per_row, int64_t n_rows, const void * tiles, void * rows);
+// Unpack a packed matrix.
+void unpack_rows(ggml_type type, int64_t n_blocks_per_row, int64_t n_rows, const void * tiles, void * rows);
 
 }  // namespace pyg::kernels

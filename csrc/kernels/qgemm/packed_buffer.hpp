@@ -1,20 +1,20 @@
-// Weights that lie in tiles (pack.hpp) have buffers of a type of their own. They are laid out as they are loaded.
+// Buffer type of packed weights (pack.hpp), which are packed as they are loaded.
 #pragma once
 
 #include "ggml-backend-impl.h"
 
 namespace pyg::kernels {
 
-// Whether this CPU's kernels multiply weights of such a type and shape in tiles. See mul_mat_quantized.cpp.
-bool can_be_tiled(const ggml_tensor * weights);
+// True if this CPU's kernels multiply packed weights of this type and shape (mul_mat_quantized.cpp).
+bool can_pack(const ggml_tensor * weights);
 
-// Whether they lie in tiles.
-bool is_tiled(const ggml_tensor * weights);
+// True if the weights are packed.
+bool is_packed(const ggml_tensor * weights);
 
-// Whether the operation takes its weights from tiles: where they are to be is for whoever loads a model to ask.
-bool takes_tiles(const ggml_tensor * op);
+// True if the operation can read packed weights; asked when a model's buffers are chosen.
+bool supports_packed_op(const ggml_tensor * op);
 
-// The buffer type, with what ggml calls the context of it.
-ggml_backend_buffer_type_t tiled_buffer_type(void * context);
+// The buffer type, with its ggml context.
+ggml_backend_buffer_type_t packed_buffer_type(void * context);
 
 }  // namespace pyg::kernels

@@ -1,25 +1,25 @@
-// What a tile is: 256 values of each of 16 rows, or fewer at the end of a row, as plain integers.
+// Tiles: 256 values of each of 16 rows, or fewer at the end of a row, as plain integers.
 //
-// Every type of weights has a struct (block_formats.hpp, superblock_formats.hpp) with these constants:
+// Each weight type (types.def) has a format, a struct with these constants (block_formats.hpp, superblock_formats.hpp):
 //
-// Struct   of a row's block (ggml-common.h)
-// BLOCK    values that share float factors
-// SEGMENT  values that share an integer scale; BLOCK for types without such scales
-// PARTS    in which a block's values are unpacked, several whole segments each, each part in UNITS
-// Dots     how products are added up, and so what values a tile has: NarrowDots or WideDots of the vector header
-// PLUS     what every value in the tile has too much
-// MINIMA   whether each segment has, beside that, a minimum of its own
-// MOST     with minima: the largest value in the tile
-// SCALE_BITS  with integer scales: how many bits these have, their sign among them; without one if there are minima
-// LARGE    whether a factor's product with an integer sum may be more than a float holds; factors are powers of 2 then
+// Struct      the quantised block of a row (ggml-common.h)
+// BLOCK       values that share a float scale
+// SUB_BLOCK   values that share an integer scale; BLOCK for types without sub-block scales
+// PARTS       steps in which a block is unpacked, each of several whole sub-blocks and LOADS_PER_PART loads
+// Dots        how products are accumulated: NarrowDots (int8 activations) or WideDots (8-bit weights)
+// ZERO_POINT  offset of every value in the tile
+// HAS_MIN     whether each sub-block also has a minimum
+// MAX_VALUE   with HAS_MIN: the largest value in the tile
+// SCALE_BITS  bits of a sub-block scale: signed, or unsigned with HAS_MIN
+// EXPONENT_SCALE  the scale is a power of two, and its product with an integer sum may overflow a float
 //
-// and these functions of a group's block (pack.hpp):
+// and these functions of a packed block (pack.hpp):
 //
-// factors(block, factors, b)  writes what its values are to be multiplied with, as block `b` of a tile
-// unit<U>(block, part, sums)  calls sums.add<I, STEP>(values) for some steps of segments segment_of(part, I)
-// segment_of(part, i)
+// unpack_scales(block, scales, b)  writes the scales and minima of block `b` of a tile
+// unpack<U>(block, part, sums)     calls sums.add<I, STEP>(values) for some steps of sub-blocks sub_block_of(part, I)
+// sub_block_of(part, i)            index of sub-block `i` of a part
 //
-// Parts and segments have 64 bits, as addresses do: compilers then add constants to them where they are used.
+// Part and sub-block indices have 64 bits, like addresses, so that compilers fold constants into the addressing.
 #pragma once
 
 #include "ggml.h"
@@ -32,16 +32,16 @@ namespace pyg::kernels {
 
 constexpr int TILE_K = 256;
 
-struct alignas(64) Factors {
-    uint32_t scales[16][GROUP_ROWS];  // [segment][16 rows], as Dots::scales makes them
-    uint32_t offsets[4][GROUP_ROWS];  // [segment / 2][16 rows]: minima of two segments, in 16 bits each
-    float    d[8][GROUP_ROWS];        // [block][16 rows]: the factor of the integer sums
-    float    m[8][GROUP_ROWS];        // [block][16 rows]: the factor of the minima
+struct alignas(64) BlockScales {
+    uint32_t sub_scales[16][GROUP_ROWS];  // [sub-block][16 rows], in the form of Dots::scales
+    uint32_t sub_mins[4][GROUP_ROWS];     // [sub-block / 2][16 rows]: minima of two sub-blocks, in 16 bits each
+    float    d[8][GROUP_ROWS];            // [block][16 rows]: scale of the integer sums
+    float    m[8][GROUP_ROWS];            // [block][16 rows]: scale of the minima
 };
 
 struct alignas(64) Tile {
-    uint8_t values[TILE_K / 2][64];  // [k / STEP][16 rows][STEP values]
-    Factors factors;
+    uint8_t     values[TILE_K / 2][64];  // [k / STEP][16 rows][STEP values]
+    BlockScales scales;
 };
 
 // Bytes of a group's block.
@@ -50,22 +50,22 @@ constexpr size_t block_bytes() {
     return GROUP_ROWS * sizeof(typename Type::Struct);
 }
 
-// Asks the memory for weights that come later, a share for each part: if it were for a whole block at once, loads would
-// have to wait behind it. The loop also keeps compilers from mixing parts, for which they lack registers.
+// Prefetch the next weights, some lines per part: a whole block at once would delay the loads behind it. The loop also
+// keeps compilers from interleaving parts, for which they lack registers.
 template <class Type>
-PYG_INLINE inline void ask_ahead([[maybe_unused]] const uint8_t * block, [[maybe_unused]] int64_t part) {
+PYG_INLINE inline void prefetch_weights([[maybe_unused]] const uint8_t * block, [[maybe_unused]] int64_t part) {
 #if defined(__GNUC__)
     constexpr size_t AHEAD = 10 << 10;
     constexpr size_t LINE  = 64;
     constexpr size_t LINES = block_bytes<Type>() / LINE / Type::PARTS + 1;
 #    pragma GCC      unroll 1
-    for (size_t i = 0; i < LINES; ++i) {  // into the second cache: the first can wait for few lines
+    for (size_t i = 0; i < LINES; ++i) {  // into L2: L1 has few line fill buffers
         __builtin_prefetch(block + AHEAD + (part * LINES + i) * LINE, 0, 2);
     }
 #endif
 }
 
-// Units of 16 rows, which need not be aligned.
+// Unaligned units of 16 rows.
 inline Ints units_at(const uint8_t * block, int64_t byte) { return load(block + GROUP_ROWS * byte); }
 
 inline void unpack_halves(const uint8_t * block, int byte, float * floats) {
@@ -73,10 +73,10 @@ inline void unpack_halves(const uint8_t * block, int byte, float * floats) {
 }
 
 // The low and the high half of each byte.
-inline Ints low_halves(const Ints & units) { return masked(units, 15); }
-inline Ints high_halves(const Ints & units) { return masked(down<4>(units), 15); }
+inline Ints low_halves(const Ints & units) { return and_mask(units, 15); }
+inline Ints high_halves(const Ints & units) { return and_mask(shift_right<4>(units), 15); }
 
-// What the 4 bits of IQ4_NL and IQ4_XS stand for.
+// Values of the 4-bit codes of IQ4_NL and IQ4_XS.
 constexpr int8_t IQ4_VALUES[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 }  // namespace pyg::kernels

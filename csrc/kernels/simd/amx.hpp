@@ -1,4 +1,4 @@
-// AMX: eight registers of 16 rows of up to 64 bytes, and an instruction that multiplies two of them.
+// AMX: eight tile registers of 16 rows of up to 64 bytes, and instructions that multiply two of them.
 //
 // For each of 16 columns of activations and each of 16 rows of weights it adds up the products of up to 64 values:
 //
@@ -6,18 +6,17 @@
 // activations  [column][values]             with sign
 // weights      [values / 4][16 rows][4]     as tiles have them
 //
-// While such instructions are in progress, processors have one unit less for vectors' multiplications and conversions.
+// While they run, one vector unit less is available for multiplications and conversions.
 //
-// Another one adds up products of BF16, 32 of each row, to sums that are floats: first those of even and those of odd
-// places by themselves, then both to the sum. Subnormal numbers count as zeros. For it weights are on the left, as they
-// lie in their rows:
+// The BF16 instruction adds 32 products of each row to float sums: those of even and of odd indices separately, then
+// both to the sum. Subnormals count as zero. Here weights are on the left, in row order:
 //
 // sums         [row][column]
 // weights      [row][values]
 // activations  [values / 2][column][2]
 //
-// Here they are as assembler code: they then need no flags of the compiler, so that every build for AVX-512 VNNI has
-// them, and compilers know that they read memory, which gcc's functions do not tell them.
+// They are inline assembly: it needs no compiler flags, so every AVX-512 VNNI build has it, and it declares the memory
+// that it reads, which gcc's intrinsics do not.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +26,10 @@ namespace pyg::kernels::amx {
 constexpr int COLUMNS   = 16;  // of a register of activations
 constexpr int ROW_BYTES = 64;  // at most
 
-// What each register is for: with bytes, activations are on the left.
+// Register roles; for bytes, activations are on the left.
 enum Register { SUMS = 0, LEFT = 4, RIGHT = 6, ACTIVATIONS = LEFT, WEIGHTS = RIGHT };
 
-// The registers' shapes as the processor reads them.
+// Tile configuration (LDTILECFG).
 struct alignas(64) Shapes {
     uint8_t  palette       = 1;
     uint8_t  first_row     = 0;
@@ -39,7 +38,7 @@ struct alignas(64) Shapes {
     uint8_t  rows[16]      = {};
 };
 
-// For products of so many bytes of each row at once.
+// Configuration for products of `values` bytes of each row.
 inline Shapes shapes_for_bytes(int values) {
     Shapes shapes;
     for (int i = 0; i < 8; ++i) {
@@ -71,53 +70,53 @@ inline Shapes shapes_for_bf16(int first, int second) {
 
 namespace pyg::kernels::amx {
 
-// Whether this process may use them. The answer does not change any more once they were asked for.
+// Set by request_permission().
 inline bool g_is_available = false, g_multiplies_bf16 = false;
 
 inline bool is_available() { return g_is_available; }
 inline bool multiplies_bf16() { return g_multiplies_bf16; }
 
-// Asks the system for them. It refuses if a thread has a stack for signals that is too small to keep the registers on.
-// To be called once, before other threads compute.
-inline void ask_for() {
+// Request AMX from the kernel, once, before other threads compute. It is refused if a thread's signal stack is too
+// small for the registers.
+inline void request_permission() {
     constexpr unsigned BF16 = 1u << 22, TILES = 1u << 24, BYTES = 1u << 25;
-    constexpr long     REQUEST = 0x1023, TILE_DATA = 18;  // of the system's arch_prctl
+    constexpr long     REQUEST = 0x1023, TILE_DATA = 18;  // of arch_prctl
     unsigned           a = 0, b = 0, c = 0, d = 0;
     g_is_available    = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & TILES) && (d & BYTES) &&
                         syscall(SYS_arch_prctl, REQUEST, TILE_DATA) == 0;
     g_multiplies_bf16 = g_is_available && (d & BF16);
 }
 
-// What a thread's registers are set up for at present, as the functions below number it, or 0, if not by us.
+// The thread's current configuration, as numbered below; 0: not ours.
 inline thread_local int    t_purpose = 0;
 inline thread_local Shapes t_shapes_of_others;
 
-// It takes some 200 cycles, so it is done once for many products.
-inline void set_up(const Shapes & shapes, int purpose) {
-    if (t_purpose == 0) {  // libraries that share this thread may have set them up for good, as upstream does
+// Takes some 200 cycles, so it is done once for many products.
+inline void configure(const Shapes & shapes, int purpose) {
+    if (t_purpose == 0) {  // other libraries may keep a configuration, as upstream does
         asm volatile("sttilecfg %0" : "=m"(t_shapes_of_others));
     }
     asm volatile("ldtilecfg %0" ::"m"(shapes));
     t_purpose = purpose;
 }
 
-// Makes them what products of VALUES bytes of each row at once need.
+// Configure for products of VALUES bytes of each row.
 template <int VALUES>
 inline void prepare() {
     if (t_purpose != VALUES) {
-        set_up(shapes_for_bytes(VALUES), VALUES);
+        configure(shapes_for_bytes(VALUES), VALUES);
     }
 }
 
-// The same for products of BF16 with so many columns in the first register of activations and in the second.
+// Configure for BF16 products with so many columns in the first and second register of activations.
 inline void prepare_bf16(int first, int second) {
     const int purpose = (first + 16) * 32 + second;  // larger than any VALUES
     if (t_purpose != purpose) {
-        set_up(shapes_for_bf16(first, second), purpose);
+        configure(shapes_for_bf16(first, second), purpose);
     }
 }
 
-// The thread has done with them. If nobody else has set them up, the system need not keep their contents.
+// Restore the configuration of others, or release the registers, so that the kernel need not save them.
 inline void release() {
     if (t_purpose == 0) {
         return;
@@ -135,7 +134,7 @@ inline void clear() {
     asm volatile("tilezero %%tmm%c0" ::"i"(REGISTER));
 }
 
-// Rows lie `stride` bytes apart.
+// Rows are `stride` bytes apart.
 template <int REGISTER>
 inline void load(const void * rows, int64_t stride) {
     asm volatile("tileloadd (%1,%2,1), %%tmm%c0" ::"i"(REGISTER), "r"(rows), "r"(stride) : "memory");
@@ -146,7 +145,7 @@ inline void store(void * rows) {
     asm volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(REGISTER), "r"(rows), "r"(int64_t{ROW_BYTES}) : "memory");
 }
 
-// Adds products to a register of sums. Weights have a sign or none.
+// Add products to a register of sums; weights are signed or unsigned.
 template <int SUMS_, int ACTIVATIONS_, int WEIGHTS_, bool WITH_SIGN>
 inline void multiply() {
     if constexpr (WITH_SIGN) {
@@ -156,7 +155,7 @@ inline void multiply() {
     }
 }
 
-// The same with BF16, weights on the left.
+// Add BF16 products, weights on the left.
 template <int SUMS_, int LEFT_, int RIGHT_>
 inline void multiply_bf16() {
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(SUMS_), "i"(LEFT_), "i"(RIGHT_));

@@ -1,9 +1,9 @@
-// Products of bytes where an instruction adds four of them to a sum of 32 bits, so that no sum can run over.
+// Dot products of bytes with an instruction that adds four products to a 32-bit sum, which cannot overflow.
 #pragma once
 
 namespace pyg::kernels {
 
-// For weights without sign, of up to 6 bits.
+// For unsigned weights of up to 6 bits.
 struct NarrowDots {
     using Activation = int8_t;
 
@@ -11,20 +11,22 @@ struct NarrowDots {
 
     static constexpr int steps_that_fit(int) { return 64; }
 
-    static constexpr bool segment_fits(int, int) { return true; }
+    static constexpr bool sub_block_fits(int, int) { return true; }
 
-    // What the sums of a segment begin with so that `plus` is taken off all its weights; `low` and `high` are the sums
-    // of its pairs of activations.
-    static uint32_t start(int low, int high, int plus) { return static_cast<uint32_t>(-plus * (low + high)); }
+    // Initial sum of a sub-block, which subtracts `zero_point` from all its weights; `low` and `high` are the sums of
+    // its pairs of activations.
+    static uint32_t start(int low, int high, int zero_point) {
+        return static_cast<uint32_t>(-zero_point * (low + high));
+    }
 
     static void store(Activation * q, const Ints & x) { store_bytes(q, x); }
 
     static void add(Ints & sums, const Ints & weights, const Ints & activations) {
-        sums = add_products_of_four(sums, weights, activations);
-        keep(sums);
+        sums = dot4_add(sums, weights, activations);
+        keep_in_register(sums);
     }
 
-    // The scales of 16 rows as total() takes them.
+    // Scales of 16 rows in the form of total().
     static Ints scales(const Ints & x) { return x; }
 
     static Ints total(const Ints & sums) { return sums; }
@@ -33,12 +35,12 @@ struct NarrowDots {
 
 // For weights of 8 bits.
 struct WideDots : NarrowDots {
-    static constexpr int PLUS = PLUS_OF_BYTES;  // what add_bytes() adds to weights
+    static constexpr int ZERO_POINT = ZERO_POINT_OF_BYTES;  // added by add_bytes()
 
-    // Adds the weights, with sign, of unit U of four of each row to some `sums`.
+    // Add the signed weights of unit U (four of each row) to `sums`.
     template <int I, int U, class Sums>
     PYG_INLINE static void add_bytes(Sums & sums, const Ints & bytes) {
-        sums.template add<I, U>(plus_of_bytes(bytes));
+        sums.template add<I, U>(add_zero_point(bytes));
     }
 };
 

@@ -1,7 +1,7 @@
-// Sixteen floats in a register of AVX-512, or thirty-two numbers of BF16.
+// AVX-512: sixteen floats, or thirty-two BF16 numbers, in a register.
 #pragma once
 
-// gcc takes the undefined operand of its own functions for one that should have been written.
+// gcc warns about the undefined operands of its own intrinsics.
 #if defined(__GNUC__) && !defined(__clang__)
 #    pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #    pragma GCC diagnostic ignored "-Wuninitialized"
@@ -16,7 +16,7 @@ struct Floats16 {
 
     __m512 v;
 
-    static Floats16 everywhere(float x) { return {_mm512_set1_ps(x)}; }
+    static Floats16 set1(float x) { return {_mm512_set1_ps(x)}; }
 
     static Floats16 load(const float * from) { return {_mm512_loadu_ps(from)}; }
     static Floats16 load(const ggml_fp16_t * from) {
@@ -64,29 +64,29 @@ inline Floats16 operator/(Floats16 x, Floats16 y) { return {_mm512_div_ps(x.v, y
 
 inline Floats16 multiply_add(Floats16 x, Floats16 y, Floats16 z) { return {_mm512_fmadd_ps(x.v, y.v, z.v)}; }
 
-inline Floats16 larger(Floats16 x, Floats16 y) { return {_mm512_max_ps(x.v, y.v)}; }
+inline Floats16 max_of(Floats16 x, Floats16 y) { return {_mm512_max_ps(x.v, y.v)}; }
 
-inline Floats16 if_less(Floats16 x, Floats16 y, Floats16 a, Floats16 b) {
+inline Floats16 select_less(Floats16 x, Floats16 y, Floats16 a, Floats16 b) {
     return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, y.v, _CMP_LT_OQ), b.v, a.v)};
 }
 
 inline Floats16 magnitude(Floats16 x) { return {_mm512_abs_ps(x.v)}; }
 
-inline Floats16 with_sign_of(Floats16 y, Floats16 x) {
+inline Floats16 copy_sign(Floats16 y, Floats16 x) {
     const __m512i sign = _mm512_and_si512(_mm512_castps_si512(y.v), _mm512_set1_epi32(INT32_MIN));
     return {_mm512_castsi512_ps(_mm512_or_si512(sign, _mm512_castps_si512(x.v)))};
 }
 
-inline Floats16 rounded(Floats16 x) {
+inline Floats16 round_nearest(Floats16 x) {
     return {_mm512_roundscale_ps(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
 
-inline Floats16 times_two_to(Floats16 n, Floats16 x) {
+inline Floats16 ldexp_of(Floats16 n, Floats16 x) {
     const __m512i exponent = _mm512_slli_epi32(_mm512_cvtps_epi32(n.v), 23);
     return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x.v), exponent))};
 }
 
-inline Floats16 within(Floats16 x, int low, int high) {
+inline Floats16 keep_lanes(Floats16 x, int low, int high) {
     const uint32_t below = high >= 16 ? 0xFFFF : high <= 0 ? 0 : (1u << high) - 1;
     const uint32_t out   = low >= 16 ? 0xFFFF : low <= 0 ? 0 : (1u << low) - 1;
     return {_mm512_mask_blend_ps(static_cast<__mmask16>(below & ~out), _mm512_set1_ps(-__builtin_inff()), x.v)};
@@ -95,7 +95,7 @@ inline Floats16 within(Floats16 x, int low, int high) {
 inline Floats8 lower_half(Floats16 x) { return {_mm512_castps512_ps256(x.v)}; }
 inline Floats8 upper_half(Floats16 x) { return {_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x.v), 1))}; }
 
-inline void keep([[maybe_unused]] Floats16 & x) {
+inline void keep_in_register([[maybe_unused]] Floats16 & x) {
 #if defined(__GNUC__) && !defined(PYG_MODELLED)  // csrc/tests
     asm("" : "+v"(x.v));
 #endif
@@ -113,19 +113,19 @@ struct Bf16Pairs {
     static Bf16Pairs load(const ggml_bf16_t * from) { return {_mm512_loadu_si512(from)}; }
 };
 
-// Adds to each lane the products of a pair.
+// Add the products of a pair to each lane.
 inline Floats16 multiply_add(Bf16Pairs x, Bf16Pairs y, Floats16 z) {
     return {_mm512_dpbf16_ps(z.v, (__m512bh) x.v, (__m512bh) y.v)};
 }
 
-inline void keep([[maybe_unused]] Bf16Pairs & x) {
+inline void keep_in_register([[maybe_unused]] Bf16Pairs & x) {
 #    if defined(__GNUC__) && !defined(PYG_MODELLED)  // csrc/tests
     asm("" : "+v"(x.v));
 #    endif
 }
 #endif
 
-// Turns eight rows of eight floats into columns.
+// Transpose eight by eight floats.
 inline void transpose(Floats8 (&rows)[8]) {
     __m256 two[8], four[8];
     for (int i = 0; i < 8; i += 2) {
@@ -147,6 +147,6 @@ inline void transpose(Floats8 (&rows)[8]) {
 // As if one half came after the other.
 inline Floats8 add_to(Floats8 sums, Floats16 x) { return sums + lower_half(x) + upper_half(x); }
 
-inline float largest_of(Floats16 x) { return largest_of(larger(lower_half(x), upper_half(x))); }
+inline float reduce_max(Floats16 x) { return reduce_max(max_of(lower_half(x), upper_half(x))); }
 
 }  // namespace pyg::kernels

@@ -1,8 +1,7 @@
-// Vectors of floats for attention and for products of floats, the same functions for every instruction set that has
-// them.
+// Float vectors for attention and float GEMM, with the same functions on every instruction set.
 //
-// Floats8 has eight lanes. Where processors have wider registers, Wide has more lanes than that: it may be used where
-// lanes have nothing to do with each other, so that a number comes out the same from either.
+// Floats8 has eight lanes. WideFloats has more on processors with wider registers; it is for lane-wise operations,
+// whose results do not depend on the width.
 #pragma once
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
@@ -29,10 +28,10 @@ inline float to_float(ggml_bf16_t x) {
 }
 
 #    ifdef __AVX512F__
-using Wide                    = Floats16;
+using WideFloats              = Floats16;
 constexpr bool MANY_REGISTERS = true;  // 32 of them
 #    else
-using Wide                    = Floats8;
+using WideFloats              = Floats8;
 constexpr bool MANY_REGISTERS = false;  // 16 of them
 #    endif
 

@@ -1,4 +1,4 @@
-// The vectors of NEON with dot products (see vector_avx2.hpp): four registers each.
+// NEON vectors with dot products (see vector_avx2.hpp): four registers each.
 #pragma once
 
 #include <arm_neon.h>
@@ -16,10 +16,10 @@ struct Floats {
     float32x4_t a, b, c, d;
 };
 
-constexpr int TILE_COLUMNS = 4;
-constexpr int FEW_COLUMNS  = 4;
-constexpr int MANY_COLUMNS = 8;
-constexpr int SUMS_AT_ONCE = 4;
+constexpr int MICRO_KERNEL_COLUMNS = 4;
+constexpr int GEMV_COLUMNS         = 4;
+constexpr int GEMM_MIN_COLUMNS     = 8;
+constexpr int ACCUMULATORS         = 4;
 
 // `function` of each register.
 template <class Function>
@@ -43,14 +43,14 @@ PYG_INLINE inline Ints each_word(const Ints & x, const Function & function) {
     return each(x, [&](int32x4_t v) { return vreinterpretq_s32_u16(function(vreinterpretq_u16_s32(v))); });
 }
 
-inline Ints everywhere(int32_t x) { return {vdupq_n_s32(x), vdupq_n_s32(x), vdupq_n_s32(x), vdupq_n_s32(x)}; }
+inline Ints set1(int32_t x) { return {vdupq_n_s32(x), vdupq_n_s32(x), vdupq_n_s32(x), vdupq_n_s32(x)}; }
 
-inline Ints zero() { return everywhere(int32_t(0)); }
+inline Ints zero() { return set1(int32_t(0)); }
 
 inline Ints broadcast(const void * p) {
     int32_t bytes;
     std::memcpy(&bytes, p, sizeof(bytes));
-    return everywhere(bytes);
+    return set1(bytes);
 }
 
 inline Ints load(const void * p) {
@@ -91,36 +91,36 @@ inline Ints load_words(const void * p) {
     return wider(vreinterpretq_u16_u8(low), vreinterpretq_u16_u8(high));
 }
 
-inline Ints masked(const Ints & x, int mask) {
+inline Ints and_mask(const Ints & x, int mask) {
     const uint8x16_t bits = vdupq_n_u8(static_cast<uint8_t>(mask));
     return each_byte(x, [&](uint8x16_t v) { return vandq_u8(v, bits); });
 }
 
 template <int BY>
-Ints down(const Ints & x) {
+Ints shift_right(const Ints & x) {
     return each_word(x, [](uint16x8_t v) { return vshlq_u16(v, vdupq_n_s16(-BY)); });
 }
-inline Ints down(const Ints & x, int by) {
+inline Ints shift_right(const Ints & x, int by) {
     return each_word(x, [by](uint16x8_t v) { return vshlq_u16(v, vdupq_n_s16(static_cast<int16_t>(-by))); });
 }
 template <int BY>
-Ints up(const Ints & x) {
+Ints shift_left(const Ints & x) {
     return each_word(x, [](uint16x8_t v) { return vshlq_u16(v, vdupq_n_s16(BY)); });
 }
 
-inline Ints either(const Ints & x, const Ints & y) {
+inline Ints bit_or(const Ints & x, const Ints & y) {
     return each(x, y, [](int32x4_t v, int32x4_t w) { return vorrq_s32(v, w); });
 }
 
 template <int FIRST>
-Ints four_fifth_bits(const Ints & x) {
+Ints spread_fifth_bits(const Ints & x) {
     const uint8x16_t which   = vreinterpretq_u8_u32(vdupq_n_u32(0x08040201u << FIRST % 8 / 4 * 4));
     const uint32_t   rows[4] = {0, 0x04040404, 0x08080808, 0x0C0C0C0C};
     const uint8x16_t byte    = vaddq_u8(vreinterpretq_u8_u32(vld1q_u32(rows)), vdupq_n_u8(FIRST / 8));
     return each_byte(x, [&](uint8x16_t v) { return vandq_u8(vtstq_u8(vqtbl1q_u8(v, byte), which), vdupq_n_u8(16)); });
 }
 
-inline Ints looked_up(const Ints & places, const int8_t (&table)[16]) {
+inline Ints table_lookup(const Ints & places, const int8_t (&table)[16]) {
     const uint8x16_t values = vreinterpretq_u8_s8(vld1q_s8(table));
     return each_byte(places, [&](uint8x16_t v) { return vqtbl1q_u8(values, v); });
 }
@@ -133,14 +133,14 @@ inline Ints multiply(const Ints & x, const Ints & y) {
     return each(x, y, [](int32x4_t v, int32x4_t w) { return vmulq_s32(v, w); });
 }
 
-inline Ints multiply_pairs(const Ints & x, const Ints & y) {
+inline Ints madd_words(const Ints & x, const Ints & y) {
     return each(x, y, [](int32x4_t v, int32x4_t w) {
         const int16x8_t p = vreinterpretq_s16_s32(v), q = vreinterpretq_s16_s32(w);
         return vpaddq_s32(vmull_s16(vget_low_s16(p), vget_low_s16(q)), vmull_high_s16(p, q));
     });
 }
 
-inline Ints pairs(const Ints & x, const Ints & y) {
+inline Ints pack_words(const Ints & x, const Ints & y) {
     return each(x, y, [](int32x4_t v, int32x4_t w) { return vsliq_n_s32(v, w, 16); });
 }
 
@@ -153,7 +153,7 @@ inline Floats as_floats(const Ints & bits) {
             vreinterpretq_f32_s32(bits.d)};
 }
 
-inline Ints rounded(const Floats & x) {
+inline Ints round_nearest(const Floats & x) {
     return {vcvtnq_s32_f32(x.a), vcvtnq_s32_f32(x.b), vcvtnq_s32_f32(x.c), vcvtnq_s32_f32(x.d)};
 }
 
@@ -163,11 +163,11 @@ inline Ints magnitude_bits(const Floats & x) {
     return each(bits, [](int32x4_t v) { return vandq_s32(v, vdupq_n_s32(0x7FFFFFFF)); });
 }
 
-inline Ints larger(const Ints & x, const Ints & y) {
+inline Ints max_of(const Ints & x, const Ints & y) {
     return each(x, y, [](int32x4_t v, int32x4_t w) { return vmaxq_s32(v, w); });
 }
 
-inline int32_t largest(const Ints & x) { return vmaxvq_s32(vmaxq_s32(vmaxq_s32(x.a, x.b), vmaxq_s32(x.c, x.d))); }
+inline int32_t reduce_max(const Ints & x) { return vmaxvq_s32(vmaxq_s32(vmaxq_s32(x.a, x.b), vmaxq_s32(x.c, x.d))); }
 
 inline uint32_t sums_of_pairs(const int8_t * q) {
     const int16x8_t pairs = vpaddlq_s8(vld1q_s8(q));  // first, other, first, other, ...
@@ -194,7 +194,7 @@ inline void store(float * p, const Floats & x) {
     vst1q_f32(p + 12, x.d);
 }
 
-inline Floats everywhere(float x) { return {vdupq_n_f32(x), vdupq_n_f32(x), vdupq_n_f32(x), vdupq_n_f32(x)}; }
+inline Floats set1(float x) { return {vdupq_n_f32(x), vdupq_n_f32(x), vdupq_n_f32(x), vdupq_n_f32(x)}; }
 
 inline Floats multiply(const Floats & x, const Floats & y) {
     return {vmulq_f32(x.a, y.a), vmulq_f32(x.b, y.b), vmulq_f32(x.c, y.c), vmulq_f32(x.d, y.d)};
@@ -204,7 +204,7 @@ inline Floats multiply_add(const Floats & x, const Floats & y, const Floats & z)
     return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b), vfmaq_f32(z.c, x.c, y.c), vfmaq_f32(z.d, x.d, y.d)};
 }
 
-inline void keep([[maybe_unused]] Ints & x) {
+inline void keep_in_register([[maybe_unused]] Ints & x) {
 #if defined(__GNUC__)
     asm("" : "+w"(x.a), "+w"(x.b), "+w"(x.c), "+w"(x.d));
 #endif
@@ -216,14 +216,14 @@ inline void store_bytes(int8_t * q, const Ints & x) {
     vst1q_s8(q, vcombine_s8(vqmovn_s16(low), vqmovn_s16(high)));
 }
 
-#define PYG_DOTS_OF_FOUR
+#define PYG_DOT4
 
 // The weights may have a sign, so nothing has to be added.
-constexpr int PLUS_OF_BYTES = 0;
+constexpr int ZERO_POINT_OF_BYTES = 0;
 
-inline Ints plus_of_bytes(const Ints & x) { return x; }
+inline Ints add_zero_point(const Ints & x) { return x; }
 
-inline Ints add_products_of_four(const Ints & sums, const Ints & weights, const Ints & activations) {
+inline Ints dot4_add(const Ints & sums, const Ints & weights, const Ints & activations) {
     const auto dot = [](int32x4_t sum, int32x4_t v, int32x4_t w) {
         return vdotq_s32(sum, vreinterpretq_s8_s32(v), vreinterpretq_s8_s32(w));
     };
@@ -232,7 +232,7 @@ inline Ints add_products_of_four(const Ints & sums, const Ints & weights, const 
 }
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
-#    define PYG_DOTS_OF_EIGHT
+#    define PYG_DOT8
 
 // The first four bytes of two registers' rows side by side, eight to a row, and the same of two others.
 inline Ints side_by_side(int32x4_t a, int32x4_t a_next, int32x4_t b, int32x4_t b_next) {

@@ -1,4 +1,4 @@
-// What AVX2 and AVX-512 do alike.
+// Operations common to AVX2 and AVX-512.
 #pragma once
 
 #include <immintrin.h>
@@ -8,7 +8,7 @@
 
 namespace pyg::kernels {
 
-// Of 16 bytes with sign: the sum of the first two of each four, and of the other two, in 16 bits each.
+// Two 16-bit sums of 16 signed bytes: of the first two of each four, and of the other two.
 inline uint32_t sums_of_pairs(const int8_t * q) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i *>(q));
     __m128i       sums  = _mm_maddubs_epi16(_mm_set1_epi8(1), bytes);

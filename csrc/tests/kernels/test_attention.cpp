@@ -50,11 +50,11 @@ void test_exp() {
     for (int i = 0; i < 16 * 5000; ++i) {
         x.push_back(-86.9f * static_cast<float>(i) / (16 * 5000));
     }
-    const Numbers y = each(x, exp_of<Floats8>);
+    const Numbers y = each(x, exp_approx<Floats8>);
     CHECK(y[0] == 1);
     CHECK(most_ulps(y, x, std::exp) < 1.5);
-    CHECK(each(x, exp_of<Wide>) == y);
-    CHECK(exp_of(-INFINITY) == 0 && exp_of(-1000.0f) == 0 && std::isnan(exp_of(NAN)));
+    CHECK(each(x, exp_approx<WideFloats>) == y);
+    CHECK(exp_approx(-INFINITY) == 0 && exp_approx(-1000.0f) == 0 && std::isnan(exp_approx(NAN)));
 }
 
 void test_tanh() {
@@ -63,12 +63,12 @@ void test_tanh() {
         x.push_back(20.0f * static_cast<float>(i - 8 * 5000) / (8 * 5000));
         x.push_back(std::ldexp(1.9f, -static_cast<int>(i % 120)));
     }
-    const Numbers y = each(x, tanh_of<Floats8>);
+    const Numbers y = each(x, tanh_approx<Floats8>);
     CHECK(most_ulps(y, x, std::tanh) < 3);
-    CHECK(each(x, tanh_of<Wide>) == y);
+    CHECK(each(x, tanh_approx<WideFloats>) == y);
     const float odd[] = {0.0f, -0.0f, INFINITY, -INFINITY, 1e-30f, -100, 0.625f, -0.625f};
     float       result[8];
-    tanh_of(Floats8::load(odd)).store(result);
+    tanh_approx(Floats8::load(odd)).store(result);
     CHECK(result[0] == 0 && std::signbit(result[1]) && result[2] == 1 && result[3] == -1 && result[4] == 1e-30f);
     CHECK(result[5] == -1 && result[6] == -result[7]);
 }
@@ -81,22 +81,22 @@ void test_lanes() {
     float         sums[4], some[8];
     for (int i = 0; i < 4; ++i) {
         v[i] = Floats8::load(&x[8 * i]);
-        CHECK(sum_of(v[i]) == sum_in_order(&x[8 * i]));
-        CHECK(largest_of(v[i]) == *std::max_element(&x[8 * i], &x[8 * i] + 8));
+        CHECK(reduce_add(v[i]) == sum_in_order(&x[8 * i]));
+        CHECK(reduce_max(v[i]) == *std::max_element(&x[8 * i], &x[8 * i] + 8));
     }
-    store_sums(sums, v[0], v[1], v[2], v[3]);
+    store_reduced(sums, v[0], v[1], v[2], v[3]);
     for (int i = 0; i < 4; ++i) {
-        CHECK(sums[i] == sum_of(v[i]));
+        CHECK(sums[i] == reduce_add(v[i]));
     }
     for (int low = -2; low < 9; ++low) {
         for (int high = low; high < 10; ++high) {
-            within(v[0], low, high).store(some);
+            keep_lanes(v[0], low, high).store(some);
             for (int i = 0; i < 8; ++i) {
                 CHECK(some[i] == (i >= low && i < high ? x[i] : -INFINITY));
             }
         }
     }
-    if_less(v[0], v[1], v[2], v[3]).store(some);
+    select_less(v[0], v[1], v[2], v[3]).store(some);
     for (int i = 0; i < 8; ++i) {
         CHECK(some[i] == (x[i] < x[8 + i] ? x[16 + i] : x[24 + i]));
     }
@@ -121,7 +121,7 @@ void test_half_floats() {
         for (int i = 0; i < 32; ++i) {
             mask[i] = bits >> i & 1 ? 0xFC00 : static_cast<uint16_t>(i);
         }
-        CHECK(equal_bits(mask, 0xFC00) == bits);
+        CHECK(equal_mask(mask, 0xFC00) == bits);
     }
 }
 
@@ -150,7 +150,7 @@ struct Bench {
             queries[i].slope     = 0.5f;
             queries[i].low       = low;
             queries[i].high      = high;
-            queries[i].chunk.forget(n);
+            queries[i].chunk.reset(n);
         }
     }
 
@@ -166,7 +166,7 @@ struct Bench {
                 score_four<N>(all + first, four, n, cell);
             }
             for (int i = first; i < first + N; ++i) {
-                weigh(queries[i], scores, mask);
+                softmax_chunk(queries[i], scores, mask);
             }
             add_values<N>(all + first, value.data(), n, low, high);
         }
@@ -220,7 +220,7 @@ void test_chunk(int64_t n, int low, int high, const Scores & scores, bool masked
 void test_columns(int64_t n, int64_t n_cells) {
     Bench   one(n, 0, static_cast<int>(n_cells)), many(n, 0, static_cast<int>(n_cells));
     Numbers columns(BLOCK * n);
-    write_columns(many.key.data(), n_cells, n, columns.data());
+    transpose_keys(many.key.data(), n_cells, n, columns.data());
     score_columns(many.all, columns.data(), n, 0);
     for (int64_t cell = 0; cell < n_cells; cell += FOUR) {
         score_four<3>(one.all, &one.key[cell], n, cell);
@@ -232,12 +232,12 @@ void test_columns(int64_t n, int64_t n_cells) {
 #    endif
 
 void test_merging() {
-    Numbers a = drawn(40, 1, 5), b = drawn(40, 1, 6);
-    Seen    all{-INFINITY, 0, a.data()}, next{3, 2, b.data()};
-    all.forget(40);
+    Numbers      a = drawn(40, 1, 5), b = drawn(40, 1, 6);
+    SoftmaxState all{-INFINITY, 0, a.data()}, next{3, 2, b.data()};
+    all.reset(40);
     merge(all, next, 40);
     CHECK(all.most == 3 && all.total == 2 && same(all.sum, next.sum, 40));
-    const Seen nothing{-INFINITY, 0, b.data()};
+    const SoftmaxState nothing{-INFINITY, 0, b.data()};
     merge(all, nothing, 40);
     CHECK(all.total == 2);
     next.most = 4;

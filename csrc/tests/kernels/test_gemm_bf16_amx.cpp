@@ -40,35 +40,34 @@ struct Operands {
 
     // Some rows and columns, as one block; [column][row].
     std::vector<float> multiply(int64_t row, int64_t n_some, int64_t column, int64_t n_columns) const {
-        std::vector<float> results(n_some * n_columns);
-        std::vector<Piece> pieces;
-        const int64_t      n_steps = n / BF16_STEP;
-        const int64_t      n_sets  = (n_columns + PIECE_COLUMNS - 1) / PIECE_COLUMNS;
-        Bf16Columns        halves[BF16_MOST_PIECES][2];
-        std::vector<char>  written(n_columns * Bf16Columns::column_bytes(n_steps));
+        std::vector<float>    results(n_some * n_columns);
+        std::vector<WorkItem> items;
+        const int64_t         n_steps = n / BF16_STEP;
+        const int64_t         n_sets  = (n_columns + ITEM_COLUMNS - 1) / ITEM_COLUMNS;
+        Bf16Columns           halves[BF16_MAX_ITEMS][2];
+        std::vector<char>     packed(n_columns * Bf16Columns::column_bytes(n_steps));
         for (int64_t set = 0; set < n_sets; ++set) {
-            const int64_t first = set * PIECE_COLUMNS;
-            pieces.push_back({reinterpret_cast<const char *>(&weights[row * n]),
-                              n_some,
-                              std::min(n_columns - first, PIECE_COLUMNS),
-                              {},
-                              {}});
-            for (int64_t c = 0; c < pieces.back().n_columns; ++c) {
-                pieces.back().columns[c] = reinterpret_cast<const char *>(columns[column + first + c].data());
-                pieces.back().results[c] = &results[(first + c) * n_some];
+            const int64_t first = set * ITEM_COLUMNS;
+            items.push_back({reinterpret_cast<const char *>(&weights[row * n]),
+                             n_some,
+                             std::min(n_columns - first, ITEM_COLUMNS),
+                             {},
+                             {}});
+            for (int64_t c = 0; c < items.back().n_columns; ++c) {
+                items.back().columns[c] = reinterpret_cast<const char *>(columns[column + first + c].data());
+                items.back().results[c] = &results[(first + c) * n_some];
             }
             for (const int half : {0, 1}) {
-                halves[set][half] = {pieces.back(), half, n_steps,
-                                     &written[first * Bf16Columns::column_bytes(n_steps)]};
-                write_columns(pieces.back(), halves[set][half], 0, n_steps / 2);
-                write_columns(pieces.back(), halves[set][half], n_steps / 2, n_steps);
+                halves[set][half] = {items.back(), half, n_steps, &packed[first * Bf16Columns::column_bytes(n_steps)]};
+                pack_columns(items.back(), halves[set][half], 0, n_steps / 2);
+                pack_columns(items.back(), halves[set][half], n_steps / 2, n_steps);
             }
         }
-        const Bf16Rows                                    rows(pieces[0].weights, n * sizeof(ggml_bf16_t), n_some);
+        const Bf16Rows                                    rows(items[0].weights, n * sizeof(ggml_bf16_t), n_some);
         const size_t                                      size = Bf16Block::bytes(n_some, n_sets);
         const std::unique_ptr<char, decltype(&std::free)> scratch(static_cast<char *>(std::aligned_alloc(64, size)),
                                                                   std::free);
-        Bf16Block(rows, n_steps, scratch.get()).multiply(pieces.data(), halves, n_sets);
+        Bf16Block(rows, n_steps, scratch.get()).multiply(items.data(), halves, n_sets);
         amx::release();
         return results;
     }
@@ -162,7 +161,7 @@ int main() {
         std::puts("skipped: this processor lacks the instructions");
         return 0;
     }
-    amx::ask_for();
+    amx::request_permission();
     if (!amx::multiplies_bf16()) {
         std::puts("skipped: this system lacks AMX for BF16");
         return 0;

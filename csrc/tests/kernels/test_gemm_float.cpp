@@ -15,7 +15,7 @@ namespace {
 
 using namespace pyg::kernels;
 
-constexpr int64_t N_ROWS    = PIECE_ROWS;
+constexpr int64_t N_ROWS    = ITEM_ROWS;
 constexpr int64_t N_COLUMNS = 8 + 4 + 3;  // as many as blocks have, from the largest one on
 
 // A value of weights from 16 random bits: any that is finite and not huge.
@@ -50,15 +50,15 @@ struct Operands {
         }
     }
 
-    // Rows and columns from `row` and `column` on, as one piece; [column][row].
+    // Rows and columns from `row` and `column` on, as one item; [column][row].
     std::vector<float> multiply(int64_t row, int64_t n_rows, int64_t column, int64_t n_columns) const {
         std::vector<float> results(n_rows * n_columns);
-        Piece              piece{reinterpret_cast<const char *>(&weights[row * n]), n_rows, n_columns, {}, {}};
+        WorkItem           item{reinterpret_cast<const char *>(&weights[row * n]), n_rows, n_columns, {}, {}};
         for (int64_t c = 0; c < n_columns; ++c) {
-            piece.columns[c] = reinterpret_cast<const char *>(columns[column + c].data());
-            piece.results[c] = &results[c * n_rows];
+            item.columns[c] = reinterpret_cast<const char *>(columns[column + c].data());
+            item.results[c] = &results[c * n_rows];
         }
-        compute_piece<Value, Rows>(piece, n * sizeof(Value), n);
+        compute_item<Value, Rows>(item, n * sizeof(Value), n);
         return results;
     }
 };
@@ -78,7 +78,7 @@ void test_values(const Operands<Value, Rows> & x, const std::vector<float> & all
     }
 }
 
-// Whatever rows and columns a piece has.
+// Whatever rows and columns a item has.
 template <typename Value, class Rows>
 void test_pieces(const Operands<Value, Rows> & x, const std::vector<float> & all) {
     for (int64_t n_columns = 1; n_columns <= N_COLUMNS; ++n_columns) {

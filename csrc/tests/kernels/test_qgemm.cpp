@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#ifdef PYG_TILES
+#ifdef PYG_QGEMM
 #    include "kernels/qgemm/block_formats.hpp"
 #    include "kernels/qgemm/gemm.hpp"
 #    include "kernels/qgemm/superblock_formats.hpp"
@@ -44,7 +44,7 @@ struct Rows {
             make_factors_plain();
         }
         tiles.resize(bytes.size());
-        lay_out(type, k / ggml_blck_size(type), GROUP_ROWS, bytes.data(), tiles.data());
+        pack_rows(type, k / ggml_blck_size(type), GROUP_ROWS, bytes.data(), tiles.data());
     }
 
     // Row `r` as floats.
@@ -75,30 +75,30 @@ struct Rows {
 // Columns of activations, as floats and rounded.
 template <class Type>
 struct Activations {
-    int64_t                          k;
-    int64_t                          n_tiles;
-    std::vector<float>               values;   // [column][k]
-    std::vector<ColumnTileFor<Type>> rounded;  // [tile][column]
+    int64_t                               k;
+    int64_t                               n_tiles;
+    std::vector<float>                    values;         // [column][k]
+    std::vector<QuantizedColumnFor<Type>> round_nearest;  // [tile][column]
 
     Activations(int64_t k, std::mt19937 & random)
         : k(k), n_tiles((k + TILE_K - 1) / TILE_K), values(N_COLUMNS * k),
-          rounded(N_COLUMNS * n_tiles + SPARE_COLUMNS) {
+          round_nearest(N_COLUMNS * n_tiles + PADDING_COLUMNS) {
         for (float & value : values) {
             value = static_cast<float>(static_cast<int>(random() % 4001) - 2000) / 512;
             value *= random() % 64 == 0 ? 50.0F : 1.0F;
         }
         for (int64_t n = 0; n < N_COLUMNS; ++n) {
             for (int64_t t = 0; t < n_tiles; ++t) {
-                fill_column<Type>(values.data() + n * k + t * TILE_K,
-                                  static_cast<int>(std::min<int64_t>(TILE_K, k - t * TILE_K)),
-                                  rounded[t * N_COLUMNS + n]);
+                quantize_column<Type>(values.data() + n * k + t * TILE_K,
+                                      static_cast<int>(std::min<int64_t>(TILE_K, k - t * TILE_K)),
+                                      round_nearest[t * N_COLUMNS + n]);
             }
         }
     }
 
     // What value `i` of column `n` was rounded to.
     double value(int n, int64_t i) const {
-        const ColumnTileFor<Type> & tile = rounded[i / TILE_K * N_COLUMNS + n];
+        const QuantizedColumnFor<Type> & tile = round_nearest[i / TILE_K * N_COLUMNS + n];
         return static_cast<double>(tile.q[i % TILE_K]) * tile.d[i % TILE_K / Type::BLOCK];
     }
 };
@@ -114,7 +114,7 @@ Results multiply(const Rows & rows, const Activations<Type> & x, int first, int 
         which[i] = first + i;
     }
     Results results;
-    multiply_group<Type>(rows.tiles.data(), rows.k, x.rounded.data(), N_COLUMNS, which, n, results.values);
+    multiply_row_group<Type>(rows.tiles.data(), rows.k, x.round_nearest.data(), N_COLUMNS, which, n, results.values);
     return results;
 }
 
@@ -152,7 +152,7 @@ void test_scattered_columns(const char * name, const Rows & rows, const Activati
             which[i] = (i * 5 + 3) % N_COLUMNS;
         }
         alignas(64) float results[N][GROUP_ROWS];
-        multiply_group<Type>(rows.tiles.data(), rows.k, x.rounded.data(), N_COLUMNS, which, n, results);
+        multiply_row_group<Type>(rows.tiles.data(), rows.k, x.round_nearest.data(), N_COLUMNS, which, n, results);
         for (int i = 0; i < n; ++i) {
             const Results alone = multiply(rows, x, which[i], 1);
             check(same(results[i], alone.values[0]), name, "a column differs among scattered ones");
@@ -260,7 +260,7 @@ int main() {
         return 0;
     }
 #    ifdef PYG_AMX
-    amx::ask_for();
+    amx::request_permission();
 #    endif
 #    ifdef PYG_NEEDS_AMX
     if (!amx::is_available()) {
@@ -271,17 +271,17 @@ int main() {
     test_registers_of_others();
 #        endif
 #    endif
-    test_if<GGML_TYPE_Q4_0, TilesQ40>(0x8BF057B1);
-    test_if<GGML_TYPE_Q4_1, TilesQ41>(0x45449117);
-    test_if<GGML_TYPE_Q5_0, TilesQ50>(0x108D1B00);
-    test_if<GGML_TYPE_Q5_1, TilesQ51>(0xCEB87A3A);
-    test_if<GGML_TYPE_Q8_0, TilesQ80>(0x922F9C4D);
-    test_if<GGML_TYPE_IQ4_NL, TilesIQ4NL>(0x2A1034FD);
-    test_if<GGML_TYPE_MXFP4, TilesMXFP4>(0xE33E6A6D);
-    test_if<GGML_TYPE_Q4_K, TilesQ4K>(0xD47FAC12);
-    test_if<GGML_TYPE_Q5_K, TilesQ5K>(0x001EF6E5);
-    test_if<GGML_TYPE_Q6_K, TilesQ6K>(0x90A2FBD6);
-    test_if<GGML_TYPE_IQ4_XS, TilesIQ4XS>(0x2389105D);
+    test_if<GGML_TYPE_Q4_0, Q4_0>(0x8BF057B1);
+    test_if<GGML_TYPE_Q4_1, Q4_1>(0x45449117);
+    test_if<GGML_TYPE_Q5_0, Q5_0>(0x108D1B00);
+    test_if<GGML_TYPE_Q5_1, Q5_1>(0xCEB87A3A);
+    test_if<GGML_TYPE_Q8_0, Q8_0>(0x922F9C4D);
+    test_if<GGML_TYPE_IQ4_NL, IQ4_NL>(0x2A1034FD);
+    test_if<GGML_TYPE_MXFP4, MXFP4>(0xE33E6A6D);
+    test_if<GGML_TYPE_Q4_K, Q4_K>(0xD47FAC12);
+    test_if<GGML_TYPE_Q5_K, Q5_K>(0x001EF6E5);
+    test_if<GGML_TYPE_Q6_K, Q6_K>(0x90A2FBD6);
+    test_if<GGML_TYPE_IQ4_XS, IQ4_XS>(0x2389105D);
     return n_failed == 0 ? 0 : 1;
 }
 

@@ -1,4 +1,4 @@
-// Shares of work: all groups are in one, threads get as much as each other, and the last shares are small.
+// WorkShares of work: all groups are in one, threads get as much as each other, and the last shares are small.
 #include "kernels/backend/work_shares.hpp"
 #include "tests/support/testing.hpp"
 
@@ -8,7 +8,7 @@
 namespace {
 
 void test_shares(int64_t n_groups, int64_t n_threads) {
-    const pyg::kernels::Shares shares(n_groups, n_threads);
+    const pyg::kernels::WorkShares shares(n_groups, n_threads);
     CHECK(shares.size() >= n_threads && shares.size() % n_threads == 0);
     CHECK(shares.begin(0) == 0 && shares.begin(shares.size()) == n_groups);
     int64_t before = n_groups;

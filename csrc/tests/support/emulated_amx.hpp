@@ -20,19 +20,19 @@ inline thread_local bool    t_prepared = false;
 inline bool is_available() { return true; }
 inline bool multiplies_bf16() { return true; }
 
-inline void ask_for() {}
+inline void request_permission() {}
 
-inline void set_up(const Shapes & shapes) {
+inline void configure(const Shapes & shapes) {
     t_shapes   = shapes;
     t_prepared = true;
 }
 
 template <int VALUES>
 void prepare() {
-    set_up(shapes_for_bytes(VALUES));
+    configure(shapes_for_bytes(VALUES));
 }
 
-inline void prepare_bf16(int first, int second) { set_up(shapes_for_bf16(first, second)); }
+inline void prepare_bf16(int first, int second) { configure(shapes_for_bf16(first, second)); }
 
 inline void release() { t_prepared = false; }
 

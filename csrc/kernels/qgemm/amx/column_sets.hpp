@@ -1,31 +1,31 @@
-// Columns of activations as AMX's registers take them: 16 at a time.
+// Columns of activations in sets of 16, the rows of an AMX register.
 #pragma once
 
 #include "kernels/qgemm/amx/weight_planes.hpp"
 
 namespace pyg::kernels {
 
-static_assert(SPARE_COLUMNS >= amx::COLUMNS - 1);
+static_assert(PADDING_COLUMNS >= amx::COLUMNS - 1);
 
 // 16 columns, one after the other, and their results.
 template <class Type>
 struct ColumnSet {
-    const ColumnTileFor<Type> * columns;
+    const QuantizedColumnFor<Type> * columns;
     float (*results)[GROUP_ROWS];
 
     template <int N>
     PYG_INLINE void load_results(int first, Floats (&registers)[N]) const {
-        unrolled<N>([&](auto n) PYG_INLINE { registers[n] = load_floats(results[first + n]); });
+        unroll<N>([&](auto n) PYG_INLINE { registers[n] = load_floats(results[first + n]); });
     }
 
     template <int N>
     PYG_INLINE void store_results(int first, const Floats (&registers)[N]) const {
-        unrolled<N>([&](auto n) PYG_INLINE { store(results[first + n], registers[n]); });
+        unroll<N>([&](auto n) PYG_INLINE { store(results[first + n], registers[n]); });
     }
 };
 
 // The columns of a product in sets of 16. Those that do not follow each other in memory are copied. The last set may be
-// short: what lies behind it is computed, too, and nobody reads it (SPARE_COLUMNS in quantized_activations.hpp).
+// short: what lies behind it is computed, too, and nobody reads it (PADDING_COLUMNS in quantized_activations.hpp).
 template <class Type>
 class ColumnSets {
   public:
@@ -38,7 +38,7 @@ class ColumnSets {
     int n() const { return (n_columns_ + amx::COLUMNS - 1) / amx::COLUMNS; }
 
     // Set `i`, of the columns' tiles that begin at `columns`. A copy is good until N_COPIES others have been made.
-    ColumnSet<Type> take(int i, const ColumnTileFor<Type> * columns) {
+    ColumnSet<Type> take(int i, const QuantizedColumnFor<Type> * columns) {
         const int  first = i * amx::COLUMNS, n = std::min(n_columns_ - first, amx::COLUMNS);
         const auto results = n == amx::COLUMNS ? results_ + first : last_results_;
         return {in_order_ || are_in_order(first, n) ? columns + which_[first] : copied(columns, first, n), results};
@@ -61,8 +61,8 @@ class ColumnSets {
         return good;
     }
 
-    const ColumnTileFor<Type> * copied(const ColumnTileFor<Type> * columns, int first, int n) {
-        ColumnTileFor<Type> * const copy = copies_[n_copies_++ % N_COPIES];
+    const QuantizedColumnFor<Type> * copied(const QuantizedColumnFor<Type> * columns, int first, int n) {
+        QuantizedColumnFor<Type> * const copy = copies_[n_copies_++ % N_COPIES];
         for (int c = 0; c < amx::COLUMNS; ++c) {
             copy_column(columns[which_[first + std::min(c, n - 1)]], copy[c]);
         }
@@ -70,10 +70,10 @@ class ColumnSets {
     }
 
     // By vectors: compilers call a function for it, or use instructions that take long to start.
-    static void copy_column(const ColumnTileFor<Type> & from, ColumnTileFor<Type> & to) {
+    static void copy_column(const QuantizedColumnFor<Type> & from, QuantizedColumnFor<Type> & to) {
         constexpr int BYTES = 64;
         static_assert(sizeof(to) % BYTES == 0);
-        unrolled<sizeof(to) / BYTES>([&](auto i) PYG_INLINE {
+        unroll<sizeof(to) / BYTES>([&](auto i) PYG_INLINE {
             store(reinterpret_cast<char *>(&to) + i * BYTES, load(reinterpret_cast<const char *>(&from) + i * BYTES));
         });
     }
@@ -81,9 +81,9 @@ class ColumnSets {
     const int32_t * const which_;
     const int             n_columns_;
     float (*const results_)[GROUP_ROWS];
-    bool                in_order_;  // all of them, as in plain products
-    int                 n_copies_ = 0;
-    ColumnTileFor<Type> copies_[N_COPIES][amx::COLUMNS];
+    bool                     in_order_;  // all of them, as in plain products
+    int                      n_copies_ = 0;
+    QuantizedColumnFor<Type> copies_[N_COPIES][amx::COLUMNS];
     alignas(64) float last_results_[amx::COLUMNS][GROUP_ROWS] = {};
 };
 

@@ -1,4 +1,4 @@
-// A group, all values of 16 rows of weights, times columns of activations, 16 at a time, in AMX's registers.
+// GEMM with AMX: a group (16 rows of weights) times columns of activations, 16 at a time.
 //
 // The sums are the same integers as those of gemv.hpp, and become floats by operations that round alike,
 // so that results are the same bits; but for the sign of a zero, where products are too small for floats. While the
@@ -14,7 +14,7 @@ namespace pyg::kernels {
 // results[n][r] is row r times column which[n]. The columns' tiles lie `stride` apart. The caller releases the
 // registers.
 template <class Type>
-void multiply_with_amx(const uint8_t * group, int64_t k, const ColumnTileFor<Type> * columns, int64_t stride,
+void multiply_with_amx(const uint8_t * group, int64_t k, const QuantizedColumnFor<Type> * columns, int64_t stride,
                        const int32_t * which, int n_columns, float (*results)[GROUP_ROWS]) {
     amx::prepare<PlanesOf<Type>::VALUES>();
     ColumnSets<Type> sets(which, n_columns, results);

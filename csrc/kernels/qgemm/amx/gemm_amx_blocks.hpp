@@ -1,4 +1,4 @@
-// Types with 32 values in a block, in AMX's registers: a block is a single step.
+// AMX GEMM for blocks of 32 values: a block is a single step.
 #pragma once
 
 #include "kernels/qgemm/amx/column_sets.hpp"
@@ -10,7 +10,7 @@ namespace pyg::kernels {
 constexpr float    FLOAT_OF_SUM         = 3 << 22;
 constexpr uint32_t BITS_OF_FLOAT_OF_SUM = 0x4B400000;
 
-// What sums begin with that are to be floats.
+// Initial value of sums that are read as floats.
 struct alignas(64) FirstSums {
     uint32_t bits[amx::COLUMNS][GROUP_ROWS] = {};
 
@@ -42,31 +42,31 @@ PYG_INLINE inline void sum_block(const Planes<Type> & planes, int b, const Colum
 template <class Type, bool AS_FLOATS>
 PYG_INLINE inline void add_block(const Planes<Type> & planes, int b, const ColumnSet<Type> & set,
                                  const int32_t (&sums)[amx::COLUMNS][GROUP_ROWS], Floats (&results)[amx::COLUMNS]) {
-    const ColumnTileFor<Type> * at[amx::COLUMNS];
-    unrolled<amx::COLUMNS>([&](auto n) PYG_INLINE { at[n] = set.columns + n; });
+    const QuantizedColumnFor<Type> * at[amx::COLUMNS];
+    unroll<amx::COLUMNS>([&](auto n) PYG_INLINE { at[n] = set.columns + n; });
     if constexpr (AS_FLOATS) {
         // d * (x + FLOAT_OF_SUM) - d * FLOAT_OF_SUM is d * x, rounded once: the second product is exact, because d has
         // 11 bits.
-        const Floats d = load_floats(planes.factors.d[b]), excess = multiply(d, everywhere(-FLOAT_OF_SUM));
-        add_products<Type, amx::COLUMNS>(planes.factors, b, at, results, [&](auto n) PYG_INLINE {
+        const Floats d = load_floats(planes.scales.d[b]), excess = multiply(d, set1(-FLOAT_OF_SUM));
+        add_products<Type, amx::COLUMNS>(planes.scales, b, at, results, [&](auto n) PYG_INLINE {
             return multiply_add(d, as_floats(load(sums[n])), excess);
         });
     } else {
         Ints totals[amx::COLUMNS];
-        unrolled<amx::COLUMNS>([&](auto n) PYG_INLINE { totals[n] = load(sums[n]); });
-        end_block<Type, amx::COLUMNS>(planes.factors, b, at, totals, results);
+        unroll<amx::COLUMNS>([&](auto n) PYG_INLINE { totals[n] = load(sums[n]); });
+        end_block<Type, amx::COLUMNS>(planes.scales, b, at, totals, results);
     }
 }
 
 // Adds a tile's blocks to the results of a set. A register is stored two blocks later, when its sums are complete, and
 // read another block later, when they are in memory: instructions that wait would be in the way of others.
 template <class Type, bool AS_FLOATS>
-PYG_ALONE void multiply_blocks(const Planes<Type> & planes, int n_blocks, const ColumnSet<Type> & set) {
+PYG_NOINLINE void gemv_blocks(const Planes<Type> & planes, int n_blocks, const ColumnSet<Type> & set) {
     constexpr int       N = TILE_K / 32, REGISTERS = 4, STORED = 2, READ = 3;
     Floats              results[amx::COLUMNS];
     alignas(64) int32_t sums[2][amx::COLUMNS][GROUP_ROWS];
     set.load_results(0, results);
-    unrolled<N + READ>([&](auto i) PYG_INLINE {
+    unroll<N + READ>([&](auto i) PYG_INLINE {
         if constexpr (i < N) {
             if (i < n_blocks) {
                 sum_block<Type, i % REGISTERS, AS_FLOATS>(planes, i, set);
@@ -88,8 +88,8 @@ PYG_ALONE void multiply_blocks(const Planes<Type> & planes, int n_blocks, const 
 
 // Multiplies `k` values of 16 rows with all sets.
 template <class Type>
-void multiply_group_of_blocks(const uint8_t * group, int64_t k, const ColumnTileFor<Type> * columns, int64_t stride,
-                              ColumnSets<Type> & sets) {
+void multiply_group_of_blocks(const uint8_t * group, int64_t k, const QuantizedColumnFor<Type> * columns,
+                              int64_t stride, ColumnSets<Type> & sets) {
     Planes<Type> planes;
     for (int64_t first = 0; first < k; first += TILE_K, columns += stride) {
         const int n_blocks = static_cast<int>(std::min<int64_t>(TILE_K, k - first)) / Type::BLOCK;
@@ -97,10 +97,10 @@ void multiply_group_of_blocks(const uint8_t * group, int64_t k, const ColumnTile
         group += n_blocks * block_bytes<Type>();
         for (int i = 0; i < sets.n(); ++i) {
             const ColumnSet<Type> set = sets.take(i, columns);
-            if (!Type::LARGE && planes.finite) {
-                multiply_blocks<Type, true>(planes, n_blocks, set);
+            if (!Type::EXPONENT_SCALE && planes.finite) {
+                gemv_blocks<Type, true>(planes, n_blocks, set);
             } else {
-                multiply_blocks<Type, false>(planes, n_blocks, set);
+                gemv_blocks<Type, false>(planes, n_blocks, set);
             }
         }
     }

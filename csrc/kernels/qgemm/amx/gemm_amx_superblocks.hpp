@@ -1,4 +1,4 @@
-// Types with 256 values in a block, in AMX's registers: a block is a tile, and several steps.
+// AMX GEMM for super-blocks of 256 values: a block is a tile and takes several steps.
 #pragma once
 
 #include "kernels/qgemm/amx/column_sets.hpp"
@@ -15,60 +15,60 @@ struct alignas(64) BlockSums {
 
 // Adds the sums of a block to the results of N columns, from number `first` of a set on.
 template <class Type, int N>
-PYG_INLINE inline void add_sums(const Factors & factors, const BlockSums & sums, const ColumnSet<Type> & set,
+PYG_INLINE inline void add_sums(const BlockScales & scales, const BlockSums & sums, const ColumnSet<Type> & set,
                                 int first) {
-    const ColumnTileFor<Type> * at[N];
-    Ints                        totals[N];
-    Floats                      results[N];
-    unrolled<N>([&](auto n) PYG_INLINE {
+    const QuantizedColumnFor<Type> * at[N];
+    Ints                             totals[N];
+    Floats                           results[N];
+    unroll<N>([&](auto n) PYG_INLINE {
         at[n]           = set.columns + first + n;
         const Ints high = load(sums.high[first + n]);
-        totals[n]       = add(load(sums.low[first + n]), up_lanes<PlanesOf<Type>::RADIX_BITS>(high));
+        totals[n]       = add(load(sums.low[first + n]), shift_left_lanes<PlanesOf<Type>::RADIX_BITS>(high));
     });
     set.load_results(first, results);
-    end_block<Type, N>(factors, 0, at, totals, results);
+    end_block<Type, N>(scales, 0, at, totals, results);
     set.store_results(first, results);
 }
 
 // A block times one or two sets of columns: summed, and not yet part of the results.
 template <class Type>
 struct Summed {
-    const Factors * factors = nullptr;
-    ColumnSet<Type> sets[2];
-    int             n_sets = 0;
-    BlockSums       sums[2];
+    const BlockScales * scales = nullptr;
+    ColumnSet<Type>     sets[2];
+    int                 n_sets = 0;
+    BlockSums           sums[2];
 
     // Adds the sums of a share of the columns, one for each step of the next block.
     PYG_INLINE void add_share(int step) const {
         constexpr int N = amx::COLUMNS / STEPS_OF_TILE;
         for (int i = 0; i < n_sets; ++i) {
-            add_sums<Type, N>(*factors, sums[i], sets[i], step * N);
+            add_sums<Type, N>(*scales, sums[i], sets[i], step * N);
         }
     }
 };
 
 // Writes the sums of SETS sets, and meanwhile adds to their results what was summed before.
 template <class Type, int SETS>
-PYG_ALONE void sum_sets(const Planes<Type> & planes, const Summed<Type> & before, Summed<Type> & summed) {
-    unrolled<2 * SETS>([&](auto i) PYG_INLINE { amx::clear<amx::SUMS + i>(); });
+PYG_NOINLINE void sum_sets(const Planes<Type> & planes, const Summed<Type> & before, Summed<Type> & summed) {
+    unroll<2 * SETS>([&](auto i) PYG_INLINE { amx::clear<amx::SUMS + i>(); });
     for (int step = 0; step < STEPS_OF_TILE; ++step) {
         const int k = step * amx::ROW_BYTES;
         amx::load<amx::WEIGHTS>(planes.values[0][k / 4], amx::ROW_BYTES);
         amx::load<amx::WEIGHTS + 1>(planes.values[1][k / 4], amx::ROW_BYTES);
-        unrolled<SETS>([&](auto i) PYG_INLINE { add_values<Type, i>(summed.sets[i], k); });
+        unroll<SETS>([&](auto i) PYG_INLINE { add_values<Type, i>(summed.sets[i], k); });
         before.add_share(step);
     }
-    unrolled<SETS>([&](auto i) PYG_INLINE {
+    unroll<SETS>([&](auto i) PYG_INLINE {
         amx::store<amx::SUMS + 2 * i>(summed.sums[i].low);
         amx::store<amx::SUMS + 2 * i + 1>(summed.sums[i].high);
     });
-    summed.factors = &planes.factors;
-    summed.n_sets  = SETS;
+    summed.scales = &planes.scales;
+    summed.n_sets = SETS;
 }
 
 // Multiplies `k` values of 16 rows with all sets.
 template <class Type>
-void multiply_group_of_superblocks(const uint8_t * group, int64_t k, const ColumnTileFor<Type> * columns,
+void multiply_group_of_superblocks(const uint8_t * group, int64_t k, const QuantizedColumnFor<Type> * columns,
                                    int64_t stride, ColumnSets<Type> & sets) {
     Planes<Type> planes[2];  // what was summed before still needs its factors
     Summed<Type> summed[2];

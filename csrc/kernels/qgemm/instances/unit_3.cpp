@@ -1,0 +1,2 @@
+#define PYG_INSTANCE_3(Type) PYG_ROW_GROUP_INSTANCE(Type)
+#include "kernels/qgemm/instances/unit.inc"
