@@ -92,7 +92,8 @@ SETS = {
     "neon": Set(("-march=armv8.2-a+dotprod",), is_arm=True),
     "i8mm": Set(("-march=armv8.2-a+dotprod+i8mm",), is_arm=True),
 }
-TYPES = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "mxfp4", "q4_k", "q5_k", "q6_k", "iq4_xs")
+_TABLE = ROOT / "csrc" / "kernels" / "qgemm" / "types.def"
+TYPES = [name.lower() for name in re.findall(r"^PYG_WEIGHT_TYPE\((\w+),", _TABLE.read_text(), re.MULTILINE)]
 
 
 @dataclass(frozen=True)
