@@ -7,7 +7,7 @@
 //   - structs end with `...;`: the compiler fills in the layout, and refuses a field that was renamed or
 //     retyped; `[...]` is an array whose length it knows;
 //   - GGML_API, restrict, noreturn and other words that mean nothing to cffi are dropped.
-// tests/packaging/test_bindings_complete.py compares each declaration with the header's.
+// tests/distribution/test_bindings_complete.py compares each declaration with the header's.
 
 // Constants
 

@@ -102,7 +102,7 @@ def threads_alone() -> dict[str, bool]:
 
 @functools.cache
 def results(function: str, kernels: str) -> dict[str, Any]:
-    code = f"import json, test_invariance as t; print(json.dumps(t.{function}()))"
+    code = f"import json; from engine import test_batch_invariance as t; print(json.dumps(t.{function}()))"
     done = _run(["-c", code], kernels)
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)

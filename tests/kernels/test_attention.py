@@ -340,7 +340,7 @@ def context_tells_positions() -> dict[str, bool]:
 
 
 def in_a_process(function: str, kernels: str) -> dict[str, object]:
-    code = f"import json, test_kernels_attention as t; print(json.dumps(t.{function}()))"
+    code = f"import json; from kernels import test_attention as t; print(json.dumps(t.{function}()))"
     paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")]), *filter(None, sys.path)]
     env = os.environ | {"PYGGML_KERNELS": kernels, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)

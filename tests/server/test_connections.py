@@ -191,7 +191,8 @@ def test_who_reads_slowly_gets_all() -> None:
 
 _FEW_DESCRIPTORS = """
 import contextlib, resource, socket
-import httpx, servers
+import httpx
+from support.servers import servers
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 with servers.running() as server, contextlib.ExitStack() as stack:

@@ -17,16 +17,16 @@ from pyggml import system
 LEFT_OUT: dict[str, tuple[str, ...]] = {
     "no native code of ours: browsers, compilers, type checkers, other programs and how the package is built": (
         "tests/documentation/test_comparison.py",
-        "tests/packaging/test_cuda_wheel.py",
+        "tests/distribution/test_cuda_wheel.py",
         "tests/devices/test_gpu_modules.py",
         "tests/importer/test_new_family.py::test_type_checkers_know_it",
         "tests/jobs/test_ray_batch.py",
         "tests/documentation/test_recipe_jupyter.py",
         "tests/documentation/test_server_docs.py::test_command_lines_print_what_is_shown",  # curl hangs as it starts
-        "tests/test_server_page",
+        "tests/server/page/",
         "tests/api/test_typing.py",
-        "tests/packaging/test_vendor_sync.py",
-        "tests/packaging/test_wheel.py",
+        "tests/distribution/test_vendor_sync.py",
+        "tests/distribution/test_wheel.py",
     ),
     "measures memory": (
         "tests/loading/test_memory_estimate.py::test_the_process_grows_as_much",

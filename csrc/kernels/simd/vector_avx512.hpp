@@ -71,7 +71,7 @@ inline Ints multiply(Ints x, Ints y) { return _mm512_mullo_epi32(x, y); }
 
 inline Ints madd_words(Ints x, Ints y) { return _mm512_madd_epi16(x, y); }
 
-inline Ints pairs(Ints x, Ints y) { return _mm512_mask_blend_epi16(0xAAAAAAAA, x, _mm512_slli_epi32(y, 16)); }
+inline Ints pack_words(Ints x, Ints y) { return _mm512_mask_blend_epi16(0xAAAAAAAA, x, _mm512_slli_epi32(y, 16)); }
 
 inline Floats to_floats(Ints x) { return _mm512_cvtepi32_ps(x); }
 
