@@ -11,11 +11,10 @@ import codecs
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyggml._core import hint_table
 from pyggml._core.c_values import int32_array, utf8
 from pyggml._core.cached_property import cached_property
 from pyggml._core.checks import INT32_MAX, flag, integer, items, shown
-from pyggml._core.hints import Answered, answers
+from pyggml._core.hints import HintedObject, hints, with_hints
 from pyggml._core.owner import Owner
 from pyggml._native.vocab import TokenAttr, Vocab, is_markup
 from pyggml.errors import InvalidParameterError
@@ -27,7 +26,7 @@ _BLANKS = r"[ \t\n\v\f\r]*"
 _CUT_OUT = TokenAttr.CONTROL | TokenAttr.UNKNOWN | TokenAttr.USER_DEFINED
 
 
-class Tokenizer(Owner, Answered):
+class Tokenizer(Owner, HintedObject):
     """The model's own vocabulary as a tokenizer of text. Safe to share between threads.
 
     Other tokenizers derive from it and define how text is cut and which bytes a token stands for. The model always
@@ -38,7 +37,7 @@ class Tokenizer(Owner, Answered):
     """
 
     _instead_of_a_copy = "share this one between threads; another process takes that of the model it loads"
-    _answers = hint_table.TOKENIZER
+    _hints = hints("tokenizer")
 
     def __init__(self, vocab: Vocab) -> None:
         """Wraps a vocabulary, which the caller keeps open."""
@@ -46,7 +45,7 @@ class Tokenizer(Owner, Answered):
         self._pieces: dict[int, bytes] = {}
         self._begins: dict[int, bool] = {}
 
-    @answers(hint_table.ENCODING)
+    @with_hints("encoding")
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Converts text to token ids.
 
@@ -88,7 +87,7 @@ class Tokenizer(Owner, Answered):
             if text not in self._mistaken
         }
 
-    @answers(hint_table.DECODING)
+    @with_hints("decoding")
     def decode(self, token_ids: Sequence[int], *, remove_special: bool = True, unparse_special: bool = True) -> str:
         """Converts token ids to text, the inverse of :meth:`encode`.
 

@@ -122,8 +122,8 @@ def require_option(table: str, name: str) -> None:
 
 def table_of(name: str) -> str:
     """The table of an option; the one with the nearest name, if there is none."""
-    habits = {each: table for table, (cls, _) in TABLES.items() for each in getattr(cls, "HABITS", {})}
-    known = habits | {each: table for table, (_, fields) in TABLES.items() for each in fields}
+    hints = {each: table for table, (cls, _) in TABLES.items() for each in getattr(cls, "HINTS", {})}
+    known = hints | {each: table for table, (_, fields) in TABLES.items() for each in fields}
     near = [name] if name in known else difflib.get_close_matches(name, known, n=1, cutoff=0.7)
     return known[near[0]] if near else "server"
 
