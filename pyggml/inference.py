@@ -17,7 +17,7 @@ from pyggml._core.c_values import INT32_MAX, integer
 from pyggml._core.fields import fields_of, require_known
 from pyggml._core.hints import hints
 from pyggml._native.backend import find_device
-from pyggml.cache import shown_name
+from pyggml.cache import display_name
 from pyggml.errors import ArchitectureMismatchError, TokenizerError
 from pyggml.families import Family, Kind, Match
 from pyggml.gguf import GGUFReader
@@ -75,8 +75,8 @@ class FamilyModel(LLM):
             return family
         architectures = {name for family in cls.families for name in family.architectures}
         if match.family is families.GENERIC and match.architecture in architectures:
-            raise TokenizerError(_foreign_vocabulary(cls, match, shown_name(path)))
-        raise ArchitectureMismatchError(_mismatch(cls, match, shown_name(path)))
+            raise TokenizerError(_foreign_vocabulary(cls, match, display_name(path)))
+        raise ArchitectureMismatchError(_mismatch(cls, match, display_name(path)))
 
     @classmethod
     def accept(cls, path: Path) -> None:

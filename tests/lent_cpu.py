@@ -12,7 +12,7 @@ from typing import Any
 from remote_servers import KEY, Server, server
 
 import pyggml
-from pyggml._native.placement import Placement, placed
+from pyggml._native.placement import Placement, resolve_placement
 from pyggml.options import PlacementOptions
 from pyggml.remote import Loan, connect
 
@@ -50,4 +50,4 @@ def lent_cpu(max_bytes: int = 1 << 40) -> Iterator[LentCPU]:
     ):
         key_file = Path(directory, "key")
         key_file.write_bytes(KEY)
-        yield LentCPU(placed(PlacementOptions(), host.devices), lending, key_file)
+        yield LentCPU(resolve_placement(PlacementOptions(), host.devices), lending, key_file)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import pyggml
-from pyggml._core.device_names import KINDS, DeviceName, names_of, understood
+from pyggml._core.device_names import KINDS, DeviceName, parse_device_name, split_device_names
 from pyggml._native import placement as placement_module
 from pyggml._native.backend import Device
-from pyggml._native.placement import ALL, Placement, placed
+from pyggml._native.placement import ALL, Placement, resolve_placement
 from pyggml.options import LoadOptions, PlacementOptions, fields_of
 
 CPU = Device("CPU", "cpu", "a CPU", "cpu", 16, 8)
@@ -33,7 +33,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[Device]:
 
 
 def place(hosts: Sequence[Device] = (), **options: Any) -> Placement:
-    return placed(PlacementOptions(**options), hosts)
+    return resolve_placement(PlacementOptions(**options), hosts)
 
 
 # --- forms ---------------------------------------------------------------------------------------------------------
@@ -41,19 +41,19 @@ def place(hosts: Sequence[Device] = (), **options: Any) -> Placement:
 
 @pytest.mark.parametrize("name", ["cuda", "CUDA", "cuda:0", "Cuda0", "CUDA:0"])
 def test_one_name_has_many_spellings(name: str) -> None:
-    assert understood(name) == DeviceName("cuda", 0)
+    assert parse_device_name(name) == DeviceName("cuda", 0)
 
 
 def test_kinds_go_by_the_engines_names_and_by_others() -> None:
     for kind in KINDS:
         for name in (kind.name, kind.engine_name, *kind.other_names):
-            assert understood(f"{name}:2") == understood(f"{name.upper()}2") == DeviceName(kind.name, 2)
-    assert understood("SomethingNew3") == DeviceName("somethingnew", 3)
+            assert parse_device_name(f"{name}:2") == parse_device_name(f"{name.upper()}2") == DeviceName(kind.name, 2)
+    assert parse_device_name("SomethingNew3") == DeviceName("somethingnew", 3)
 
 
 @pytest.mark.parametrize("device", ["cuda:0,CUDA1", "cuda:0, CUDA1", "cuda:0/CUDA1", ["cuda:0", "CUDA1"]])
 def test_several_names(device: Any) -> None:
-    assert names_of(device) == ("cuda:0", "CUDA1")
+    assert split_device_names(device) == ("cuda:0", "CUDA1")
     assert PlacementOptions(device=device).device == "cuda:0,CUDA1"
 
 

@@ -86,4 +86,4 @@ def test_pytest_starts_without_the_library(pytester: pytest.Pytester) -> None:
 def test_they_are_listed(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_nothing(): pass")
     done = pytester.runpytest_subprocess("--fixtures", *OPTIONS)
-    done.stdout.fnmatch_lines(["*pyggml_llm*pyggml/pytest_plugin.py*", "*That model, loaded once*"])
+    done.stdout.fnmatch_lines(["*pyggml_llm*pyggml/pytest_plugin.py*", "*The small model, loaded once*"])

@@ -53,10 +53,10 @@ class _Finder:
     @staticmethod
     def find_spec(
         fullname: str,
-        path: Sequence[str] | None,  # noqa: ARG002
-        target: ModuleType | None = None,  # noqa: ARG002
+        path: Sequence[str] | None,  # noqa: ARG004
+        target: ModuleType | None = None,  # noqa: ARG004
     ) -> ModuleSpec | None:
-        return ModuleSpec(fullname, _Alias()) if fullname in _NEW_NAMES else None
+        return ModuleSpec(fullname, _Alias()) if fullname in _NEW_NAMES else None  # type: ignore[arg-type]
 
 
 def install() -> None:

@@ -10,17 +10,17 @@ from pyggml.errors import CopyError
 class Owner:
     """An object that owns memory of the engine or a running computation: ``copy`` and ``pickle`` refuse it.
 
-    Python would copy the pointer but not what it points to.
+    Python would copy the pointer but not the object behind it.
     """
 
-    #: What to do instead of a copy, as the end of the message.
+    #: The alternative to a copy, as the end of the message.
     _instead_of_a_copy: ClassVar[str]
 
-    #: Whether ``close`` was called, for :func:`repr`; the native side keeps its own account.
+    #: True after ``close``, for :func:`repr`; the native object has its own flag.
     _is_closed: bool = False
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        """Refuses :func:`copy.copy`, :func:`copy.deepcopy` and :mod:`pickle`, which all start here.
+        """Reject :func:`copy.copy`, :func:`copy.deepcopy` and :mod:`pickle`, which all start here.
 
         Raises:
             CopyError: always.

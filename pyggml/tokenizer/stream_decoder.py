@@ -1,7 +1,7 @@
 """Decoding of a stream of tokens, and stop strings in a stream of text.
 
-A token may end inside a UTF-8 character, so :class:`StreamDecoder` waits for the rest of it. A stop string may arrive in
-several chunks, so :class:`StopStrings` holds back text that could still become one.
+A token may end inside a UTF-8 character, so :class:`StreamDecoder` waits for the rest of it. A stop string may arrive
+in several chunks, so :class:`StopStrings` holds back text that could still become one.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pyggml.tokenizer.base import Tokenizer
 
 
 class StreamDecoder:
-    """Converts a stream of tokens to text; each call returns whole characters, and none are lost between calls."""
+    """A decoder of a stream of tokens to text. Each call returns whole characters, and none are lost between calls."""
 
     def __init__(self, tokenizer: Tokenizer, shown: Mapping[int, bytes] | None = None) -> None:
-        """Starts an empty text.
+        """Create a decoder at the start of a text.
 
         Args:
             tokenizer: the model's tokenizer.
@@ -27,7 +27,7 @@ class StreamDecoder:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, token_ids: Iterable[int], *, last: bool = False) -> str:
-        """The characters that these tokens complete; with ``last``, also U+FFFD for an incomplete one."""
+        """Return the characters that these tokens complete; with ``last``, also U+FFFD for an incomplete one."""
         return self._utf8.decode(b"".join(map(self._piece, token_ids)), last)
 
     def _piece(self, token_id: int) -> bytes:
@@ -36,21 +36,21 @@ class StreamDecoder:
 
 
 class StopStrings:
-    """Cuts a stream of text before the first stop string, never letting part of one through."""
+    """A filter that ends a stream of text before the first stop string, and never passes on a part of one."""
 
     def __init__(self, stop: Sequence[str]) -> None:
-        """Takes the strings to look for, if any."""
+        """Create a filter for stop strings, if any."""
         self._stop = tuple(stop)
         self._held = ""
         self.found: str | None = None  # the stop string that ended the text
 
     @property
     def active(self) -> bool:
-        """Whether there is anything to look for."""
+        """True if there are stop strings."""
         return bool(self._stop)
 
     def feed(self, text: str, *, last: bool = False) -> str:
-        """Returns the text that is safe to show; with ``last``, including the text that was held back."""
+        """Return the text that is safe to show; with ``last``, including the text that was held back."""
         if not self._stop:
             return text
         text = self._held + text
