@@ -64,8 +64,8 @@ def test_several_names(device: Any) -> None:
         ("cuda:0,", "device is empty"),
         ([], "device is an empty list"),
         (["cuda", ""], "device is empty"),
-        ("cpu,cuda", "names 'cpu' beside others.*n_cpu_moe"),
-        (["cuda", "auto"], "names 'auto' beside others"),
+        ("cpu,cuda", "names 'cpu' and others.*n_cpu_moe"),
+        (["cuda", "auto"], "names 'auto' and others"),
         (0, 'a name such as "cuda:1", or a list of names, not 0'),
         (b"cuda", "not b'cuda'"),
         ({"": 0}, "not {'': 0}"),  # as transformers' device_map
@@ -214,7 +214,7 @@ def test_options_that_the_devices_contradict(options: dict[str, Any], said: str)
 def test_a_model_goes_to_a_limited_number_of_devices(machine: list[Device]) -> None:
     """The engine's arrays have no room for more."""
     machine[:0] = [dataclasses.replace(CUDA[0], name=f"CUDA{index}", device_id=f"{index}") for index in range(3, 17)]
-    with pytest.raises(pyggml.InvalidParameterError, match="16 devices at most, and these are 17: name fewer"):
+    with pytest.raises(pyggml.InvalidParameterError, match="17 devices; a model can use at most 16: name fewer"):
         place()
     assert len(place(device=[f"CUDA{index}" for index in range(16)]).devices) == 16
     with pytest.raises(pyggml.InvalidParameterError, match="2 numbers for 1 devices"):
