@@ -53,9 +53,9 @@ if not TYPE_CHECKING:  # a type checker would take every name for one of these
         if name == "__all__":
             return api.__all__
         if name not in api.__all__:
-            from pyggml._core import hint_table, hints
+            from pyggml._core.hints import attribute_error, hints
 
-            raise hints.no_attribute(f"module {__name__!r}", name, hint_table.PACKAGE)
+            raise attribute_error(f"module {__name__!r}", name, hints("package"))
         value = globals()[name] = getattr(api, name)
         return value
 

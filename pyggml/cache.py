@@ -1,4 +1,4 @@
-"""The cache folder for imported models: its place, its content, and how to free space.
+"""The cache of imported models: its folder, its entries, and their removal.
 
 The folder is ``PYGGML_CACHE``, or the platform's usual place for caches. It may grow to ``PYGGML_CACHE_GB`` gigabytes
 (default 64); beyond that, importing a model removes the least recently used ones.
@@ -31,7 +31,7 @@ class CacheEntry:
         path: the file.
         n_bytes: its size on disk.
         used: time of its last loading or writing, in seconds since the epoch.
-        is_complete: whether it is a complete GGUF file. Otherwise its import is running, or was stopped and can be
+        is_complete: True if it is a complete GGUF file. Otherwise its import is running, or was stopped and can be
             resumed.
     """
 
@@ -48,19 +48,19 @@ class CacheEntry:
 
     @property
     def outtype(self) -> str:
-        """The output type, as for :func:`pyggml.convert`; "" if the file's name does not say."""
+        """The output type, as for :func:`pyggml.convert`; "" if the file's name has none."""
         match = _NAME.fullmatch(self.path.name)
         return match["outtype"] if match else ""
 
 
-def shown_name(path: Path) -> str:
-    """What messages call a model's file: one of the cache has the name of the directory that it was imported from."""
+def display_name(path: Path) -> str:
+    """Return a model file's name for messages; for a file of the cache, the imported directory's name."""
     match = _NAME.fullmatch(path.name)
     return match["model"] if match else path.name
 
 
 def cache_dir() -> Path:
-    """Returns the folder for imported models, which may not exist yet.
+    """Return the folder for imported models, which may not exist yet.
 
     Raises:
         InvalidParameterError: ``PYGGML_CACHE`` is not set, and the user has no home directory.
@@ -79,7 +79,7 @@ def cache_dir() -> Path:
 
 
 def cache_limit() -> int:
-    """Returns the largest size of the cache in bytes, from ``PYGGML_CACHE_GB``.
+    """Return the largest size of the cache in bytes, from ``PYGGML_CACHE_GB``.
 
     Raises:
         InvalidParameterError: the variable is not a number of gigabytes.
@@ -95,7 +95,7 @@ def cache_limit() -> int:
 
 
 def cache_entries() -> list[CacheEntry]:
-    """Returns the entries of the cache, most recently used first."""
+    """Return the entries of the cache, most recently used first."""
     found = []
     folder = cache_dir()
     for path in folder.iterdir() if folder.is_dir() else ():
@@ -109,7 +109,7 @@ def cache_entries() -> list[CacheEntry]:
 
 
 def remove_entry(entry: CacheEntry) -> int:
-    """Removes an entry from the cache, unless it is being written, and returns the number of bytes freed."""
+    """Remove an entry from the cache, unless it is being written, and return the number of bytes freed."""
     if not isinstance(entry, CacheEntry):
         raise InvalidParameterError(f"a CacheEntry was expected, not {shown(entry)}")
     if not entry.is_complete:
@@ -119,5 +119,5 @@ def remove_entry(entry: CacheEntry) -> int:
 
 
 def clear_cache() -> int:
-    """Empties the cache and returns the number of bytes freed. Loaded models and running imports are not affected."""
+    """Empty the cache and return the number of bytes freed. Loaded models and running imports are not affected."""
     return sum(map(remove_entry, cache_entries()))

@@ -1,4 +1,4 @@
-"""Processes of our own that run a part of this package."""
+"""Child processes that run a module of this package."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 
 
 def child_command(module: str, *arguments: str) -> list[str]:
-    """The command that runs ``main()`` of a module of this package.
+    """Return the command that runs ``main()`` of a module of this package.
 
-    It finds the package where this process did, and nothing in the working directory that this one does not.
+    The child has this process's ``sys.path``, without the working directory that ``python -c`` would add.
     """
     program = f"import sys; sys.path[:] = {sys.path!r}; from {module} import main; sys.exit(main())"
     return [sys.executable, "-c", program, *arguments]

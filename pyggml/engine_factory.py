@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyggml._native.batch_invariance import require_determinism
+from pyggml._native.batch_invariance import require_batch_invariance
 from pyggml._native.context import Context
 from pyggml._native.model import Model
 from pyggml.generation.engine import Engine
@@ -33,7 +33,7 @@ def started(
     context = Context(model, **vars(context_options(options, n_ctx)))
     try:
         if options.deterministic:
-            require_determinism(context)
+            require_batch_invariance(context)
         memory = taken_by(context)
         engine = Engine(
             context,

@@ -1,7 +1,7 @@
 """Exceptions of pyggml.
 
-All derive from :class:`InferError`, and from the builtin exception that fits, if any. A message says what was wrong,
-what was expected and the way out, and includes the engine's own message if there is one.
+All derive from :class:`InferError`, and from the builtin exception that fits, if any. A message names the error, the
+expected value and the way out, and includes the engine's own message if there is one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TokenizerError(InferError, ValueError):
 
 
 class TokenizerNotFoundError(TokenizerError, FileNotFoundError):
-    """There is no tokenizer at the path."""
+    """No tokenizer exists at the path."""
 
 
 class InvalidParameterError(InferError, ValueError):
@@ -40,11 +40,11 @@ class InvalidParameterError(InferError, ValueError):
 
 
 class UnknownParameterError(InvalidParameterError, TypeError):
-    """There is no parameter of that name; the message says which one was probably meant."""
+    """No parameter has this name; the message suggests the closest one."""
 
 
 class CopyError(InferError, TypeError):
-    """The object owns memory of the engine, so it cannot be copied or pickled; the message says what to do instead."""
+    """The object owns memory of the engine and cannot be copied or pickled; the message names the alternative."""
 
 
 class EmptyPromptError(InferError, ValueError):
@@ -64,7 +64,7 @@ class DeviceError(InferError, RuntimeError):
 
 
 class OutOfMemoryError(InferError, MemoryError):
-    """There is not enough memory.
+    """Out of memory.
 
     Attributes:
         required_bytes: bytes that the operation needs, 0 if unknown.
@@ -95,7 +95,7 @@ class DownloadError(InferError, ConnectionError):
     """A model could not be downloaded: the hub cannot be reached, refuses, or offline mode is on.
 
     Attributes:
-        is_temporary: whether a retry may succeed; complete files are kept.
+        is_temporary: True if a retry may succeed; complete files are kept.
     """
 
     def __init__(self, message: str, is_temporary: bool = False) -> None:
@@ -108,7 +108,7 @@ class MissingPackageError(InferError, ImportError):
 
 
 class QueueFullError(InferError, RuntimeError):
-    """``max_queue`` requests are already waiting, and this one was not allowed to wait for a place."""
+    """The queue is full: ``max_queue`` requests are waiting, and this one was not allowed to wait for a slot in it."""
 
 
 class RequestTimeout(InferError, TimeoutError):
@@ -124,7 +124,7 @@ class EngineError(InferError):
 
 
 class EngineLostError(EngineError):
-    """The engine failed during an earlier request, and computes no more. Close the model, and load it again."""
+    """The engine failed during an earlier request and has stopped. Close the model, and load it again."""
 
 
 class HostLostError(EngineError):

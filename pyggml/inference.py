@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from pyggml import families
 from pyggml._core.c_values import INT32_MAX, integer
 from pyggml._core.fields import fields_of, require_known
+from pyggml._core.hints import hints
 from pyggml._native.backend import find_device
-from pyggml.cache import shown_name
+from pyggml.cache import display_name
 from pyggml.errors import ArchitectureMismatchError, TokenizerError
 from pyggml.families import Family, Kind, Match
 from pyggml.gguf import GGUFReader
@@ -38,12 +39,6 @@ else:
 TokenizerPath = str | os.PathLike[str] | None
 
 _LOAD_KEYWORDS = [name for name in fields_of(LoadOptions) if name not in ("source", "tokenizer", "device")]
-# What load calls the arguments that these methods have in another place.
-_HABITS = {
-    "device": "Inference.cpu(), .gpu(), .cuda() and .auto() choose the device",
-    "source": "the model is the first argument, model_path",
-    "tokenizer": "the tokenizer is the second argument, tokenizer_path",
-}
 
 
 class FamilyModel(LLM):
@@ -80,8 +75,8 @@ class FamilyModel(LLM):
             return family
         architectures = {name for family in cls.families for name in family.architectures}
         if match.family is families.GENERIC and match.architecture in architectures:
-            raise TokenizerError(_foreign_vocabulary(cls, match, shown_name(path)))
-        raise ArchitectureMismatchError(_mismatch(cls, match, shown_name(path)))
+            raise TokenizerError(_foreign_vocabulary(cls, match, display_name(path)))
+        raise ArchitectureMismatchError(_mismatch(cls, match, display_name(path)))
 
     @classmethod
     def accept(cls, path: Path) -> None:
@@ -190,7 +185,7 @@ class Inference(Factories):
 
 
 def _require_known(options: LoadKeywords) -> None:
-    require_known(LoadOptions, options, known=_LOAD_KEYWORDS, habits=_HABITS)
+    require_known(LoadOptions, options, known=_LOAD_KEYWORDS, more_hints=hints("inference"))
 
 
 def _match(path: Path) -> Match:

@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pyggml import families, loading
-from pyggml._core import hint_table
 from pyggml._core.fields import takes
-from pyggml._core.hints import Answered, answers, refuse
+from pyggml._core.hints import HintedObject, hints, reject_parameters, with_hints
 from pyggml._core.log import logger
 from pyggml._core.owner import Owner
 from pyggml._native.model import Model
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class LLM(Owner, Generating, Chatting, Answered):
+class LLM(Owner, Generating, Chatting, HintedObject):
     """A loaded model that generates text. Safe to call from any thread or task; requests are computed together.
 
     ``LLM("model.gguf")`` does the same as :func:`pyggml.load`. Close it, or use it as a context manager.
@@ -64,7 +63,7 @@ class LLM(Owner, Generating, Chatting, Answered):
     """
 
     _instead_of_a_copy = "share this one between threads and tasks; another process loads its own"
-    _answers = hint_table.MODEL
+    _hints = hints("model")
 
     @takes(LoadOptions)
     def __init__(self, options: LoadOptions) -> None:
@@ -207,12 +206,12 @@ class LLM(Owner, Generating, Chatting, Answered):
 
     # --- text ---------------------------------------------------------------------------------------------
 
-    @answers(hint_table.ENCODING)
+    @with_hints("encoding")
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Converts text to token ids; see :meth:`Tokenizer.encode <pyggml.tokenizer.Tokenizer.encode>`."""
         return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
 
-    @answers(hint_table.DECODING)
+    @with_hints("decoding")
     def detokenize(self, token_ids: Sequence[int], *, remove_special: bool = True, unparse_special: bool = True) -> str:
         """Converts token ids to text; see :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>`."""
         return self.tokenizer.decode(token_ids, remove_special=remove_special, unparse_special=unparse_special)
@@ -334,8 +333,9 @@ class LLM(Owner, Generating, Chatting, Answered):
 
 def _variables(given: dict[str, Any]) -> dict[str, Any]:
     """A template's variables, without the parameters of transformers' method that are turned off."""
-    refuse((name for name, value in given.items() if value), hint_table.TEMPLATE)
-    return {name: value for name, value in given.items() if name not in hint_table.TEMPLATE}
+    others = hints("template")
+    reject_parameters((name for name, value in given.items() if value), others)
+    return {name: value for name, value in given.items() if name not in others}
 
 
 def _shown(source: Source | Model, model: Model) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyggml._core.fields import fields_of
 from pyggml._native.model import Model, Progress
-from pyggml._native.placement import Placement, placed
+from pyggml._native.placement import Placement, resolve_placement
 from pyggml.chat.template_selection import require_file
 from pyggml.errors import InvalidParameterError, TokenizerNotFoundError
 from pyggml.files.model_files import gguf_at
@@ -60,7 +60,7 @@ def open_model(source: Source, options: LoadOptions, accept: Accept | None = Non
     """
     tokenizer = _checked_texts(source, options)
     with connected(options.rpc, options.rpc_key) as devices_of_hosts:
-        placement = placed(options, devices_of_hosts)
+        placement = resolve_placement(options, devices_of_hosts)
         path = model_file(source, options.progress, tokenizer, accept)
         n_ctx, placement = _planned(path, options, placement)
         model = Model(path, placement=placement, progress=options.progress)

@@ -1,4 +1,4 @@
-"""Converts numpy arrays to and from ggml's types: floats, block-quantised weights, integers.
+"""Conversion of numpy arrays to and from ggml's types: floats, block-quantised weights, integers.
 
 A quantised type stores a row as blocks: ``block_size`` values in ``block_bytes`` bytes, scales included. Quantised data
 is a uint8 array whose last axis holds the bytes of a row, ``(..., n_per_row // block_size * block_bytes)``.
@@ -65,27 +65,27 @@ class GGMLType(IntEnum):
 
     @property
     def block_size(self) -> int:
-        """Values per block; 1 for types that are not quantised."""
+        """Number of values per block; 1 for types that are not quantised."""
         return lib.ggml_blck_size(self)
 
     @property
     def block_bytes(self) -> int:
-        """Bytes per block."""
+        """Size of a block in bytes."""
         return lib.ggml_type_size(self)
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the type stores values in blocks with shared scales."""
+        """True if the type stores values in blocks with shared scales."""
         return lib.ggml_is_quantized(self)
 
     @property
     def needs_imatrix(self) -> bool:
-        """Whether :func:`quantize` needs importances for this type."""
+        """True if :func:`quantize` needs importances for this type."""
         return lib.ggml_quantize_requires_imatrix(self)
 
     @property
     def is_convertible(self) -> bool:
-        """Whether :func:`quantize` and :func:`dequantize` support this type.
+        """True if :func:`quantize` and :func:`dequantize` support this type.
 
         They do not support integers and F64, which numpy can hold directly, nor Q8_1 and Q8_K, which exist only inside
         the engine's matrix products.
@@ -111,12 +111,12 @@ _DTYPES: dict[GGMLType, np.dtype[np.generic]] = {
 
 
 def types() -> list[GGMLType]:
-    """Returns all tensor types, in the order of their numbers."""
+    """Return all tensor types, in the order of their numbers."""
     return sorted(GGMLType)
 
 
 def nbytes(type: GGMLType, shape: Sequence[int]) -> int:
-    """Returns the size of a contiguous tensor in bytes.
+    """Return the size of a contiguous tensor in bytes.
 
     Args:
         type: its element type.
@@ -130,7 +130,7 @@ def nbytes(type: GGMLType, shape: Sequence[int]) -> int:
 
 
 def quantize(array: npt.ArrayLike, type: GGMLType, imatrix: npt.ArrayLike | None = None) -> npt.NDArray[np.uint8]:
-    """Encodes an array of floats, row by row along its last axis. Runs on one thread, without the GIL.
+    """Encode an array of floats, row by row along its last axis. Runs on one thread, without the GIL.
 
     Args:
         array: float32 or convertible to it, ``(..., n_per_row)``, with ``n_per_row`` a multiple of the type's block.
@@ -169,7 +169,7 @@ def quantize(array: npt.ArrayLike, type: GGMLType, imatrix: npt.ArrayLike | None
 
 
 def dequantize(data: npt.NDArray[np.generic], type: GGMLType, shape: Sequence[int]) -> npt.NDArray[np.float32]:
-    """Decodes data of a ggml type. Runs on one thread, without the GIL.
+    """Decode data of a ggml type. Runs on one thread, without the GIL.
 
     Args:
         data: an array of any dtype and shape whose bytes, in C order, are the data.
@@ -203,7 +203,7 @@ def dequantize(data: npt.NDArray[np.generic], type: GGMLType, shape: Sequence[in
 
 
 def ggml_type(type: int) -> GGMLType:
-    """Turns a number into a type.
+    """Convert a number to a type.
 
     Raises:
         InvalidParameterError: there is no such type.
@@ -217,10 +217,10 @@ def ggml_type(type: int) -> GGMLType:
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """A tensor's shape as a tuple of ints.
+    """Return a tensor's shape as a tuple of ints.
 
     Raises:
-        InvalidParameterError: it is none: one or more sizes from 0 to 2**63 - 1 are needed.
+        InvalidParameterError: it is not one or more sizes from 0 to 2**63 - 1.
     """
     sizes = tuple(integer("a size of a shape", n, -math.inf, math.inf) for n in items("a shape", shape))
     if not sizes or min(sizes) < 0:
@@ -231,7 +231,7 @@ def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def raw_shape(type: GGMLType, shape: Sequence[int]) -> tuple[int, ...]:
-    """Returns the shape of a tensor's raw data in numpy: quantised rows become rows of bytes.
+    """Return the shape of a tensor's raw data in numpy: quantised rows become rows of bytes.
 
     Raises:
         InvalidParameterError: as :func:`nbytes`.
@@ -248,7 +248,7 @@ def raw_shape(type: GGMLType, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
-    """``values`` as an array of numbers of any real type."""
+    """Return ``values`` as an array of numbers of any real type."""
     require_countable(name, values)
     try:
         given = np.asarray(values)
@@ -260,7 +260,7 @@ def _array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
 
 
 def _floats(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """``values`` as contiguous float32, copied only if they have another form."""
+    """Return ``values`` as contiguous float32, copied only if they have another form."""
     given = _array(name, values)
     with np.errstate(over="ignore"):  # checked below
         floats = np.asarray(given, np.float32, order="C")

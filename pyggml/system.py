@@ -1,4 +1,4 @@
-"""How the engine was built, and which of the machine's resources it may use."""
+"""The engine's build, and the resources of the machine that this process may use."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _NO_LIMIT = 1 << 60  # the kernel's "no limit" is just below 2**63, pyggml's is 
 
 @dataclass(frozen=True)
 class BuildInfo:
-    """How the compiled module was built.
+    """Properties of the compiled module's build.
 
     Attributes:
         engine: the engine and its version, such as "llama.cpp b11549".
         compiler: the compiler and its version.
         build_type: CMake's build type, such as "Release".
         system: the target system.
-        portable: whether backends and CPU variants are loaded at run time.
+        portable: True if backends and CPU variants are loaded at run time.
         sanitize: the compiled-in sanitizers; None: none.
         options: the engine's build options that are on.
         backends: the available backends: "CPU", "CUDA" ...
-        unloaded: backends of this build that the system does not load: the kind of their devices, such as "cuda", and
-            the loader's words.
-        refused: backends of this build that run and find no device: the kind, and their words.
+        unloaded: backends of this build that fail to load: the kind of their devices, such as "cuda" -> the loader's
+            message.
+        refused: backends of this build that run and find no device: the kind -> their message.
         cuda: the major version of CUDA that the build needs; None: it has no CUDA.
-        capabilities: the compute capabilities that its CUDA code is for, such as "9.0"; newer GPUs do, too.
+        capabilities: the compute capabilities of its CUDA code, such as "9.0"; newer GPUs work, too.
         module: the folder of the compiled module.
     """
 
@@ -60,10 +60,10 @@ class CpuLimits:
     """The cores that this process may use.
 
     Attributes:
-        n_processors: logical processors it may run on; None: the system does not say.
+        n_processors: logical processors it may run on; None: unknown.
         n_cores: physical cores among them.
         n_quota: quota of its control groups in whole cores; None: there is no quota.
-        n_usable: useful number of compute threads: the least of these.
+        n_usable: useful number of compute threads: the minimum of these.
     """
 
     n_processors: int | None
@@ -77,7 +77,7 @@ class MemoryLimits:
     """The main memory that this process may still allocate.
 
     Attributes:
-        usable_bytes: the least of the others.
+        usable_bytes: the minimum of the others.
         machine_bytes: free memory of the machine; None, as for the others: no limit.
         cgroup_bytes: memory left by its control groups (a container).
         address_space_bytes: address space left by ``ulimit -v``.
@@ -90,7 +90,7 @@ class MemoryLimits:
 
 
 def build_info() -> BuildInfo:
-    """Returns how the compiled module was built."""
+    """Return the properties of the compiled module's build."""
     values = dict(line.split("=", 1) for line in _text(lib.pyg_build_info()).splitlines())
     modules = _gpu_modules()  # before the backends are counted: they add theirs
     registries = [lib.ggml_backend_reg_get(index) for index in range(lib.ggml_backend_reg_count())]
@@ -103,8 +103,8 @@ def build_info() -> BuildInfo:
         sanitize=values["sanitize"] or None,
         options=tuple(name for name in values if name.startswith("GGML_")),
         backends=tuple(_text(lib.ggml_backend_reg_name(registry)) for registry in registries),
-        unloaded={kind: each.reason for kind, each in modules.items() if not (each.is_loaded or each.refuses)},
-        refused={kind: each.reason for kind, each in modules.items() if each.refuses},
+        unloaded={kind: each.reason for kind, each in modules.items() if not (each.is_loaded or each.has_no_device)},
+        refused={kind: each.reason for kind, each in modules.items() if each.has_no_device},
         cuda=nvidia.cuda_of(module_dir / KINDS["cuda"].module),
         capabilities=tuple(
             nvidia.capability_text(int(arch)) for arch in _features("CUDA").get("ARCHS", "").split(",") if arch
@@ -114,20 +114,20 @@ def build_info() -> BuildInfo:
 
 
 class _GpuModule(NamedTuple):
-    """What became of the module of a kind of GPU, and what was said about it."""
+    """The result of loading the module of a kind of GPU, and the messages about it."""
 
     is_loaded: bool
     n_devices: int
     reason: str
 
     @property
-    def refuses(self) -> bool:
-        """Whether it runs here and finds no device; Vulkan's then does not become a backend at all."""
+    def has_no_device(self) -> bool:
+        """True if it runs here and finds no device; Vulkan's then does not become a backend at all."""
         return not self.n_devices and (self.is_loaded or "returned NULL" in self.reason)
 
 
 def _gpu_modules() -> dict[str, _GpuModule]:
-    """The modules of GPUs by their kinds; loads them, if no one else has needed one yet."""
+    """Return the modules of GPUs by their kinds. The first call loads them."""
     kinds = {kind.module: name for name, kind in KINDS.items()}
     modules = {}
     for index in range(lib.pyg_gpu_module_count()):
@@ -139,7 +139,7 @@ def _gpu_modules() -> dict[str, _GpuModule]:
 
 
 def cpu_limits() -> CpuLimits:
-    """Returns the cores that this process may use."""
+    """Return the cores that this process may use."""
     limits = ffi.new("pyg_cpu_limits *")
     lib.pyg_cpu_get_limits(limits)
     quota = limits.n_quota if limits.n_quota < _NO_QUOTA else None
@@ -147,12 +147,12 @@ def cpu_limits() -> CpuLimits:
 
 
 def cpu_features() -> list[str]:
-    """Returns the CPU backend's features by the engine's names: instruction sets such as "AVX2", and others."""
+    """Return the CPU backend's features by the engine's names: instruction sets such as "AVX2", and others."""
     return [name for name, value in _features("CPU").items() if value != "0"]
 
 
 def memory_limits() -> MemoryLimits:
-    """Returns the main memory that this process may still allocate."""
+    """Return the main memory that this process may still allocate."""
     limits = ffi.new("pyg_memory_limits *")
     lib.pyg_memory_get_limits(limits)
     found = (limits.machine, limits.groups, limits.address_space)
@@ -160,9 +160,9 @@ def memory_limits() -> MemoryLimits:
 
 
 def _features(backend: str) -> dict[str, str]:
-    """What a backend says that it was built with; nothing if it is not there."""
-    told = c_calls.owned_text(lib.pyg_backend_features, backend.encode()) or b""
-    return dict(line.split("=", 1) for line in told.decode(errors="replace").splitlines())
+    """Return the features that a backend reports; empty if the build has no such backend."""
+    text = c_calls.call_for_text(lib.pyg_backend_features, backend.encode()) or b""
+    return dict(line.split("=", 1) for line in text.decode(errors="replace").splitlines())
 
 
 def _text(chars: CData) -> str:

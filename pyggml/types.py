@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from pyggml._core import hint_table, json_forms
+from pyggml._core import json_forms
+from pyggml._core.hints import hints
 from pyggml._core.json_forms import JSONReady, NamesTokens, Result
 from pyggml.options.sampling import DEFAULT_SAMPLERS as DEFAULT_SAMPLERS
 from pyggml.options.sampling import Grammar as Grammar
@@ -103,7 +104,7 @@ class Completion(Result):
     logprobs: list[TokenLogprobs] | None = None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
 
-    _answers = hint_table.COMPLETION
+    _hints = hints("completion")
     _openai = ("text_completion", "cmpl")
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
@@ -141,7 +142,7 @@ class Chunk(Result):
     stop_reason: str | int | None = None
     logprobs: list[TokenLogprobs] | None = None
 
-    _answers = hint_table.CHUNK
+    _hints = hints("chunk")
     _openai = ("text_completion", "cmpl")
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:

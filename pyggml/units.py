@@ -1,4 +1,4 @@
-"""Formats numbers for people, the same way in errors, reports and the command."""
+"""Numbers as text, in the same form in errors, reports and the command."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ _COUNTS = ("", " thousand", " million", " billion", " trillion")
 
 
 def scaled(n: float) -> str:
-    """``3_812_000`` is "3.81 M", ready for a unit to follow: decimal prefixes, three digits."""
+    """Format ``3_812_000`` as "3.81 M", to be followed by a unit: decimal prefixes, three digits."""
     digits, power = _three_digits(n, len(_PREFIXES))
     return f"{digits} {_PREFIXES[power]}"
 
 
 def bytes_text(n: float) -> str:
-    """``3_812_000`` is "3.81 MB"."""
+    """Format ``3_812_000`` as "3.81 MB"."""
     return f"{scaled(n)}B"
 
 
-def bytes_of(text: str) -> int:
-    """``"3.81 MB"`` is 3_810_000 and ``"1GiB"`` 1_073_741_824.
+def parse_bytes(text: str) -> int:
+    """Parse ``"3.81 MB"`` as 3_810_000 and ``"1GiB"`` as 1_073_741_824.
 
     Raises:
-        ValueError: it is no size.
+        ValueError: it is not a size.
     """
     found = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(?:([kmgtp])(i?))?b?", text.strip(), re.IGNORECASE)
     if found is None:
@@ -34,18 +34,18 @@ def bytes_of(text: str) -> int:
 
 
 def count_text(n: float) -> str:
-    """``1_235_814_432`` is "1.24 billion"."""
+    """Format ``1_235_814_432`` as "1.24 billion"."""
     digits, power = _three_digits(n, len(_COUNTS))
     return f"{digits}{_COUNTS[power]}"
 
 
 def percent_text(share: float) -> str:
-    """``0.621`` is "62%"; "<1%" instead of a nonzero share rounded to "0%"."""
+    """Format ``0.621`` as "62%", and a nonzero share that would round to "0%" as "<1%"."""
     return "<1%" if 0 < share < 0.005 else f"{100 * share:.0f}%"
 
 
 def size_label(n_params: float) -> str:
-    """``134_515_008`` is "135M", the way models are named by their size."""
+    """Format ``134_515_008`` as "135M", as in names of models."""
     power = 0
     while n_params >= 999.5:
         n_params, power = n_params / 1000, power + 1
@@ -54,12 +54,12 @@ def size_label(n_params: float) -> str:
 
 
 def counted(n: int, what: str) -> str:
-    """``2, "file"`` is "2 files"."""
+    """Format ``2, "file"`` as "2 files"."""
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def seconds_text(seconds: float) -> str:
-    """``83.2`` is "1 min 23 s"."""
+    """Format ``83.2`` as "1 min 23 s"."""
     if seconds < 59.5:
         return f"{seconds:.2g} s" if seconds < 9.5 else f"{seconds:.0f} s"
     minutes, seconds = divmod(round(seconds), 60)
@@ -68,7 +68,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def ago_text(seconds: float) -> str:
-    """``7300`` is "2 hours ago"."""
+    """Format ``7300`` as "2 hours ago"."""
     for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         n = int(seconds // size)
         if n > 0:
@@ -77,7 +77,7 @@ def ago_text(seconds: float) -> str:
 
 
 def ranges(numbers: list[int]) -> str:
-    """``[0, 1, 2, 5]``, in ascending order, is "0-2, 5"."""
+    """Format ``[0, 1, 2, 5]``, in ascending order, as "0-2, 5"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -88,7 +88,7 @@ def ranges(numbers: list[int]) -> str:
 
 
 def _three_digits(n: float, n_powers: int) -> tuple[str, int]:
-    """A number's first three digits, and the power of a thousand to multiply them by."""
+    """Return a number's first three digits, and the power of a thousand to multiply them by."""
     power = 0
     while n >= 999.5 and power < n_powers - 1:
         n, power = n / 1000, power + 1

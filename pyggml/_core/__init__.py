@@ -1,1 +1,1 @@
-"""Helpers that every layer above may use: checks, declared fields, logging, locks, and the compiled module."""
+"""Helpers for all layers above: checks, declared fields, hints, logging, locks, and the compiled module."""

@@ -1,9 +1,9 @@
-"""Calls of guarded C functions: their statuses become exceptions."""
+"""Calls of guarded C functions, whose statuses become exceptions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyggml._core import log
 from pyggml._core.ffi import ffi, lib
@@ -53,7 +53,7 @@ _BY_CODE: dict[int, type[InferError]] = {
 
 
 def check(status: int, err: CData) -> None:
-    """Raises the exception for a failed native call; in any case passes waiting engine logs to :mod:`logging`.
+    """Raise the exception for a failed native call; in any case pass waiting engine logs to :mod:`logging`.
 
     Args:
         status: the ``pyg_*`` function's return value.
@@ -70,7 +70,7 @@ def check(status: int, err: CData) -> None:
 
 
 def create(kind: str, free: Callable[[CData], object], function: Callable[..., int], *args: object) -> CData:
-    """Calls a guarded function that creates an object, and returns the object, owned by Python.
+    """Call a guarded function that creates an object, and return the object, owned by Python.
 
     The object does not leak if Ctrl-C arrives during the call, which Python raises when the call returns.
 
@@ -90,20 +90,33 @@ def create(kind: str, free: Callable[[CData], object], function: Callable[..., i
 
 
 def call(function: Callable[..., int], *args: object) -> None:
-    """Calls a guarded native function, whose last parameter is the ``pyg_error *``, and checks it."""
+    """Call a guarded native function, whose last parameter is the ``pyg_error *``, and check it."""
     err = ffi.new("pyg_error *")
     check(function(*args, err), err)
 
 
-def owned_text(function: Callable[..., int], *args: object) -> bytes | None:
-    """Calls a guarded function that makes a text, and returns the text, or None for NULL.
+def call_for_value(ctype: str, function: Callable[..., int], *args: object) -> Any:
+    """Call a guarded function that writes a number or pointer, and return that.
 
     Args:
-        function: takes ``args``, a pointer to the text's pointer, and the ``pyg_error *``.
+        ctype: the value's C type, such as "int32_t".
+        function: takes ``args``, a pointer to the value, and the ``pyg_error *``.
+        *args: the function's first arguments.
+    """
+    out = ffi.new(f"{ctype} *")
+    call(function, *args, out)
+    return out[0]
+
+
+def call_for_text(function: Callable[..., int], *args: object) -> bytes | None:
+    """Call a guarded function that creates a string, and return the string, or None for NULL.
+
+    Args:
+        function: takes ``args``, a pointer to the string's pointer, and the ``pyg_error *``.
         *args: the function's first arguments.
 
     Raises:
-        MemoryError: the text does not fit into memory.
+        MemoryError: the string does not fit into memory.
     """
     out = ffi.new("char **")
     try:

@@ -1,4 +1,4 @@
-"""Converts Python values for native calls, and checks them so that errors are in Python's terms."""
+"""Conversion of Python values for native calls, with checks whose messages are in Python's terms."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from pyggml.errors import InvalidParameterError
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
 
-#: Seed that asks the engine to choose one: the largest 32-bit number, so callers' seeds stop one below it.
-_ANY_SEED: int = lib.LLAMA_DEFAULT_SEED
+#: Seed that lets the engine choose one: the largest 32-bit number, so callers' seeds stop one below it.
+_RANDOM_SEED: int = lib.LLAMA_DEFAULT_SEED
 
 
 def seed(value: SupportsIndex | None) -> int:
-    """A seed for the engine's random numbers; None lets the engine choose one."""
-    return _ANY_SEED if value is None else integer("seed", value, 0, _ANY_SEED - 1)
+    """Return the engine's number for a seed; None lets the engine choose one."""
+    return _RANDOM_SEED if value is None else integer("seed", value, 0, _RANDOM_SEED - 1)
 
 
 def int32_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:
-    """A flat sequence of integers as contiguous int32, shape (n,); an int32 array that fits is not copied.
+    """Convert a flat sequence of integers to contiguous int32, shape (n,); an int32 array that fits is not copied.
 
     Raises:
         InvalidParameterError: an item is not an integer or does not fit in 32 bits; names index and value.
@@ -41,38 +41,38 @@ def int32_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.int32]:
     if array.size == 0:
         return np.empty(0, np.int32)
     if array.dtype.kind not in "iu":
-        raise InvalidParameterError(f"{name} must be integers, not {_what(array)}")
+        raise InvalidParameterError(f"{name} must be integers, not {_content(array)}")
     if array.dtype != np.int32:
         _require_int32_range(name, array)
     return np.ascontiguousarray(array, np.int32)
 
 
 def float32_array(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """A flat sequence of numbers as a new contiguous float32 array, shape (n,).
+    """Convert a flat sequence of numbers to a new contiguous float32 array, shape (n,).
 
     Raises:
         InvalidParameterError: an item is not a real number.
     """
     array = _flat(name, values)
     if array.size and array.dtype.kind not in "iuf":
-        raise InvalidParameterError(f"{name} must be numbers, not {_what(array)}")
+        raise InvalidParameterError(f"{name} must be numbers, not {_content(array)}")
     return np.array(array, np.float32)
 
 
 def mask_array(name: str, values: npt.ArrayLike, n: int) -> npt.NDArray[np.int8]:
-    """A flat sequence of ``n`` bools as int8, shape (n,).
+    """Convert a flat sequence of ``n`` bools to int8, shape (n,).
 
     Raises:
         InvalidParameterError: the items are not bools, or not ``n`` of them.
     """
     array = _flat(name, values)
     if array.dtype != np.bool_ or array.size != n:
-        raise InvalidParameterError(f"{name} must be {n} bools, not {array.size} items of {_what(array)}")
+        raise InvalidParameterError(f"{name} must be {n} bools, not {array.size} items of {_content(array)}")
     return array.astype(np.int8)
 
 
 def pointer(ctype: str, array: npt.NDArray[Any]) -> CData:
-    """A C array over a contiguous numpy array's memory, which it keeps alive."""
+    """Return a C array over a contiguous numpy array's memory, which it keeps alive."""
     return ffi.from_buffer(ctype, array)
 
 
@@ -89,8 +89,8 @@ def _flat(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
     return array
 
 
-def _what(array: npt.NDArray[Any]) -> str:
-    """What an array contains, for a message; of Python objects, the first that is not a 32-bit integer."""
+def _content(array: npt.NDArray[Any]) -> str:
+    """Describe an array's content for a message; of Python objects, the first that is not a 32-bit integer."""
     if array.dtype.kind in "US":
         return "text"
     if array.dtype.kind != "O":

@@ -1,4 +1,4 @@
-"""An attribute that is computed when it is first asked for."""
+"""An attribute that is computed on first access."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ T = TypeVar("T")
 
 
 class cached_property(Generic[T]):  # noqa: N801 -- as in functools
-    """As functools has it since Python 3.12: without a lock, so threads may compute the same value twice.
+    """The ``cached_property`` of functools since Python 3.12: without a lock, so threads may compute a value twice.
 
-    Before, all objects share one that is held meanwhile, and a child that is forked by another thread then waits for
-    ever.
+    Before, all objects share one lock; if another thread forks while it is held, the child process deadlocks.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:

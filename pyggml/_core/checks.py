@@ -18,25 +18,23 @@ UINT32_MAX = 2**32 - 1
 
 
 def refused(message: str) -> Exception:
-    """The InvalidParameterError to raise, imported late because its module loads the compiled one."""
+    """Return an InvalidParameterError, imported late because its module loads the compiled one."""
     from pyggml.errors import InvalidParameterError
 
     return InvalidParameterError(message)
 
 
 def shown(value: object) -> str:
-    """A bad value, for a message: its beginning, however much a file or a program gave."""
+    """Return the repr of an invalid value for a message, cut off after 200 characters."""
     try:
         return f"{value!r:.200}"
-    except (
-        Exception
-    ):  # Python does not write it out, nested too deeply or with thousands of digits, or its own code fails
+    except Exception:  # nested too deeply, an integer with thousands of digits, or its own __repr__ fails
         what = "an integer with thousands of digits" if isinstance(value, int) else f"a {type(value).__name__}"
         return f"{what} that cannot be shown"
 
 
 def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
-    """Whether the value can be a path: a string or PathLike that the file system can encode, without NUL."""
+    """Return True if the value can be a path: a string or PathLike that the file system can encode, without NUL."""
     try:
         return isinstance(value, (str, os.PathLike)) and b"\0" not in os.fsencode(value)
     except UnicodeEncodeError:  # half of a surrogate pair
@@ -44,17 +42,17 @@ def is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
 
 
 def integer(name: str, value: SupportsIndex, low: float, high: float, way_out: str = "") -> int:
-    """``value`` as an int within ``low`` to ``high``.
+    """Return ``value`` as an int within ``low`` to ``high``.
 
     Args:
-        name: what the value is, for messages.
+        name: the value's name in messages.
         value: the value.
         low: the smallest allowed.
         high: the largest allowed.
-        way_out: the end of messages.
+        way_out: end of the message.
 
     Raises:
-        InvalidParameterError: the value is not an integer (a bool does not count as one), or out of range.
+        InvalidParameterError: the value is not an integer (bools are rejected), or out of range.
     """
     if type(value).__name__ in ("bool", "bool_"):  # numpy's too
         raise refused(f"{name} must be an integer, not {shown(value)}")
@@ -68,10 +66,10 @@ def integer(name: str, value: SupportsIndex, low: float, high: float, way_out: s
 
 
 def flag(name: str, value: object) -> bool:
-    """``value`` as a bool.
+    """Return ``value`` as a bool.
 
     Raises:
-        InvalidParameterError: it is text, which would be True whatever it says, or neither true nor false.
+        InvalidParameterError: it is text, or has no truth value.
     """
     if not isinstance(value, (str, bytes)):
         with contextlib.suppress(TypeError, ValueError):  # such as an array of several
@@ -80,7 +78,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def callback(name: str, value: object) -> None:
-    """Checks a function that is called later, when a mistake would be harder to find.
+    """Check a function that is called later, when the error would be harder to trace.
 
     Raises:
         InvalidParameterError: it is neither None nor callable.
@@ -90,29 +88,29 @@ def callback(name: str, value: object) -> None:
 
 
 def items(name: str, values: object, what: str = "a list") -> list[Any]:
-    """The items of a list or of anything else that yields some, but of no text and no mapping; ``what`` is expected.
+    """Return the items of an iterable that is neither text nor a mapping; ``what`` names it in messages.
 
     Raises:
-        InvalidParameterError: it is none, or claims to have more than memory can hold.
+        InvalidParameterError: it is no such iterable, or its length is more than memory can hold.
     """
     require_countable(name, values)
-    return list(each_of(name, values, what))
+    return list(iterate(name, values, what))
 
 
-def each_of(name: str, values: object, what: str = "a list") -> Iterator[Any]:
-    """The same, one by one.
+def iterate(name: str, values: object, what: str = "a list") -> Iterator[Any]:
+    """Return an iterator over the items; parameters as for :func:`items`.
 
     Raises:
-        InvalidParameterError: there are no items.
+        InvalidParameterError: it is no such iterable.
     """
     if not isinstance(values, (str, bytes, bytearray, Mapping)) and isinstance(values, Iterable):
-        with contextlib.suppress(TypeError):  # some say so only now, such as an array of no dimensions
+        with contextlib.suppress(TypeError):  # some raise only now, such as an array of no dimensions
             return iter(values)
     raise refused(f"{name} must be {what}, not {shown(values)}")
 
 
 def require_countable(name: str, values: object) -> None:
-    """Refuses what claims a length that no list can have, such as a huge range, before it is made one.
+    """Reject a value whose length no list can have, such as a huge range, before it is converted to a list.
 
     Raises:
         InvalidParameterError: there are too many.
@@ -128,7 +126,7 @@ def require_countable(name: str, values: object) -> None:
 
 
 def real(name: str, value: float) -> float:
-    """``value`` as a float; native code checks for ranges and NaN.
+    """Return ``value`` as a float; native code checks for ranges and NaN.
 
     Raises:
         InvalidParameterError: the value is not a number, or an integer beyond all floats.
@@ -144,7 +142,7 @@ def real(name: str, value: float) -> float:
 def finite(
     name: str, value: float, low: float = -math.inf, high: float = math.inf, *, above_low: bool = False
 ) -> float:
-    """``value`` as a finite float within ``low`` to ``high``, or above ``low``.
+    """Return ``value`` as a finite float within ``low`` to ``high``, or above ``low``.
 
     Raises:
         InvalidParameterError: the value is not a number, not finite, or out of range.
@@ -158,10 +156,10 @@ def finite(
 
 
 def choice(name: str, value: str, choices: dict[str, int]) -> int:
-    """The number that ``choices`` has for a word.
+    """Return the number of a name in ``choices``.
 
     Raises:
-        InvalidParameterError: the value is not one of the words.
+        InvalidParameterError: the value is not one of the names.
     """
     if isinstance(value, str) and value in choices:
         return choices[value]
@@ -169,7 +167,7 @@ def choice(name: str, value: str, choices: dict[str, int]) -> int:
 
 
 def c_string(name: str, text: str | bytes) -> bytes:
-    """Text as UTF-8 for a NUL-terminated C string.
+    """Return text as UTF-8 for a NUL-terminated C string.
 
     Raises:
         InvalidParameterError: the value is not text, or contains a NUL or an unpaired surrogate.
@@ -183,7 +181,7 @@ def c_string(name: str, text: str | bytes) -> bytes:
 
 
 def device_name(device: str) -> bytes:
-    """The name of a device as UTF-8 for a C string.
+    """Return the name of a device as UTF-8 for a C string.
 
     Raises:
         InvalidParameterError: it is empty, which the engine would take for "auto"; or as :func:`c_string`.
@@ -196,10 +194,10 @@ def device_name(device: str) -> bytes:
 
 
 def utf8(name: str, text: str | bytes) -> bytes:
-    """Text as UTF-8; bytes are returned unchanged.
+    """Return text as UTF-8, and bytes unchanged.
 
     Raises:
-        InvalidParameterError: it is no text, or contains an unpaired surrogate.
+        InvalidParameterError: it is not text, or contains an unpaired surrogate.
     """
     if isinstance(text, bytes):
         return text

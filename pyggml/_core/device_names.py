@@ -1,4 +1,4 @@
-"""Names of devices, as people write them and as the engine does. Knows neither this machine nor this build.
+"""Names of devices, as users write them and as the engine does, independent of the machine and the build.
 
 Imports nothing compiled, so that a command's ``--help`` stays fast.
 """
@@ -23,9 +23,9 @@ class Kind:
     """A kind of device.
 
     Attributes:
-        name: what ``device=`` calls it.
-        engine_name: what the engine calls its backend; the names of its devices begin with it.
-        other_names: what else people call it.
+        name: its name in ``device=``.
+        engine_name: the engine's name of its backend; the names of its devices begin with it.
+        other_names: other common names.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Kind:
     other_names: tuple[str, ...] = ()
 
 
-#: The kinds that have names of ours. The engine's name serves for any other.
+#: The kinds with names of pyggml's own. Any other kind has the engine's name.
 KINDS = (
     Kind(CPU, "CPU"),
     Kind("cuda", "CUDA"),
@@ -49,11 +49,11 @@ _KIND_OF = {other.lower(): kind.name for kind in KINDS for other in (kind.name, 
 
 @dataclass(frozen=True)
 class DeviceName:
-    """A name, understood: "cuda", "cuda:0" and "CUDA0" are the same.
+    """A parsed name: "cuda", "cuda:0" and "CUDA0" are the same.
 
     Attributes:
         kind: the kind's name, in lower case.
-        index: which of its kind.
+        index: index among the devices of this kind.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class DeviceName:
 
 
 class Named(Protocol):
-    """What has the engine's name of a device, and says what kind it is."""
+    """An object with the engine's name of a device, and its kind."""
 
     @property
     def name(self) -> str: ...
@@ -73,21 +73,21 @@ _Device = TypeVar("_Device", bound=Named)
 
 
 def kind_of(backend: str) -> str:
-    """The kind of the devices of a backend, by the engine's name for that."""
+    """Return the kind of a backend's devices, by the engine's name of the backend."""
     return _KIND_OF.get(backend.lower(), backend.lower())
 
 
-def understood(name: str) -> DeviceName:
-    """What a name means: a kind and perhaps an index, in any case, with a colon or without."""
+def parse_device_name(name: str) -> DeviceName:
+    """Parse a name: a kind and perhaps an index, in any case, with a colon or without."""
     kind, index = re.fullmatch(r"(.*?):?([0-9]{0,9})", name, re.DOTALL).groups()  # type: ignore[union-attr]
     return DeviceName(_KIND_OF.get(kind.lower(), kind.lower()), int(index or 0))
 
 
-def names_of(device: str | Sequence[str]) -> tuple[str, ...]:
-    """The names in ``device=``: one, several with commas (or slashes) between them, or a sequence.
+def split_device_names(device: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the names in ``device=``: one, several separated by commas (or slashes), or a sequence.
 
     Raises:
-        InvalidParameterError: a name is empty or no text, or "auto" or "cpu" stands beside others.
+        InvalidParameterError: a name is empty or not text, or "auto" or "cpu" is one of several.
     """
     if isinstance(device, str):
         given: Sequence[str] = re.split("[,/]", device) if device else [device]
@@ -98,26 +98,26 @@ def names_of(device: str | Sequence[str]) -> tuple[str, ...]:
     names = tuple(name.strip() if isinstance(name, str) else name for name in given)
     for name in names:
         device_name(name)
-    alone = [name for name in names if understood(name).kind in (AUTO, CPU)]
+    alone = [name for name in names if parse_device_name(name).kind in (AUTO, CPU)]
     if alone and len(names) > 1:
         raise refused(
-            f"device names {alone[0]!r} beside others: give only the devices that take layers; what is in main memory "
-            "is for n_gpu_layers, n_cpu_moe and override_tensor to say"
+            f"device names {alone[0]!r} and others: name only the devices that take layers; n_gpu_layers, n_cpu_moe "
+            "and override_tensor keep weights in main memory"
         )
     return names
 
 
-def found(name: str, devices: Sequence[_Device], gpus: Sequence[_Device]) -> _Device | None:
-    """The device with a name: the engine's own, or a kind and the place in the list of that kind.
+def find_named(name: str, devices: Sequence[_Device], gpus: Sequence[_Device]) -> _Device | None:
+    """Return the device with a name: the engine's own, or a kind and the index among the devices of that kind.
 
     Args:
-        name: as in :func:`names_of`.
-        devices: those that there are.
-        gpus: those among them that "gpu" stands for.
+        name: as in :func:`split_device_names`.
+        devices: the existing devices.
+        gpus: those that "gpu" stands for.
     """
     exact = next((each for each in devices if each.name.lower() == name.lower()), None)
     if exact is not None:
         return exact
-    wanted = understood(name)
+    wanted = parse_device_name(name)
     own = gpus if wanted.kind == GPU else [each for each in devices if each.kind == wanted.kind]
     return own[wanted.index] if wanted.index < len(own) else None

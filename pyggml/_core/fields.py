@@ -5,8 +5,8 @@ The range is part of the annotation, and the help is the field's line in the cla
     n_parallel: Annotated[int, Field(1, 256)] = 4
 
 :func:`check` validates values, :func:`fields_of` lists the fields for commands and schemas, and :class:`takes` gives a
-function the fields as its parameters. All of them need evaluated annotations, so modules that declare such fields do
-without ``from __future__ import annotations``.
+function the fields as its parameters. All of them need evaluated annotations, so modules that declare such fields must
+not use ``from __future__ import annotations``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import (
 )
 
 from pyggml._core.checks import UINT32_MAX, choice, finite, flag, integer, refused, shown
-from pyggml._core.hints import meant_by
+from pyggml._core.hints import Hints, closest_name
 
 _P = ParamSpec("_P")
 _Options = TypeVar("_Options")
@@ -45,20 +45,20 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Field:
-    """What a field accepts. A declaration gives only what its type does not say; :func:`fields_of` adds the rest.
+    """Declaration of a field: a range, choices, names. :func:`fields_of` adds its name, type, default and help.
 
     Attributes:
         low: smallest allowed number.
         high: largest allowed number.
         above_low: ``low`` itself is not allowed.
         choices: the allowed strings, in addition to those of a Literal type.
-        letter: short name of the command's option, as in ``-c`` or ``-ngl``: that of llama-cli.
+        letter: llama-cli's short name of the command's option, without its dash: ``c`` or ``ngl``.
         hidden: commands that generate have no option for it.
         sampler: the sampler that any value but the default turns on.
-        is_size: it is a number of bytes, for which texts may say 12GB.
-        without: what says here what -1, 0 or None says in other libraries, such as "no limit": for messages.
+        is_size: it is a number of bytes, which text may state as 12GB.
+        without: for messages: how to get what -1, 0 or None mean in other libraries, such as "no limit".
         name: the field's name.
-        other_names: what users of other libraries call it (in the class's ``HABITS``).
+        other_names: its names in other libraries (from the class's ``HINTS``).
         types: the field's type, or the members of a union.
         default: the field's default.
         help: the field's line in the docstring.
@@ -81,12 +81,12 @@ class Field:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The strings that the field accepts besides numbers; () if there are none, or if any string will do."""
+        """The strings that the field accepts in addition to numbers; () if there are none, or if it accepts any."""
         literals = [word for type in self.types if get_origin(type) is Literal for word in get_args(type)]
         return (*self.choices, *literals)
 
     def checked(self, value: Any) -> Any:
-        """The value, converted to the field's type.
+        """Convert a value to the field's type.
 
         Raises:
             InvalidParameterError: the value has another type or is out of range.
@@ -108,16 +108,16 @@ class Field:
 
 @functools.cache
 def fields_of(cls: type) -> dict[str, Field]:
-    """The fields of a dataclass by name, in their order."""
+    """Return the fields of a dataclass by name, in their order."""
     texts = _help_texts(cls)
-    others: Mapping[str, str] = getattr(cls, "HABITS", {})
+    hints: Hints = getattr(cls, "HINTS", {})
     found = {}
     for field in dataclasses.fields(cls):
         declared = next((each for each in get_args(field.type) if isinstance(each, Field)), Field())
         found[field.name] = dataclasses.replace(
             declared,
             name=field.name,
-            other_names=tuple(other for other, own in others.items() if own == field.name),
+            other_names=tuple(other for other, own in hints.items() if own == field.name),
             types=_members(_plain(field.type)),
             default=field.default,
             help=texts.get(field.name, ""),
@@ -127,12 +127,12 @@ def fields_of(cls: type) -> dict[str, Field]:
 
 @functools.cache
 def parameters_of(cls: Callable[..., object]) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a class of options by name, in their order."""
+    """Return the parameters of a class of options by name, in their order."""
     return inspect.signature(cls).parameters
 
 
 def check(options: Any) -> None:
-    """Checks and converts the value of each field; for ``__post_init__``.
+    """Check and convert the value of each field, in ``__post_init__``.
 
     Raises:
         InvalidParameterError: a value is invalid; names the first such field.
@@ -142,41 +142,41 @@ def check(options: Any) -> None:
 
 
 def shared(options: Any, cls: type) -> dict[str, Any]:
-    """The values of the fields that ``cls`` also has."""
+    """Return the values of the fields that ``cls`` has, too."""
     return {name: getattr(options, name) for name in fields_of(options.__class__) if name in fields_of(cls)}
 
 
 def option_class(cls: type[_Options]) -> type[_Options]:
-    """Decorates a dataclass of options: :func:`help` shows plain types, and unknown names are answered.
+    """Decorate a dataclass of options: :func:`help` shows plain types, and errors for unknown names carry hints.
 
-    The class may have ``HABITS``, the names of its fields in other libraries (:mod:`pyggml._core.hint_table`), and
-    ``LISTED_BY``, which says where all its fields are listed.
+    The class may have ``HINTS``, the names of its fields in other libraries (:mod:`pyggml._core.hints`), and
+    ``LISTED_BY``, which names the list of all its fields.
     """
     cls.__init__.__annotations__ = {name: _plain(type) for name, type in cls.__init__.__annotations__.items()}
     init = cls.__init__
 
     @functools.wraps(init)
-    def answering(self: Any, *args: Any, **kwargs: Any) -> None:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
             init(self, *args, **kwargs)
         except TypeError:
             require_known(cls, kwargs)
             raise
 
-    cls.__init__ = answering  # type: ignore[method-assign]
+    cls.__init__ = wrapper  # type: ignore[method-assign]
     return cls
 
 
 def require_known(
-    cls: Any, given: Iterable[str], *, known: Collection[str] | None = None, habits: Mapping[str, str] | None = None
+    cls: Any, given: Iterable[str], *, known: Collection[str] | None = None, more_hints: Hints | None = None
 ) -> None:
-    """Refuses names of parameters that do not exist, and says which ones were probably meant.
+    """Reject names of parameters that do not exist, with a hint at the ones that were probably meant.
 
     Args:
         cls: the options' class.
         given: the names.
         known: the names that exist; None: the parameters of ``cls``.
-        habits: more of other libraries' names, and answers to them.
+        more_hints: hints in addition to those of ``cls``.
 
     Raises:
         UnknownParameterError: there is no such parameter.
@@ -186,22 +186,22 @@ def require_known(
     if unknown:
         from pyggml.errors import UnknownParameterError  # its module loads the compiled one
 
-        answers = {**getattr(cls, "HABITS", {}), **(habits or {})}
-        raise UnknownParameterError("; ".join(_unknown(cls, name, names, answers) for name in unknown))
+        hints = {**getattr(cls, "HINTS", {}), **(more_hints or {})}
+        raise UnknownParameterError("; ".join(_unknown(cls, name, names, hints) for name in unknown))
 
 
-def _unknown(cls: Any, name: str, known: Collection[str], answers: Mapping[str, str]) -> str:
-    said = f"there is no parameter {name!r}"
-    meant = meant_by(name, known, answers)
-    if meant is None:
-        return f"{said}; {getattr(cls, 'LISTED_BY', f'help({cls.__name__})')} lists them"
-    answer = meant if meant in known else answers[meant]
-    is_exact = meant == name
-    if answer not in known:
-        return f"{said}: {answer}" if is_exact else f"{said}; if you mean {meant!r}: {answer}"
-    field = fields_of(cls).get(answer, Field())
+def _unknown(cls: Any, name: str, known: Collection[str], hints: Hints) -> str:
+    message = f"there is no parameter {name!r}"
+    closest = closest_name(name, known, hints)
+    if closest is None:
+        return f"{message}; {getattr(cls, 'LISTED_BY', f'help({cls.__name__})')} lists them"
+    hint = closest if closest in known else hints[closest]
+    is_exact = closest == name
+    if hint not in known:
+        return f"{message}: {hint}" if is_exact else f"{message}; if you mean {closest!r}: {hint}"
+    field = fields_of(cls).get(hint, Field())
     meaning = f" ({field.help.partition('. ')[0].rstrip('.').replace('`', '')})" if field.help else ""
-    return f"{said}: " + (f"it is {answer!r} here{meaning}" if is_exact else f"did you mean {answer!r}{meaning}?")
+    return f"{message}: " + (f"it is {hint!r} here{meaning}" if is_exact else f"did you mean {hint!r}{meaning}?")
 
 
 def _plain(type: Any) -> Any:
@@ -215,7 +215,7 @@ def _members(type: Any) -> tuple[Any, ...]:
 
 
 def _help_texts(cls: type) -> dict[str, str]:
-    """Field -> its line in the docstring of the class or of a base class."""
+    """Return field -> its line in the docstring of the class or of a base class."""
     texts: dict[str, str] = {}
     for each in reversed(cls.__mro__):
         attributes = inspect.cleandoc(each.__doc__ or "").partition("\nAttributes:\n")[2].partition("\n\n")[0]
@@ -225,13 +225,13 @@ def _help_texts(cls: type) -> dict[str, str]:
 
 
 class takes(Generic[_P, _Options]):  # noqa: N801
-    """Decorates a function whose last parameter is an options object: callers pass its fields as arguments instead.
+    """Decorator of a function whose last parameter is an options object: callers pass its fields as arguments.
 
     Type checkers, editors and :func:`help` show the fields with their types and defaults.
     """
 
     def __init__(self, options: Callable[_P, _Options]) -> None:
-        """Takes the class of the options."""
+        """Create a decorator for a class of options."""
         self._options = options
 
     @overload
@@ -248,7 +248,7 @@ class takes(Generic[_P, _Options]):  # noqa: N801
     ) -> Callable[Concatenate[_First, _Second, _P], _Result]: ...
 
     def __call__(self, function: Callable[..., _Result]) -> Callable[..., _Result]:
-        """Returns the function as callers see it."""
+        """Return the function with the signature that callers see."""
         signature = inspect.signature(function)
         options: Callable[..., _Options] = self._options
         first = [*signature.parameters.values()][:-1]
@@ -256,7 +256,7 @@ class takes(Generic[_P, _Options]):  # noqa: N801
         seen = signature.replace(parameters=[*first, *fields])
 
         @functools.wraps(function)
-        def called(*args: Any, **kwargs: Any) -> _Result:
+        def wrapper(*args: Any, **kwargs: Any) -> _Result:
             try:
                 given = seen.bind(*args, **kwargs).arguments
             except TypeError as error:
@@ -265,13 +265,13 @@ class takes(Generic[_P, _Options]):  # noqa: N801
             others = [given.pop(each.name) for each in first]
             return function(*others, options(**given))
 
-        called.__dict__["__signature__"] = seen
-        return called
+        wrapper.__dict__["__signature__"] = seen
+        return wrapper
 
 
 # Field types that several classes share.
 
-#: Element types of a key-value cache, from largest to smallest.
+#: Element types of a KV cache, from largest to smallest.
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 
 CacheType = Annotated[str, Field(choices=CACHE_TYPES)]

@@ -1,54 +1,81 @@
-"""What answers those who type what another library has: functions and classes for the tables of ``_habits``."""
+"""Hints for users of other libraries, who type that library's name of a thing.
+
+The names and their hints are in ``hints.ini``; :func:`hints` reads them. The classes and functions here put them into
+the messages of errors.
+"""
 
 from __future__ import annotations
 
 import difflib
 import functools
 from abc import ABCMeta
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from configparser import ConfigParser, ExtendedInterpolation
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
-from pyggml._core.hint_table import OPENAI, PACKAGE, Answers
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+Hints = Mapping[str, str]
+
+
+@functools.cache
+def _table() -> ConfigParser:
+    table = ConfigParser(delimiters="=", interpolation=ExtendedInterpolation())
+    table.optionxform = str  # type: ignore[assignment,method-assign]  # names keep their case
+    table.read(Path(__file__).with_name("hints.ini"), encoding="utf-8")
+    return table
+
+
+def hint_groups() -> list[str]:
+    """Return the names of all groups of hints."""
+    return _table().sections()
+
+
+@functools.cache
+def hints(group: str) -> Hints:
+    """Return a group of hints: another library's name -> the name here, or a sentence. Unknown groups are empty."""
+    if not _table().has_section(group):
+        return {}
+    return {name: " ".join(hint.split()) for names, hint in _table()[group].items() for name in names.split()}
 
 
 # --- arguments ----------------------------------------------------------------------------------------------------
 
 
-def meant_by(name: str, known: Iterable[str], answers: Answers) -> str | None:
-    """The key of ``answers``, or the known name, that somebody probably meant; None: nothing is near."""
-    if name in answers:
+def closest_name(name: str, known: Iterable[str], hints: Hints) -> str | None:
+    """Return the name if it has a hint, else the closest of the known and hinted names; None if none is close."""
+    if name in hints:
         return name
-    near = difflib.get_close_matches(name, [*known, *answers], n=1, cutoff=0.7)
+    near = difflib.get_close_matches(name, [*known, *hints], n=1, cutoff=0.7)
     return near[0] if near else None
 
 
-def refuse(given: Iterable[str], table: Answers) -> None:
-    """Refuses parameters that the table answers.
+def reject_parameters(given: Iterable[str], hints: Hints) -> None:
+    """Reject parameters that have a hint.
 
     Raises:
         UnknownParameterError: there is one.
     """
-    others = [name for name in given if name in table]
+    others = [name for name in given if name in hints]
     if others:
         from pyggml.errors import UnknownParameterError  # its module loads the compiled one
 
-        raise UnknownParameterError("; ".join(f"there is no parameter {name!r}: {table[name]}" for name in others))
+        raise UnknownParameterError("; ".join(f"there is no parameter {name!r}: {hints[name]}" for name in others))
 
 
-def answers(table: Answers) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Decorates a function: keywords in the table, none of which it has, are refused as by :func:`refuse`."""
+def with_hints(group: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Decorate a function, which has none of the group's names as a parameter, to reject them with their hints."""
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         @functools.wraps(function)
-        def answering(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            refuse(kwargs, table)
+        def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            reject_parameters(kwargs, hints(group))
             return function(*args, **kwargs)
 
-        return answering
+        return wrapper
 
     return decorate
 
@@ -56,78 +83,78 @@ def answers(table: Answers) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
 # --- attributes, calls and loops ----------------------------------------------------------------------------------
 
 
-def no_attribute(owner: str, name: str, answers: Answers) -> AttributeError:
-    """The error for an attribute that does not exist; ``owner`` is whose it would be, as Python writes it."""
-    answer = f": {answers[name]}" if name in answers else ""
-    return AttributeError(f"{owner} has no attribute {name!r}{answer}")
+def attribute_error(owner: str, name: str, hints: Hints) -> AttributeError:
+    """Return the error for a missing attribute; ``owner`` describes the object as Python's own messages do."""
+    hint = f": {hints[name]}" if name in hints else ""
+    return AttributeError(f"{owner} has no attribute {name!r}{hint}")
 
 
-class Answering:
-    """An object that answers an attribute that another library's object has, and a loop over it."""
+class HintedAttributes:
+    """An object whose errors for missing attributes, and for a loop over it, carry hints."""
 
-    _answers: ClassVar[Answers] = {}
+    _hints: ClassVar[Hints] = {}
 
     if not TYPE_CHECKING:  # a type checker would take every name for an attribute
 
         def __getattr__(self, name: str) -> Any:
-            if hasattr(type(self), name):  # a property that raised AttributeError itself: that says what went wrong
+            if hasattr(type(self), name):  # a property that raised AttributeError itself: raise its own error again
                 return object.__getattribute__(self, name)
-            raise no_attribute(f"{type(self).__name__!r} object", name, self._answers)
+            raise attribute_error(f"{type(self).__name__!r} object", name, self._hints)
 
         def __iter__(self) -> NoReturn:
-            raise self._is_not("iterable", self._answers.get("__iter__", ""))
+            raise self._is_not("iterable", self._hints.get("__iter__", ""))
 
-    def _is_not(self, what: str, answer: str) -> TypeError:
-        return TypeError(f"{type(self).__name__!r} object is not {what}" + (f": {answer}" if answer else ""))
+    def _is_not(self, what: str, hint: str) -> TypeError:
+        return TypeError(f"{type(self).__name__!r} object is not {what}" + (f": {hint}" if hint else ""))
 
 
-class AnsweringType(ABCMeta):
-    """Metaclass of classes that answer for attributes of theirs; an ABCMeta because abstract classes are among them."""
+class HintedType(ABCMeta):
+    """Metaclass of classes whose errors for missing attributes carry hints; an ABCMeta, since some are abstract."""
 
-    _answers: ClassVar[Answers] = {}
+    _hints: ClassVar[Hints] = {}
 
     if not TYPE_CHECKING:
 
         def __getattr__(cls, name: str) -> NoReturn:
-            raise no_attribute(f"type object {cls.__name__!r}", name, cls._answers)
+            raise attribute_error(f"type object {cls.__name__!r}", name, cls._hints)
 
 
-class Answered(Answering, metaclass=AnsweringType):
-    """An object that other libraries have as a function; its class answers too, for it begins ``from_pretrained``."""
+class HintedObject(HintedAttributes, metaclass=HintedType):
+    """An object that other libraries call as a function; its class has hints too, such as for ``from_pretrained``."""
 
     if not TYPE_CHECKING:
 
         def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-            raise self._is_not("callable", self._answers["__call__"])
+            raise self._is_not("callable", self._hints["__call__"])
 
 
-class Record(Answering):
-    """A result with attributes, which answers those who take it for a dict."""
+class Record(HintedAttributes):
+    """A result with attributes, and hints for those who take it for a dict."""
 
     if not TYPE_CHECKING:
 
         def __getitem__(self, key: Any) -> NoReturn:
             is_attribute = isinstance(key, str) and key in self.__dict__
-            answer = f".{key} is an attribute" if is_attribute else self._answers.get(str(key), _ATTRIBUTES)
-            raise self._is_not("a dict", answer)
+            hint = f".{key} is an attribute" if is_attribute else self._hints.get(str(key), _ATTRIBUTES)
+            raise self._is_not("a dict", hint)
 
         def __iter__(self) -> NoReturn:  # Python would iterate with __getitem__
-            raise self._is_not("iterable", self._answers.get("__iter__", _ATTRIBUTES))
+            raise self._is_not("iterable", self._hints.get("__iter__", _ATTRIBUTES))
 
 
 _ATTRIBUTES = "it has attributes, and to_dict()"
 
 
-class Completions(Answered):
-    """What OpenAI's client has as ``chat.completions``."""
+class Completions(HintedObject):
+    """Hints for ``chat.completions`` of OpenAI's client."""
 
-    _answers = OPENAI
+    _hints = hints("openai")
 
 
-class AnsweredPackage(ModuleType):
-    """A package with the name of another library's function, which answers a call."""
+class HintedPackage(ModuleType):
+    """A package with the name of another library's function: calling it raises an error with a hint."""
 
     def __call__(self, *_args: object, **_kwargs: object) -> NoReturn:
-        """Raises TypeError, always."""
+        """Raise TypeError."""
         name = self.__name__.rpartition(".")[2]
-        raise TypeError(f"{self.__name__} is a package: {PACKAGE[name]}")
+        raise TypeError(f"{self.__name__} is a package: {hints('package')[name]}")

@@ -1,4 +1,4 @@
-"""Results as JSON values: plainly, as what they are, or in the form of OpenAI's API."""
+"""Results as JSON values, in a plain form or in that of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-# JSON has no infinity; OpenAI's API writes this for a token that cannot be.
+# JSON has no infinity; OpenAI's API writes this for a token of probability 0.
 _NEVER = -9999.0
 
 
 class NamesTokens(Protocol):
-    """A tokenizer, as far as it is needed here."""
+    """The part of a tokenizer that names tokens."""
 
     def piece(self, token_id: int) -> bytes:
-        """The bytes that a token adds to a text."""
+        """Return the bytes that a token adds to a text."""
 
 
 class Logprob(Protocol):
@@ -40,7 +40,7 @@ class Logprob(Protocol):
 
 
 class Logprobs(Logprob, Protocol):
-    """The same with the likeliest tokens in its place."""
+    """A logprob, with the most likely tokens at its position."""
 
     @property
     def top(self) -> Sequence[Logprob]: ...
@@ -53,20 +53,20 @@ class JSONReady:
     _derived: ClassVar[tuple[str, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields and properties as JSON values."""
+        """Return the fields and properties as JSON values."""
         return plain_fields(self)
 
 
 class Envelope(TypedDict, total=False):
-    """What OpenAI's form has and a result does not know.
+    """The fields of OpenAI's form that a result does not have.
 
     Attributes:
         id: the request's id, which all chunks of a stream share; a new one if it is left out.
         model: the model's name; "" if it is left out.
         created: when the request was made, in seconds since 1970; now if it is left out.
         index: the number of the choice; 0 if it is left out.
-        tokenizer: gives logprobs the texts of tokens, as ``llm.tokenizer``. Left out: they are written
-            ``token_id:42``, as vLLM writes them.
+        tokenizer: gives logprobs the texts of tokens, such as ``llm.tokenizer``. Without one they are written
+            ``token_id:42``, as in vLLM.
     """
 
     id: str
@@ -79,7 +79,7 @@ class Envelope(TypedDict, total=False):
 class Result(Record):
     """A completion or a chunk of one: a dataclass with a plain form and OpenAI's."""
 
-    #: What OpenAI calls such an object, and how its ids begin.
+    #: OpenAI's name of such an object, and the prefix of its ids.
     _openai: ClassVar[tuple[str, str]]
 
     @overload
@@ -89,16 +89,16 @@ class Result(Record):
     def to_dict(self, form: Literal["openai"], **envelope: Unpack[Envelope]) -> dict[str, Any]: ...
 
     def to_dict(self, form: str = "plain", **envelope: Unpack[Envelope]) -> dict[str, Any]:
-        """The result as JSON values, ready for :func:`json.dumps`.
+        """Return the result as JSON values, ready for :func:`json.dumps`.
 
         Args:
-            form: "plain": the attributes by name. "openai": the object that OpenAI's API would send. It has no word for
-                a generation that was cancelled or ran out of time, which is "length" there.
+            form: "plain": the attributes by name. "openai": the object that OpenAI's API would send. It has no finish
+                reason for a generation that was cancelled or timed out, which is "length" there.
             **envelope: for "openai": ``id``, ``model``, ``created``, ``index``, the choice's number, and the
                 ``tokenizer`` that names the tokens of logprobs (without one they are ``token_id:42``).
 
         Raises:
-            InvalidParameterError: there is no such form, or a plain one was asked for with an envelope.
+            InvalidParameterError: there is no such form, or the plain one was requested with an envelope.
         """
         if not isinstance(form, str):
             raise refused(f"form must be 'plain' or 'openai', not {shown(form)}")
@@ -130,11 +130,11 @@ class Result(Record):
         }
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
-        """The only choice, in OpenAI's form."""
+        """Return the only choice, in OpenAI's form."""
         raise NotImplementedError
 
     def _usage(self) -> dict[str, Any]:
-        """How many tokens it took, in OpenAI's form; nothing for a chunk."""
+        """Return the token counts in OpenAI's form; empty for a chunk."""
         return {}
 
 
@@ -142,7 +142,7 @@ class Result(Record):
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON values: dataclasses and named tuples become objects, keys and paths text."""
+    """Return a value as JSON values: dataclasses and named tuples become objects, keys and paths text."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -159,21 +159,21 @@ def plain(value: Any) -> Any:
 
 
 def plain_fields(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass, and the properties in its ``_derived``, as JSON values."""
+    """Return the fields of a dataclass, and the properties in its ``_derived``, as JSON values."""
     names = [each.name for each in dataclasses.fields(value)]
     return {name: plain(getattr(value, name)) for name in (*names, *getattr(value, "_derived", ()))}
 
 
-# --- OpenAI's -----------------------------------------------------------------------------------------------------
+# --- OpenAI ------------------------------------------------------------------------------------------------------
 
 
 def finish_reason(reason: str | None) -> str | None:
-    """The reason in OpenAI's words."""
+    """Return OpenAI's name of a finish reason."""
     return "length" if reason in ("cancelled", "timeout") else reason
 
 
 def text_logprobs(logprobs: Sequence[Logprobs] | None, tokenizer: NamesTokens | None) -> dict[str, Any] | None:
-    """The logprobs of a completion."""
+    """Return the logprobs of a completion."""
     if logprobs is None:
         return None
     tokens = [_text(each.token_id, tokenizer) for each in logprobs]
@@ -186,7 +186,7 @@ def text_logprobs(logprobs: Sequence[Logprobs] | None, tokenizer: NamesTokens | 
 
 
 def chat_logprobs(logprobs: Sequence[Logprobs] | None, tokenizer: NamesTokens | None) -> dict[str, Any] | None:
-    """The logprobs of a chat's answer."""
+    """Return the logprobs of a chat completion."""
     if logprobs is None:
         return None
     content = [

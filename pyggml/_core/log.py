@@ -1,7 +1,7 @@
-"""Passes the engine's log lines to ``logging.getLogger("pyggml")``.
+"""Forwarding of the engine's log lines to ``logging.getLogger("pyggml")``.
 
-The engine's threads never wait for Python: lines below the current level are dropped at once, the others wait in a
-bounded native queue that Python empties after every native call.
+The engine's threads never wait for Python: lines below the current level are dropped at once, the others go to a
+bounded native queue that Python drains after every native call.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ logger.addHandler(logging.NullHandler())  # silent unless the application sets u
 
 _LINE_BYTES = 8192
 _line = ffi.new("char[]", _LINE_BYTES)
-# Who reads, only one at a time: native calls release the GIL, and all share one buffer. A dictionary lets exactly one
-# in without a lock, for which the handler of a signal would wait for ever if its own thread held it.
+# The current reader. There is only one at a time: native calls release the GIL, and all share one buffer. A dictionary
+# admits exactly one without a lock, on which a signal handler would deadlock if its own thread held it.
 _reader: dict[str, object] = {}
 
 
 def sync_level() -> None:
-    """Sets the native log level to that of ``logging``; call it before the engine may log."""
+    """Set the native log level to that of ``logging``. Call it before the engine can log."""
     listening = any(not isinstance(h, logging.NullHandler) for h in _handlers())
     lib.pyg_log_set_level(logger.getEffectiveLevel() if listening else lib.PYG_LOG_OFF)
 
 
 def drain() -> None:
-    """Passes all waiting lines to the logger, unless another thread is already doing so."""
+    """Pass all queued lines to the logger, unless another thread is already doing so."""
     me = object()
-    try:  # from here on: the handler of a signal may raise between any two calls, Ctrl-C for example
+    try:  # from here on: a signal handler may raise between any two calls, such as on Ctrl-C
         if _reader.setdefault("", me) is not me:
             return
         while level := lib.pyg_log_read(_line, _LINE_BYTES):
@@ -44,7 +44,7 @@ def drain() -> None:
 
 
 def _handlers() -> list[logging.Handler]:
-    """The handlers that a record of pyggml's logger would reach."""
+    """Return the handlers that a record of pyggml's logger reaches."""
     handlers: list[logging.Handler] = []
     node: logging.Logger | None = logger
     while node:

@@ -1,4 +1,4 @@
-"""Files as arrays, which may be cut short or become unreadable meanwhile."""
+"""Memory-mapped files, which may be truncated or become unreadable while they are mapped."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class MappedFile:
     """A file's bytes as an array, read when they are touched.
 
     Attributes:
-        data: uint8, (size of the file,), read-only. What is no longer in the file when it is touched reads as zeros, as
-            long as the array or a view of it exists (on Linux; elsewhere it ends the process).
+        data: uint8, (size of the file,), read-only. Bytes that are no longer in the file read as zeros, as long as the
+            array or a view of it exists (on Linux; elsewhere the process crashes).
     """
 
     def __init__(self, path: Path) -> None:
-        """Maps a file that is not empty.
+        """Map a file that is not empty.
 
         Raises:
             OSError: it cannot be opened or mapped.
@@ -34,9 +34,9 @@ class MappedFile:
         self.data: npt.NDArray[np.uint8] = mapped.view(np.ndarray)
 
     def require_whole(self) -> None:
-        """To be called after reading, and before what was read is believed.
+        """Check that all bytes read so far were in the file. Call it after reading, before using the values.
 
         Raises:
-            ModelLoadError: a part was touched that was no longer there.
+            ModelLoadError: a part was read that was no longer there.
         """
         c_calls.call(lib.pyg_mapped_file_require_whole, self._watch)

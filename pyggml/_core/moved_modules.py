@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -35,8 +34,9 @@ _NEW_NAMES = {
 }
 
 
-class _Alias(Loader):
-    """Loads a moved module under its old name."""
+# Neither class derives from those of importlib.abc, whose import takes longer than all the rest of this package.
+class _Alias:
+    """Loader of a moved module under its old name."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Import the module under its new name."""
@@ -49,16 +49,16 @@ class _Alias(Loader):
         module.__spec__ = self._spec
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
+    @staticmethod
     def find_spec(
-        self,
         fullname: str,
-        path: Sequence[str] | None,  # noqa: ARG002
-        target: ModuleType | None = None,  # noqa: ARG002
+        path: Sequence[str] | None,  # noqa: ARG004
+        target: ModuleType | None = None,  # noqa: ARG004
     ) -> ModuleSpec | None:
-        return ModuleSpec(fullname, _Alias()) if fullname in _NEW_NAMES else None
+        return ModuleSpec(fullname, _Alias()) if fullname in _NEW_NAMES else None  # type: ignore[arg-type]
 
 
 def install() -> None:
     """Let the import system find moved modules under their old names."""
-    sys.meta_path.append(_Finder())
+    sys.meta_path.append(_Finder)

@@ -1,4 +1,4 @@
-"""Collects the inputs of weights while contexts compute."""
+"""Collection of the input activations of weights."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Sums = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.in
 
 
 class Collector:
-    """Sums up the input activations of each weight, in all contexts created with it. Thread-safe."""
+    """The sums of each weight's input activations, over all contexts created with it. Thread-safe."""
 
     def __init__(self, *, process_output: bool) -> None:
-        """Starts empty; ``process_output``: include the output matrix."""
+        """Create an empty collector; ``process_output``: include the output matrix."""
         self._handle = c_calls.create(
             "pyg_imatrix", lib.pyg_imatrix_free, lib.pyg_imatrix_new, flag("process_output", process_output)
         )
 
     def sums(self) -> dict[str, Sums]:
-        """Returns copies of the sums, by tensor name; while a context decodes, of what it has added so far.
+        """Return copies of the sums by tensor name. While a context decodes, they are incomplete.
 
         Raises:
             EngineError: an activation was infinite or NaN.
@@ -31,7 +31,7 @@ class Collector:
         n_values, n_counts = ffi.new("size_t *"), ffi.new("size_t *")
         sums: dict[str, Sums] = {}
         name: bytes | None = b""
-        while name := c_calls.owned_text(lib.pyg_imatrix_next, self._handle, name, n_values, n_counts):
+        while name := c_calls.call_for_text(lib.pyg_imatrix_next, self._handle, name, n_values, n_counts):
             shape = (n_counts[0], n_values[0] // n_counts[0])
             arrays = np.empty(shape, np.float32), np.empty(shape, np.float32), np.empty(shape[:1], np.int64)
             types = "float[]", "float[]", "int64_t[]"

@@ -5,22 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyggml import errors, system
 from pyggml._core import c_calls
 from pyggml._core.checks import integer, shown
-from pyggml._core.device_names import found, kind_of, names_of, understood
+from pyggml._core.device_names import find_named, kind_of, parse_device_name, split_device_names
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.log import logger
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner
 from pyggml.gpus import nvidia
 from pyggml.gpus.diagnosis import Build, Machine, explanation, findings, inability
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pyggml._core.ffi import CData
 
 _TYPE_NAMES: dict[int, str] = {
@@ -38,16 +35,15 @@ class Device:
 
     Attributes:
         name: the engine's name for it: "CPU", "CUDA0", "Vulkan0" ...
-        kind: what ``device=`` calls its kind: "cpu", "cuda", "vulkan", "metal", "rpc" ...
+        kind: the name of its kind in ``device=``: "cpu", "cuda", "vulkan", "metal", "rpc" ...
         description: the product: "AMD EPYC ...", "NVIDIA H200" ...; of another host's device, the host.
         type: "cpu", "gpu", "igpu" (shares the main memory), "accel" (assists the CPU, such as BLAS) or "meta" (several
             devices as one).
         memory_total: total memory in bytes.
-        memory_free: free memory in bytes. For the CPU, what this process may still allocate: the least of what the
-            machine has free and what its control groups and ``ulimit -v`` allow.
-        device_id: where it is on the bus, such as "0000:65:00.0", the same for every backend that sees it; "" if the
-            engine does not know.
-        capability: what a CUDA device can compute, by NVIDIA's number for it, such as "9.0"; None for others.
+        memory_free: free memory in bytes. For the CPU, the memory that this process may still allocate: the minimum of
+            the machine's free memory and the limits of its control groups and ``ulimit -v``.
+        device_id: its bus address, such as "0000:65:00.0", the same for every backend that sees it; "" if unknown.
+        capability: NVIDIA's compute capability of a CUDA device, such as "9.0"; None for others.
     """
 
     name: str
@@ -61,41 +57,41 @@ class Device:
 
 
 def devices() -> list[Device]:
-    """Returns the devices that this build supports on this machine, in the engine's order of preference."""
-    about = ffi.new("pyg_device *")
+    """Return the devices that this build supports on this machine, in the engine's order of preference."""
+    info = ffi.new("pyg_device *")
     found = []
     for index in range(lib.pyg_device_count()):
-        c_calls.call(lib.pyg_device_get, index, about)
-        found.append(device_of(about))
+        c_calls.call(lib.pyg_device_get, index, info)
+        found.append(device_of(info))
     return found
 
 
 def find_device(name: str) -> Device:
-    """Returns the device with a name, as for :func:`pyggml.load`: "cpu", "gpu", "cuda:1", "metal" ...
+    """Return the device with a name, as for :func:`pyggml.load`: "cpu", "gpu", "cuda:1", "metal" ...
 
     Raises:
         DeviceError: there is no such device.
         InvalidParameterError: it is not the name of one device.
     """
-    names = names_of(name)
+    names = split_device_names(name)
     if len(names) > 1:
-        raise errors.InvalidParameterError(f"one device was expected, not {len(names)}: {name!r}")
+        raise errors.InvalidParameterError(f"expected one device, not {len(names)}: {name!r}")
     every = devices()
-    device = found(names[0], every, local_gpus(every))
+    device = find_named(names[0], every, local_gpus(every))
     if device is None:
         raise no_device(names[0], every)
     return device
 
 
 def local_gpus(every: Sequence[Device]) -> list[Device]:
-    """This machine's GPUs among some devices, those with their own memory first."""
+    """Return this machine's GPUs among some devices, those with their own memory first."""
     return [device for type in ("gpu", "igpu") for device in every if device.type == type]
 
 
 def automatic_gpus(gpus: Sequence[Device]) -> list[Device]:
-    """Those of this machine's GPUs that "auto" takes: all that can compute, each once though two backends may see it.
+    """Return the GPUs that "auto" uses: all that can compute, each once even if two backends see it.
 
-    Those that share the main memory are taken only if there are no others.
+    GPUs that share the main memory are used only if there are no others.
     """
     able = [gpu for gpu in gpus if inability_of(gpu) is None]
     own = [gpu for gpu in able if gpu.type == "gpu"]
@@ -106,29 +102,29 @@ def automatic_gpus(gpus: Sequence[Device]) -> list[Device]:
 
 
 def no_device(name: str, every: Sequence[Device]) -> errors.DeviceError:
-    """The error for a device that is not among those that there are."""
+    """Return the error for a device that does not exist."""
     seen = ", ".join(device.name for device in every)
     return errors.DeviceError(f'there is no device "{name}"; this build sees: {seen}; {device_advice(name)}')
 
 
 def inability_of(device: Device) -> str | None:
-    """Why a device that the engine sees cannot compute, and the way out; None: it can."""
+    """Return the reason why a device that the engine sees cannot compute, and the way out; None if it can."""
     lack = inability(device, _build([device])) if device.capability else None
     return lack and f"{lack.text}: {lack.remedy}"
 
 
 def device_advice(name: str) -> str:
-    """Returns why there is no device with a name, and the way out: what a DeviceError ends with.
+    """Return the reason why a device is missing, and the way out: the end of a DeviceError's message.
 
-    Says which of hardware, driver, run-time libraries and build is missing.
+    It names the missing part: hardware, driver, run-time libraries or build.
     """
     if not isinstance(name, str):
         raise errors.InvalidParameterError(f"the name of a device was expected, not {shown(name)}")
-    return explanation(understood(name).kind, _build(devices()), Machine())
+    return explanation(parse_device_name(name).kind, _build(devices()), Machine())
 
 
 def unused_gpu() -> str | None:
-    """Returns why this machine's GPU is not used, and the way out; None: one is, none is there, or that was chosen."""
+    """Return the reason why this machine's GPU is not used, and the way out; None if there is none to give."""
     every = devices()
     seen = [inability_of(gpu) for gpu in local_gpus(every)]
     if seen:
@@ -139,10 +135,10 @@ def unused_gpu() -> str | None:
 
 @functools.cache
 def warn_of_unused_gpu() -> None:
-    """Logs :func:`unused_gpu`, once per process."""
+    """Log :func:`unused_gpu`, once per process."""
     reason = unused_gpu()
     if reason is not None:
-        logger.warning('the CPU computes, as it does with device="cpu", though this machine has a GPU: %s', reason)
+        logger.warning('running on the CPU, as with device="cpu", although this machine has a GPU: %s', reason)
 
 
 def _build(every: Sequence[Device]) -> Build:
@@ -150,17 +146,17 @@ def _build(every: Sequence[Device]) -> Build:
     return Build(info.backends, every, info.unloaded, info.refused, info.cuda, info.capabilities)
 
 
-def device_of(about: CData) -> Device:
-    """Converts a ``pyg_device *``."""
+def device_of(info: CData) -> Device:
+    """Convert a ``pyg_device *``."""
     return Device(
-        name=_text(about.name),
-        kind=kind_of(_text(about.backend)),
-        description=_text(about.description),
-        type=_TYPE_NAMES[about.type],
-        memory_total=about.memory_total,
-        memory_free=about.memory_free,
-        device_id=_text(about.device_id),
-        capability=nvidia.capability(_text(about.device_id)) if _text(about.backend) == "CUDA" else None,
+        name=_text(info.name),
+        kind=kind_of(_text(info.backend)),
+        description=_text(info.description),
+        type=_TYPE_NAMES[info.type],
+        memory_total=info.memory_total,
+        memory_free=info.memory_free,
+        device_id=_text(info.device_id),
+        capability=nvidia.capability(_text(info.device_id)) if _text(info.backend) == "CUDA" else None,
     )
 
 
@@ -169,17 +165,17 @@ def _text(field: CData) -> str:
     return text
 
 
-class Backend(Owner):
+class Backend(ClosableOwner):
     """A device opened for raw ggml graphs.
 
-    Graphs are built with ``pyggml.lib``; ``examples/raw_ggml_graph.py`` shows how. Thread-safe: computations take
-    turns, without the GIL. Close it, or use it as a context manager; buffers allocated on its device stay valid.
+    Graphs are built with ``pyggml.lib``; ``examples/raw_ggml_graph.py`` shows how. Thread-safe: computations run one
+    at a time, without the GIL. Close it, or use it as a context manager; buffers allocated on its device stay valid.
     """
 
     _instead_of_a_copy = "share this one between threads, or open the device again"
 
     def __init__(self, device: str = "CPU", n_threads: int | None = None) -> None:
-        """Opens a device.
+        """Open a device.
 
         Args:
             device: its name, as for :func:`pyggml.load`: "cpu", "gpu", "cuda:1" ..., or as in :func:`devices`.
@@ -203,13 +199,11 @@ class Backend(Owner):
         Raises:
             ClosedError: the backend is closed.
         """
-        out = ffi.new("struct ggml_backend **")
-        c_calls.call(lib.pyg_backend_get, self._handle, out)
-        handle: CData = out[0]
+        handle: CData = c_calls.call_for_value("struct ggml_backend *", lib.pyg_backend_get, self._handle)
         return handle
 
     def compute(self, graph: CData) -> None:
-        """Computes a graph; returns when the results are ready.
+        """Compute a graph, and return when the results are ready.
 
         Args:
             graph: a ``struct ggml_cgraph *`` whose tensors are allocated in memory that the device can access.
@@ -225,13 +219,5 @@ class Backend(Owner):
         c_calls.call(lib.pyg_backend_compute, self._handle, graph)
 
     def close(self) -> None:
-        """Frees the backend once a running computation ends. Can be called repeatedly."""
+        """Free the backend once a running computation ends. Can be called repeatedly."""
         c_calls.call(lib.pyg_backend_close, self._handle)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()

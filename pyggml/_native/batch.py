@@ -29,7 +29,7 @@ class Batch:
         seq_id: SupportsIndex | npt.ArrayLike,
         output: Output | npt.ArrayLike,
     ) -> None:
-        """Converts the arguments and checks their types and lengths; the engine checks the values.
+        """Convert the arguments and check their types and lengths; the engine checks the values.
 
         Raises:
             InvalidParameterError: values are not integers, or their number differs from the number of tokens.
@@ -49,7 +49,7 @@ class Batch:
 
 
 def seq_number(seq_id: SupportsIndex) -> int:
-    """Returns a sequence id as an int; the engine checks whether the context has it.
+    """Return a sequence id as an int; the engine checks whether the context has it.
 
     Raises:
         InvalidParameterError: it is not a non-negative integer.

@@ -1,4 +1,4 @@
-"""Refuses contexts in which what is computed together may round together (``deterministic=True``)."""
+"""Check of batch invariance (``deterministic=True``): results must not depend on other requests in the batch."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from pyggml._native.context import Context
 from pyggml.errors import InvalidParameterError
 
 _ALONE = (
-    "without deterministic=True, with n_parallel=1 and prefix_cache=False, which computes each request alone and from "
-    "its beginning"
+    "without deterministic=True, with n_parallel=1 and prefix_cache=False, which computes each request alone and in "
+    "full"
 )
 
 
-def require_determinism(context: Context) -> None:
-    """Refuses a context whose results may depend on what is computed beside them.
+def require_batch_invariance(context: Context) -> None:
+    """Reject a context whose results may depend on the other tokens of a batch.
 
     Raises:
-        InvalidParameterError: some operations are not the same bits in every batch; names them, and the way out.
+        InvalidParameterError: some operations are not batch invariant; the message names them and the way out.
     """
     names = context.not_batch_invariant()
     if names:
         raise InvalidParameterError(
-            "deterministic=True: in this model as it is loaded, a request may get other bits beside others than alone, "
+            "deterministic=True: in this model as it is loaded, a request may get other bits in a batch than alone, "
             f"because of {', '.join(names)}. {_way_out(names)}"
         )
 
@@ -31,5 +31,5 @@ def _way_out(names: tuple[str, ...]) -> str:
     if any("for this CPU" in name for name in names):
         return f"This processor lacks the instructions for pyggml's own kernels: load {_ALONE}"
     if any(" on " in name for name in names):
-        return 'Load with device="cpu" and without rpc, since only the CPU has kernels that do the same in every batch'
+        return 'Load with device="cpu" and without rpc, since only the CPU has batch-invariant kernels'
     return f"Quantise to a type that pyggml has kernels for (docs/explanation/kernels.md); or load {_ALONE}"

@@ -1,11 +1,10 @@
-"""A context: a model's memory of sequences, and the computation of batches."""
+"""A context: a model's KV cache, and the computation of batches."""
 
 from __future__ import annotations
 
 import atexit
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
@@ -17,14 +16,12 @@ from pyggml._core.c_values import INT32_MAX, int32_array, integer, pointer
 from pyggml._core.checks import flag
 from pyggml._core.ffi import ffi, lib
 from pyggml._core.fields import takes
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner
 from pyggml._native.batch import Batch, Output, seq_number
 from pyggml._native.context_options import POOLING_NAMES, ContextOptions, native_options
 from pyggml._native.model import Model
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pyggml._core.ffi import CData
 
 _EVERY_SEQ = -1
@@ -32,52 +29,54 @@ _EVERY_SEQ = -1
 _open_contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
-class Context(Owner):
-    """Runs batches of token ids through a model and remembers them as numbered sequences.
+class Context(ClosableOwner):
+    """Batches of token ids run through a model, and their KV cache as numbered sequences.
 
-    Thread-safe: calls take turns, without the GIL, and :meth:`cancel` interrupts them. Output rows belong to the last
-    batch, whichever thread decoded it. Close it, or use it as a context manager. It keeps its model's weights alive.
+    Thread-safe: calls run one at a time, without the GIL, and :meth:`cancel` interrupts them. Output rows belong to the
+    last batch, whichever thread decoded it. Close it, or use it as a context manager. It keeps its model's weights
+    alive.
 
     Attributes:
         model: its model.
-        n_ctx: number of cells, one per token: the requested number rounded up to a multiple of 256.
+        n_ctx: number of KV cache cells, one per token: the requested number rounded up to a multiple of 256.
         n_ctx_seq: cells that one sequence can use: all of them, or its share without ``kv_unified``.
-        n_batch: most tokens in one call of :meth:`decode`; at most n_ctx with causal attention.
-        n_ubatch: tokens computed at once.
+        n_batch: maximum number of tokens in a batch; at most n_ctx with causal attention.
+        n_ubatch: size of a micro-batch in tokens.
         n_seq_max: number of sequences, numbered 0 to n_seq_max - 1.
-        n_outputs_max: most output rows of one call.
+        n_outputs_max: maximum number of output rows of a batch.
         n_vocab: width of a row of logits.
         n_embd_out: width of an embedding.
         pooling: how a sequence's token embeddings are pooled: "none", "mean", "cls", "last" or "rank".
-        can_shift: whether :meth:`seq_add` and :meth:`seq_div` can move positions.
-        has_memory: whether it remembers sequences; encoders do not.
+        can_shift: True if :meth:`seq_add` and :meth:`seq_div` can move positions.
+        has_memory: True if it has a KV cache or a recurrent state; encoders have none.
     """
 
     _instead_of_a_copy = "make another one of the same model"
 
     @takes(ContextOptions)
     def __init__(self, model: Model, options: ContextOptions) -> None:  # noqa: D417
-        """Plans the memory, and allocates it if there is enough.
+        """Plan the memory, and allocate it if there is enough.
 
         Args:
             model: the model, loaded with its weights.
-            n_ctx: number of cells, one for each token of each sequence; 0: the context length the model was trained
-                with. Rounded up to a multiple of 256.
-            n_batch: most tokens in one call of :meth:`decode`.
-            n_ubatch: tokens computed at once: more is faster for prompts but needs more scratch memory. A model with
-                bidirectional attention needs room for a whole batch.
-            n_seq_max: most sequences.
-            n_outputs_max: most output rows of one call; 0: n_batch. Each needs n_vocab floats of scratch memory.
+            n_ctx: number of KV cache cells, one for each token of each sequence; 0: the context length of the model's
+                training. Rounded up to a multiple of 256.
+            n_batch: maximum number of tokens in one call of :meth:`decode`.
+            n_ubatch: size of a micro-batch in tokens: a larger one is faster for prompts but needs more scratch memory.
+                A model with bidirectional attention needs a micro-batch as large as the batch.
+            n_seq_max: maximum number of sequences.
+            n_outputs_max: maximum number of output rows of one call; 0: n_batch. Each needs n_vocab floats of scratch
+                memory.
             n_threads: threads for single tokens; None: one per core that the process may use.
             n_threads_batch: threads for larger batches; None: n_threads.
-            cache_type: element type of the cache: "f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0" or
+            cache_type: element type of the KV cache: "f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0" or
                 "iq4_nl".
-            type_k: the same for the keys alone.
-            type_v: the same for the values alone. Quantised values need flash attention.
+            type_k: element type of the keys, if it differs.
+            type_v: element type of the values, if it differs. Quantised values need flash attention.
             flash_attn: whether to use flash attention; "auto": if the device supports it.
             embeddings: compute embeddings in addition to logits, for every token. ``n_outputs_max`` is then ignored,
                 and ``n_ubatch`` is rounded down to a multiple of ``n_seq_max``.
-            pooling: how to pool a sequence's embeddings; None: the model's own way.
+            pooling: pooling of a sequence's embeddings; None: the model's own.
             attention: kind of attention; None: the model's own.
             rope_scaling: kind of RoPE scaling; None: the model's own.
             rope_freq_base: base frequency of RoPE; 0: the model's own.
@@ -85,9 +84,9 @@ class Context(Owner):
             kv_unified: whether sequences share all cells. Otherwise each has its own part of n_ctx, which is faster if
                 they have no prefix in common.
             swa_full: whether sliding-window layers keep all positions, so that sequences can be truncated.
-            offload_kqv: keep the cache on the GPU, for layers that are there.
+            offload_kqv: keep the KV cache on the GPU, for layers that are there.
             op_offload: compute large batches on the GPU, for layers that are not there.
-            collector: collects the inputs of the weights; for :func:`pyggml.compute_imatrix`.
+            collector: collects the input activations of the weights, for :func:`pyggml.compute_imatrix`.
 
         Raises:
             OutOfMemoryError: there is not enough memory; the message names required and available bytes.
@@ -123,9 +122,7 @@ class Context(Owner):
         Raises:
             ClosedError: the context was closed.
         """
-        out = ffi.new("struct llama_context **")
-        c_calls.call(lib.pyg_context_get, self._handle, out)
-        context: CData = out[0]
+        context: CData = c_calls.call_for_value("struct llama_context *", lib.pyg_context_get, self._handle)
         return context
 
     # --- computing ------------------------------------------------------------------------------------------
@@ -138,7 +135,7 @@ class Context(Owner):
         seq_id: SupportsIndex | npt.ArrayLike = 0,
         output: Output | npt.ArrayLike = "last",
     ) -> int:
-        """Computes a batch and remembers it. Returns when done.
+        """Compute a batch and add it to the KV cache. Blocks until it is done.
 
         Args:
             token_ids: integers, shape (n,), n from 1 to n_batch; int32 arrays are not copied.
@@ -154,8 +151,8 @@ class Context(Owner):
         Raises:
             InvalidParameterError: an argument is out of range or inconsistent; the context is unchanged.
             ContextOverflowError: there are not enough free cells; the context is unchanged.
-            EngineError: cancelled, or the computation failed. Tokens computed until then are kept: see
-                :meth:`seq_pos`.
+            EngineError: cancelled, or the computation failed. Tokens computed until then stay in the KV
+                cache: see :meth:`seq_pos`.
             ClosedError: the context was closed.
         """
         return self._run(lib.pyg_context_decode, token_ids, pos, seq_id, output)
@@ -167,7 +164,7 @@ class Context(Owner):
         pos: npt.ArrayLike | None = None,
         seq_id: SupportsIndex | npt.ArrayLike = 0,
     ) -> int:
-        """Runs a model's encoder over a batch of at most n_ubatch tokens, all with output.
+        """Run a model's encoder over a batch of at most n_ubatch tokens, all with output.
 
         Encoder-only models also support :meth:`decode`; encoder-decoder models need this call first.
 
@@ -176,7 +173,7 @@ class Context(Owner):
         return self._run(lib.pyg_context_encode, token_ids, pos, seq_id, "all")
 
     def cancel(self) -> None:
-        """Makes a :meth:`decode` running on another thread stop early with EngineError.
+        """Make a :meth:`decode` running on another thread stop early with EngineError.
 
         Does not wait, and does nothing if none is running. Only work on the CPU can be cancelled, and not while a
         decode is carrying out earlier edits of sequences.
@@ -184,7 +181,7 @@ class Context(Owner):
         lib.pyg_context_cancel(self._handle)
 
     def logits(self, first: int = 0, n: int | None = None) -> npt.NDArray[np.float32]:
-        """Returns logits of the last batch.
+        """Return logits of the last batch.
 
         Args:
             first: the first row; there is one row per output token, in the batch's order.
@@ -201,7 +198,7 @@ class Context(Owner):
         return self._rows(lib.pyg_context_logits, first, n, self.n_vocab)
 
     def logprobs(self, token_ids: npt.ArrayLike, first: int = 0) -> npt.NDArray[np.float32]:
-        """Returns the log probability (log-softmax of the logits) of one token per row of the last batch.
+        """Return the log probability (log-softmax of the logits) of one token per row of the last batch.
 
         Args:
             token_ids: the tokens, (n,), one for each row from ``first`` on.
@@ -214,21 +211,21 @@ class Context(Owner):
             As :meth:`logits`, and InvalidParameterError for tokens outside the vocabulary.
         """
         ids = int32_array("token_ids", token_ids)
-        thoughts = np.empty(len(ids), np.float32)
+        logprobs = np.empty(len(ids), np.float32)
         start = integer("first", first, 0, INT32_MAX)
-        native_ids, out = pointer("int32_t[]", ids), pointer("float[]", thoughts)
+        native_ids, out = pointer("int32_t[]", ids), pointer("float[]", logprobs)
         c_calls.call(lib.pyg_context_logprobs, self._handle, start, len(ids), native_ids, out)
-        return thoughts
+        return logprobs
 
     def embeddings(self, first: int = 0, n: int | None = None) -> npt.NDArray[np.float32]:
-        """Returns token embeddings of the last batch; needs a context with ``embeddings`` and without pooling.
+        """Return token embeddings of the last batch; needs a context with ``embeddings`` and without pooling.
 
         Arguments, result and errors as for :meth:`logits`, with rows of n_embd_out.
         """
         return self._rows(lib.pyg_context_embeddings, first, n, self.n_embd_out)
 
     def embeddings_seq(self, seq_id: SupportsIndex = 0) -> npt.NDArray[np.float32]:
-        """Returns the pooled embedding of a sequence of the last batch: float32, (n_embd_out,), a copy.
+        """Return the pooled embedding of a sequence of the last batch: float32, (n_embd_out,), a copy.
 
         With "rank" pooling, returns the scores of the classification head, (model.n_cls_out,).
 
@@ -248,66 +245,52 @@ class Context(Owner):
     # close().
 
     def memory_clear(self, data: bool = True) -> None:
-        """Forgets all sequences. Without ``data``, cells are marked free but not wiped, which is faster."""
+        """Remove all sequences. Without ``data``, cells are marked free but not zeroed, which is faster."""
         c_calls.call(lib.pyg_context_memory_clear, self._handle, flag("data", data))
 
     def seq_rm(self, seq_id: SupportsIndex | None, p0: int = -1, p1: int = -1) -> bool:
-        """Forgets positions [p0, p1) of a sequence, or of all sequences (None).
+        """Remove positions [p0, p1) of a sequence, or of all sequences (None).
 
         Returns:
-            False if this memory cannot forget a part (recurrent ones cannot); it is then unchanged.
+            False if the memory cannot remove a part (a recurrent state cannot); it is then unchanged.
         """
-        removed = ffi.new("bool *")
-        c_calls.call(lib.pyg_context_seq_rm, self._handle, _every_or(seq_id), _pos("p0", p0), _pos("p1", p1), removed)
-        return bool(removed[0])
+        positions = _pos("p0", p0), _pos("p1", p1)
+        return bool(c_calls.call_for_value("bool", lib.pyg_context_seq_rm, self._handle, _every_or(seq_id), *positions))
 
     def seq_cp(self, src: SupportsIndex, dst: SupportsIndex, p0: int = -1, p1: int = -1) -> None:
-        """Copies positions [p0, p1) of sequence ``src`` to ``dst``; clear that first with :meth:`seq_rm`.
+        """Copy positions [p0, p1) of sequence ``src`` to ``dst``; clear that first with :meth:`seq_rm`.
 
         With ``kv_unified``, both share the cells, which costs nothing. Otherwise, and for recurrent models, only a
         whole sequence can be copied; it replaces ``dst``.
         """
-        c_calls.call(
-            lib.pyg_context_seq_cp,
-            self._handle,
-            seq_number(src),
-            seq_number(dst),
-            _pos("p0", p0),
-            _pos("p1", p1),
-        )
+        source, target, positions = seq_number(src), seq_number(dst), (_pos("p0", p0), _pos("p1", p1))
+        c_calls.call(lib.pyg_context_seq_cp, self._handle, source, target, *positions)
 
     def seq_keep(self, seq_id: SupportsIndex) -> None:
-        """Forgets all other sequences."""
+        """Remove all other sequences."""
         c_calls.call(lib.pyg_context_seq_keep, self._handle, seq_number(seq_id))
 
     def seq_add(self, seq_id: SupportsIndex, p0: int, p1: int, delta: int) -> None:
-        """Moves positions [p0, p1) by ``delta``; those below 0 are forgotten. Takes effect in the next decode."""
-        moved_by = integer("delta", delta, -INT32_MAX, INT32_MAX)
-        c_calls.call(
-            lib.pyg_context_seq_add,
-            self._handle,
-            seq_number(seq_id),
-            _pos("p0", p0),
-            _pos("p1", p1),
-            moved_by,
-        )
+        """Move positions [p0, p1) by ``delta``; those below 0 are removed. Takes effect in the next decode."""
+        offset = integer("delta", delta, -INT32_MAX, INT32_MAX)
+        c_calls.call(lib.pyg_context_seq_add, self._handle, seq_number(seq_id), _pos("p0", p0), _pos("p1", p1), offset)
 
     def seq_div(self, seq_id: SupportsIndex, p0: int, p1: int, d: int) -> None:
-        """Divides positions [p0, p1) by ``d``, rounding down. Takes effect in the next decode."""
+        """Divide positions [p0, p1) by ``d``, rounding down. Takes effect in the next decode."""
         divisor = integer("d", d, 1, INT32_MAX)
         c_calls.call(lib.pyg_context_seq_div, self._handle, seq_number(seq_id), _pos("p0", p0), _pos("p1", p1), divisor)
 
     def seq_pos(self, seq_id: SupportsIndex = 0) -> tuple[int, int] | None:
-        """Returns the first and last position of a sequence; None if it is empty."""
+        """Return the first and last position of a sequence; None if it is empty."""
         first, last = ffi.new("int32_t *"), ffi.new("int32_t *")
         c_calls.call(lib.pyg_context_seq_pos, self._handle, seq_number(seq_id), first, last)
         return None if last[0] < 0 else (first[0], last[0])
 
     def state_save(self, seq_id: SupportsIndex | None = None) -> bytes:
-        """Returns the memory of the context, or of one sequence, as bytes.
+        """Return the state of the context, or of one sequence, as bytes.
 
-        They are valid for the same model and kind of machine, protected by a checksum, and contain neither logits nor
-        embeddings.
+        They can be restored with the same model on the same kind of machine, have a checksum, and contain neither
+        logits nor embeddings.
 
         Raises:
             InvalidParameterError: there is no such sequence, the model has no memory, or sequences were edited
@@ -322,7 +305,7 @@ class Context(Owner):
         return state[: size[0]].tobytes()
 
     def state_restore(self, data: bytes | bytearray | memoryview, seq_id: SupportsIndex | None = None) -> None:
-        """Replaces the memory of the context, or of one sequence, with a saved one.
+        """Replace the state of the context, or of one sequence, with a saved one.
 
         Raises:
             InvalidParameterError: as :meth:`state_save`; or the bytes are damaged, from another model or of the wrong
@@ -339,7 +322,7 @@ class Context(Owner):
         seq = _every_or(seq_id)
         c_calls.call(lib.pyg_context_state_set, self._handle, seq, pointer("uint8_t[]", state), len(state))
 
-    # --- about ----------------------------------------------------------------------------------------------
+    # --- properties ----------------------------------------------------------------------------------------------
 
     @property
     def n_outputs(self) -> int:
@@ -348,29 +331,29 @@ class Context(Owner):
 
     @property
     def n_threads(self) -> int:
-        """Threads for single tokens."""
+        """Number of threads for single tokens."""
         return int(self._info().n_threads)
 
     @property
     def n_threads_batch(self) -> int:
-        """Threads for larger batches."""
+        """Number of threads for larger batches."""
         return int(self._info().n_threads_batch)
 
     def not_batch_invariant(self) -> tuple[str, ...]:
-        """Names of the operations that may give a token other bits beside other tokens than alone.
+        """Return the names of operations that are not batch invariant: they may give a token other bits in a batch.
 
-        They are those of the engine's graphs for this model and context, with the types they read and the devices that
-        are not the CPU, such as "MUL_MAT q4_K on CUDA0"; first comes why pyggml's kernels compute none of them, if so.
-        (): none, so that results are the same bits whatever is computed together; see ``docs/explanation/kernels.md``.
+        They are operations of this model's graphs, with the types they read and the devices other than the CPU, such as
+        "MUL_MAT q4_K on CUDA0". If pyggml's kernels compute none of them, the reason comes first. (): all results are
+        the same bits in every batch; see ``docs/explanation/kernels.md``.
 
         Raises:
             ClosedError: the context was closed.
         """
-        names = c_calls.owned_text(lib.pyg_context_not_batch_invariant, self._handle) or b""
+        names = c_calls.call_for_text(lib.pyg_context_not_batch_invariant, self._handle) or b""
         return tuple(names.decode().splitlines())
 
     def set_threads(self, n_threads: int | None = None, n_threads_batch: int | None = None) -> None:
-        """Changes the numbers of threads; None as in the constructor.
+        """Change the numbers of threads; None as in the constructor.
 
         Raises:
             InvalidParameterError: a number is out of range.
@@ -381,7 +364,7 @@ class Context(Owner):
         c_calls.call(lib.pyg_context_set_threads, self._handle, single, batch)
 
     def close(self) -> None:
-        """Frees the context once a running call ends. Can be called repeatedly."""
+        """Free the context once a running call ends. Can be called repeatedly."""
         c_calls.call(lib.pyg_context_close, self._handle)
         self._is_closed = True
         _open_contexts.discard(self)
@@ -400,9 +383,7 @@ class Context(Owner):
         output: Output | npt.ArrayLike,
     ) -> int:
         batch = Batch(token_ids, pos, seq_id, output)
-        n_outputs = ffi.new("int32_t *")
-        c_calls.call(function, self._handle, batch.native, n_outputs)
-        return int(n_outputs[0])
+        return int(c_calls.call_for_value("int32_t", function, self._handle, batch.native))
 
     def _rows(self, function: Callable[..., int], first: int, n: int | None, n_columns: int) -> npt.NDArray[np.float32]:
         left = self.n_outputs
@@ -412,14 +393,6 @@ class Context(Owner):
         rows = np.empty((n_rows if start + n_rows <= left else 0, n_columns), np.float32)
         c_calls.call(function, self._handle, start, n_rows, pointer("float[]", rows))
         return rows
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Context(n_ctx={self.n_ctx}, n_seq_max={self.n_seq_max}, {self.model!r}{', closed' * self._is_closed})"
@@ -435,7 +408,7 @@ def _pos(name: str, pos: int) -> int:
 
 @atexit.register
 def _close_contexts() -> None:
-    """Ends decodes on daemon threads before the process's static objects are destroyed."""
+    """End decodes on daemon threads before the process's static objects are destroyed."""
     for context in list(_open_contexts):
         context.cancel()
         context.close()

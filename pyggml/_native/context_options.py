@@ -21,7 +21,7 @@ _POOLING: dict[str, int] = {
     "rank": lib.LLAMA_POOLING_TYPE_RANK,
 }
 POOLING_NAMES = {number: name for name, number in _POOLING.items()}
-# The engine's numbers for options that are words.
+# The engine's numbers for options with names as values.
 _NUMBERS: dict[str, dict[str, int]] = {
     "type_k": _CACHE_TYPES,
     "type_v": _CACHE_TYPES,
@@ -80,7 +80,7 @@ class ContextOptions:
 
 
 def native_options(options: ContextOptions) -> "CData":
-    """The options as a ``pyg_context_options *``. The engine refuses what the model does not support."""
+    """Return the options as a ``pyg_context_options *``. The engine rejects those that the model does not support."""
     values = {
         **vars(options),
         "type_k": options.type_k or options.cache_type,

@@ -1,4 +1,4 @@
-"""Importance matrices: how much each column of each weight matters, measured by its input activations."""
+"""Importance matrices: the importance of each column of each weight, measured by its input activations."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ImportanceMatrix:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ImportanceMatrix:
-        """Reads a file, in upstream's GGUF format or the older one (``.dat``).
+        """Read a file, in upstream's GGUF format or the older one (``.dat``).
 
         Raises:
             ModelNotFoundError: there is no such file.
@@ -89,7 +89,7 @@ class ImportanceMatrix:
 
     @classmethod
     def merged(cls, matrices: Iterable[ImportanceMatrix]) -> ImportanceMatrix:
-        """Merges matrices, as if computed from all their texts.
+        """Merge matrices, as if computed from all their texts.
 
         Raises:
             InvalidParameterError: there are none, or they belong to different models.
@@ -108,7 +108,7 @@ class ImportanceMatrix:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a GGUF file that ``llama-quantize`` and ``llama-imatrix`` can read too.
+        """Write a GGUF file that ``llama-quantize`` and ``llama-imatrix`` can read too.
 
         Raises:
             InvalidParameterError: the path is invalid.
@@ -125,7 +125,7 @@ class ImportanceMatrix:
                 writer.write_tensor(name, array)
 
     def weights(self, name: str) -> Floats | None:
-        """Returns the importances of a tensor's columns, see :attr:`Importance.weights`; None if unknown."""
+        """Return the importances of a tensor's columns, see :attr:`Importance.weights`; None if unknown."""
         if not isinstance(name, str):
             raise InvalidParameterError(f"the name of a tensor was expected, not {shown(name)}")
         entry = self.entries.get(name)
@@ -136,7 +136,7 @@ class ImportanceMatrix:
 
 
 def open_imatrix(imatrix: ImportanceMatrix | str | os.PathLike[str] | None) -> ImportanceMatrix | None:
-    """Returns the importance matrix for an argument, reading it from a file if needed.
+    """Return the importance matrix for an argument, reading it from a file if needed.
 
     Raises:
         As :meth:`ImportanceMatrix.load`.
@@ -145,16 +145,16 @@ def open_imatrix(imatrix: ImportanceMatrix | str | os.PathLike[str] | None) -> I
 
 
 def quantizer_metadata(matrix: ImportanceMatrix) -> dict[str, tuple[Any, ValueType]]:
-    """Returns the metadata that upstream's quantiser writes about the matrix it used."""
-    about: dict[str, tuple[Any, ValueType]] = {}
+    """Return the metadata that upstream's quantiser writes about the matrix that it used."""
+    metadata: dict[str, tuple[Any, ValueType]] = {}
     if matrix.path is not None:
-        about["quantize.imatrix.file"] = str(matrix.path), ValueType.STRING
+        metadata["quantize.imatrix.file"] = str(matrix.path), ValueType.STRING
     if matrix.datasets:
-        about["quantize.imatrix.dataset"] = matrix.datasets[0], ValueType.STRING
-    about["quantize.imatrix.entries_count"] = len(matrix.entries), ValueType.UINT32
+        metadata["quantize.imatrix.dataset"] = matrix.datasets[0], ValueType.STRING
+    metadata["quantize.imatrix.entries_count"] = len(matrix.entries), ValueType.UINT32
     if matrix.n_chunks > 0:
-        about["quantize.imatrix.chunks_count"] = matrix.n_chunks, ValueType.UINT32
-    return about
+        metadata["quantize.imatrix.chunks_count"] = matrix.n_chunks, ValueType.UINT32
+    return metadata
 
 
 def _merged(name: str, parts: list[Importance]) -> Importance:
@@ -239,8 +239,8 @@ def _require_sound(path: Path, name: str, sums: Floats) -> None:
 
 
 def _read_legacy(path: Path) -> ImportanceMatrix:
-    """Reads entries (name, number of chunks, mean squares times that), the number of chunks and the text's name."""
-    file = _Bytes(path, path.read_bytes())
+    """Read entries (name, number of chunks, mean squares times that), the number of chunks and the text's name."""
+    file = _BinaryReader(path, path.read_bytes())
     entries = {}
     for _ in range(file.count()):
         name = file.text()
@@ -257,8 +257,8 @@ def _read_legacy(path: Path) -> ImportanceMatrix:
     return ImportanceMatrix(entries, datasets, _LEGACY_CHUNK_SIZE, n_chunks, path)
 
 
-class _Bytes:
-    """Reads the content of an older file piece by piece."""
+class _BinaryReader:
+    """A reader of the binary content of an older file."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self._path, self._data, self._offset = path, data, 0

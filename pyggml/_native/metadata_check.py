@@ -1,4 +1,4 @@
-"""Asks the engine to check a model's metadata without loading the model."""
+"""Check of a model's metadata by the engine, without loading the model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROPE_SCALINGS: dict[int, str] = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class TensorMismatch:
     """A tensor that is missing, or whose shape contradicts the model's sizes.
 
     Attributes:
@@ -51,53 +51,53 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Survey:
+class MetadataCheck:
     """The engine's report.
 
     Attributes:
         model: the model with its vocabulary but without weights, which the caller closes; None if it cannot be read.
         failed: the step that failed: "architecture", "sizes", "vocabulary" or "tensors"; "" for none.
-        words: the engine's error message.
-        sizes: the model's sizes as the engine reads them, single or per layer; empty if it did not get that far.
-        findings: problems with tensors.
-        unknown: tensors that such models do not have.
+        message: the engine's error message.
+        sizes: the model's sizes as the engine reads them, single or per layer; empty if it failed before.
+        findings: missing tensors, and tensors of a wrong shape.
+        unknown: names of tensors that such models do not have.
     """
 
     model: Model | None
     failed: str
-    words: str
+    message: str
     sizes: Mapping[str, Any] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[TensorMismatch, ...] = ()
     unknown: tuple[str, ...] = ()
 
 
-def survey(ggufs: Sequence[CData], path: Path) -> Survey:
-    """Asks the engine.
+def check_metadata(ggufs: Sequence[CData], path: Path) -> MetadataCheck:
+    """Let the engine check the metadata of a model.
 
     Args:
         ggufs: the model's files in order, each a ``pyg_gguf *``.
         path: path of the first file, or of any existing file.
     """
-    about = ffi.new("char **")
+    text = ffi.new("char **")
     try:
         handle = c_calls.create(
-            "pyg_model", lib.pyg_model_free, lib.pyg_model_survey, ggufs, len(ggufs), os.fsencode(path), about
+            "pyg_model", lib.pyg_model_free, lib.pyg_model_survey, ggufs, len(ggufs), os.fsencode(path), text
         )
-        report = json.loads(ffi.string(about[0]).decode("utf-8", "replace"))
+        report = json.loads(ffi.string(text[0]).decode("utf-8", "replace"))
     finally:
-        lib.pyg_string_free(about[0])
-    return Survey(
-        model=None if handle == ffi.NULL else Model.of_handle(path, handle),
+        lib.pyg_string_free(text[0])
+    return MetadataCheck(
+        model=None if handle == ffi.NULL else Model.from_handle(path, handle),
         failed=report["failed"],
-        words=report["words"].strip(),
+        message=report["words"].strip(),
         sizes=report["sizes"],
-        findings=tuple(map(_finding, report["findings"])),
+        findings=tuple(map(_mismatch, report["findings"])),
         unknown=tuple(report["unknown"]),
     )
 
 
 def gguf_of(metadata: Mapping[str, object]) -> CData:
-    """Creates a ``pyg_gguf *``, *owned*, with this metadata and no tensors."""
+    """Create a ``pyg_gguf *``, *owned*, with this metadata and no tensors."""
     handle = c_calls.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
     for key, value in metadata.items():
         write_value(handle, key, value, None)
@@ -105,7 +105,7 @@ def gguf_of(metadata: Mapping[str, object]) -> CData:
 
 
 def shorten_merges(reader: GGUFReader) -> None:
-    """Removes all merges but one: only tokenising needs them, and they take most of the time of reading a vocabulary.
+    """Remove all merges but one: they take most of the time of reading a vocabulary, and only tokenising needs them.
 
     The reader's metadata then differs from the file.
     """
@@ -115,8 +115,8 @@ def shorten_merges(reader: GGUFReader) -> None:
         write_texts(reader.handle, _MERGES, [b"a b"])
 
 
-def _finding(finding: Mapping[str, Any]) -> Finding:
-    return Finding(finding["name"], _shape(finding["expected"]), _shape(finding["found"]) or None)
+def _mismatch(finding: Mapping[str, Any]) -> TensorMismatch:
+    return TensorMismatch(finding["name"], _shape(finding["expected"]), _shape(finding["found"]) or None)
 
 
 def _shape(ne: Sequence[int]) -> tuple[int, ...]:

@@ -15,8 +15,8 @@ from pyggml._core import c_calls, log
 from pyggml._core.c_values import INT32_MAX, c_string, integer
 from pyggml._core.checks import callback, flag, is_path, shown
 from pyggml._core.ffi import ffi, lib
-from pyggml._core.owner import Owner
-from pyggml._native.placement import Placement, placed
+from pyggml._core.owner import ClosableOwner
+from pyggml._native.placement import Placement, resolve_placement
 from pyggml._native.placement_options import PlacementOptions
 from pyggml._native.vocab import Vocab
 from pyggml.units import size_label
@@ -34,7 +34,7 @@ TOKENIZER_JSON = "tokenizer.huggingface.json"
 _KEY_BYTES = 512
 
 
-class Model(Owner):
+class Model(ClosableOwner):
     """A GGUF model in memory.
 
     Thread-safe. Contexts and samplers created from it keep it alive. Close it, or use it as a context manager; the
@@ -42,7 +42,7 @@ class Model(Owner):
 
     Attributes:
         path: the model's file.
-        placement: where its weights are; contexts put their caches beside them.
+        placement: the devices of its weights; contexts put their KV caches on the same devices.
         vocab: its :class:`pyggml.Vocab`.
         arch: the file's ``general.architecture``, such as "llama".
         desc: a one-line description, such as "llama 1B Q4_K - Medium".
@@ -58,12 +58,12 @@ class Model(Owner):
         size_bytes: size of all tensors.
         ftype: its quantisation, ``enum llama_ftype``.
         rope_type: ``enum llama_rope_type``.
-        has_encoder: whether input must go through :meth:`Context.encode <pyggml.Context.encode>`.
-        has_decoder: whether it generates.
-        is_recurrent: whether its memory is a state instead of a cache (Mamba, RWKV ...).
-        is_hybrid: whether some layers have a state and others a cache.
-        is_diffusion: whether it fills in text rather than continuing it.
-        is_causal: whether each token sees only earlier tokens.
+        has_encoder: True if input must go through :meth:`Context.encode <pyggml.Context.encode>`.
+        has_decoder: True if it generates.
+        is_recurrent: True if it has a recurrent state instead of a KV cache (Mamba, RWKV ...).
+        is_hybrid: True if some layers have a recurrent state and others a KV cache.
+        is_diffusion: True if it fills in text rather than continuing it.
+        is_causal: True if each token attends only to earlier tokens.
     """
 
     _instead_of_a_copy = "share this one between threads and contexts; another process loads its own"
@@ -82,13 +82,14 @@ class Model(Owner):
         check_tensors: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        """Loads a GGUF file, without the GIL.
+        """Load a GGUF file, without the GIL.
 
         Args:
             path: the file; for a split set the first file, which loads the others.
             device: as for :func:`pyggml.load`.
             n_gpu_layers: layers to put on the GPU; -1: all of them.
-            placement: where the model goes, from :func:`pyggml._native.placement.placed`; it replaces the two above.
+            placement: the devices of the model, from :func:`pyggml._native.placement.resolve_placement`; it replaces
+                ``device`` and ``n_gpu_layers``.
             use_mmap: map the weights from the file instead of reading them: faster, and shared between
                 processes.
             use_mlock: keep the weights in main memory, never swapped out.
@@ -112,7 +113,7 @@ class Model(Owner):
         if placement is not None and not isinstance(placement, Placement):
             raise errors.InvalidParameterError(f"placement must be a Placement or None, not {shown(placement)}")
         n_gpu_layers = integer("n_gpu_layers", n_gpu_layers, -1, INT32_MAX)
-        self.placement = placement or placed(PlacementOptions(device=device, n_gpu_layers=n_gpu_layers))
+        self.placement = placement or resolve_placement(PlacementOptions(device=device, n_gpu_layers=n_gpu_layers))
         log.sync_level()
         self._handle = _load(
             self.path,
@@ -124,19 +125,19 @@ class Model(Owner):
             shape_only=flag("shape_only", shape_only),
             check_tensors=flag("check_tensors", check_tensors),
         )
-        self._read_facts()
+        self._read_info()
 
     @classmethod
-    def of_handle(cls, path: str | os.PathLike[str], handle: CData) -> Self:
-        """Takes ownership of an existing ``pyg_model *``."""
+    def from_handle(cls, path: str | os.PathLike[str], handle: CData) -> Self:
+        """Create a model that owns an existing ``pyg_model *``."""
         model = cls.__new__(cls)
         model.path = os.fsdecode(path)
         model.placement = Placement()
         model._handle = handle
-        model._read_facts()
+        model._read_info()
         return model
 
-    def _read_facts(self) -> None:
+    def _read_info(self) -> None:
         info = ffi.new("pyg_model_info *")
         c_calls.call(lib.pyg_model_get_info, self._handle, info)
         self.arch: str = ffi.string(info.arch).decode(errors="replace")
@@ -168,9 +169,7 @@ class Model(Owner):
         Raises:
             ClosedError: the model was closed.
         """
-        out = ffi.new("struct llama_model **")
-        c_calls.call(lib.pyg_model_get, self._handle, out)
-        model: CData = out[0]
+        model: CData = c_calls.call_for_value("struct llama_model *", lib.pyg_model_get, self._handle)
         return model
 
     @property
@@ -195,38 +194,36 @@ class Model(Owner):
         return next((value for _, value in self._metadata_pairs(lambda key: key == TOKENIZER_JSON)), None)
 
     def chat_template(self, name: str | None = None) -> str | None:
-        """Returns the Jinja chat template called ``name``, or the default one; None if the file has none.
+        """Return the Jinja chat template called ``name``, or the default one; None if the file has none.
 
         Raises:
             ClosedError: the model was closed.
         """
         wanted = ffi.NULL if name is None else c_string("name", name)
-        text = c_calls.owned_text(lib.pyg_model_chat_template, self._handle, wanted)
+        text = c_calls.call_for_text(lib.pyg_model_chat_template, self._handle, wanted)
         return None if text is None else text.decode(errors="replace")
 
     def require_weights(self) -> None:
-        """Refuses a model whose weights are in another process, as those of an isolated LLM are.
+        """Reject a model whose weights are in another process, such as that of an isolated LLM.
 
         Raises:
-            InvalidParameterError: they are.
+            InvalidParameterError: they are in another process.
         """
 
     def close(self) -> None:
-        """Frees the weights once running calls end; existing contexts keep working. Can be called repeatedly."""
+        """Free the weights once running calls end; existing contexts keep working. Can be called repeatedly."""
         c_calls.call(lib.pyg_model_close, self._handle)
         self._is_closed = True
 
     def _metadata_pairs(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-        """The pairs whose keys are wanted; the others' values, which may be large, are not copied."""
-        count = ffi.new("int32_t *")
-        c_calls.call(lib.pyg_model_meta_count, self._handle, count)
-        for index in range(count[0]):
+        """Yield the pairs whose keys are wanted. The values of others, which may be large, are not copied."""
+        for index in range(c_calls.call_for_value("int32_t", lib.pyg_model_meta_count, self._handle)):
             key, n_value = self._metadata_key(index)
             if wanted(key):
                 yield key, self._metadata_value(index, n_value)
 
     def _metadata_key(self, index: int) -> tuple[str, int]:
-        """A key, and the size of its value in bytes."""
+        """Return a key, and the size of its value in bytes."""
         n_key, n_value = ffi.new("size_t *", _KEY_BYTES - 1), ffi.new("size_t *")
         while True:
             size = n_key[0] + 1
@@ -246,21 +243,13 @@ class Model(Owner):
         found: bytes = ffi.string(value)
         return found
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         desc = self.desc or self.arch  # without the weights' shapes there is no description
         return f"Model({self.path!r}: {desc}{', closed' * self._is_closed})"
 
 
 def _with_size(desc: str, n_params: int) -> str:
-    """Gives the real size, where the engine has no name for it."""
+    """Insert the real size where the engine has no name for it."""
     return desc.replace(" ?B", f" {size_label(n_params)}" if n_params else "")
 
 
@@ -276,27 +265,27 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
 
 # ------------------------------------------------------------------------------------------------------------
 # Loading. The protocol of the progress callback:
-#   1. `_Watch` holds the caller's function, and the exception that it raised, if any.
+#   1. `_ProgressHandler` holds the caller's function, and the exception that it raised, if any.
 #   2. `ffi.new_handle` turns it into a `void *` that is valid as long as the handle, a local variable of `_load`.
-#   3. The engine calls `pyg_python_progress` on the loading thread; cffi takes the GIL for it.
-#   4. An exception cannot pass through C: cffi gives it to `_on_error`, which stores it, and returns False for it, so
-#      that the load fails. `try` would miss what the handler of a signal raises (Ctrl-C) before its first line.
+#   3. The engine calls `pyg_python_progress` on the loading thread; cffi acquires the GIL for it.
+#   4. An exception cannot pass through C: cffi passes it to `_on_error`, which stores it, and returns False, so that
+#      the load fails. `try` would miss an exception that a signal handler (Ctrl-C) raises before its first line.
 #   5. `_load` raises the stored exception instead of that failure.
-#   6. At the end of the interpreter, Python ends a thread that wants to report (before 3.14), which would unwind the
-#      engine's frames and end the process. So loads on other threads are stopped before, and waited for.
+#   6. When the interpreter exits, Python (before 3.14) ends a thread that tries to acquire the GIL, which would unwind
+#      the engine's frames and crash the process. So loads on other threads are stopped and joined before.
 # ------------------------------------------------------------------------------------------------------------
 
 
-class _Watch:
+class _ProgressHandler:
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
         self.stopped = False
         self.error: BaseException | None = None
 
 
-_running: set[_Watch] = set()
+_running_loads: set[_ProgressHandler] = set()
 _is_ending = False
-_STOPPED_WITHIN_S = 5.0  # unless the caller's function takes longer
+_STOP_TIMEOUT_S = 5.0  # unless the caller's function takes longer
 
 
 def _must_stop() -> bool:
@@ -305,56 +294,56 @@ def _must_stop() -> bool:
 
 def _require_running(path: str) -> None:
     if _must_stop():
-        raise errors.ClosedError(f"{path} is not loaded any more: the interpreter ends") from None
+        raise errors.ClosedError(f"{path} was not loaded: the interpreter is shutting down") from None
 
 
 @atexit.register
 def _stop_loads() -> None:
     global _is_ending
     _is_ending = True
-    give_up = time.monotonic() + _STOPPED_WITHIN_S
-    while _running and time.monotonic() < give_up:
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    while _running_loads and time.monotonic() < deadline:
         time.sleep(0.001)
 
 
-os.register_at_fork(after_in_child=_running.clear)
+os.register_at_fork(after_in_child=_running_loads.clear)
 
 
 def _on_error(_kind: type[BaseException], error: BaseException, traceback: TracebackType) -> None:
-    watch: _Watch = ffi.from_handle(traceback.tb_frame.f_locals["user_data"])
-    watch.error = error.with_traceback(traceback)
+    handler: _ProgressHandler = ffi.from_handle(traceback.tb_frame.f_locals["user_data"])
+    handler.error = error.with_traceback(traceback)
 
 
 @ffi.def_extern(name="pyg_python_progress", error=False, onerror=_on_error)
 def _on_progress(fraction: float, user_data: CData) -> bool:
-    watch: _Watch = ffi.from_handle(user_data)
-    watch.stopped = watch.progress(fraction) is False or _must_stop()
-    return not watch.stopped
+    handler: _ProgressHandler = ffi.from_handle(user_data)
+    handler.stopped = handler.progress(fraction) is False or _must_stop()
+    return not handler.stopped
 
 
 def _load(path: str, placement: Placement, progress: Progress | None, **settings: object) -> CData:
-    """The owned ``pyg_model *`` of a file."""
+    """Load a file, and return its ``pyg_model *``, *owned*."""
     options = ffi.new("pyg_model_options *", lib.pyg_model_default_options())
     kept = placement.native()
     options.placement = kept[0]
     for name, value in settings.items():
         setattr(options, name, value)
-    watch = None if progress is None else _Watch(progress)
-    if watch is not None:
-        user_data = ffi.new_handle(watch)
+    handler = None if progress is None else _ProgressHandler(progress)
+    if handler is not None:
+        user_data = ffi.new_handle(handler)
         options.progress, options.progress_data = lib.pyg_python_progress, user_data
     try:
-        if watch is not None:
-            _running.add(watch)
+        if handler is not None:
+            _running_loads.add(handler)
             _require_running(path)
         return c_calls.create("pyg_model", lib.pyg_model_free, lib.pyg_model_new, os.fsencode(path), options)
     except errors.ModelLoadError:
-        if watch is None or not (watch.error or watch.stopped):
+        if handler is None or not (handler.error or handler.stopped):
             raise
-        if watch.error is not None:
-            raise watch.error from None
+        if handler.error is not None:
+            raise handler.error from None
         _require_running(path)
         raise errors.ModelLoadError(f"loading {path} was stopped by its progress callback") from None
     finally:
-        if watch is not None:
-            _running.discard(watch)
+        if handler is not None:
+            _running_loads.discard(handler)

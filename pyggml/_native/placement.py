@@ -1,7 +1,7 @@
-"""Where a model goes: which devices take it, and what of it each takes.
+"""Placement of a model: its devices, and the part of the model on each.
 
-The one place that reads ``device=`` and the options beside it. :func:`placed` is called once, before a model is opened;
-the plan of its memory, the model and everything that belongs to the model follow what it returns.
+Only this module interprets ``device=`` and related options. :func:`resolve_placement` is called once, before a model is
+opened; its result determines the memory plan, the model, and all objects that belong to the model.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyggml._core.checks import INT32_MAX, c_string, choice, device_name, finite, integer, items, refused, shown
-from pyggml._core.device_names import AUTO, CPU, RPC, found, names_of, understood
+from pyggml._core.device_names import AUTO, CPU, RPC, find_named, parse_device_name, split_device_names
 from pyggml._core.ffi import ffi, lib
 from pyggml._native.backend import (
     Device,
@@ -37,16 +37,16 @@ ALL = -1  # layers
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a model goes.
+    """The devices of a model.
 
     Attributes:
-        devices: the engine's names of the devices that take layers, first layers first; () for the CPU alone.
-        split_mode: how they share the model.
-        tensor_split: what each of them takes, in any unit; () where the engine decides, as with one device.
-        n_gpu_layers: number of layers they take, counted from the last; -1: all.
+        devices: the engine's names of the devices with layers, first layers first; () for the CPU alone.
+        split_mode: distribution of the model over them.
+        tensor_split: share of each of them, in any unit; () if the engine decides, as with one device.
+        n_gpu_layers: number of layers on them, counted from the last; -1: all.
         n_cpu_moe: number of layers whose experts stay in main memory, counted from the first; -1: all.
-        overrides: patterns of tensors' names, and the engine's names of the devices that take those; the first that
-            matches counts.
+        overrides: patterns of tensors' names, and the engine's names of the devices for those tensors; the first
+            matching pattern counts.
     """
 
     devices: tuple[str, ...] = ()
@@ -69,12 +69,12 @@ class Placement:
         integer("n_cpu_moe", self.n_cpu_moe, ALL, INT32_MAX)
         if len(self.devices) > MAX_DEVICES:
             n = len(self.devices)
-            raise refused(f"a model goes to {MAX_DEVICES} devices at most, and these are {n}: name fewer in device")
+            raise refused(f"device names {n} devices; a model can use at most {MAX_DEVICES}: name fewer")
         if self.tensor_split and len(self.tensor_split) != len(self.devices):
             raise refused(f"tensor_split has {len(self.tensor_split)} numbers for {len(self.devices)} devices")
 
     def native(self) -> list[Any]:
-        """A ``pyg_placement *``, and then what it points to: all have to live while it is used."""
+        """Return a ``pyg_placement *``, and the objects that it points to, which must live as long."""
         names = [ffi.new("char[]", name.encode()) for name in self.devices]
         texts = [[ffi.new("char[]", text.encode()) for text in pair] for pair in self.overrides]
         arrays = {
@@ -105,12 +105,12 @@ def _override(pair: object) -> tuple[str, str]:
     return texts[0], texts[1]
 
 
-def placed(options: PlacementOptions, hosts: Sequence[Device] = ()) -> Placement:
-    """Decides where a model goes; "auto" for numbers of layers is left for the plan of its memory to decide.
+def resolve_placement(options: PlacementOptions, hosts: Sequence[Device] = ()) -> Placement:
+    """Resolve the options to devices. The memory plan resolves numbers of layers that are "auto".
 
     Args:
-        options: what the caller wants.
-        hosts: the devices of connected hosts, in the order of ``rpc=``. "auto" takes them before this machine's GPUs,
+        options: the caller's options.
+        hosts: the devices of connected hosts, in the order of ``rpc=``. "auto" uses them before this machine's GPUs,
             and "rpc:0" is the first of them.
 
     Raises:
@@ -118,10 +118,10 @@ def placed(options: PlacementOptions, hosts: Sequence[Device] = ()) -> Placement
         InvalidParameterError: the options and the devices contradict each other.
     """
     n_gpu_layers, n_cpu_moe = options.n_gpu_layers, options.n_cpu_moe
-    names = names_of(options.device)
-    seen = _Seen(hosts) if understood(names[0]).kind != CPU or options.override_tensor else None
-    chosen = seen.chosen(names) if seen else []
-    _require_use(hosts, chosen, options)
+    names = split_device_names(options.device)
+    available = _AvailableDevices(hosts) if parse_device_name(names[0]).kind != CPU or options.override_tensor else None
+    chosen = available.chosen(names) if available else []
+    _require_effect(hosts, chosen, options)
     split = _split(options, chosen)
     if options.split_mode == "none" and chosen:
         chosen = [_main(options, chosen)]
@@ -131,12 +131,12 @@ def placed(options: PlacementOptions, hosts: Sequence[Device] = ()) -> Placement
         tensor_split=split,
         n_gpu_layers=ALL if n_gpu_layers is None or n_gpu_layers == "auto" else n_gpu_layers,
         n_cpu_moe=ALL if n_cpu_moe == "all" else n_cpu_moe or 0,
-        overrides=_overrides(options, seen, chosen) if seen else (),
+        overrides=_overrides(options, available, chosen) if available else (),
     )
 
 
-class _Seen:
-    """The devices that a model may go to: this machine's, and those of its own hosts."""
+class _AvailableDevices:
+    """The devices available for a model: this machine's, and those of its hosts."""
 
     def __init__(self, hosts: Sequence[Device]) -> None:
         own = devices()
@@ -145,8 +145,8 @@ class _Seen:
         self.all = [*own, *hosts]
 
     def chosen(self, names: Sequence[str]) -> list[Device]:
-        """The devices that take layers; [] for the CPU."""
-        if understood(names[0]).kind == AUTO:
+        """Return the devices for layers; [] for the CPU alone."""
+        if parse_device_name(names[0]).kind == AUTO:
             own = automatic_gpus(self.gpus)
             if not own and not self.remote:
                 warn_of_unused_gpu()
@@ -160,7 +160,7 @@ class _Seen:
         return [device for device in picked if device.type != "cpu"]
 
     def named(self, name: str) -> Device:
-        device = found(name, self.all, self.gpus)
+        device = find_named(name, self.all, self.gpus)
         if device is None:
             raise no_device(name, self.all)
         if reason := inability_of(device):
@@ -168,31 +168,31 @@ class _Seen:
         return device
 
 
-def _require_use(hosts: Sequence[Device], chosen: Sequence[Device], options: PlacementOptions) -> None:
-    """Refuses what would have no effect on the devices chosen."""
+def _require_effect(hosts: Sequence[Device], chosen: Sequence[Device], options: PlacementOptions) -> None:
+    """Reject options without an effect on the chosen devices."""
     if hosts and not any(device.kind == RPC for device in chosen):
         raise refused(
-            f'rpc names hosts, and device={options.device!r} takes none of their devices: leave device at "auto", or '
+            f'rpc connects hosts, but device={options.device!r} uses none of their devices: leave device at "auto", or '
             'add "rpc:0" to it'
         )
     if not chosen:
         for name in ("tensor_split", "main_gpu"):
             if getattr(options, name) is not None:
-                raise refused(f"{name} is for GPUs, and the model goes to the CPU here; pyggml.devices() lists them")
+                raise refused(f"{name} needs GPUs, and this model runs on the CPU; pyggml.devices() lists the devices")
 
 
 def _split(options: PlacementOptions, chosen: Sequence[Device]) -> tuple[float, ...]:
     split: Sequence[float] | None = options.tensor_split  # type: ignore[assignment]
     if split is not None and len(split) != len(chosen):
         raise refused(
-            f"tensor_split has {len(split)} number{'s' * (len(split) != 1)}, and the model goes to "
-            f"{', '.join(device.name for device in chosen)}: give one for each device, 0 for one that takes nothing"
+            f"tensor_split has {len(split)} number{'s' * (len(split) != 1)}, but the model's devices are "
+            f"{', '.join(device.name for device in chosen)}: give one number for each, 0 for none of the model"
         )
     if split is not None:
         return tuple(split)
     if len(chosen) < 2 or options.split_mode not in ("layer", "row"):
         return ()
-    # Decided here and not by the engine, which would divide again, by what is free then, whenever it plans.
+    # Fixed here: the engine would divide anew by the memory that is free then, whenever it plans.
     free = tuple(float(device.memory_free) for device in chosen)
     return free if any(free) else (1.0,) * len(chosen)
 
@@ -201,17 +201,19 @@ def _main(options: PlacementOptions, chosen: Sequence[Device]) -> Device:
     index = options.main_gpu or 0
     if index >= len(chosen):
         names = ", ".join(device.name for device in chosen)
-        raise refused(f"main_gpu is {index}, and the devices are 0 to {len(chosen) - 1} ({names})")
+        raise refused(f"main_gpu={index} must be from 0 to {len(chosen) - 1} ({names})")
     return chosen[index]
 
 
-def _overrides(options: PlacementOptions, seen: _Seen, chosen: Sequence[Device]) -> tuple[tuple[str, str], ...]:
+def _overrides(
+    options: PlacementOptions, available: _AvailableDevices, chosen: Sequence[Device]
+) -> tuple[tuple[str, str], ...]:
     wanted: dict[str, str] = options.override_tensor or {}  # type: ignore[assignment]
-    pairs = [(pattern, seen.named(name)) for pattern, name in wanted.items()]
+    pairs = [(pattern, available.named(name)) for pattern, name in wanted.items()]
     for pattern, device in pairs:
         if device.type != "cpu" and device not in chosen:
             raise refused(
-                f"override_tensor sends {pattern!r} to {device.name}, which is not among the model's devices "
+                f"override_tensor places {pattern!r} on {device.name}, which is not among the model's devices "
                 f"({', '.join(each.name for each in chosen) or 'the CPU alone'}): name it in device, too"
             )
     return tuple((pattern, device.name) for pattern, device in pairs)

@@ -1,4 +1,4 @@
-"""The options that say where a model goes: their forms, and which of them contradict each other."""
+"""The options for the placement of a model: their forms, and checks for contradictions."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pyggml._core.checks import INT32_MAX, c_string, finite, items, refused, shown
-from pyggml._core.device_names import names_of
+from pyggml._core.device_names import split_device_names
 from pyggml._core.fields import Field, check, option_class
 
 All = Literal["all"]
@@ -14,13 +14,13 @@ Auto = Literal["auto"]
 SplitMode = Literal["layer", "row", "tensor", "none"]
 
 MAX_DEVICES = 16  # upstream's llama_max_devices()
-_MAX_PATTERN = 1024  # a longer one could overflow the stack of the engine's reader of patterns
+_MAX_PATTERN = 1024  # a longer one could overflow the stack of the engine's regex parser
 
 
 @option_class
 @dataclass(frozen=True, kw_only=True)
 class PlacementOptions:
-    """Where a model goes. Once created, ``device`` is one text, and the other collections are a tuple and a dict.
+    """Options for the devices of a model, normalized: ``device`` to text, other collections to a tuple and a dict.
 
     Attributes:
         device: "auto" (GPUs this build can use, else the CPU), "cpu", "gpu", "cuda", "cuda:1", "cuda:0,cuda:1" ...
@@ -43,7 +43,7 @@ class PlacementOptions:
     def __post_init__(self) -> None:
         check(self)
         forms = {
-            "device": ",".join(names_of(self.device)),
+            "device": ",".join(split_device_names(self.device)),
             "tensor_split": None if self.tensor_split is None else _parts(self.tensor_split),
             "override_tensor": None if self.override_tensor is None else _pairs(self.override_tensor),
         }
@@ -53,7 +53,7 @@ class PlacementOptions:
 
     def _require_agreement(self) -> None:
         if self.split_mode == "none" and self.tensor_split is not None:
-            raise refused('split_mode is "none", which puts the model on one device: tensor_split has nothing to split')
+            raise refused('split_mode="none" puts the model on one device: leave out tensor_split')
         if self.split_mode != "none" and self.main_gpu is not None:
             raise refused(
                 f'main_gpu has an effect only with split_mode="none"; device="cuda:{self.main_gpu}" alone names one GPU'
@@ -61,14 +61,14 @@ class PlacementOptions:
 
 
 def _parts(split: str | Sequence[float]) -> tuple[float, ...]:
-    """The parts of the devices, from numbers or a text such as "3,1"."""
+    """Return the shares of the devices, from numbers or text such as "3,1"."""
     if isinstance(split, str):
         given: Sequence[object] = [_number(part) for part in re.split("[,/;]", split)]
     else:
         given = items("tensor_split", split, "a number for each device, such as [3, 1]")
     parts = tuple(finite(f"tensor_split[{index}]", part, 0) for index, part in enumerate(given))  # type: ignore[arg-type]
     if not any(parts):
-        raise refused("tensor_split gives no device anything: one of its numbers must be above 0")
+        raise refused("tensor_split needs at least one number above 0")
     return parts
 
 
@@ -80,7 +80,7 @@ def _number(text: str) -> object:
 
 
 def _pairs(overrides: str | Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    """Pattern -> name of a device, from pairs or texts such as "exps=cpu"."""
+    """Return pattern -> name of a device, from pairs or text such as "exps=cpu"."""
     if isinstance(overrides, str):
         overrides = [text for text in overrides.split(",") if text.strip()]
     if isinstance(overrides, Mapping):
@@ -90,7 +90,7 @@ def _pairs(overrides: str | Mapping[str, str] | Sequence[str]) -> dict[str, str]
     for pattern, device in pairs:
         if len(c_string("a pattern of override_tensor", pattern)) > _MAX_PATTERN:
             raise refused(f"a pattern of override_tensor is longer than {_MAX_PATTERN} bytes")
-        if not pattern or len(names_of(device)) != 1:
+        if not pattern or len(split_device_names(device)) != 1:
             raise refused(f"override_tensor takes one device for each pattern, not {shown((pattern, device))}")
     return dict(pairs)
 

@@ -1,4 +1,4 @@
-"""Asks the engine's quantiser which element types it gives to a model's tensors."""
+"""The element types that the engine's quantiser chooses for a model's tensors: a quantisation mix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyggml._core.ffi import CData
 
 
-#: Mixtures by name, and their numbers in ``general.file_type``.
+#: Quantisation mixes by name, and their numbers in ``general.file_type``.
 FILE_TYPES: dict[str, int] = {
     name.removeprefix("LLAMA_FTYPE_").removeprefix("MOSTLY_").removeprefix("ALL_").lower(): getattr(lib, name)
     for name in dir(lib)
@@ -25,14 +25,14 @@ FILE_TYPES: dict[str, int] = {
 
 
 @dataclass(frozen=True)
-class Mixable:
-    """A tensor as the quantiser's rules see it.
+class TensorToQuantize:
+    """A tensor, as input of the quantiser's rules.
 
     Attributes:
         name: its name in the GGUF file.
         shape: its shape, columns last.
-        type: its present type.
-        wanted: the type to use instead of the mixture's choice.
+        type: its current type.
+        wanted: a type that replaces the choice of the mix.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Choice:
     Attributes:
         type: its new element type.
         is_mixed: False for vectors and the like, which keep their type.
-        needs_imatrix: whether the type is useless without importances.
+        needs_imatrix: True if the type is useless without an importance matrix.
     """
 
     type: GGMLType
@@ -80,15 +80,15 @@ class Shape:
 
 
 def file_type_name(number: int) -> str | None:
-    """Returns the name of a mixture by its number in ``general.file_type``; None if the engine does not know it."""
+    """Return the name of a quantisation mix by its number in ``general.file_type``; None if it is unknown."""
     name = str(ffi.string(lib.llama_ftype_name(number & ~lib.LLAMA_FTYPE_GUESSED)).decode())
     return None if "unknown" in name else name
 
 
-def of_model(
-    file_type: int, architecture: str, shape: Shape, tensors: Sequence[Mixable], has_imatrix: bool
+def types_for_model(
+    file_type: int, architecture: str, shape: Shape, tensors: Sequence[TensorToQuantize], has_imatrix: bool
 ) -> list[Choice]:
-    """Returns the choices for a model without a file yet; ``tensors`` are all its tensors, in the file's order.
+    """Return the choices for a model without a file yet; ``tensors`` are all its tensors, in the file's order.
 
     Raises:
         InvalidParameterError: the engine's quantiser does not support the file type.
@@ -99,22 +99,26 @@ def of_model(
     model.n_embd, model.n_ff, model.n_layer = shape.n_embd, shape.n_ff, shape.n_layer
     model.n_head, model.n_head_kv, model.n_embd_head = shape.n_head, shape.n_head_kv, shape.head_dim
     model.n_expert = shape.n_expert
-    return _ask(lib.pyg_mixture_types, model, file_type, tensors, has_imatrix)
+    return _types(lib.pyg_mixture_types, model, file_type, tensors, has_imatrix)
 
 
-def of_file(path: Path, file_type: int, tensors: Sequence[Mixable], has_imatrix: bool) -> list[Choice]:
-    """Returns the choices for a GGUF file, or the first of a split set; ``tensors`` are all its tensors.
+def types_for_file(path: Path, file_type: int, tensors: Sequence[TensorToQuantize], has_imatrix: bool) -> list[Choice]:
+    """Return the choices for a GGUF file, or the first of a split set; ``tensors`` are all its tensors.
 
     Raises:
         ModelLoadError: the engine cannot read the file.
         UnsupportedArchitectureError: the engine does not support the architecture.
         InvalidParameterError: the engine's quantiser does not support the file type.
     """
-    return _ask(lib.pyg_mixture_types_of_file, os.fsencode(path), file_type, tensors, has_imatrix)
+    return _types(lib.pyg_mixture_types_of_file, os.fsencode(path), file_type, tensors, has_imatrix)
 
 
-def _ask(
-    function: Callable[..., int], model: CData | bytes, file_type: int, tensors: Sequence[Mixable], has_imatrix: bool
+def _types(
+    function: Callable[..., int],
+    model: CData | bytes,
+    file_type: int,
+    tensors: Sequence[TensorToQuantize],
+    has_imatrix: bool,
 ) -> list[Choice]:
     rows: Any = ffi.new("pyg_mixture_tensor[]", len(tensors))
     names = [ffi.new("char[]", tensor.name.encode("utf-8", "surrogateescape")) for tensor in tensors]  # borrowed

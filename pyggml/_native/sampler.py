@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +14,9 @@ from pyggml._core import c_calls, c_values
 from pyggml._core.c_values import INT32_MAX, c_string, float32_array, int32_array, integer, pointer, real
 from pyggml._core.checks import items
 from pyggml._core.ffi import ffi, lib
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner
 from pyggml._native.context import Context
 from pyggml._native.model import Model
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _SIZE_MAX = 2**63 - 1
 _DRY_BREAKERS = ("\n", ":", '"', "*")
@@ -28,7 +24,7 @@ _DRY_BREAKERS = ("\n", ":", '"', "*")
 
 @dataclass(frozen=True)
 class Candidates:
-    """The tokens that a chain kept, in its order.
+    """The remaining candidates of a chain, in its order.
 
     Attributes:
         token_ids: int32, (n,).
@@ -43,21 +39,21 @@ class Candidates:
     selected: int | None
 
 
-class Sampler(Owner):
-    """A chain of samplers: each filters or reweights the tokens left by the one before, and the last one chooses.
+class Sampler(ClosableOwner):
+    """A chain of samplers: each filters or reweights the candidates, and the last one chooses a token.
 
     >>> sampler = Sampler(model).top_k(40).top_p(0.95).temp(0.8).dist(seed=1)
     >>> token_id = sampler.sample(context)
 
     Methods that add a sampler return the chain. They raise InvalidParameterError for values out of range, and for
-    samplers that need a vocabulary in a chain without a model; ClosedError after :meth:`close`. Thread-safe: calls take
-    turns, without the GIL. Close it, or use it as a context manager.
+    samplers that need a vocabulary in a chain without a model; ClosedError after :meth:`close`. Thread-safe: calls run
+    one at a time, without the GIL. Close it, or use it as a context manager.
     """
 
     _instead_of_a_copy = "clone() returns a copy; another process makes its own"
 
     def __init__(self, model: Model | None = None) -> None:
-        """Creates an empty chain.
+        """Create an empty chain.
 
         Args:
             model: the model, whose vocabulary ``grammar``, ``dry``, ``mirostat`` and ``infill`` need and all token ids
@@ -75,11 +71,11 @@ class Sampler(Owner):
     # A seed is 0 to 2**32 - 2; None lets the engine pick one.
 
     def greedy(self) -> Sampler:
-        """Chooses the most likely token."""
+        """Choose the most likely token."""
         return self._add(lib.pyg_sampler_add_greedy)
 
     def dist(self, seed: SupportsIndex | None = None) -> Sampler:
-        """Chooses at random, by probability."""
+        """Choose at random, by probability."""
         return self._add(lib.pyg_sampler_add_dist, c_values.seed(seed))
 
     def mirostat(self, tau: float = 5.0, eta: float = 0.1, m: int = 100, seed: SupportsIndex | None = None) -> Sampler:
@@ -104,7 +100,7 @@ class Sampler(Owner):
         return self._add(lib.pyg_sampler_add_mirostat_v2, c_values.seed(seed), real("tau", tau), real("eta", eta))
 
     def adaptive_p(self, target: float, decay: float = 0.9, seed: SupportsIndex | None = None) -> Sampler:
-        """Chooses tokens near a probability (llama.cpp pull request 17927), best right after ``min_p``.
+        """Choose tokens near a probability (llama.cpp pull request 17927), best right after ``min_p``.
 
         Args:
             target: target probability, at most 1; negative: plain random choice.
@@ -119,30 +115,30 @@ class Sampler(Owner):
     # At least `min_keep` tokens are always kept.
 
     def top_k(self, k: int) -> Sampler:
-        """Keeps the ``k`` most likely tokens (arXiv:1904.09751); 0: all."""
+        """Keep the ``k`` most likely tokens (arXiv:1904.09751); 0: all."""
         return self._add(lib.pyg_sampler_add_top_k, integer("k", k, 0, INT32_MAX))
 
     def top_p(self, p: float, min_keep: int = 1) -> Sampler:
-        """Keeps the smallest set of tokens with total probability ``p`` (arXiv:1904.09751); 1: all."""
+        """Keep the smallest set of tokens with total probability ``p`` (arXiv:1904.09751); 1: all."""
         return self._add(lib.pyg_sampler_add_top_p, real("p", p), _min_keep(min_keep))
 
     def min_p(self, p: float, min_keep: int = 1) -> Sampler:
-        """Drops tokens less likely than ``p`` times the most likely one (llama.cpp pull request 3841); 0: none."""
+        """Drop tokens less likely than ``p`` times the most likely one (llama.cpp pull request 3841); 0: none."""
         return self._add(lib.pyg_sampler_add_min_p, real("p", p), _min_keep(min_keep))
 
     def typical(self, p: float, min_keep: int = 1) -> Sampler:
-        """Keeps tokens with about the expected surprise, of total probability ``p`` (arXiv:2202.00666); 1: all."""
+        """Keep tokens with about the expected surprise, of total probability ``p`` (arXiv:2202.00666); 1: all."""
         return self._add(lib.pyg_sampler_add_typical, real("p", p), _min_keep(min_keep))
 
     def top_n_sigma(self, n: float) -> Sampler:
-        """Keeps logits within ``n`` standard deviations of the largest (arXiv:2411.07641); 0: all."""
+        """Keep logits within ``n`` standard deviations of the largest (arXiv:2411.07641); 0: all."""
         return self._add(lib.pyg_sampler_add_top_n_sigma, real("n", n))
 
     def xtc(self, p: float, t: float, min_keep: int = 1, seed: SupportsIndex | None = None) -> Sampler:
-        """Sometimes excludes the top choices (XTC, text-generation-webui pull request 6335).
+        """Exclude top choices at random (XTC, text-generation-webui pull request 6335).
 
         Args:
-            p: probability of doing so, 0 to 1.
+            p: probability of excluding them, 0 to 1.
             t: of the tokens with at least this probability, only the least likely is kept; above 0.5: off.
             min_keep: fewest tokens to keep.
             seed: seed of its random numbers.
@@ -150,16 +146,16 @@ class Sampler(Owner):
         return self._add(lib.pyg_sampler_add_xtc, real("p", p), real("t", t), _min_keep(min_keep), c_values.seed(seed))
 
     def infill(self) -> Sampler:
-        """For fill-in-the-middle: merges tokens with a common prefix, and favours ending. Use it after ``top_k``.
+        """Merge tokens with a common prefix and favour ending, for fill-in-the-middle. Use it after ``top_k``.
 
-        It compares every pair of tokens, which takes long if there are many.
+        It compares every pair of tokens, which is slow for many candidates.
         """
         return self._add(lib.pyg_sampler_add_infill)
 
     def grammar(self, grammar: str, root: str = "root") -> Sampler:
-        """Keeps tokens that a GBNF grammar allows to follow.
+        """Keep tokens that a GBNF grammar allows to follow.
 
-        It is followed as in requests: special tokens do not count as their text, unless the grammar mentions it.
+        As in requests, a special token does not match as its text, unless the grammar mentions that text.
 
         Args:
             grammar: the grammar's text.
@@ -178,12 +174,12 @@ class Sampler(Owner):
         trigger_patterns: Sequence[str] = (),
         trigger_tokens: npt.ArrayLike = (),
     ) -> Sampler:
-        """Adds a grammar that is inactive until the text matches a pattern or a token appears.
+        """Add a grammar that is inactive until the text matches a pattern or a token appears.
 
         Args:
             grammar: the grammar's text.
             root: the rule to start from.
-            trigger_patterns: regular expressions (ECMAScript) that are looked for in the text so far; the grammar then
+            trigger_patterns: regular expressions (ECMAScript), searched for in the text so far; the grammar then
                 applies from the first nonempty group on, or else from the whole match.
             trigger_tokens: token ids; the grammar then applies from that token on.
 
@@ -208,7 +204,7 @@ class Sampler(Owner):
     # --- samplers that reweight -----------------------------------------------------------------------------
 
     def temp(self, t: float) -> Sampler:
-        """Divides logits by ``t``: less random below 1, more random above; 0: the most likely token only."""
+        """Divide logits by ``t``: less random below 1, more random above; 0: the most likely token only."""
         return self._add(lib.pyg_sampler_add_temp, real("t", t))
 
     def temp_ext(self, t: float, delta: float, exponent: float = 1.0) -> Sampler:
@@ -218,7 +214,7 @@ class Sampler(Owner):
     def penalties(
         self, last_n: int = 64, repeat: float = 1.0, frequency: float = 0.0, presence: float = 0.0
     ) -> Sampler:
-        """Makes recent tokens less likely.
+        """Make recent tokens less likely.
 
         Args:
             last_n: number of recent tokens to consider, up to 2**20; 0: off.
@@ -242,7 +238,7 @@ class Sampler(Owner):
         last_n: int = 4096,
         breakers: Sequence[str] = _DRY_BREAKERS,
     ) -> Sampler:
-        """Penalises continuing a repetition (DRY, text-generation-webui pull request 5677).
+        """Penalise continuing a repetition (DRY, text-generation-webui pull request 5677).
 
         A token that would extend a repeated sequence of n tokens loses ``multiplier * base ** (n - allowed_length)``.
 
@@ -265,7 +261,7 @@ class Sampler(Owner):
         )
 
     def logit_bias(self, biases: Mapping[int, float]) -> Sampler:
-        """Adds biases to the logits of tokens; ``-inf`` forbids a token."""
+        """Add biases to the logits of tokens; ``-inf`` forbids a token."""
         if not isinstance(biases, Mapping):
             raise errors.InvalidParameterError(
                 f"biases must be a mapping from token ids to numbers, not {type(biases).__name__}"
@@ -279,7 +275,7 @@ class Sampler(Owner):
     # --- using the chain ------------------------------------------------------------------------------------
 
     def sample(self, context: Context, row: int = -1) -> int:
-        """Chooses a token from one output row of the context's last batch, and accepts it.
+        """Choose a token from one output row of the context's last batch, and accept it.
 
         Args:
             context: the context with the logits.
@@ -293,13 +289,11 @@ class Sampler(Owner):
         """
         if not isinstance(context, Context):
             raise errors.InvalidParameterError(f"a Context was expected, not {type(context).__name__}")
-        token_id = ffi.new("int32_t *")
         index = integer("row", row, -INT32_MAX, INT32_MAX)
-        c_calls.call(lib.pyg_sampler_sample, self._handle, context._handle, index, token_id)
-        return int(token_id[0])
+        return int(c_calls.call_for_value("int32_t", lib.pyg_sampler_sample, self._handle, context._handle, index))
 
     def accept(self, token_id: SupportsIndex) -> None:
-        """Records that a token was chosen; :meth:`sample` does this itself.
+        """Record that a token was chosen; :meth:`sample` does this itself.
 
         Raises:
             InvalidParameterError: the token is outside the vocabulary, or the grammar does not allow it here.
@@ -309,7 +303,7 @@ class Sampler(Owner):
         c_calls.call(lib.pyg_sampler_accept, self._handle, integer("token_id", token_id, 0, INT32_MAX))
 
     def apply(self, logits: npt.ArrayLike, token_ids: npt.ArrayLike | None = None) -> Candidates:
-        """Runs the chain over given logits, without accepting the chosen token.
+        """Run the chain over given logits, without accepting the chosen token.
 
         Args:
             logits: numbers or -inf, (n,).
@@ -345,17 +339,17 @@ class Sampler(Owner):
         return Candidates(ids[:left], values[:left], probs[:left], chosen)
 
     def reset(self) -> None:
-        """Forgets accepted tokens, and restarts seeded random numbers."""
+        """Clear the accepted tokens, and restart seeded random numbers."""
         c_calls.call(lib.pyg_sampler_reset, self._handle)
 
     def clone(self) -> Sampler:
-        """Returns a copy of the chain in the same state."""
-        twin = Sampler.__new__(Sampler)
-        twin._handle = c_calls.create("pyg_sampler", lib.pyg_sampler_free, lib.pyg_sampler_clone, self._handle)
-        return twin
+        """Return a copy of the chain in the same state."""
+        copy = Sampler.__new__(Sampler)
+        copy._handle = c_calls.create("pyg_sampler", lib.pyg_sampler_free, lib.pyg_sampler_clone, self._handle)
+        return copy
 
     def remove(self, index: int) -> None:
-        """Removes the sampler at ``index``.
+        """Remove the sampler at ``index``.
 
         Raises:
             InvalidParameterError: there is no such sampler.
@@ -368,17 +362,16 @@ class Sampler(Owner):
         return [self._name(index) for index in range(len(self))]
 
     def _name(self, index: int) -> str:
-        return (c_calls.owned_text(lib.pyg_sampler_name, self._handle, index) or b"").decode()
+        return (c_calls.call_for_text(lib.pyg_sampler_name, self._handle, index) or b"").decode()
 
     @property
     def seed(self) -> int | None:
         """The seed of the last sampler that reports one (dist, mirostat); None if there is none."""
-        seed = ffi.new("uint32_t *")
-        c_calls.call(lib.pyg_sampler_seed, self._handle, seed)
-        return None if seed[0] == lib.LLAMA_DEFAULT_SEED else int(seed[0])
+        seed = int(c_calls.call_for_value("uint32_t", lib.pyg_sampler_seed, self._handle))
+        return None if seed == lib.LLAMA_DEFAULT_SEED else seed
 
     def close(self) -> None:
-        """Frees the chain once a running call ends. Can be called repeatedly."""
+        """Free the chain once a running call ends. Can be called repeatedly."""
         c_calls.call(lib.pyg_sampler_close, self._handle)
 
     def _add(self, function: Callable[..., int], *args: object) -> Sampler:
@@ -386,20 +379,10 @@ class Sampler(Owner):
         return self
 
     def __len__(self) -> int:
-        count = ffi.new("int32_t *")
-        c_calls.call(lib.pyg_sampler_count, self._handle, count)
-        return int(count[0])
+        return int(c_calls.call_for_value("int32_t", lib.pyg_sampler_count, self._handle))
 
     def __bool__(self) -> bool:
         return True  # an empty chain is a chain
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         try:

@@ -71,7 +71,7 @@ class Vocab(Owner):
     the methods then raise ClosedError.
 
     Attributes:
-        type: how it cuts text: "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2", "plamo3"; "none" for a model without a
+        type: its algorithm: "spm", "bpe", "wpm", "ugm", "rwkv", "plamo2", "plamo3"; "none" for a model without a
             vocabulary, which takes ids only.
         n_tokens: number of tokens; ids run from 0 to n_tokens - 1.
         bos: the token that begins a text.
@@ -87,15 +87,15 @@ class Vocab(Owner):
         fim_pad: the padding token for fill-in-the-middle.
         fim_rep: the token before a repository's name.
         fim_sep: the token before a file's name.
-        add_bos: whether tokenizing with ``add_special`` begins with ``bos``.
-        add_eos: whether it ends with ``eos``.
-        add_sep: whether it separates with ``sep``.
+        add_bos: True if tokenizing with ``add_special`` begins with ``bos``.
+        add_eos: True if it ends with ``eos``.
+        add_sep: True if it separates with ``sep``.
     """
 
     _instead_of_a_copy = "share this one between threads; another process takes that of the model it loads"
 
     def __init__(self, model: CData) -> None:
-        """Reads the vocabulary of a native model; for Model's use."""
+        """Read the vocabulary of a native model; for Model's use."""
         self._handle = model
         info = ffi.new("pyg_vocab_info *")
         c_calls.call(lib.pyg_vocab_get_info, model, info)
@@ -125,19 +125,17 @@ class Vocab(Owner):
         Raises:
             ClosedError: the model was closed.
         """
-        out = ffi.new("const struct llama_vocab **")
-        c_calls.call(lib.pyg_model_get_vocab, self._handle, out)
-        vocab: CData = out[0]
+        vocab: CData = c_calls.call_for_value("const struct llama_vocab *", lib.pyg_model_get_vocab, self._handle)
         return vocab
 
     def tokenize(self, text: str | bytes, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Converts text to token ids.
+        """Convert text to token ids.
 
         Args:
             text: text, or its UTF-8; NULs are allowed.
             add_special: add the tokens that the model expects around a text (``add_bos`` ...).
-            parse_special: read the texts of special tokens, such as ``<|im_end|>``, as those tokens. False, for text
-                from strangers: they are plain text.
+            parse_special: read the texts of special tokens, such as ``<|im_end|>``, as those tokens. False, for
+                untrusted text: they are plain text.
 
         Raises:
             InvalidParameterError: not text, an unpaired surrogate, or more than 2 GiB.
@@ -150,30 +148,21 @@ class Vocab(Owner):
         add_special, parse_special = flag("add_special", add_special), flag("parse_special", parse_special)
 
         def call(ids: CData, n_max: int, n_out: CData) -> None:
-            c_calls.call(
-                lib.pyg_vocab_tokenize,
-                self._handle,
-                data,
-                len(data),
-                add_special,
-                parse_special,
-                ids,
-                n_max,
-                n_out,
-            )
+            flags = add_special, parse_special
+            c_calls.call(lib.pyg_vocab_tokenize, self._handle, data, len(data), *flags, ids, n_max, n_out)
 
-        # Rarely more tokens than bytes: only tokens around the text, and the space that some vocabularies prepend.
+        # Rarely more tokens than bytes: special tokens around the text, and a space that some vocabularies prepend.
         return _ids(call, min(len(data) + 8, INT32_MAX))
 
     def detokenize(self, token_ids: npt.ArrayLike, *, remove_special: bool = True, unparse_special: bool = True) -> str:
-        """Converts token ids to text as the engine does. Invalid UTF-8 becomes U+FFFD.
+        """Convert token ids to text as the engine does. Invalid UTF-8 becomes U+FFFD.
 
         It is the inverse of :meth:`tokenize`, except that it keeps the spaces that some vocabularies put behind special
         tokens, which :meth:`Tokenizer.decode <pyggml.tokenizer.Tokenizer.decode>` leaves out.
 
         Args:
             token_ids: integers, shape (n,); int32 arrays are not copied.
-            remove_special: leave out what ``tokenize`` adds with ``add_special``, where it stands at either end.
+            remove_special: leave out the tokens at either end that ``tokenize`` adds with ``add_special``.
             unparse_special: write special tokens as their texts; otherwise they are left out.
 
         Raises:
@@ -201,7 +190,7 @@ class Vocab(Owner):
         return _text(call, _PIECE_BYTES + 8 * len(ids)).decode(errors="replace")
 
     def inside(self, token_ids: Sequence[int] | npt.NDArray[np.int32]) -> slice:
-        """Where the tokens of a text are between those that ``add_special`` puts around it, if these are there.
+        """Return the slice of a text's tokens between those that ``add_special`` puts around it, if present.
 
         Raises:
             InvalidParameterError: they are not token ids.
@@ -221,13 +210,13 @@ class Vocab(Owner):
         Raises:
             TokenizerError, ClosedError: as :meth:`tokenize`.
         """
-        # Of an empty text: the engine need not be able to cut any other where a tokenizer of another kind encodes.
+        # Of an empty text: with a tokenizer from a file, the engine may be unable to tokenize any other text.
         around = self.tokenize("", add_special=True)
         n_before = 1 if len(around) > 1 else int(self.add_bos)
         return around[:n_before], around[n_before:]
 
     def piece(self, token_id: SupportsIndex, special: bool = False) -> bytes:
-        """Returns the bytes that a token adds to a text, possibly part of a character.
+        """Return the bytes that a token adds to a text, possibly part of a character.
 
         Args:
             token_id: the token.
@@ -246,7 +235,7 @@ class Vocab(Owner):
         return _text(call, _PIECE_BYTES)
 
     def text(self, token_id: SupportsIndex) -> str:
-        """Returns the token's text as stored, in the tokenizer's own spelling (``Ġthe``, ``▁the``)."""
+        """Return the token's text as stored, in the tokenizer's own spelling (``Ġthe``, ``▁the``)."""
         token = self._checked(token_id)
 
         def call(buffer: CData, size: int, length: CData) -> None:
@@ -255,7 +244,7 @@ class Vocab(Owner):
         return _text(call, _PIECE_BYTES).decode(errors="replace")
 
     def texts(self) -> list[str]:
-        """Returns the texts of all tokens, by id; faster than :meth:`text` for each.
+        """Return the texts of all tokens, by id; faster than :meth:`text` for each.
 
         Raises:
             ClosedError: the model was closed.
@@ -274,7 +263,7 @@ class Vocab(Owner):
         return found
 
     def find(self, text: str) -> int | None:
-        """Returns the token stored as ``text``, in the spelling of :meth:`text`; None if there is none.
+        """Return the token stored as ``text``, in the spelling of :meth:`text`; None if there is none.
 
         Raises:
             InvalidParameterError: not text, or an unpaired surrogate.
@@ -285,31 +274,29 @@ class Vocab(Owner):
         if self.type == "none":
             return None
         data = utf8("the text", text)
-        out = ffi.new("int32_t *")
-        c_calls.call(lib.pyg_vocab_find, self._handle, data, len(data), out)
-        return _id_or_none(out[0])
+        return _id_or_none(c_calls.call_for_value("int32_t", lib.pyg_vocab_find, self._handle, data, len(data)))
 
     def score(self, token_id: SupportsIndex) -> float:
-        """The token's score, which orders merges in some vocabularies."""
+        """Return the token's score, which orders merges in some vocabularies."""
         return float(self._token(token_id).score)
 
     def attr(self, token_id: SupportsIndex) -> TokenAttr:
-        """The token's attributes."""
+        """Return the token's attributes."""
         return TokenAttr(self._token(token_id).attr)
 
     def is_eog(self, token_id: SupportsIndex) -> bool:
-        """Whether the token ends a generation in the engine's view (EOS, EOT ...)."""
+        """Return True if the token ends a generation in the engine's view (EOS, EOT ...)."""
         return bool(self._token(token_id).is_eog)
 
     def is_control(self, token_id: SupportsIndex) -> bool:
-        """Whether the token is a control token rather than text."""
+        """Return True if the token is a control token rather than text."""
         return bool(self._token(token_id).is_control)
 
     @cached_property
     def eog_ids(self) -> tuple[int, ...]:
         """All tokens that end a generation in the engine's view, ascending.
 
-        The engine goes by their texts, and sometimes includes one that is plain text in this model
+        The engine detects them by their texts, and sometimes includes one that is plain text in this model
         (docs/reference/model-families.md).
         """
 
@@ -343,10 +330,10 @@ class Vocab(Owner):
 
 
 def is_markup(text: str, typed_normal: bool) -> bool:
-    """Whether a token with the text of a special one is plain text that models write.
+    """Return True if a token with the text of a special one is plain text, such as HTML.
 
-    Conversions often give real ends such as `<|im_end|>` and `<end_of_turn>` the type normal. No tokenizer learns such
-    texts from ordinary writing, so these are special whatever the file says. But `</s>` ends a strike-through in HTML.
+    Conversions often give real end tokens such as `<|im_end|>` and `<end_of_turn>` the type normal. No tokenizer learns
+    such texts from ordinary text, so they are special whatever the file says. But `</s>` ends a strike-through in HTML.
     """
     return typed_normal and text.startswith("</")
 
@@ -356,23 +343,23 @@ def _id_or_none(token_id: int) -> int | None:
 
 
 def _ids(call: Callable[[CData, int, CData], None], guess: int) -> list[int]:
-    """Token ids from a call that reports their number, and writes them if they fit."""
+    """Return token ids from a call that reports their number, and writes them if they fit."""
     n_out = ffi.new("int32_t *", guess)
     while True:
-        room = n_out[0]
-        ids = np.empty(room, np.int32)
-        call(pointer("int32_t[]", ids), room, n_out)
-        if n_out[0] <= room:
+        capacity = n_out[0]
+        ids = np.empty(capacity, np.int32)
+        call(pointer("int32_t[]", ids), capacity, n_out)
+        if n_out[0] <= capacity:
             found: list[int] = ids[: n_out[0]].tolist()
             return found
 
 
 def _text(call: Callable[[CData, int, CData], None], guess: int) -> bytes:
-    """Bytes from a call that reports their number, and writes them if they fit."""
+    """Return bytes from a call that reports their number, and writes them if they fit."""
     length = ffi.new("size_t *", guess)
     while True:
-        room = length[0]
-        buffer = ffi.new("char[]", room)
-        call(buffer, room, length)
-        if length[0] <= room:
+        capacity = length[0]
+        buffer = ffi.new("char[]", capacity)
+        call(buffer, capacity, length)
+        if length[0] <= capacity:
             return bytes(ffi.buffer(buffer, length[0]))

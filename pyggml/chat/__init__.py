@@ -9,10 +9,10 @@
 
 import sys
 
-from pyggml._core.hints import AnsweredPackage
+from pyggml._core.hints import HintedPackage
 from pyggml.chat.prompts import ChatParser, ChatPrompt
 from pyggml.chat.templates import ChatTemplates
 
 __all__ = ["ChatParser", "ChatPrompt", "ChatTemplates"]
 
-sys.modules[__name__].__class__ = AnsweredPackage  # "ollama.chat(...)" is a function
+sys.modules[__name__].__class__ = HintedPackage  # "ollama.chat(...)" is a function

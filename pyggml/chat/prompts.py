@@ -135,7 +135,7 @@ def _new_id() -> str:
 
 def json_from(function: Any, *args: object) -> Any:
     """Calls a native function that returns JSON text through its last parameter but one, and parses the text."""
-    return json.loads(decoded(c_calls.owned_text(function, *args) or b""))
+    return json.loads(decoded(c_calls.call_for_text(function, *args) or b""))
 
 
 def decoded(text: bytes) -> str:

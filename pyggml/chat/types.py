@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from pyggml._core import hint_table, json_forms
-from pyggml._core.hints import Record
+from pyggml._core import json_forms
+from pyggml._core.hints import Hints, Record, hints
 from pyggml._core.json_forms import NamesTokens
 from pyggml.chat.typed_values import as_type
 from pyggml.errors import InvalidParameterError
@@ -106,7 +106,7 @@ class ChatMessage(Record):
     tool_call_id: str = ""
     name: str = ""
 
-    _answers = hint_table.MESSAGE
+    _hints = hints("message")
 
     def to_dict(self) -> dict[str, Any]:
         """The message in the form that chat templates and OpenAI's API use."""
@@ -171,7 +171,7 @@ class ChatCompletion(Completion):
 
     message: ChatMessage = field(kw_only=True)
 
-    _answers = hint_table.CHAT_COMPLETION
+    _hints: ClassVar[Hints] = {**hints("completion"), **hints("chat_completion")}
     _openai = ("chat.completion", "chatcmpl")
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:
@@ -197,7 +197,7 @@ class ChatChunk(Chunk):
     reasoning_content: str = ""
     tool_calls: Sequence[ToolCallDelta] = ()
 
-    _answers = hint_table.CHAT_CHUNK
+    _hints: ClassVar[Hints] = {**hints("chunk"), **hints("chat_chunk")}
     _openai = ("chat.completion.chunk", "chatcmpl")
 
     def _choice(self, tokenizer: NamesTokens | None) -> dict[str, Any]:

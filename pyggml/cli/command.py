@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from pyggml.cli.command_hints import ALIASES, option_answers
+from pyggml.cli.command_hints import ALIASES, option_hints
 
 
 class Option(click.Option):
@@ -55,7 +55,7 @@ class Command(click.Command):
             near = [known[word] for word in difflib.get_close_matches(error.option_name.lstrip("-"), known)]
             raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
         except click.BadOptionUsage as error:  # "--think=false" gives a value to what is only answered
-            answer = option_answers(self.name or "").get(error.option_name)
+            answer = option_hints(self.name or "").get(error.option_name)
             if answer is None:
                 raise
             raise _refusal(error.option_name, answer, ctx) from None
@@ -64,7 +64,7 @@ class Command(click.Command):
         """The parameters, and hidden ones for the options that are answered instead of obeyed."""
         own = super().get_params(ctx)
         shown = {name for param in own for name in (*param.opts, *param.secondary_opts)}
-        answers = option_answers(self.name or "")
+        answers = option_hints(self.name or "")
         return [*own, *(_Answered(name, answers[name]) for name in answers if name not in shown)]
 
 

@@ -18,7 +18,7 @@ import click
 
 from pyggml import __version__
 from pyggml.cli.command import Command, CommandGroup
-from pyggml.cli.command_hints import ALIASES, command_answer
+from pyggml.cli.command_hints import ALIASES, command_hint
 
 #: Subcommand -> what it does. The module of the same name (with _ for -) in this package defines it as ``command``.
 COMMANDS = {
@@ -110,7 +110,7 @@ def _unknown(name: str, rest: list[str]) -> str:
     """What to say of a word that is no command."""
     from pyggml.cli.arguments.model import looks_like_model
 
-    message, answer = f"No such command {name!r}", command_answer(name.lower(), rest)
+    message, answer = f"No such command {name!r}", command_hint(name.lower(), rest)
     if answer is not None:
         return f"{message}: {answer}"
     if looks_like_model(name):

@@ -14,7 +14,7 @@ import pyggml
 from pyggml.cli.arguments.options import ParamType
 from pyggml.cli.command import Command, Option
 from pyggml.remote import DEFAULT_PORT, VARIABLE, Address, default_file, found_key, made_key
-from pyggml.units import bytes_of, bytes_text
+from pyggml.units import bytes_text, parse_bytes
 
 
 class _Size(ParamType):
@@ -25,7 +25,7 @@ class _Size(ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number."""
         try:
-            size = value if isinstance(value, int) else bytes_of(value)
+            size = value if isinstance(value, int) else parse_bytes(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if size < 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyggml._native.metadata_check import Survey
+from pyggml._native.metadata_check import MetadataCheck
 from pyggml.diagnostics.report import FileReport, Problem, Severity, VocabularyReport
 from pyggml.families import Match
 from pyggml.files.model_files import Format
@@ -71,7 +71,7 @@ class ModelFacts:
     n_params: int
     metadata: Mapping[str, object]
     match: Match
-    survey: Survey
+    survey: MetadataCheck
     vocabulary: VocabularyReport | None
     storage: Storage
     is_tied: bool

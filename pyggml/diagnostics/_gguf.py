@@ -12,7 +12,7 @@ import numpy as np
 from pyggml import families
 from pyggml._core.checks import shown
 from pyggml._native import quantization_mix
-from pyggml._native.metadata_check import Finding, Survey, shorten_merges, survey
+from pyggml._native.metadata_check import MetadataCheck, TensorMismatch, check_metadata, shorten_merges
 from pyggml._native.model import TOKENIZER_JSON, Model
 from pyggml.diagnostics._adjacent_tokenizer import check_neighbours
 from pyggml.diagnostics._facts import ModelFacts, Problems, Storage, StoredTensor, listed
@@ -50,7 +50,7 @@ def read_gguf(files: ModelFiles) -> ModelFacts:
         metadata = dict(_repeated(readers[0].metadata))
         tensors = [_stored(info) for reader in readers for info in reader.tensors.values()]
         shorten_merges(readers[0])
-        surveyed = survey([reader.handle for reader in readers], path)
+        surveyed = check_metadata([reader.handle for reader in readers], path)
         model = surveyed.model
         match = families.of_gguf(metadata) if model is None else families.of_model(model)
         _check_engine(surveyed, tensors, problems)
@@ -150,24 +150,24 @@ def _check_length(reader: GGUFReader, problems: Problems) -> None:
         )
 
 
-def _check_engine(surveyed: Survey, tensors: Sequence[StoredTensor], problems: Problems) -> None:
+def _check_engine(surveyed: MetadataCheck, tensors: Sequence[StoredTensor], problems: Problems) -> None:
     """What the engine finds wrong with the model."""
     if surveyed.failed == "architecture":
         problems.error(
             "unknown-architecture",
-            f"the engine does not know this kind of model: {surveyed.words}. A newer version of pyggml may",
+            f"the engine does not know this kind of model: {surveyed.message}. A newer version of pyggml may",
         )
     elif surveyed.failed == "sizes":
-        problems.error("broken-metadata", f"the engine cannot read the sizes of the model: {surveyed.words}")
+        problems.error("broken-metadata", f"the engine cannot read the sizes of the model: {surveyed.message}")
     elif surveyed.failed == "vocabulary":
-        problems.error("broken-vocabulary", f"the engine cannot read the vocabulary: {surveyed.words}")
+        problems.error("broken-vocabulary", f"the engine cannot read the vocabulary: {surveyed.message}")
     elif not tensors:
         problems.error("no-tensors", "there are no weights in the file: it can only split text into tokens")
     else:
         _check_tensors(surveyed, problems)
 
 
-def _check_tensors(surveyed: Survey, problems: Problems) -> None:
+def _check_tensors(surveyed: MetadataCheck, problems: Problems) -> None:
     n_tokens = 0 if surveyed.model is None else surveyed.model.vocab.n_tokens
     missing = [each.name for each in surveyed.findings if each.found is None]
     rows = [each for each in surveyed.findings if _is_about_tokens(each, n_tokens)]
@@ -197,10 +197,10 @@ def _check_tensors(surveyed: Survey, problems: Problems) -> None:
             "be of another kind than its architecture says, or need a newer version of pyggml",
         )
     if surveyed.failed and not (missing or shapes or rows):
-        problems.error("engine-refuses", f"the engine does not accept the tensors: {surveyed.words}")
+        problems.error("engine-refuses", f"the engine does not accept the tensors: {surveyed.message}")
 
 
-def _is_about_tokens(finding: Finding, n_tokens: int) -> bool:
+def _is_about_tokens(finding: TensorMismatch, n_tokens: int) -> bool:
     return (
         finding.name in _ROW_PER_TOKEN
         and finding.found is not None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pyggml import families
-from pyggml._native.metadata_check import Survey, gguf_of, survey
+from pyggml._native.metadata_check import MetadataCheck, check_metadata, gguf_of
 from pyggml.diagnostics import _vocabulary
 from pyggml.diagnostics._checkpoint_headers import HeaderTensors
 from pyggml.diagnostics._directory_vocabulary import DirectoryVocabulary, read_vocabulary
@@ -72,10 +72,10 @@ def read_hugging_face(files: ModelFiles) -> ModelFacts:
         problems.warning("bad-sampling", note)
     shown = {**metadata, **({} if vocabulary is None else vocabulary.metadata)}
     shown.pop("general.name", None)  # the import spells it so that the engine draws no conclusions from it
-    surveyed = survey([gguf_of(shown)], config.path)
+    surveyed = check_metadata([gguf_of(shown)], config.path)
     match = _match(config, plan, metadata, vocabulary)
     if plan is not None and vocabulary is not None and surveyed.failed:
-        problems.error("engine-refuses", f"the engine cannot read the model's {surveyed.failed}: {surveyed.words}")
+        problems.error("engine-refuses", f"the engine cannot read the model's {surveyed.failed}: {surveyed.message}")
     tensors = [
         StoredTensor(tensor.name, tensor.dtype, math.prod(tensor.shape), tensor.nbytes)
         for tensor in (checkpoint or {}).values()
@@ -207,7 +207,9 @@ def _match(
     return families.of_vocabulary({**metadata, **_texts_of(vocabulary)}, vocabulary.n_tokens, vocabulary.has_special)
 
 
-def _report_on(vocabulary: DirectoryVocabulary | None, surveyed: Survey, match: Match) -> VocabularyReport | None:
+def _report_on(
+    vocabulary: DirectoryVocabulary | None, surveyed: MetadataCheck, match: Match
+) -> VocabularyReport | None:
     if vocabulary is None or surveyed.model is None:
         return None
     return vocabulary.with_real_ids(_vocabulary.vocabulary_of(surveyed.model, match.family, ""))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pyggml._core.c_values import choice, int32_array
 from pyggml._core.cached_property import cached_property
 from pyggml._core.checks import flag, items
-from pyggml._core.locks import Turns
+from pyggml._core.locks import NonReentrantLock
 from pyggml._native.model import Model
 from pyggml.errors import (
     ClosedError,
@@ -64,8 +64,10 @@ class Embedder:
         self._model = model
         self._tokenizer = tokenizer
         self._n_ctx = n_ctx
-        self._computing = Turns("embed() or rerank()")
-        self._door = Turns("aembed() or arerank()")  # never held during a forward pass: an event loop may enter
+        self._computing = NonReentrantLock("embed() or rerank()")
+        self._door = NonReentrantLock(
+            "aembed() or arerank()"
+        )  # never held during a forward pass: an event loop may enter
         self._tokens = passes("none")
         self._head = passes("rank")
         self._executor: ThreadPoolExecutor | None = None
@@ -89,7 +91,7 @@ class Embedder:
         for indices in self._tokens.passes([len(ids) for ids in rows]):
             if given_up is not None and given_up.is_set():
                 break
-            with self._computing.mine():
+            with self._computing.hold():
                 self._require_open()
                 tokens = self._tokens.of_tokens([rows[index] for index in indices])
             for index, matrix in zip(indices, tokens, strict=True):
@@ -109,7 +111,7 @@ class Embedder:
         for indices in self._head.passes([len(ids) for ids in rows]):
             if given_up is not None and given_up.is_set():
                 break
-            with self._computing.mine():
+            with self._computing.hold():
                 self._require_open()
                 scores[indices] = self._head.of_sequences([rows[index] for index in indices])[:, 0]
         return _sigmoid(scores) if normalize else scores
@@ -126,7 +128,7 @@ class Embedder:
 
         given_up = threading.Event()
         call = functools.partial(work, *args, given_up=given_up, **kwargs)
-        with self._door.mine():
+        with self._door.hold():
             self._require_open()
             self._executor = self._executor or ThreadPoolExecutor(1, "pyggml-embed")
             try:
@@ -140,11 +142,11 @@ class Embedder:
 
     def close(self) -> None:
         """Frees its contexts once a running forward pass ends. Can be called repeatedly."""
-        with self._door.mine_or_ours():
+        with self._door.hold_reentrant():
             self._closed = True
             if self._executor is not None:
                 self._executor.shutdown(wait=False)  # queued calls still run, and raise ClosedError
-        with self._computing.mine_or_ours():
+        with self._computing.hold_reentrant():
             self._tokens.close()
             self._head.close()
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from pyggml._native.batch_invariance import require_determinism
+from pyggml._native.batch_invariance import require_batch_invariance
 from pyggml._native.context import Context
 from pyggml._native.context_options import ContextOptions
 from pyggml._native.model import Model
@@ -147,7 +147,7 @@ class GrowingContext(Passes):
         context = Context(self._model, **vars(options))
         try:
             if self._deterministic:
-                require_determinism(context)
+                require_batch_invariance(context)
         except BaseException:
             context.close()
             raise

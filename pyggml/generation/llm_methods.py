@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from pyggml._core import hint_table
 from pyggml._core.c_values import INT32_MAX, UINT32_MAX, integer
 from pyggml._core.checks import callback, flag
-from pyggml._core.hints import answers
+from pyggml._core.hints import with_hints
 from pyggml.errors import InvalidParameterError
 from pyggml.generation import bulk
 from pyggml.generation.engine import Engine
@@ -43,7 +42,7 @@ class Generating(ABC):
     @abstractmethod
     def _engine(self) -> Engine: ...
 
-    @answers(hint_table.PROMPTS)
+    @with_hints("prompts")
     def generate(
         self,
         prompt: Prompt,

@@ -1,11 +1,11 @@
-"""Reads GGUF files."""
+"""A reader of GGUF files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,21 +16,19 @@ from pyggml._core import c_calls
 from pyggml._core.checks import c_string, flag, is_path, shown
 from pyggml._core.ffi import lib
 from pyggml._core.mapped_file import MappedFile
-from pyggml._core.owner import Owner
+from pyggml._core.owner import ClosableOwner, Owner
 from pyggml.gguf._tensors import TensorInfo, tensor_infos
 from pyggml.gguf.values import MetadataValue, ValueType, decode, read_value, value_type
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pyggml._core.ffi import CData
 
 
-class GGUFReader(Owner):
+class GGUFReader(ClosableOwner):
     """An open GGUF file. Thread-safe; also a context manager.
 
-    Arrays from :meth:`tensor` stay valid after :meth:`close`. Do not truncate the file while one is in use: reading
-    bytes that are no longer on disk kills the process.
+    Arrays from :meth:`tensor` stay valid after :meth:`close`. Do not truncate the file while one is in use: bytes
+    that are no longer on disk read as zeros on Linux, and crash the process elsewhere.
 
     Attributes:
         path: the file's path.
@@ -40,7 +38,7 @@ class GGUFReader(Owner):
     _instead_of_a_copy = "share this one between threads, or open the file again"
 
     def __init__(self, path: str | os.PathLike[str], *, header_only: bool = False) -> None:
-        """Reads the header, and maps the data without reading it.
+        """Read the header, and map the data without reading it.
 
         Args:
             path: the file's path.
@@ -49,7 +47,7 @@ class GGUFReader(Owner):
         Raises:
             InvalidParameterError: it is not a path.
             ModelNotFoundError: there is no such file.
-            ModelLoadError: it is not a GGUF file, has another version or byte order, is inconsistent, or cut short.
+            ModelLoadError: it is not a GGUF file, has another version or byte order, is inconsistent, or truncated.
         """
         self.path, header_only = Path(_path_text(path)), flag("header_only", header_only)
         opens = lib.pyg_gguf_open_header if header_only else lib.pyg_gguf_open
@@ -63,7 +61,7 @@ class GGUFReader(Owner):
 
     @property
     def metadata(self) -> Mapping[str, MetadataValue]:
-        """The key-value pairs, in the file's order; each value is read on first access and then kept.
+        """The key-value pairs, in the file's order; each value is read on first access and then cached.
 
         Values are copies: bool, int, float, str; arrays of numbers as read-only numpy arrays with the file's dtype;
         arrays of text as tuples of str. After :meth:`close`, the mapping raises ClosedError.
@@ -85,7 +83,7 @@ class GGUFReader(Owner):
         return self._metadata.handle
 
     def value_type(self, key: str) -> ValueType:
-        """Returns the stored type of a metadata value, or of an array's elements.
+        """Return the stored type of a metadata value, or of an array's elements.
 
         Raises:
             KeyError: there is no such key.
@@ -96,7 +94,7 @@ class GGUFReader(Owner):
         return self._metadata.value_type(key)
 
     def tensor(self, name: str) -> npt.NDArray[np.generic]:
-        """Returns a tensor's raw data: a read-only view of the mapped file, not a copy.
+        """Return a tensor's raw data: a read-only view of the mapped file, not a copy.
 
         Returns:
             F32, F16, F64 and integers: that dtype and the tensor's shape. BF16: its bits as uint16, the tensor's shape.
@@ -104,8 +102,8 @@ class GGUFReader(Owner):
 
         Raises:
             InvalidParameterError: there is no such tensor, or only the header was opened.
-            ModelLoadError: the file was cut short since it was opened, or cannot be read any more, and an array of it
-                was touched where nothing is left, which reads as zeros (on Linux).
+            ModelLoadError: the file was truncated since it was opened, or became unreadable, and an array was read
+                beyond its end, where it has zeros (on Linux).
             ClosedError: the reader is closed.
         """
         info, mapped = self._find(name), self._mapped
@@ -120,12 +118,12 @@ class GGUFReader(Owner):
         return raw.view(info.type.dtype).reshape(quant.raw_shape(info.type, info.shape))
 
     def dequantized(self, name: str) -> npt.NDArray[np.float32]:
-        """Returns a tensor's values as float32, in the tensor's shape: a copy. Runs on one thread, without the GIL.
+        """Return a tensor's values as float32, in the tensor's shape: a copy. Runs on one thread, without the GIL.
 
         Raises:
             InvalidParameterError: there is no such tensor, its type is an integer or F64, or its bytes are not valid
                 for its type.
-            ModelLoadError: the file was cut short since it was opened, or cannot be read any more.
+            ModelLoadError: the file was truncated since it was opened, or became unreadable.
             ClosedError: the reader is closed.
         """
         info = self._find(name)
@@ -135,17 +133,9 @@ class GGUFReader(Owner):
         return values
 
     def close(self) -> None:
-        """Closes the file. Can be called repeatedly."""
+        """Close the file. Can be called repeatedly."""
         self._metadata.close()
         self._mapped = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _find(self, name: str) -> TensorInfo:
         info = self._tensors.get(name) if isinstance(name, str) else None

@@ -1,4 +1,4 @@
-"""What a file says of its tensors."""
+"""Descriptions of the tensors in a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One tensor of a file.
+    """A tensor of a file.
 
     Attributes:
         name: its name, unique in the file.

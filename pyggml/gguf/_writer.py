@@ -1,4 +1,4 @@
-"""Writes GGUF files."""
+"""A writer of GGUF files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from pyggml import errors, quant
 from pyggml._core import c_calls
-from pyggml._core.checks import each_of, shown
+from pyggml._core.checks import iterate, shown
 from pyggml._core.ffi import ffi, lib
-from pyggml._core.locks import Turns
+from pyggml._core.locks import NonReentrantLock
 from pyggml._core.owner import Owner
 from pyggml.files.atomic_file import PartialFile
 from pyggml.files.disk import target_path
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 
 class GGUFWriter(Owner):
-    """Writes a GGUF file, with at most the metadata and one tensor in memory.
+    """A writer of a GGUF file, with at most the metadata and one tensor in memory.
 
     First declare everything with :meth:`set` and :meth:`add_tensor`, then write the tensors' data with
-    :meth:`write_tensor`, in any order. :meth:`finish` moves the file to its final name; until then, the data goes to a
-    temporary file beside it, which is removed if anything fails::
+    :meth:`write_tensor`, in any order. :meth:`finish` moves the file to its final name; until then, the data is in a
+    temporary file in the same folder, which is removed after an error::
 
         with GGUFWriter("tiny.gguf") as writer:
             writer.set("general.architecture", "llama")
             writer.add_tensor("output.weight", (n_vocab, n_embd), GGMLType.Q8_0)
             writer.write_tensor("output.weight", quant.quantize(weights, GGMLType.Q8_0))
 
-    Leaving the ``with`` block finishes the file; leaving it by an exception discards it. Thread-safe: calls take turns.
-    File system errors (no space, no permission) are raised as OSError.
+    Leaving the ``with`` block finishes the file; leaving it by an exception discards it. Thread-safe: calls run one at
+    a time. File system errors (no space, no permission) are raised as OSError.
 
     Attributes:
         path: the finished file's path; an existing file is replaced.
@@ -50,7 +50,7 @@ class GGUFWriter(Owner):
     _instead_of_a_copy = "share this one between threads; two cannot write one file"
 
     def __init__(self, path: str | os.PathLike[str], *, file: PartialFile | None = None) -> None:
-        """Prepares a file; nothing is written yet.
+        """Create a writer. Nothing is written yet.
 
         Args:
             path: the finished file's path.
@@ -64,7 +64,7 @@ class GGUFWriter(Owner):
         if file is not None and not isinstance(file, PartialFile):
             raise errors.InvalidParameterError(f"file must be a PartialFile or None, not {shown(file)}")
         self._handle: CData | None = c_calls.create("pyg_gguf", lib.pyg_gguf_free, lib.pyg_gguf_new)
-        self._turns = Turns("a method of a GGUFWriter")
+        self._lock = NonReentrantLock("a method of a GGUFWriter")
         self._declared: dict[str, TensorInfo] = {}
         self._numbers: dict[str, int] = {}
         self._missing: set[str] = set()
@@ -73,7 +73,7 @@ class GGUFWriter(Owner):
         self._is_finished = False
 
     def set(self, key: str, value: object, type: ValueType | None = None) -> None:
-        """Adds a metadata value.
+        """Add a metadata value.
 
         Args:
             key: a new key, such as "llama.block_count".
@@ -87,11 +87,11 @@ class GGUFWriter(Owner):
                 written.
             ClosedError: the writer is finished or closed.
         """
-        with self._turns.mine():
+        with self._lock.hold():
             write_value(self._declaring(), key, value, type)
 
     def add_tensor(self, name: str, shape: Sequence[int], type: GGMLType) -> None:
-        """Declares a tensor, at the end of the file.
+        """Declare a tensor, at the end of the file.
 
         Args:
             name: a new name, at most 63 bytes.
@@ -105,7 +105,7 @@ class GGUFWriter(Owner):
         type, shape = quant.ggml_type(type), quant.checked_shape(shape)
         nbytes = quant.nbytes(type, shape)
         ne = [*reversed(shape)]
-        with self._turns.mine():
+        with self._lock.hold():
             handle = self._declaring()
             encoded = encode("a tensor name", name)
             c_calls.call(lib.pyg_gguf_add_tensor, handle, encoded, type, ne, len(ne))
@@ -116,12 +116,12 @@ class GGUFWriter(Owner):
             self._missing.add(name)
 
     def missing(self) -> frozenset[str]:
-        """Returns the names of declared tensors without data. After this call, nothing can be declared.
+        """Return the names of declared tensors without data. After this call, nothing can be declared.
 
         Raises:
             ClosedError: the writer is finished or closed.
         """
-        with self._turns.mine():
+        with self._lock.hold():
             self._begun()
             return frozenset(self._missing)
 
@@ -132,11 +132,11 @@ class GGUFWriter(Owner):
         Raises:
             ClosedError: the writer is finished or closed.
         """
-        with self._turns.mine():
+        with self._lock.hold():
             return len(_meta_data(self._open_handle())) + self._n_body
 
     def write_tensor(self, name: str, data: npt.NDArray[np.generic]) -> None:
-        """Writes the data of a declared tensor unchanged.
+        """Write the data of a declared tensor unchanged.
 
         Args:
             name: the name of a tensor without data.
@@ -146,14 +146,14 @@ class GGUFWriter(Owner):
             InvalidParameterError: there is no such tensor, it has its data already, or dtype or shape do not fit.
             ClosedError: the writer is finished or closed.
         """
-        with self._turns.mine():
+        with self._lock.hold():
             info, file = self._begin(name)
             _require_fitting(info, data)
             file.write(info.offset, np.ascontiguousarray(data))
             self._complete(name, file)
 
     def write_tensor_parts(self, name: str, parts: Iterable[npt.NDArray[np.generic]]) -> None:
-        """Writes the data of a declared tensor in parts, so that it is never in memory as a whole.
+        """Write the data of a declared tensor in parts, so that it is never in memory as a whole.
 
         Args:
             name: the name of a tensor without data.
@@ -164,16 +164,16 @@ class GGUFWriter(Owner):
             InvalidParameterError: there is no such tensor, it has its data already, or the parts are too short or long.
             ClosedError: the writer is finished or closed.
         """
-        with self._turns.mine():
+        with self._lock.hold():
             info, file = self._begin(name)
             n_written = 0
-            for part in each_of("parts", parts):
+            for part in iterate("parts", parts):
                 _require_array(part)
                 if n_written + part.nbytes > info.nbytes:
                     raise errors.InvalidParameterError(
                         f"the parts have more than the {info.nbytes} bytes of tensor {shown(name)}"
                     )
-                self._open_handle()  # what makes the parts may close it
+                self._open_handle()  # the iterable may have closed it
                 file.write(info.offset + n_written, np.ascontiguousarray(part))
                 n_written += part.nbytes
             if n_written != info.nbytes:
@@ -183,13 +183,13 @@ class GGUFWriter(Owner):
             self._complete(name, file)
 
     def finish(self) -> None:
-        """Completes the file and moves it to its final name, atomically. Does nothing if already done.
+        """Complete the file and move it to its final name, atomically. Does nothing if already done.
 
         Raises:
             InvalidParameterError: a declared tensor has no data.
             ClosedError: the writer is closed.
         """
-        with self._turns.mine():
+        with self._lock.hold():
             if self._is_finished:
                 return
             file = self._begun()
@@ -203,19 +203,19 @@ class GGUFWriter(Owner):
             self._handle = None
 
     def finish_without_data(self) -> None:
-        """Finishes a file whose tensors read as zeros and, on most file systems, take no space.
+        """Finish a file whose tensors read as zeros and, on most file systems, take no space.
 
         Raises:
             ClosedError: the writer is finished or closed.
         """
-        with self._turns.mine():
+        with self._lock.hold():
             self._begun().publish(is_lasting=False)
             self._is_finished = True
             self._handle = None
 
     def close(self) -> None:
-        """Discards an unfinished file. Can be called repeatedly."""
-        with self._turns.mine_or_ours():
+        """Discard an unfinished file. Can be called repeatedly."""
+        with self._lock.hold_reentrant():
             self._handle = None
             if self._file is not None:
                 self._file.discard()
@@ -233,7 +233,7 @@ class GGUFWriter(Owner):
             self.close()
 
     def _begin(self, name: str) -> tuple[TensorInfo, PartialFile]:
-        """The tensor to write next, and the file."""
+        """Return a tensor without data, and the file for the data."""
         file = self._begun()
         if not isinstance(name, str) or name not in self._missing:
             is_known = isinstance(name, str) and name in self._declared
@@ -246,13 +246,13 @@ class GGUFWriter(Owner):
         file.complete(self._numbers[name])
 
     def _begun(self) -> PartialFile:
-        """The file for the data; after the first call, nothing can be declared."""
+        """Return the file for the data. After the first call, nothing can be declared."""
         handle = self._open_handle()
         if self._file is None:
             self._file = PartialFile(self.path)
         if not self._has_begun:
-            there = self._file.begin(_meta_data(handle), self._n_body, len(self._declared))
-            self._missing -= {name for name, number in self._numbers.items() if number in there}
+            written = self._file.begin(_meta_data(handle), self._n_body, len(self._declared))
+            self._missing -= {name for name, number in self._numbers.items() if number in written}
             self._has_begun = True
         return self._file
 
@@ -277,11 +277,10 @@ class GGUFWriter(Owner):
 
 
 def _meta_data(handle: CData) -> bytes:
-    """The part of the file before the tensor data."""
-    size = ffi.new("size_t *")
-    c_calls.call(lib.pyg_gguf_meta_size, handle, size)
-    block = ffi.new("char[]", size[0])
-    c_calls.call(lib.pyg_gguf_meta_data, handle, block, size[0])
+    """Return the part of the file before the tensor data."""
+    size = c_calls.call_for_value("size_t", lib.pyg_gguf_meta_size, handle)
+    block = ffi.new("char[]", size)
+    c_calls.call(lib.pyg_gguf_meta_data, handle, block, size)
     return bytes(ffi.buffer(block))
 
 

@@ -1,6 +1,6 @@
-"""Converts metadata values between Python and the engine's ``gguf_context``.
+"""Conversion of metadata values between Python and the engine's ``gguf_context``.
 
-Upstream's getters abort the process on a wrong type. Only this file calls them, after checking.
+Upstream's getters abort the process on a wrong type. Only this file calls them, after checking the type.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyggml._core.ffi import ffi, lib
 if TYPE_CHECKING:
     from pyggml._core.ffi import CData
 
-#: What a key can hold. Reading yields exactly these; writing also takes lists and numpy scalars.
+#: A metadata value. Reading yields exactly these types; writing also accepts lists and numpy scalars.
 MetadataValue = bool | int | float | str | npt.NDArray[np.generic] | tuple[str, ...]
 
 _MAX_KEY_BYTES = 65535  # the format's own limit
@@ -64,12 +64,12 @@ _INFERRED_INTEGERS = (ValueType.UINT32, ValueType.INT32, ValueType.UINT64, Value
 
 
 def decode(text: CData) -> str:
-    """Converts a ``char *`` to str. Invalid UTF-8 becomes lone surrogates; :func:`encode` restores it."""
+    """Convert a ``char *`` to str. Invalid UTF-8 becomes lone surrogates, which :func:`encode` converts back."""
     return ffi.string(text).decode("utf-8", "surrogateescape")
 
 
 def encode(what: str, text: str) -> bytes:
-    """The inverse of :func:`decode`.
+    """Convert str to UTF-8, the inverse of :func:`decode`.
 
     Raises:
         InvalidParameterError: ``text`` is not a str, or holds a NUL or a lone surrogate.
@@ -86,13 +86,13 @@ def encode(what: str, text: str) -> bytes:
 
 
 def value_type(raw: CData, key_id: int) -> ValueType:
-    """The type of a value, or of an array's elements."""
+    """Return the type of a value, or of an array's elements."""
     kind = lib.gguf_get_kv_type(raw, key_id)
     return ValueType(lib.gguf_get_arr_type(raw, key_id) if kind == lib.GGUF_TYPE_ARRAY else kind)
 
 
 def read_value(raw: CData, key_id: int) -> MetadataValue:
-    """Reads one value: bool, int, float, str; read-only numpy array; tuple of str. Everything is a copy."""
+    """Read one value: bool, int, float, str; read-only numpy array; tuple of str. Everything is a copy."""
     if lib.gguf_get_kv_type(raw, key_id) == lib.GGUF_TYPE_ARRAY:
         return _read_array(raw, key_id)
     type = value_type(raw, key_id)
@@ -112,12 +112,12 @@ def _read_array(raw: CData, key_id: int) -> npt.NDArray[np.generic] | tuple[str,
 
 
 def _copy(data: CData, dtype: np.dtype[np.generic], n: int) -> npt.NDArray[np.generic]:
-    """``n`` elements at ``data`` as a read-only array."""
+    """Return ``n`` elements at ``data`` as a read-only array."""
     return np.frombuffer(bytes(ffi.buffer(data, n * dtype.itemsize)) if n else b"", dtype)
 
 
 def write_value(handle: CData, key: str, value: object, type: ValueType | None) -> None:
-    """Adds a key to a ``pyg_gguf``.
+    """Add a key to a ``pyg_gguf``.
 
     Args:
         handle: the object.
@@ -178,7 +178,7 @@ def _write_text(handle: CData, encoded_key: bytes, key: str, value: Any) -> None
 
 
 def write_texts(handle: CData, encoded_key: bytes, texts: Sequence[bytes]) -> None:
-    """Sets a key of a ``pyg_gguf`` to texts without NULs, in place of what it may have."""
+    """Set a key of a ``pyg_gguf`` to texts without NULs, replacing its value if it has one."""
     # One buffer and one array of addresses: a vocabulary has too many strings for separate allocations.
     buffer = ffi.from_buffer(b"".join(text + b"\0" for text in texts))
     ends = np.cumsum([len(text) + 1 for text in texts], dtype=np.uintp)
@@ -189,7 +189,7 @@ def write_texts(handle: CData, encoded_key: bytes, texts: Sequence[bytes]) -> No
 
 
 def _numbers(key: str, value: object, type: ValueType | None) -> npt.NDArray[np.generic]:
-    """``value`` as an array of the type's dtype with 0 or 1 dimensions, converted without loss."""
+    """Convert ``value`` without loss to an array of the type's dtype with 0 or 1 dimensions."""
     try:
         given = _as_array(value)
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -202,7 +202,7 @@ def _numbers(key: str, value: object, type: ValueType | None) -> npt.NDArray[np.
 
 
 def _as_array(value: Any) -> npt.NDArray[Any] | None:
-    """``value`` as a numpy array, with Python ints as objects; None if it is neither numbers nor bools."""
+    """Return ``value`` as a numpy array, with Python ints as objects; None if it is neither numbers nor bools."""
     require_countable("a value", value)
     items = value if isinstance(value, (list, tuple)) else (value,)
     n_bools = sum(isinstance(item, (bool, np.bool_)) for item in items)
@@ -231,14 +231,14 @@ def _inferred_type(key: str, value: object, given: npt.NDArray[Any]) -> ValueTyp
 
 
 def _exactly(key: str, given: npt.NDArray[Any], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
-    """Converts; refuses floats as integers, overflows, numbers as bools and bools as numbers."""
+    """Convert an array, rejecting floats as integers, overflows, numbers as bools and bools as numbers."""
     if given.size and not _fits(given, dtype):
         raise errors.InvalidParameterError(f"{key!r}: {dtype} cannot hold {given.tolist()!r:.80}")
     return np.asarray(given, dtype, order="C")
 
 
 def _fits(given: npt.NDArray[Any], dtype: np.dtype[np.generic]) -> bool:
-    """Whether a conversion loses nothing except float precision."""
+    """Return True if a conversion loses nothing except float precision."""
     if "b" in (given.dtype.kind, dtype.kind):
         return bool(given.dtype.kind == dtype.kind)
     if dtype.kind == "f":

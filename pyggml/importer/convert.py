@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyggml._core import hint_table
 from pyggml._core.c_values import integer
 from pyggml._core.checks import flag
-from pyggml._core.hints import answers
+from pyggml._core.hints import with_hints
 from pyggml._core.json_forms import JSONReady
 from pyggml._core.log import logger
 from pyggml._native.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
@@ -70,7 +69,7 @@ class Conversion(JSONReady):
     notes: tuple[str, ...]
 
 
-@answers(hint_table.CONVERTING)
+@with_hints("converting")
 def convert(
     hf_dir: str | os.PathLike[str],
     out: str | os.PathLike[str],

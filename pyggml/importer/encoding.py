@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pyggml._core.checks import shown
 from pyggml._native import quantization_mix
 from pyggml._native.imatrix import ImportanceMatrix
-from pyggml._native.quantization_mix import FILE_TYPES, Choice, Mixable
+from pyggml._native.quantization_mix import FILE_TYPES, Choice, TensorToQuantize
 from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.families import Layout, Sizes
 from pyggml.files.weights import Floats, Weight, encode
@@ -58,7 +58,7 @@ def choose_types(
         return types, _file_type(types, tensors)
     if outtype in _PLAIN:
         return [_kept(tensor, _PLAIN[outtype]) for tensor in tensors], FILE_TYPES[outtype]
-    choices = quantization_mix.of_model(
+    choices = quantization_mix.types_for_model(
         FILE_TYPES[outtype], layout.architecture, sizes, _unquantized(tensors), imatrix is not None
     )
     require_importances(outtype, choices, tensors, imatrix)
@@ -140,10 +140,10 @@ def _kept(tensor: PlannedTensor, type: GGMLType) -> GGMLType:
     return GGMLType.F32 if tensor.is_float else type
 
 
-def _unquantized(tensors: Sequence[PlannedTensor]) -> list[Mixable]:
+def _unquantized(tensors: Sequence[PlannedTensor]) -> list[TensorToQuantize]:
     """The tensors as they would be in a file of unquantised floats, which is what the quantiser's rules expect."""
     return [
-        Mixable(t.name, t.shape, _kept(t, GGMLType.F16 if t.weight.type.is_quantized else t.weight.type))
+        TensorToQuantize(t.name, t.shape, _kept(t, GGMLType.F16 if t.weight.type.is_quantized else t.weight.type))
         for t in tensors
     ]
 

@@ -7,7 +7,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pyggml._core.locks import Turns
+from pyggml._core.locks import NonReentrantLock
 from pyggml._core.log import logger
 from pyggml._native.model import Progress
 from pyggml.errors import ClosedError, EngineError, ModelLoadError
@@ -49,7 +49,7 @@ class Isolated:
             As :func:`pyggml.load`; EngineError: the process ended while it was loading.
         """
         self._path, self._options = path, options
-        self._starting = Turns("a method that starts the engine's process again")
+        self._starting = NonReentrantLock("a method that starts the engine's process again")
         self._is_closed = False
         self.n_restarts = 0
         self._running = [Process(options.n_parallel, options.max_queue)]
@@ -88,7 +88,7 @@ class Isolated:
         process = self.last
         if not process.is_gone():
             return process
-        with self._starting.mine():
+        with self._starting.hold():
             if self._is_closed:
                 raise ClosedError("the model was closed")
             if self.last.is_gone():

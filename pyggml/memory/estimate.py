@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from pyggml._core.fields import option_class, shared, takes
 from pyggml._core.json_forms import JSONReady
-from pyggml._native.placement import ALL, placed
-from pyggml.cache import shown_name
+from pyggml._native.placement import ALL, resolve_placement
+from pyggml.cache import display_name
 from pyggml.errors import OutOfMemoryError
 from pyggml.memory.llm_context import checked_n_ctx, generates
 from pyggml.memory.planner import Planner
@@ -135,7 +135,7 @@ def estimate(options: EstimateOptions) -> MemoryEstimate:  # noqa: D417
     """
     with (
         connected(options.rpc, options.rpc_key) as devices_of_hosts,
-        Planner(identify(options.source), placed(options, devices_of_hosts)) as planner,
+        Planner(identify(options.source), resolve_placement(options, devices_of_hosts)) as planner,
     ):
         settings = resolve(planner, options, options.outtype)
         return MemoryEstimate(
@@ -212,7 +212,7 @@ def _out_of_memory(
     place = "" if memory.name == "CPU" else f" on {memory.name}"
     advice = _advice(suggest(settings, planner.memory_of, planner.limits(settings)))
     return OutOfMemoryError(
-        f"{shown_name(planner.path)} with n_ctx={settings.n_ctx} needs {bytes_text(required)}{place}{how}, but "
+        f"{display_name(planner.path)} with n_ctx={settings.n_ctx} needs {bytes_text(required)}{place}{how}, but "
         f"{bytes_text(memory.available_bytes)} is available; {advice}",
         required,
         memory.available_bytes,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pyggml._native import quantization_mix
-from pyggml._native.quantization_mix import FILE_TYPES, Mixable
+from pyggml._native.quantization_mix import FILE_TYPES, TensorToQuantize
 from pyggml.files.model_files import ModelFiles
 from pyggml.gguf import GGUFReader, GGUFWriter
 from pyggml.importer.encoding import choose_types, require_outtype
@@ -90,8 +90,8 @@ def _is_empty(value: Any) -> bool:
 def _quantized(path: Path, tensors: Sequence[Tensor], file_type: int) -> list[Tensor]:
     """The tensors with the types that the engine's quantiser would choose."""
     floats = [
-        Mixable(tensor.name, tensor.shape, GGMLType.F16 if tensor.type.is_quantized else tensor.type)
+        TensorToQuantize(tensor.name, tensor.shape, GGMLType.F16 if tensor.type.is_quantized else tensor.type)
         for tensor in tensors
     ]
-    choices = quantization_mix.of_file(path, file_type, floats, has_imatrix=False)
+    choices = quantization_mix.types_for_file(path, file_type, floats, has_imatrix=False)
     return [Tensor(tensor.name, tensor.shape, choice.type) for tensor, choice in zip(tensors, choices, strict=True)]

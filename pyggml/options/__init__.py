@@ -1,5 +1,6 @@
 """Options for loading a model and for sampling, each declared once with its type, default and range."""
 
+from pyggml._core.hints import hints as hints
 from pyggml.options.load import All as All
 from pyggml.options.load import Auto as Auto
 from pyggml.options.load import EstimateOptions as EstimateOptions

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pyggml._core import hint_table
 from pyggml._core.checks import UINT32_MAX, refused
 from pyggml._core.fields import CacheType, Field, Threads, check, fields_of, option_class, require_known
+from pyggml._core.hints import hints
 from pyggml._native.placement_options import All, Auto, PlacementOptions, SplitMode
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class MemoryOptions(PlacementOptions):
         cache_type: element type of the key-value cache.
     """
 
-    HABITS: ClassVar[Mapping[str, str]] = hint_table.LOADING
+    HINTS: ClassVar[Mapping[str, str]] = hints("loading")
 
     rpc: Annotated[str | Sequence[str] | None, Field()] = None
     rpc_key: "str | os.PathLike[str] | None" = None

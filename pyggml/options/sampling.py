@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Annotated, Any, ClassVar
 
-from pyggml._core import hint_table
 from pyggml._core.checks import INT32_MAX, UINT32_MAX, c_string, flag, integer, real, refused, shown
 from pyggml._core.fields import Field, check, fields_of, option_class
+from pyggml._core.hints import hints
 
 #: The samplers in their default order. Each does nothing until its parameter is set.
 DEFAULT_SAMPLERS = (
@@ -137,7 +137,7 @@ class SamplingParams:
             even if a prefix of it is cached.
     """
 
-    HABITS: ClassVar[Mapping[str, str]] = hint_table.SAMPLING
+    HINTS: ClassVar[Mapping[str, str]] = hints("sampling")
     LISTED_BY: ClassVar[str] = "help(pyggml.SamplingParams)"
 
     max_tokens: Annotated[int, Field(0, INT32_MAX, letter="n", without="llm.n_ctx is no limit")] = 256

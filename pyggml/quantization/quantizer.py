@@ -18,7 +18,7 @@ from pyggml._core.checks import flag, shown
 from pyggml._native import quantization_mix
 from pyggml._native.imatrix import ImportanceMatrix, open_imatrix, quantizer_metadata
 from pyggml._native.model import Progress
-from pyggml._native.quantization_mix import Choice, Mixable
+from pyggml._native.quantization_mix import Choice, TensorToQuantize
 from pyggml.errors import InvalidParameterError, ModelLoadError
 from pyggml.files.disk import room_for, target_path
 from pyggml.files.model_files import gguf_at
@@ -165,8 +165,10 @@ def _require_another(target: Path, source: GGUFSource) -> None:
 
 
 def _choose(source: GGUFSource, name: str, wishes: _Wishes, matrix: ImportanceMatrix | None) -> list[Choice]:
-    mixable = [Mixable(t.name, t.shape, t.weight.type, wishes.type_of(t)) for t in source.tensors]
-    choices = quantization_mix.of_file(source.path, quantization_mix.FILE_TYPES[name], mixable, matrix is not None)
+    mixable = [TensorToQuantize(t.name, t.shape, t.weight.type, wishes.type_of(t)) for t in source.tensors]
+    choices = quantization_mix.types_for_file(
+        source.path, quantization_mix.FILE_TYPES[name], mixable, matrix is not None
+    )
     wishes.require_all_found(source.tensors, choices)
     return choices
 

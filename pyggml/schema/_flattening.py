@@ -1,4 +1,4 @@
-"""Flattens JSON schemas: resolves references, and merges conjunctions into plain schemas."""
+"""Flattening of JSON schemas: references are resolved, and conjunctions merged into plain schemas."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ _GENERAL = (
 _KNOWN = frozenset([*_GENERAL, *(key for keys in _KEYWORDS.values() for key in keys)])
 _LEAST = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _MOST = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
-_MOST_FLATTENED = 100_000  # schemas: a second's work, and far more than large ones have
+_MOST_FLATTENED = 100_000  # schemas: takes a second, and far more than large documents have
 _JOINED = ("allOf", "anyOf", "oneOf", "$ref")
 
 
 def without_annotations(schema: Schema) -> Schema:
-    """The schema without keywords that do not constrain values, such as descriptions."""
+    """Return the schema without keywords that do not constrain values, such as descriptions."""
     return {key: value for key, value in schema.items() if key in _KNOWN}
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a number that JSON can represent."""
+    """Return True if it is a number that JSON can represent."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 class Document:
-    """A whole schema, in which references are resolved.
+    """A whole schema, and the resolution of references in it.
 
     Attributes:
         root: the schema.
@@ -64,10 +64,10 @@ class Document:
     def __init__(self, root: Any) -> None:
         self.root = root
         self._n_flattened = 0
-        self._following: set[str] = set()
+        self._open_refs: set[str] = set()
 
     def resolve(self, ref: Any, place: str) -> tuple[str, Any]:
-        """The place that a reference points to, and the schema there.
+        """Resolve a reference to a JSON pointer and the schema there.
 
         Raises:
             GrammarError: the reference points to nothing, or out of this schema.
@@ -86,10 +86,10 @@ class Document:
         return ref, target
 
     def flattened(self, schema: Any, place: str) -> list[Schema]:
-        """Equivalent alternatives without references and unions; a value must match one of them.
+        """Return equivalent alternatives without references and unions; a value must match one of them.
 
         Raises:
-            GrammarError: the schema is malformed or cannot be expressed; gives the place.
+            GrammarError: the schema is malformed or cannot be expressed; the message has its JSON pointer.
         """
         self._n_flattened += 1
         if self._n_flattened > _MOST_FLATTENED:
@@ -103,7 +103,7 @@ class Document:
         schema = _modern(without_annotations(schema))
         result = [{key: value for key, value in schema.items() if key not in _JOINED}]
         if "$ref" in schema:
-            result = _all_pairs(result, self._followed(schema["$ref"], place), place)
+            result = _all_pairs(result, self._resolved(schema["$ref"], place), place)
         for i, each in enumerate(_list_at(schema, "allOf", place)):
             result = _all_pairs(result, self.flattened(each, f"{place}/allOf/{i}"), place)
         for key in ("anyOf", "oneOf"):
@@ -117,18 +117,18 @@ class Document:
             raise GrammarError(f"{place}: no value can match")
         return result
 
-    def _followed(self, ref: Any, place: str) -> list[Schema]:
+    def _resolved(self, ref: Any, place: str) -> list[Schema]:
         target_place, target = self.resolve(ref, place)
-        if target_place in self._following:
+        if target_place in self._open_refs:
             raise GrammarError(f"{place}/$ref: {ref} refers to itself")
-        self._following.add(target_place)
+        self._open_refs.add(target_place)
         try:
             return self.flattened(target, target_place)
         finally:
-            self._following.remove(target_place)
+            self._open_refs.remove(target_place)
 
     def exclusive(self, alternatives: list[Any], place: str) -> list[Any]:
-        """The alternatives of a ``oneOf``, made mutually exclusive.
+        """Return the alternatives of a ``oneOf``, made mutually exclusive.
 
         If two objects can only be told apart by a member, that member becomes required.
 
@@ -141,7 +141,7 @@ class Document:
             for j in range(i + 1, len(flat)):
                 for a in flat[i]:
                     for b in flat[j]:
-                        names = self._told_apart_by(a, b)
+                        names = self._distinguishing_members(a, b)
                         if names is None:
                             raise GrammarError(
                                 f"{place}/oneOf: a value could match both {i} and {j}, which a grammar cannot exclude; "
@@ -154,8 +154,8 @@ class Document:
             for each, names in zip(alternatives, needed, strict=True)
         ]
 
-    def _told_apart_by(self, a: Schema, b: Schema) -> set[str] | None:
-        """Members that tell values of two schemas apart; empty if types or values already do; None if nothing does."""
+    def _distinguishing_members(self, a: Schema, b: Schema) -> set[str] | None:
+        """Return the members that distinguish values of two schemas; empty: types or values do; None: nothing does."""
         types_a, types_b = _with_integers(types_of(a, "")), _with_integers(types_of(b, ""))
         if not (types_a & _matching_types(b) or types_b & _matching_types(a)):
             return set()
@@ -171,7 +171,7 @@ class Document:
         return None
 
     def _constants(self, schema: Any) -> list[Any] | None:
-        """The values that a schema lists, or None."""
+        """Return the values that a schema lists, or None."""
         try:
             values = [_values(flat) for flat in self.flattened(schema, "")]
         except GrammarError:
@@ -180,15 +180,15 @@ class Document:
 
 
 def types_of(schema: Schema, place: str) -> list[str]:
-    """The types that values can have: those of ``type``, or those that other keywords apply to, or all.
+    """Return the types that values can have: those of ``type``, or those that other keywords imply, or all.
 
     Raises:
         GrammarError: ``type`` is invalid.
     """
     named = schema.get("type")
     if named is None:
-        spoken_of = [name for name, keys in _KEYWORDS.items() if any(key in schema for key in keys)]
-        return spoken_of or [name for name in TYPES if name != "integer"]
+        implied = [name for name, keys in _KEYWORDS.items() if any(key in schema for key in keys)]
+        return implied or [name for name in TYPES if name != "integer"]
     types = named if isinstance(named, list) else [named]
     for name in types:
         if name not in TYPES:
@@ -199,7 +199,7 @@ def types_of(schema: Schema, place: str) -> list[str]:
 
 
 def values_of(schema: Schema, place: str) -> list[Any] | None:
-    """The values of ``enum`` and ``const`` that match the other keywords; None if the schema has neither.
+    """Return the values of ``enum`` and ``const`` that match the other keywords; None if the schema has neither.
 
     Raises:
         GrammarError: none of the values match.
@@ -214,7 +214,7 @@ def values_of(schema: Schema, place: str) -> list[Any] | None:
 
 
 def items_of(schema: Schema) -> tuple[list[Any], Any, bool]:
-    """The schemas of an array's first items, the schema of the rest, and whether the latter is given explicitly."""
+    """Return the schemas of an array's first items, the schema of the rest, and True if the rest is explicit."""
     items = schema.get("items", True)
     if isinstance(items, list):  # up to draft 7
         return items, schema.get("additionalItems", True), "additionalItems" in schema
@@ -222,10 +222,10 @@ def items_of(schema: Schema) -> tuple[list[Any], Any, bool]:
 
 
 def members_of(schema: Schema, place: str) -> tuple[dict[str, tuple[Any, str]], set[str], Any]:
-    """An object's named members (schema and place of each), the required names, and the schema of other members.
+    """Return an object's named members (schema and place of each), the required names, and the schema of other members.
 
     Raises:
-        GrammarError: a keyword is malformed, or a required member is not allowed; gives the place.
+        GrammarError: a keyword is malformed, or a required member is not allowed.
     """
     properties = schema.get("properties", {})
     required = schema.get("required", [])
@@ -249,15 +249,15 @@ def members_of(schema: Schema, place: str) -> tuple[dict[str, tuple[Any, str]], 
 
 
 def _all_pairs(some: list[Schema], others: list[Schema], place: str) -> list[Schema]:
-    joined = [_both(a, b, place) for a in some for b in others]
+    joined = [_conjunction(a, b, place) for a in some for b in others]
     result = [each for each in joined if each is not None]
     if len(result) > _MAX_ALTERNATIVES:
         raise GrammarError(f"{place}: the alternatives here have too many combinations")
     return result
 
 
-def _both(a: Schema, b: Schema, place: str) -> Schema | None:
-    """A schema for the values that match both; None: there are none."""
+def _conjunction(a: Schema, b: Schema, place: str) -> Schema | None:
+    """Return a schema for the values that match both; None if there are none."""
     result = {**a, **b}
     for key in a.keys() & b.keys():
         if key in _LEAST:
@@ -283,10 +283,10 @@ def _both(a: Schema, b: Schema, place: str) -> Schema | None:
         result["enum"] = _common(values_a, values_b)
         if not result["enum"]:
             return None
-    return {**result, **_members_of_both(a, b), **_items_of_both(a, b)}
+    return {**result, **_joined_members(a, b), **_joined_items(a, b)}
 
 
-def _members_of_both(a: Schema, b: Schema) -> Schema:
+def _joined_members(a: Schema, b: Schema) -> Schema:
     names = list(dict.fromkeys([*a.get("properties", {}), *b.get("properties", {})]))
     result: Schema = {}
     if names:
@@ -300,7 +300,7 @@ def _member(schema: Schema, name: str) -> Any:
     return schema.get("properties", {}).get(name, schema.get("additionalProperties", True))
 
 
-def _items_of_both(a: Schema, b: Schema) -> Schema:
+def _joined_items(a: Schema, b: Schema) -> Schema:
     if not any(key in schema for key in ("items", "prefixItems") for schema in (a, b)):
         return {}
     (first_a, rest_a, _), (first_b, rest_b, _) = items_of(a), items_of(b)
@@ -322,7 +322,7 @@ def _joined(schemas: Iterable[Any]) -> Any:
 
 
 def _modern(schema: Schema) -> Schema:
-    """Converts exclusive bounds to numbers; up to draft 4 they were flags."""
+    """Convert exclusive bounds to numbers; up to draft 4 they were flags."""
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         flag = schema.get(exclusive)
         if isinstance(flag, bool):
@@ -352,7 +352,7 @@ def _values(schema: Schema) -> list[Any] | None:
 
 
 def _key(value: Any) -> str:
-    """The same key for values that are equal in JSON, such as 1 and 1.0."""
+    """Return the same key for values that are equal in JSON, such as 1 and 1.0."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return json.dumps(value, sort_keys=True)
@@ -364,7 +364,7 @@ def _common(some: list[Any], others: list[Any]) -> list[Any]:
 
 
 def _matches(value: Any, schema: Schema, place: str) -> bool:
-    """Whether a listed value matches the other keywords.
+    """Return True if a listed value matches the other keywords.
 
     Raises:
         GrammarError: checking that would need a validator.
@@ -392,10 +392,10 @@ def _matches(value: Any, schema: Schema, place: str) -> bool:
 
 
 def _require_sound(schema: Schema, keys: Iterable[str], place: str) -> None:
-    """Refuses keywords of numbers and strings that a value cannot be compared with.
+    """Check the values of keywords for numbers and strings.
 
     Raises:
-        GrammarError: names the first.
+        GrammarError: a value cannot be used in a comparison.
     """
     for key in keys:
         value = schema[key]
@@ -421,12 +421,12 @@ def _type_of(value: Any) -> str:
 
 
 def _matching_types(schema: Schema) -> set[str]:
-    """The types whose values may match: all where none is named, since keywords leave values of other types alone."""
+    """Return the types whose values may match: without ``type`` all, since keywords ignore values of other types."""
     return _with_integers(types_of(schema, "") if "type" in schema else TYPES)
 
 
 def _with_integers(types: Iterable[str]) -> set[str]:
-    """The types, with "integer" added if "number" is among them."""
+    """Return the types, with "integer" added if "number" is among them."""
     found = set(types)
     return found | {"integer"} if "number" in found else found
 

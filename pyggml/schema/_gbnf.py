@@ -1,4 +1,4 @@
-"""Pieces of GBNF: literals, character classes, repetitions, and the numbers within a range."""
+"""Elements of GBNF: literals, character classes, repetitions, and the numbers within a range."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _MAX_FRACTION = 6  # unless a bound has more
 _LARGEST = int(sys.float_info.max)
 
 _BLOCK = 100
-_MOST_REPEATED = 1_000_000  # of what has to come: no answer is so long
+_MOST_REPEATED = 1_000_000  # required items: no generation is that long
 
 Ranges = list[tuple[int, int]]
 AddRule = Callable[[str], str]
 
 
 def literal(text: str) -> str:
-    """A literal text."""
+    """Return a literal."""
     return '"' + "".join(map(_escaped, text)) + '"'
 
 
 def char_class(ranges: Ranges, *, negated: bool = False) -> str:
-    """One character within the ranges of code points or, if negated, outside them."""
+    """Return a class of the characters within the ranges of code points or, if negated, outside them."""
     inside = "".join(_code(low) if low == high else f"{_code(low)}-{_code(high)}" for low, high in ranges)
     return f"[{'^' if negated else ''}{inside}]"
 
@@ -37,7 +37,7 @@ def _escaped(char: str) -> str:
 
 
 def _code(code_point: int) -> str:
-    """A character of a class, escaped unless it is a letter or digit."""
+    """Return a character of a class, escaped unless it is a letter or digit."""
     char = chr(code_point)
     if char.isascii() and char.isalnum():
         return char
@@ -45,17 +45,17 @@ def _code(code_point: int) -> str:
 
 
 def any_of(alternatives: list[str]) -> str:
-    """One of several alternatives; there must be at least one."""
+    """Return the alternation of at least one expression."""
     return alternatives[0] if len(alternatives) == 1 else "(" + " | ".join(alternatives) + ")"
 
 
 def repeated(item: str, least: int, most: int | None, add_rule: AddRule) -> str:
-    """An item repeated ``least`` to ``most`` times; ``item`` is a rule's name.
+    """Return an item repeated ``least`` to ``most`` times; ``item`` is a rule's name.
 
     Long repetitions are built from blocks, because the engine's parser expands every repetition.
 
     Raises:
-        GrammarError: ``least`` is more than any answer can have.
+        GrammarError: ``least`` is more than any generation can have.
     """
     if least > _MOST_REPEATED:
         raise GrammarError("the JSON schema is too large for a grammar")
@@ -80,7 +80,7 @@ def repeated(item: str, least: int, most: int | None, add_rule: AddRule) -> str:
 
 
 def integers(low: int | None, high: int | None) -> str:
-    """Integers from ``low`` to ``high``, both included; None: bounded only by the number of digits.
+    """Return an expression for integers from ``low`` to ``high``, included; None: bounded only by the number of digits.
 
     Raises:
         ValueError: there are no such integers.
@@ -97,7 +97,7 @@ def integers(low: int | None, high: int | None) -> str:
 
 
 def _open_ends(low: int | None, high: int | None, n_digits: int) -> tuple[int, int]:
-    """Both bounds; a missing one becomes a number of ``n_digits`` digits, or of more if the other one is as far out."""
+    """Return both bounds; a missing one becomes a number of ``n_digits`` digits, or of more if the other needs it."""
     lowest, highest = (-_far(n_digits, -(high or 0)), _far(n_digits, low or 0))
     return (lowest if low is None else low, highest if high is None else high)
 
@@ -116,7 +116,7 @@ def _naturals(low: int, high: int) -> str:
 
 
 def _same_length(low: str, high: str) -> str:
-    """Digit strings from ``low`` to ``high``, which have the same length."""
+    """Return an expression for digit strings from ``low`` to ``high``, which have the same length."""
     if not low:
         return '""'
     rest = len(low) - 1
@@ -142,7 +142,7 @@ def _digits(least: int, most: int) -> str:
 
 
 def numbers(low: Fraction | None, high: Fraction | None, *, above: bool = False, below: bool = False) -> str:
-    """Decimal numbers from ``low`` to ``high``; ``above`` and ``below`` exclude the bound itself.
+    """Return an expression for decimal numbers from ``low`` to ``high``; ``above`` and ``below`` exclude the bound.
 
     Raises:
         ValueError: there are no such numbers.
@@ -164,12 +164,12 @@ def numbers(low: Fraction | None, high: Fraction | None, *, above: bool = False,
 
 
 def _least(bound: Fraction, scale: int, *, beyond: bool) -> int:
-    """The least number, in units of ``1 / scale``, that is within the bound even where its reader makes a double of it.
+    """Return the least number, in units of ``1 / scale``, that is within the bound even if it is read as a double.
 
     Raises:
         ValueError: there is none.
     """
-    # What the reader compares with, and what it reads: some keep whole numbers, and others make doubles of them.
+    # JSON readers keep whole numbers exact or convert them to doubles; both must be within the bound.
     limits = (bound, _as_double(bound)) if bound.denominator == 1 else (_as_double(bound),)
 
     def is_within(number: Fraction | float) -> bool:
@@ -194,13 +194,13 @@ def _as_double(number: Fraction) -> float:
 
 
 def units(bound: Fraction, beyond: bool) -> int:
-    """The smallest integer at or above a bound; with ``beyond``, strictly above it."""
+    """Return the smallest integer at or above a bound; with ``beyond``, strictly above it."""
     whole = math.ceil(bound)
     return whole + 1 if beyond and whole == bound else whole
 
 
 def _n_decimals(number: Fraction) -> int:
-    """Number of decimals needed to write this number exactly, up to a limit."""
+    """Return the number of decimals needed to write this number exactly, up to a limit."""
     n = 0
     while n < MAX_DIGITS and (number * 10**n).denominator != 1:
         n += 1
@@ -208,7 +208,7 @@ def _n_decimals(number: Fraction) -> int:
 
 
 def _decimals(low: int, high: int, n_digits: int) -> str:
-    """Non-negative decimals with ``n_digits`` decimals from ``low`` to ``high``, both in units of the last digit."""
+    """Return non-negative numbers with ``n_digits`` decimals, from ``low`` to ``high`` in units of the last digit."""
     scale = 10**n_digits
     first, first_rest = divmod(low, scale)
     last, last_rest = divmod(high, scale)
@@ -225,13 +225,13 @@ def _decimals(low: int, high: int, n_digits: int) -> str:
 
 
 def _behind_point(low: str, high: str) -> str:
-    """The point and the decimals, from ``.low`` to ``.high``; optional if zero is in range."""
+    """Return the point and the decimals, from ``.low`` to ``.high``; optional if zero is in range."""
     some = '"." (' + " | ".join(_some_digits(low, high)) + ")"
     return f"({some})?" if not set(low) - {"0"} else f"({some})"
 
 
 def _some_digits(low: str, high: str) -> list[str]:
-    """Decimals from ``.low`` to ``.high``, with at least one digit and at most as many as ``low``."""
+    """Return alternatives for decimals from ``.low`` to ``.high``, with one digit to as many as ``low``."""
     rest = len(low) - 1
     alternatives, free = [], []
     for digit in range(int(low[0]), int(high[0]) + 1):

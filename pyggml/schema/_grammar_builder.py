@@ -1,4 +1,4 @@
-"""Walks over a JSON schema and collects the rules of its grammar."""
+"""The rules of a JSON schema's grammar."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyggml.errors import GrammarError
 from pyggml.schema import _flattening, _gbnf
 from pyggml.schema._flattening import Schema
 from pyggml.schema._gbnf import any_of, literal
-from pyggml.schema._keyword_validation import require_shape
+from pyggml.schema._keyword_validation import require_valid_keywords
 from pyggml.schema._members import Members
 from pyggml.schema._regex import pattern_rule
 
@@ -27,7 +27,7 @@ _COMMON = {
     "hex": "[0-9a-fA-F]",
     "plain": r'[^"\\\x7F\x00-\x1F]',
     "plains": "plain{0,40}",
-    "key": r'"\"" char{0,40} "\""',  # key of a member with a free name; the limit is ours
+    "key": r'"\"" char{0,40} "\""',  # key of a member with a free name; pyggml limits its length
     "string": r'"\"" char* "\""',
     "integer": '"-"? ("0" | [1-9] [0-9]{0,14})',
     "number": 'integer ("." [0-9]{1,15})? ([eE] [-+]? [0-9]{1,2})?',
@@ -58,24 +58,23 @@ _FREE_FORMATS = ("password", "float", "double", "textarea")  # do not restrict t
 
 _MAX_MULTIPLES = 2_000
 
-# Bounds of values that a schema says nothing about, so that a model cannot generate one endlessly. They are ours, and
-# wide enough for what is usually written as JSON.
+# Bounds of unconstrained values, so that a model cannot generate one endlessly: wide enough for usual JSON.
 _FREE_DEPTH = 5
 _FREE_ITEMS = 100
 _FREE_CHARS = 1_000
 
-# Keywords that a grammar cannot express; refused wherever they would matter.
-_REFUSED = (
+# Keywords that a grammar cannot express; rejected wherever they would matter.
+_UNSUPPORTED = (
     "not", "if", "then", "else", "contains", "patternProperties", "propertyNames", "dependentRequired",
     "dependentSchemas", "dependencies", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recursiveRef",
 )  # fmt: skip
 
 
 class Converter:
-    """Makes one grammar for a schema or a part of it."""
+    """A converter of a schema, or a part of it, to one grammar."""
 
     def __init__(self, document: Any) -> None:
-        """Takes the whole schema as JSON values, to resolve references in it."""
+        """Create a converter; ``document`` is the whole schema as JSON values, for references."""
         self._root = document
         self._document = _flattening.Document(document)
         self._rules: dict[str, str] = {}
@@ -84,24 +83,24 @@ class Converter:
         self._open: set[str] = set()  # references being followed without an enclosing array or object
 
     def grammar(self, schema: Any, place: str) -> str:
-        """The grammar of a schema; ``place`` is its JSON pointer, for messages.
+        """Return the grammar of a schema; ``place`` is its JSON pointer, for messages.
 
         Raises:
-            GrammarError: a grammar cannot express the schema; gives the place.
+            GrammarError: a grammar cannot express the schema; the message has the place.
         """
         try:
             self._rules["root"] = self._visit(schema, place)
         except GrammarError:
             raise
         except (AttributeError, KeyError, TypeError, ValueError):
-            require_shape(self._root)  # most likely it is no schema; what is one must not get here
+            require_valid_keywords(self._root)  # names the malformed keyword; a valid schema never gets here
             raise
         return "".join(f"{name} ::= {text}\n" for name, text in self._rules.items())
 
     # --- rules --------------------------------------------------------------------------------------------
 
     def _add(self, text: str) -> str:
-        """The name of the rule with this text, which is added if there is none."""
+        """Return the name of the rule with this text; add the rule if there is none."""
         name = self._names.get(text)
         if name is None:
             name = self._names[text] = f"r{len(self._names)}"
@@ -114,7 +113,7 @@ class Converter:
             raise GrammarError("the JSON schema is too large for a grammar")
 
     def _common(self, name: str) -> str:
-        """Adds a common rule, together with the rules it uses, and returns its name."""
+        """Add a common rule, together with the rules it uses, and return its name."""
         if name not in self._rules:
             table = _COMMON if name in _COMMON else _FORMATS
             self._define(name, table[name])
@@ -123,19 +122,19 @@ class Converter:
                 self._common(other)
         return name
 
-    def _refuse(self, place: str, reason: str) -> GrammarError:
+    def _error(self, place: str, reason: str) -> GrammarError:
         return GrammarError(f"{place}: {reason}")
 
     # --- schemas ------------------------------------------------------------------------------------------
 
     def _visit(self, schema: Any, place: str) -> str:
-        """A grammar expression for one schema."""
+        """Return a grammar expression for one schema."""
         if schema is True or schema == {}:
             return self._free_value(_FREE_DEPTH)
         if schema is False:
-            raise self._refuse(place, "no value can match")
+            raise self._error(place, "no value can match")
         if not isinstance(schema, dict):
-            raise self._refuse(place, f"a schema must be an object or a boolean, not {json.dumps(schema)[:40]}")
+            raise self._error(place, f"a schema must be an object or a boolean, not {json.dumps(schema)[:40]}")
         schema = _flattening.without_annotations(schema)
         if set(schema) == {"$ref"}:
             return self._ref(schema["$ref"], place)
@@ -148,7 +147,7 @@ class Converter:
     def _ref(self, ref: Any, place: str) -> str:
         target_place, target = self._document.resolve(ref, place)
         if target_place in self._open:
-            raise self._refuse(f"{place}/$ref", f"{ref} refers to itself")
+            raise self._error(f"{place}/$ref", f"{ref} refers to itself")
         if target_place not in self._refs:
             self._refs[target_place] = name = f"ref{len(self._refs)}"
             self._define(name, "")  # reserves its place among the rules
@@ -159,21 +158,21 @@ class Converter:
 
     def _union(self, key: str, alternatives: Any, place: str) -> str:
         if not isinstance(alternatives, list) or not alternatives:
-            raise self._refuse(f"{place}/{key}", "must be a list of schemas")
+            raise self._error(f"{place}/{key}", "must be a list of schemas")
         if key == "oneOf":
             alternatives = self._document.exclusive(alternatives, place)
         expressions = [
             self._visit(each, f"{place}/{key}/{i}") for i, each in enumerate(alternatives) if each is not False
         ]
         if not expressions:
-            raise self._refuse(place, "no value can match")
+            raise self._error(place, "no value can match")
         return any_of(list(dict.fromkeys(expressions)))
 
     def _typed(self, schema: Schema, place: str) -> str:
-        """A grammar expression for a schema without references and unions."""
-        for key in _REFUSED:
+        """Return a grammar expression for a schema without references and unions."""
+        for key in _UNSUPPORTED:
             if key in schema:
-                raise self._refuse(f"{place}/{key}", "a grammar cannot express this")
+                raise self._error(f"{place}/{key}", "a grammar cannot express this")
         values = _flattening.values_of(schema, place)
         if values is not None:
             return any_of([literal(_json(value)) for value in values])
@@ -190,7 +189,7 @@ class Converter:
         return any_of([f"({methods[name](schema, place)})" for name in types])
 
     def _enclosed(self, method: Callable[[Schema, str], str], schema: Schema, place: str) -> str:
-        """Visits the inside of an array or object, which may refer to schemas around it."""
+        """Visit the inside of an array or object, which may refer to the schemas that contain it."""
         around, self._open = self._open, set()
         try:
             return method(schema, place)
@@ -233,18 +232,18 @@ class Converter:
 
     def _multiples(self, step: Any, least: int | None, most: int | None, place: str) -> str:
         if not _flattening.is_number(step) or step <= 0 or step != int(step):
-            raise self._refuse(f"{place}/multipleOf", "must be a positive integer for a grammar")
+            raise self._error(f"{place}/multipleOf", "must be a positive integer for a grammar")
         step = int(step)
         if step == 1:
             return self._possible(place, lambda: self._add(_gbnf.integers(least, most)))
         if least is None or most is None or (most - least) // step > _MAX_MULTIPLES:
-            raise self._refuse(
+            raise self._error(
                 f"{place}/multipleOf",
                 f"for a grammar, this needs a minimum and maximum with at most {_MAX_MULTIPLES} multiples between them",
             )
         multiples = range(-(-least // step) * step, most + 1, step)
         if not multiples:
-            raise self._refuse(place, "no value can match")
+            raise self._error(place, "no value can match")
         return self._add(" | ".join(literal(str(number)) for number in multiples))
 
     def _number(self, schema: Schema, place: str) -> str:
@@ -258,7 +257,7 @@ class Converter:
     def _bounds(self, schema: Schema, place: str) -> tuple[Fraction | None, Fraction | None, bool, bool]:
         """Lower and upper bound, and whether each is exclusive."""
         if schema.get("format", "") not in (*_INTEGER_FORMATS, *_FREE_FORMATS, ""):
-            raise self._refuse(f"{place}/format", f"a grammar cannot express {shown(schema['format'])}")
+            raise self._error(f"{place}/format", f"a grammar cannot express {shown(schema['format'])}")
         found: dict[str, tuple[Fraction | None, bool]] = {}
         for key, exclusive, sign in (("minimum", "exclusiveMinimum", 1), ("maximum", "exclusiveMaximum", -1)):
             bound, beyond = schema.get(key), schema.get(exclusive)
@@ -267,7 +266,7 @@ class Converter:
                 if value is None or isinstance(value, bool):
                     continue
                 if not _flattening.is_number(value):
-                    raise self._refuse(f"{place}/{name}", f"must be a number, not {json.dumps(value)}")
+                    raise self._error(f"{place}/{name}", f"must be a number, not {json.dumps(value)}")
                 candidates.append((sign * Fraction(repr(value)), open_end))
             tightest = max(candidates, default=None)
             found[key] = (None, False) if tightest is None else (sign * tightest[0], tightest[1])
@@ -277,7 +276,7 @@ class Converter:
         try:
             return build()
         except ValueError as error:
-            raise self._refuse(place, str(error)) from None
+            raise self._error(place, str(error)) from None
 
     # --- strings ------------------------------------------------------------------------------------------
 
@@ -286,10 +285,10 @@ class Converter:
         name = schema.get("format")
         has_length = least > 0 or most is not None
         if name is not None and name not in (*_NAMED_FORMATS, *_FREE_FORMATS):
-            raise self._refuse(f"{place}/format", f"a grammar cannot express {shown(name)}")
+            raise self._error(f"{place}/format", f"a grammar cannot express {shown(name)}")
         given = [key for key in ("pattern", "format") if key in schema and schema[key] not in _FREE_FORMATS]
         if len(given) + (has_length and bool(given)) > 1:
-            raise self._refuse(place, f"a grammar cannot express {given[0]} together with other limits")
+            raise self._error(place, f"a grammar cannot express {given[0]} together with other limits")
         if "pattern" in schema:
             return self._pattern(schema["pattern"], place)
         if given:
@@ -300,17 +299,17 @@ class Converter:
 
     def _pattern(self, pattern: Any, place: str) -> str:
         if not isinstance(pattern, str):
-            raise self._refuse(f"{place}/pattern", "must be a string")
+            raise self._error(f"{place}/pattern", "must be a string")
         return self._possible(f"{place}/pattern", lambda: f'"\\"" {self._add(pattern_rule(pattern, self._add))} "\\""')
 
     def _counts(self, schema: Schema, low: str, high: str, place: str) -> tuple[int, int | None]:
         for key in (low, high):
             value = schema.get(key, 0)
             if not _flattening.is_number(value) or value != int(value) or value < 0:
-                raise self._refuse(f"{place}/{key}", f"must be an integer of at least 0, not {json.dumps(value)}")
+                raise self._error(f"{place}/{key}", f"must be an integer of at least 0, not {json.dumps(value)}")
         least, most = int(schema.get(low, 0)), (int(schema[high]) if high in schema else None)
         if most is not None and least > most:
-            raise self._refuse(place, f"{low} is {least} and {high} is {most}, so no value can match")
+            raise self._error(place, f"{low} is {least} and {high} is {most}, so no value can match")
         return least, most
 
     # --- arrays -------------------------------------------------------------------------------------------
@@ -318,20 +317,20 @@ class Converter:
     def _array(self, schema: Schema, place: str) -> str:
         least, most = self._counts(schema, "minItems", "maxItems", place)
         if schema.get("uniqueItems") and (most is None or most > 1):
-            raise self._refuse(f"{place}/uniqueItems", "a grammar cannot express this")
+            raise self._error(f"{place}/uniqueItems", "a grammar cannot express this")
         first, rest, is_given = _flattening.items_of(schema)
         if first and not is_given and least <= len(first):
             rest = False
         if rest is False:
             most = len(first) if most is None else min(most, len(first))
         if most is not None and least > most:
-            raise self._refuse(place, f"minItems is {least}, but there can be only {most} items, so no value can match")
+            raise self._error(place, f"minItems is {least}, but there can be only {most} items, so no value can match")
         self._common("space")
         inside = self._items(first[:most], rest, least, most, place)
         return f'"[" space {inside} space "]"' if inside else '"[" space "]"'
 
     def _items(self, first: list[Any], rest: Any, least: int, most: int | None, place: str) -> str:
-        """The items between the brackets, built from last to first; any may end the array once there are enough."""
+        """Return the items between the brackets, built from last to first; after ``least``, the array may end."""
         left_most = None if most is None else most - len(first)
         tail = ""
         if left_most is None or left_most > 0:
@@ -348,7 +347,7 @@ class Converter:
         return tail
 
     def _list(self, item: str, least: int, most: int | None) -> str:
-        """Items separated by commas."""
+        """Return an expression for items separated by commas."""
         if most == 0:
             return ""
         more = self._repeat(self._add(f'"," space {item}'), max(0, least - 1), None if most is None else most - 1)
@@ -376,11 +375,11 @@ class Converter:
         if additional is not False:
             key = self._common("key") if not properties else self._other_key(list(properties))
             extra = self._add(f'{key} ":" space {self._visit(additional, f"{place}/additionalProperties")}')
-        inside = Members(members, extra, least, most, self._add, functools.partial(self._refuse, place)).text()
+        inside = Members(members, extra, least, most, self._add, functools.partial(self._error, place)).text()
         return f'"{{" space {inside} space "}}"' if inside else '"{" space "}"'
 
     def _other_key(self, names: list[str]) -> str:
-        """A key other than these names. Without escapes, so that there is only one way to write each key."""
+        """Return an expression for keys other than these names, without escapes: each key has only one spelling."""
         self._common("plains")
         tree: dict[str, Any] = {}
         for name in names:

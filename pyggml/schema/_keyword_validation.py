@@ -1,4 +1,4 @@
-"""What the values of a JSON schema's keywords must be, as the standard's own schema says."""
+"""Validation of the keywords of a JSON schema by type, as in the standard's own schema."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _NUMBER = frozenset((
 ))  # fmt: skip
 
 
-def require_shape(document: Any) -> None:
-    """Makes sure that a schema is one, with all in it, whether or not it is used.
+def require_valid_keywords(document: Any) -> None:
+    """Check the types of all keywords in a schema, used or not.
 
     Raises:
-        GrammarError: a keyword has a value of a type that it cannot have; gives the first one's place.
+        GrammarError: the value of a keyword has a wrong type; the message has the place of the first one.
     """
-    left: list[tuple[Any, str]] = [(document, "#")]
-    while left:
-        schema, place = left.pop()
+    pending: list[tuple[Any, str]] = [(document, "#")]
+    while pending:
+        schema, place = pending.pop()
         if isinstance(schema, bool):
             continue
         if not isinstance(schema, dict):
@@ -37,11 +37,11 @@ def require_shape(document: Any) -> None:
         for key, value in schema.items():
             if (expected := _expected(key, value)) is not None:
                 raise _wrong(f"{place}/{key}", f"must be {expected}", value)
-            left.extend(_inside(key, value, f"{place}/{key}"))
+            pending.extend(_inside(key, value, f"{place}/{key}"))
 
 
 def _expected(key: str, value: Any) -> str | None:
-    """What the value of a keyword must be, if it is something else."""
+    """Return the expected type of a keyword's value, if the value has another one."""
     if key in _NAMED_SCHEMAS and not isinstance(value, dict):
         return "an object of schemas"
     if key in _SCHEMAS - _SCHEMA and not isinstance(value, list):
@@ -60,7 +60,7 @@ def _expected(key: str, value: Any) -> str | None:
 
 
 def _inside(key: str, value: Any, place: str) -> Iterator[tuple[Any, str]]:
-    """The schemas that a keyword has, and where they are."""
+    """Yield the schemas in a keyword's value, and their places."""
     if key in _NAMED_SCHEMAS:
         for name, each in value.items():
             yield each, f"{place}/{name}"

@@ -1,4 +1,4 @@
-"""The members of a JSON object as a grammar: in their order, some of them optional, separated by commas."""
+"""The grammar of a JSON object's members: in their order, some of them optional, separated by commas."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ class Members:
         least: int,
         most: int | None,
         add: Callable[[str], str],
-        refuse: Callable[[str], GrammarError],
+        error: Callable[[str], GrammarError],
     ) -> None:
-        """``members``: rule of each, and whether it is required; ``extra``: rule for additional members."""
+        """Create the grammar; ``members``: rule of each, and True if required; ``extra``: rule for other members."""
         self._members, self._extra, self._least, self._most = members, extra, least, most
-        self._add, self._refuse = add, refuse
+        self._add, self._error = add, error
         # Counting further makes no difference once there are enough members, unless there can be too many.
         self._enough = len(members) + 1 if most is not None else max(1, least)
 
     def text(self) -> str:
-        """The grammar of the text between the braces."""
+        """Return the grammar of the text between the braces."""
         n_required = sum(required for _, required in self._members)
         if self._extra is not None and self._least > max(1, n_required):
-            raise self._refuse("a grammar cannot express minProperties above 1 for an object with free names")
+            raise self._error("a grammar cannot express minProperties above 1 for an object with free names")
         if self._extra is None and self._least > len(self._members):
-            raise self._refuse("no value can match")
+            raise self._error("no value can match")
         tails: list[str | None] = [self._others(n) for n in range(self._enough + 1)]
         for rule, required in reversed(self._members):
             tails = [self._tail(rule, required, n, tails) for n in range(self._enough + 1)]
         if tails[0] is None:
-            raise self._refuse("no value can match")
+            raise self._error("no value can match")
         return tails[0]
 
     def _tail(self, rule: str, required: bool, n: int, tails: list[str | None]) -> str | None:
-        """The rest from one member on, with ``n`` members before it, given what may follow it; None: impossible."""
+        """Return the rest from one member on, after ``n`` members, given the possible tails; None: impossible."""
         after = tails[min(n + 1, self._enough)]
         alternatives = []
         if after is not None and (self._most is None or n < self._most):

@@ -1,4 +1,4 @@
-"""Regular expressions as grammars of the JSON strings that match them."""
+"""Conversion of regular expressions to grammars for the JSON strings that match them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NOT_SPACE_EITHER: Ranges = [(0x1C, 0x1F)]  # Python calls these spaces, others 
 
 
 def pattern_rule(pattern: str, add_rule: AddRule) -> str:
-    """Converts a pattern to a grammar expression for the inside of the JSON strings that it matches.
+    """Convert a pattern to a grammar expression for the inside of the JSON strings that it matches.
 
     As in JSON schema, the pattern may match anywhere unless it is anchored with ``^`` and ``$``.
 
@@ -44,7 +44,7 @@ def pattern_rule(pattern: str, add_rule: AddRule) -> str:
     """
     try:
         tree: Any = sre_parse.parse(pattern)
-    except Exception as error:  # Python's parser raises various errors, RecursionError among them
+    except Exception as error:  # Python's parser raises various errors, such as RecursionError
         raise ValueError(f"the pattern is not a valid regular expression: {error}") from None
     if tree.state.flags & ~sre.SRE_FLAG_UNICODE:
         raise ValueError("a grammar cannot express a pattern with flags")
@@ -116,7 +116,7 @@ def _minus(whole: Ranges, without: Ranges) -> Ranges:
 
 
 def chars(ranges: Ranges) -> str:
-    """One character within ``ranges``, as written in a JSON string.
+    """Return an expression for one character within ``ranges``, as written in a JSON string.
 
     Raises:
         ValueError: a JSON string cannot contain any of them.

@@ -12,16 +12,16 @@ from pyggml.schema._grammar_builder import Converter
 from pyggml.schema.grammar import parsed
 
 # Keywords that hold if a call contains only named members and all required ones.
-_KEPT = frozenset({"type", "properties", "required", "additionalProperties", "minProperties", "maxProperties"})
+_SUPPORTED = frozenset({"type", "properties", "required", "additionalProperties", "minProperties", "maxProperties"})
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a call.
+    """An argument of a tool call.
 
     Attributes:
         name: the argument's name.
-        required: whether every call has it.
+        required: True if every call has it.
         text_types: its types, if strings are among them and each type is unrestricted; otherwise empty.
         grammar: GBNF for its values as JSON, with a rule ``root``.
     """
@@ -34,14 +34,14 @@ class Argument:
 
 @functools.lru_cache(maxsize=64)
 def arguments_of(schema: str) -> tuple[Argument, ...]:
-    """The arguments that the schema of an object describes.
+    """Return the arguments that the schema of an object describes.
 
     Args:
         schema: JSON text.
 
     Raises:
-        GrammarError: the schema has constraints that a grammar cannot express, or that cannot be kept argument by
-            argument; gives the place as a JSON pointer.
+        GrammarError: the schema has constraints that a grammar cannot express, or that cannot be checked for each
+            argument alone; the message has a JSON pointer.
     """
     root = parsed(schema)
     document = _flattening.Document(root)
@@ -49,7 +49,7 @@ def arguments_of(schema: str) -> tuple[Argument, ...]:
     if len(flat) != 1:
         raise GrammarError("#: alternatives are not supported where arguments are written one by one")
     members, required, _ = _flattening.members_of(flat[0], "#")
-    _require_kept(flat[0], len(members), len(required))
+    _require_supported(flat[0], len(members), len(required))
     return tuple(
         Argument(
             name,
@@ -62,8 +62,8 @@ def arguments_of(schema: str) -> tuple[Argument, ...]:
     )
 
 
-def _require_kept(schema: dict[str, Any], n_members: int, n_required: int) -> None:
-    lost = sorted(schema.keys() - _KEPT)
+def _require_supported(schema: dict[str, Any], n_members: int, n_required: int) -> None:
+    lost = sorted(schema.keys() - _SUPPORTED)
     lost += ["minProperties"] if schema.get("minProperties", 0) > n_required else []
     lost += ["maxProperties"] if schema.get("maxProperties", n_members) < n_members else []
     if lost:
@@ -75,5 +75,5 @@ def _text_types(document: _flattening.Document, schema: Any, place: str) -> tupl
     if any(each.keys() != {"type"} for each in alternatives):
         return ()
     types = tuple(dict.fromkeys(name for each in alternatives for name in _flattening.types_of(each, place)))
-    # Text such as 1.5 is read as a number, so there would be no way to insist on an integer.
+    # Text such as 1.5 is read as a number, so an integer could not be enforced.
     return types if "string" in types and "integer" not in types else ()

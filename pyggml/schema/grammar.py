@@ -1,9 +1,9 @@
-"""Converts JSON schemas to grammars. Every text that such a grammar allows is valid JSON and matches the schema.
+"""Conversion of JSON schemas to grammars. Every text that such a grammar allows is valid JSON and matches the schema.
 
 A grammar may allow less than its schema: members come in the schema's order, an object with named members has no others
-unless ``additionalProperties`` allows them, free names have at most 40 characters, values that the schema says nothing
-about are bounded, and there is no 29th of February. It never allows more: a keyword that a grammar cannot express is
-refused by name.
+unless ``additionalProperties`` allows them, free names have at most 40 characters, values without constraints are
+bounded, and there is no 29th of February. It never allows more: a keyword that a grammar cannot express is an error
+that names it.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _LONGEST_MESSAGE = 1000  # of an error, in characters
 
 
 def grammar_of(schema: Mapping[str, Any] | str | object) -> str:
-    """Converts a JSON schema to a GBNF grammar with a rule ``root``. Recent results are cached.
+    """Convert a JSON schema to a GBNF grammar with a rule ``root``. Recent results are cached.
 
     Args:
         schema: a mapping, JSON text, or a type that :func:`~pyggml.schema.schema_of` supports.
 
     Raises:
-        GrammarError: the text is not valid JSON, a grammar cannot express the schema, or no value can match it; gives
-            the place as a JSON pointer.
+        GrammarError: the text is not valid JSON, a grammar cannot express the schema, or no value can match it; the
+            message has a JSON pointer.
         InvalidParameterError: as :func:`as_text`.
     """
     return _converted(as_text(schema))
 
 
 def with_prefix(grammar: str, prefix: str) -> str:
-    """Adds a prefix to the name of every rule, so that the grammar can become part of another one."""
+    """Add a prefix to the name of every rule, so that the grammar can become part of another one."""
     return _RULE_NAME.sub(lambda found: f"{prefix}{found[1]}" if found[1] else found[0], grammar)
 
 
 def parsed(schema: str) -> Any:
-    """Parses the text of a JSON schema.
+    """Parse the text of a JSON schema.
 
     Raises:
         GrammarError: the text is not valid JSON.
@@ -62,7 +62,7 @@ def parsed(schema: str) -> Any:
 
 
 def as_text(schema: object) -> str:
-    """Converts a JSON schema, or a type with a schema, to JSON text. Text is returned unchanged.
+    """Convert a JSON schema, or a type with a schema, to JSON text. Text is returned unchanged.
 
     Raises:
         InvalidParameterError: the mapping does not consist of JSON values, or the type cannot be expressed as a schema.
@@ -83,11 +83,11 @@ def _converted(text: str) -> str:
     try:
         return Converter(schema).grammar(schema, "#")
     except GrammarError as error:
-        words = str(error)
-        if len(words) <= _LONGEST_MESSAGE:
+        message = str(error)
+        if len(message) <= _LONGEST_MESSAGE:
             raise
-        half = _LONGEST_MESSAGE // 2  # the place, with names of any length, and what is wrong there
-        raise GrammarError(f"{words[:half]} ... {words[-half:]}") from None
+        half = _LONGEST_MESSAGE // 2  # keeps the place, whose names have any length, and the error
+        raise GrammarError(f"{message[:half]} ... {message[-half:]}") from None
     except RecursionError:
         raise GrammarError("the JSON schema is nested too deeply") from None
 

@@ -1,4 +1,4 @@
-"""Converts Python types to JSON schemas, for structured output and for functions used as tools."""
+"""Conversion of Python types to JSON schemas, for structured output and for functions used as tools."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LENGTH_BOUNDS = {"array": ("minItems", "maxItems"), "object": ("minProperties",
 
 
 def schema_of(annotation: Any) -> Schema:
-    """The JSON schema of a Python type.
+    """Return the JSON schema of a Python type.
 
     Supports ``str``, ``int``, ``float``, ``bool``, ``None``, ``Any``, ``list[T]``, ``dict[str, T]``, tuples,
     ``Optional``, unions, ``Literal``, enumerations, dataclasses, ``TypedDict``, pydantic models (version 2), dates,
@@ -56,7 +56,7 @@ def schema_of(annotation: Any) -> Schema:
         annotation: the type, as written in the annotation of a parameter.
 
     Raises:
-        InvalidParameterError: the type is not supported; names the place.
+        InvalidParameterError: the type is not supported; the message has the place.
     """
     builder = _Builder()
     schema = builder.schema(annotation, _name(annotation))
@@ -67,7 +67,7 @@ def schema_of(annotation: Any) -> Schema:
 
 
 class _Builder:
-    """Builds one schema, and collects the definitions that it refers to.
+    """A builder of one schema and the definitions that it refers to.
 
     Attributes:
         defs: name -> schema, for each type with a name.
@@ -80,7 +80,7 @@ class _Builder:
         self._names: dict[object, str] = {}
 
     def schema(self, annotation: Any, place: str) -> Schema:
-        """The schema of one type; ``place`` is for messages."""
+        """Return the schema of one type; ``place`` is for messages."""
         try:
             if annotation in _PLAIN:
                 return dict(_PLAIN[annotation])
@@ -129,7 +129,7 @@ class _Builder:
         raise _refused(cls, place)
 
     def _named(self, cls: type, build: Callable[[], Schema]) -> Schema:
-        """A reference to the definition of a class, which is built on its first use."""
+        """Return a reference to the definition of a class; build the definition on first use."""
         name = self._names.get(cls)
         if name is None:
             name = _unused(cls.__name__, self.defs)
@@ -155,7 +155,7 @@ class _Builder:
         return schema
 
     def _pydantic(self, cls: Any, place: str) -> Schema:
-        """Pydantic's own schema, with its definitions moved to ours."""
+        """Return pydantic's schema, with its definitions moved to ``defs``."""
         try:
             schema = dict(cls.model_json_schema())
         except Exception as error:
@@ -172,7 +172,7 @@ class _Builder:
 
 
 def _annotated(schema: Schema, metadata: tuple[Any, ...]) -> Schema:
-    """A schema with the description and bounds from ``Annotated``."""
+    """Return a schema with the description and bounds from ``Annotated``."""
     lengths = _LENGTH_BOUNDS.get(schema.get("type", ""), ("minLength", "maxLength"))
     keys = {**_NUMBER_BOUNDS, "multiple_of": "multipleOf", "pattern": "pattern"}
     keys |= {"min_length": lengths[0], "max_length": lengths[1]}

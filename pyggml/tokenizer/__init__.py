@@ -1,9 +1,11 @@
-"""Text to token ids and back.
+"""Conversion of text to token ids and back.
 
-:mod:`~pyggml.tokenizer.base`: with the model's own vocabulary;
-:mod:`~pyggml.tokenizer.hugging_face`: with a tokenizer from a file instead.
+:mod:`~pyggml.tokenizer.base`: the model's own vocabulary as a tokenizer;
+:mod:`~pyggml.tokenizer.hugging_face`: a tokenizer from a file instead;
+:mod:`~pyggml.tokenizer.stream_decoder`: text of a stream of tokens, and stop strings.
 """
 
-from pyggml.tokenizer.base import StopStrings, StreamDecoder, Tokenizer
+from pyggml.tokenizer.base import Tokenizer
+from pyggml.tokenizer.stream_decoder import StopStrings, StreamDecoder
 
 __all__ = ["StopStrings", "StreamDecoder", "Tokenizer"]

@@ -1,21 +1,14 @@
-"""Text to token ids and back, whole and as a stream.
-
-Streaming has two traps, each with its own small class here: a token may end inside a UTF-8 character
-(:class:`StreamDecoder` waits for the rest), and a stop string may arrive in pieces (:class:`StopStrings` holds back
-text that could still become one).
-"""
+"""The model's own vocabulary as a tokenizer of text."""
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyggml._core import hint_table
 from pyggml._core.c_values import int32_array, utf8
 from pyggml._core.cached_property import cached_property
 from pyggml._core.checks import INT32_MAX, flag, integer, items, shown
-from pyggml._core.hints import Answered, answers
+from pyggml._core.hints import HintedObject, hints, with_hints
 from pyggml._core.owner import Owner
 from pyggml._native.vocab import TokenAttr, Vocab, is_markup
 from pyggml.errors import InvalidParameterError
@@ -23,39 +16,39 @@ from pyggml.errors import InvalidParameterError
 # The attributes of text tokens in a file; the engine may have marked some of these as special in addition.
 _TEXT = TokenAttr.NORMAL | TokenAttr.USER_DEFINED
 _BLANKS = r"[ \t\n\v\f\r]*"
-# The attributes of tokens that are looked for in a text before it is split any further.
+# The attributes of tokens that are split off a text first.
 _CUT_OUT = TokenAttr.CONTROL | TokenAttr.UNKNOWN | TokenAttr.USER_DEFINED
 
 
-class Tokenizer(Owner, Answered):
+class Tokenizer(Owner, HintedObject):
     """The model's own vocabulary as a tokenizer of text. Safe to share between threads.
 
-    Other tokenizers derive from it and define how text is cut and which bytes a token stands for. The model always
-    decides which tokens go around a text.
+    Subclasses define how text becomes tokens, and the bytes of each token. The model always determines the special
+    tokens around a text.
 
     Attributes:
         vocab: the vocabulary.
     """
 
     _instead_of_a_copy = "share this one between threads; another process takes that of the model it loads"
-    _answers = hint_table.TOKENIZER
+    _hints = hints("tokenizer")
 
     def __init__(self, vocab: Vocab) -> None:
-        """Wraps a vocabulary, which the caller keeps open."""
+        """Wrap a vocabulary, which the caller keeps open."""
         self.vocab = vocab
         self._pieces: dict[int, bytes] = {}
         self._begins: dict[int, bool] = {}
 
-    @answers(hint_table.ENCODING)
+    @with_hints("encoding")
     def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Converts text to token ids.
+        """Convert text to token ids.
 
         Args:
             text: any text without NUL characters.
             add_special: add the token that the model expects before a text (BOS) and, for a few models, after it,
                 unless the text already has it by ``parse_special``.
-            parse_special: read special tokens' texts, such as ``<|im_end|>``, as those tokens. False, for text from
-                strangers: they are plain text.
+            parse_special: read special tokens' texts, such as ``<|im_end|>``, as those tokens. False, for untrusted
+                text: they are plain text.
 
         Raises:
             InvalidParameterError: the text is not a string, or holds a NUL or an unpaired surrogate; or
@@ -67,10 +60,10 @@ class Tokenizer(Owner, Answered):
         return self._surrounded(ids) if flag("add_special", add_special) else ids
 
     def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
-        """Converts a text in parts to token ids, with the tokens that the model expects around it.
+        """Convert a text in parts to token ids, with the special tokens that the model expects around it.
 
         Args:
-            parts: texts, in order, each with whether special tokens in it are read as such.
+            parts: pairs of a text and its ``parse_special``, in order.
 
         Raises:
             As :meth:`encode`.
@@ -80,7 +73,7 @@ class Tokenizer(Owner, Answered):
 
     @cached_property
     def special_texts(self) -> Mapping[str, tuple[bool, bool]]:
-        """Texts that only ``parse_special`` reads as tokens -> whether they swallow blanks before and after them."""
+        """Texts that only ``parse_special`` reads as tokens -> flags for stripping blanks before and after them."""
         attrs = {self.vocab.text(token_id): self.vocab.attr(token_id) for token_id in self.vocab.special_ids}
         return {
             text: (bool(attr & TokenAttr.LSTRIP), bool(attr & TokenAttr.RSTRIP))
@@ -88,17 +81,17 @@ class Tokenizer(Owner, Answered):
             if text not in self._mistaken
         }
 
-    @answers(hint_table.DECODING)
+    @with_hints("decoding")
     def decode(self, token_ids: Sequence[int], *, remove_special: bool = True, unparse_special: bool = True) -> str:
-        """Converts token ids to text, the inverse of :meth:`encode`.
+        """Convert token ids to text, the inverse of :meth:`encode`.
 
-        A text comes back as it was, unless its tokenizer normalises what it reads or a special token swallowed the
-        blanks around it. Spaces that the tokenizer itself puts before a text, or behind a special token, are left out.
+        A text comes back as it was, unless its tokenizer normalises text or a special token stripped the blanks
+        around it. Spaces that the tokenizer itself puts before a text, or behind a special token, are left out.
         Bytes that are not UTF-8 become U+FFFD.
 
         Args:
             token_ids: the tokens.
-            remove_special: leave out what :meth:`encode` adds with ``add_special``, where it stands at either end.
+            remove_special: leave out the tokens at either end that :meth:`encode` adds with ``add_special``.
             unparse_special: write special tokens as their texts, the inverse of ``parse_special``; otherwise leave them
                 out.
 
@@ -120,10 +113,10 @@ class Tokenizer(Owner, Answered):
         return b"".join(written).decode(errors="replace")
 
     def piece(self, token_id: int) -> bytes:
-        """The bytes that a token adds to a text, possibly part of a character; none for special tokens. Cached."""
+        """Return the bytes that a token adds to a text, possibly part of a character; special tokens have none."""
         try:
             piece = self._pieces.get(token_id)
-        except (TypeError, ValueError):  # of what cannot be a key
+        except (TypeError, ValueError):  # not hashable
             piece = None
         if piece is None:
             token_id = integer("token_id", token_id, 0, INT32_MAX)
@@ -131,7 +124,7 @@ class Tokenizer(Owner, Answered):
         return piece
 
     def _encode(self, text: str, parse_special: bool) -> list[int]:
-        """The ids of a text, without tokens around it."""
+        """Return the ids of a text, without special tokens around it."""
         if not parse_special or not any(mistaken in text for mistaken in self._mistaken):
             return self.vocab.tokenize(text, add_special=False, parse_special=parse_special)
         parts = enumerate(self._special.split(text))  # every second one is special
@@ -143,9 +136,9 @@ class Tokenizer(Owner, Answered):
 
     @cached_property
     def _mistaken(self) -> frozenset[str]:
-        """Texts that the engine takes for special tokens because they end other models: words of this one's own.
+        """Texts that the engine takes for special tokens, since they are in other models, but that are text here.
 
-        ``</s>`` is one in Qwen 2: transformers reads it as text, whatever is around it.
+        One is ``</s>`` in Qwen 2: transformers always reads it as text.
         """
         vocab = self.vocab
         named = (vocab.eos, vocab.eot)
@@ -154,33 +147,33 @@ class Tokenizer(Owner, Answered):
 
     @cached_property
     def _special(self) -> re.Pattern[str]:
-        """Matches special tokens, longer ones first, as the engine does, with the blanks that they swallow."""
+        """A pattern of special tokens, longer ones first, as in the engine, with the blanks that they strip."""
         texts = sorted(filter(None, self.special_texts), key=len, reverse=True)
-        swallowed = {False: "", True: _BLANKS}
-        around = [(text, *map(swallowed.__getitem__, self.special_texts[text])) for text in texts]
+        blanks = {False: "", True: _BLANKS}
+        around = [(text, *map(blanks.__getitem__, self.special_texts[text])) for text in texts]
         return re.compile("(" + "|".join(before + re.escape(text) + after for text, before, after in around) + ")")
 
     def _piece(self, token_id: int) -> bytes:
-        # The engine hides tokens such as `</s>`, which end texts in some models, also in models where they are text.
+        # The engine hides tokens such as `</s>`, which are special in some models, even where they are text.
         return self.vocab.piece(token_id, special=bool(self.vocab.attr(token_id) & _TEXT))
 
     def _surrounded(self, ids: list[int]) -> list[int]:
-        """Adds the tokens around a text, unless it has them already: templates often write BOS themselves."""
+        """Add the special tokens around a text, unless it has them already: templates often write BOS themselves."""
         before, after = self.vocab.around
         return before + ids[self.vocab.inside(ids)] + after
 
     def _special_piece(self, token_id: int) -> bytes:
-        """The text of a token that has no piece."""
+        """Return the text of a token that has no piece."""
         text = self.vocab.piece(token_id, special=True)
-        return b" " + text if text and self.vocab.type == "wpm" else text  # as WordPiece's other words
+        return b" " + text if text and self.vocab.type == "wpm" else text  # like other words of WordPiece
 
     @cached_property
     def _puts_space_first(self) -> bool:
-        """Whether a text is encoded with a space in front of it."""
+        """True if a text is encoded with a space in front of it."""
         return b"".join(map(self.piece, self._encode("a", False))) == b" a"
 
     def _begins_after(self, token_id: int) -> bool:
-        """Whether what follows this token is encoded like the beginning of a text, with a space in front of it."""
+        """Return True if text after this token is encoded like the beginning of a text, with a space in front of it."""
         if not self._puts_space_first:
             return False
         found = self._begins.get(token_id)
@@ -189,7 +182,7 @@ class Tokenizer(Owner, Answered):
         return found
 
     def _is_cut_out(self, token_id: int) -> bool:
-        """Whether the token is looked for before a text is split any further."""
+        """Return True if the token is split off a text first."""
         return bool(self.vocab.attr(token_id) & _CUT_OUT)
 
     def _puts_space_after(self, token_id: int) -> bool:
@@ -200,8 +193,8 @@ class Tokenizer(Owner, Answered):
 
 def _checked_part(part: object) -> tuple[str, bool]:
     if not isinstance(part, (tuple, list)) or len(part) != 2:
-        raise InvalidParameterError(f"a part is a text and whether special tokens in it are read, not {shown(part)}")
-    return _checked(part[0]), flag("whether special tokens are read", part[1])
+        raise InvalidParameterError(f"a part is a text and its parse_special, not {shown(part)}")
+    return _checked(part[0]), flag("parse_special", part[1])
 
 
 def _checked(text: str) -> str:
@@ -212,69 +205,3 @@ def _checked(text: str) -> str:
         raise InvalidParameterError(f"the text holds a NUL character at index {text.index(chr(0))}: remove it")
     utf8("the text", text)
     return text
-
-
-class StreamDecoder:
-    """Converts a stream of tokens to text; each call returns whole characters, and none are lost between calls."""
-
-    def __init__(self, tokenizer: Tokenizer, shown: Mapping[int, bytes] | None = None) -> None:
-        """Starts an empty text.
-
-        Args:
-            tokenizer: the model's tokenizer.
-            shown: special tokens that add bytes to the text -> those bytes; all others add none.
-        """
-        self._tokenizer = tokenizer
-        self._shown = shown or {}
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def feed(self, token_ids: Iterable[int], *, last: bool = False) -> str:
-        """The characters that these tokens complete; with ``last``, also U+FFFD for an incomplete one."""
-        return self._utf8.decode(b"".join(map(self._piece, token_ids)), last)
-
-    def _piece(self, token_id: int) -> bytes:
-        shown = self._shown.get(token_id)
-        return self._tokenizer.piece(token_id) if shown is None else shown
-
-
-class StopStrings:
-    """Cuts a stream of text before the first stop string, never letting part of one through."""
-
-    def __init__(self, stop: Sequence[str]) -> None:
-        """Takes the strings to look for, if any."""
-        self._stop = tuple(stop)
-        self._held = ""
-        self.found: str | None = None  # the stop string that ended the text
-
-    @property
-    def active(self) -> bool:
-        """Whether there is anything to look for."""
-        return bool(self._stop)
-
-    def feed(self, text: str, *, last: bool = False) -> str:
-        """Returns the text that is safe to show; with ``last``, including the text that was held back."""
-        if not self._stop:
-            return text
-        text = self._held + text
-        self._held = ""
-        end = self._first_stop(text)
-        if end is None and not last:
-            end = self._possible_stop(text)
-            self._held = text[end:]
-        return text[:end]
-
-    def _first_stop(self, text: str) -> int | None:
-        """Index of the earliest stop string, the longest if several start there; stores it in ``found``."""
-        hits = [(text.find(stop), -len(stop), stop) for stop in self._stop if stop in text]
-        if not hits:
-            return None
-        index, _, self.found = min(hits)
-        return index
-
-    def _possible_stop(self, text: str) -> int:
-        """Start of the longest suffix of the text that is a prefix of a stop string."""
-        longest = max(map(len, self._stop)) - 1
-        for start in range(max(0, len(text) - longest), len(text)):
-            if any(stop.startswith(text[start:]) for stop in self._stop):
-                return start
-        return len(text)

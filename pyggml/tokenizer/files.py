@@ -1,4 +1,4 @@
-"""Finds and reads a tokenizer's files, whatever their names and the tool that wrote them."""
+"""Finding and reading a tokenizer's files, in the formats of several tools."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pyggml.tokenizer.tokenizer_json import from_sentencepiece
 Json = Mapping[str, Any]
 
 _SAVE = "AutoTokenizer.from_pretrained(...).save_pretrained(...) of the transformers package writes a tokenizer.json"
-# Files that directories have instead, and why they are not enough.
+# Files that directories have instead, and the reasons why they are not enough.
 _UNREADABLE = {
     "tekken.json": f"in Mistral's own format, which is not supported: use a version with a tokenizer.json; {_SAVE}",
     "*.tiktoken": f"in tiktoken's format, which does not say how text is split into words: {_SAVE}",
@@ -64,7 +64,7 @@ class TokenizerDirectory:
 
 
 def read_directory(path: Path, config: Json) -> TokenizerDirectory:
-    """Reads all tokenizer files of a directory.
+    """Read all tokenizer files of a directory.
 
     Raises:
         TokenizerNotFoundError: there is no tokenizer.
@@ -87,7 +87,7 @@ def read_directory(path: Path, config: Json) -> TokenizerDirectory:
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
-    """Reads a tokenizer.
+    """Read a tokenizer.
 
     Args:
         path: a ``tokenizer.json``, a ``tokenizer.model``, or a directory with one; the former is preferred.
@@ -112,7 +112,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Path, dict[str, Any]]:
 
 
 def find(path: str | os.PathLike[str]) -> Path:
-    """Returns the file that :func:`read` would read.
+    """Return the file that :func:`read` would read.
 
     Raises:
         As :func:`read`, except for errors in the file's content.
@@ -145,7 +145,7 @@ def _in_directory(directory: Path) -> Path:
 
 
 def _content(file: Path) -> dict[str, Any] | SentencePieceModel:
-    """Reads a file by its content, whatever its name."""
+    """Read a file by its content, whatever its name."""
     data = read_bytes(file, TokenizerError) or b""
     if data.lstrip()[:1] in (b"{", b"["):
         return parse_json(data, str(file))
@@ -160,14 +160,14 @@ def _content(file: Path) -> dict[str, Any] | SentencePieceModel:
 
 
 def parse_json(data: bytes, name: str) -> dict[str, Any]:
-    """Parses the content of a ``tokenizer.json``, wherever it is kept.
+    """Parse the content of a ``tokenizer.json``.
 
     Args:
         data: the content.
         name: its name in messages.
 
     Raises:
-        TokenizerError: it is too large, no JSON, or not a ``tokenizer.json``.
+        TokenizerError: it is too large, not JSON, or not a ``tokenizer.json``.
     """
     if len(data) > MAX_BYTES:
         raise TokenizerError(f"{name} has {len(data)} bytes; pyggml reads at most {MAX_BYTES}")
@@ -186,7 +186,7 @@ def _with_settings(model: SentencePieceModel, settings: Json) -> SentencePieceMo
 
 
 def _with_added_pieces(model: SentencePieceModel, directory: Path) -> SentencePieceModel:
-    """Adds tokens that only other files have, such as the chat tokens of a fine-tuned model."""
+    """Add tokens that only other files have, such as the chat tokens of a fine-tuned model."""
     pieces = list(model.pieces)
     for token_id, piece in sorted(_added_pieces(directory).items()):
         if token_id < len(pieces):
@@ -201,7 +201,7 @@ def _with_added_pieces(model: SentencePieceModel, directory: Path) -> SentencePi
 
 
 def _added_pieces(directory: Path) -> dict[int, Piece]:
-    """The added tokens of tokenizer_config.json or else of its predecessor, added_tokens.json."""
+    """Return the added tokens of tokenizer_config.json or else of its predecessor, added_tokens.json."""
     configured = _configured_pieces(directory / "tokenizer_config.json")
     return _older_pieces(directory / "added_tokens.json") if configured is None else configured
 
@@ -225,7 +225,7 @@ def _configured_pieces(file: Path) -> dict[int, Piece] | None:
 
 @contextmanager
 def _naming(file: Path) -> Iterator[None]:
-    """Names the file in errors about unexpected content."""
+    """Name the file in errors about unexpected content."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -34,7 +34,7 @@ _WAY_AROUND = (
 
 
 def open_tokenizer(path: str | os.PathLike[str] | None, model: Model) -> Tokenizer:
-    """Opens a tokenizer and checks that it belongs to a model.
+    """Open a tokenizer and check that it belongs to a model.
 
     Args:
         path: a ``tokenizer.json``, a SentencePiece ``tokenizer.model``, or a directory with one of them; the former is
@@ -57,7 +57,7 @@ def open_tokenizer(path: str | os.PathLike[str] | None, model: Model) -> Tokeniz
 
 
 def _own_tokenizer(model: Model) -> Tokenizer:
-    """The tokenizer in the model's file. By GGUF's specification, a ``tokenizer.json`` there is the better one."""
+    """Return the tokenizer in the model's file: its ``tokenizer.json``, which GGUF prefers, or its vocabulary."""
     data = model.tokenizer_json
     if data is None:
         return Tokenizer(model.vocab)
@@ -68,7 +68,7 @@ def _own_tokenizer(model: Model) -> Tokenizer:
 
 
 def carried_tokenizer(data: bytes, model: Model, name: str) -> Tokenizer:
-    """Opens the tokenizer that a model's file carries or will carry.
+    """Open the tokenizer that a model's file carries or will carry.
 
     Args:
         data: the content of a ``tokenizer.json``.
@@ -82,7 +82,7 @@ def carried_tokenizer(data: bytes, model: Model, name: str) -> Tokenizer:
 
 
 def tokenizer_for(model: Model, tokenizer: object) -> Tokenizer:
-    """Returns the tokenizer for an argument: None, a path, a pyggml tokenizer of this model, or a Hugging Face one.
+    """Return the tokenizer for an argument: None, a path, a pyggml tokenizer of this model, or a Hugging Face one.
 
     Raises:
         InvalidParameterError: it is none of these, or a tokenizer for another model.
@@ -105,18 +105,18 @@ def tokenizer_for(model: Model, tokenizer: object) -> Tokenizer:
 class HuggingFaceTokenizer(Tokenizer):
     """A tokenizer of Hugging Face's ``tokenizers`` for a model with the same vocabulary. Safe to share.
 
-    It encodes and decodes; the model decides which tokens go around a text and which are never shown.
+    It encodes and decodes; the model determines the special tokens around a text, and those that are never shown.
     """
 
     def __init__(self, content: Mapping[str, Any], vocab: Vocab, name: str, *, is_models_own: bool = False) -> None:
-        """Creates it from the content of a ``tokenizer.json``.
+        """Create it from the content of a ``tokenizer.json``.
 
         Args:
             content: the file's content.
             vocab: the model's vocabulary, which the caller keeps open.
             name: its name in messages.
-            is_models_own: whether the model's file carries it. Then it says which tokens swallow blanks: the engine
-                only guesses that from the model's name.
+            is_models_own: the model's file contains it. Then it determines the tokens that strip blanks, which the
+                engine only guesses from the model's name.
 
         Raises:
             TokenizerError: ``tokenizers`` cannot read it, or it belongs to another model.
@@ -150,7 +150,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return self._separates_words or super()._puts_space_first
 
     def _guarded(self, work: Callable[[], T]) -> T:
-        """Runs code that may fail inside ``tokenizers``, whose panics are not Exceptions."""
+        """Run code that may fail inside ``tokenizers``, whose panics are not Exceptions."""
         try:
             return work()
         except TokenizerError as error:
@@ -160,11 +160,11 @@ class HuggingFaceTokenizer(Tokenizer):
         except BaseException as error:
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
-            words = str(error) or type(error).__name__  # they quote what they do not understand, however long it is
-            raise TokenizerError(f"{self._name}: {words:.500}") from error
+            message = str(error) or type(error).__name__  # may quote the whole input
+            raise TokenizerError(f"{self._name}: {message:.500}") from error
 
     def _require_same_vocabulary(self) -> None:
-        """Checks that every id means the same to the tokenizer and the model.
+        """Check that every id means the same to the tokenizer and the model.
 
         Raises:
             TokenizerError: an id differs, or the tokenizer has too many ids or too few.
@@ -187,7 +187,7 @@ class HuggingFaceTokenizer(Tokenizer):
                 self._require_same_bytes(token_id, spelling)
 
     def _require_filler(self, token_id: int, n_tokens: int) -> None:
-        """Checks that a token unknown to the tokenizer only pads the model's vocabulary to a round size."""
+        """Check that a token unknown to the tokenizer only pads the model's vocabulary to a round size."""
         vocab = self.vocab
         if vocab.attr(token_id) & _FILLER and not vocab.is_eog(token_id):
             return
@@ -212,10 +212,10 @@ class HuggingFaceTokenizer(Tokenizer):
 
 
 def _adapted(content: Mapping[str, Any], vocab: Vocab, is_models_own: bool) -> dict[str, Any]:
-    """Adapts a tokenizer's content to pyggml's needs.
+    """Adapt a tokenizer's content to pyggml's needs.
 
-    Tokens around a text are added by pyggml, and nothing is truncated or padded. Tokens that are special or, unless
-    this is the model's own tokenizer, swallow spaces in the model do so here too, so that both read a text alike.
+    pyggml adds the special tokens around a text, and nothing is truncated or padded. Tokens that are special in the
+    model, or strip blanks there unless this is the model's own tokenizer, do so here too, so that both agree.
     """
     properties = {"special": _SPECIAL} if is_models_own else _PROPERTIES
     added = [dict(token) for token in content.get("added_tokens") or ()]
@@ -227,9 +227,9 @@ def _adapted(content: Mapping[str, Any], vocab: Vocab, is_models_own: bool) -> d
 
 
 def _build(content: Mapping[str, Any]) -> tuple[tokenizers.Tokenizer, tokenizers.Tokenizer]:
-    """One that reads special tokens in a text as tokens, and one that reads them as text.
+    """Return a tokenizer that reads special tokens in a text as tokens, and one that reads them as text.
 
-    Threads share both; neither is ever changed.
+    Threads share both; neither is ever modified.
     """
     from tokenizers import Tokenizer as Engine  # imported late: it takes longer than all of pyggml
 

@@ -1,4 +1,4 @@
-"""Parses the SentencePiece model format (``tokenizer.model``).
+"""A parser of the SentencePiece model format (``tokenizer.model``).
 
 The file is one protocol-buffers message, ModelProto of SentencePiece's ``sentencepiece_model.proto``. Only the fields
 that matter for encoding and decoding are read; all others are skipped. Every length is checked against the remaining
@@ -28,7 +28,7 @@ _NORMALIZER_CHARSMAP, _NORMALIZER_PREFIX, _NORMALIZER_EXTRA_SPACES, _NORMALIZER_
 
 
 class Algorithm(enum.IntEnum):
-    """How a model cuts text."""
+    """A tokenization algorithm."""
 
     UNIGRAM = 1
     BPE = 2
@@ -38,7 +38,7 @@ class Algorithm(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One entry of the vocabulary; its id is its position.
+    """An entry of the vocabulary; its id is its position.
 
     Attributes:
         text: its stored text, with spaces spelled ``▁``.
@@ -53,12 +53,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class SentencePieceModel:
-    """A vocabulary, and how text is prepared for it.
+    """A vocabulary, and the normalisation of text for it.
 
     Attributes:
         pieces: the pieces in the order of their ids.
-        algorithm: how text is cut.
-        byte_fallback: whether characters without a piece become pieces of their UTF-8 bytes, ``<0x00>`` to ``<0xFF>``.
+        algorithm: the tokenization algorithm.
+        byte_fallback: True if characters without a piece become pieces of their UTF-8 bytes, ``<0x00>`` to ``<0xFF>``.
         space_is_suffix: whether a space belongs to the word before it.
         add_dummy_prefix: whether a space is prepended to each text.
         prefixes_start_only: whether that happens at the beginning of a text only, not after special tokens: no part of
@@ -88,7 +88,7 @@ class SentencePieceModel:
 
 
 def parse(data: bytes) -> SentencePieceModel:
-    """Parses a serialised ModelProto.
+    """Parse a serialised ModelProto.
 
     Raises:
         TokenizerError: the data is damaged, too large, without pieces, or of an unknown kind.
@@ -153,7 +153,7 @@ def _integers(message: bytes) -> dict[int, int]:
 
 
 def _int32(value: int) -> int:
-    """Converts a varint: negative numbers are encoded as 64 bits."""
+    """Convert a varint: negative numbers are encoded as 64 bits."""
     return value - 2**64 if value >= 2**63 else value
 
 
@@ -195,7 +195,7 @@ def _take(data: bytes, at: int, size: int) -> bytes:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, stored as seven bits per byte, lowest first, and the offset of its end."""
+    """Return a number, stored as seven bits per byte, lowest first, and the offset of its end."""
     value = 0
     for shift in range(0, 70, 7):
         if at == len(data):

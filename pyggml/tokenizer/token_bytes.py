@@ -1,4 +1,4 @@
-"""Derives the bytes that a token adds to a text from the decoder of a ``tokenizer.json``.
+"""The bytes that a token adds to a text, derived from the decoder of a ``tokenizer.json``.
 
 Hugging Face's decoders work on whole texts, but a token's text depends on its neighbours only at the start of a text
 and where a character is cut in two. With bytes, neither is a problem: a token's bytes are always the same, and an
@@ -20,7 +20,7 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def byte_level_alphabet() -> dict[str, int]:
-    """The characters that stand for bytes in byte-level vocabularies, as GPT-2 introduced them.
+    """Return the characters that stand for bytes in byte-level vocabularies, as GPT-2 introduced them.
 
     A byte that prints in Latin-1 is itself; the others, in order, are the characters from U+0100 on.
     """
@@ -33,7 +33,7 @@ _ALPHABET = byte_level_alphabet()
 
 
 def bytes_of_tokens(decoder: Mapping[str, Any] | None) -> Callable[[str], bytes]:
-    """Returns a function that converts a token's spelling to its bytes.
+    """Return a function that converts a token's spelling to its bytes.
 
     Args:
         decoder: the "decoder" of a ``tokenizer.json``; None: tokens are words separated by spaces.
@@ -80,7 +80,7 @@ def _steps(decoder: Mapping[str, Any]) -> list[Step]:
 
 
 def _on_text(function: Callable[[str], str | bytes]) -> Step:
-    """Applies a function to text only: bytes from an earlier step stay unchanged."""
+    """Apply a function to text only: bytes from an earlier step stay unchanged."""
     return lambda value: function(value) if isinstance(value, str) else value
 
 

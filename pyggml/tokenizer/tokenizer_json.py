@@ -1,4 +1,4 @@
-"""Creates and changes the content of a ``tokenizer.json``, for Hugging Face ``tokenizers``."""
+"""Creation and modification of the content of a ``tokenizer.json``, for Hugging Face ``tokenizers``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ADDED = frozenset({TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED
 
 
 def from_sentencepiece(model: SentencePieceModel) -> dict[str, Any]:
-    """Converts a SentencePiece model to the content of a ``tokenizer.json`` with the same ids.
+    """Convert a SentencePiece model to the content of a ``tokenizer.json`` with the same ids.
 
     Raises:
         TokenizerError: it cuts text into words or characters, keeps spaces after words, or has the same piece twice.
@@ -45,7 +45,7 @@ def from_sentencepiece(model: SentencePieceModel) -> dict[str, Any]:
 
 
 def assembles_special_tokens(content: Mapping[str, Any]) -> bool:
-    """Whether the algorithm may give a special token for plain text, without looking for it as one.
+    """Return True if the algorithm may produce a special token from plain text.
 
     A unigram model encodes ``</s>`` in a text as that token if it is in the vocabulary. BPE does so only where merges
     make the token, or where it may be a word or a character.
@@ -65,7 +65,7 @@ def assembles_special_tokens(content: Mapping[str, Any]) -> bool:
 
 
 def without_special_tokens(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Respells special tokens so that no text can produce them, not even where the algorithm assembles them.
+    """Respell special tokens so that no text can produce them, not even where the algorithm assembles them.
 
     The new spellings contain a NUL, which no text that gets here does.
     """
@@ -91,7 +91,7 @@ def without_special_tokens(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _makes(merge: str | Sequence[str]) -> tuple[str, str, str]:
-    """The halves of a merge (one text in older files) and its result."""
+    """Return the halves of a merge (one text in older files) and its result."""
     left, right = merge.split(" ") if isinstance(merge, str) else merge
     return left, right, left + right
 
@@ -109,7 +109,7 @@ def _added_token(token_id: int, piece: Piece) -> dict[str, Any]:
 
 
 def _key(piece: Piece) -> str:
-    """How the vocabulary spells a piece. User-defined pieces are matched in the original text, which has spaces."""
+    """Return the vocabulary's spelling of a piece. User-defined pieces match the original text, which has spaces."""
     return piece.text.replace(_SPACE, " ") if piece.type is TokenType.USER_DEFINED else piece.text
 
 
@@ -132,7 +132,7 @@ def _normalizers(model: SentencePieceModel) -> list[dict[str, Any]]:
 
 
 def _has_metaspace(model: SentencePieceModel) -> bool:
-    """Whether a pre-tokenizer does what else normalizers do to spaces: only it knows where a text begins."""
+    """Return True if a pre-tokenizer does what else normalizers do to spaces: only it knows where a text begins."""
     return model.add_dummy_prefix and model.prefixes_start_only and model.escape_whitespaces
 
 
@@ -180,7 +180,7 @@ def _ids(pieces: Sequence[Piece]) -> dict[str, int]:
 
 
 def _merges(pieces: Iterable[Piece], vocab: dict[str, int]) -> list[list[str]]:
-    """Every way to make a piece from two others, best first.
+    """Return every way to make a piece from two others, best first.
 
     SentencePiece joins whichever neighbours make the piece with the highest score, so all cuts of a piece into two
     others are merges of that piece's rank.

@@ -15,7 +15,7 @@ from unittest.mock import create_autospec
 import pytest
 
 import pyggml
-from pyggml._core import hint_table, hints
+from pyggml._core.hints import HintedPackage, hint_groups, hints
 from pyggml.options import LoadOptions
 from pyggml.sampling import SamplingParams
 
@@ -45,7 +45,7 @@ PARAMETERS = [
     ("num_return_sequences", "generate_n(prompt, n)"),
     ("best_of", "generate_n(prompt, n)"),
     ("echo", "prompt + completion.text"),
-    ("do_sample", "temperature decides"),
+    ("do_sample", "temperature=0 picks the most likely token"),
     ("num_ctx", "when the model is loaded"),
     ("top_a", "min_p"),
     ("logits_processor", "logit_bias"),
@@ -279,7 +279,7 @@ def test_results_are_not_dicts(llm: Any) -> None:
             result[key]
     with pytest.raises(TypeError, match="not iterable"):
         list(done)
-    with pytest.raises(TypeError, match=r"it is one answer, and \.text is the text"):
+    with pytest.raises(TypeError, match=r"it is one result, and \.text is the text"):
         done[0]
 
 
@@ -322,35 +322,34 @@ def test_dir_lists_public_names() -> None:
 
 # --- the tables ---------------------------------------------------------------------------------------------------
 
-TABLES: Mapping[str, Mapping[str, str]] = {
-    name: table for name, table in vars(hint_table).items() if name.isupper() and isinstance(table, dict)
-}
-#: Who would have the attribute that a table answers for.
+#: Group of hints -> the object that would have the attributes.
 OWNERS = {
-    "MODEL": pyggml.LLM,
-    "PACKAGE": pyggml,
-    "COMPLETION": pyggml.Completion,
-    "CHUNK": pyggml.Chunk,
-    "TOKENIZER": pyggml.Tokenizer,
+    "model": pyggml.LLM,
+    "package": pyggml,
+    "completion": pyggml.Completion,
+    "chunk": pyggml.Chunk,
+    "tokenizer": pyggml.Tokenizer,
 }
 
 
 @pytest.mark.parametrize(
-    ("habits", "parameters"),
-    [(hint_table.SAMPLING, inspect.signature(SamplingParams)), (hint_table.LOADING, inspect.signature(pyggml.load))],
+    ("group", "parameters"),
+    [("sampling", inspect.signature(SamplingParams)), ("loading", inspect.signature(pyggml.load))],
     ids=["sampling", "loading"],
 )
-def test_habits_lead_to_parameters(habits: Mapping[str, str], parameters: inspect.Signature) -> None:
-    for habit, answer in habits.items():
-        assert habit not in parameters.parameters
-        assert answer in parameters.parameters or " " in answer, habit
+def test_hints_lead_to_parameters(group: str, parameters: inspect.Signature) -> None:
+    assert hints(group)
+    for name, hint in hints(group).items():
+        assert name not in parameters.parameters
+        assert hint in parameters.parameters or " " in hint, name
 
 
 @pytest.mark.parametrize("name", OWNERS)
-def test_habits_are_not_attributes(name: str) -> None:
-    for habit in TABLES[name]:
-        is_called = isinstance(getattr(OWNERS[name], habit, None), hints.AnsweredPackage)
-        assert habit.startswith("__") or is_called or not hasattr(OWNERS[name], habit)
+def test_names_with_hints_are_not_attributes(name: str) -> None:
+    assert hints(name)
+    for other in hints(name):
+        is_called = isinstance(getattr(OWNERS[name], other, None), HintedPackage)
+        assert other.startswith("__") or is_called or not hasattr(OWNERS[name], other)
 
 
 def names_in(answer: str) -> Iterator[tuple[object, str]]:
@@ -361,12 +360,14 @@ def names_in(answer: str) -> Iterator[tuple[object, str]]:
         yield (pyggml if method[0].isupper() or method == "load" else pyggml.LLM), method
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_answers_name_what_exists(name: str) -> None:
+@pytest.mark.parametrize(
+    "group", [name for name in hint_groups() if not re.match("texts|server|alias|option|command", name)]
+)
+def test_hints_name_what_exists(group: str) -> None:
     set_when_loaded = {"tokenizer", "model", "n_ctx", "metadata", "chat", "stop_tokens"}
-    for habit, answer in TABLES[name].items():
-        for owner, mentioned in names_in(answer):
+    for name, hint in hints(group).items():
+        for owner, mentioned in names_in(hint):
             assert hasattr(owner, mentioned) or mentioned in set_when_loaded or mentioned == "to_dict", (
-                habit,
+                name,
                 mentioned,
             )

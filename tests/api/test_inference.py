@@ -18,7 +18,7 @@ from support.checkpoints import family_models, models, tokenizer_files
 import pyggml
 from pyggml import inference as inference_module
 from pyggml import loading
-from pyggml._native.placement import Placement, placed
+from pyggml._native.placement import Placement, resolve_placement
 from pyggml.options import MemoryOptions
 
 CHATML = ("<|im_end|>", "<|endoftext|>", "<|im_start|>")
@@ -417,7 +417,7 @@ def test_the_device_is_handed_on(paths: dict[str, Path], monkeypatch: pytest.Mon
     monkeypatch.setattr(loading, "Model", Watched)
     for inference in (pyggml.Inference.cpu(), pyggml.Inference.auto()):
         inference.use_phi3(paths["phi3"], n_threads=1).close()
-    assert asked == [placed(MemoryOptions(device=device)) for device in ("cpu", "auto")]
+    assert asked == [resolve_placement(MemoryOptions(device=device)) for device in ("cpu", "auto")]
 
 
 @pytest.mark.skipif(bool(CUDA_DEVICES), reason="this build and machine have a CUDA device")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import shutil
 import subprocess
@@ -22,7 +23,7 @@ from pyggml.chat.llm_methods import Chatting
 from pyggml.generation import request_options
 from pyggml.memory.estimate import estimate
 from pyggml.options import EstimateOptions, LoadOptions, MemoryOptions
-from pyggml.sampling import Grammar, SamplingParams
+from pyggml.sampling import DEFAULT_SAMPLERS, Grammar, SamplingParams
 
 CHAT_METHODS = (pyggml.LLM.chat, pyggml.LLM.stream_chat, pyggml.LLM.achat, pyggml.LLM.astream_chat)
 
@@ -93,7 +94,7 @@ def with_made_up_option(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ignored = shutil.ignore_patterns("__pycache__", "*.so")
     shutil.copytree(Path(pyggml.__file__).parent, folder / "pyggml", ignore=ignored)
     (folder / "pyggml" / compiled.name).symlink_to(compiled)
-    options = folder / "pyggml" / "options.py"
+    options = folder / "pyggml" / "options" / "load.py"
     text = options.read_text()
     field, line = '    cache_type: CacheType = "f16"\n', "        cache_type: element type of the key-value cache.\n"
     assert text.count(field) == text.count(line) == 1
@@ -118,6 +119,26 @@ def test_type_checkers_know_a_made_up_option(with_made_up_option: Path) -> None:
     errors = [line for line in done.stdout.splitlines() if line.startswith("program.py")]
     assert len(errors) == 1, done.stdout + done.stderr
     assert errors[0].startswith('program.py:3: error: Argument "swa_full" to "LLM" has incompatible type "str"')
+
+
+# --- the same facts in C ------------------------------------------------------------------------------------------
+
+
+def test_ranges_and_order_of_samplers_are_those_of_the_engine() -> None:
+    chain = next((ROOT / "csrc").rglob("sampler_chain.cpp")).read_text()
+    limits = {"FLT_MAX": math.inf, "-FLT_MAX": -math.inf, "INT_MAX": 2**31 - 1}
+    in_c = {
+        name: tuple(limits.get(bound) or float(bound.removesuffix("f")) for bound in bounds if bound != "FLT_MIN")
+        for name, *bounds in re.findall(r'require_in\("(\w+)", options\.\1, ([^,]+), ([^)]+)\)', chain)
+    }
+    fields = {name: field for name, field in fields_of(SamplingParams).items() if name in in_c}
+    in_python = {name: (field.low, field.high)[field.above_low :] for name, field in fields.items()}
+    in_python["adaptive_target"] = (-1, 1)  # in C, -1 stands for None
+    assert len(in_c) > 20
+    assert in_c == in_python
+    order = re.search(r"USUAL_ORDER\[\] = \{([^}]*)\}", chain)
+    assert order is not None
+    assert tuple(re.findall(r'"(\w+)"', order[1])) == DEFAULT_SAMPLERS
 
 
 # --- signatures and docs ----------------------------------------------------------------------------------------

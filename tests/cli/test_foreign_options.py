@@ -13,8 +13,8 @@ import click
 import pytest
 from support.command import called, fails, pyggml
 
+from pyggml._core.hints import hint_groups, hints
 from pyggml._version import __version__
-from pyggml.cli.command_hints import _COMMANDS, _OPTIONS, _OPTIONS_OF
 from pyggml.cli.program import COMMANDS, command_of
 from pyggml.source import SHIPPED_MODEL
 
@@ -82,15 +82,11 @@ def test_help_and_version_are_commands_too() -> None:
     assert "No such command 'shwo'" in fails(2, "help", "shwo")
 
 
-ANSWERS = [
-    *_COMMANDS.values(),
-    *_OPTIONS.values(),
-    *(answer for each in _OPTIONS_OF.values() for answer in each.values()),
-]
+HINTS = {hint for group in hint_groups() if group.startswith(("command", "option")) for hint in hints(group).values()}
 
 
-@pytest.mark.parametrize("answer", sorted({*ANSWERS}))
-def test_what_answers_name_exists(answer: str) -> None:
+@pytest.mark.parametrize("answer", sorted(HINTS))
+def test_what_hints_name_exists(answer: str) -> None:
     for command, _, rest in re.findall(r"(?:'|: )pyggml ([a-z][a-z-]*)( ([^']*))?", answer):
         assert command in COMMANDS, answer
         group = command_of(command)

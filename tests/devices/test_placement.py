@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import pyggml
-from pyggml._core.device_names import KINDS, DeviceName, names_of, understood
+from pyggml._core.device_names import KINDS, DeviceName, parse_device_name, split_device_names
 from pyggml._native import placement as placement_module
 from pyggml._native.backend import Device
-from pyggml._native.placement import ALL, Placement, placed
+from pyggml._native.placement import ALL, Placement, resolve_placement
 from pyggml.options import LoadOptions, PlacementOptions, fields_of
 
 CPU = Device("CPU", "cpu", "a CPU", "cpu", 16, 8)
@@ -33,7 +33,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> list[Device]:
 
 
 def place(hosts: Sequence[Device] = (), **options: Any) -> Placement:
-    return placed(PlacementOptions(**options), hosts)
+    return resolve_placement(PlacementOptions(**options), hosts)
 
 
 # --- forms ---------------------------------------------------------------------------------------------------------
@@ -41,19 +41,19 @@ def place(hosts: Sequence[Device] = (), **options: Any) -> Placement:
 
 @pytest.mark.parametrize("name", ["cuda", "CUDA", "cuda:0", "Cuda0", "CUDA:0"])
 def test_one_name_has_many_spellings(name: str) -> None:
-    assert understood(name) == DeviceName("cuda", 0)
+    assert parse_device_name(name) == DeviceName("cuda", 0)
 
 
 def test_kinds_go_by_the_engines_names_and_by_others() -> None:
     for kind in KINDS:
         for name in (kind.name, kind.engine_name, *kind.other_names):
-            assert understood(f"{name}:2") == understood(f"{name.upper()}2") == DeviceName(kind.name, 2)
-    assert understood("SomethingNew3") == DeviceName("somethingnew", 3)
+            assert parse_device_name(f"{name}:2") == parse_device_name(f"{name.upper()}2") == DeviceName(kind.name, 2)
+    assert parse_device_name("SomethingNew3") == DeviceName("somethingnew", 3)
 
 
 @pytest.mark.parametrize("device", ["cuda:0,CUDA1", "cuda:0, CUDA1", "cuda:0/CUDA1", ["cuda:0", "CUDA1"]])
 def test_several_names(device: Any) -> None:
-    assert names_of(device) == ("cuda:0", "CUDA1")
+    assert split_device_names(device) == ("cuda:0", "CUDA1")
     assert PlacementOptions(device=device).device == "cuda:0,CUDA1"
 
 
@@ -64,8 +64,8 @@ def test_several_names(device: Any) -> None:
         ("cuda:0,", "device is empty"),
         ([], "device is an empty list"),
         (["cuda", ""], "device is empty"),
-        ("cpu,cuda", "names 'cpu' beside others.*n_cpu_moe"),
-        (["cuda", "auto"], "names 'auto' beside others"),
+        ("cpu,cuda", "names 'cpu' and others.*n_cpu_moe"),
+        (["cuda", "auto"], "names 'auto' and others"),
         (0, 'a name such as "cuda:1", or a list of names, not 0'),
         (b"cuda", "not b'cuda'"),
         ({"": 0}, "not {'': 0}"),  # as transformers' device_map
@@ -89,8 +89,8 @@ def test_forms_of_a_split(split: Any) -> None:
         ("3,x", r"tensor_split\[1\] must be a number, not 'x'"),
         ([1, -1], r"tensor_split\[1\] must be a finite number of at least 0"),
         ([float("nan")], r"tensor_split\[0\] must be a finite number"),
-        ([0, 0], "gives no device anything"),
-        ([], "gives no device anything"),
+        ([0, 0], "needs at least one number above 0"),
+        ([], "needs at least one number above 0"),
         (3, "a number for each device, such as"),
         ({"cuda:0": 1}, "a number for each device"),
     ],
@@ -133,7 +133,7 @@ def test_no_overrides(overrides: Any, said: str) -> None:
         ({"split_mode": "rows"}, "split_mode must be one of 'layer', 'row', 'tensor', 'none'"),
         ({"main_gpu": -1}, "main_gpu must be between 0 and 15"),
         ({"main_gpu": 1}, 'only with split_mode="none"; device="cuda:1" alone names one GPU'),
-        ({"split_mode": "none", "tensor_split": [1, 1]}, "tensor_split has nothing to split"),
+        ({"split_mode": "none", "tensor_split": [1, 1]}, "leave out tensor_split"),
         ({"n_cpu_moe": -1}, "n_cpu_moe must be between 0"),
         ({"n_cpu_moe": "some"}, "n_cpu_moe must be an integer"),
         ({"n_gpu_layers": "many"}, "n_gpu_layers must be an integer"),
@@ -196,12 +196,15 @@ def test_devices_of_hosts_belong_to_the_load_that_named_them() -> None:
     [
         ({"device": "blas"}, "'blas' assists the CPU"),
         ({"device": "cuda,CUDA0"}, "device names CUDA0 twice"),
-        ({"tensor_split": [1, 1]}, "has 2 numbers, and the model goes to CUDA0, CUDA1, CUDA2: give one for each"),
-        ({"device": "cuda:0,cuda:1", "tensor_split": [3, 1, 1]}, "has 3 numbers, and .* CUDA0, CUDA1"),
-        ({"device": "cuda", "tensor_split": [3, 1]}, "has 2 numbers, and the model goes to CUDA0"),
-        ({"device": "cpu", "tensor_split": [1]}, "tensor_split is for GPUs"),
-        ({"device": "cpu", "split_mode": "none", "main_gpu": 0}, "main_gpu is for GPUs"),
-        ({"split_mode": "none", "main_gpu": 3}, r"main_gpu is 3, and the devices are 0 to 2 \(CUDA0, CUDA1, CUDA2\)"),
+        (
+            {"tensor_split": [1, 1]},
+            "has 2 numbers, but the model's devices are CUDA0, CUDA1, CUDA2: give one number for each",
+        ),
+        ({"device": "cuda:0,cuda:1", "tensor_split": [3, 1, 1]}, "has 3 numbers, but .* CUDA0, CUDA1"),
+        ({"device": "cuda", "tensor_split": [3, 1]}, "has 2 numbers, but the model's devices are CUDA0"),
+        ({"device": "cpu", "tensor_split": [1]}, "tensor_split needs GPUs"),
+        ({"device": "cpu", "split_mode": "none", "main_gpu": 0}, "main_gpu needs GPUs"),
+        ({"split_mode": "none", "main_gpu": 3}, r"main_gpu=3 must be from 0 to 2 \(CUDA0, CUDA1, CUDA2\)"),
         ({"device": "cuda", "override_tensor": {"exps": "cuda:1"}}, "CUDA1, which is not among .*name it in device"),
         ({"device": "cpu", "override_tensor": {"exps": "cuda"}}, r"\(the CPU alone\)"),
     ],
@@ -214,7 +217,7 @@ def test_options_that_the_devices_contradict(options: dict[str, Any], said: str)
 def test_a_model_goes_to_a_limited_number_of_devices(machine: list[Device]) -> None:
     """The engine's arrays have no room for more."""
     machine[:0] = [dataclasses.replace(CUDA[0], name=f"CUDA{index}", device_id=f"{index}") for index in range(3, 17)]
-    with pytest.raises(pyggml.InvalidParameterError, match="16 devices at most, and these are 17: name fewer"):
+    with pytest.raises(pyggml.InvalidParameterError, match="17 devices; a model can use at most 16: name fewer"):
         place()
     assert len(place(device=[f"CUDA{index}" for index in range(16)]).devices) == 16
     with pytest.raises(pyggml.InvalidParameterError, match="2 numbers for 1 devices"):

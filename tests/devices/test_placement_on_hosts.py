@@ -19,7 +19,7 @@ from support.servers.remote_servers import KEY, server
 import pyggml
 from pyggml._native.backend import Device
 from pyggml._native.context import Context
-from pyggml._native.placement import ALL, placed
+from pyggml._native.placement import ALL, resolve_placement
 from pyggml.files.model_files import gguf_at
 from pyggml.memory.estimate import Planner, require_room, resolve
 from pyggml.memory.planner import taken_by
@@ -70,7 +70,7 @@ def answer(llm: pyggml.LLM) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def loaded(path: Path, devices: Sequence[Device], **options: Any) -> Iterator[pyggml.LLM]:
-    placement = placed(PlacementOptions(**options), devices)
+    placement = resolve_placement(PlacementOptions(**options), devices)
     # Mapped, main memory would count whatever of the file lies between the weights that stay there.
     with pyggml.Model(path, placement=placement, use_mmap=False) as model, pyggml.load(model, **SMALL) as llm:
         assert llm.model.placement == placement
@@ -195,7 +195,7 @@ def test_the_plan_is_what_the_model_takes(
 ) -> None:
     path = paths["mixtral"]
     wanted = MemoryOptions(**options, n_ctx=512, n_parallel=1)
-    with Planner(gguf_at(path), placed(wanted, devices)) as planner:
+    with Planner(gguf_at(path), resolve_placement(wanted, devices)) as planner:
         planned = planner.memory_of(resolve(planner, wanted))
     with loaded(path, devices, **options) as llm:
         for plan, taken in zip(planned, llm.memory, strict=True):
@@ -233,7 +233,7 @@ def test_an_estimate_asks_the_hosts(paths: dict[str, Path], tmp_path: Path) -> N
 def small(paths: dict[str, Path]) -> Iterator[Sequence[Device]]:
     """The device of a host that lends as much as the mixture takes with the experts of two layers in main memory."""
     wanted = MemoryOptions(device="cpu", n_ctx=512, n_parallel=1)
-    with Planner(gguf_at(paths["mixtral"]), placed(wanted)) as planner:
+    with Planner(gguf_at(paths["mixtral"]), resolve_placement(wanted)) as planner:
         main = planner.memory_of(resolve(planner, wanted))[0]
     loan = Loan(("cpu",), max_bytes=int((main.total_bytes - 2 * EXPERTS) / 0.9), n_threads=1)
     with server(loan) as running, connect(running.address, KEY) as host:
@@ -245,7 +245,7 @@ def test_auto_moves_experts_before_layers(
 ) -> None:
     path = paths["mixtral"]
     wanted = MemoryOptions(n_gpu_layers="auto", n_ctx=512, n_parallel=1)
-    with Planner(gguf_at(path), placed(wanted, small)) as planner:
+    with Planner(gguf_at(path), resolve_placement(wanted, small)) as planner:
         settings = resolve(planner, wanted)
         assert settings.n_gpu_layers == ALL
         assert 1 <= settings.n_cpu_moe <= 4
@@ -262,7 +262,7 @@ def test_auto_moves_experts_before_layers(
 
 def test_no_room_names_the_device_and_what_would_fit(small: Sequence[Device], paths: dict[str, Path]) -> None:
     wanted = MemoryOptions(n_ctx=2048, n_parallel=1)
-    with Planner(gguf_at(paths["mixtral"]), placed(wanted, small)) as planner:
+    with Planner(gguf_at(paths["mixtral"]), resolve_placement(wanted, small)) as planner:
         said = rf"needs .* on {small[0].name}, but .*what fits: .*n_gpu_layers=\d .*or n_cpu_moe=\d"
         with pytest.raises(pyggml.OutOfMemoryError, match=said):
             require_room(planner, resolve(planner, wanted))
@@ -286,7 +286,7 @@ def test_tensors_are_divided(
 
 
 def test_rows_are_not_divided_by_hosts(devices: Sequence[Device], paths: dict[str, Path]) -> None:
-    placement = placed(PlacementOptions(split_mode="row"), devices)
+    placement = resolve_placement(PlacementOptions(split_mode="row"), devices)
     with pytest.raises(
         pyggml.InvalidParameterError, match=f'cannot divide tensors of {devices[0].name} by rows: "layer"'
     ):
@@ -294,6 +294,6 @@ def test_rows_are_not_divided_by_hosts(devices: Sequence[Device], paths: dict[st
 
 
 def test_tensors_are_not_divided_for_every_architecture(devices: Sequence[Device], tmp_path: Path) -> None:
-    placement = placed(PlacementOptions(split_mode="tensor"), devices)
+    placement = resolve_placement(PlacementOptions(split_mode="tensor"), devices)
     with pytest.raises(pyggml.InvalidParameterError, match=r"cannot divide .*mamba.*\"layer\" works for every model"):
         pyggml.Model(models.write_mamba(tmp_path / "mamba.gguf"), placement=placement)

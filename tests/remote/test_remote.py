@@ -21,7 +21,7 @@ from support.servers.remote_servers import KEY, Server, server, until
 import pyggml
 from pyggml._native.context import Context
 from pyggml._native.model import Model
-from pyggml._native.placement import placed
+from pyggml._native.placement import resolve_placement
 from pyggml.options import PlacementOptions
 from pyggml.remote import Loan, connect, host
 
@@ -95,7 +95,7 @@ def test_the_state_of_a_context_is_saved_and_restored(two: tuple[Server, Server]
         return np.array(context.logits()[-1])
 
     with connect(two[0].address, KEY) as client:
-        model = Model(tiny_path, placement=placed(PlacementOptions(), client.devices))
+        model = Model(tiny_path, placement=resolve_placement(PlacementOptions(), client.devices))
     with model, Context(model, n_ctx=64) as one, Context(model, n_ctx=64) as other:
         one.decode([3, 4, 5])
         state = one.state_save()
@@ -183,7 +183,7 @@ def test_lost_while_loading(load: Callable[..., pyggml.LLM], two: tuple[Server, 
 
 def test_lost_with_a_context(two: tuple[Server, Server], tiny_path: Path) -> None:
     with connect(two[0].address, KEY) as client:
-        model = Model(tiny_path, placement=placed(PlacementOptions(), client.devices))
+        model = Model(tiny_path, placement=resolve_placement(PlacementOptions(), client.devices))
     with model, Context(model, n_ctx=64) as context:
         context.decode([3, 4])
         two[0].signal(signal.SIGKILL)

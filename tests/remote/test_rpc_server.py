@@ -19,7 +19,7 @@ from support.servers.remote_servers import KEY, Server, is_alive, server, until
 
 import pyggml
 from pyggml._native.model import Model
-from pyggml._native.placement import placed
+from pyggml._native.placement import resolve_placement
 from pyggml.options import PlacementOptions
 from pyggml.remote import Loan, Supervisor, connect, found_key, host, lent_by, supervisor
 from pyggml.remote.address import Address
@@ -183,13 +183,13 @@ def test_memory_is_limited_as_stated(tiny_path: Path) -> None:
     """What the device says it has is what the client may allocate."""
     with server(Loan(("cpu",), max_bytes=100_000, n_threads=1)) as small, connect(small.address, KEY) as client:
         with pytest.raises(pyggml.OutOfMemoryError):
-            Model(tiny_path, placement=placed(PlacementOptions(), client.devices))
+            Model(tiny_path, placement=resolve_placement(PlacementOptions(), client.devices))
         client.check()  # a refusal does not lose the host
 
 
 def test_a_closed_host_cannot_be_used(one: Server, tiny_path: Path) -> None:
     client = connect(one.address, KEY)
-    placement = placed(PlacementOptions(), client.devices)
+    placement = resolve_placement(PlacementOptions(), client.devices)
     client.close()
     client.close()
     with pytest.raises(pyggml.ClosedError):

@@ -12,7 +12,7 @@ import pyggml
 from pyggml.options import LoadOptions, fields_of
 from pyggml.sampling import SamplingParams
 from pyggml.server import LOADING, SERVING, Given, ModelSpec, Settings, hints, read_settings
-from pyggml.units import bytes_of
+from pyggml.units import parse_bytes
 
 SERVER = Path(pyggml.__file__).parent / "server"
 
@@ -140,13 +140,13 @@ def test_what_servers_load_differently_can_be_undone() -> None:
     ("text", "n_bytes"), [("512", 512), ("8MB", 8_000_000), ("1.5 GB", 1_500_000_000), ("1GiB", 2**30), ("2k", 2000)]
 )
 def test_sizes(text: str, n_bytes: int) -> None:
-    assert bytes_of(text) == n_bytes
+    assert parse_bytes(text) == n_bytes
 
 
 @pytest.mark.parametrize("text", ["", "MB", "5x", "-1MB", "1,5 GB"])
 def test_no_sizes(text: str) -> None:
     with pytest.raises(ValueError, match="no size"):
-        bytes_of(text)
+        parse_bytes(text)
 
 
 # --- keys -------------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def _switch(value: bool | None) -> str:
 
 
 def _parameter(session: Session, name: str, value: str) -> str:
-    meant = SamplingParams.HABITS.get(name, "")
+    meant = SamplingParams.HINTS.get(name, "")
     name = meant if meant in OPTIONS else name
     if name not in OPTIONS:
         raise click.ClickException(_elsewhere(name))
@@ -84,7 +84,7 @@ def _parameter(session: Session, name: str, value: str) -> str:
 
 def _elsewhere(name: str) -> str:
     """What to say of something that is not set here."""
-    field = LOADING.get(LoadOptions.HABITS.get(name, name))
+    field = LOADING.get(LoadOptions.HINTS.get(name, name))
     if field is not None:  # in ollama these are set like the others
         return f"{name} is set when a chat begins: pyggml chat {names_of(field)[-1]}"
     known = [*SETTINGS, "system", *OPTIONS]

@@ -77,7 +77,7 @@ def hints(environment: Mapping[str, str]) -> list[str]:
 
 def _own_name(name: str, cls: type, fields: Mapping[str, Any]) -> str:
     """The option that has this name here or in other libraries; "" if there is none."""
-    own = getattr(cls, "HABITS", {}).get(name, name)
+    own = getattr(cls, "HINTS", {}).get(name, name)
     return own if own in fields else ""
 
 

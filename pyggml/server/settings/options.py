@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import pyggml
-from pyggml.options import Field, LoadOptions, check, fields_of, option_class, require_known
+from pyggml.options import Field, LoadOptions, check, fields_of, hints, option_class, require_known
 from pyggml.sampling import SamplingParams
 
 LogFormat = Literal["text", "json"]
@@ -112,20 +112,10 @@ class Settings:
         page: offer the page for chatting, at /.
     """
 
-    HABITS: ClassVar[Mapping[str, str]] = {
+    HINTS: ClassVar[Mapping[str, str]] = {
         **_of_another_table("load", LOADING),
         **_of_another_table("sampling", SAMPLING),
-        "api_prefix": "root_path",
-        "timeout": "request_timeout",
-        "allowed_origins": "cors_origins",
-        "models_max": "max_loaded_models",
-        "sse_ping_interval": "ping_s",
-        "webui": "page",
-        "ui": "page",
-        "max_request_size": "max_body_bytes",
-        "uvicorn_log_level": "log_level",
-        "timeout_keep_alive": "keep_alive_timeout",
-        "timeout_graceful_shutdown": "drain_timeout",
+        **hints("server"),
     }
     LISTED_BY: ClassVar[str] = "'pyggml serve --help'"
 

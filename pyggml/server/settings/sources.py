@@ -13,7 +13,7 @@ import pyggml
 from pyggml.options import Field, LoadOptions, require_known
 from pyggml.sampling import SamplingParams
 from pyggml.server.settings.options import LOADING, SAMPLING, SERVING, ModelSpec, Settings
-from pyggml.units import bytes_of
+from pyggml.units import parse_bytes
 
 Options = Mapping[str, Any]
 
@@ -122,8 +122,8 @@ def require_option(table: str, name: str) -> None:
 
 def table_of(name: str) -> str:
     """The table of an option; the one with the nearest name, if there is none."""
-    habits = {each: table for table, (cls, _) in TABLES.items() for each in getattr(cls, "HABITS", {})}
-    known = habits | {each: table for table, (_, fields) in TABLES.items() for each in fields}
+    hints = {each: table for table, (cls, _) in TABLES.items() for each in getattr(cls, "HINTS", {})}
+    known = hints | {each: table for table, (_, fields) in TABLES.items() for each in fields}
     near = [name] if name in known else difflib.get_close_matches(name, known, n=1, cutoff=0.7)
     return known[near[0]] if near else "server"
 
@@ -144,7 +144,7 @@ def _from_text(field: Field, text: str) -> Any:
     if bool in field.types:
         return _FLAGS.get(text.lower(), text)
     if int in field.types:
-        return bytes_of(text) if field.is_size else int(text)
+        return parse_bytes(text) if field.is_size else int(text)
     if float in field.types:
         return float(text)
     if holds(field, Mapping) and str not in field.types:

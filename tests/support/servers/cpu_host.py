@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyggml
-from pyggml._native.placement import Placement, placed
+from pyggml._native.placement import Placement, resolve_placement
 from pyggml.options import PlacementOptions
 from pyggml.remote import Loan, connect
 from support.servers.remote_servers import KEY, Server, server
@@ -49,4 +49,4 @@ def lent_cpu(max_bytes: int = 1 << 40) -> Iterator[LentCPU]:
     ):
         key_file = Path(directory, "key")
         key_file.write_bytes(KEY)
-        yield LentCPU(placed(PlacementOptions(), host.devices), lending, key_file)
+        yield LentCPU(resolve_placement(PlacementOptions(), host.devices), lending, key_file)
