@@ -24,7 +24,7 @@ from pyggml.remote.handshake import (
     refuse,
 )
 from pyggml.remote.keys import default_file, found_key, made_key
-from pyggml.server.settings.environment import given_by
+from pyggml.server.settings.environment import read_environment
 
 KEY = b"the key of these tests, 32 bytes"
 OTHER = b"another key, just as long as one"
@@ -243,7 +243,7 @@ def test_where_a_key_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert found_key() == own
     monkeypatch.setenv("PYGGML_RPC_KEY", KEY.decode())
     assert found_key() == KEY
-    assert given_by({"PYGGML_RPC_KEY": KEY.decode()}).load == {}  # the key itself, where rpc_key names a file
+    assert read_environment({"PYGGML_RPC_KEY": KEY.decode()}).load == {}  # the key itself, where rpc_key names a file
     (tmp_path / "short").write_text("short\n")
     with pytest.raises(pyggml.InvalidParameterError, match="5 bytes"):
         found_key(tmp_path / "short")
