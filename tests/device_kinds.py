@@ -68,9 +68,9 @@ def placed(kind: str) -> Iterator[Placed]:
 def _two_hosts() -> Iterator[Placed]:
     from remote_servers import KEY, server
 
-    from pyggml.remote import Loan
+    from pyggml.remote import ExportedDevices
 
-    loan = Loan(("cpu",), max_bytes=LENT_BYTES, n_threads=1)
+    loan = ExportedDevices(("cpu",), max_bytes=LENT_BYTES, n_threads=1)
     with TemporaryDirectory() as folder, server(loan) as one, server(loan) as other:
         key = Path(folder) / "key"
         key.write_bytes(KEY)

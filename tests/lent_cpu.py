@@ -14,7 +14,7 @@ from remote_servers import KEY, Server, server
 import pyggml
 from pyggml._native.placement import Placement, placed
 from pyggml.options import PlacementOptions
-from pyggml.remote import Loan, connect
+from pyggml.remote import ExportedDevices, connect
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def lent_cpu(max_bytes: int = 1 << 40) -> Iterator[LentCPU]:
     """
     with (
         TemporaryDirectory() as directory,
-        server(Loan(("cpu",), max_bytes=max_bytes, n_threads=1)) as lending,
+        server(ExportedDevices(("cpu",), max_bytes=max_bytes, n_threads=1)) as lending,
         connect(lending.address, KEY) as host,
     ):
         key_file = Path(directory, "key")

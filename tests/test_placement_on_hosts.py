@@ -26,7 +26,7 @@ from pyggml.memory.estimate import Planner, require_room, resolve
 from pyggml.memory.planner import taken_by
 from pyggml.memory.search import DeviceMemory
 from pyggml.options import MemoryOptions, PlacementOptions
-from pyggml.remote import Loan, connect
+from pyggml.remote import ExportedDevices, connect
 
 N_LAYERS = 8
 SIZE = family_models.Size(n_layer=N_LAYERS, n_embd=256, n_ff=512)
@@ -236,7 +236,7 @@ def small(paths: dict[str, Path]) -> Iterator[Sequence[Device]]:
     wanted = MemoryOptions(device="cpu", n_ctx=512, n_parallel=1)
     with Planner(gguf_at(paths["mixtral"]), placed(wanted)) as planner:
         main = planner.memory_of(resolve(planner, wanted))[0]
-    loan = Loan(("cpu",), max_bytes=int((main.total_bytes - 2 * EXPERTS) / 0.9), n_threads=1)
+    loan = ExportedDevices(("cpu",), max_bytes=int((main.total_bytes - 2 * EXPERTS) / 0.9), n_threads=1)
     with server(loan) as running, connect(running.address, KEY) as host:
         yield host.devices
 
