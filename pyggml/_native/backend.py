@@ -16,7 +16,7 @@ from pyggml._core.ffi import ffi, lib
 from pyggml._core.log import logger
 from pyggml._core.owner import Owner
 from pyggml.gpus import nvidia
-from pyggml.gpus.diagnosis import Build, Machine, explanation, findings, inability
+from pyggml.gpus.diagnosis import Build, Machine, capability_problem, diagnose, explain_missing_device
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -113,8 +113,8 @@ def no_device(name: str, every: Sequence[Device]) -> errors.DeviceError:
 
 def inability_of(device: Device) -> str | None:
     """Why a device that the engine sees cannot compute, and the way out; None: it can."""
-    lack = inability(device, _build([device])) if device.capability else None
-    return lack and f"{lack.text}: {lack.remedy}"
+    problem = capability_problem(device, _build([device])) if device.capability else None
+    return problem and f"{problem.text}: {problem.remedy}"
 
 
 def device_advice(name: str) -> str:
@@ -124,7 +124,7 @@ def device_advice(name: str) -> str:
     """
     if not isinstance(name, str):
         raise errors.InvalidParameterError(f"the name of a device was expected, not {shown(name)}")
-    return explanation(understood(name).kind, _build(devices()), Machine())
+    return explain_missing_device(understood(name).kind, _build(devices()), Machine())
 
 
 def unused_gpu() -> str | None:
@@ -133,7 +133,7 @@ def unused_gpu() -> str | None:
     seen = [inability_of(gpu) for gpu in local_gpus(every)]
     if seen:
         return None if None in seen else seen[0]
-    faults = [each for each in findings(_build(every), Machine()) if each.status in ("warning", "failed")]
+    faults = [each for each in diagnose(_build(every), Machine()) if each.status in ("warning", "failed")]
     return next((f"{fault.text}: {fault.advice}" for fault in faults), None)
 
 
@@ -160,7 +160,7 @@ def device_of(about: CData) -> Device:
         memory_total=about.memory_total,
         memory_free=about.memory_free,
         device_id=_text(about.device_id),
-        capability=nvidia.capability(_text(about.device_id)) if _text(about.backend) == "CUDA" else None,
+        capability=nvidia.compute_capability(_text(about.device_id)) if _text(about.backend) == "CUDA" else None,
     )
 
 
