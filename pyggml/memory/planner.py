@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from pyggml._core import c_calls
@@ -23,12 +22,10 @@ from pyggml.memory.llm_context import context_options, generates, longest_n_ctx
 from pyggml.memory.search import OUTTYPES, DeviceMemory, Limits, ResolvedOptions
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from pyggml._core.ffi import CData
 
 
-class Planner:
+class Planner(contextlib.AbstractContextManager["Planner"]):
     """Plans the memory of a model. A context manager, for use by one thread.
 
     The engine itself plans, with the model as it would load it, but without the weights.
@@ -95,12 +92,7 @@ class Planner:
             self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="pyggml-")))
         return self._folder
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

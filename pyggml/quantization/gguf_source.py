@@ -7,8 +7,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,17 +18,13 @@ from pyggml.files.weights import Floats, Rows, Weight
 from pyggml.gguf import GGUFReader, MetadataValue, TensorInfo, ValueType
 from pyggml.importer.plan import PlannedTensor
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-
 # Keys of a file's layout, which the writer sets itself.
 _LAYOUT_KEYS = ("general.alignment", "split.no", "split.count", "split.tensors.count")
 _SPLIT_COUNT = "split.count"
 _MAX_SPLITS = 2**16 - 1  # limit of the engine
 
 
-class GGUFSource:
+class GGUFSource(contextlib.AbstractContextManager["GGUFSource"]):
     """The metadata and tensors of one model. A context manager.
 
     Attributes:
@@ -65,12 +59,7 @@ class GGUFSource:
             if key not in _LAYOUT_KEYS:
                 yield key, value, self._first.value_type(key)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.close()
 
 

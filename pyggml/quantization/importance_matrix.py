@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 
 from pyggml._native.activation_collector import Collector
-from pyggml._native.context import Context
 from pyggml._native.imatrix import Importance, ImportanceMatrix
 from pyggml._native.model import Progress
 from pyggml.llm import LLM
-from pyggml.quantization.text_chunks import BATCH_TOKENS, Text, batches, chunks_per_batch, open_model, tokenize_chunks
+from pyggml.quantization.text_chunks import Text, batch_context, batches, open_model, tokenize_chunks
 from pyggml.source import Source
 
 
@@ -46,14 +45,7 @@ def compute_imatrix(
     with open_model(source, device, progress) as (model, tokenizer):
         chunks = tokenize_chunks(text, model, tokenizer, n_ctx, n_chunks)
         # All tokens are outputs, because the engine skips parts of the last layer and the output matrix for others.
-        with Context(
-            model,
-            n_ctx=chunks_per_batch(chunks) * chunks.shape[1],
-            n_batch=BATCH_TOKENS,
-            n_seq_max=chunks_per_batch(chunks),
-            n_threads=n_threads,
-            collector=collector,
-        ) as context:
+        with batch_context(model, chunks, n_threads, collector) as context:
             for batch in batches(chunks, progress, "computing an importance matrix"):
                 if batch.is_first:
                     context.memory_clear(data=False)

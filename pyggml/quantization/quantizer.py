@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -103,12 +102,6 @@ def quantize(
         return _report(target, source, types, matrix, target.stat().st_size)
 
 
-@dataclass(frozen=True)
-class _Override:
-    pattern: re.Pattern[str]
-    type: GGMLType | None  # None: unchanged
-
-
 class _TypeOverrides:
     """The caller's overrides of a quantisation mix."""
 
@@ -119,24 +112,25 @@ class _TypeOverrides:
             raise InvalidParameterError(
                 f"tensor_types must map regular expressions to types, not be {shown(tensor_types)}"
             )
-        kept = [_Override(_pattern(expression), None) for expression in keep]
-        typed = [_Override(_pattern(expression), _element_type(type)) for expression, type in tensor_types.items()]
-        self._overrides = [*kept, *typed]
+        self._types: list[tuple[re.Pattern[str], GGMLType | None]] = [
+            *((_pattern(expression), None) for expression in keep),  # None: unchanged
+            *((_pattern(expression), _element_type(type)) for expression, type in tensor_types.items()),
+        ]
 
     def type_of(self, tensor: PlannedTensor) -> GGMLType | None:
         """Return the overriding type for a tensor; None: the mix decides."""
-        for override in self._overrides:
-            if override.pattern.search(tensor.name):
-                return tensor.weight.type if override.type is None else override.type
+        for pattern, type in self._types:
+            if pattern.search(tensor.name):
+                return tensor.weight.type if type is None else type
         return None
 
     def require_matches(self, tensors: Sequence[PlannedTensor], choices: Sequence[Choice]) -> None:
         """Check that every expression matches a tensor, to catch typos."""
         names = [tensor.name for tensor, choice in zip(tensors, choices, strict=True) if choice.is_mixed]
-        for override in self._overrides:
-            if not any(override.pattern.search(name) for name in names):
+        for pattern, _ in self._types:
+            if not any(pattern.search(name) for name in names):
                 raise InvalidParameterError(
-                    f"{override.pattern.pattern!r} matches no tensor that can be quantised; their names are "
+                    f"{pattern.pattern!r} matches no tensor that can be quantised; their names are "
                     + ", ".join(sorted({re.sub(r"\d+", "0", name) for name in names}))
                 )
 

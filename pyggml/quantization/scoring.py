@@ -12,16 +12,7 @@ from pyggml._core.json_forms import JSONReady
 from pyggml._native.context import Context
 from pyggml._native.model import Progress
 from pyggml.llm import LLM
-from pyggml.quantization.text_chunks import (
-    BATCH_TOKENS,
-    Batch,
-    Ids,
-    Text,
-    batches,
-    chunks_per_batch,
-    open_model,
-    tokenize_chunks,
-)
+from pyggml.quantization.text_chunks import Batch, Ids, Text, batch_context, batches, open_model, tokenize_chunks
 from pyggml.source import Source
 
 
@@ -76,13 +67,7 @@ def perplexity(
     """
     with open_model(source, device, progress) as (model, tokenizer):
         chunks = tokenize_chunks(text, model, tokenizer, n_ctx, n_chunks)
-        with Context(
-            model,
-            n_ctx=chunks_per_batch(chunks) * chunks.shape[1],
-            n_batch=BATCH_TOKENS,
-            n_seq_max=chunks_per_batch(chunks),
-            n_threads=n_threads,
-        ) as context:
+        with batch_context(model, chunks, n_threads) as context:
             logprobs = [
                 _logprobs(context, chunks, batch) for batch in batches(chunks, progress, "computing a perplexity")
             ]

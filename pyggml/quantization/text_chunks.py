@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from pyggml._core.c_values import INT32_MAX, int32_array, integer
 from pyggml._core.checks import callback
+from pyggml._native.activation_collector import Collector
+from pyggml._native.context import Context
 from pyggml._native.model import Model, Progress
 from pyggml.errors import EngineError, InvalidParameterError, ModelNotFoundError, UnsupportedArchitectureError
 from pyggml.llm import LLM
@@ -104,6 +106,19 @@ def tokenize_chunks(text: Text, model: Model, tokenizer: Tokenizer, n_ctx: int, 
 def chunks_per_batch(chunks: Ids) -> int:
     """Return the number of chunks in a batch."""
     return min(max(BATCH_TOKENS // int(chunks.shape[1]), 1), len(chunks))
+
+
+def batch_context(model: Model, chunks: Ids, n_threads: int | None, collector: Collector | None = None) -> Context:
+    """Create a context for batches of chunks."""
+    n_seq = chunks_per_batch(chunks)
+    return Context(
+        model,
+        n_ctx=n_seq * chunks.shape[1],
+        n_batch=BATCH_TOKENS,
+        n_seq_max=n_seq,
+        n_threads=n_threads,
+        collector=collector,
+    )
 
 
 def batches(chunks: Ids, progress: Progress | None, task: str) -> Iterator[Batch]:

@@ -6,8 +6,6 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 from pyggml import errors
 from pyggml._core import c_calls
@@ -17,9 +15,6 @@ from pyggml._native.backend import Device, device_of
 from pyggml.remote.address import Address, parse_addresses
 from pyggml.remote.handshake import HandshakeError, PeerInfo, Wire, authenticate_as_client
 from pyggml.remote.keys import find_key
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 #: Timeouts for connecting to a host, and for the start of its worker.
 CONNECT_S = 10.0
@@ -44,7 +39,7 @@ def connect(address: str, key: bytes) -> Host:
     return Host(Address.parse(address), key)
 
 
-class Host(Owner):
+class Host(Owner, contextlib.AbstractContextManager["Host"]):
     """A connected host. Its devices have names until it is closed; models on them keep the connection open.
 
     Attributes:
@@ -93,12 +88,7 @@ class Host(Owner):
             devices.append(device_of(device))
         return tuple(devices)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

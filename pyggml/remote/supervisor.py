@@ -10,17 +10,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyggml.child_process import child_command
 from pyggml.errors import DeviceError
 from pyggml.remote.address import Address
 from pyggml.remote.exported_devices import ExportedDevices
 from pyggml.remote.handshake import HandshakeError, Wire, WrongKeyError, authenticate_as_server, reject
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _HANDSHAKE_S = 10.0
 _MAX_UNAUTHENTICATED = 16  # connections
@@ -32,7 +28,7 @@ _MAX_DELAY_S = 8.0
 _MAX_FAILED_HOSTS = 1024
 
 
-class Supervisor:
+class Supervisor(contextlib.AbstractContextManager["Supervisor"]):
     """Exports devices until it is closed. A context manager.
 
     Attributes:
@@ -152,12 +148,7 @@ class Supervisor:
             reason = "" if status == 0 else f", worker ended with {status}: {last}"
             self._report(f"{client}: disconnected{reason}")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
