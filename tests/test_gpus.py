@@ -439,7 +439,7 @@ class TestWhyThereIsNoDevice:
     @pytest.mark.parametrize("kind", KINDS)
     def test_every_kind_has_a_command(self, kind: str) -> None:
         """It is one that a shell and pip understand."""
-        words = shlex.split(KINDS[kind].build_command.partition(": ")[2])
+        words = shlex.split(KINDS[kind].build_command().partition(": ")[2])
         assert words == [
             f"CMAKE_ARGS=-D{KINDS[kind].option}=ON",
             *["pip", "install", "--force-reinstall", "--no-deps", "."],

@@ -175,7 +175,7 @@ def capability_problem(device: EngineDevice, build: Build) -> Problem | None:
         f"{'.'.join(map(str, oldest))} and newer"
     )
     option = f"-DCMAKE_CUDA_ARCHITECTURES={device.capability.replace('.', '')}"
-    return Problem("build", text, f"build it for that GPU too, {KINDS['cuda'].build_command_with(option)}")
+    return Problem("build", text, f"build it for that GPU too, {KINDS['cuda'].build_command(option)}")
 
 
 def _parse_capability(capability: str) -> tuple[int, ...]:
@@ -307,7 +307,7 @@ def _no_vulkan_driver(kind: str, machine: Machine) -> Iterator[Problem]:
 def _no_rocm(kind: str, machine: Machine) -> Iterator[Problem]:
     if kind == "rocm" and not machine.has_rocm:
         text = "the kernel does not support this GPU for ROCm (/sys/class/kfd has none)"
-        yield Problem("driver", text, f"use it through Vulkan, {KINDS['vulkan'].build_command}")
+        yield Problem("driver", text, f"use it through Vulkan, {KINDS['vulkan'].build_command()}")
 
 
 def _hidden(known: Kind, n_gpus: int, machine: Machine) -> Iterator[Problem]:
@@ -319,9 +319,8 @@ def _hidden(known: Kind, n_gpus: int, machine: Machine) -> Iterator[Problem]:
 
 
 def _hidden_by(known: Kind, name: str, machine: Machine) -> Problem:
-    return Problem(
-        "settings", f"{name}={machine.environment[name]} hides it from {known.label}", f"unset {name} to use it"
-    )
+    text = f"{name}={machine.environment[name]} hides it from {known.label}"
+    return Problem("settings", text, f"unset {name} to use it")
 
 
 def _no_libraries(kind: str, build: Build) -> Iterator[Problem]:
@@ -330,7 +329,7 @@ def _no_libraries(kind: str, build: Build) -> Iterator[Problem]:
     error = build.unloaded[kind]
     label, name = KINDS[kind].label, _NOT_FOUND.search(error)
     if not name:
-        remedy = f"rebuild it here, {KINDS[kind].build_command}"
+        remedy = f"rebuild it here, {KINDS[kind].build_command()}"
         yield Problem("libraries", f"the {label} module of this build does not load: {error}", remedy)
     elif name[1] == nvidia.LIBCUDA:
         remedy = "install NVIDIA's driver; in a container: docker run --gpus all"
@@ -356,7 +355,7 @@ def _not_built(kind: str, build: Build, machine: Machine) -> Iterator[Problem]:
     if newest and newest[0] < max(nvidia.FIRST_DRIVERS):
         toolkit += f", {newest[0]}.x for this driver"
     text = f"this build cannot use {known.label}: it was built for {', '.join(build.backends) or 'nothing'}"
-    yield Problem("build", text, f"build pyggml with it, {known.build_command}; that needs {toolkit}")
+    yield Problem("build", text, f"build pyggml with it, {known.build_command()}; that needs {toolkit}")
 
 
 def _unexplained(kind: str, build: Build, machine: Machine) -> Problem:

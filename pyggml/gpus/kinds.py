@@ -18,31 +18,26 @@ class Kind(NamedTuple):
         option: the build option that enables it.
         toolkit: the toolkit that the build needs.
         list_command: the program that lists its devices.
+        module: the file of its loadable module.
         index_variables: environment variables that select devices by index.
         other_variables: other environment variables that hide devices.
-        module: the file of its loadable module.
     """
 
     label: str
     option: str
     toolkit: str
     list_command: str
-    index_variables: tuple[str, ...]
-    other_variables: tuple[str, ...]
     module: str
+    index_variables: tuple[str, ...] = ()
+    other_variables: tuple[str, ...] = ()
 
     @property
     def vendors(self) -> tuple[str, ...]:
         """Vendors of the GPUs that it supports."""
         return tuple(name for name, vendor in VENDORS.items() if any(KINDS[kind] is self for kind in vendor.kinds))
 
-    @property
-    def build_command(self) -> str:
-        """The command that builds pyggml for it."""
-        return self.build_command_with()
-
-    def build_command_with(self, *definitions: str) -> str:
-        """Return :attr:`build_command` with further CMake definitions."""
+    def build_command(self, *definitions: str) -> str:
+        """Return the command that builds pyggml for it, with further CMake definitions."""
         defined = " ".join((f"-D{self.option}=ON", *definitions))
         return f'in the folder of pyggml\'s source: CMAKE_ARGS="{defined}" {INSTALL}'
 
@@ -50,48 +45,38 @@ class Kind(NamedTuple):
 #: By their names in ``device=``.
 KINDS = {
     "cuda": Kind(
-        "CUDA",
-        "GGML_CUDA",
-        "NVIDIA's CUDA toolkit",
-        "nvidia-smi",
-        ("CUDA_VISIBLE_DEVICES",),
-        (),
-        "libggml-cuda.so",
+        "CUDA", "GGML_CUDA", "NVIDIA's CUDA toolkit", "nvidia-smi", "libggml-cuda.so", ("CUDA_VISIBLE_DEVICES",)
     ),
     "rocm": Kind(
         "ROCm",
         "GGML_HIP",
         "AMD's ROCm with its HIP SDK",
         "rocminfo",
-        ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),  # HIP reads CUDA's, too
-        (),
         "libggml-hip.so",
+        ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),  # HIP reads CUDA's, too
     ),
     "vulkan": Kind(
         "Vulkan",
         "GGML_VULKAN",
         "Vulkan's headers and glslc",
         "vulkaninfo",
+        "libggml-vulkan.so",
         ("GGML_VK_VISIBLE_DEVICES",),
         ("GGML_DISABLE_VULKAN",),
-        "libggml-vulkan.so",
     ),
     "sycl": Kind(
         "SYCL",
         "GGML_SYCL",
         "Intel's oneAPI compiler",
         "sycl-ls",
-        (),
-        ("ONEAPI_DEVICE_SELECTOR",),
         "libggml-sycl.so",
+        other_variables=("ONEAPI_DEVICE_SELECTOR",),
     ),
     "metal": Kind(
         "Metal",
         "GGML_METAL",
         "a Mac with Xcode's command line tools",
         "system_profiler SPDisplaysDataType",
-        (),
-        (),
         "libggml-metal.so",
     ),
 }

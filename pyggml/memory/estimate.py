@@ -42,16 +42,9 @@ __all__ = [
 class MemoryEstimate(ResolvedOptions, JSONReady):
     """The memory that a model and its context need, as planned by the engine without loading the weights.
 
+    Its other attributes are those of :class:`~pyggml.memory.search.ResolvedOptions`.
+
     Attributes:
-        device: the model's device.
-        n_gpu_layers: number of layers on the GPU; -1: all of them.
-        n_cpu_moe: number of layers whose experts stay in main memory.
-        n_ctx: context size in tokens.
-        n_parallel: maximum number of requests in a batch.
-        n_batch: maximum number of tokens in a batch.
-        n_ubatch: maximum number of tokens in a micro-batch; n_parallel, if that is more.
-        cache_type: element type of the KV cache.
-        outtype: type to convert the weights to; "auto": no conversion.
         devices: main memory first, then the GPUs.
         suggestions: changes that would make the model fit.
     """

@@ -22,7 +22,6 @@ import secrets
 import socket
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from pyggml._core.ffi import ffi, lib
 
@@ -117,7 +116,9 @@ class Wire:
         if size > _MAX_MESSAGE:
             raise HandshakeError("it sent an invalid message")
         try:
-            return _parse_info(json.loads(self.receive(size)))
+            fields = json.loads(self.receive(size))
+            devices = tuple((str(name), str(description)) for name, description in fields["devices"])
+            return PeerInfo(str(fields["version"]), str(fields["engine"]), devices)
         except (ValueError, TypeError, KeyError, RecursionError):
             raise HandshakeError("it sent an invalid message") from None
 
@@ -179,11 +180,6 @@ def _receive_random(wire: Wire) -> bytes:
 
 def _proof(key: bytes, role: bytes, client_random: bytes, server_random: bytes) -> bytes:
     return hmac.digest(key, role + client_random + server_random, "sha256")
-
-
-def _parse_info(message: Any) -> PeerInfo:
-    devices = tuple((str(name), str(description)) for name, description in message["devices"])
-    return PeerInfo(str(message["version"]), str(message["engine"]), devices)
 
 
 def _describe(error: OSError) -> str:

@@ -18,7 +18,6 @@ CONFIG, MODEL, ALIAS, API_KEY = _WITHOUT_FIELD = ("PYGGML_CONFIG", "PYGGML_MODEL
 _NOT_SETTINGS = re.compile(
     r"PYGGML_(CACHE|CACHE_GB|KERNELS|RPC_KEY|(TEST|BUILD|ENGINE|COMPLETE)_?.*|SERVICE_(HOST|PORT.*)|PORT_\d+_(TCP|UDP).*)"
 )
-_KUBERNETES_PORT = re.compile(r"(tcp|udp)://.+")
 
 # Variables of ollama, llama-server and vLLM -> the corresponding ones of pyggml.
 _FOREIGN = {
@@ -81,7 +80,7 @@ def _is_ignored(variable: str, text: str) -> bool:
     return (
         variable in _WITHOUT_FIELD
         or _NOT_SETTINGS.fullmatch(variable) is not None
-        or (variable == "PYGGML_PORT" and _KUBERNETES_PORT.fullmatch(text) is not None)
+        or (variable == "PYGGML_PORT" and text.startswith(("tcp://", "udp://")))
     )
 
 
