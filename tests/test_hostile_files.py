@@ -200,7 +200,7 @@ def test_absurd_training_lengths_are_searched_without_a_list_of_them() -> None:
 
 def test_plans_of_other_types_have_the_usual_alignment() -> None:
     """The writer makes no other, and the model's own does not change what it takes."""
-    assert gguf_header._is_left_out("general.alignment", {})
+    assert gguf_header._is_omitted("general.alignment", {})
 
 
 def test_a_perplexity_beyond_all_numbers() -> None:

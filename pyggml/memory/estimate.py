@@ -179,7 +179,7 @@ def require_memory(planner: Planner, settings: ResolvedOptions) -> None:
     needed = _unevictable_bytes(memories) if generates(model) else [0, *(gpu.weights_bytes for gpu in memories[1:])]
     for memory, required in zip(memories, needed, strict=True):
         if required > memory.available_bytes:
-            detail = " in addition to its mapped weights" if memory is memories[0] else ""
+            detail = " besides its mapped weights" if memory is memories[0] else ""
             raise _out_of_memory(planner, settings, memory, required, detail)
 
 

@@ -1,4 +1,4 @@
-"""Reads a server's settings from a TOML file."""
+"""Server settings from a TOML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a server's settings from environment variables: ``PYGGML_`` and the name of an option."""
+"""Server settings from environment variables: ``PYGGML_`` and the name of an option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a server's settings from all sources and merges them by precedence."""
+"""Server settings from all sources, merged by precedence."""
 
 from __future__ import annotations
 
